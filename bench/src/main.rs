@@ -1,0 +1,2 @@
+//! The `vpmu` binary.
+fn main() {}

@@ -1,0 +1,245 @@
+//! The contract between the payload and the VMM.
+//!
+//! `build.rs` compiles this same file and writes `abi.h` from it, so the C side cannot drift. Every
+//! field is a `u64` (or an array of them) in the guest's own byte order, so there is no padding and
+//! each structure is plain old data on both sides.
+//!
+//! The VMM fills one [`BootPage`] per vCPU before the first instruction; the payload fills one
+//! [`Report`] and a log of [`LogEntry`]. Whatever the guest writes is data to be distrusted.
+
+/// Defines a `repr(C)` structure of `u64`s and the same structure in C.
+/// A field is `name: Type` or `name: Type x COUNT`.
+macro_rules! shared_struct {
+    (@rust $ty:ident) => { $ty };
+    (@rust $ty:ident $n:ident) => { [$ty; $n] };
+    ($(#[$meta:meta])* $name:ident { $( $(#[$fmeta:meta])* $field:ident : $ty:ident $(x $n:ident)? ),+ $(,)? }) => {
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name { $( $(#[$fmeta])* pub $field: shared_struct!(@rust $ty $($n)?), )+ }
+
+        impl $name {
+            /// The same structure as C source.
+            pub const C_DEFINITION: &'static str = concat!(
+                "struct ", stringify!($name), " {\n",
+                $( "    ", stringify!($ty), " ", stringify!($field), $( "[", stringify!($n), "]", )? ";\n", )+
+                "};\n",
+            );
+        }
+    };
+}
+
+/// Defines constants and the table from which `abi.h` gets them.
+macro_rules! shared_constants {
+    ($( $(#[$meta:meta])* $name:ident : $ty:ty = $value:expr ; )+) => {
+        $( $(#[$meta])* pub const $name: $ty = $value; )+
+        /// Name and value of every constant that the payload shares.
+        pub const CONSTANTS: &[(&str, u64)] = &[ $( (stringify!($name), $name as u64), )+ ];
+    };
+}
+
+shared_constants! {
+    /// Expected in [`BootPage::magic`] and [`Report::magic`]: "vPMUlab1".
+    MAGIC: u64 = 0x7650_4d55_6c61_6231;
+    /// Revision of this contract.
+    VERSION: u64 = 1;
+
+    /// Byte-wide debug console of the payload.
+    PORT_CONSOLE: u16 = 0xe9;
+    /// 32-bit doorbell; the value is one of the `DB_*` codes.
+    PORT_DOORBELL: u16 = 0x5b0;
+    /// Byte-wide port the `io` workload writes to; the VMM ignores the value.
+    PORT_WORKLOAD: u16 = 0x5b8;
+
+    /// Doorbell: the payload's first instruction.
+    DB_BOOTED: u32 = 1;
+    /// Doorbell: a TSC exchange (the VMM takes its own TSC; the guest took one before and takes one after).
+    DB_SYNC: u32 = 2;
+    /// Doorbell: the measured phase begins.
+    DB_MEASURE_BEGIN: u32 = 3;
+    /// Doorbell: the measured phase is over and every counter is off.
+    DB_MEASURE_END: u32 = 4;
+    /// Doorbell: one tick of the tail (counters off, vCPU halted between ticks).
+    DB_TAIL_TICK: u32 = 5;
+    /// Doorbell: this vCPU is done; its report and log are final.
+    DB_DONE: u32 = 6;
+    /// Doorbell: the payload met a fault it did not ask for; see [`Report::fault_vector`].
+    DB_FAILED: u32 = 7;
+
+    /// Workload: the branchy CPU-bound loop of the guide, in ring 3.
+    WORKLOAD_FTEST: u64 = 0;
+    /// Workload: a byte written to [`PORT_WORKLOAD`] between short bursts of work, in ring 3.
+    WORKLOAD_IO: u64 = 1;
+    /// Workload: HLT in ring 0.
+    WORKLOAD_IDLE: u64 = 2;
+
+    /// Flag in [`BootPage::flags`]: stop and restart all events at each tick, as a task switch does to `perf record`'s events.
+    FLAG_TASK_SWITCH: u64 = 1;
+
+    /// Capacity of [`BootPage::events`].
+    MAX_EVENTS: usize = 16;
+    /// Number of TSC exchanges at boot.
+    SYNC_ROUNDS: usize = 16;
+
+    /// [`LogEntry::kind`]: one NMI handler run.
+    LOG_NMI: u64 = 1;
+    /// [`LogEntry::kind`]: one rotation of multiplexed events, or one task switch.
+    LOG_ROTATION: u64 = 2;
+
+    /// First vector of the payload's own interrupts: the LAPIC timer.
+    VECTOR_TIMER: u64 = 32;
+    /// Vector of a PMI in fixed delivery mode.
+    VECTOR_PMI: u64 = 33;
+    /// Spurious-interrupt vector.
+    VECTOR_SPURIOUS: u64 = 47;
+    /// Entries of the payload's symbol `isr_table`: handler addresses of vectors 0..ISR_COUNT.
+    ISR_COUNT: usize = 48;
+}
+
+shared_struct! {
+    /// One event the guest's PMU driver counts or samples.
+    EventSpec {
+        /// IA32_PERFEVTSELx without EN: event, umask, USR, OS, INT … For a fixed counter only USR, OS and INT are used.
+        selector: u64,
+        /// 0: any general-purpose counter; n + 1: fixed counter n.
+        fixed: u64,
+        /// Events between two overflows; 0: counting (the driver uses the longest period it can write).
+        period: u64,
+    }
+}
+
+shared_struct! {
+    /// What the VMM writes for each vCPU; GS base and RDI point to it at entry.
+    BootPage {
+        /// The address of this page, so that `mov %gs:0` yields it.
+        self_addr: u64,
+        /// Always [`MAGIC`].
+        magic: u64,
+        /// Always [`VERSION`].
+        version: u64,
+        /// Index of this vCPU.
+        cpu: u64,
+        /// Number of vCPUs.
+        cpus: u64,
+        /// Address of this vCPU's [`Report`].
+        report_addr: u64,
+        /// Address of this vCPU's log.
+        log_addr: u64,
+        /// Log entries that fit.
+        log_capacity: u64,
+        /// Address of this vCPU's [`UserPage`].
+        user_addr: u64,
+        /// Initial stack pointer of ring 3.
+        user_stack: u64,
+        /// One of `WORKLOAD_*`.
+        workload: u64,
+        /// `FLAG_*` bits.
+        flags: u64,
+        /// General-purpose counters to use.
+        gp_counters: u64,
+        /// Fixed counters to use.
+        fixed_counters: u64,
+        /// LAPIC timer count (divide by 1) of one tick: the multiplex interval.
+        tick_count: u64,
+        /// Ticks of workload without any counter, before the measured phase.
+        baseline_ticks: u64,
+        /// The measured phase ends after this many ticks at the latest.
+        max_ticks: u64,
+        /// Ticks of halting with all counters off, after the measured phase.
+        tail_ticks: u64,
+        /// The measured phase ends after this many log entries of the kind that is measured (NMIs when sampling, rotations when counting).
+        sample_target: u64,
+        /// Sampling frequency in Hz per event, 0 = fixed period.
+        freq_hz: u64,
+        /// The vCPU's TSC frequency.
+        tsc_hz: u64,
+        /// Used entries of `events`.
+        event_count: u64,
+        /// The events.
+        events: EventSpec x MAX_EVENTS,
+    }
+}
+
+shared_struct! {
+    /// The page ring 3 may write.
+    UserPage {
+        /// Units of work done; only ever grows.
+        units: u64,
+        /// Keeps the compiler from dropping the work.
+        checksum: u64,
+    }
+}
+
+shared_struct! {
+    /// What the payload tells of its run.
+    Report {
+        /// [`MAGIC`] once the payload has run.
+        magic: u64,
+        /// NMI handler runs.
+        nmis: u64,
+        /// Of those, with GLOBAL_STATUS = 0 on the first read.
+        nmis_without_status: u64,
+        /// Entries written to the log.
+        logged: u64,
+        /// Entries that did not fit.
+        dropped: u64,
+        /// LAPIC timer ticks.
+        ticks: u64,
+        /// Rotations and task switches.
+        rotations: u64,
+        /// TSC at the begin and at the end of the baseline.
+        baseline_begin: u64,
+        /// See `baseline_begin`.
+        baseline_end: u64,
+        /// Units of work done in the baseline.
+        baseline_units: u64,
+        /// TSC at the begin of the measured phase.
+        measure_begin: u64,
+        /// TSC at the end of the measured phase.
+        measure_end: u64,
+        /// Units of work done in the measured phase.
+        measure_units: u64,
+        /// Completed TSC exchanges.
+        syncs: u64,
+        /// TSC before each exchange.
+        sync_before: u64 x SYNC_ROUNDS,
+        /// TSC after each exchange.
+        sync_after: u64 x SYNC_ROUNDS,
+        /// Per event: overflows the driver saw.
+        overflows: u64 x MAX_EVENTS,
+        /// Per event: the sum of counts.
+        counts: u64 x MAX_EVENTS,
+        /// Per event: TSC ticks it was wanted.
+        enabled: u64 x MAX_EVENTS,
+        /// Per event: TSC ticks it was on a counter.
+        running: u64 x MAX_EVENTS,
+        /// Per event: the period last used (frequency mode moves it).
+        periods: u64 x MAX_EVENTS,
+        /// Vector of an unexpected exception + 1; 0 = none.
+        fault_vector: u64,
+        /// Its error code.
+        fault_error: u64,
+        /// Its RIP.
+        fault_rip: u64,
+        /// CR2 at that time.
+        fault_cr2: u64,
+    }
+}
+
+shared_struct! {
+    /// One line of the log.
+    LogEntry {
+        /// `LOG_NMI` or `LOG_ROTATION`.
+        kind: u64,
+        /// TSC at the handler's first instructions.
+        tsc_entry: u64,
+        /// TSC when the handler's work was done, before this entry was written.
+        tsc_exit: u64,
+        /// GLOBAL_STATUS as first read.
+        status: u64,
+        /// The interrupted RIP.
+        rip: u64,
+        /// Bit i: counter i (32 + n: fixed n) was re-armed.
+        rearmed: u64,
+    }
+}

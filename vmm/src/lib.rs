@@ -1,0 +1,3 @@
+//! A minimal KVM VMM that emulates the Intel architectural PMU in userspace.
+
+pub mod outcome;

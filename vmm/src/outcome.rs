@@ -1,0 +1,217 @@
+//! What one run of a guest leaves behind.
+
+use std::time::Duration;
+
+use guest::abi::{LogEntry, Report};
+use hdrhistogram::Histogram;
+use host_pmu::stats::OpStats;
+
+/// Why a run, or one of its vCPUs, ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The guest said it is done.
+    Done,
+    /// The guest met a fault it did not ask for.
+    GuestFault {
+        /// Exception vector.
+        vector: u64,
+        /// Error code.
+        error: u64,
+        /// Instruction pointer.
+        rip: u64,
+        /// CR2.
+        cr2: u64,
+    },
+    /// Triple fault or shutdown.
+    TripleFault,
+    /// The guest touched memory or a device it does not have.
+    UnassignedAccess {
+        /// Guest-physical address.
+        address: u64,
+        /// Whether it was a write.
+        write: bool,
+    },
+    /// KVM could not go on: its suberror and the instruction bytes it gave.
+    InternalError {
+        /// `kvm_run.internal.suberror`.
+        suberror: u32,
+        /// Instruction bytes, if KVM told them.
+        instruction: Vec<u8>,
+    },
+    /// KVM could not enter the guest.
+    EntryFailed {
+        /// `hardware_entry_failure_reason`.
+        reason: u64,
+    },
+    /// An exit this VMM does not handle.
+    UnknownExit(String),
+    /// The time limit of the run passed.
+    TimedOut,
+    /// The user interrupted the run, or another vCPU ended it.
+    Stopped,
+    /// The host side failed, with the reason.
+    Host(String),
+}
+
+impl End {
+    /// Whether what was measured is whole.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        matches!(self, Self::Done)
+    }
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Done => write!(f, "done"),
+            Self::GuestFault {
+                vector,
+                error,
+                rip,
+                cr2,
+            } => {
+                write!(
+                    f,
+                    "the guest met exception {vector} (error {error:#x}) at {rip:#x}, CR2 {cr2:#x}"
+                )
+            }
+            Self::TripleFault => write!(f, "the guest triple-faulted"),
+            Self::UnassignedAccess { address, write } => write!(
+                f,
+                "the guest {} {address:#x}, which is neither memory nor a device it has",
+                if *write { "wrote to" } else { "read from" }
+            ),
+            Self::InternalError {
+                suberror,
+                instruction,
+            } => {
+                write!(f, "KVM internal error, suberror {suberror}")?;
+                if !instruction.is_empty() {
+                    write!(f, ", instruction bytes {instruction:02x?}")?;
+                }
+                Ok(())
+            }
+            Self::EntryFailed { reason } => write!(
+                f,
+                "KVM could not enter the guest, hardware reason {reason:#x}"
+            ),
+            Self::UnknownExit(what) => write!(f, "unhandled KVM exit {what}"),
+            Self::TimedOut => write!(f, "the time limit passed"),
+            Self::Stopped => write!(f, "stopped"),
+            Self::Host(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+/// How the guest's TSC maps to the host's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TscMap {
+    /// The vCPU's TSC frequency.
+    pub khz: u64,
+    /// Guest TSC − host TSC.
+    pub offset: i64,
+    /// The offset is right to ± this many ticks.
+    pub uncertainty: u64,
+}
+
+/// What happened between the vPMU and the guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PmiStats {
+    /// Host-event overflows the VMM saw (counters, not signals).
+    pub overflows: u64,
+    /// Of those, overflows of counters with INT (each asks for a PMI; several may share one).
+    pub pmi_requests: u64,
+    /// NMIs handed to KVM.
+    pub nmis: u64,
+    /// Interrupts in fixed delivery mode handed to KVM.
+    pub fixed: u64,
+    /// PMIs not delivered because LVTPC was masked, as on hardware (the STATUS bit stays).
+    pub masked: u64,
+    /// PMIs not delivered because LVTPC held a delivery mode this VMM does not know.
+    pub undeliverable: u64,
+}
+
+/// Exits of one MSR.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MsrExits {
+    /// The MSR's index.
+    pub msr: u32,
+    /// RDMSR exits.
+    pub reads: u64,
+    /// WRMSR exits.
+    pub writes: u64,
+    /// Of both, those answered by #GP.
+    pub faults: u64,
+}
+
+/// What stood behind the counters, and what went wrong there.
+#[derive(Clone, Debug, Default)]
+pub struct HostSide {
+    /// Operations by kind.
+    pub ops: OpStats,
+    /// Overflow signals that reached the vCPU thread.
+    pub signals: u64,
+    /// Kicks that found no overflow (merged, stale or early signals).
+    pub empty_kicks: u64,
+    /// Most host events held at once.
+    pub held_max: u64,
+    /// Host events held, summed over guest entries.
+    pub held_sum: u64,
+    /// Guest entries.
+    pub entries: u64,
+    /// Host events still held when the run ended.
+    pub held_at_end: u64,
+    /// New sched slices noticed at an entry.
+    pub sched_ins: u64,
+    /// Resumes that served a request by a parked event.
+    pub reused: u64,
+    /// Periods the host refused.
+    pub refused_periods: u64,
+    /// Opens that failed.
+    pub failed_opens: u64,
+    /// Pinned events found in error state: the host had no counter for them.
+    pub pinned_errors: u64,
+    /// Throttle records.
+    pub throttled: u64,
+    /// Last error text of a failed host operation.
+    pub last_error: Option<String>,
+}
+
+/// One vCPU's part of a run.
+#[derive(Clone, Debug)]
+pub struct VcpuOutcome {
+    /// Why it ended.
+    pub end: End,
+    /// The guest's report as it stands in guest memory; `None` if the guest never wrote its magic.
+    pub report: Option<Report>,
+    /// The guest's log, bounded by its capacity.
+    pub log: Vec<LogEntry>,
+    /// TSC mapping.
+    pub tsc: TscMap,
+    /// Host TSC at which each NMI's overflow was seen, in the order of delivery.
+    pub deliveries: Vec<u64>,
+    /// PMIs.
+    pub pmi: PmiStats,
+    /// MSR exits, one line per MSR that exited at all.
+    pub msr_exits: Vec<MsrExits>,
+    /// Nanoseconds from KVM_RUN's return at an MSR exit to the next KVM_RUN.
+    pub exit_path_ns: Histogram<u64>,
+    /// Host events.
+    pub host: HostSide,
+    /// Sum of host events held at each tail tick: the last one tells what lazy release left.
+    pub held_at_tail_tick: Vec<u64>,
+}
+
+/// One run of a guest.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    /// The first vCPU's reason that is not "done" or "stopped", else "stopped" if any, else "done".
+    pub end: End,
+    /// One per vCPU.
+    pub vcpus: Vec<VcpuOutcome>,
+    /// From creating the VM to the last vCPU's end.
+    pub wall: Duration,
+    /// From creating the VM to the first guest instruction.
+    pub start: Duration,
+}
