@@ -1,6 +1,20 @@
 //! What may stand behind a virtual performance counter (vPMC).
 //!
 //! A vPMC counts because some host event counts for it, or because nothing does and a timer pretends.
-//! This crate holds the choices — [`stats`] of what they cost — and knows neither KVM nor registers.
+//!
+//! - [`strategy`]: the choices, as data; [`bank`]: the host events of one vCPU, kept by a strategy.
+//! - [`backend`]: what carries out "open, pause, resume, set period, release" and counts.
+//! - [`floor`]: no host event at all.
+//! - [`counters`]: the one interface through which the architectural vPMU sees either.
+//!
+//! Nothing here knows KVM, registers or the width of a counter.
 
+pub mod backend;
+pub mod bank;
+pub mod counters;
+pub mod floor;
+pub mod kick;
+pub mod spec;
 pub mod stats;
+pub mod strategy;
+mod sys;

@@ -23,14 +23,7 @@ pub enum OpKind {
 
 impl OpKind {
     /// Every kind, in the order of its discriminant.
-    pub const ALL: [Self; 6] = [
-        Self::Open,
-        Self::Release,
-        Self::Pause,
-        Self::Resume,
-        Self::Period,
-        Self::Read,
-    ];
+    pub const ALL: [Self; 6] = [Self::Open, Self::Release, Self::Pause, Self::Resume, Self::Period, Self::Read];
 
     /// The key used in result documents.
     #[must_use]
@@ -72,12 +65,7 @@ pub struct Op {
 
 impl Default for OpStats {
     fn default() -> Self {
-        Self {
-            per_kind: std::array::from_fn(|_| Op {
-                ns: ns_histogram(),
-                total_ns: 0,
-            }),
-        }
+        Self { per_kind: std::array::from_fn(|_| Op { ns: ns_histogram(), total_ns: 0 }) }
     }
 }
 

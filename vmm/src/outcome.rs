@@ -65,16 +65,8 @@ impl std::fmt::Display for End {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Done => write!(f, "done"),
-            Self::GuestFault {
-                vector,
-                error,
-                rip,
-                cr2,
-            } => {
-                write!(
-                    f,
-                    "the guest met exception {vector} (error {error:#x}) at {rip:#x}, CR2 {cr2:#x}"
-                )
+            Self::GuestFault { vector, error, rip, cr2 } => {
+                write!(f, "the guest met exception {vector} (error {error:#x}) at {rip:#x}, CR2 {cr2:#x}")
             }
             Self::TripleFault => write!(f, "the guest triple-faulted"),
             Self::UnassignedAccess { address, write } => write!(
@@ -82,20 +74,14 @@ impl std::fmt::Display for End {
                 "the guest {} {address:#x}, which is neither memory nor a device it has",
                 if *write { "wrote to" } else { "read from" }
             ),
-            Self::InternalError {
-                suberror,
-                instruction,
-            } => {
+            Self::InternalError { suberror, instruction } => {
                 write!(f, "KVM internal error, suberror {suberror}")?;
                 if !instruction.is_empty() {
                     write!(f, ", instruction bytes {instruction:02x?}")?;
                 }
                 Ok(())
             }
-            Self::EntryFailed { reason } => write!(
-                f,
-                "KVM could not enter the guest, hardware reason {reason:#x}"
-            ),
+            Self::EntryFailed { reason } => write!(f, "KVM could not enter the guest, hardware reason {reason:#x}"),
             Self::UnknownExit(what) => write!(f, "unhandled KVM exit {what}"),
             Self::TimedOut => write!(f, "the time limit passed"),
             Self::Stopped => write!(f, "stopped"),

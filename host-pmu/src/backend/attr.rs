@@ -1,0 +1,146 @@
+//! The exact `perf_event_attr` of each backend.
+//!
+//! Hardware events are created as KVM creates them (`pmc_reprogram_counter`, arch/x86/kvm/pmu.c): pinned, not while
+//! idle, only in guest mode, by privilege as the selector says. Stand-ins count the whole vCPU thread: guest mode means
+//! nothing to them and an excluded privilege level would only suppress their overflows.
+
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_COUNT_HW_REF_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK,
+    PERF_COUNT_SW_DUMMY, PERF_COUNT_SW_TASK_CLOCK, PERF_SAMPLE_IDENTIFIER, PERF_TYPE_HARDWARE, PERF_TYPE_RAW,
+    PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
+};
+
+use crate::spec::{Source, Spec};
+
+/// What kind of event a backend opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// The event the guest selected, in guest mode only.
+    Hardware,
+    /// `PERF_COUNT_SW_CPU_CLOCK`.
+    CpuClock,
+    /// `PERF_COUNT_SW_TASK_CLOCK`.
+    TaskClock,
+    /// A tracepoint by its id.
+    Tracepoint(u64),
+}
+
+/// The attribute of an event of `kind` for `spec`; `period` is in host counts.
+#[must_use]
+pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
+    let (type_, config) = match kind {
+        EventKind::Hardware => hardware_config(spec),
+        EventKind::CpuClock => (PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_CPU_CLOCK)),
+        EventKind::TaskClock => (PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_TASK_CLOCK)),
+        EventKind::Tracepoint(id) => (PERF_TYPE_TRACEPOINT, id),
+    };
+    let mut attr = base(type_, config);
+    if spec.samples() {
+        attr.__bindgen_anon_1.sample_period = period;
+    }
+    // Identifies the event in the monitor's shared ring; costs the kernel 16 bytes per overflow.
+    attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER);
+    attr.__bindgen_anon_2.wakeup_events = 1;
+    if kind == EventKind::Hardware {
+        attr.set_pinned(1);
+        attr.set_exclude_idle(1);
+        attr.set_exclude_host(1);
+        attr.set_exclude_user(u64::from(!spec.user()));
+        attr.set_exclude_kernel(u64::from(!spec.kernel()));
+    }
+    attr
+}
+
+/// The attribute of the monitor event: counts nothing, but is scheduled in with the thread.
+#[must_use]
+pub fn monitor_attr() -> perf_event_attr {
+    let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_DUMMY));
+    attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER);
+    attr.set_exclude_kernel(1);
+    attr.set_exclude_hv(1);
+    attr
+}
+
+fn base(type_: u32, config: u64) -> perf_event_attr {
+    perf_event_attr { type_, size: size_of::<perf_event_attr>() as u32, config, ..perf_event_attr::default() }
+}
+
+fn hardware_config(spec: Spec) -> (u32, u64) {
+    match spec.0 {
+        Source::Fixed { index: 0, .. } => (PERF_TYPE_HARDWARE, u64::from(PERF_COUNT_HW_INSTRUCTIONS)),
+        Source::Fixed { index: 1, .. } => (PERF_TYPE_HARDWARE, u64::from(PERF_COUNT_HW_CPU_CYCLES)),
+        Source::Fixed { .. } => (PERF_TYPE_HARDWARE, u64::from(PERF_COUNT_HW_REF_CPU_CYCLES)),
+        Source::Selector(_) => (PERF_TYPE_RAW, spec.raw_config().unwrap_or(0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BRANCH_MISSES_USER: Spec = Spec(Source::Selector(0x51_00c5)); // EN | INT | USR
+    const CYCLES_FIXED: Spec = Spec(Source::Fixed { index: 1, control: 0xb }); // PMI | USR | OS
+
+    fn period(attr: &perf_event_attr) -> u64 {
+        crate::sys::sample_period(attr)
+    }
+
+    #[test]
+    fn a_hardware_event_is_the_one_kvm_would_create() {
+        let attr = event_attr(EventKind::Hardware, BRANCH_MISSES_USER, 1_000);
+        assert_eq!((attr.type_, attr.config), (PERF_TYPE_RAW, 0xc5), "EN, INT and privilege are not part of the event");
+        assert_eq!(period(&attr), 1_000);
+        assert_eq!(attr.size as usize, size_of::<perf_event_attr>());
+        let flags = (attr.pinned(), attr.exclude_idle(), attr.exclude_host(), attr.exclude_guest(), attr.disabled());
+        assert_eq!(flags, (1, 1, 1, 0, 0));
+        assert_eq!((attr.exclude_user(), attr.exclude_kernel(), attr.exclude_hv(), attr.inherit()), (0, 1, 0, 0));
+    }
+
+    #[test]
+    fn fixed_counters_ask_for_the_kernels_generic_events() {
+        let configs: Vec<_> = (0..3)
+            .map(|index| {
+                let attr = event_attr(EventKind::Hardware, Spec(Source::Fixed { index, control: 1 }), 5);
+                (attr.type_, attr.config)
+            })
+            .collect();
+        let hardware = |config| (PERF_TYPE_HARDWARE, u64::from(config));
+        assert_eq!(
+            configs,
+            [
+                hardware(PERF_COUNT_HW_INSTRUCTIONS),
+                hardware(PERF_COUNT_HW_CPU_CYCLES),
+                hardware(PERF_COUNT_HW_REF_CPU_CYCLES)
+            ]
+        );
+        let both_rings = event_attr(EventKind::Hardware, CYCLES_FIXED, 5);
+        assert_eq!((both_rings.exclude_user(), both_rings.exclude_kernel()), (0, 0));
+    }
+
+    #[test]
+    fn the_raw_event_keeps_edge_invert_mask_and_transactions() {
+        let selector = 0x2_01ff_ffff | 1 << 32;
+        let attr = event_attr(EventKind::Hardware, Spec(Source::Selector(selector & !(1 << 33))), 5);
+        assert_eq!(attr.config, 0x1_0184_ffff);
+    }
+
+    #[test]
+    fn an_in_txcp_event_does_not_sample() {
+        let attr = event_attr(EventKind::Hardware, Spec(Source::Selector(1 << 33 | 0x3c)), 1_000);
+        assert_eq!(period(&attr), 0);
+    }
+
+    #[test]
+    fn stand_ins_count_the_whole_thread_whatever_the_selector() {
+        for (kind, type_, config) in [
+            (EventKind::CpuClock, PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_CPU_CLOCK)),
+            (EventKind::TaskClock, PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_TASK_CLOCK)),
+            (EventKind::Tracepoint(1234), PERF_TYPE_TRACEPOINT, 1234),
+        ] {
+            let attr = event_attr(kind, BRANCH_MISSES_USER, 77);
+            assert_eq!((attr.type_, attr.config, period(&attr)), (type_, config, 77));
+            let excluded = attr.exclude_user() | attr.exclude_kernel() | attr.exclude_host() | attr.exclude_idle();
+            assert_eq!((attr.pinned(), excluded), (0, 0));
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Host events by `perf_event_open`, bound to the thread that opens them.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Instant;
+
+use super::attr::{EventKind, event_attr};
+use super::monitor::Monitor;
+use super::{Backend, BackendKey, HostError, Scale};
+use crate::spec::Spec;
+use crate::{kick, sys};
+
+/// Where tracefs may be mounted.
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// Opens perf events on the calling thread; overflows raise [`kick::signal`] there.
+#[derive(Debug)]
+pub struct PerfBackend {
+    kind: EventKind,
+    scale: Scale,
+    monitor: Monitor,
+    epoch: Instant,
+}
+
+impl PerfBackend {
+    /// A backend for `key`. `tsc_khz` scales clocks to cycles.
+    pub fn new(key: &BackendKey, tsc_khz: u64) -> Result<Self, HostError> {
+        let clock = Scale::ns_to_tsc(tsc_khz);
+        let (kind, scale) = match key {
+            BackendKey::Hardware => (EventKind::Hardware, Scale::ONE),
+            BackendKey::CpuClock => (EventKind::CpuClock, clock),
+            BackendKey::TaskClock => (EventKind::TaskClock, clock),
+            BackendKey::Tracepoint { group, name } => (EventKind::Tracepoint(tracepoint_id(group, name)?), Scale::ONE),
+            BackendKey::None => {
+                return Err(os("backend none", &io::Error::from_raw_os_error(libc::EINVAL)));
+            }
+        };
+        Ok(Self { kind, scale, monitor: Monitor::new(), epoch: Instant::now() })
+    }
+
+    /// Opens and closes one event, to learn whether this backend works here before anything is measured.
+    pub fn probe(&mut self) -> Result<(), HostError> {
+        let cycles_in_user_mode = Spec(crate::spec::Source::Selector(0x51_003c));
+        let event = self.open(cycles_in_user_mode, 1 << 40)?;
+        self.release(event);
+        Ok(())
+    }
+
+    /// The event that watches this thread.
+    pub fn monitor(&mut self) -> &mut Monitor {
+        &mut self.monitor
+    }
+}
+
+/// The id of a tracepoint, from tracefs.
+pub fn tracepoint_id(group: &str, name: &str) -> Result<u64, HostError> {
+    let roots = TRACEFS.map(Path::new);
+    let Some(root) = roots.iter().find(|root| root.join("events").is_dir()) else {
+        return Err(HostError::Os {
+            call: "tracefs is not mounted, or not readable by this user",
+            errno: libc::ENOENT,
+            remedy: "; mount it with: mount -t tracefs tracefs /sys/kernel/tracing",
+        });
+    };
+    let text =
+        sys::read_small(&root.join("events").join(group).join(name).join("id")).map_err(|error| HostError::Os {
+            call: "read the tracepoint's id",
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+            remedy: "; list the host's tracepoints with: ls /sys/kernel/tracing/events/kvm",
+        })?;
+    text.trim().parse().map_err(|_| os("read the tracepoint's id", &io::Error::from_raw_os_error(libc::EINVAL)))
+}
+
+fn os(call: &'static str, error: &io::Error) -> HostError {
+    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+    let remedy = match (call, errno) {
+        ("perf_event_open", libc::EACCES | libc::EPERM) => {
+            "; run as root or with CAP_PERFMON, or lower it: sysctl kernel.perf_event_paranoid=1"
+        }
+        ("perf_event_open", libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
+            "; this host has no PMU for that event: use --backend cpu-clock"
+        }
+        (_, libc::EMFILE) => "; too many open files: raise the limit with ulimit -n",
+        ("perf_event_open", libc::ENOSYS) => "; this kernel is built without CONFIG_PERF_EVENTS",
+        _ => "",
+    };
+    HostError::Os { call, errno, remedy }
+}
+
+/// A perf event on the vCPU thread.
+#[derive(Debug)]
+pub struct PerfEvent {
+    fd: OwnedFd,
+}
+
+impl PerfBackend {
+    fn count(&self, event: &PerfEvent) -> Result<u64, HostError> {
+        match sys::read_count(&event.fd) {
+            Ok(Some(count)) => Ok(self.scale.to_guest(count)),
+            Ok(None) => Err(HostError::PinnedLost),
+            Err(error) => Err(os("read of a perf event", &error)),
+        }
+    }
+}
+
+impl Backend for PerfBackend {
+    type Event = PerfEvent;
+
+    fn open(&mut self, spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
+        let attr = event_attr(self.kind, spec, self.scale.to_host(period));
+        let fd = sys::open_on_this_thread(attr).map_err(|error| os("perf_event_open", &error))?;
+        sys::signal_this_thread(&fd, kick::signal()).map_err(|error| os("fcntl on a perf event", &error))?;
+        self.monitor.adopt(&fd).map_err(|error| os("IOC_SET_OUTPUT", &error))?;
+        Ok(PerfEvent { fd })
+    }
+
+    fn release(&mut self, event: PerfEvent) {
+        drop(event);
+    }
+
+    fn pause(&mut self, event: &mut PerfEvent) -> Result<u64, HostError> {
+        sys::disable(&event.fd).map_err(|error| os("IOC_DISABLE", &error))?;
+        self.count(event)
+    }
+
+    fn resume(&mut self, event: &mut PerfEvent) -> Result<(), HostError> {
+        sys::enable(&event.fd).map_err(|error| os("IOC_ENABLE", &error))
+    }
+
+    fn set_period(&mut self, event: &mut PerfEvent, period: u64) -> Result<(), HostError> {
+        sys::set_period(&event.fd, self.scale.to_host(period)).map_err(|error| os("IOC_PERIOD", &error))
+    }
+
+    fn read(&mut self, event: &mut PerfEvent) -> Result<u64, HostError> {
+        self.count(event)
+    }
+
+    fn sched_in(&mut self) -> bool {
+        self.monitor.sched_in()
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_tracepoint_or_tracefs_says_what_helps() {
+        let error = tracepoint_id("kvm", "no_such_event_at_all").unwrap_err().to_string();
+        assert!(error.contains("mount -t tracefs") || error.contains("ls /sys/kernel/tracing"), "{error}");
+    }
+
+    #[test]
+    fn refusals_carry_their_remedy() {
+        for (errno, remedy) in [(libc::EACCES, "paranoid"), (libc::ENOENT, "cpu-clock"), (libc::EMFILE, "ulimit -n")] {
+            let error = os("perf_event_open", &io::Error::from_raw_os_error(errno)).to_string();
+            assert!(error.contains(remedy), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_clock_event_counts_pauses_and_resumes() {
+        let mut backend = PerfBackend::new(&BackendKey::CpuClock, 1_000_000).unwrap();
+        if let Err(error) = backend.probe() {
+            eprintln!("SKIP: {error}");
+            return;
+        }
+        let spec = Spec(crate::spec::Source::Selector(0x51_003c));
+        let mut event = backend.open(spec, 1 << 40).unwrap();
+        let spin = || std::hint::black_box((0..20_000u64).fold(0, |a, b| a ^ std::hint::black_box(b)));
+        spin();
+        let first = backend.pause(&mut event).unwrap();
+        assert!(first > 0);
+        spin();
+        assert_eq!(backend.read(&mut event).unwrap(), first, "a paused event stands still");
+        backend.set_period(&mut event, 1 << 41).unwrap();
+        backend.resume(&mut event).unwrap();
+        spin();
+        assert!(backend.read(&mut event).unwrap() > first);
+        backend.release(event);
+    }
+}

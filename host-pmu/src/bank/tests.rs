@@ -1,0 +1,272 @@
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::*;
+use crate::spec::Source;
+
+/// A host without clocks or descriptors: it logs what it is asked and counts when told.
+#[derive(Debug, Default)]
+struct Script {
+    log: Vec<String>,
+    counts: Vec<u64>,
+    open: Vec<usize>,
+    now: u64,
+    sched_in: bool,
+    refuse_open: bool,
+    refuse_period: bool,
+    lost: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Host(Rc<RefCell<Script>>);
+
+const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
+
+impl Backend for Host {
+    type Event = usize;
+
+    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
+        let mut s = self.0.borrow_mut();
+        if s.refuse_open {
+            return Err(REFUSED);
+        }
+        let id = s.counts.len();
+        s.counts.push(0);
+        s.open.push(id);
+        s.log.push(format!("open {id} {:#x} {period}", spec.raw_config().unwrap_or(0)));
+        Ok(id)
+    }
+
+    fn release(&mut self, event: usize) {
+        let mut s = self.0.borrow_mut();
+        assert!(s.open.contains(&event), "released twice");
+        s.open.retain(|&id| id != event);
+        s.log.push(format!("release {event}"));
+    }
+
+    fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push(format!("pause {event}"));
+        if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
+    }
+
+    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
+        self.0.borrow_mut().log.push(format!("resume {event}"));
+        Ok(())
+    }
+
+    fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push(format!("period {event} {period}"));
+        if s.refuse_period { Err(REFUSED) } else { Ok(()) }
+    }
+
+    fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push(format!("read {event}"));
+        if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
+    }
+
+    fn sched_in(&mut self) -> bool {
+        std::mem::take(&mut self.0.borrow_mut().sched_in)
+    }
+
+    fn now_ns(&self) -> u64 {
+        let mut s = self.0.borrow_mut();
+        s.now += 1;
+        s.now
+    }
+}
+
+impl Host {
+    fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.borrow_mut().log)
+    }
+
+    fn slice(&self) {
+        self.0.borrow_mut().sched_in = true;
+    }
+}
+
+fn bank(preset: &str) -> (Bank<Host>, Host) {
+    let host = Host::default();
+    (Bank::new(host.clone(), Strategy::preset(preset).unwrap()), host)
+}
+
+fn pmc(n: usize) -> CounterId {
+    CounterId::gp(n).unwrap()
+}
+
+const A: Spec = Spec(Source::Selector(0x53_003c));
+const B: Spec = Spec(Source::Selector(0x53_00c5));
+
+#[test]
+fn recreate_reads_and_closes_at_each_pause() {
+    let (mut bank, host) = bank("recreate");
+    bank.start(pmc(0), A, 100);
+    host.0.borrow_mut().counts[0] = 7;
+    assert_eq!(bank.pause(pmc(0)), 7);
+    bank.start(pmc(0), A, 93);
+    assert_eq!(host.log(), ["open 0 0x3c 100", "read 0", "release 0", "open 1 0x3c 93"]);
+    assert_eq!((bank.held(), bank.stats().reused), (1, 0));
+}
+
+#[test]
+fn reuse_resumes_its_last_event_with_the_new_period() {
+    let (mut bank, host) = bank("reuse");
+    bank.start(pmc(0), A, 100);
+    host.0.borrow_mut().counts[0] = 7;
+    assert_eq!(bank.pause(pmc(0)), 7);
+    bank.stop(pmc(0), true);
+    assert_eq!(bank.pause(pmc(0)), 0, "the count is handed over once");
+    bank.start(pmc(0), A, 93);
+    host.0.borrow_mut().counts[0] = 10;
+    assert_eq!(bank.take(pmc(0)), 3);
+    let log = host.log();
+    assert_eq!(log, ["open 0 0x3c 100", "pause 0", "pause 0", "period 0 93", "resume 0", "read 0"]);
+}
+
+#[test]
+fn another_configuration_or_a_refused_period_is_a_miss() {
+    let (mut bank, host) = bank("reuse");
+    bank.start(pmc(0), A, 100);
+    bank.pause(pmc(0));
+    bank.start(pmc(0), B, 100);
+    assert_eq!(host.log(), ["open 0 0x3c 100", "pause 0", "release 0", "open 1 0xc5 100"]);
+    bank.pause(pmc(0));
+    host.0.borrow_mut().refuse_period = true;
+    bank.start(pmc(0), B, 50);
+    assert_eq!(host.log(), ["pause 1", "period 1 50", "release 1", "open 2 0xc5 50"]);
+    assert_eq!(bank.stats().refused_periods, 1);
+}
+
+#[test]
+fn a_paused_event_is_not_paused_again_with_the_flag() {
+    let (mut bank, host) = bank("paused-flag");
+    bank.start(pmc(0), A, 100);
+    bank.pause(pmc(0));
+    bank.pause(pmc(0));
+    assert_eq!(host.log(), ["open 0 0x3c 100", "pause 0"]);
+}
+
+#[test]
+fn an_event_dies_one_untouched_slice_after_its_counter_went_off() {
+    let (mut bank, host) = bank("reuse-lazy");
+    bank.touch(pmc(0), Touch::Write);
+    bank.start(pmc(0), A, 100);
+    bank.pause(pmc(0));
+    bank.stop(pmc(0), false);
+    host.slice();
+    bank.on_entry(CounterSet::EMPTY);
+    assert_eq!(bank.held(), 1, "touched in the slice that ended");
+    bank.on_entry(CounterSet::EMPTY);
+    assert_eq!(bank.held(), 1, "no new slice");
+    host.slice();
+    bank.on_entry(CounterSet::EMPTY);
+    assert_eq!((bank.held(), bank.stats().sched_ins), (0, 2));
+}
+
+#[test]
+fn own_enable_or_a_touch_keeps_an_event_global_ctrl_does_not() {
+    let (mut bank, host) = bank("reuse-lazy");
+    for n in 0..3 {
+        bank.start(pmc(n), A, 100);
+        bank.pause(pmc(n));
+    }
+    bank.touch(pmc(1), Touch::Write);
+    bank.touch(pmc(2), Touch::GlobalCtrl);
+    bank.touch(pmc(2), Touch::Read);
+    host.slice();
+    bank.on_entry([pmc(0)].into_iter().collect());
+    assert_eq!(bank.held(), 2);
+    assert_eq!(host.log().last().map(String::as_str), Some("release 2"));
+}
+
+#[test]
+fn a_slice_that_began_before_the_first_event_is_not_its() {
+    let (mut bank, host) = bank("reuse-lazy");
+    host.slice();
+    bank.start(pmc(0), A, 100);
+    bank.pause(pmc(0));
+    bank.on_entry(CounterSet::EMPTY);
+    assert_eq!(bank.held(), 1);
+}
+
+#[test]
+fn the_pool_serves_rotation_and_migration_without_opens() {
+    let (mut bank, host) = bank("pool");
+    bank.start(pmc(0), A, 100);
+    bank.pause(pmc(0));
+    bank.start(pmc(0), B, 100);
+    assert_eq!(bank.stats().ops.count(OpKind::Open), 2);
+    bank.pause(pmc(0));
+    bank.stop(pmc(0), false);
+    bank.start(pmc(3), A, 50);
+    bank.start(pmc(0), B, 60);
+    assert_eq!((bank.stats().ops.count(OpKind::Open), bank.stats().reused, bank.held()), (2, 2, 2));
+    assert!(host.log().contains(&"period 0 50".to_owned()));
+}
+
+#[test]
+fn the_pool_gives_back_the_least_recently_parked() {
+    let host = Host::default();
+    let strategy = Strategy { reuse: Reuse::Pool(2), ..Strategy::preset("pool").unwrap() };
+    let mut bank = Bank::new(host.clone(), strategy);
+    for (n, event) in [0x3c, 0xc0, 0xc5].into_iter().enumerate() {
+        bank.start(pmc(n), Spec(Source::Selector(event)), 10);
+        bank.pause(pmc(n));
+        bank.stop(pmc(n), false);
+    }
+    assert_eq!(bank.held(), 2);
+    assert_eq!(host.log().last().map(String::as_str), Some("release 0"));
+}
+
+#[test]
+fn idle_time_releases_what_is_parked_and_spares_what_runs() {
+    let host = Host::default();
+    let strategy =
+        Strategy { release: Release::IdleMs(Duration::from_millis(5)), ..Strategy::preset("reuse").unwrap() };
+    let mut bank = Bank::new(host.clone(), strategy);
+    for n in 0..2 {
+        bank.start(pmc(n), A, 10);
+    }
+    bank.pause(pmc(0));
+    bank.stop(pmc(0), false);
+    bank.on_entry([pmc(1)].into_iter().collect());
+    assert_eq!(bank.held(), 2);
+    host.0.borrow_mut().now += 6_000_000;
+    bank.on_entry([pmc(1)].into_iter().collect());
+    assert_eq!(bank.held(), 1);
+}
+
+#[test]
+fn a_failed_open_is_retried_and_a_lost_pinned_event_is_reported() {
+    let (mut bank, host) = bank("reuse");
+    host.0.borrow_mut().refuse_open = true;
+    bank.start(pmc(0), A, 100);
+    assert_eq!((bank.stats().failed_opens, bank.held()), (1, 0));
+    assert!(bank.stats().last_error.is_some());
+    host.0.borrow_mut().refuse_open = false;
+    for counter in bank.take_retries() {
+        bank.start(counter, A, 100);
+    }
+    assert_eq!(bank.held(), 1);
+    host.0.borrow_mut().lost = true;
+    assert_eq!(bank.take(pmc(0)), 0);
+    assert_eq!((bank.stats().pinned_errors, bank.held()), (1, 0));
+    assert!(bank.take_retries().contains(pmc(0)));
+}
+
+#[test]
+fn nothing_is_left_open() {
+    for preset in crate::strategy::PRESETS {
+        let (mut bank, host) = bank(preset);
+        for n in 0..4 {
+            bank.start(pmc(n), A, 10);
+            bank.pause(pmc(n));
+            bank.stop(pmc(n), n % 2 == 0);
+        }
+        drop(bank);
+        assert!(host.0.borrow().open.is_empty(), "{preset}");
+    }
+}

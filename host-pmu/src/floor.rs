@@ -1,0 +1,149 @@
+//! No host event at all: the time-stamp counter counts and a timer signals.
+//!
+//! The floor arm shows what no strategy can beat: the guest, the exits and the vPMU stay, the host events go. A counter
+//! advances by one per TSC tick whatever it is told to count, as the clock stand-ins do after scaling.
+
+use std::io;
+
+use crate::counters::{HostCounters, Touch};
+use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
+use crate::strategy::Apply;
+use crate::{kick, sys};
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Clocked {
+    running: bool,
+    /// TSC up to which its count was handed over.
+    taken_at: u64,
+    /// TSC at which it shall signal.
+    due_at: u64,
+}
+
+/// Counts TSC ticks; signals by one timer per vCPU, armed at guest entry for the next due counter.
+#[derive(Debug)]
+pub struct Floor {
+    counters: [Clocked; MAX_COUNTERS],
+    running: CounterSet,
+    timer: sys::ThreadTimer,
+    tsc_khz: u64,
+    /// TSC the timer is armed for; 0 = not armed.
+    armed_for: u64,
+    entries: u64,
+}
+
+impl Floor {
+    /// For the calling thread, which is the one the timer signals.
+    pub fn new(tsc_khz: u64) -> io::Result<Self> {
+        Ok(Self {
+            counters: [Clocked::default(); MAX_COUNTERS],
+            running: CounterSet::EMPTY,
+            timer: sys::ThreadTimer::new(kick::signal())?,
+            tsc_khz: tsc_khz.max(1),
+            armed_for: 0,
+            entries: 0,
+        })
+    }
+
+    /// Guest entries so far.
+    #[must_use]
+    pub const fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    fn ns_until(&self, tsc: u64) -> u64 {
+        let ticks = tsc.saturating_sub(sys::rdtsc());
+        let ns = u128::from(ticks) * 1_000_000 / u128::from(self.tsc_khz);
+        u64::try_from(ns).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+impl HostCounters for Floor {
+    fn apply(&self) -> Apply {
+        Apply::AtOnce
+    }
+
+    fn take(&mut self, counter: CounterId) -> u64 {
+        let clocked = &mut self.counters[counter.index()];
+        if !clocked.running {
+            return 0;
+        }
+        let now = sys::rdtsc();
+        let gathered = now.saturating_sub(clocked.taken_at);
+        clocked.taken_at = now;
+        gathered
+    }
+
+    fn pause(&mut self, counter: CounterId) -> u64 {
+        let gathered = self.take(counter);
+        self.counters[counter.index()].running = false;
+        self.running.remove(counter);
+        gathered
+    }
+
+    fn start(&mut self, counter: CounterId, _spec: Spec, period: u64) {
+        let now = sys::rdtsc();
+        self.counters[counter.index()] = Clocked { running: true, taken_at: now, due_at: now.saturating_add(period) };
+        self.running.insert(counter);
+    }
+
+    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
+
+    fn set_period(&mut self, counter: CounterId, period: u64) {
+        self.counters[counter.index()].due_at = sys::rdtsc().saturating_add(period);
+    }
+
+    fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
+
+    fn on_entry(&mut self, _enabled: CounterSet) {
+        self.entries += 1;
+        let due = self.running.into_iter().map(|counter| self.counters[counter.index()].due_at).min();
+        // A timer that is armed too early costs one empty kick; re-arming it at every exit would cost a call each.
+        if let Some(due) = due
+            && (self.armed_for == 0 || due < self.armed_for || self.armed_for <= sys::rdtsc())
+            && self.timer.arm(self.ns_until(due)).is_ok()
+        {
+            self.armed_for = due;
+        }
+    }
+
+    fn take_retries(&mut self) -> CounterSet {
+        CounterSet::EMPTY
+    }
+
+    fn held(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Source;
+
+    #[test]
+    fn a_running_counter_advances_and_a_paused_one_does_not() {
+        let mut floor = Floor::new(2_000_000).unwrap();
+        let counter = CounterId::gp(1).unwrap();
+        floor.start(counter, Spec(Source::Selector(0)), 1 << 40);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(floor.take(counter) > 0);
+        floor.pause(counter);
+        assert_eq!((floor.take(counter), floor.pause(counter), floor.held()), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_timer_is_armed_once_for_the_earliest_counter() {
+        let mut floor = Floor::new(2_000_000).unwrap();
+        let spec = Spec(Source::Selector(0));
+        floor.start(CounterId::gp(0).unwrap(), spec, 1 << 46);
+        floor.on_entry(CounterSet::EMPTY);
+        let late = floor.armed_for;
+        floor.start(CounterId::gp(1).unwrap(), spec, 1 << 45);
+        floor.on_entry(CounterSet::EMPTY);
+        assert!(floor.armed_for < late && floor.armed_for > 0);
+        let early = floor.armed_for;
+        floor.pause(CounterId::gp(1).unwrap());
+        floor.on_entry(CounterSet::EMPTY);
+        assert_eq!(floor.armed_for, early, "not moved for a later one");
+    }
+}

@@ -1,0 +1,229 @@
+//! What a vPMC is asked to count.
+
+use std::fmt;
+
+/// Counters a guest may have: general-purpose 0..8 and fixed 0..4, in one dense range.
+pub const MAX_COUNTERS: usize = MAX_GP + MAX_FIXED;
+/// General-purpose counters at most.
+pub const MAX_GP: usize = 8;
+/// Fixed counters at most.
+pub const MAX_FIXED: usize = 4;
+
+/// One vPMC.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CounterId(u8);
+
+impl CounterId {
+    /// General-purpose counter `n`; `None` if there is no such counter on any guest.
+    #[must_use]
+    pub const fn gp(n: usize) -> Option<Self> {
+        if n < MAX_GP { Some(Self(n as u8)) } else { None }
+    }
+
+    /// Fixed counter `n`; `None` if there is no such counter on any guest.
+    #[must_use]
+    pub const fn fixed(n: usize) -> Option<Self> {
+        if n < MAX_FIXED { Some(Self((MAX_GP + n) as u8)) } else { None }
+    }
+
+    /// The counter that owns `bit` of GLOBAL_CTRL and GLOBAL_STATUS.
+    #[must_use]
+    pub const fn from_global_bit(bit: u32) -> Option<Self> {
+        if bit < 32 { Self::gp(bit as usize) } else { Self::fixed(bit as usize - 32) }
+    }
+
+    /// Its bit in GLOBAL_CTRL and GLOBAL_STATUS (SDM vol. 3, 21.2.2).
+    #[must_use]
+    pub const fn global_bit(self) -> u32 {
+        if (self.0 as usize) < MAX_GP { self.0 as u32 } else { 32 + self.0 as u32 - MAX_GP as u32 }
+    }
+
+    /// Its place in an array of [`MAX_COUNTERS`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The fixed counter's number, if it is one.
+    #[must_use]
+    pub const fn as_fixed(self) -> Option<usize> {
+        (self.0 as usize).checked_sub(MAX_GP)
+    }
+}
+
+impl fmt::Debug for CounterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.as_fixed() {
+            Some(n) => write!(f, "FIXED{n}"),
+            None => write!(f, "PMC{}", self.0),
+        }
+    }
+}
+
+/// A set of vPMCs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CounterSet(u16);
+
+impl CounterSet {
+    /// No counter.
+    pub const EMPTY: Self = Self(0);
+
+    /// Adds one.
+    pub fn insert(&mut self, counter: CounterId) {
+        self.0 |= 1 << counter.0;
+    }
+
+    /// Takes one out.
+    pub fn remove(&mut self, counter: CounterId) {
+        self.0 &= !(1 << counter.0);
+    }
+
+    /// Whether it is in.
+    #[must_use]
+    pub const fn contains(self, counter: CounterId) -> bool {
+        self.0 & 1 << counter.0 != 0
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl IntoIterator for CounterSet {
+    type Item = CounterId;
+    type IntoIter = CounterSetIter;
+
+    fn into_iter(self) -> CounterSetIter {
+        CounterSetIter(self.0)
+    }
+}
+
+impl FromIterator<CounterId> for CounterSet {
+    fn from_iter<I: IntoIterator<Item = CounterId>>(counters: I) -> Self {
+        let mut set = Self::EMPTY;
+        counters.into_iter().for_each(|counter| set.insert(counter));
+        set
+    }
+}
+
+/// Iterates a [`CounterSet`], lowest first.
+#[derive(Clone, Debug)]
+pub struct CounterSetIter(u16);
+
+impl Iterator for CounterSetIter {
+    type Item = CounterId;
+
+    fn next(&mut self) -> Option<CounterId> {
+        let lowest = self.0.trailing_zeros();
+        if lowest >= MAX_COUNTERS as u32 {
+            return None;
+        }
+        self.0 &= self.0 - 1;
+        Some(CounterId(lowest as u8))
+    }
+}
+
+/// Where the event of a vPMC is selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// IA32_PERFEVTSELx, all 64 bits: KVM compares them byte for byte before it reuses an event.
+    Selector(u64),
+    /// A fixed counter and its nibble of IA32_FIXED_CTR_CTRL.
+    Fixed {
+        /// Which fixed counter.
+        index: u8,
+        /// OS 0, USR 1, ANY 2, PMI 3.
+        control: u8,
+    },
+}
+
+/// What a vPMC is asked to count. Equal specs may share a host event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Spec(pub Source);
+
+impl Spec {
+    const USR: u64 = 1 << 16;
+    const OS: u64 = 1 << 17;
+    const IN_TXCP: u64 = 1 << 33;
+    /// Event, umask, edge, invert, counter mask, IN_TX: what selects the event itself.
+    const RAW_MASK: u64 = 0xffff | 1 << 18 | 1 << 23 | 0xff << 24 | 1 << 32;
+
+    /// Counts in ring 3.
+    #[must_use]
+    pub const fn user(self) -> bool {
+        match self.0 {
+            Source::Selector(selector) => selector & Self::USR != 0,
+            Source::Fixed { control, .. } => control & 2 != 0,
+        }
+    }
+
+    /// Counts in ring 0.
+    #[must_use]
+    pub const fn kernel(self) -> bool {
+        match self.0 {
+            Source::Selector(selector) => selector & Self::OS != 0,
+            Source::Fixed { control, .. } => control & 1 != 0,
+        }
+    }
+
+    /// Whether the host event samples. An IN_TXCP event must not: its count rolls back at an abort, so a host PMI
+    /// would see a count below the period (KVM creates it with period 0).
+    #[must_use]
+    pub const fn samples(self) -> bool {
+        match self.0 {
+            Source::Selector(selector) => selector & Self::IN_TXCP == 0,
+            Source::Fixed { .. } => true,
+        }
+    }
+
+    /// The bits of a selector that `PERF_TYPE_RAW` takes; `None` for a fixed counter.
+    #[must_use]
+    pub const fn raw_config(self) -> Option<u64> {
+        match self.0 {
+            Source::Selector(selector) => Some(selector & Self::RAW_MASK),
+            Source::Fixed { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_own_the_bits_the_sdm_gives_them() {
+        for bit in (0..8).chain(32..36) {
+            let counter = CounterId::from_global_bit(bit).unwrap();
+            assert_eq!(counter.global_bit(), bit);
+        }
+        assert_eq!(CounterId::from_global_bit(8), None);
+        assert_eq!(CounterId::from_global_bit(36), None);
+        assert_eq!(CounterId::from_global_bit(63), None);
+        assert_eq!(format!("{:?}", CounterId::fixed(2).unwrap()), "FIXED2");
+    }
+
+    #[test]
+    fn a_set_iterates_what_was_put_in() {
+        let mut set = CounterSet::EMPTY;
+        for n in [3, 0] {
+            set.insert(CounterId::gp(n).unwrap());
+        }
+        set.insert(CounterId::fixed(3).unwrap());
+        let bits: Vec<_> = set.into_iter().map(CounterId::global_bit).collect();
+        assert_eq!(bits, [0, 3, 35]);
+        set.remove(CounterId::gp(0).unwrap());
+        assert!(!set.contains(CounterId::gp(0).unwrap()) && !set.is_empty());
+    }
+
+    #[test]
+    fn privilege_and_sampling_come_from_the_selector() {
+        let cycles = Spec(Source::Selector(0x51_003c)); // EN | INT | USR
+        assert!(cycles.user() && !cycles.kernel() && cycles.samples());
+        assert_eq!(cycles.raw_config(), Some(0x3c));
+        assert!(!Spec(Source::Selector(1 << 33)).samples());
+        let fixed = Spec(Source::Fixed { index: 1, control: 0b1001 });
+        assert!(!fixed.user() && fixed.kernel() && fixed.raw_config().is_none());
+    }
+}

@@ -1,0 +1,222 @@
+//! A strategy is data: a few independent choices about the host events behind the vPMCs.
+//!
+//! The presets are KVM's own history (commits in `docs/strategies.md`) plus `pool`, which nobody has shipped.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Largest pool of parked events per vCPU.
+pub const MAX_POOL: usize = 64;
+
+/// Which parked event may serve a counter again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reuse {
+    /// None: every start opens an event.
+    None,
+    /// The counter's own last event, if its configuration is the same to the bit.
+    Last,
+    /// Any of up to K parked events of the vCPU with the same configuration, least recently used given back first.
+    Pool(usize),
+}
+
+/// When a parked event is given back to the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Release {
+    /// As soon as its counter stops.
+    Eager,
+    /// When no guest access marked its counter for N sched slices and the counter's own enable is off.
+    Slices(u32),
+    /// When it was parked for this long, looked at on guest entry.
+    #[serde(with = "millis")]
+    IdleMs(Duration),
+    /// Never, until the configuration changes.
+    Never,
+}
+
+/// When counters are reprogrammed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Apply {
+    /// At the guest's access.
+    AtOnce,
+    /// Once before the next guest entry, from a bitmap.
+    Deferred,
+}
+
+/// Which guest accesses keep a counter "in use", beyond writes to its own registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Mark {
+    /// Reads of the counter, too.
+    #[serde(default)]
+    pub reads: bool,
+    /// Writes that change the counter's bit of GLOBAL_CTRL, too.
+    #[serde(default)]
+    pub global_ctrl: bool,
+}
+
+/// How host events are kept behind vPMCs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Strategy {
+    /// Its name in tables and results.
+    pub name: String,
+    /// Which parked event may serve again.
+    pub reuse: Reuse,
+    /// When a parked event is given back.
+    pub release: Release,
+    /// When counters are reprogrammed.
+    pub apply: Apply,
+    /// No host call to pause an event that is paused.
+    #[serde(default)]
+    pub skip_paused: bool,
+    /// What keeps a counter in use.
+    #[serde(default)]
+    pub mark: Mark,
+}
+
+/// Why a strategy cannot be used.
+#[derive(Debug, Error)]
+pub enum StrategyError {
+    /// No preset of that name.
+    #[error("there is no strategy '{0}'; known are {known}, or the path of a .toml file", known = PRESETS.join(", "))]
+    Unknown(String),
+    /// The TOML does not describe a strategy.
+    #[error("not a strategy: {0}")]
+    Syntax(#[from] toml::de::Error),
+    /// Choices that contradict each other, or are out of range.
+    #[error("strategy '{name}': {why}")]
+    Impossible {
+        /// The strategy's name.
+        name: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+}
+
+/// Names of the presets.
+pub const PRESETS: [&str; 6] = ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool"];
+
+impl Strategy {
+    /// The preset `name`.
+    pub fn preset(name: &str) -> Result<Self, StrategyError> {
+        let base = Self {
+            name: name.to_owned(),
+            reuse: Reuse::Last,
+            release: Release::Slices(1),
+            apply: Apply::AtOnce,
+            skip_paused: false,
+            mark: Mark::default(),
+        };
+        Ok(match name {
+            // KVM before 5.5.
+            "recreate" => Self { reuse: Reuse::None, release: Release::Eager, ..base },
+            // The 2019 series without its lazy release (a6da0d77e98e).
+            "reuse" => Self { release: Release::Never, ..base },
+            // The whole series, Linux 5.5 (b35e5548b411).
+            "reuse-lazy" => base,
+            // Linux 5.16.
+            "paused-flag" => Self { skip_paused: true, ..base },
+            // Linux 6.2 (68fb4757e867).
+            "deferred" => Self { skip_paused: true, apply: Apply::Deferred, ..base },
+            "pool" => Self { reuse: Reuse::Pool(16), skip_paused: true, apply: Apply::Deferred, ..base },
+            _ => return Err(StrategyError::Unknown(name.to_owned())),
+        })
+    }
+
+    /// A strategy from its TOML text.
+    pub fn from_toml(text: &str) -> Result<Self, StrategyError> {
+        let strategy: Self = toml::from_str(text)?;
+        strategy.check()?;
+        Ok(strategy)
+    }
+
+    fn check(&self) -> Result<(), StrategyError> {
+        let impossible = |why| Err(StrategyError::Impossible { name: self.name.clone(), why });
+        if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(is_name_char) {
+            return impossible("the name must be 1 to 64 letters, digits, '-', '_' or '.'");
+        }
+        match self.reuse {
+            Reuse::Pool(k) if k == 0 || k > MAX_POOL => return impossible("a pool holds 1 to 64 events"),
+            Reuse::Last | Reuse::Pool(_) if self.release == Release::Eager => {
+                return impossible("with release = \"eager\" nothing is parked that could be reused");
+            }
+            _ => {}
+        }
+        match self.release {
+            Release::Slices(0) => impossible("release after 0 slices is \"eager\""),
+            Release::IdleMs(idle) if idle.is_zero() => impossible("release after 0 ms is \"eager\""),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(idle: &Duration, s: S) -> Result<S::Ok, S::Error> {
+        u64::try_from(idle.as_millis()).unwrap_or(u64::MAX).serialize(s)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+        u64::deserialize(d).map(Duration::from_millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_possible_and_survives_toml() {
+        for name in PRESETS {
+            let preset = Strategy::preset(name).unwrap();
+            preset.check().unwrap();
+            let text = toml::to_string(&preset).unwrap();
+            assert_eq!(Strategy::from_toml(&text).unwrap(), preset, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_strategy_file_may_combine_freely() {
+        let text = "name = 'mine'\nreuse = { pool = 4 }\nrelease = { idle-ms = 20 }\napply = 'deferred'\n\
+                    skip-paused = true\nmark = { reads = true }";
+        let mine = Strategy::from_toml(text).unwrap();
+        assert_eq!(mine.reuse, Reuse::Pool(4));
+        assert_eq!(mine.release, Release::IdleMs(Duration::from_millis(20)));
+        assert!(mine.mark.reads && !mine.mark.global_ctrl);
+    }
+
+    #[test]
+    fn contradictions_and_typos_are_refused_by_name() {
+        let with = |line: &str| {
+            let text = format!("name = 'x'\nreuse = 'last'\nrelease = 'never'\napply = 'at-once'\n{line}");
+            Strategy::from_toml(&text).unwrap_err().to_string()
+        };
+        assert!(with("skip-pause = true").contains("skip-pause"));
+        let text =
+            |reuse: &str, release: &str| format!("name = 'x'\nreuse = {reuse}\nrelease = {release}\napply = 'at-once'");
+        for (reuse, release, why) in [
+            ("'last'", "'eager'", "nothing is parked"),
+            ("{ pool = 0 }", "'never'", "1 to 64"),
+            ("{ pool = 65 }", "'never'", "1 to 64"),
+            ("'last'", "{ slices = 0 }", "eager"),
+            ("'last'", "{ idle-ms = 0 }", "eager"),
+        ] {
+            let error = Strategy::from_toml(&text(reuse, release)).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(Strategy::from_toml("name = ''\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'").is_err());
+        assert!(Strategy::preset("reus").unwrap_err().to_string().contains("reuse-lazy"));
+    }
+}

@@ -1,0 +1,238 @@
+//! Every system call and raw memory access of this crate.
+#![expect(unsafe_code, reason = "the crate's only door to the kernel")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use perf_event_open_sys as perf;
+use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_header, perf_event_mmap_page};
+
+// From <fcntl.h>; the libc crate lacks them for glibc.
+const F_SETSIG: libc::c_int = 10;
+const F_SETOWN_EX: libc::c_int = 15;
+const F_OWNER_TID: libc::c_int = 0;
+
+/// _IOW('$', 4, __u64): the kernel takes a pointer, where perf-event-open-sys 7.1 passes the value.
+const IOC_PERIOD: libc::Ioctl = 0x4008_2404;
+
+#[repr(C)]
+struct FOwnerEx {
+    type_: libc::c_int,
+    pid: libc::pid_t,
+}
+
+fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
+}
+
+/// `perf_event_open` on the calling thread, any CPU.
+pub(crate) fn open_on_this_thread(mut attr: perf_event_attr) -> io::Result<OwnedFd> {
+    // SAFETY: `attr` outlives the call and its size field is that of the structure; the kernel keeps no pointer to it.
+    let fd = checked(unsafe { perf::perf_event_open(&raw mut attr, 0, -1, -1, u64::from(PERF_FLAG_FD_CLOEXEC) as _) })?;
+    // SAFETY: the kernel just made this descriptor for us and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// IOC_ENABLE.
+pub(crate) fn enable(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the ioctl takes no pointer.
+    checked(unsafe { perf::ioctls::ENABLE(fd.as_raw_fd(), 0) }).map(drop)
+}
+
+/// IOC_DISABLE.
+pub(crate) fn disable(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the ioctl takes no pointer.
+    checked(unsafe { perf::ioctls::DISABLE(fd.as_raw_fd(), 0) }).map(drop)
+}
+
+/// IOC_PERIOD.
+pub(crate) fn set_period(fd: &OwnedFd, period: u64) -> io::Result<()> {
+    // SAFETY: the kernel reads one u64 from a pointer valid for the call.
+    checked(unsafe { libc::ioctl(fd.as_raw_fd(), IOC_PERIOD, &raw const period) }).map(drop)
+}
+
+/// IOC_SET_OUTPUT: `fd`'s records go to `ring`'s buffer.
+pub(crate) fn set_output(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the ioctl takes a descriptor, not a pointer.
+    checked(unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), ring.as_raw_fd()) }).map(drop)
+}
+
+/// The event's count; `None` at end of file, which is how a pinned event in error state reads.
+pub(crate) fn read_count(fd: &OwnedFd) -> io::Result<Option<u64>> {
+    let mut count = 0u64;
+    // SAFETY: the buffer is 8 writable bytes.
+    let got = unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
+    match usize::try_from(got) {
+        Ok(8) => Ok(Some(count)),
+        Ok(_) => Ok(None),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Overflows of `fd` raise `signal` on the calling thread.
+pub(crate) fn signal_this_thread(fd: &OwnedFd, signal: libc::c_int) -> io::Result<()> {
+    let owner = FOwnerEx { type_: F_OWNER_TID, pid: gettid() };
+    // SAFETY: the three calls take an integer or a pointer to a structure that outlives them.
+    unsafe {
+        checked(libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_ASYNC))?;
+        checked(libc::fcntl(fd.as_raw_fd(), F_SETSIG, signal))?;
+        checked(libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, &raw const owner))?;
+    }
+    Ok(())
+}
+
+/// The calling thread's id.
+pub(crate) fn gettid() -> libc::pid_t {
+    // SAFETY: takes and keeps nothing.
+    unsafe { libc::gettid() }
+}
+
+/// The first real-time signal this project uses; glibc keeps the first ones for itself.
+pub(crate) fn rtmin() -> libc::c_int {
+    libc::SIGRTMIN()
+}
+
+/// How often the calling thread was switched out, by its own will or not.
+pub(crate) fn context_switches() -> u64 {
+    // SAFETY: all-zero is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure outlives the call, which cannot fail for RUSAGE_THREAD.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    (usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned()
+}
+
+/// This CPU's time-stamp counter.
+pub(crate) fn rdtsc() -> u64 {
+    // SAFETY: every x86-64 has it, and Linux leaves it to user mode.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// The sample period of an attribute.
+#[cfg(test)]
+pub(crate) fn sample_period(attr: &perf_event_attr) -> u64 {
+    // SAFETY: both members of the union are u64.
+    unsafe { attr.__bindgen_anon_1.sample_period }
+}
+
+/// A POSIX timer on CLOCK_MONOTONIC that signals the thread that made it.
+#[derive(Debug)]
+pub(crate) struct ThreadTimer(libc::timer_t);
+
+// SAFETY: a timer id is process-wide; only the thread it signals is bound, at creation.
+unsafe impl Send for ThreadTimer {}
+
+impl ThreadTimer {
+    pub(crate) fn new(signal: libc::c_int) -> io::Result<Self> {
+        // SAFETY: all-zero is a valid sigevent; its fields are set next.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = signal;
+        event.sigev_notify_thread_id = gettid();
+        let mut id: libc::timer_t = std::ptr::null_mut();
+        // SAFETY: both pointers outlive the call.
+        checked(unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut id) })?;
+        Ok(Self(id))
+    }
+
+    /// Fires once after `ns`.
+    pub(crate) fn arm(&self, ns: u64) -> io::Result<()> {
+        // SAFETY: all-zero is a valid itimerspec.
+        let mut spec: libc::itimerspec = unsafe { std::mem::zeroed() };
+        let ns = ns.max(1);
+        spec.it_value.tv_sec = (ns / 1_000_000_000).cast_signed();
+        spec.it_value.tv_nsec = (ns % 1_000_000_000).cast_signed();
+        // SAFETY: the id is ours and alive, `spec` outlives the call.
+        checked(unsafe { libc::timer_settime(self.0, 0, &raw const spec, std::ptr::null_mut()) }).map(drop)
+    }
+}
+
+impl Drop for ThreadTimer {
+    fn drop(&mut self) {
+        // SAFETY: the id is ours and is not used after this.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+/// The user page and ring of a perf event.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    page: NonNull<perf_event_mmap_page>,
+    len: usize,
+    data: usize,
+    size: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone; moving it to another thread moves nothing in memory.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Maps `data_pages` (a power of two) pages of ring behind the user page of `fd`.
+    pub(crate) fn map(fd: &OwnedFd, data_pages: usize) -> io::Result<Self> {
+        // SAFETY: sysconf takes no pointer.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
+        let (data, size) = (page, data_pages * page);
+        let len = data + size;
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice; the descriptor is an open perf event.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let page = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mmap gave the zero page"))?;
+        Ok(Self { page, len, data, size })
+    }
+
+    /// The sequence count of the user page: it moves whenever the event is scheduled in.
+    pub(crate) fn sequence(&self) -> u32 {
+        // SAFETY: the page stays mapped as long as `self`; the kernel writes the aligned field, hence the atomic.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.page.as_ptr()).lock) }.load(Ordering::Acquire)
+    }
+
+    /// Hands the type of each new record to `visit` and frees its space.
+    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32)) {
+        let page = self.page.as_ptr();
+        // SAFETY: mapped, aligned, and written by the kernel, hence the atomics.
+        let head = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_head) }.load(Ordering::Acquire);
+        // SAFETY: as above; the tail is written by us alone.
+        let tail = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_tail) };
+        let mut at = tail.load(Ordering::Relaxed);
+        while at < head {
+            let offset = self.data + (at as usize & (self.size - 1));
+            // SAFETY: the ring is a power of two and records are 8-byte aligned and 8 bytes at least, so a header never
+            // wraps: it lies inside the mapping and the kernel is done writing it (head was acquired).
+            let header = unsafe { page.byte_add(offset).cast::<perf_event_header>().read() };
+            if usize::from(header.size) < size_of::<perf_event_header>() {
+                break;
+            }
+            visit(header.type_);
+            at += u64::from(header.size);
+        }
+        tail.store(head, Ordering::Release);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what `map` mapped; no reference into it outlives `self`.
+        unsafe { libc::munmap(self.page.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Reads a small text file of the kernel's.
+pub(crate) fn read_small(path: &std::path::Path) -> io::Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    File::open(path)?.take(4096).read_to_string(&mut text)?;
+    Ok(text)
+}
