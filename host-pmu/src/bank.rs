@@ -62,8 +62,30 @@ pub struct Bank<B: Backend> {
     pool_cap: usize,
     in_use: CounterSet,
     retries: CounterSet,
+    backoff: Backoff,
     held: u64,
     stats: BankStats,
+}
+
+/// Retries of a failing host get rarer: after 1, 2, 4 … entries, so that a guest is not stalled by them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Backoff {
+    failures: u32,
+    entries_left: u32,
+}
+
+impl Backoff {
+    const MOST: u32 = 10;
+
+    fn failed(&mut self) {
+        self.entries_left = 1 << self.failures.min(Self::MOST);
+        self.failures += 1;
+    }
+
+    fn due(&mut self) -> bool {
+        self.entries_left = self.entries_left.saturating_sub(1);
+        self.entries_left == 0
+    }
 }
 
 impl<B: Backend> Bank<B> {
@@ -79,6 +101,7 @@ impl<B: Backend> Bank<B> {
             pool_cap,
             in_use: CounterSet::EMPTY,
             retries: CounterSet::EMPTY,
+            backoff: Backoff::default(),
             held: 0,
             stats: BankStats::default(),
         }
@@ -127,6 +150,7 @@ impl<B: Backend> Bank<B> {
         }
         match self.host(OpKind::Open, |backend| backend.open(spec, period)) {
             Ok(event) => {
+                self.backoff = Backoff::default();
                 self.slots[counter.index()] =
                     Some(Held { event, spec, running: true, taken: 0, idle_slices: 0, parked_at: 0 });
                 self.held += 1;
@@ -135,6 +159,7 @@ impl<B: Backend> Bank<B> {
             Err(_) => {
                 self.stats.failed_opens += 1;
                 self.retries.insert(counter);
+                self.backoff.failed();
             }
         }
     }
@@ -362,6 +387,9 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn take_retries(&mut self) -> CounterSet {
+        if self.retries.is_empty() || !self.backoff.due() {
+            return CounterSet::EMPTY;
+        }
         std::mem::take(&mut self.retries)
     }
 

@@ -15,8 +15,8 @@ const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
-/// _IOW('$', 4, __u64): the kernel takes a pointer, where perf-event-open-sys 7.1 passes the value.
-const IOC_PERIOD: libc::Ioctl = 0x4008_2404;
+/// The kernel takes a pointer, where perf-event-open-sys 7.1 passes the value.
+const IOC_PERIOD: libc::Ioctl = perf_event_open_sys::bindings::PERIOD as libc::Ioctl;
 
 #[repr(C)]
 struct FOwnerEx {

@@ -1,0 +1,322 @@
+//! The register contract (`docs/design.md`), against a host side that counts when told.
+
+use host_pmu::spec::Spec;
+
+use super::*;
+
+#[derive(Debug, Default)]
+struct Fake {
+    deferred: bool,
+    /// Counts waiting to be handed over.
+    pending: [u64; MAX_COUNTERS],
+    period: [Option<u64>; MAX_COUNTERS],
+    starts: u32,
+    touched: Vec<(CounterId, Touch)>,
+}
+
+impl HostCounters for Fake {
+    fn apply(&self) -> Apply {
+        if self.deferred { Apply::Deferred } else { Apply::AtOnce }
+    }
+    fn take(&mut self, counter: CounterId) -> u64 {
+        std::mem::take(&mut self.pending[counter.index()])
+    }
+    fn pause(&mut self, counter: CounterId) -> u64 {
+        self.period[counter.index()] = None;
+        self.take(counter)
+    }
+    fn start(&mut self, counter: CounterId, _spec: Spec, period: u64) {
+        self.starts += 1;
+        self.period[counter.index()] = Some(period);
+    }
+    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
+    fn set_period(&mut self, counter: CounterId, period: u64) {
+        self.period[counter.index()] = Some(period);
+    }
+    fn touch(&mut self, counter: CounterId, touch: Touch) {
+        self.touched.push((counter, touch));
+    }
+    fn on_entry(&mut self, _enabled: CounterSet) {}
+    fn take_retries(&mut self) -> CounterSet {
+        CounterSet::EMPTY
+    }
+    fn held(&self) -> u64 {
+        0
+    }
+}
+
+const EN_INT_USR: u64 = 1 << 22 | 1 << 20 | 1 << 16;
+const GLOBAL: u32 = IA32_PERF_GLOBAL_CTRL;
+const STATUS: u32 = IA32_PERF_GLOBAL_STATUS;
+const CLEAR: u32 = IA32_PERF_GLOBAL_OVF_CTRL;
+
+fn pmc(n: usize) -> CounterId {
+    CounterId::gp(n).unwrap()
+}
+
+fn vpmu() -> Vpmu<Fake> {
+    Vpmu::new(PmuCaps::default(), Fake::default())
+}
+
+fn v4() -> Vpmu<Fake> {
+    Vpmu::new(PmuCaps { version: 4, ..PmuCaps::default() }, Fake::default())
+}
+
+/// PMC0 counts with INT from `value`.
+fn sampling(value: u64) -> Vpmu<Fake> {
+    let mut vpmu = vpmu();
+    vpmu.wrmsr(IA32_A_PMC0, value).unwrap();
+    vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR | 0x3c).unwrap();
+    vpmu
+}
+
+#[test]
+fn pitfall_02_legacy_counter_writes_extend_bit_31_and_are_masked_to_the_width() {
+    let mut vpmu = vpmu();
+    vpmu.wrmsr(IA32_PMC0, 0xffff_ffff_8000_0001).unwrap();
+    assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok(0xffff_8000_0001));
+    vpmu.wrmsr(IA32_PMC0, 0x1_7fff_ffff).unwrap();
+    assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok(0x7fff_ffff));
+}
+
+#[test]
+fn pitfall_02_full_width_writes_fault_above_the_width_and_exist_only_when_announced() {
+    let mut vpmu = vpmu();
+    vpmu.wrmsr(IA32_A_PMC0, 0xffff_ffff_ffff).unwrap();
+    assert_eq!(vpmu.rdmsr(IA32_A_PMC0), Ok(0xffff_ffff_ffff));
+    assert_eq!(vpmu.wrmsr(IA32_A_PMC0, 1 << 48), Err(GeneralProtection));
+    let caps = PmuCaps { full_width_writes: false, ..PmuCaps::default() };
+    let mut legacy = Vpmu::new(caps, Fake::default());
+    assert_eq!((legacy.rdmsr(IA32_A_PMC0), legacy.rdmsr(IA32_PERF_CAPABILITIES)), (Err(GeneralProtection), Ok(0)));
+}
+
+#[test]
+fn pitfall_01_03_counter_writes_are_masked_so_nothing_overflows_by_them() {
+    let mut vpmu = vpmu();
+    vpmu.wrmsr(IA32_FIXED_CTR0, u64::MAX).unwrap();
+    assert_eq!(vpmu.rdmsr(IA32_FIXED_CTR0), Ok(0xffff_ffff_ffff));
+    vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0xb).unwrap();
+    vpmu.wrmsr(GLOBAL, 1 << 32).unwrap();
+    assert_eq!((vpmu.kick(), vpmu.rdmsr(STATUS)), (0, Ok(0)));
+}
+
+#[test]
+fn pitfall_04_a_counter_at_zero_has_its_whole_width_before_it() {
+    assert_eq!(sampling(0).host.period[0], Some(1 << 48));
+}
+
+#[test]
+fn pitfall_05_writing_a_running_counter_moves_its_overflow() {
+    let mut vpmu = sampling(0);
+    vpmu.host.pending[0] = 77;
+    vpmu.wrmsr(IA32_PMC0, (-1000i64).cast_unsigned()).unwrap();
+    assert_eq!((vpmu.host.period[0], vpmu.host.starts), (Some(1000), 1), "moved, not re-created");
+    vpmu.host.pending[0] = 3;
+    assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok((1 << 48) - 997));
+}
+
+#[test]
+fn pitfall_08_one_overflow_is_one_pmi() {
+    let mut vpmu = sampling((1 << 48) - 10);
+    vpmu.host.pending[0] = 12;
+    assert_eq!(vpmu.kick(), 1);
+    assert!(vpmu.take_pmi());
+    assert!(!vpmu.take_pmi());
+    assert_eq!((vpmu.kick(), vpmu.take_pmi()), (0, false));
+    assert_eq!((vpmu.rdmsr(IA32_PMC0), vpmu.rdmsr(STATUS)), (Ok(2), Ok(1)));
+}
+
+#[test]
+fn an_overflow_without_int_sets_status_alone() {
+    let mut vpmu = vpmu();
+    vpmu.wrmsr(IA32_PERFEVTSEL0, (EN_INT_USR & !(1 << 20)) | 0x3c).unwrap();
+    vpmu.wrmsr(IA32_PMC0, (-1i64).cast_unsigned()).unwrap();
+    vpmu.host.pending[0] = 1;
+    assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.rdmsr(STATUS)), (1, false, Ok(1)));
+}
+
+#[test]
+fn pitfall_10_an_overflow_before_a_write_is_not_lost_by_it() {
+    let mut vpmu = sampling((1 << 48) - 10);
+    vpmu.host.pending[0] = 10;
+    vpmu.wrmsr(IA32_PMC0, 5).unwrap();
+    assert_eq!((vpmu.rdmsr(IA32_PMC0), vpmu.rdmsr(STATUS), vpmu.take_pmi()), (Ok(5), Ok(1), true));
+}
+
+#[test]
+fn pitfall_10_an_overflow_found_by_switching_off_still_asks_for_its_pmi() {
+    for (msr, value) in [(GLOBAL, 0), (IA32_PERFEVTSEL0, 0)] {
+        let mut vpmu = sampling((1 << 48) - 10);
+        vpmu.host.pending[0] = 10;
+        vpmu.wrmsr(msr, value).unwrap();
+        assert_eq!((vpmu.rdmsr(STATUS), vpmu.take_pmi(), vpmu.host.period[0]), (Ok(1), true, None), "{msr:#x}");
+    }
+}
+
+#[test]
+fn pitfall_11_a_deferred_change_is_kept_until_the_entry_that_makes_it() {
+    let mut vpmu = Vpmu::new(PmuCaps::default(), Fake { deferred: true, ..Fake::default() });
+    vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
+    vpmu.wrmsr(IA32_PERFEVTSEL0 + 1, EN_INT_USR).unwrap();
+    assert_eq!(vpmu.host.starts, 0);
+    vpmu.enter();
+    assert_eq!(vpmu.host.starts, 2);
+    vpmu.wrmsr(GLOBAL, 0).unwrap();
+    vpmu.wrmsr(GLOBAL, 0xf).unwrap();
+    vpmu.enter();
+    assert_eq!(vpmu.host.starts, 4);
+    vpmu.enter();
+    assert_eq!(vpmu.host.starts, 4, "nothing is left to do");
+}
+
+#[test]
+fn pitfall_15_21_reset_sets_global_ctrl_and_stops_everything() {
+    let mut vpmu = sampling((1 << 48) - 10);
+    vpmu.host.pending[0] = 10;
+    vpmu.reset();
+    assert_eq!((vpmu.rdmsr(GLOBAL), vpmu.rdmsr(STATUS), vpmu.rdmsr(IA32_PERFEVTSEL0)), (Ok(0xf), Ok(0), Ok(0)));
+    vpmu.enter();
+    assert_eq!((vpmu.host.period[0], vpmu.kick(), vpmu.take_pmi()), (None, 0, false));
+}
+
+#[test]
+fn pitfall_16_status_is_read_only_and_ovf_ctrl_reads_zero() {
+    let mut vpmu = sampling((1 << 48) - 1);
+    vpmu.host.pending[0] = 1;
+    vpmu.kick();
+    assert_eq!((vpmu.wrmsr(STATUS, 0), vpmu.rdmsr(CLEAR)), (Err(GeneralProtection), Ok(0)));
+    vpmu.wrmsr(CLEAR, 2).unwrap();
+    assert_eq!(vpmu.rdmsr(STATUS), Ok(1));
+    vpmu.wrmsr(CLEAR, 1 | 3 << 62).unwrap();
+    assert_eq!((vpmu.rdmsr(STATUS), vpmu.rdmsr(CLEAR)), (Ok(0), Ok(0)));
+    assert_eq!(vpmu.wrmsr(CLEAR, 1 << 58), Err(GeneralProtection));
+}
+
+#[test]
+fn pitfall_17_any_thread_and_reserved_bits_fault() {
+    let mut vpmu = vpmu();
+    for bit in [21, 32, 33, 34, 63] {
+        assert_eq!(vpmu.wrmsr(IA32_PERFEVTSEL0, 1 << bit), Err(GeneralProtection), "selector bit {bit}");
+    }
+    for bit in [2, 6, 10, 12, 63] {
+        assert_eq!(vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 1 << bit), Err(GeneralProtection), "nibble bit {bit}");
+    }
+    for bit in [4, 31, 35, 48, 63] {
+        assert_eq!(vpmu.wrmsr(GLOBAL, 1 << bit), Err(GeneralProtection), "GLOBAL_CTRL bit {bit}");
+    }
+    assert_eq!((vpmu.rdmsr(IA32_PERFEVTSEL0), vpmu.rdmsr(GLOBAL)), (Ok(0), Ok(0xf)), "a fault changes nothing");
+}
+
+#[test]
+fn pitfall_18_in_txcp_is_only_on_pmc2_of_a_transactional_guest() {
+    let caps = PmuCaps { transactions: true, ..PmuCaps::default() };
+    let mut vpmu = Vpmu::new(caps, Fake::default());
+    assert_eq!(vpmu.wrmsr(IA32_PERFEVTSEL0, 1 << 33), Err(GeneralProtection));
+    assert_eq!(vpmu.wrmsr(IA32_PERFEVTSEL0 + 2, 1 << 33), Ok(()));
+}
+
+#[test]
+fn counters_the_guest_lacks_fault() {
+    let mut vpmu = vpmu();
+    for msr in [IA32_PMC0 + 4, IA32_PERFEVTSEL0 + 4, IA32_A_PMC0 + 4, IA32_FIXED_CTR0 + 3] {
+        assert_eq!((vpmu.rdmsr(msr), vpmu.wrmsr(msr, 0)), (Err(GeneralProtection), Err(GeneralProtection)), "{msr:#x}");
+    }
+    for msr in [IA32_PERF_GLOBAL_STATUS_SET, IA32_PERF_GLOBAL_INUSE, IA32_PEBS_ENABLE, IA32_DS_AREA] {
+        assert_eq!((vpmu.rdmsr(msr), vpmu.wrmsr(msr, 0)), (Err(GeneralProtection), Err(GeneralProtection)), "{msr:#x}");
+    }
+    assert_eq!(vpmu.wrmsr(IA32_PERF_CAPABILITIES, 0x2000), Err(GeneralProtection));
+}
+
+#[test]
+fn unchanged_writes_are_elided_but_keep_the_counter_in_use() {
+    let mut vpmu = sampling(0);
+    let starts = vpmu.host.starts;
+    vpmu.host.touched.clear();
+    vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR | 0x3c).unwrap();
+    vpmu.wrmsr(GLOBAL, 0xf).unwrap();
+    assert_eq!((vpmu.host.starts, &vpmu.host.touched[..]), (starts, &[(pmc(0), Touch::Write)][..]));
+    vpmu.host.touched.clear();
+    vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0x0b0).unwrap();
+    assert_eq!(vpmu.host.touched, [(CounterId::fixed(1).unwrap(), Touch::Write)], "only the nibble that changed");
+}
+
+#[test]
+fn global_ctrl_gates_and_a_frozen_pmu_does_not_count() {
+    let mut vpmu = vpmu();
+    vpmu.wrmsr(GLOBAL, 0).unwrap();
+    vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
+    vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0x8).unwrap();
+    assert_eq!(vpmu.host.period, [None; MAX_COUNTERS]);
+    vpmu.wrmsr(GLOBAL, 1 | 1 << 32).unwrap();
+    assert_eq!(vpmu.host.starts, 1, "a fixed counter with PMI but no ring is off");
+}
+
+#[test]
+fn version_2_freezes_by_clearing_the_enables() {
+    let mut vpmu = sampling((1 << 48) - 1);
+    vpmu.wrmsr(IA32_DEBUGCTL, 0x1801).unwrap();
+    vpmu.host.pending[0] = 1;
+    vpmu.kick();
+    assert!(vpmu.take_pmi());
+    assert_eq!((vpmu.rdmsr(GLOBAL), vpmu.rdmsr(IA32_DEBUGCTL), vpmu.host.period[0]), (Ok(0), Ok(0x1800), None));
+}
+
+#[test]
+fn version_4_freezes_by_status_and_unfreezes_by_its_reset() {
+    let mut vpmu = v4();
+    vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
+    vpmu.wrmsr(IA32_DEBUGCTL, 0x1800).unwrap();
+    vpmu.wrmsr(IA32_PMC0, (-1i64).cast_unsigned()).unwrap();
+    vpmu.host.pending[0] = 1;
+    vpmu.kick();
+    assert!(vpmu.take_pmi());
+    assert_eq!((vpmu.rdmsr(STATUS), vpmu.rdmsr(GLOBAL)), (Ok(status::CTR_FRZ | status::LBR_FRZ | 1), Ok(0xf)));
+    assert_eq!(vpmu.host.period[0], None);
+    vpmu.wrmsr(CLEAR, status::CTR_FRZ | status::LBR_FRZ | 1).unwrap();
+    assert!(vpmu.host.period[0].is_some());
+    assert_eq!(vpmu.rdmsr(STATUS), Ok(0));
+}
+
+#[test]
+fn version_4_sets_status_and_tells_what_is_in_use() {
+    let mut vpmu = v4();
+    vpmu.wrmsr(IA32_PERF_GLOBAL_STATUS_SET, 1 << 33 | 1).unwrap();
+    assert_eq!((vpmu.rdmsr(STATUS), vpmu.take_pmi()), (Ok(1 << 33 | 1), false));
+    assert_eq!(vpmu.wrmsr(IA32_PERF_GLOBAL_STATUS_SET, 1 << 63), Err(GeneralProtection));
+    vpmu.wrmsr(IA32_PERFEVTSEL0 + 2, 0xc0).unwrap();
+    assert_eq!(vpmu.rdmsr(IA32_PERF_GLOBAL_INUSE), Ok(0b100));
+    vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0xb).unwrap();
+    assert_eq!(vpmu.rdmsr(IA32_PERF_GLOBAL_INUSE), Ok(0b100 | 1 << 32 | 1 << 63));
+    assert_eq!(vpmu.wrmsr(IA32_PERF_GLOBAL_INUSE, 0), Err(GeneralProtection));
+}
+
+#[test]
+fn a_guest_with_debug_store_has_a_canonical_ds_area_and_no_pebs() {
+    let mut vpmu = Vpmu::new(PmuCaps { debug_store: true, ..PmuCaps::default() }, Fake::default());
+    vpmu.wrmsr(IA32_DS_AREA, 0xffff_8000_0000_1000).unwrap();
+    assert_eq!(vpmu.wrmsr(IA32_DS_AREA, 1 << 47), Err(GeneralProtection));
+    assert_eq!(
+        (vpmu.rdmsr(IA32_DS_AREA), vpmu.wrmsr(IA32_PEBS_ENABLE, 1)),
+        (Ok(0xffff_8000_0000_1000), Err(GeneralProtection))
+    );
+}
+
+#[test]
+fn an_early_signal_aims_again_at_what_is_left() {
+    let mut vpmu = sampling((1 << 48) - 1000);
+    vpmu.host.pending[0] = 990;
+    assert_eq!((vpmu.kick(), vpmu.host.period[0]), (0, Some(10)));
+}
+
+#[test]
+fn counts_are_exact_across_pauses() {
+    let mut vpmu = sampling(0);
+    for _ in 0..3 {
+        vpmu.host.pending[0] += 100;
+        vpmu.wrmsr(GLOBAL, 0).unwrap();
+        vpmu.wrmsr(GLOBAL, 0xf).unwrap();
+        vpmu.host.pending[0] += 11;
+        vpmu.enter();
+    }
+    assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok(333));
+}
