@@ -7,6 +7,44 @@
 //! The VMM fills one [`BootPage`] per vCPU before the first instruction; the payload fills one
 //! [`Report`] and a log of [`LogEntry`]. Whatever the guest writes is data to be distrusted.
 
+/// A value that is nothing but `u64`s, one after the other.
+pub trait Words: Sized {
+    /// How many.
+    const COUNT: usize;
+
+    /// Takes [`COUNT`](Self::COUNT) words from `next`.
+    fn from_words(next: &mut impl FnMut() -> u64) -> Self;
+
+    /// Hands out its words in order.
+    fn for_each_word(&self, visit: &mut impl FnMut(u64));
+}
+
+impl Words for u64 {
+    const COUNT: usize = 1;
+
+    fn from_words(next: &mut impl FnMut() -> u64) -> Self {
+        next()
+    }
+
+    fn for_each_word(&self, visit: &mut impl FnMut(u64)) {
+        visit(*self);
+    }
+}
+
+impl<T: Words, const N: usize> Words for [T; N] {
+    const COUNT: usize = N * T::COUNT;
+
+    fn from_words(next: &mut impl FnMut() -> u64) -> Self {
+        core::array::from_fn(|_| T::from_words(next))
+    }
+
+    fn for_each_word(&self, visit: &mut impl FnMut(u64)) {
+        for item in self {
+            item.for_each_word(visit);
+        }
+    }
+}
+
 /// Defines a `repr(C)` structure of `u64`s and the same structure in C.
 /// A field is `name: Type` or `name: Type x COUNT`.
 macro_rules! shared_struct {
@@ -17,6 +55,18 @@ macro_rules! shared_struct {
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $name { $( $(#[$fmeta])* pub $field: shared_struct!(@rust $ty $($n)?), )+ }
+
+        impl Words for $name {
+            const COUNT: usize = 0 $( + <shared_struct!(@rust $ty $($n)?)>::COUNT )+;
+
+            fn from_words(next: &mut impl FnMut() -> u64) -> Self {
+                Self { $( $field: Words::from_words(next), )+ }
+            }
+
+            fn for_each_word(&self, visit: &mut impl FnMut(u64)) {
+                $( self.$field.for_each_word(visit); )+
+            }
+        }
 
         impl $name {
             /// The same structure as C source.
@@ -241,5 +291,33 @@ shared_struct! {
         rip: u64,
         /// Bit i: counter i (32 + n: fixed n) was re-armed.
         rearmed: u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_structure_in_memory_order() {
+        let mut next = 0;
+        let page = BootPage::from_words(&mut || {
+            next += 1;
+            next
+        });
+        assert_eq!(next as usize, BootPage::COUNT);
+        assert_eq!(BootPage::COUNT * 8, size_of::<BootPage>());
+        assert_eq!((page.self_addr, page.magic, page.events[1].selector), (1, 2, page.event_count + 4));
+        let mut last = 0;
+        page.for_each_word(&mut |word| {
+            last += 1;
+            assert_eq!(word, last);
+        });
+        assert_eq!(last, next);
+    }
+
+    #[test]
+    fn a_report_fits_its_page() {
+        assert!(Report::COUNT * 8 <= 4096 && BootPage::COUNT * 8 <= 4096);
     }
 }

@@ -1,0 +1,152 @@
+//! Where things lie in the payload's guest-physical memory, which is identity-mapped.
+//!
+//! ```text
+//! 0x0000_1000  GDT, IDT
+//! 0x0000_4000  page tables
+//! 0x0010_0000  the payload's image
+//! 0x0040_0000  one block per vCPU: boot page, report, user page and stack, TSS, kernel stack, NMI stack
+//!              then one log per vCPU
+//! ```
+
+use guest::abi::{LogEntry, Words as _};
+
+/// A page.
+pub const PAGE: u64 = 0x1000;
+/// Global descriptor table.
+pub const GDT: u64 = 0x1000;
+/// Interrupt descriptor table.
+pub const IDT: u64 = 0x2000;
+/// Page tables, PML4 first.
+pub const PAGE_TABLES: u64 = 0x4000;
+/// End of the page tables.
+pub const PAGE_TABLES_END: u64 = 0xa_0000;
+/// The payload's image.
+pub const IMAGE: u64 = 0x10_0000;
+/// End of the image.
+pub const IMAGE_END: u64 = 0x40_0000;
+/// Blocks of the vCPUs.
+pub const VCPUS: u64 = 0x40_0000;
+/// One block.
+pub const VCPU_STRIDE: u64 = 0x1_0000;
+/// vCPUs at most.
+pub const MAX_VCPUS: usize = 64;
+/// Log entries per vCPU at most.
+pub const MAX_LOG: u64 = 1 << 20;
+
+/// Addresses of one vCPU's block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VcpuBlock(u64);
+
+impl VcpuBlock {
+    /// The block of vCPU `cpu`.
+    #[must_use]
+    pub const fn of(cpu: usize) -> Self {
+        Self(VCPUS + cpu as u64 * VCPU_STRIDE)
+    }
+
+    /// The boot page.
+    #[must_use]
+    pub const fn boot_page(self) -> u64 {
+        self.0
+    }
+
+    /// The report.
+    #[must_use]
+    pub const fn report(self) -> u64 {
+        self.0 + PAGE
+    }
+
+    /// The page ring 3 may write; its stack follows.
+    #[must_use]
+    pub const fn user_page(self) -> u64 {
+        self.0 + 2 * PAGE
+    }
+
+    /// Top of the ring-3 stack.
+    #[must_use]
+    pub const fn user_stack_top(self) -> u64 {
+        self.0 + 5 * PAGE
+    }
+
+    /// Task state segment.
+    #[must_use]
+    pub const fn tss(self) -> u64 {
+        self.0 + 5 * PAGE
+    }
+
+    /// Top of the ring-0 stack.
+    #[must_use]
+    pub const fn stack_top(self) -> u64 {
+        self.0 + 11 * PAGE
+    }
+
+    /// Top of the NMI stack (IST1).
+    #[must_use]
+    pub const fn nmi_stack_top(self) -> u64 {
+        self.0 + 15 * PAGE
+    }
+}
+
+/// Guest memory for a number of vCPUs and log entries each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    vcpus: usize,
+    log_entries: u64,
+}
+
+impl Layout {
+    /// Bounded by [`MAX_VCPUS`] and [`MAX_LOG`].
+    #[must_use]
+    pub fn new(vcpus: usize, log_entries: u64) -> Self {
+        Self { vcpus: vcpus.clamp(1, MAX_VCPUS), log_entries: log_entries.clamp(1, MAX_LOG) }
+    }
+
+    /// Number of vCPUs.
+    #[must_use]
+    pub const fn vcpus(&self) -> usize {
+        self.vcpus
+    }
+
+    /// Log entries per vCPU.
+    #[must_use]
+    pub const fn log_entries(&self) -> u64 {
+        self.log_entries
+    }
+
+    /// The log of vCPU `cpu`.
+    #[must_use]
+    pub fn log(&self, cpu: usize) -> u64 {
+        VCPUS + self.vcpus as u64 * VCPU_STRIDE + cpu as u64 * self.log_bytes()
+    }
+
+    fn log_bytes(&self) -> u64 {
+        (self.log_entries * 8 * LogEntry::COUNT as u64).next_multiple_of(PAGE)
+    }
+
+    /// All memory, a multiple of 2 MiB.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.log(self.vcpus).next_multiple_of(0x20_0000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_and_logs_do_not_overlap() {
+        let layout = Layout::new(3, 1000);
+        let block = VcpuBlock::of(2);
+        assert!(block.nmi_stack_top() <= VCPUS + 3 * VCPU_STRIDE && layout.log(0) == VCPUS + 3 * VCPU_STRIDE);
+        assert_eq!(layout.log(1) - layout.log(0), 48_000u64.next_multiple_of(PAGE));
+        assert!(layout.memory() >= layout.log(2) + 48_000 && layout.memory().is_multiple_of(0x20_0000));
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        let huge = Layout::new(usize::MAX, u64::MAX);
+        assert_eq!((huge.vcpus(), huge.log_entries()), (MAX_VCPUS, MAX_LOG));
+        assert!(huge.memory() < 4 << 30);
+    }
+}

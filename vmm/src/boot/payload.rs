@@ -1,0 +1,166 @@
+//! Loading one of the project's own payloads (crate `guest`).
+
+use guest::abi::{BootPage, ISR_COUNT, LogEntry, MAGIC, Report, VERSION, Words};
+use kvm_ioctls::VcpuFd;
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+use thiserror::Error;
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+
+use super::layout::{GDT, IDT, IMAGE, IMAGE_END, Layout, PAGE, VcpuBlock};
+use super::long_mode::{self, Access, GDT_ENTRIES, TooMuchMemory};
+
+/// Why a payload cannot be loaded.
+#[derive(Debug, Error)]
+pub enum PayloadError {
+    /// Not the ELF image the payload's build makes.
+    #[error("the payload is no ELF image: {0}")]
+    Elf(#[from] object::Error),
+    /// A symbol the machine needs is not there.
+    #[error("the payload has no symbol '{0}'")]
+    NoSymbol(&'static str),
+    /// A segment lies outside its place.
+    #[error("a payload segment at {0:#x} lies outside of its place in memory")]
+    Misplaced(u64),
+    /// Too much memory.
+    #[error(transparent)]
+    Memory(#[from] TooMuchMemory),
+    /// Guest memory could not be written.
+    #[error("guest memory: {0}")]
+    Guest(#[from] vm_memory::GuestMemoryError),
+}
+
+/// A payload in guest memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload {
+    entry: u64,
+}
+
+/// Writes `words` at `address`.
+pub(crate) fn write_words(memory: &GuestMemoryMmap, address: u64, words: &[u64]) -> Result<(), PayloadError> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    Ok(memory.write_slice(&bytes, GuestAddress(address))?)
+}
+
+fn read_words(memory: &GuestMemoryMmap, address: u64, count: usize) -> Result<Vec<u64>, PayloadError> {
+    let mut bytes = vec![0; count * 8];
+    memory.read_slice(&mut bytes, GuestAddress(address))?;
+    let word = |chunk: &[u8]| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    Ok(bytes.chunks_exact(8).map(word).collect())
+}
+
+fn read<T: Words>(memory: &GuestMemoryMmap, address: u64, count: usize) -> Result<Vec<T>, PayloadError> {
+    let mut words = read_words(memory, address, count * T::COUNT)?.into_iter();
+    Ok((0..count).map(|_| T::from_words(&mut || words.next().unwrap_or(0))).collect())
+}
+
+impl Payload {
+    /// Loads `elf`, the descriptor tables and the page tables.
+    pub fn load(elf: &[u8], layout: &Layout, memory: &GuestMemoryMmap) -> Result<Self, PayloadError> {
+        let file = object::File::parse(elf)?;
+        for segment in file.segments() {
+            let (at, size) = (segment.address(), segment.size());
+            if at < IMAGE || at.checked_add(size).is_none_or(|end| end > IMAGE_END) {
+                return Err(PayloadError::Misplaced(at));
+            }
+            memory.write_slice(segment.data()?, GuestAddress(at))?;
+        }
+        let symbol = |name: &'static str| {
+            let found = file.symbols().find(|symbol| symbol.name() == Ok(name));
+            found.map(|symbol| symbol.address()).ok_or(PayloadError::NoSymbol(name))
+        };
+        let handlers = read_words(memory, symbol("isr_table")?, ISR_COUNT)?;
+        let gates: Vec<u64> =
+            handlers.into_iter().enumerate().flat_map(|(vector, at)| long_mode::gate(vector, at)).collect();
+        write_words(memory, IDT, &gates)?;
+        write_words(memory, GDT, &GDT_ENTRIES)?;
+        let user_text = symbol("user_start")?..symbol("user_end")?;
+        for (at, table) in long_mode::page_tables(layout.memory(), |page| access(page, &user_text, layout))? {
+            write_words(memory, at, &table)?;
+        }
+        Ok(Self { entry: file.entry() })
+    }
+
+    /// Puts `vcpu` at the payload's entry, with `boot` (completed here) on its boot page.
+    pub(crate) fn start(
+        &self,
+        vcpu: &VcpuFd,
+        cpu: usize,
+        boot: &BootPage,
+        layout: &Layout,
+        memory: &GuestMemoryMmap,
+    ) -> Result<(), StartError> {
+        let block = VcpuBlock::of(cpu);
+        let boot = BootPage {
+            self_addr: block.boot_page(),
+            magic: MAGIC,
+            version: VERSION,
+            cpu: cpu as u64,
+            cpus: layout.vcpus() as u64,
+            report_addr: block.report(),
+            log_addr: layout.log(cpu),
+            log_capacity: layout.log_entries(),
+            user_addr: block.user_page(),
+            user_stack: block.user_stack_top(),
+            ..*boot
+        };
+        let mut words = Vec::with_capacity(BootPage::COUNT);
+        boot.for_each_word(&mut |word| words.push(word));
+        write_words(memory, block.boot_page(), &words)?;
+        memory.write_slice(&long_mode::tss(block), GuestAddress(block.tss())).map_err(PayloadError::from)?;
+        let mut sregs = vcpu.get_sregs()?;
+        long_mode::enter_long_mode(&mut sregs, block, ISR_COUNT);
+        vcpu.set_sregs(&sregs)?;
+        let mut regs = vcpu.get_regs()?;
+        regs.rip = self.entry;
+        regs.rdi = block.boot_page();
+        regs.rsp = block.stack_top();
+        regs.rflags = 2;
+        vcpu.set_regs(&regs)?;
+        Ok(())
+    }
+}
+
+/// A vCPU could not be put at the entry.
+#[derive(Debug, Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Payload(#[from] PayloadError),
+    #[error("setting the vCPU's registers: {0}")]
+    Kvm(#[from] kvm_ioctls::Error),
+}
+
+/// Ring 3 gets its text, its page and its stack; page 0 is nobody's.
+fn access(page: u64, user_text: &std::ops::Range<u64>, layout: &Layout) -> Access {
+    if page == 0 {
+        return Access::None;
+    }
+    if user_text.contains(&page) {
+        return Access::UserReadOnly;
+    }
+    for cpu in 0..layout.vcpus() {
+        let block = VcpuBlock::of(cpu);
+        if (block.user_page()..block.user_stack_top()).contains(&page) {
+            return Access::User;
+        }
+    }
+    Access::Kernel
+}
+
+/// What the payload left of vCPU `cpu`: its report, if it ran at all, and its log.
+pub(crate) fn harvest(
+    memory: &GuestMemoryMmap,
+    layout: &Layout,
+    cpu: usize,
+) -> Result<(Option<Report>, Vec<LogEntry>), PayloadError> {
+    let report = read::<Report>(memory, VcpuBlock::of(cpu).report(), 1)?.pop().filter(|report| report.magic == MAGIC);
+    // The guest wrote the count: bounded by what its log can hold.
+    let logged = report.map_or(0, |report| report.logged.min(layout.log_entries()));
+    let log = read::<LogEntry>(memory, layout.log(cpu), logged as usize)?;
+    Ok((report, log))
+}
+
+/// Guest memory of a layout.
+pub(crate) fn allocate(layout: &Layout) -> Result<GuestMemoryMmap, vm_memory::mmap::FromRangesError> {
+    let size = layout.memory().next_multiple_of(PAGE) as usize;
+    GuestMemoryMmap::from_ranges(&[(GuestAddress(0), size)])
+}

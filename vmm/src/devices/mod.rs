@@ -1,0 +1,3 @@
+//! The few devices a guest has.
+
+pub mod doorbell;

@@ -1,0 +1,106 @@
+//! The guest's CPUID: what KVM supports, with the PMU of [`PmuCaps`] on an Intel Cascade Lake's name plate.
+
+use kvm_bindings::{CpuId, kvm_cpuid_entry2};
+
+use crate::vpmu::caps::PmuCaps;
+
+/// CPUID.1:EAX of Cascade Lake SP: family 6, model 85, stepping 7.
+const CASCADE_LAKE: u32 = 0x0005_0657;
+const PDCM: u32 = 1 << 15;
+const X2APIC: u32 = 1 << 21;
+const TSC_DEADLINE: u32 = 1 << 24;
+const DEBUG_STORE: u32 = 1 << 21;
+const MONITOR: u32 = 1 << 3;
+const RTM_HLE: u32 = 1 << 4 | 1 << 11;
+
+/// Adapts what KVM supports to the guest with `pmu`.
+pub(crate) fn adapt(cpuid: &mut CpuId, pmu: &PmuCaps, cpu: u32, cpus: u32) {
+    let mut has_leaf_a = false;
+    for entry in cpuid.as_mut_slice() {
+        match entry.function {
+            0 => {
+                // "GenuineIntel": the Intel PMU driver looks for it, and this host may be AMD.
+                entry.eax = entry.eax.max(0xd);
+                (entry.ebx, entry.edx, entry.ecx) = (0x756e_6547, 0x4965_6e69, 0x6c65_746e);
+            }
+            1 => leaf_1(entry, pmu, cpu, cpus),
+            7 if entry.index == 0 => {
+                if !pmu.transactions {
+                    entry.ebx &= !RTM_HLE;
+                }
+            }
+            0xa => {
+                has_leaf_a = true;
+                set_leaf_a(entry, pmu);
+            }
+            // Topology: one package, a core per vCPU. The last word is the vCPU's own x2APIC id.
+            0xb | 0x1f => entry.edx = cpu,
+            _ => {}
+        }
+    }
+    if !has_leaf_a {
+        let mut entry = kvm_cpuid_entry2 { function: 0xa, ..kvm_cpuid_entry2::default() };
+        set_leaf_a(&mut entry, pmu);
+        // A full table lacks nothing we need badly enough to fail: the guest then sees no PMU in CPUID.
+        let _ = cpuid.push(entry);
+    }
+}
+
+fn set_leaf_a(entry: &mut kvm_cpuid_entry2, pmu: &PmuCaps) {
+    [entry.eax, entry.ebx, entry.ecx, entry.edx] = pmu.cpuid_0a();
+}
+
+fn leaf_1(entry: &mut kvm_cpuid_entry2, pmu: &PmuCaps, cpu: u32, cpus: u32) {
+    entry.eax = CASCADE_LAKE;
+    entry.ebx = entry.ebx & 0x0000_ffff | cpus.min(255) << 16 | (cpu & 0xff) << 24;
+    entry.ecx = (entry.ecx | PDCM | X2APIC | TSC_DEADLINE) & !MONITOR;
+    if pmu.debug_store {
+        entry.edx |= DEBUG_STORE;
+    } else {
+        entry.edx &= !DEBUG_STORE;
+    }
+}
+
+/// The APIC id alone, for a guest that keeps KVM's own PMU.
+pub(crate) fn set_apic_id(cpuid: &mut CpuId, cpu: u32) {
+    for entry in cpuid.as_mut_slice() {
+        match entry.function {
+            1 => entry.ebx = entry.ebx & 0x00ff_ffff | (cpu & 0xff) << 24,
+            0xb | 0x1f => entry.edx = cpu,
+            _ => {}
+        }
+    }
+}
+
+/// Whether KVM's own vPMU has counters for a guest, by the leaf it supports.
+pub(crate) fn kvm_has_pmu(supported: &CpuId) -> bool {
+    supported.as_slice().iter().any(|entry| entry.function == 0xa && entry.eax & 0xff != 0 && entry.eax >> 8 & 0xff != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(function: u32) -> kvm_cpuid_entry2 {
+        kvm_cpuid_entry2 { function, eax: !0, ebx: !0, ecx: !0, edx: !0, ..kvm_cpuid_entry2::default() }
+    }
+
+    #[test]
+    fn the_guest_is_an_intel_with_the_pmu_that_was_asked_for() {
+        let mut cpuid = CpuId::from_entries(&[entry(0), entry(1), entry(7)]).unwrap();
+        adapt(&mut cpuid, &PmuCaps::default(), 3, 4);
+        let leaf = |function| *cpuid.as_slice().iter().find(|e| e.function == function).unwrap();
+        assert_eq!((leaf(0).ebx, leaf(0).edx, leaf(0).ecx), (0x756e_6547, 0x4965_6e69, 0x6c65_746e));
+        assert_eq!((leaf(1).eax, leaf(1).ebx >> 16, leaf(1).edx & DEBUG_STORE), (CASCADE_LAKE, 0x0304, 0));
+        assert_eq!(leaf(1).ecx & (PDCM | X2APIC | MONITOR), PDCM | X2APIC);
+        assert_eq!(leaf(7).ebx & RTM_HLE, 0);
+        assert_eq!(leaf(0xa).eax, 0x0730_0402, "added where KVM has no PMU leaf");
+    }
+
+    #[test]
+    fn kvms_own_pmu_is_told_from_its_absence() {
+        let with = |eax| CpuId::from_entries(&[kvm_cpuid_entry2 { function: 0xa, eax, ..kvm_cpuid_entry2::default() }]).unwrap();
+        assert!(kvm_has_pmu(&with(0x0730_0802)));
+        assert!(!kvm_has_pmu(&with(0)) && !kvm_has_pmu(&CpuId::from_entries(&[]).unwrap()));
+    }
+}

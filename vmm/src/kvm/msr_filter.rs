@@ -1,0 +1,66 @@
+//! Which MSRs exit to userspace: exactly the PMU's.
+
+use kvm_ioctls::{MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd};
+
+use crate::vpmu::regs::{
+    IA32_A_PMC0, IA32_DEBUGCTL, IA32_DS_AREA, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PEBS_ENABLE,
+    IA32_PERF_CAPABILITIES, IA32_PERFEVTSEL0, IA32_PMC0,
+};
+
+/// First MSR and count of each range; all below 64, so that one bitmap of zeros serves them all.
+const RANGES: [(u32, u32); 9] = [
+    (IA32_PMC0, 8),
+    (IA32_PERFEVTSEL0, 8),
+    (IA32_DEBUGCTL, 1),
+    (IA32_FIXED_CTR0, 4),
+    (IA32_PERF_CAPABILITIES, 1),
+    // GLOBAL_STATUS, GLOBAL_CTRL, OVF_CTRL, STATUS_SET and INUSE follow FIXED_CTR_CTRL.
+    (IA32_FIXED_CTR_CTRL, 6),
+    (IA32_PEBS_ENABLE, 1),
+    (IA32_A_PMC0, 8),
+    (IA32_DS_AREA, 1),
+];
+
+/// A cleared bit makes the access exit. The kernel reads whole longs: padded to 8 bytes.
+const EXIT_ALL: [u8; 8] = [0; 8];
+
+/// Whether an access to `msr` exits.
+#[must_use]
+pub fn exits(msr: u32) -> bool {
+    RANGES.iter().any(|&(base, count)| msr.wrapping_sub(base) < count)
+}
+
+/// Installs the filter.
+pub(crate) fn install(vm: &VmFd) -> Result<(), kvm_ioctls::Error> {
+    let ranges = RANGES.map(|(base, msr_count)| MsrFilterRange {
+        flags: MsrFilterRangeFlags::READ | MsrFilterRangeFlags::WRITE,
+        base,
+        msr_count,
+        bitmap: &EXIT_ALL,
+    });
+    vm.set_msr_filter(MsrFilterDefaultAction::ALLOW, &ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::vpmu::PmuMsr;
+
+    proptest! {
+        /// Nothing exits that the vPMU does not know, nothing it knows stays in the kernel.
+        #[test]
+        fn the_filter_is_the_vpmus_decoder(msr in prop_oneof![0..0x1000u32, any::<u32>()]) {
+            prop_assert_eq!(exits(msr), PmuMsr::decode(msr).is_some(), "{:#x}", msr);
+        }
+    }
+
+    #[test]
+    fn ranges_fit_one_bitmap_and_spare_the_x2apic() {
+        for (base, count) in RANGES {
+            assert!(count <= 64);
+            assert!(base + count <= 0x800 || base >= 0x900, "KVM refuses filters on x2APIC MSRs");
+        }
+    }
+}

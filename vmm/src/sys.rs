@@ -1,0 +1,148 @@
+//! Every system call and raw memory access of this crate that no library wraps safely.
+#![expect(unsafe_code, reason = "the crate's only door to raw memory, signals and the kernel")]
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_userspace_memory_region};
+use kvm_ioctls::{VcpuFd, VmFd};
+use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+
+/// Entries asked of KVM_GET_SUPPORTED_CPUID.
+pub(crate) const MAX_CPUID: usize = KVM_MAX_CPUID_ENTRIES;
+
+struct Kick {
+    flag: AtomicBool,
+    signals: AtomicU64,
+    /// `kvm_run.immediate_exit` of the vCPU this thread runs; null when it runs none.
+    immediate_exit: AtomicPtr<u8>,
+}
+
+thread_local! {
+    static KICK: Kick = const {
+        Kick { flag: AtomicBool::new(false), signals: AtomicU64::new(0), immediate_exit: AtomicPtr::new(std::ptr::null_mut()) }
+    };
+}
+
+/// Runs on the vCPU thread: only atomics, all of them initialised at compile time.
+extern "C" fn on_kick(_signal: libc::c_int) {
+    KICK.with(|kick| {
+        kick.flag.store(true, Ordering::Relaxed);
+        kick.signals.fetch_add(1, Ordering::Relaxed);
+        let immediate_exit = kick.immediate_exit.load(Ordering::Relaxed);
+        if !immediate_exit.is_null() {
+            // SAFETY: it points into the kvm_run mapping of a vCPU that `KickGuard` keeps alive; the kernel reads it
+            // when KVM_RUN is entered, on this same thread.
+            unsafe { immediate_exit.write_volatile(1) };
+        }
+    });
+}
+
+/// Installs the kick's handler for `signal`, and for SIGIO, which the kernel sends where its signal queue is full.
+pub(crate) fn install_kick_handler(signal: libc::c_int) -> io::Result<()> {
+    for signal in [signal, libc::SIGIO] {
+        // SAFETY: all-zero is a valid sigaction.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = on_kick as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        // SAFETY: the structure outlives the call, and the handler is async-signal-safe.
+        if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Ties this thread's kicks to a vCPU until it is dropped.
+#[derive(Debug)]
+pub(crate) struct KickGuard(());
+
+impl KickGuard {
+    pub(crate) fn new(vcpu: &mut VcpuFd) -> Self {
+        let immediate_exit = &raw mut vcpu.get_kvm_run().immediate_exit;
+        KICK.with(|kick| {
+            kick.flag.store(false, Ordering::Relaxed);
+            kick.signals.store(0, Ordering::Relaxed);
+            kick.immediate_exit.store(immediate_exit, Ordering::Relaxed);
+        });
+        Self(())
+    }
+}
+
+impl Drop for KickGuard {
+    fn drop(&mut self) {
+        KICK.with(|kick| kick.immediate_exit.store(std::ptr::null_mut(), Ordering::Relaxed));
+    }
+}
+
+/// Whether this thread was kicked since it was last asked.
+pub(crate) fn take_kick() -> bool {
+    // A signal between the load and the store stores true again after us or is seen by us: never lost.
+    KICK.with(|kick| kick.flag.load(Ordering::Relaxed) && kick.flag.swap(false, Ordering::Relaxed))
+}
+
+/// Kicks that reached this thread since its guard was made.
+pub(crate) fn kicks() -> u64 {
+    KICK.with(|kick| kick.signals.load(Ordering::Relaxed))
+}
+
+/// The calling thread's id.
+pub(crate) fn gettid() -> libc::pid_t {
+    // SAFETY: takes and keeps nothing.
+    unsafe { libc::gettid() }
+}
+
+/// Sends `signal` to a thread of this process. A thread that is gone is no error.
+pub(crate) fn signal_thread(tid: libc::pid_t, signal: libc::c_int) {
+    // SAFETY: takes integers only.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) };
+}
+
+/// Binds the calling thread to `cpu`.
+pub(crate) fn pin_this_thread(cpu: usize) -> io::Result<()> {
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: all-zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `cpu` is below CPU_SETSIZE.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the set outlives the call; 0 is the calling thread.
+    if unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// This CPU's time-stamp counter.
+pub(crate) fn rdtsc() -> u64 {
+    // SAFETY: every x86-64 has it, and Linux leaves it to user mode.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Gives `memory` to the VM.
+pub(crate) fn map_guest_memory(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), kvm_ioctls::Error> {
+    for (slot, region) in memory.iter().enumerate() {
+        let mapping = kvm_userspace_memory_region {
+            slot: slot as u32,
+            flags: 0,
+            guest_phys_addr: region.start_addr().0,
+            memory_size: region.len(),
+            userspace_addr: region.as_ptr() as u64,
+        };
+        // SAFETY: the region is mapped for its whole length; `Machine` keeps the memory alive as long as the VM.
+        unsafe { vm.set_user_memory_region(mapping)? };
+    }
+    Ok(())
+}
+
+/// KVM's suberror and the instruction bytes it could not emulate, after an internal error.
+pub(crate) fn internal_error(vcpu: &mut VcpuFd) -> (u32, Vec<u8>) {
+    // SAFETY: the exit reason is KVM_EXIT_INTERNAL_ERROR, so this member of the union is the one KVM filled.
+    let internal = unsafe { vcpu.get_kvm_run().__bindgen_anon_1.internal };
+    // struct emulation_failure lies over ndata and data: flags in data[0], then a length byte and up to 15 bytes.
+    let words: Vec<u8> = internal.data[1..3].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let has_bytes = internal.suberror == 1 && internal.ndata >= 3 && internal.data[0] & 1 != 0;
+    let bytes = if has_bytes { words[1..=usize::from(words[0]).min(15)].to_vec() } else { Vec::new() };
+    (internal.suberror, bytes)
+}
