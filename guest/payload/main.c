@@ -51,8 +51,8 @@ _Noreturn void payload_main(BootPage *boot)
 	c->boot = boot;
 	c->report = (Report *)boot->report_addr;
 	c->user = (volatile UserPage *)boot->user_addr;
-	c->log_next = (LogEntry *)boot->log_addr;
-	c->log_end = c->log_next + boot->log_capacity;
+	c->log_next = boot->log_addr;
+	c->log_end = boot->log_addr + boot->log_capacity * sizeof(LogEntry);
 	c->until_target = boot->sample_target;
 	c->report->magic = MAGIC;
 

@@ -42,11 +42,10 @@ struct cpu {
 	struct event **map;       /* event by counter, for the overflow handlers; one of `maps` */
 	u64 until_target;
 	u64 log_kind;             /* the kind that counts towards the target */
-	LogEntry *log_next;
-	LogEntry *log_end;
+	u64 log_next;             /* addresses */
+	u64 log_end;
 	u64 nmis;
 	u64 nmis_without_status;
-	u64 dropped;
 	u64 ticks;
 	u64 rotations;
 
@@ -92,21 +91,24 @@ static inline u64 entry_tsc(const struct interrupt *frame)
 	return frame->tsc_high << 32 | frame->tsc_low;
 }
 
-/* A full log stops logging, not the guest. */
+/*
+ * A full log stops logging, not the guest: log_next goes on, and tells how much was dropped. An NMI may come while a tick logs, so the
+ * place is taken by one instruction; other CPUs have their own logs, so it needs no LOCK.
+ */
 static inline void log_entry(struct cpu *c, u64 kind, const struct interrupt *frame, u64 exit, u64 status, u64 rearmed)
 {
-	LogEntry *entry = c->log_next;
+	u64 taken = sizeof(LogEntry);
 
-	if (entry != c->log_end) {
+	__asm__("xaddq %0, %1" : "+r"(taken), "+m"(c->log_next) : : "cc");
+	if (likely(taken < c->log_end)) {
+		LogEntry *entry = (LogEntry *)taken;
+
 		entry->kind = kind;
 		entry->tsc_entry = entry_tsc(frame);
 		entry->tsc_exit = exit;
 		entry->status = status;
 		entry->rip = frame->rip;
 		entry->rearmed = rearmed;
-		c->log_next = entry + 1;
-	} else {
-		c->dropped++;
 	}
 	if (kind == c->log_kind && --c->until_target == 0)
 		c->target_met = true;

@@ -61,8 +61,10 @@ _Noreturn static void tail(struct cpu *c)
 	report->rotations = c->rotations;
 	report->nmis = c->nmis;
 	report->nmis_without_status = c->nmis_without_status;
-	report->dropped = c->dropped;
-	report->logged = (u64)(c->log_next - (LogEntry *)c->boot->log_addr);
+
+	u64 wanted = (c->log_next - c->boot->log_addr) / sizeof(LogEntry), room = c->boot->log_capacity;
+	report->logged = wanted < room ? wanted : room;
+	report->dropped = wanted - report->logged;
 	ring(DB_DONE);
 	halt_forever();
 }

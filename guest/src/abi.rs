@@ -259,3 +259,61 @@ shared_struct! {
         rearmed: u64,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    #[test]
+    fn each_structure_fits_its_page() {
+        for size in [
+            size_of::<BootPage>(),
+            size_of::<UserPage>(),
+            size_of::<Report>(),
+        ] {
+            assert!(size <= PAGE, "{size}");
+        }
+    }
+
+    #[test]
+    fn structures_have_no_padding() {
+        let last = |offsets: &[(&str, usize)]| offsets.last().map(|(_, offset)| *offset);
+        assert_eq!(
+            last(BootPage::OFFSETS),
+            Some(size_of::<BootPage>() - MAX_EVENTS * size_of::<EventSpec>())
+        );
+        assert_eq!(last(Report::OFFSETS), Some(size_of::<Report>() - 8));
+        assert_eq!(
+            LogEntry::OFFSETS.len() * 8,
+            size_of::<LogEntry>(),
+            "one word per field"
+        );
+    }
+
+    #[test]
+    fn the_boot_pages_address_is_its_first_word() {
+        assert_eq!(BootPage::OFFSETS[0], ("self_addr", 0));
+    }
+
+    #[test]
+    fn c_definitions_name_arrays_as_c_does() {
+        assert!(BootPage::C_DEFINITION.contains("EventSpec events[MAX_EVENTS];"));
+        assert!(Report::C_DEFINITION.contains("u64 sync_before[SYNC_ROUNDS];"));
+        assert!(EventSpec::C_DEFINITION.starts_with("struct EventSpec {"));
+    }
+
+    #[test]
+    fn doorbells_and_vectors_are_distinct() {
+        for prefix in ["DB_", "VECTOR_", "WORKLOAD_", "FLAG_", "PORT_", "LOG_"] {
+            let mut of_prefix = CONSTANTS
+                .iter()
+                .filter(|(name, _)| name.starts_with(prefix));
+            while let Some((name, value)) = of_prefix.next() {
+                assert!(of_prefix.clone().all(|(_, other)| other != value), "{name}");
+            }
+        }
+        assert!(VECTOR_SPURIOUS < ISR_COUNT as u64);
+    }
+}
