@@ -75,6 +75,9 @@ macro_rules! shared_struct {
                 $( "    ", stringify!($ty), " ", stringify!($field), $( "[", stringify!($n), "]", )? ";\n", )+
                 "};\n",
             );
+            /// Name and offset of every field, in order, for the C side's assertions.
+            pub const OFFSETS: &'static [(&'static str, usize)] =
+                &[ $( (stringify!($field), core::mem::offset_of!($name, $field)), )+ ];
         }
     };
 }
@@ -125,13 +128,21 @@ shared_constants! {
 
     /// Flag in [`BootPage::flags`]: stop and restart all events at each tick, as a task switch does to `perf record`'s events.
     FLAG_TASK_SWITCH: u64 = 1;
+    /// Flag in [`BootPage::flags`]: LVTPC in fixed delivery mode with [`VECTOR_PMI`] instead of NMI mode.
+    FLAG_PMI_FIXED: u64 = 2;
 
+    /// vCPUs the payload has room for; [`BootPage::cpu`] is below it.
+    MAX_VCPUS: usize = 64;
+    /// General-purpose counters the driver can use at most.
+    MAX_GP_COUNTERS: u64 = 8;
+    /// Fixed counters the driver can use at most.
+    MAX_FIXED_COUNTERS: u64 = 4;
     /// Capacity of [`BootPage::events`].
     MAX_EVENTS: usize = 16;
     /// Number of TSC exchanges at boot.
     SYNC_ROUNDS: usize = 16;
 
-    /// [`LogEntry::kind`]: one NMI handler run.
+    /// [`LogEntry::kind`]: one run of the NMI handler (or of the PMI's, with [`FLAG_PMI_FIXED`]).
     LOG_NMI: u64 = 1;
     /// [`LogEntry::kind`]: one rotation of multiplexed events, or one task switch.
     LOG_ROTATION: u64 = 2;
@@ -144,16 +155,19 @@ shared_constants! {
     VECTOR_SPURIOUS: u64 = 47;
     /// Entries of the payload's symbol `isr_table`: handler addresses of vectors 0..ISR_COUNT.
     ISR_COUNT: usize = 48;
+    /// Stands in [`Report::fault_vector`] (less 1) for a boot page the payload cannot work with.
+    FAULT_BOOT_PAGE: u64 = 256;
 }
 
 shared_struct! {
     /// One event the guest's PMU driver counts or samples.
     EventSpec {
-        /// IA32_PERFEVTSELx without EN: event, umask, USR, OS, INT … For a fixed counter only USR, OS and INT are used.
+        /// IA32_PERFEVTSELx without EN: event, umask, USR, OS, INT … On a fixed counter only USR, OS and INT are used.
         selector: u64,
-        /// 0: any general-purpose counter; n + 1: fixed counter n.
+        /// 0: any general-purpose counter. n + 1: fixed counter n; where that one is taken or absent, a general-purpose counter if
+        /// the selector's event field is not 0. (Linux's constraints: ref-cycles has no encoding but umask 3 with event 0.)
         fixed: u64,
-        /// Events between two overflows; 0: counting (the driver uses the longest period it can write).
+        /// Events between two overflows (the first period, in frequency mode); 0: counting, with the longest period that can be written.
         period: u64,
     }
 }
@@ -191,13 +205,14 @@ shared_struct! {
         fixed_counters: u64,
         /// LAPIC timer count (divide by 1) of one tick: the multiplex interval.
         tick_count: u64,
-        /// Ticks of workload without any counter, before the measured phase.
+        /// Ticks of workload without any counter, from the first tick to the measured phase.
         baseline_ticks: u64,
         /// The measured phase ends after this many ticks at the latest.
         max_ticks: u64,
         /// Ticks of halting with all counters off, after the measured phase.
         tail_ticks: u64,
-        /// The measured phase ends after this many log entries of the kind that is measured (NMIs when sampling, rotations when counting).
+        /// The measured phase ends after this many log entries (written or dropped) of the kind that is measured: NMIs when an
+        /// event has a period, else rotations. 0: it ends by `max_ticks` only.
         sample_target: u64,
         /// Sampling frequency in Hz per event, 0 = fixed period.
         freq_hz: u64,
@@ -213,7 +228,7 @@ shared_struct! {
 shared_struct! {
     /// The page ring 3 may write.
     UserPage {
-        /// Units of work done; only ever grows.
+        /// Units of work done (`idle`: wake-ups); only ever grows.
         units: u64,
         /// Keeps the compiler from dropping the work.
         checksum: u64,
@@ -259,7 +274,7 @@ shared_struct! {
         overflows: u64 x MAX_EVENTS,
         /// Per event: the sum of counts.
         counts: u64 x MAX_EVENTS,
-        /// Per event: TSC ticks it was wanted.
+        /// Per event: TSC ticks it was wanted; 0 if the vPMU has no counter that could count it.
         enabled: u64 x MAX_EVENTS,
         /// Per event: TSC ticks it was on a counter.
         running: u64 x MAX_EVENTS,
@@ -289,7 +304,8 @@ shared_struct! {
         status: u64,
         /// The interrupted RIP.
         rip: u64,
-        /// Bit i: counter i (32 + n: fixed n) was re-armed.
+        /// Bit i: counter i (32 + n: fixed n) was re-armed. 0 in an NMI that met the driver with its counters off: it only
+        /// acknowledges, and the driver re-arms when it restarts the events.
         rearmed: u64,
     }
 }
@@ -316,8 +332,43 @@ mod tests {
         assert_eq!(last, next);
     }
 
+    const PAGE: usize = 4096;
+
     #[test]
-    fn a_report_fits_its_page() {
-        assert!(Report::COUNT * 8 <= 4096 && BootPage::COUNT * 8 <= 4096);
+    fn each_structure_fits_its_page() {
+        for size in [size_of::<BootPage>(), size_of::<UserPage>(), size_of::<Report>()] {
+            assert!(size <= PAGE, "{size}");
+        }
+    }
+
+    #[test]
+    fn structures_have_no_padding() {
+        let last = |offsets: &[(&str, usize)]| offsets.last().map(|(_, offset)| *offset);
+        assert_eq!(last(BootPage::OFFSETS), Some(size_of::<BootPage>() - MAX_EVENTS * size_of::<EventSpec>()));
+        assert_eq!(last(Report::OFFSETS), Some(size_of::<Report>() - 8));
+        assert_eq!(LogEntry::OFFSETS.len() * 8, size_of::<LogEntry>(), "one word per field");
+    }
+
+    #[test]
+    fn the_boot_pages_address_is_its_first_word() {
+        assert_eq!(BootPage::OFFSETS[0], ("self_addr", 0));
+    }
+
+    #[test]
+    fn c_definitions_name_arrays_as_c_does() {
+        assert!(BootPage::C_DEFINITION.contains("EventSpec events[MAX_EVENTS];"));
+        assert!(Report::C_DEFINITION.contains("u64 sync_before[SYNC_ROUNDS];"));
+        assert!(EventSpec::C_DEFINITION.starts_with("struct EventSpec {"));
+    }
+
+    #[test]
+    fn doorbells_and_vectors_are_distinct() {
+        for prefix in ["DB_", "VECTOR_", "WORKLOAD_", "FLAG_", "PORT_", "LOG_"] {
+            let mut of_prefix = CONSTANTS.iter().filter(|(name, _)| name.starts_with(prefix));
+            while let Some((name, value)) = of_prefix.next() {
+                assert!(of_prefix.clone().all(|(_, other)| other != value), "{name}");
+            }
+        }
+        assert!(VECTOR_SPURIOUS < ISR_COUNT as u64);
     }
 }

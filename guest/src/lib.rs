@@ -1,4 +1,20 @@
-//! Bare-metal payloads and the ABI they share with the VMM.
+//! The bare-metal payload and the ABI it shares with the VMM.
+//!
+//! [`PMU_PAYLOAD`] is freestanding C and assembly (`guest/payload/`), linked by this crate's build script. Its ring 0 is short
+//! and uses general registers only, since some hosts run it in KVM's instruction emulator; its workloads run in ring 3.
+//!
+//! What it expects at its entry point `_start`, in 64-bit mode:
+//!
+//! - RDI and GS base: this vCPU's [`abi::BootPage`]; RSP: the top of its kernel stack; interrupts off.
+//! - Identity-mapped pages with the permissions of the ELF's segments. `user_start`..`user_end`, the
+//!   [`abi::UserPage`] and the ring-3 stack also with the user bit; SMAP off (ring 0 reads the user page).
+//! - A GDT with kernel code 0x08, kernel data 0x10, user code 0x18 and user data 0x20, a TSS with RSP0, IST1 and
+//!   an I/O bitmap that allows [`abi::PORT_WORKLOAD`], and an IDT whose gates
+//!   0..[`abi::ISR_COUNT`] are interrupt gates to the addresses in the symbol `isr_table`, vector 2 with IST1.
+//! - An APIC that can be switched to x2APIC mode.
 #![no_std]
 
 pub mod abi;
+
+/// The linked payload: a static ELF64 at 1 MiB, with its symbols.
+pub const PMU_PAYLOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/payload.elf"));

@@ -21,33 +21,44 @@ pub const GDT_ENTRIES: [u64; 5] =
 const PRESENT: u64 = 1;
 const WRITE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
+const NO_EXECUTE: u64 = 1 << 63;
 const TABLE: u64 = PRESENT | WRITE | USER;
 const ENTRIES: u64 = 512;
 
 /// Who may do what with a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Nobody.
-    None,
-    /// Ring 0 reads and writes.
-    Kernel,
-    /// Ring 0 reads.
-    KernelReadOnly,
-    /// Both rings read.
-    UserReadOnly,
-    /// Both rings read and write.
-    User,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Anybody at all; the page is not mapped otherwise.
+    pub read: bool,
+    /// Whoever may read it, too.
+    pub write: bool,
+    /// Whoever may read it, too.
+    pub execute: bool,
+    /// Ring 3.
+    pub user: bool,
 }
 
 impl Access {
-    const fn bits(self) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::Kernel => PRESENT | WRITE,
-            Self::KernelReadOnly => PRESENT,
-            Self::UserReadOnly => PRESENT | USER,
-            Self::User => PRESENT | WRITE | USER,
+    /// Ring 0 reads and writes.
+    pub const KERNEL_DATA: Self = Self { read: true, write: true, execute: false, user: false };
+    /// Both rings read and write.
+    pub const USER_DATA: Self = Self { user: true, ..Self::KERNEL_DATA };
+
+    const fn entry(self, page: u64) -> u64 {
+        if !self.read {
+            return 0;
         }
+        let mut bits = page | PRESENT;
+        if self.write {
+            bits |= WRITE;
+        }
+        if self.user {
+            bits |= USER;
+        }
+        if !self.execute {
+            bits |= NO_EXECUTE;
+        }
+        bits
     }
 }
 
@@ -74,10 +85,7 @@ pub fn page_tables(memory: u64, access: impl Fn(u64) -> Access) -> Result<Vec<(u
     }
     for leaf in 0..leaves {
         let mine = leaf * ENTRIES..pages.min((leaf + 1) * ENTRIES);
-        let entry = |page: u64| match access(page * PAGE).bits() {
-            0 => 0,
-            bits => page * PAGE | bits,
-        };
+        let entry = |page: u64| access(page * PAGE).entry(page * PAGE);
         tables.push((table(first_leaf + leaf), mine.map(entry).collect()));
     }
     Ok(tables)
@@ -91,13 +99,23 @@ pub fn gate(vector: usize, handler: u64) -> [u64; 2] {
     [low, handler >> 32]
 }
 
-/// A 64-bit TSS: RSP0, IST1, and no I/O permission bitmap.
+/// Bytes of a TSS with its I/O permission bitmap.
+pub const TSS_BYTES: usize = 0x200;
+/// Where the bitmap begins.
+const IO_BITMAP: usize = 104;
+
+/// A 64-bit TSS: RSP0, IST1, and a bitmap that opens `port` to ring 3. (IOPL would open them all, and is lost on hosts
+/// where ring 3 runs with the host's own flags.)
 #[must_use]
-pub fn tss(block: VcpuBlock) -> [u8; 104] {
-    let mut tss = [0; 104];
+pub fn tss(block: VcpuBlock, port: u16) -> [u8; TSS_BYTES] {
+    let mut tss = [0; TSS_BYTES];
     tss[4..12].copy_from_slice(&block.stack_top().to_le_bytes());
     tss[36..44].copy_from_slice(&block.nmi_stack_top().to_le_bytes());
-    tss[102..104].copy_from_slice(&104u16.to_le_bytes());
+    tss[102..104].copy_from_slice(&(IO_BITMAP as u16).to_le_bytes());
+    tss[IO_BITMAP..].fill(0xff);
+    if let Some(byte) = tss.get_mut(IO_BITMAP + usize::from(port / 8)) {
+        *byte &= !(1 << (port % 8));
+    }
     tss
 }
 
@@ -120,7 +138,7 @@ pub fn enter_long_mode(sregs: &mut kvm_sregs, block: VcpuBlock, vectors: usize) 
     sregs.gs = kvm_segment { base: block.boot_page(), ..data };
     sregs.tr = kvm_segment {
         base: block.tss(),
-        limit: 103,
+        limit: TSS_BYTES as u32 - 1,
         selector: TSS_SELECTOR,
         type_: 11,
         present: 1,
@@ -132,10 +150,10 @@ pub fn enter_long_mode(sregs: &mut kvm_sregs, block: VcpuBlock, vectors: usize) 
     sregs.idt.base = IDT;
     sregs.idt.limit = (vectors * 16 - 1) as u16;
     sregs.cr3 = PAGE_TABLES;
-    // PG WP NE ET MP PE; PAE; LMA LME.
+    // PG WP NE ET MP PE; PAE; NXE LMA LME.
     sregs.cr0 = 0x8001_0033;
     sregs.cr4 = 1 << 5;
-    sregs.efer = 1 << 10 | 1 << 8;
+    sregs.efer = 1 << 11 | 1 << 10 | 1 << 8;
 }
 
 #[cfg(test)]
@@ -145,7 +163,12 @@ mod tests {
     #[test]
     fn every_page_is_found_with_its_rights() {
         let memory = 6 << 20;
-        let access = |page: u64| if page == 0 { Access::None } else if page == 0x40_2000 { Access::User } else { Access::Kernel };
+        let access = |page: u64| match page {
+            0 => Access::default(),
+            0x1000 => Access { write: false, execute: true, ..Access::KERNEL_DATA },
+            0x40_2000 => Access::USER_DATA,
+            _ => Access::KERNEL_DATA,
+        };
         let tables = page_tables(memory, access).unwrap();
         let word = |table: u64, index: u64| tables.iter().find(|(at, _)| *at == table & !0xfff).map(|(_, t)| t[index as usize]);
         let walk = |address: u64| {
@@ -156,9 +179,9 @@ mod tests {
             word(leaf, index(12))
         };
         assert_eq!(walk(0), Some(0));
-        assert_eq!(walk(0x1000), Some(0x1003));
-        assert_eq!(walk(0x40_2000), Some(0x40_2007));
-        assert_eq!(walk(memory - PAGE), Some((memory - PAGE) | 3));
+        assert_eq!(walk(0x1000), Some(0x1001));
+        assert_eq!(walk(0x40_2000), Some(0x40_2007 | NO_EXECUTE));
+        assert_eq!(walk(memory - PAGE), Some((memory - PAGE) | 3 | NO_EXECUTE));
         assert!(page_tables(4 << 30, access).is_err());
     }
 
@@ -168,6 +191,9 @@ mod tests {
         assert_eq!((low & 0xffff | (low >> 48) << 16, high, low >> 32 & 7), (0x5566_7788, 0x1122_3344, 1));
         assert_eq!(gate(13, 0x10_0000)[0] >> 32 & 7, 0);
         let block = VcpuBlock::of(1);
-        assert_eq!(tss(block)[36..44], block.nmi_stack_top().to_le_bytes());
+        let tss = tss(block, 0x5b8);
+        assert_eq!(tss[36..44], block.nmi_stack_top().to_le_bytes());
+        let open: Vec<_> = (0..(TSS_BYTES - IO_BITMAP) * 8).filter(|p| tss[IO_BITMAP + p / 8] & 1 << (p % 8) == 0).collect();
+        assert_eq!(open, [0x5b8]);
     }
 }

@@ -1,12 +1,14 @@
 //! Loading one of the project's own payloads (crate `guest`).
 
-use guest::abi::{BootPage, ISR_COUNT, LogEntry, MAGIC, Report, VERSION, Words};
+use std::ops::Range;
+
+use guest::abi::{BootPage, ISR_COUNT, LogEntry, MAGIC, PORT_WORKLOAD, Report, VERSION, Words};
 use kvm_ioctls::VcpuFd;
-use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, elf};
 use thiserror::Error;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
-use super::layout::{GDT, IDT, IMAGE, IMAGE_END, Layout, PAGE, VcpuBlock};
+use super::layout::{GDT, IDT, IMAGE, IMAGE_END, Layout, PAGE, VCPU_STRIDE, VCPUS, VcpuBlock};
 use super::long_mode::{self, Access, GDT_ENTRIES, TooMuchMemory};
 
 /// Why a payload cannot be loaded.
@@ -57,12 +59,14 @@ impl Payload {
     /// Loads `elf`, the descriptor tables and the page tables.
     pub fn load(elf: &[u8], layout: &Layout, memory: &GuestMemoryMmap) -> Result<Self, PayloadError> {
         let file = object::File::parse(elf)?;
+        let mut segments = Vec::new();
         for segment in file.segments() {
             let (at, size) = (segment.address(), segment.size());
             if at < IMAGE || at.checked_add(size).is_none_or(|end| end > IMAGE_END) {
                 return Err(PayloadError::Misplaced(at));
             }
             memory.write_slice(segment.data()?, GuestAddress(at))?;
+            segments.push((at / PAGE * PAGE..at + size, rights(segment.flags())));
         }
         let symbol = |name: &'static str| {
             let found = file.symbols().find(|symbol| symbol.name() == Ok(name));
@@ -74,7 +78,7 @@ impl Payload {
         write_words(memory, IDT, &gates)?;
         write_words(memory, GDT, &GDT_ENTRIES)?;
         let user_text = symbol("user_start")?..symbol("user_end")?;
-        for (at, table) in long_mode::page_tables(layout.memory(), |page| access(page, &user_text, layout))? {
+        for (at, table) in long_mode::page_tables(layout.memory(), |page| access(page, &segments, &user_text, layout))? {
             write_words(memory, at, &table)?;
         }
         Ok(Self { entry: file.entry() })
@@ -106,7 +110,7 @@ impl Payload {
         let mut words = Vec::with_capacity(BootPage::COUNT);
         boot.for_each_word(&mut |word| words.push(word));
         write_words(memory, block.boot_page(), &words)?;
-        memory.write_slice(&long_mode::tss(block), GuestAddress(block.tss())).map_err(PayloadError::from)?;
+        memory.write_slice(&long_mode::tss(block, PORT_WORKLOAD), GuestAddress(block.tss())).map_err(PayloadError::from)?;
         let mut sregs = vcpu.get_sregs()?;
         long_mode::enter_long_mode(&mut sregs, block, ISR_COUNT);
         vcpu.set_sregs(&sregs)?;
@@ -129,21 +133,30 @@ pub(crate) enum StartError {
     Kvm(#[from] kvm_ioctls::Error),
 }
 
-/// Ring 3 gets its text, its page and its stack; page 0 is nobody's.
-fn access(page: u64, user_text: &std::ops::Range<u64>, layout: &Layout) -> Access {
+fn rights(flags: SegmentFlags) -> Access {
+    let SegmentFlags::Elf { p_flags, .. } = flags else { return Access::KERNEL_DATA };
+    Access {
+        read: true,
+        write: p_flags & elf::PF_W != 0,
+        execute: p_flags & elf::PF_X != 0,
+        user: false,
+    }
+}
+
+/// The image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the image's place are nobody's.
+fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, layout: &Layout) -> Access {
     if page == 0 {
-        return Access::None;
+        return Access::default();
     }
-    if user_text.contains(&page) {
-        return Access::UserReadOnly;
+    if (IMAGE..IMAGE_END).contains(&page) {
+        let segment = segments.iter().find(|(place, _)| place.contains(&page));
+        let rights = segment.map_or(Access::default(), |(_, rights)| *rights);
+        return Access { user: user_text.contains(&page), ..rights };
     }
-    for cpu in 0..layout.vcpus() {
-        let block = VcpuBlock::of(cpu);
-        if (block.user_page()..block.user_stack_top()).contains(&page) {
-            return Access::User;
-        }
-    }
-    Access::Kernel
+    let cpu = usize::try_from(page.saturating_sub(VCPUS) / VCPU_STRIDE).unwrap_or(usize::MAX);
+    let block = VcpuBlock::of(cpu.min(layout.vcpus()));
+    let is_user = page >= VCPUS && cpu < layout.vcpus() && (block.user_page()..block.user_stack_top()).contains(&page);
+    if is_user { Access::USER_DATA } else { Access::KERNEL_DATA }
 }
 
 /// What the payload left of vCPU `cpu`: its report, if it ran at all, and its log.

@@ -1,0 +1,110 @@
+/* Entry point, interrupt stubs and their table. */
+#include "abi.h"
+
+	.section .text.entry, "ax"
+	.globl _start
+_start:
+	mov	$PORT_DOORBELL, %edx
+	mov	$DB_BOOTED, %eax
+	outl	%eax, %dx
+	xor	%ebp, %ebp
+	call	payload_main            /* RDI: the boot page */
+
+	.text
+/*
+ * void enter_ring3(rip, user page, rsp): the workload starts with RDI = user page, interrupts on, IOPL 0.
+ * The kernel stack is left as it is: interrupts from ring 3 begin at the TSS's RSP0.
+ */
+	.globl	enter_ring3
+enter_ring3:
+	pushq	$0x23
+	pushq	%rdx
+	pushq	$0x202
+	pushq	$0x1b
+	pushq	%rdi
+	mov	%rsi, %rdi
+	iretq
+
+/*
+ * Interrupts with a C handler. The TSC is read before anything else is done; only what C may clobber is saved. No CLD: the text
+ * holds no STD (tests/text.rs). Builds struct interrupt.
+ */
+	.macro	timed_interrupt name, handler
+\name:
+	push	%rax
+	push	%rdx
+	rdtsc
+	push	%rdx
+	push	%rax
+	push	%rcx
+	push	%rsi
+	push	%rdi
+	push	%r8
+	push	%r9
+	push	%r10
+	push	%r11
+	mov	%rsp, %rdi
+	call	\handler
+	pop	%r11
+	pop	%r10
+	pop	%r9
+	pop	%r8
+	pop	%rdi
+	pop	%rsi
+	pop	%rcx
+	add	$16, %rsp
+	pop	%rdx
+	pop	%rax
+	iretq
+	.endm
+
+	timed_interrupt nmi, pmi
+	timed_interrupt timer, tick
+	timed_interrupt pmi_fixed, pmi_with_eoi
+
+spurious:
+	iretq
+
+/* Vectors nobody asked for: fail(vector, error code, RIP, CR2). Each stub is 16 bytes long. */
+	.balign	16
+fault_stubs:
+	.set	vector, 0
+	.rept	ISR_COUNT
+	.balign	16
+	.if	!(vector == 8 || (vector >= 10 && vector <= 14) || vector == 17 || vector == 21 || vector == 29 || vector == 30)
+	pushq	$0
+	.endif
+	mov	$vector, %edi
+	jmp	fault
+	.set	vector, vector + 1
+	.endr
+fault:
+	mov	(%rsp), %rsi
+	mov	8(%rsp), %rdx
+	mov	%cr2, %rcx
+	and	$-16, %rsp
+	call	fail
+
+	.section .rodata
+	.balign	8
+	.globl	isr_table
+isr_table:
+	.set	vector, 0
+	.rept	ISR_COUNT
+	.if	vector == 2
+	.quad	nmi
+	.elseif	vector == VECTOR_TIMER
+	.quad	timer
+	.elseif	vector == VECTOR_PMI
+	.quad	pmi_fixed
+	.elseif	vector == VECTOR_SPURIOUS
+	.quad	spurious
+	.else
+	.quad	fault_stubs + 16 * vector
+	.endif
+	.set	vector, vector + 1
+	.endr
+	.type	isr_table, @object
+	.size	isr_table, . - isr_table
+
+	.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,70 @@
+/* Boot: the doorbell rang already (entry.S). Exchange TSCs, set up the APIC, start the workload; from then on the timer drives (tick.c). */
+#include "state.h"
+
+struct cpu cpus[MAX_VCPUS];
+
+_Noreturn void payload_main(BootPage *boot);
+_Noreturn void enter_ring3(const void *rip, volatile UserPage *user, u64 rsp);
+
+_Noreturn void fail(u64 vector, u64 error, u64 rip, u64 cr2)
+{
+	BootPage *boot;
+	__asm__("movq %%gs:%c1, %0" : "=r"(boot) : "i"(offsetof(BootPage, self_addr)));
+	Report *report = (Report *)boot->report_addr;
+
+	report->fault_vector = vector + 1;
+	report->fault_error = error;
+	report->fault_rip = rip;
+	report->fault_cr2 = cr2;
+	ring(DB_FAILED);
+	halt_forever();
+}
+
+/* The VMM takes its own TSC at each doorbell, so it lies between the two taken here. */
+static void exchange_tsc(Report *report)
+{
+	for (u64 i = 0; i < SYNC_ROUNDS; i++) {
+		u64 before = rdtsc();
+		ring(DB_SYNC);
+		report->sync_after[i] = rdtsc();
+		report->sync_before[i] = before;
+		report->syncs = i + 1;
+	}
+}
+
+static void apic_setup(u64 tick_count)
+{
+	wrmsr(MSR_APIC_BASE, rdmsr(MSR_APIC_BASE) | APIC_BASE_X2APIC);
+	wrmsr(MSR_SVR, SVR_ENABLE | VECTOR_SPURIOUS);
+	wrmsr(MSR_TIMER_DIVIDE, DIVIDE_BY_1);
+	wrmsr(MSR_LVT_TIMER, LVT_PERIODIC | VECTOR_TIMER);
+	wrmsr(MSR_TIMER_COUNT, (u32)tick_count);
+}
+
+_Noreturn void payload_main(BootPage *boot)
+{
+	if (boot->magic != MAGIC || boot->version != VERSION || boot->cpu >= MAX_VCPUS || boot->event_count > MAX_EVENTS ||
+	    boot->gp_counters > MAX_GP_COUNTERS || boot->fixed_counters > MAX_FIXED_COUNTERS || boot->workload > WORKLOAD_IDLE)
+		fail(FAULT_BOOT_PAGE, 0, (u64)payload_main, 0);
+
+	struct cpu *c = &cpus[boot->cpu];
+	c->boot = boot;
+	c->report = (Report *)boot->report_addr;
+	c->user = (volatile UserPage *)boot->user_addr;
+	c->log_next = boot->log_addr;
+	c->log_end = boot->log_addr + boot->log_capacity * sizeof(LogEntry);
+	c->until_target = boot->sample_target;
+	c->report->magic = MAGIC;
+
+	exchange_tsc(c->report);
+	pmu_setup(c);
+	apic_setup(boot->tick_count);
+
+	if (boot->workload == WORKLOAD_IDLE) {
+		for (;;) {
+			sti_hlt();
+			c->user->units++;
+		}
+	}
+	enter_ring3(boot->workload == WORKLOAD_IO ? ring3_io : ring3_ftest, c->user, boot->user_stack);
+}

@@ -1,0 +1,135 @@
+/* What each vCPU keeps. Nothing is shared: the array is indexed by the vCPU's number. */
+#pragma once
+#include "cpu.h"
+
+/* As Linux without full-width writes: the largest period whose negative survives the sign extension of WRMSR to 0xC1 + n. */
+#define MAX_PERIOD ((s64)0x7fffffff)
+/* Counters are 48 bits wide. */
+#define COUNTER_SHIFT 16
+/* Index of fixed counter 0, as in GLOBAL_STATUS. */
+#define FIXED 32
+
+struct event {
+	u64 count;
+	s64 left;         /* of the period, as perf's period_left */
+	u64 prev;         /* counter at the last update, sign-extended */
+	s64 period;
+	u64 overflows;
+	u32 counter_msr;  /* these three belong to `index` */
+	u32 config_msr;
+	u64 fixed_shift;
+	u64 config;       /* PERFEVTSELx with EN */
+	u64 fixed_bits;   /* this event's nibble of FIXED_CTR_CTRL */
+	u64 fixed_mask;   /* bit of its fixed counter in GLOBAL_CTRL, 0 = none */
+	bool takes_gp;
+	bool freq;
+	s64 index;        /* counter last used, -1 = none yet */
+	u64 running;
+	u64 freq_tsc;     /* last overflow */
+	u64 freq_count;   /* count at the last tick */
+	u64 spec;         /* index in BootPage.events */
+};
+
+enum phase { WARM_UP, BASELINE, MEASURE, TAIL };
+
+struct cpu {
+	BootPage *boot;
+	volatile bool enabled;    /* the driver counts: perf's cpuc->enabled */
+	volatile bool target_met;
+	bool freq;                /* an event is in frequency mode */
+	u32 lvtpc;
+	u64 global_ctrl;
+	struct event **map;       /* event by counter, for the overflow handlers; one of `maps` */
+	u64 until_target;
+	u64 log_kind;             /* the kind that counts towards the target */
+	u64 log_next;             /* addresses */
+	u64 log_end;
+	u64 nmis;
+	u64 nmis_without_status;
+	u64 ticks;
+	u64 rotations;
+
+	u64 gp_mask;
+	u64 event_count;
+	u64 head;                 /* the event list begins here: perf's rotation moves the first event to the end */
+	u64 active_count;
+	struct event *active[MAX_EVENTS];
+	u64 sched_in;             /* TSC since which the active events run */
+	u64 last_tick;
+	u64 tick_tsc;             /* TSC ticks between the last two timer ticks */
+	enum phase phase;
+	u64 phase_ticks;
+	u64 units_at_start;
+	volatile UserPage *user;
+	Report *report;
+	struct event events[MAX_EVENTS];
+	struct event *maps[2][64];
+} __attribute__((aligned(4096)));
+
+extern struct cpu cpus[MAX_VCPUS];
+
+static inline struct cpu *this_cpu(void)
+{
+	u64 cpu;
+	__asm__("movq %%gs:%c1, %0" : "=r"(cpu) : "i"(offsetof(BootPage, cpu)));
+	struct cpu *c = &cpus[cpu];
+	/* Else the compiler computes the address again and again. */
+	__asm__("" : "+r"(c));
+	return c;
+}
+
+/* On the stack when an interrupt handler in C is called; entry.S builds it. */
+struct interrupt {
+	u64 r11, r10, r9, r8, rdi, rsi, rcx;
+	u64 tsc_low, tsc_high;    /* taken by the stub's first instructions, each in 64 bits */
+	u64 rdx, rax;
+	u64 rip, cs, rflags, rsp, ss;
+};
+
+static inline u64 entry_tsc(const struct interrupt *frame)
+{
+	return frame->tsc_high << 32 | frame->tsc_low;
+}
+
+/*
+ * A full log stops logging, not the guest: log_next goes on, and tells how much was dropped. An NMI may come while a tick logs, so the
+ * place is taken by one instruction; other CPUs have their own logs, so it needs no LOCK.
+ */
+static inline void log_entry(struct cpu *c, u64 kind, const struct interrupt *frame, u64 exit, u64 status, u64 rearmed)
+{
+	u64 taken = sizeof(LogEntry);
+
+	__asm__("xaddq %0, %1" : "+r"(taken), "+m"(c->log_next) : : "cc");
+	if (likely(taken < c->log_end)) {
+		LogEntry *entry = (LogEntry *)taken;
+
+		entry->kind = kind;
+		entry->tsc_entry = entry_tsc(frame);
+		entry->tsc_exit = exit;
+		entry->status = status;
+		entry->rip = frame->rip;
+		entry->rearmed = rearmed;
+	}
+	if (kind == c->log_kind && --c->until_target == 0)
+		c->target_met = true;
+}
+
+/* pmu.c */
+void pmu_setup(struct cpu *c);
+void pmu_disable(struct cpu *c);
+void pmu_enable(struct cpu *c);
+void pmu_stop_active(struct cpu *c, u64 now);
+u64 pmu_start_active(struct cpu *c);
+void pmu_adjust_overflow(struct event *e, u64 now, u64 tick, const BootPage *boot);
+void pmu_adjust_tick(struct cpu *c);
+
+/* sched.c */
+bool sched_rotation_needed(const struct cpu *c);
+void sched_rotate(struct cpu *c);
+void sched_in(struct cpu *c);
+
+/* main.c */
+_Noreturn void fail(u64 vector, u64 error, u64 rip, u64 cr2);
+
+/* workload.c, ring 3 */
+extern const char ring3_ftest[], ring3_io[];

@@ -1,0 +1,139 @@
+/* The LAPIC timer drives the run: warm-up (to the first tick), baseline, measured phase with rotation, tail. */
+#include "state.h"
+
+void tick(const struct interrupt *frame);
+
+static void begin_measuring(struct cpu *c)
+{
+	Report *report = c->report;
+
+	ring(DB_MEASURE_BEGIN);
+	c->phase = MEASURE;
+	c->phase_ticks = 0;
+	c->units_at_start = c->user->units;
+	wrmsr(MSR_LVTPC, c->lvtpc);
+	report->measure_begin = rdtsc();
+	sched_in(c);
+	pmu_start_active(c);
+	pmu_enable(c);
+}
+
+static void end_measuring(struct cpu *c)
+{
+	Report *report = c->report;
+
+	if (c->enabled) {
+		pmu_disable(c);
+		report->measure_end = rdtsc();
+		report->measure_units = c->user->units - c->units_at_start;
+	}
+	pmu_stop_active(c, report->measure_end);
+	/* A late NMI writes the same. */
+	c->lvtpc |= LVT_MASKED;
+	wrmsr(MSR_LVTPC, c->lvtpc);
+	for (u64 i = 0; i < c->event_count; i++)
+		report->enabled[c->events[i].spec] = report->measure_end - report->measure_begin;
+	ring(DB_MEASURE_END);
+}
+
+_Noreturn static void tail(struct cpu *c)
+{
+	Report *report = c->report;
+
+	c->phase = TAIL;
+	c->phase_ticks = 0;
+	wrmsr(MSR_EOI, 0);
+	while (c->boot->tail_ticks > c->phase_ticks) {
+		sti_hlt();
+		cli();
+	}
+	wrmsr(MSR_TIMER_COUNT, 0);
+
+	for (u64 i = 0; i < c->event_count; i++) {
+		const struct event *e = &c->events[i];
+
+		report->overflows[e->spec] = e->overflows;
+		report->counts[e->spec] = e->count;
+		report->running[e->spec] = e->running;
+		report->periods[e->spec] = (u64)e->period;
+	}
+	report->ticks = c->ticks;
+	report->rotations = c->rotations;
+	report->nmis = c->nmis;
+	report->nmis_without_status = c->nmis_without_status;
+
+	u64 wanted = (c->log_next - c->boot->log_addr) / sizeof(LogEntry), room = c->boot->log_capacity;
+	report->logged = wanted < room ? wanted : room;
+	report->dropped = wanted - report->logged;
+	ring(DB_DONE);
+	halt_forever();
+}
+
+/*
+ * perf_rotate_context, or the task's sched-out and sched-in: all events are stopped, the list turned, and what fits started.
+ * An unmoved event is restarted too, as in Linux, where all flexible events are scheduled out first.
+ */
+static void reschedule(struct cpu *c, const struct interrupt *frame, bool rotate)
+{
+	pmu_disable(c);
+	pmu_stop_active(c, rdtsc());
+	if (rotate) {
+		sched_rotate(c);
+		sched_in(c);
+	}
+	u64 started = pmu_start_active(c);
+	pmu_enable(c);
+	c->rotations++;
+	log_entry(c, LOG_ROTATION, frame, rdtsc(), 0, started);
+}
+
+static void measure_tick(struct cpu *c, const struct interrupt *frame)
+{
+	if (!c->target_met && c->phase_ticks < c->boot->max_ticks) {
+		if (c->freq)
+			pmu_adjust_tick(c);
+		if (sched_rotation_needed(c))
+			reschedule(c, frame, true);
+		else if (c->boot->flags & FLAG_TASK_SWITCH)
+			reschedule(c, frame, false);
+		if (!c->target_met)
+			return;
+	}
+	end_measuring(c);
+	tail(c);
+}
+
+static void baseline_tick(struct cpu *c, u64 now)
+{
+	Report *report = c->report;
+
+	if (c->phase == WARM_UP) {
+		c->phase = BASELINE;
+		c->phase_ticks = 0;
+		c->units_at_start = c->user->units;
+		report->baseline_begin = now;
+	}
+	if (c->phase_ticks >= c->boot->baseline_ticks) {
+		report->baseline_end = now;
+		report->baseline_units = c->user->units - c->units_at_start;
+		begin_measuring(c);
+	}
+}
+
+void tick(const struct interrupt *frame)
+{
+	struct cpu *c = this_cpu();
+	u64 now = entry_tsc(frame);
+
+	c->tick_tsc = now - c->last_tick;
+	c->last_tick = now;
+	c->ticks++;
+	c->phase_ticks++;
+	if (c->phase == MEASURE)
+		measure_tick(c, frame);
+	else if (c->phase == TAIL)
+		ring(DB_TAIL_TICK);
+	else
+		baseline_tick(c, now);
+	wrmsr(MSR_EOI, 0);
+}

@@ -1,0 +1,180 @@
+//! Ring-0 code may be run by KVM's instruction emulator: it may hold only what every emulator knows.
+
+use guest::abi::{ISR_COUNT, MAX_VCPUS, PORT_WORKLOAD};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, elf};
+
+/// Ends in KVM_EXIT_INTERNAL_ERROR, or hangs, on a host without hardware virtualization.
+const NOT_EMULATED: &[Mnemonic] = &[
+    Mnemonic::Int3,
+    Mnemonic::Wait,
+    Mnemonic::Ldmxcsr,
+    Mnemonic::Vldmxcsr,
+    Mnemonic::Cmpxchg16b,
+    Mnemonic::Xrstor,
+    Mnemonic::Xrstor64,
+    Mnemonic::Popcnt,
+    Mnemonic::Clac,
+    Mnemonic::Vmcall,
+];
+
+/// Faults under a vPMU in userspace.
+const FAULTS: &[Mnemonic] = &[Mnemonic::Rdpmc];
+
+/// The interrupt stubs leave out CLD because nothing sets the direction flag.
+const SETS_DIRECTION: &[Mnemonic] = &[Mnemonic::Std, Mnemonic::Popfq, Mnemonic::Popf];
+
+fn payload() -> object::File<'static> {
+    object::File::parse(guest::PMU_PAYLOAD).expect("the payload is an ELF")
+}
+
+fn symbol(elf: &object::File<'_>, name: &str) -> u64 {
+    elf.symbols().find(|s| s.name() == Ok(name)).unwrap_or_else(|| panic!("symbol {name}")).address()
+}
+
+fn instructions(elf: &object::File<'_>, section: &str) -> Vec<Instruction> {
+    let section = elf.section_by_name(section).expect("section");
+    let code = section.data().expect("section data");
+    Decoder::with_ip(64, code, section.address(), DecoderOptions::NONE).iter().collect()
+}
+
+fn check(section: &str, forbidden: &[&[Mnemonic]], at_least: usize) {
+    let elf = payload();
+    let code = instructions(&elf, section);
+    assert!(code.len() >= at_least, "{section}: only {} instructions", code.len());
+    let mut factory = InstructionInfoFactory::new();
+    for insn in code {
+        let (at, mnemonic) = (insn.ip(), insn.mnemonic());
+        assert_ne!(mnemonic, Mnemonic::INVALID, "{section}: {at:#x}");
+        assert!(!forbidden.iter().any(|set| set.contains(&mnemonic)), "{section}: {mnemonic:?} at {at:#x}");
+        let wide = factory.info(&insn).used_registers().iter().find(|used| {
+            let r = used.register();
+            r.is_vector_register() || r.is_mm() || r.is_st() || r.is_k() || r.is_tmm()
+        });
+        assert!(wide.is_none(), "{section}: {mnemonic:?} at {at:#x}");
+    }
+}
+
+#[test]
+fn ring_0_uses_general_registers_and_emulated_instructions() {
+    check(".text", &[NOT_EMULATED, FAULTS, SETS_DIRECTION], 500);
+}
+
+#[test]
+fn ring_3_uses_general_registers_and_no_privilege() {
+    check(
+        ".user.text",
+        &[
+            NOT_EMULATED,
+            FAULTS,
+            SETS_DIRECTION,
+            &[Mnemonic::Rdmsr, Mnemonic::Wrmsr, Mnemonic::Hlt, Mnemonic::Cli, Mnemonic::Sti],
+        ],
+        60,
+    );
+}
+
+#[test]
+fn the_first_instructions_ring_the_doorbell() {
+    let elf = payload();
+    assert_eq!(elf.entry(), 0x10_0000);
+    assert_eq!(symbol(&elf, "_start"), elf.entry());
+    let code = instructions(&elf, ".text");
+    let out = code.iter().position(|i| i.mnemonic() == Mnemonic::Out);
+    assert_eq!(out, Some(2), "only the port and the code are set before the OUT");
+}
+
+/// What may be executed is never writable, and only the part for ring 3 holds the workloads' code and tables.
+#[test]
+fn segments_have_the_permissions_the_vmm_maps() {
+    let elf = payload();
+    let (start, end) = (symbol(&elf, "user_start"), symbol(&elf, "user_end"));
+    assert_eq!((start % 4096, end % 4096), (0, 0));
+    let inside = |a: u64| (start..end).contains(&a);
+    for name in ["ring3_ftest", "ring3_io"] {
+        assert!(inside(symbol(&elf, name)), "{name}");
+    }
+    let mut executable = 0;
+    for segment in elf.segments() {
+        let SegmentFlags::Elf { p_flags, .. } = segment.flags() else {
+            panic!("ELF segment flags");
+        };
+        let p_flags = p_flags.0;
+        assert_ne!(p_flags & (elf::PF_W.0 | elf::PF_X.0), elf::PF_W.0 | elf::PF_X.0, "{:#x}", segment.address());
+        let last = segment.address() + segment.size() - 1;
+        assert_eq!(inside(segment.address()), inside(last), "a segment crosses the border of ring 3");
+        executable += u32::from(p_flags & elf::PF_X.0 != 0);
+    }
+    assert_eq!(executable, 2, "one for each ring");
+    for section in elf.sections() {
+        if inside(section.address()) {
+            assert!(section.name().is_ok_and(|n| n.starts_with(".user.") || n.is_empty()), "{:?}", section.name());
+        }
+    }
+}
+
+#[test]
+fn every_vector_has_a_handler_in_ring_0() {
+    let elf = payload();
+    let text = elf.section_by_name(".text").expect(".text");
+    let text = text.address()..text.address() + text.size();
+    let rodata = elf.section_by_name(".rodata").expect(".rodata");
+    let table = rodata
+        .data_range(symbol(&elf, "isr_table"), 8 * ISR_COUNT as u64)
+        .expect("section data")
+        .expect("isr_table is in .rodata");
+    let handlers: Vec<u64> =
+        table.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes"))).collect();
+    assert!(handlers.iter().all(|a| text.contains(a)), "{handlers:#x?}");
+    let mut distinct = handlers.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), ISR_COUNT, "each vector can be told from the others");
+    // A stub begins with PUSH, or with MOV EDI where the CPU pushes an error code.
+    let code = instructions(&elf, ".text");
+    for (vector, address) in handlers.iter().enumerate().take(32).filter(|(v, _)| *v != 2) {
+        let first = code.iter().find(|i| i.ip() == *address).expect("stub");
+        let pushed = matches!(vector, 8 | 10..=14 | 17 | 21 | 29 | 30);
+        let expected = if pushed { Mnemonic::Mov } else { Mnemonic::Push };
+        assert_eq!(first.mnemonic(), expected, "vector {vector}");
+    }
+}
+
+#[test]
+fn each_vcpu_has_a_state_page_of_its_own() {
+    let elf = payload();
+    let cpus = elf.symbols().find(|s| s.name() == Ok("cpus")).expect("symbol cpus");
+    assert_eq!(cpus.size(), 4096 * MAX_VCPUS as u64);
+    assert_eq!(cpus.address() % 4096, 0);
+}
+
+/// The straight path of one overflow, between the TSC reads: where ring 0 is emulated its length is the latency.
+#[test]
+fn the_pmi_path_is_short() {
+    let elf = payload();
+    let code = instructions(&elf, ".text");
+    let from = |name: &str| {
+        let address = symbol(&elf, name);
+        code.iter().position(|i| i.ip() == address).expect("code")
+    };
+    let until_rdtsc = |start: usize| code[start..].iter().position(|i| i.mnemonic() == Mnemonic::Rdtsc).expect("RDTSC");
+    let stub = from("nmi");
+    let after_tsc =
+        code[stub + until_rdtsc(stub)..].iter().position(|i| i.mnemonic() == Mnemonic::Call).expect("CALL") + 1;
+    let handler = until_rdtsc(from("pmi")) + 1;
+    assert!(after_tsc + handler <= 120, "{after_tsc} + {handler}");
+}
+
+#[test]
+fn the_io_workload_writes_its_port_and_nothing_else() {
+    let elf = payload();
+    let code = instructions(&elf, ".user.text");
+    let outs: Vec<_> = code.iter().enumerate().filter(|(_, i)| i.mnemonic() == Mnemonic::Out).collect();
+    assert_eq!(outs.len(), 1);
+    let port = code[..outs[0].0]
+        .iter()
+        .rev()
+        .find(|i| i.mnemonic() == Mnemonic::Mov && i.op0_register() == iced_x86::Register::EDX)
+        .expect("the port in EDX");
+    assert_eq!(port.immediate32(), u32::from(PORT_WORKLOAD));
+}

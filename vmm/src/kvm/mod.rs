@@ -1,0 +1,163 @@
+//! KVM: opening it, what it can do, one VM and its vCPUs.
+
+pub mod lapic;
+pub mod msr_filter;
+pub mod vcpu;
+
+mod cpuid;
+mod tsc;
+
+use std::io;
+use std::path::Path;
+
+use kvm_bindings::{
+    KVM_CAP_MP_STATE, KVM_CAP_PMU_CAPABILITY, KVM_CAP_X86_MSR_FILTER, KVM_CAP_X86_USER_SPACE_MSR,
+    KVM_MP_STATE_RUNNABLE, KVM_MSR_EXIT_REASON_FILTER, kvm_enable_cap, kvm_mp_state,
+};
+use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
+use thiserror::Error;
+use vm_memory::GuestMemoryMmap;
+
+use crate::sys;
+use crate::vpmu::caps::PmuCaps;
+
+/// Why KVM cannot be used, with the remedy.
+#[derive(Debug, Error)]
+pub enum KvmError {
+    /// `/dev/kvm` does not open.
+    #[error("/dev/kvm: {error}{remedy}")]
+    Open {
+        /// The system's error.
+        error: io::Error,
+        /// What helps.
+        remedy: &'static str,
+    },
+    /// A capability is missing.
+    #[error("this host's KVM lacks {0}; Linux 5.10 or later has it")]
+    Lacks(&'static str),
+    /// More vCPUs than KVM allows.
+    #[error("{asked} vCPUs are more than the {allowed} this host's KVM allows; use fewer with --vcpus")]
+    TooManyVcpus {
+        /// Asked for.
+        asked: usize,
+        /// Allowed.
+        allowed: usize,
+    },
+    /// The guest's PMU would have to be KVM's own, and it has none.
+    #[error("{0}")]
+    NoKvmPmu(String),
+    /// A call failed.
+    #[error("{call}: {error}")]
+    Call {
+        /// The ioctl.
+        call: &'static str,
+        /// The system's error.
+        error: kvm_ioctls::Error,
+    },
+}
+
+fn call(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> KvmError {
+    move |error| KvmError::Call { call, error }
+}
+
+/// Capabilities the VMM cannot do without, as KVM names them.
+const NEEDED: [(&str, u32); 3] = [
+    ("KVM_CAP_X86_USER_SPACE_MSR", KVM_CAP_X86_USER_SPACE_MSR),
+    ("KVM_CAP_X86_MSR_FILTER", KVM_CAP_X86_MSR_FILTER),
+    ("KVM_CAP_MP_STATE", KVM_CAP_MP_STATE),
+];
+
+/// This host's KVM.
+#[derive(Debug)]
+pub struct Host(Kvm);
+
+impl Host {
+    /// Opens `/dev/kvm` and checks that it can do what a guest here needs.
+    pub fn open() -> Result<Self, KvmError> {
+        let kvm = Kvm::new().map_err(|error| {
+            let error = io::Error::from_raw_os_error(error.errno());
+            let remedy = match error.raw_os_error() {
+                Some(libc::EACCES | libc::EPERM) => "; add this user to the group that owns it (usually kvm), or run as root",
+                Some(libc::ENOENT) if Path::new("/sys/module/kvm").exists() => {
+                    "; KVM is in the kernel but has no device: is virtualization enabled in the firmware, or nested on the outer host?"
+                }
+                Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => "; load it with: modprobe kvm_intel (or kvm_amd)",
+                _ => "",
+            };
+            KvmError::Open { error, remedy }
+        })?;
+        for (name, cap) in Self::capabilities(&kvm) {
+            if !cap {
+                return Err(KvmError::Lacks(name));
+            }
+        }
+        Ok(Self(kvm))
+    }
+
+    /// Every capability the VMM needs and whether it is there.
+    fn capabilities(kvm: &Kvm) -> impl Iterator<Item = (&'static str, bool)> {
+        let irqchip = ("KVM_CAP_IRQCHIP", kvm.check_extension(Cap::Irqchip));
+        let immediate = ("KVM_CAP_IMMEDIATE_EXIT", kvm.check_extension(Cap::ImmediateExit));
+        let raw = NEEDED.map(|(name, cap)| (name, kvm.check_extension_raw(cap.into()) > 0));
+        raw.into_iter().chain([irqchip, immediate])
+    }
+
+    /// vCPUs of one VM at most.
+    #[must_use]
+    pub fn max_vcpus(&self) -> usize {
+        self.0.get_max_vcpus()
+    }
+
+    /// Whether KVM's own vPMU can serve a guest, and why not.
+    pub fn kvm_pmu(&self) -> Result<(), String> {
+        let capability = self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into());
+        let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(|error| error.to_string())?;
+        if capability <= 0 {
+            return Err("this host's KVM has no vPMU: KVM_CAP_PMU_CAPABILITY is 0 (kvm.enable_pmu=N, or no hardware PMU)".to_owned());
+        }
+        if !cpuid::kvm_has_pmu(&supported) {
+            return Err("this host's KVM shows no performance counters in CPUID leaf 0AH".to_owned());
+        }
+        Ok(())
+    }
+
+    /// A VM with `memory`, an in-kernel interrupt controller, and, unless KVM keeps the PMU, the PMU's MSRs exiting.
+    pub(crate) fn create_vm(&self, memory: &GuestMemoryMmap, pmu: GuestPmu) -> Result<VmFd, KvmError> {
+        let vm = self.0.create_vm().map_err(call("KVM_CREATE_VM"))?;
+        // Three pages below 4 GiB that Intel hosts need for real mode; unused otherwise.
+        vm.set_tss_address(0xfffb_d000).map_err(call("KVM_SET_TSS_ADDR"))?;
+        sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
+        vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
+        if let GuestPmu::Userspace(_) = pmu {
+            let mut cap = kvm_enable_cap { cap: KVM_CAP_X86_USER_SPACE_MSR, ..kvm_enable_cap::default() };
+            cap.args[0] = u64::from(KVM_MSR_EXIT_REASON_FILTER);
+            vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
+            msr_filter::install(&vm).map_err(call("KVM_X86_SET_MSR_FILTER"))?;
+        }
+        Ok(vm)
+    }
+
+    /// vCPU `cpu` of `cpus`, runnable, with the guest's CPUID.
+    pub(crate) fn create_vcpu(&self, vm: &VmFd, cpu: usize, cpus: usize, pmu: GuestPmu) -> Result<VcpuFd, KvmError> {
+        let vcpu = vm.create_vcpu(cpu as u64).map_err(call("KVM_CREATE_VCPU"))?;
+        let mut cpuid = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(call("KVM_GET_SUPPORTED_CPUID"))?;
+        match pmu {
+            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, &caps, cpu as u32, cpus as u32),
+            GuestPmu::Kvm => cpuid::set_apic_id(&mut cpuid, cpu as u32),
+        }
+        vcpu.set_cpuid2(&cpuid).map_err(call("KVM_SET_CPUID2"))?;
+        // With an in-kernel APIC every vCPU but the first waits for a start-up IPI; the payload sends none.
+        let runnable = kvm_mp_state { mp_state: KVM_MP_STATE_RUNNABLE };
+        vcpu.set_mp_state(runnable).map_err(call("KVM_SET_MP_STATE"))?;
+        Ok(vcpu)
+    }
+}
+
+/// Whose PMU the guest sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GuestPmu {
+    /// Ours.
+    Userspace(PmuCaps),
+    /// KVM's own.
+    Kvm,
+}
