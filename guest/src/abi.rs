@@ -8,6 +8,7 @@
 //! [`Report`] and a log of [`LogEntry`]. Whatever the guest writes is data to be distrusted.
 
 /// A value that is nothing but `u64`s, one after the other.
+#[allow(dead_code, reason = "the build script compiles this file for its definitions alone")]
 pub trait Words: Sized {
     /// How many.
     const COUNT: usize;

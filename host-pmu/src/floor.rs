@@ -96,13 +96,13 @@ impl HostCounters for Floor {
 
     fn on_entry(&mut self, _enabled: CounterSet) {
         self.entries += 1;
-        let due = self.running.into_iter().map(|counter| self.counters[counter.index()].due_at).min();
-        // A timer that is armed too early costs one empty kick; re-arming it at every exit would cost a call each.
-        if let Some(due) = due
-            && (self.armed_for == 0 || due < self.armed_for || self.armed_for <= sys::rdtsc())
-            && self.timer.arm(self.ns_until(due)).is_ok()
-        {
-            self.armed_for = due;
+        let due = self.running.into_iter().map(|counter| self.counters[counter.index()].due_at).min().unwrap_or(0);
+        // A due time that has passed was signalled, unless the signal is still on its way: either way the kick looks.
+        if due != self.armed_for {
+            let after = if due == 0 { 0 } else { self.ns_until(due) };
+            if self.timer.arm(after).is_ok() {
+                self.armed_for = due;
+            }
         }
     }
 
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timer_is_armed_once_for_the_earliest_counter() {
+    fn the_timer_follows_the_earliest_counter() {
         let mut floor = Floor::new(2_000_000).unwrap();
         let spec = Spec(Source::Selector(0));
         floor.start(CounterId::gp(0).unwrap(), spec, 1 << 46);
@@ -144,6 +144,10 @@ mod tests {
         let early = floor.armed_for;
         floor.pause(CounterId::gp(1).unwrap());
         floor.on_entry(CounterSet::EMPTY);
-        assert_eq!(floor.armed_for, early, "not moved for a later one");
+        assert_eq!(floor.armed_for, late, "back to the later one");
+        assert!(early < late);
+        floor.pause(CounterId::gp(0).unwrap());
+        floor.on_entry(CounterSet::EMPTY);
+        assert_eq!(floor.armed_for, 0, "nothing runs: disarmed");
     }
 }

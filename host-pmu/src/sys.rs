@@ -137,11 +137,10 @@ impl ThreadTimer {
         Ok(Self(id))
     }
 
-    /// Fires once after `ns`.
+    /// Fires once after `ns`; 0 disarms.
     pub(crate) fn arm(&self, ns: u64) -> io::Result<()> {
         // SAFETY: all-zero is a valid itimerspec.
         let mut spec: libc::itimerspec = unsafe { std::mem::zeroed() };
-        let ns = ns.max(1);
         spec.it_value.tv_sec = (ns / 1_000_000_000).cast_signed();
         spec.it_value.tv_nsec = (ns % 1_000_000_000).cast_signed();
         // SAFETY: the id is ours and alive, `spec` outlives the call.

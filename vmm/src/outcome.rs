@@ -170,7 +170,7 @@ pub struct VcpuOutcome {
     /// Why it ended.
     pub end: End,
     /// The guest's report as it stands in guest memory; `None` if the guest never wrote its magic.
-    pub report: Option<Report>,
+    pub report: Option<Box<Report>>,
     /// The guest's log, bounded by its capacity.
     pub log: Vec<LogEntry>,
     /// TSC mapping.

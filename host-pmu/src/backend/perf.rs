@@ -14,6 +14,12 @@ use crate::{kick, sys};
 /// Where tracefs may be mounted.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
+/// Shortest period asked of a clock, ns. The kernel's own limit of 10 µs would let a counter that was restarted just
+/// before its overflow take a timer interrupt and a signal every 10 µs until it is looked at; where those cost as much
+/// (nested hosts), the vCPU thread would never get to look. An overflow is still exactly where its count is: it is only
+/// signalled up to this much later.
+const MIN_CLOCK_PERIOD: u64 = 50_000;
+
 /// Opens perf events on the calling thread; overflows raise [`kick::signal`] there.
 #[derive(Debug)]
 pub struct PerfBackend {
@@ -95,6 +101,12 @@ pub struct PerfEvent {
 }
 
 impl PerfBackend {
+    fn host_period(&self, period: u64) -> u64 {
+        let shortest =
+            if matches!(self.kind, EventKind::CpuClock | EventKind::TaskClock) { MIN_CLOCK_PERIOD } else { 1 };
+        self.scale.to_host(period).max(shortest)
+    }
+
     fn count(&self, event: &PerfEvent) -> Result<u64, HostError> {
         match sys::read_count(&event.fd) {
             Ok(Some(count)) => Ok(self.scale.to_guest(count)),
@@ -108,7 +120,7 @@ impl Backend for PerfBackend {
     type Event = PerfEvent;
 
     fn open(&mut self, spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
-        let attr = event_attr(self.kind, spec, self.scale.to_host(period));
+        let attr = event_attr(self.kind, spec, self.host_period(period));
         let fd = sys::open_on_this_thread(attr).map_err(|error| os("perf_event_open", &error))?;
         sys::signal_this_thread(&fd, kick::signal()).map_err(|error| os("fcntl on a perf event", &error))?;
         self.monitor.adopt(&fd).map_err(|error| os("IOC_SET_OUTPUT", &error))?;
@@ -129,7 +141,7 @@ impl Backend for PerfBackend {
     }
 
     fn set_period(&mut self, event: &mut PerfEvent, period: u64) -> Result<(), HostError> {
-        sys::set_period(&event.fd, self.scale.to_host(period)).map_err(|error| os("IOC_PERIOD", &error))
+        sys::set_period(&event.fd, self.host_period(period)).map_err(|error| os("IOC_PERIOD", &error))
     }
 
     fn read(&mut self, event: &mut PerfEvent) -> Result<u64, HostError> {

@@ -170,7 +170,9 @@ mod tests {
             _ => Access::KERNEL_DATA,
         };
         let tables = page_tables(memory, access).unwrap();
-        let word = |table: u64, index: u64| tables.iter().find(|(at, _)| *at == table & !0xfff).map(|(_, t)| t[index as usize]);
+        let word = |table: u64, index: u64| {
+            tables.iter().find(|(at, _)| *at == table & !0xfff).map(|(_, t)| t[index as usize])
+        };
         let walk = |address: u64| {
             let index = |shift: u32| address >> shift & 0x1ff;
             let pdpt = word(PAGE_TABLES, index(39))?;
@@ -193,7 +195,8 @@ mod tests {
         let block = VcpuBlock::of(1);
         let tss = tss(block, 0x5b8);
         assert_eq!(tss[36..44], block.nmi_stack_top().to_le_bytes());
-        let open: Vec<_> = (0..(TSS_BYTES - IO_BITMAP) * 8).filter(|p| tss[IO_BITMAP + p / 8] & 1 << (p % 8) == 0).collect();
+        let open: Vec<_> =
+            (0..(TSS_BYTES - IO_BITMAP) * 8).filter(|p| tss[IO_BITMAP + p / 8] & 1 << (p % 8) == 0).collect();
         assert_eq!(open, [0x5b8]);
     }
 }

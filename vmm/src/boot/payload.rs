@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use guest::abi::{BootPage, ISR_COUNT, LogEntry, MAGIC, PORT_WORKLOAD, Report, VERSION, Words};
+use guest::abi::{BootPage, ISR_COUNT, LOG_NMI, LogEntry, MAGIC, PORT_WORKLOAD, Report, VERSION, Words};
 use kvm_ioctls::VcpuFd;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, elf};
 use thiserror::Error;
@@ -78,7 +78,8 @@ impl Payload {
         write_words(memory, IDT, &gates)?;
         write_words(memory, GDT, &GDT_ENTRIES)?;
         let user_text = symbol("user_start")?..symbol("user_end")?;
-        for (at, table) in long_mode::page_tables(layout.memory(), |page| access(page, &segments, &user_text, layout))? {
+        for (at, table) in long_mode::page_tables(layout.memory(), |page| access(page, &segments, &user_text, layout))?
+        {
             write_words(memory, at, &table)?;
         }
         Ok(Self { entry: file.entry() })
@@ -86,7 +87,7 @@ impl Payload {
 
     /// Puts `vcpu` at the payload's entry, with `boot` (completed here) on its boot page.
     pub(crate) fn start(
-        &self,
+        self,
         vcpu: &VcpuFd,
         cpu: usize,
         boot: &BootPage,
@@ -110,7 +111,9 @@ impl Payload {
         let mut words = Vec::with_capacity(BootPage::COUNT);
         boot.for_each_word(&mut |word| words.push(word));
         write_words(memory, block.boot_page(), &words)?;
-        memory.write_slice(&long_mode::tss(block, PORT_WORKLOAD), GuestAddress(block.tss())).map_err(PayloadError::from)?;
+        memory
+            .write_slice(&long_mode::tss(block, PORT_WORKLOAD), GuestAddress(block.tss()))
+            .map_err(PayloadError::from)?;
         let mut sregs = vcpu.get_sregs()?;
         long_mode::enter_long_mode(&mut sregs, block, ISR_COUNT);
         vcpu.set_sregs(&sregs)?;
@@ -135,12 +138,7 @@ pub(crate) enum StartError {
 
 fn rights(flags: SegmentFlags) -> Access {
     let SegmentFlags::Elf { p_flags, .. } = flags else { return Access::KERNEL_DATA };
-    Access {
-        read: true,
-        write: p_flags & elf::PF_W != 0,
-        execute: p_flags & elf::PF_X != 0,
-        user: false,
-    }
+    Access { read: true, write: p_flags.0 & elf::PF_W.0 != 0, execute: p_flags.0 & elf::PF_X.0 != 0, user: false }
 }
 
 /// The image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the image's place are nobody's.
@@ -160,15 +158,29 @@ fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, 
 }
 
 /// What the payload left of vCPU `cpu`: its report, if it ran at all, and its log.
+///
+/// The payload fills its report at the end. Of one that did not get there (`complete` is false) the log tells how far it
+/// came: the entries with a kind, without a last one that was being written.
 pub(crate) fn harvest(
     memory: &GuestMemoryMmap,
     layout: &Layout,
     cpu: usize,
-) -> Result<(Option<Report>, Vec<LogEntry>), PayloadError> {
-    let report = read::<Report>(memory, VcpuBlock::of(cpu).report(), 1)?.pop().filter(|report| report.magic == MAGIC);
+    complete: bool,
+) -> Result<(Option<Box<Report>>, Vec<LogEntry>), PayloadError> {
+    let report = read::<Report>(memory, VcpuBlock::of(cpu).report(), 1)?.pop();
+    let mut report = report.filter(|report| report.magic == MAGIC).map(Box::new);
     // The guest wrote the count: bounded by what its log can hold.
-    let logged = report.map_or(0, |report| report.logged.min(layout.log_entries()));
-    let log = read::<LogEntry>(memory, layout.log(cpu), logged as usize)?;
+    let logged = report.as_ref().map_or(0, |report| report.logged.min(layout.log_entries()));
+    let whole = if complete { logged } else { layout.log_entries() };
+    let mut log = read::<LogEntry>(memory, layout.log(cpu), whole as usize)?;
+    if let Some(report) = &mut report
+        && !complete
+    {
+        let written = log.iter().take_while(|entry| entry.kind != 0 && entry.tsc_exit != 0 && entry.rip != 0).count();
+        log.truncate(written);
+        report.logged = written as u64;
+        report.nmis = log.iter().filter(|entry| entry.kind == LOG_NMI).count() as u64;
+    }
     Ok((report, log))
 }
 

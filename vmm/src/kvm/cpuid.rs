@@ -14,7 +14,7 @@ const MONITOR: u32 = 1 << 3;
 const RTM_HLE: u32 = 1 << 4 | 1 << 11;
 
 /// Adapts what KVM supports to the guest with `pmu`.
-pub(crate) fn adapt(cpuid: &mut CpuId, pmu: &PmuCaps, cpu: u32, cpus: u32) {
+pub(crate) fn adapt(cpuid: &mut CpuId, pmu: PmuCaps, cpu: u32, cpus: u32) {
     let mut has_leaf_a = false;
     for entry in cpuid.as_mut_slice() {
         match entry.function {
@@ -24,11 +24,7 @@ pub(crate) fn adapt(cpuid: &mut CpuId, pmu: &PmuCaps, cpu: u32, cpus: u32) {
                 (entry.ebx, entry.edx, entry.ecx) = (0x756e_6547, 0x4965_6e69, 0x6c65_746e);
             }
             1 => leaf_1(entry, pmu, cpu, cpus),
-            7 if entry.index == 0 => {
-                if !pmu.transactions {
-                    entry.ebx &= !RTM_HLE;
-                }
-            }
+            7 if entry.index == 0 && !pmu.transactions => entry.ebx &= !RTM_HLE,
             0xa => {
                 has_leaf_a = true;
                 set_leaf_a(entry, pmu);
@@ -46,11 +42,11 @@ pub(crate) fn adapt(cpuid: &mut CpuId, pmu: &PmuCaps, cpu: u32, cpus: u32) {
     }
 }
 
-fn set_leaf_a(entry: &mut kvm_cpuid_entry2, pmu: &PmuCaps) {
+fn set_leaf_a(entry: &mut kvm_cpuid_entry2, pmu: PmuCaps) {
     [entry.eax, entry.ebx, entry.ecx, entry.edx] = pmu.cpuid_0a();
 }
 
-fn leaf_1(entry: &mut kvm_cpuid_entry2, pmu: &PmuCaps, cpu: u32, cpus: u32) {
+fn leaf_1(entry: &mut kvm_cpuid_entry2, pmu: PmuCaps, cpu: u32, cpus: u32) {
     entry.eax = CASCADE_LAKE;
     entry.ebx = entry.ebx & 0x0000_ffff | cpus.min(255) << 16 | (cpu & 0xff) << 24;
     entry.ecx = (entry.ecx | PDCM | X2APIC | TSC_DEADLINE) & !MONITOR;
@@ -74,7 +70,10 @@ pub(crate) fn set_apic_id(cpuid: &mut CpuId, cpu: u32) {
 
 /// Whether KVM's own vPMU has counters for a guest, by the leaf it supports.
 pub(crate) fn kvm_has_pmu(supported: &CpuId) -> bool {
-    supported.as_slice().iter().any(|entry| entry.function == 0xa && entry.eax & 0xff != 0 && entry.eax >> 8 & 0xff != 0)
+    supported
+        .as_slice()
+        .iter()
+        .any(|entry| entry.function == 0xa && entry.eax & 0xff != 0 && entry.eax >> 8 & 0xff != 0)
 }
 
 #[cfg(test)]
@@ -88,7 +87,7 @@ mod tests {
     #[test]
     fn the_guest_is_an_intel_with_the_pmu_that_was_asked_for() {
         let mut cpuid = CpuId::from_entries(&[entry(0), entry(1), entry(7)]).unwrap();
-        adapt(&mut cpuid, &PmuCaps::default(), 3, 4);
+        adapt(&mut cpuid, PmuCaps::default(), 3, 4);
         let leaf = |function| *cpuid.as_slice().iter().find(|e| e.function == function).unwrap();
         assert_eq!((leaf(0).ebx, leaf(0).edx, leaf(0).ecx), (0x756e_6547, 0x4965_6e69, 0x6c65_746e));
         assert_eq!((leaf(1).eax, leaf(1).ebx >> 16, leaf(1).edx & DEBUG_STORE), (CASCADE_LAKE, 0x0304, 0));
@@ -99,7 +98,9 @@ mod tests {
 
     #[test]
     fn kvms_own_pmu_is_told_from_its_absence() {
-        let with = |eax| CpuId::from_entries(&[kvm_cpuid_entry2 { function: 0xa, eax, ..kvm_cpuid_entry2::default() }]).unwrap();
+        let with = |eax| {
+            CpuId::from_entries(&[kvm_cpuid_entry2 { function: 0xa, eax, ..kvm_cpuid_entry2::default() }]).unwrap()
+        };
         assert!(kvm_has_pmu(&with(0x0730_0802)));
         assert!(!kvm_has_pmu(&with(0)) && !kvm_has_pmu(&CpuId::from_entries(&[]).unwrap()));
     }

@@ -2,10 +2,11 @@
 
 pub mod lapic;
 pub mod msr_filter;
+mod msr_stats;
 pub mod vcpu;
 
 mod cpuid;
-mod tsc;
+pub(crate) mod tsc;
 
 use std::io;
 use std::path::Path;
@@ -113,7 +114,10 @@ impl Host {
         let capability = self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into());
         let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(|error| error.to_string())?;
         if capability <= 0 {
-            return Err("this host's KVM has no vPMU: KVM_CAP_PMU_CAPABILITY is 0 (kvm.enable_pmu=N, or no hardware PMU)".to_owned());
+            return Err(
+                "this host's KVM has no vPMU: KVM_CAP_PMU_CAPABILITY is 0 (kvm.enable_pmu=N, or no hardware PMU)"
+                    .to_owned(),
+            );
         }
         if !cpuid::kvm_has_pmu(&supported) {
             return Err("this host's KVM shows no performance counters in CPUID leaf 0AH".to_owned());
@@ -142,7 +146,7 @@ impl Host {
         let vcpu = vm.create_vcpu(cpu as u64).map_err(call("KVM_CREATE_VCPU"))?;
         let mut cpuid = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(call("KVM_GET_SUPPORTED_CPUID"))?;
         match pmu {
-            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, &caps, cpu as u32, cpus as u32),
+            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, caps, cpu as u32, cpus as u32),
             GuestPmu::Kvm => cpuid::set_apic_id(&mut cpuid, cpu as u32),
         }
         vcpu.set_cpuid2(&cpuid).map_err(call("KVM_SET_CPUID2"))?;

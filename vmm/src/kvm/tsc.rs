@@ -16,7 +16,7 @@ impl TickClock {
     }
 
     pub(crate) fn ns(self, ticks: u64) -> u64 {
-        (u128::from(ticks) * u128::from(self.ns_per_tick_q32) >> 32) as u64
+        ((u128::from(ticks) * u128::from(self.ns_per_tick_q32)) >> 32) as u64
     }
 }
 

@@ -91,6 +91,34 @@ impl PmuMsr {
     }
 }
 
+impl PmuMsr {
+    /// Number of [`slot`](Self::slot)s.
+    pub const SLOTS: usize = 3 * MAX_GP + MAX_FIXED + 10;
+
+    /// A dense number, for tables.
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        const FIXED: usize = 3 * MAX_GP;
+        const OTHERS: usize = FIXED + MAX_FIXED;
+        match self {
+            Self::Counter(counter) => counter.index(),
+            Self::FullWidth(counter) => MAX_GP + counter.index(),
+            Self::Selector(n) => 2 * MAX_GP + n,
+            Self::Fixed(counter) => FIXED + counter.index() - MAX_GP,
+            Self::FixedCtrCtrl => OTHERS,
+            Self::GlobalStatus => OTHERS + 1,
+            Self::GlobalCtrl => OTHERS + 2,
+            Self::GlobalOvfCtrl => OTHERS + 3,
+            Self::GlobalStatusSet => OTHERS + 4,
+            Self::GlobalInUse => OTHERS + 5,
+            Self::PerfCapabilities => OTHERS + 6,
+            Self::DebugCtl => OTHERS + 7,
+            Self::PebsEnable => OTHERS + 8,
+            Self::DsArea => OTHERS + 9,
+        }
+    }
+}
+
 /// The access is answered by #GP(0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneralProtection;
@@ -172,6 +200,16 @@ impl<H: HostCounters> Vpmu<H> {
     /// What stands behind the counters.
     pub fn host(&mut self) -> &mut H {
         &mut self.host
+    }
+
+    /// Gives back what stands behind the counters.
+    pub fn into_host(self) -> H {
+        self.host
+    }
+
+    /// Whether an overflow awaits its PMI.
+    pub fn pmi_requested(&self) -> bool {
+        self.pmi_pending
     }
 
     /// What was counted so far.

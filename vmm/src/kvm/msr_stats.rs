@@ -1,0 +1,57 @@
+//! MSR exits, counted by register.
+
+use crate::outcome::MsrExits;
+use crate::vpmu::PmuMsr;
+
+/// One line per register of the PMU.
+#[derive(Clone, Debug)]
+pub(crate) struct MsrStats {
+    lines: [MsrExits; PmuMsr::SLOTS],
+}
+
+impl Default for MsrStats {
+    fn default() -> Self {
+        Self { lines: [MsrExits::default(); PmuMsr::SLOTS] }
+    }
+}
+
+impl MsrStats {
+    pub(crate) fn count(&mut self, msr: u32, write: bool, fault: bool) {
+        // The filter lets nothing else exit.
+        let Some(register) = PmuMsr::decode(msr) else { return };
+        let line = &mut self.lines[register.slot()];
+        line.msr = msr;
+        if write {
+            line.writes += 1;
+        } else {
+            line.reads += 1;
+        }
+        line.faults += u64::from(fault);
+    }
+
+    /// The registers that exited at all, by index.
+    pub(crate) fn exits(&self) -> Vec<MsrExits> {
+        let mut exits: Vec<_> = self.lines.iter().copied().filter(|line| line.reads + line.writes > 0).collect();
+        exits.sort_unstable_by_key(|line| line.msr);
+        exits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_register_has_its_own_line() {
+        let mut stats = MsrStats::default();
+        let registers: Vec<u32> = (0..0x1000).filter(|&msr| PmuMsr::decode(msr).is_some()).collect();
+        for &msr in &registers {
+            stats.count(msr, true, false);
+            stats.count(msr, false, true);
+        }
+        let exits = stats.exits();
+        assert_eq!(exits.iter().map(|line| line.msr).collect::<Vec<_>>(), registers);
+        assert_eq!(registers.len(), PmuMsr::SLOTS);
+        assert!(exits.iter().all(|line| (line.reads, line.writes, line.faults) == (1, 1, 1)));
+    }
+}
