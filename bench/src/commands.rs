@@ -49,6 +49,11 @@ fn print(text: &str) -> Result<(), Error> {
     }
 }
 
+/// One line on stderr, with the program's name. Nothing is left to do if stderr is closed.
+pub fn complain(line: &str) {
+    let _ = writeln!(io::stderr(), "vpmu: {line}");
+}
+
 fn internal(what: &str, why: impl std::fmt::Display) -> Error {
     Error::new(
         Exit::Inconclusive,
@@ -117,14 +122,14 @@ fn measure(args: &NmiLatencyArgs, command_line: Vec<String>) -> Result<Exit, Err
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
     let json_file = args.json.as_deref().filter(|file| *file != Path::new("-"));
-    if let Some(file) = json_file {
-        check_file(file)?;
-    }
     let mut folder = if args.no_save {
         None
     } else {
         Some(OutputFolder::open(&args.output)?)
     };
+    if let Some(file) = json_file {
+        check_file(file)?;
+    }
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
     let online = host.online();
     let dry = Chosen {
@@ -153,7 +158,13 @@ fn measure(args: &NmiLatencyArgs, command_line: Vec<String>) -> Result<Exit, Err
             save: &mut save,
         },
     )?;
-    report(&finished, folder.as_mut(), args)
+    print(&report(&finished, folder.as_mut(), args)?)?;
+    for line in table::warnings(&finished.document) {
+        complain(&format!("warning: {line}"));
+    }
+    finished
+        .error
+        .map_or_else(|| Ok(verdict(&finished.document)), Err)
 }
 
 /// The name of an experiment's files, without extension.
@@ -188,42 +199,31 @@ fn save(
     Ok(())
 }
 
-/// Exports, table or JSON on stdout, and the exit code.
+/// Writes the exports and gives what stdout shall show: the table, or JSON.
 fn report(
     finished: &Finished,
     folder: Option<&mut OutputFolder>,
     args: &NmiLatencyArgs,
-) -> Result<Exit, Error> {
+) -> Result<String, Error> {
     let document = &finished.document;
     let measured = finished.arms.iter().any(|arm| !arm.intervals().is_empty());
-    let mut saved = None;
+    let mut saved = String::new();
     if let Some(folder) = folder.filter(|_| measured) {
         let stem = stem(document);
         let hlog = export::hlog::text(document, &finished.arms)
             .map_err(|why| internal("cannot write the interval log", why))?;
         folder.write(&stem, "hlog", &hlog)?;
         folder.write(&stem, "txt", export::gobench::text(document).as_bytes())?;
-        saved = Some(folder.path("json"));
+        if let Some(path) = folder.path("json") {
+            saved = format!("saved: {} (and .hlog, .txt)\n", path.display());
+        }
     }
     if args.json.as_deref() == Some(Path::new("-")) {
-        print(
-            &document
-                .to_json()
-                .map_err(|error| internal("cannot show the result", error))?,
-        )?;
-        for warning in &document.warnings {
-            eprintln!("vpmu: warning: {}", warning.message);
-        }
-    } else {
-        print(&table::text(document, table::layout::width()))?;
-        if let Some(path) = saved.flatten() {
-            print(&format!("saved: {} (and .hlog, .txt)\n", path.display()))?;
-        }
+        return document
+            .to_json()
+            .map_err(|error| internal("cannot show the result", error));
     }
-    if let Some(error) = &finished.error {
-        return Err(error.clone());
-    }
-    Ok(verdict(document))
+    Ok(table::text(document) + &saved)
 }
 
 /// Whether the document answers its question.
@@ -278,7 +278,11 @@ mod tests {
         let args = crate::experiment::plan::tests::args(&["--json", "-"]);
         let mut folder = OutputFolder::open(&dir.path().join("out")).unwrap();
         save(&finished.document, Some(&mut folder), Some(&extra)).unwrap();
-        report(&finished, Some(&mut folder), &args).unwrap();
+        let shown = report(&finished, Some(&mut folder), &args).unwrap();
+        assert!(serde_json::from_str::<Document>(&shown).is_ok());
+        let args = crate::experiment::plan::tests::args(&[]);
+        let shown = report(&finished, Some(&mut folder), &args).unwrap();
+        assert!(shown.contains("saved: ") && shown.contains("recreate"));
         let mut names: Vec<_> = std::fs::read_dir(dir.path().join("out"))
             .unwrap()
             .map(|entry| entry.unwrap().path().extension().unwrap().to_owned())

@@ -88,6 +88,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_interrupt_sets_the_flag_and_the_process_lives_on() {
+        catch_interrupts().unwrap();
+        // SAFETY: raise has no preconditions; SIGTERM's handler was installed just now.
+        assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
+        assert!(interrupted().load(Ordering::Relaxed));
+        INTERRUPTED.store(false, Ordering::Relaxed);
+    }
+
+    #[test]
     fn limits_can_be_read() {
         // A process with open files has a limit of at least the three standard ones, or none.
         assert!(soft_limit(Limit::OpenFiles).is_none_or(|n| n >= 3));

@@ -41,12 +41,14 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["--workload", "spin"], "sampling10"),
         (&["--mux-interval", "4"], "unit"),
         (&["--pin", "8000", "--quiet"], "not online"),
-        (&["--rounds", "-3"], "--rounds"),
+        (&["--rounds=-3"], "--rounds"),
         (&["--freq", "99", "--period", "9"], "cannot be used with"),
         (&["--json", "doctor"], "vpmu doctor"),
         (&["--json", "no/such/folder/x.json"], "--json"),
         (&["bogus"], "bogus"),
         (&["--bogus"], "--bogus"),
+        (&["--strateg", "reuse"], "did you mean --strategy"),
+        (&["docter"], "did you mean doctor"),
     ] {
         is_usage_error(&vpmu(dir.path(), args), needle);
     }

@@ -254,8 +254,17 @@ fn usage(error: &clap::Error) -> Error {
         .unwrap_or_default()
         .trim_start_matches("error: ")
         .to_owned();
-    let remedy = get(ContextKind::Suggested)
-        .unwrap_or_else(|| "`vpmu --help` lists commands and options".to_owned());
+    let remedy = [
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedValue,
+    ]
+    .into_iter()
+    .find_map(get)
+    .map_or_else(
+        || "`vpmu --help` lists commands and options".to_owned(),
+        |suggested| format!("did you mean {suggested}?"),
+    );
     Error::usage(first, "", remedy)
 }
 

@@ -236,8 +236,14 @@ pub(super) fn noise(host: &HostFacts) -> Vec<Finding> {
             "NMI watchdog",
             // Neither setting is wrong: with hardware events it decides which published regime applies.
             Status::Ok,
-            on_off(host.nmi_watchdog),
-            "on: the host holds a hardware event already, so a further one is cheap; off: the guest's is the only one and its creation costs tens of ms",
+            match host.nmi_watchdog {
+                Some(true) => "on: it holds a hardware event already, so a further one is cheap",
+                Some(false) => {
+                    "off: a guest's hardware event is the host's only one, and costly to create"
+                }
+                None => "unknown",
+            },
+            "with hardware events it decides what creating one costs",
             "",
         ),
         finding(

@@ -227,10 +227,4 @@ impl ArmResult {
             sum.saturating_add(n.reads).saturating_add(n.writes)
         })
     }
-
-    /// `n` per NMI the guest took; `None` without NMIs.
-    #[must_use]
-    pub fn per_nmi(&self, n: u64) -> Option<f64> {
-        (self.nmis > 0).then(|| n as f64 / self.nmis as f64)
-    }
 }

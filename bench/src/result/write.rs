@@ -13,8 +13,8 @@ use crate::error::Error;
 #[derive(Debug)]
 pub struct OutputFolder {
     dir: PathBuf,
-    /// Whether this run made the folder, so that it may take an empty one away again.
-    made: bool,
+    /// The folders this run made, innermost first, so that it may take empty ones away again.
+    made: Vec<PathBuf>,
     stem: Option<String>,
 }
 
@@ -105,13 +105,16 @@ impl OutputFolder {
     /// # Errors
     /// Exit 2 if it cannot be made or written to.
     pub fn open(dir: &Path) -> Result<Self, Error> {
-        let made = !dir.exists();
-        std::fs::create_dir_all(dir).map_err(|error| cannot(dir, &error))?;
         let folder = Self {
             dir: dir.to_owned(),
-            made,
+            made: dir
+                .ancestors()
+                .take_while(|path| !path.as_os_str().is_empty() && !path.exists())
+                .map(Path::to_owned)
+                .collect(),
             stem: None,
         };
+        std::fs::create_dir_all(dir).map_err(|error| cannot(dir, &error))?;
         temporary(dir).map_err(|error| cannot(dir, &error))?;
         Ok(folder)
     }
@@ -164,8 +167,10 @@ impl OutputFolder {
 impl Drop for OutputFolder {
     /// A run that wrote nothing leaves no folder it made. `remove_dir` refuses one that is not empty.
     fn drop(&mut self) {
-        if self.made && self.stem.is_none() {
-            let _ = std::fs::remove_dir(&self.dir);
+        if self.stem.is_none() {
+            for made in &self.made {
+                let _ = std::fs::remove_dir(made);
+            }
         }
     }
 }
@@ -228,7 +233,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ours = dir.path().join("a/b");
         drop(OutputFolder::open(&ours).unwrap());
-        assert!(!ours.exists());
+        assert!(!dir.path().join("a").exists());
         drop(OutputFolder::open(dir.path()).unwrap());
         assert!(dir.path().exists());
     }

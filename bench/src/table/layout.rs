@@ -2,11 +2,12 @@
 
 use std::io::IsTerminal;
 
-use comfy_table::TableStyle;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{LineStyle, TableStyle};
 
 /// The style of every table: no colour at all, so that NO_COLOR and pipes get what terminals get.
-pub const STYLE: TableStyle = UTF8_HORIZONTAL_ONLY;
+pub const STYLE: TableStyle = TableStyle::new()
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
 
 /// Width of the terminal on stdout; `None` where stdout is none, and lines are not wrapped.
 #[must_use]
@@ -36,11 +37,12 @@ pub fn time(ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// A ratio or a mean count: three significant digits, none of them lost in zeros.
+/// A ratio or a mean count: about three significant digits, none of them lost in zeros.
 #[must_use]
 pub fn ratio(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,
+        v if v < 0.001 => return format!("{value:.1e}"),
         v if v < 0.0995 => 3,
         v if v < 9.995 => 2,
         v if v < 99.95 => 1,
@@ -74,6 +76,7 @@ mod tests {
         for (value, text) in [
             (0.0, "0"),
             (0.012, "0.012"),
+            (0.000_11, "1.1e-4"),
             (1.149, "1.15"),
             (12.34, "12.3"),
             (580.4, "580"),

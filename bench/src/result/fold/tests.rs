@@ -128,7 +128,7 @@ fn rotations_have_their_own_figures() {
             },
         );
     });
-    assert_eq!(arm.rotation_ns.unwrap().p50, 5000);
+    assert!(arm.rotation_ns.unwrap().p50.abs_diff(5000) <= 5);
     assert_eq!(arm.nmi_handler_ns.unwrap().count, 10);
     // A rotation between NMIs does not shift their pairing.
     assert_eq!(arm.pmi_delivery_ns.unwrap().max, 500);
