@@ -1,1 +1,20 @@
-//! The `vpmu` tool.
+//! The `vpmu` tool: experiments on what stands behind a guest's performance counters.
+//!
+//! [`cli`] reads the command line, [`commands`] carries it out. An experiment is a [`experiment::plan::Plan`] of
+//! arms and rounds over an [`experiment::ArmRunner`]; [`result`] folds what runs leave behind into the document
+//! that [`table`] and [`export`] show. [`host`] and [`doctor`] tell what the figures were measured on.
+
+pub mod backend;
+pub mod cli;
+pub mod commands;
+pub mod doctor;
+pub mod error;
+pub mod experiment;
+pub mod export;
+pub mod host;
+pub mod presets;
+pub mod result;
+pub mod runner;
+pub mod sys;
+pub mod table;
+pub mod workload;

@@ -1,2 +1,13 @@
 //! The `vpmu` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match bench::commands::run(std::env::args_os()) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            bench::commands::complain(&format!("error: {error}"));
+            error.exit.into()
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! The command line: definitions, help, and one-line errors.
+
+pub mod parse;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::backend::BackendKey;
+use crate::error::Error;
+use crate::workload::Workload;
+use parse::{CpuList, StrategyArg, duration_in, number_in};
+
+/// What the version line says.
+pub const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("VPMU_GIT_REVISION"),
+    ", ",
+    env!("VPMU_PROFILE"),
+    ")"
+);
+
+const EXAMPLES: &str = "\
+Examples:
+  vpmu                                         compare recreate, reuse, reuse-lazy and the floor, < 60 s
+  vpmu doctor                                  what this host can do, and what spoils a measurement here
+  vpmu nmi-latency --workload counting1        one counting event, stopped and restarted by task switches
+  vpmu nmi-latency --backend tracepoint:kvm/kvm_userspace_exit --workload io --rounds 3
+                                               host events that take tens of ms to create
+  vpmu nmi-latency --strategy reuse,mine.toml  a strategy of your own beside a preset
+  vpmu --json - | jq '.arms[].nmi_handler_ns.p50'
+
+Exit codes: 0 done, 1 regression found, 2 bad usage or input, 3 inconclusive, 4 the host cannot do it.";
+
+/// What should stand behind a guest's performance counters, and what does each choice cost?
+///
+/// Runs a small guest on KVM whose PMU is emulated in userspace, with a host perf event (or none) behind
+/// each counter by a chosen strategy, and measures what the guest feels: how long its NMI handler takes.
+/// Without a command: nmi-latency.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "vpmu",
+    version = VERSION,
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Options of `nmi-latency`, the default command.
+    #[command(flatten)]
+    pub nmi_latency: NmiLatencyArgs,
+}
+
+/// The commands.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Compare strategies by guest NMI handler latency
+    ///
+    /// Every arm (each strategy, and the floor: the same guest with no host event, PMIs raised by a timer)
+    /// runs once per round, in random order from the seed, after a warm-up that is not counted.
+    /// Writes DIR/nmi-latency-TIME.json, .hlog (HdrHistogram) and .txt (benchstat), and a table on stdout.
+    #[command(after_help = EXAMPLES)]
+    NmiLatency(Box<NmiLatencyArgs>),
+    /// Say what this host can do, what spoils a measurement here, and which backend will be used
+    Doctor(DoctorArgs),
+}
+
+/// Options of `vpmu doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Most vCPUs this tool accepts; KVM's own limit is checked when the VM is made.
+const MAX_VCPUS: u64 = 256;
+
+/// Options of `vpmu nmi-latency`.
+#[derive(Clone, Debug, Args)]
+pub struct NmiLatencyArgs {
+    /// Strategies to compare: preset names or .toml files; the floor always comes along
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "recreate,reuse,reuse-lazy", value_parser = parse::strategy)]
+    pub strategy: Vec<StrategyArg>,
+
+    /// What counts behind the guest's counters
+    ///
+    /// auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME or none. auto takes hardware where the host
+    /// has a PMU, else cpu-clock, a stand-in; `vpmu doctor` says which and why.
+    #[arg(long, value_name = "KEY", default_value = "auto")]
+    pub backend: BackendKey,
+
+    /// What the guest samples and does: EVENTS[/WORK] or WORK
+    ///
+    /// EVENTS: sampling10 (ten events multiplexed on 4 general-purpose and 3 fixed counters), sampling4 (four
+    /// events, restarted at each tick as by a task switch), counting1 (one counting event, restarted
+    /// likewise: no NMIs, rotations are timed), single (one sampling event).
+    /// WORK: ftest (a branchy loop, ring 3; the default), io (port writes, so VM exits), idle (HLT).
+    /// WORK alone stands for single/WORK.
+    #[arg(long, value_name = "EVENTS[/WORK]", default_value = "sampling10")]
+    pub workload: Workload,
+
+    /// Events between two overflows [default: 2000000 (about 2 ms), 100 with a tracepoint]
+    ///
+    /// In the backend's own unit: cycles, ns of a clock, occurrences. Event i of a set gets N × (16 + 3 i) / 16, so
+    /// that stand-ins, which count every event at one rate, do not overflow all counters at once.
+    #[arg(long, value_name = "N", value_parser = number_in(2..=(1 << 47) - 1), conflicts_with = "freq")]
+    pub period: Option<u64>,
+
+    /// Let the guest adjust each event's period to this sampling frequency, as perf record -F does
+    #[arg(long, value_name = "HZ", value_parser = number_in(1..=100_000))]
+    pub freq: Option<u64>,
+
+    /// The guest's tick: rotation of multiplexed events, task switches
+    #[arg(long, value_name = "TIME", default_value = "4ms",
+          value_parser = duration_in(Duration::from_micros(100)..=Duration::from_secs(10)))]
+    pub mux_interval: Duration,
+
+    /// Virtual CPUs, a thread and a vPMU each
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS))]
+    pub vcpus: u64,
+
+    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7
+    #[arg(long, value_name = "CPULIST")]
+    pub pin: Option<CpuList>,
+
+    /// Rounds that count; every arm runs once in each
+    #[arg(long, value_name = "N", default_value = "8", value_parser = number_in(1..=10_000))]
+    pub rounds: u64,
+
+    /// NMIs per arm, round and vCPU (rotations, if the workload only counts)
+    #[arg(long, value_name = "N", default_value = "2000", value_parser = number_in(1..=1_000_000))]
+    pub samples: u64,
+
+    /// A round's measured phase ends after this time even with fewer samples
+    #[arg(long, value_name = "TIME", default_value = "1200ms",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(3600)))]
+    pub time_limit: Duration,
+
+    /// Seed of the order of arms within each round
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX))]
+    pub seed: u64,
+
+    /// Architectural PMU version the guest sees: 2, as KVM, or 4, as Cascade Lake itself
+    #[arg(long, value_name = "N", default_value = "2", value_parser = ["2", "4"])]
+    pub pmu_version: String,
+
+    /// Folder for the results
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_name = "DIR",
+        default_value = "vpmu-results"
+    )]
+    pub output: PathBuf,
+
+    /// Do not write a results folder
+    #[arg(long)]
+    pub no_save: bool,
+
+    /// Also write the result document to FILE, or with - or nothing to stdout, in place of the table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+
+    /// No progress bar
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// A command; `None` of [`Cli::command`] is resolved.
+    Run(Command),
+    /// Help or version text for stdout.
+    Print(String),
+}
+
+/// Parses a command line, program name first.
+///
+/// # Errors
+/// Usage errors, each folded into one line.
+pub fn parse<I, T>(args: I) -> Result<Request, Error>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<OsString> + Clone,
+{
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+            ) =>
+        {
+            return Ok(Request::Print(error.to_string()));
+        }
+        Err(error) => return Err(usage(&error)),
+    };
+    let command = cli
+        .command
+        .unwrap_or(Command::NmiLatency(Box::new(cli.nmi_latency)));
+    if let Command::NmiLatency(args) = &command
+        && let Some(file) = &args.json
+        && Cli::command()
+            .get_subcommands()
+            .any(|sub| file.as_os_str() == sub.get_name())
+    {
+        let name = file.display();
+        return Err(Error::usage(
+            format!("--json {name} would write a file named like a command"),
+            "",
+            format!("put the command first (vpmu {name} ...), or give ./{name}"),
+        ));
+    }
+    Ok(Request::Run(command))
+}
+
+/// One line of clap's several: what is wrong, with which value, and where help is.
+fn usage(error: &clap::Error) -> Error {
+    let get = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(list)) => Some(list.join(", ")),
+        Some(ContextValue::StyledStr(text)) => Some(text.to_string()),
+        Some(ContextValue::StyledStrs(list)) => Some(
+            list.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; "),
+        ),
+        _ => None,
+    };
+    if error.kind() == ErrorKind::ValueValidation
+        && let Some(arg) = get(ContextKind::InvalidArg)
+    {
+        let why = std::error::Error::source(error)
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let value = get(ContextKind::InvalidValue).unwrap_or_default();
+        // Our own parsers say the remedy in the same breath.
+        return Error::usage(format!("bad value '{value}' for {arg}"), why, "");
+    }
+    let text = error.to_string();
+    let first = text
+        .split("\n\n")
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches("error: ")
+        .to_owned();
+    let remedy = [
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedValue,
+    ]
+    .into_iter()
+    .find_map(get)
+    .map_or_else(
+        || "`vpmu --help` lists commands and options".to_owned(),
+        |suggested| format!("did you mean {suggested}?"),
+    );
+    Error::usage(first, "", remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nmi(args: &[&str]) -> Result<NmiLatencyArgs, Error> {
+        let args = std::iter::once("vpmu").chain(args.iter().copied());
+        match parse(args)? {
+            Request::Run(Command::NmiLatency(args)) => Ok(*args),
+            other => panic!("not nmi-latency: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_command_is_the_main_job_with_its_defaults() {
+        let args = nmi(&[]).unwrap();
+        assert_eq!(args.strategy.len(), 3);
+        assert_eq!(args.backend, BackendKey::Auto);
+        assert_eq!(args.mux_interval, Duration::from_millis(4));
+        assert_eq!(args.workload.to_string(), "sampling10/ftest");
+        assert_eq!(nmi(&["nmi-latency"]).unwrap().rounds, args.rounds);
+        assert_eq!(nmi(&["--rounds", "3"]).unwrap().rounds, 3);
+    }
+
+    #[test]
+    fn the_default_run_keeps_below_a_minute() {
+        let args = nmi(&[]).unwrap();
+        let arms = u32::try_from(args.strategy.len()).unwrap() + 1;
+        let rounds = u32::try_from(args.rounds).unwrap();
+        // Each measured phase ends by its time limit, whatever the backend costs.
+        assert!(args.time_limit * arms * (rounds + 1) < Duration::from_secs(50));
+    }
+
+    #[test]
+    fn json_goes_to_stdout_unless_a_file_is_given() {
+        assert_eq!(nmi(&["--json"]).unwrap().json, Some("-".into()));
+        assert_eq!(nmi(&["--json", "-"]).unwrap().json, Some("-".into()));
+        assert_eq!(
+            nmi(&["--json", "x.json"]).unwrap().json,
+            Some("x.json".into())
+        );
+        let error = nmi(&["--json", "doctor"]).unwrap_err();
+        assert!(error.to_string().contains("vpmu doctor"), "{error}");
+    }
+
+    #[test]
+    fn bad_values_say_option_reason_and_range_in_one_line() {
+        for (args, needles) in [
+            (
+                &["--period", "0"][..],
+                &["--period", "0 is out of range", "2 to"][..],
+            ),
+            (&["--vcpus", "0"], &["--vcpus", "1 to 256"]),
+            (&["--rounds", "x"], &["--rounds", "not a whole number"]),
+            (&["--mux-interval", "4"], &["--mux-interval", "unit"]),
+            (&["--pin", "3-1"], &["--pin", "backwards"]),
+            (&["--backend", "cycles"], &["--backend", "cpu-clock"]),
+            (&["--workload", "spin"], &["--workload", "sampling10"]),
+            (&["--pmu-version", "3"], &["--pmu-version", "2, 4"]),
+            (
+                &["--period", "9", "--freq", "9"],
+                &["--freq", "cannot be used"],
+            ),
+            (&["--bogus"], &["--bogus"]),
+            (&["frobnicate"], &["frobnicate"]),
+        ] {
+            let error = nmi(args).unwrap_err();
+            let line = error.to_string();
+            assert_eq!(error.exit.code(), 2);
+            assert!(!line.contains('\n'), "{line}");
+            for needle in needles {
+                assert!(line.contains(needle), "{line:?} lacks {needle:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_not_errors() {
+        for (flag, needle) in [
+            ("--help", "Examples:"),
+            ("--version", env!("CARGO_PKG_VERSION")),
+        ] {
+            let Request::Print(text) = parse(["vpmu", flag]).unwrap() else {
+                panic!()
+            };
+            assert!(text.contains(needle));
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Values of options: durations, CPU lists, bounded numbers, strategy names.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Reads a duration like `4ms`, `250us`, `1.5s`: a decimal number and one of ns, us, µs, ms, s, m.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let ns_per_unit: u64 = match unit.trim() {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "" => return Err("a duration needs its unit: ns, us, ms, s or m, e.g. 4ms".to_owned()),
+        _ => return Err("unknown unit; give ns, us, ms, s or m, e.g. 4ms".to_owned()),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || (number.contains('.') && fraction.is_empty()) || fraction.contains('.') {
+        return Err("not a number; give e.g. 4ms or 1.5s".to_owned());
+    }
+    if fraction.len() > 12 {
+        return Err("more than 12 decimals".to_owned());
+    }
+    // Integers all the way: 0.1s is exactly 100 ms.
+    let digits: u128 = format!("{whole}{fraction}")
+        .parse()
+        .map_err(|_| "too many digits".to_owned())?;
+    let scale = 10_u128.pow(u32::try_from(fraction.len()).unwrap_or(0));
+    let ns = digits
+        .checked_mul(u128::from(ns_per_unit))
+        .map(|ns| ns / scale)
+        .and_then(|ns| u64::try_from(ns).ok())
+        .ok_or_else(|| "too long".to_owned())?;
+    Ok(Duration::from_nanos(ns))
+}
+
+/// A duration within `range`.
+pub fn duration_in(
+    range: RangeInclusive<Duration>,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let value = duration(text)?;
+        if range.contains(&value) {
+            Ok(value)
+        } else {
+            Err(format!(
+                "{value:?} is out of range; give {:?} to {:?}",
+                range.start(),
+                range.end()
+            ))
+        }
+    }
+}
+
+/// A whole number within `range`; `_` may group digits.
+pub fn number_in(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let value: u64 = text.replace('_', "").parse().map_err(|_| {
+            format!(
+                "not a whole number; give {} to {}",
+                range.start(),
+                range.end()
+            )
+        })?;
+        if range.contains(&value) {
+            Ok(value)
+        } else {
+            Err(format!(
+                "{value} is out of range; give {} to {}",
+                range.start(),
+                range.end()
+            ))
+        }
+    }
+}
+
+/// The most a CPU number may be: Linux's largest CONFIG_NR_CPUS is 8192.
+pub const MAX_CPU: u32 = 8191;
+
+/// CPUs in the order given, without repeats, e.g. from `0,2,4-7`.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct CpuList(pub Vec<u32>);
+
+impl FromStr for CpuList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let cpu = |part: &str| -> Result<u32, String> {
+            let part = part.trim();
+            if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) {
+                return Err("not a CPU list; give e.g. 2 or 0,2 or 4-7".to_owned());
+            }
+            part.parse()
+                .ok()
+                .filter(|&n| n <= MAX_CPU)
+                .ok_or_else(|| format!("CPU {part} is out of range; the largest is {MAX_CPU}"))
+        };
+        let mut list = Vec::new();
+        let mut seen = vec![false; MAX_CPU as usize + 1];
+        for part in text.split(',') {
+            let (first, end) = match part.split_once('-') {
+                Some((a, b)) => (cpu(a)?, cpu(b)?),
+                None => (cpu(part)?, cpu(part)?),
+            };
+            if first > end {
+                return Err(format!("{first}-{end} runs backwards; give {end}-{first}"));
+            }
+            for n in first..=end {
+                if std::mem::replace(&mut seen[n as usize], true) {
+                    return Err(format!("CPU {n} stands twice in the list"));
+                }
+                list.push(n);
+            }
+        }
+        Ok(Self(list))
+    }
+}
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0.as_slice();
+        let mut comma = "";
+        while let [first, ..] = *rest {
+            let run = rest
+                .iter()
+                .zip(first..)
+                .take_while(|&(&cpu, expected)| cpu == expected)
+                .count();
+            let last = rest[run - 1];
+            if run == 1 {
+                write!(f, "{comma}{first}")?;
+            } else {
+                write!(f, "{comma}{first}-{last}")?;
+            }
+            comma = ",";
+            rest = &rest[run..];
+        }
+        Ok(())
+    }
+}
+
+/// One entry of `--strategy`: a preset's name, or a TOML file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StrategyArg {
+    /// A preset.
+    Preset(String),
+    /// A definition in a file.
+    File(PathBuf),
+}
+
+/// Reads one entry of `--strategy`. Whether a preset of that name exists is checked with the plan.
+pub fn strategy(text: &str) -> Result<StrategyArg, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err("an empty name; give e.g. recreate,reuse".to_owned());
+    }
+    let path = PathBuf::from(text);
+    Ok(if path.extension().is_some_and(|e| e == "toml") {
+        StrategyArg::File(path)
+    } else {
+        StrategyArg::Preset(text.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn durations_of_every_unit() {
+        for (text, ns) in [
+            ("1ns", 1),
+            ("250us", 250_000),
+            ("250µs", 250_000),
+            ("4ms", 4_000_000),
+            ("4 ms", 4_000_000),
+            ("1.5s", 1_500_000_000),
+            ("0.1s", 100_000_000),
+            ("2m", 120_000_000_000),
+            ("0.0005ms", 500),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+        for bad in [
+            "",
+            "4",
+            "ms",
+            "-4ms",
+            "4h",
+            "1.2.3s",
+            ".5s",
+            "1.s",
+            "4ms4",
+            "1e3s",
+            "99999999999999999999999999s",
+            "99999999999999999999999999999999999999999999s",
+        ] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!("0,2,4-7".parse::<CpuList>().unwrap().0, [0, 2, 4, 5, 6, 7]);
+        assert_eq!("3,1".parse::<CpuList>().unwrap().0, [3, 1]);
+        for bad in [
+            "",
+            ",",
+            "1,",
+            "a",
+            "-1",
+            "3-1",
+            "1-",
+            "0,0",
+            "0-3,2",
+            "8192",
+            "0-99999999999",
+            "+1",
+        ] {
+            assert!(bad.parse::<CpuList>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_keep_to_their_range() {
+        let parse = number_in(1..=100_000);
+        assert_eq!(parse("10_000"), Ok(10_000));
+        assert!(parse("0").unwrap_err().contains("1 to 100000"));
+        assert!(parse("-1").is_err());
+        assert!(parse("99999999999999999999").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_without_a_panic(text in ".{0,40}") {
+            let _ = duration(&text);
+            let _ = text.parse::<CpuList>();
+            let _ = number_in(1..=9)(&text);
+            let _ = strategy(&text);
+        }
+
+        #[test]
+        fn a_cpu_list_reads_back_as_written(cpus in prop::collection::hash_set(0_u32..=MAX_CPU, 1..40)) {
+            let list = CpuList(cpus.into_iter().collect());
+            prop_assert_eq!(list.to_string().parse::<CpuList>().unwrap(), list);
+        }
+
+        #[test]
+        fn a_dense_cpu_list_reads_back_as_written(first in 0_u32..100, len in 1_u32..100) {
+            let list = CpuList((first..first + len).collect());
+            prop_assert_eq!(list.to_string().parse::<CpuList>().unwrap(), list);
+        }
+
+        #[test]
+        fn a_duration_in_ns_is_exact(ns in 0_u64..=u64::MAX) {
+            prop_assert_eq!(duration(&format!("{ns}ns")), Ok(Duration::from_nanos(ns)));
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The checks, from facts and probes.
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+
+use super::{Finding, Limits, Status};
+use crate::host::probe::{AutoBackend, KvmCap, KvmProbe};
+use crate::host::{HostFacts, HostFs};
+
+/// Host events one vCPU may hold at once: 7 counters, and a pool of parked ones.
+const FILES_WANTED: u64 = 1024;
+/// Signals that may be queued at once by 7 counters on each of some vCPUs, with room to spare.
+const SIGNALS_WANTED: u64 = 256;
+
+fn finding(
+    check: &'static str,
+    status: Status,
+    found: impl Into<String>,
+    why: &'static str,
+    remedy: impl Into<String>,
+) -> Finding {
+    Finding {
+        check,
+        status,
+        found: found.into(),
+        why,
+        remedy: if status == Status::Ok {
+            String::new()
+        } else {
+            remedy.into()
+        },
+        vital: false,
+    }
+}
+
+fn warn_unless(ok: bool) -> Status {
+    if ok { Status::Ok } else { Status::Warn }
+}
+
+/// /dev/kvm, its capabilities, its own vPMU.
+pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Finding> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(fs.path("dev/kvm"));
+    let (status, found, remedy) = match &opened {
+        Ok(_) => (Status::Ok, "opens for reading and writing".to_owned(), ""),
+        Err(error) => (
+            Status::Missing,
+            error.to_string(),
+            match error.kind() {
+                ErrorKind::NotFound => {
+                    "enable virtualization in the firmware and load kvm_intel or kvm_amd"
+                }
+                ErrorKind::PermissionDenied => {
+                    "join the group that owns it: sudo usermod -aG kvm $USER, then log in anew"
+                }
+                _ => "look at `ls -l /dev/kvm` and the kernel log",
+            },
+        ),
+    };
+    let why = "the guest runs on it; nothing can be measured without";
+    let mut findings = vec![Finding {
+        vital: true,
+        ..finding("/dev/kvm", status, found, why, remedy)
+    }];
+
+    let why = "the vPMU is in userspace: MSR accesses and PMIs pass through these";
+    let upgrade = "use a kernel of 5.10 or later whose KVM has them";
+    let (status, found, report) = match probe.probe() {
+        Ok(report) => {
+            let absent: Vec<String> = KvmCap::ALL
+                .into_iter()
+                .filter(|cap| cap.needed() && report.value(*cap) <= 0)
+                .map(|cap| format!("{} ({})", cap.name(), cap.purpose()))
+                .collect();
+            if report.api_version != 12 {
+                (
+                    Status::Missing,
+                    format!("API version {}, not 12", report.api_version),
+                    Some(report),
+                )
+            } else if absent.is_empty() {
+                let found = format!("all present; up to {} vCPUs", report.max_vcpus);
+                (Status::Ok, found, Some(report))
+            } else {
+                (
+                    Status::Missing,
+                    format!("absent: {}", absent.join(", ")),
+                    Some(report),
+                )
+            }
+        }
+        Err(error) => (Status::Missing, format!("cannot be asked: {error}"), None),
+    };
+    findings.push(Finding {
+        vital: true,
+        ..finding("KVM capabilities", status, found, why, upgrade)
+    });
+
+    let own = report.is_some_and(|r| r.value(KvmCap::PmuCapability) > 0)
+        && host.kvm_enable_pmu.as_deref() != Some("N");
+    findings.push(finding(
+        "KVM's own vPMU",
+        warn_unless(own),
+        format!(
+            "{}, kvm.enable_pmu={}",
+            host.kvm.as_deref().unwrap_or("no KVM vendor module seen"),
+            host.kvm_enable_pmu.as_deref().unwrap_or("unknown")
+        ),
+        "arm `kvm` measures it with the same payload",
+        "needs a hardware PMU, kvm_intel or kvm_amd, and kvm.enable_pmu=Y; the other arms run without",
+    ));
+    findings
+}
+
+/// What can stand behind the counters.
+pub(super) fn events(host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Vec<Finding> {
+    let mut findings = vec![
+        Finding {
+            vital: true,
+            ..finding(
+                "event backend",
+                match &auto.backend {
+                    Some(key) => warn_unless(!key.is_stand_in()),
+                    None => Status::Missing,
+                },
+                match &auto.backend {
+                    Some(key) => format!("auto is {key}: {}", auto.why),
+                    None => auto.why.clone(),
+                },
+                "host events count for the guest",
+                if auto.backend.is_some() {
+                    "for hardware figures use a bare-metal host with a PMU; compare arms of one run only"
+                } else {
+                    "lower kernel.perf_event_paranoid, or run as root or with CAP_PERFMON"
+                },
+            )
+        },
+        finding(
+            "hardware PMU",
+            warn_unless(host.hardware_pmu),
+            if host.perf_pmus.is_empty() {
+                "no perf event source at all".to_owned()
+            } else {
+                format!("perf sources: {}", host.perf_pmus.join(", "))
+            },
+            "backend `hardware`; everything else is a stand-in",
+            "use a bare-metal host, or give this machine a vPMU",
+        ),
+    ];
+    let paranoid = host.perf_event_paranoid;
+    findings.push(finding(
+        "perf_event_paranoid",
+        warn_unless(limits.root || paranoid.is_some_and(|n| n <= 1)),
+        paranoid.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
+        "above 1, only root or CAP_PERFMON may count the kernel's part, which a guest's ring 0 may be",
+        "sudo sysctl kernel.perf_event_paranoid=1, or run as root",
+    ));
+    findings.push(finding(
+        "tracefs",
+        warn_unless(host.tracefs.is_some()),
+        host.tracefs
+            .clone()
+            .unwrap_or_else(|| "not mounted".to_owned()),
+        "backend tracepoint:GROUP/NAME finds its event numbers there",
+        "sudo mount -t tracefs tracefs /sys/kernel/tracing",
+    ));
+    findings
+}
+
+/// What the process may use.
+pub(super) fn limits(limits: Limits) -> Vec<Finding> {
+    let show = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
+    vec![
+        finding(
+            "open files",
+            warn_unless(limits.open_files.is_none_or(|n| n >= FILES_WANTED)),
+            show(limits.open_files),
+            "each host event is an open file",
+            format!("ulimit -n {FILES_WANTED}"),
+        ),
+        finding(
+            "pending signals",
+            warn_unless(limits.pending_signals.is_none_or(|n| n >= SIGNALS_WANTED)),
+            show(limits.pending_signals),
+            "each overflow queues a real-time signal; beyond the limit the kernel sends SIGIO instead",
+            format!("ulimit -i {SIGNALS_WANTED}"),
+        ),
+    ]
+}
+
+/// What makes figures noisy or different.
+pub(super) fn noise(host: &HostFacts) -> Vec<Finding> {
+    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    let on_off = |value: Option<bool>| match value {
+        Some(true) => "on",
+        Some(false) => "off",
+        None => "unknown",
+    };
+    let cpus = host.online().map_or(1, |list| list.len());
+    vec![
+        finding(
+            "virtualized",
+            warn_unless(!host.virtualized),
+            if host.virtualized {
+                "this host is itself a guest"
+            } else {
+                "bare metal"
+            },
+            "exits and host events cost what the hypervisor below makes them cost",
+            "compare arms of one run only; absolute figures are this host's",
+        ),
+        finding(
+            "governor",
+            warn_unless(host.governor.as_deref().is_none_or(|g| g == "performance")),
+            text(&host.governor),
+            "a CPU that changes its frequency changes every latency",
+            "sudo cpupower frequency-set -g performance",
+        ),
+        finding(
+            "turbo",
+            warn_unless(host.turbo != Some(true)),
+            on_off(host.turbo),
+            "the frequency depends on what other cores do",
+            "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo",
+        ),
+        finding(
+            "SMT",
+            warn_unless(host.smt.as_deref() != Some("on")),
+            text(&host.smt),
+            "a busy sibling thread slows the vCPU down",
+            "echo off | sudo tee /sys/devices/system/cpu/smt/control, or --pin to idle cores",
+        ),
+        finding(
+            "NMI watchdog",
+            // Neither setting is wrong: with hardware events it decides which published regime applies.
+            Status::Ok,
+            match host.nmi_watchdog {
+                Some(true) => "on: it holds a hardware event already, so a further one is cheap",
+                Some(false) => {
+                    "off: a guest's hardware event is the host's only one, and costly to create"
+                }
+                None => "unknown",
+            },
+            "with hardware events it decides what creating one costs",
+            "",
+        ),
+        finding(
+            "TSC",
+            warn_unless(
+                host.invariant_tsc && host.clocksource.as_deref().is_none_or(|c| c == "tsc"),
+            ),
+            format!(
+                "{}, clock source {}",
+                if host.invariant_tsc {
+                    "invariant"
+                } else {
+                    "not invariant"
+                },
+                text(&host.clocksource)
+            ),
+            "the guest times its handler with it",
+            "use a host with an invariant TSC and clocksource=tsc",
+        ),
+        finding(
+            "load",
+            // Half a CPU of foreign load per CPU already shares cores with the vCPU now and then.
+            warn_unless(host.loadavg_1m.is_some_and(|load| load < 0.5 * cpus as f64)),
+            host.loadavg_1m.map_or_else(
+                || "unknown".to_owned(),
+                |load| format!("{load:.2} on {cpus} CPUs"),
+            ),
+            "other work preempts the vCPU, and its NMIs wait",
+            "stop other work, or --pin to idle or isolated cores",
+        ),
+        finding(
+            "steal",
+            warn_unless(steal_since_boot(host) < 0.001),
+            format!(
+                "{:.2} % of CPU time since boot",
+                steal_since_boot(host) * 100.0
+            ),
+            "the hypervisor below takes the CPU away unseen",
+            "ask for dedicated cores; the result records the steal of its own run",
+        ),
+    ]
+}
+
+fn steal_since_boot(host: &HostFacts) -> f64 {
+    host.steal_before
+        .filter(|t| t.total > 0)
+        .map_or(0.0, |t| t.steal as f64 / t.total as f64)
+}

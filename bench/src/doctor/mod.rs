@@ -1,0 +1,227 @@
+//! `vpmu doctor`: what this host can do, what spoils a measurement here, what will be used.
+
+mod checks;
+mod show;
+
+use serde::Serialize;
+
+use crate::error::Exit;
+use crate::host::probe::{AutoBackend, EventProbe, KvmProbe, choose_backend};
+use crate::host::{HostFacts, HostFs};
+use crate::sys;
+
+pub use show::text;
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Fine.
+    Ok,
+    /// It works, but the figures or the choice suffer.
+    Warn,
+    /// Something does not work at all.
+    Missing,
+}
+
+/// One check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: &'static str,
+    /// How it ended.
+    pub status: Status,
+    /// What was found.
+    pub found: String,
+    /// Why it matters.
+    pub why: &'static str,
+    /// What to do; empty if nothing needs doing.
+    pub remedy: String,
+    /// Whether nothing can be measured without it.
+    pub vital: bool,
+}
+
+/// Everything `doctor` says.
+#[derive(Clone, Debug, Serialize)]
+pub struct Diagnosis {
+    /// `"vpmu-doctor/1"`.
+    pub schema: &'static str,
+    /// See [`crate::host::host_class`].
+    pub host_class: String,
+    /// The backend `auto` stands for; `None` if none works.
+    pub auto_backend: Option<String>,
+    /// Whether that one is a stand-in for hardware events.
+    pub stand_in: bool,
+    /// Why that one.
+    pub auto_why: String,
+    /// The checks.
+    pub findings: Vec<Finding>,
+    /// All facts.
+    pub host: HostFacts,
+}
+
+impl Diagnosis {
+    /// Done, or that this host cannot measure.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        if self
+            .findings
+            .iter()
+            .any(|f| f.vital && f.status == Status::Missing)
+        {
+            Exit::Host
+        } else {
+            Exit::Done
+        }
+    }
+}
+
+/// What the process may use.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// RLIMIT_NOFILE; `None` = unlimited.
+    pub open_files: Option<u64>,
+    /// RLIMIT_SIGPENDING; `None` = unlimited.
+    pub pending_signals: Option<u64>,
+    /// Whether this is root.
+    pub root: bool,
+}
+
+impl Limits {
+    /// Of this process.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        Self {
+            open_files: sys::soft_limit(sys::Limit::OpenFiles),
+            pending_signals: sys::soft_limit(sys::Limit::PendingSignals),
+            root: sys::effective_uid() == 0,
+        }
+    }
+}
+
+/// Looks at everything.
+pub fn diagnose(
+    fs: &HostFs,
+    limits: Limits,
+    kvm: &dyn KvmProbe,
+    events: &dyn EventProbe,
+) -> Diagnosis {
+    let host = HostFacts::read(fs);
+    let auto = choose_backend(events);
+    let mut findings = checks::kvm(fs, &host, kvm);
+    findings.extend(checks::events(&host, limits, &auto));
+    findings.extend(checks::limits(limits));
+    findings.extend(checks::noise(&host));
+    let AutoBackend { backend, why } = auto;
+    Diagnosis {
+        schema: "vpmu-doctor/1",
+        host_class: host.class.clone(),
+        stand_in: backend
+            .as_ref()
+            .is_some_and(crate::backend::BackendKey::is_stand_in),
+        auto_backend: backend.map(|key| key.to_string()),
+        auto_why: why,
+        findings,
+        host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fixture::{CASCADE_LAKE, PVM, tree};
+    use crate::host::probe::KvmCap;
+    use crate::host::probe::fake::{KvmWithout, Opens};
+
+    const PLENTY: Limits = Limits {
+        open_files: Some(20_000),
+        pending_signals: Some(90_000),
+        root: true,
+    };
+
+    fn status<'a>(diagnosis: &'a Diagnosis, check: &str) -> &'a Finding {
+        diagnosis
+            .findings
+            .iter()
+            .find(|f| f.check == check)
+            .unwrap()
+    }
+
+    #[test]
+    fn a_good_host_is_fine() {
+        let (_dir, fs) = tree(CASCADE_LAKE);
+        let diagnosis = diagnose(
+            &fs,
+            PLENTY,
+            &KvmWithout(&[]),
+            &Opens(&["hardware", "cpu-clock"]),
+        );
+        assert_eq!(diagnosis.exit(), Exit::Done);
+        assert_eq!(diagnosis.auto_backend.as_deref(), Some("hardware"));
+        for check in [
+            "/dev/kvm",
+            "KVM capabilities",
+            "hardware PMU",
+            "tracefs",
+            "open files",
+            "load",
+        ] {
+            assert_eq!(status(&diagnosis, check).status, Status::Ok, "{check}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_has_a_reason_and_a_remedy() {
+        let (_dir, fs) = tree(PVM);
+        let limits = Limits {
+            open_files: Some(64),
+            pending_signals: Some(10),
+            root: false,
+        };
+        let diagnosis = diagnose(
+            &fs,
+            limits,
+            &KvmWithout(&[KvmCap::MsrFilter, KvmCap::PmuCapability]),
+            &Opens(&[]),
+        );
+        assert_eq!(diagnosis.exit(), Exit::Host);
+        for check in ["/dev/kvm", "KVM capabilities", "event backend"] {
+            assert_eq!(status(&diagnosis, check).status, Status::Missing, "{check}");
+        }
+        for finding in diagnosis.findings.iter().filter(|f| f.status != Status::Ok) {
+            assert!(
+                !finding.why.is_empty() && !finding.remedy.is_empty(),
+                "{finding:?}"
+            );
+        }
+        for check in [
+            "tracefs",
+            "hardware PMU",
+            "open files",
+            "pending signals",
+            "load",
+            "virtualized",
+        ] {
+            assert_ne!(status(&diagnosis, check).status, Status::Ok, "{check}");
+        }
+        assert!(
+            status(&diagnosis, "KVM capabilities")
+                .found
+                .contains("KVM_CAP_X86_MSR_FILTER")
+        );
+    }
+
+    #[test]
+    fn text_shows_every_check_and_the_choice() {
+        let (_dir, fs) = tree(PVM);
+        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["cpu-clock"]));
+        let text = text(&diagnosis);
+        for finding in &diagnosis.findings {
+            assert!(text.contains(finding.check));
+        }
+        assert!(text.contains("cpu-clock") && text.contains("stand-in"));
+        assert!(text.contains("development host"));
+        let json = serde_json::to_value(&diagnosis).unwrap();
+        assert_eq!(json["findings"][0]["check"], "/dev/kvm");
+    }
+}

@@ -1,0 +1,134 @@
+//! Errors as a user meets them: one line that says what failed, why, and what to do; and an exit code.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// How a command ended, as the shell sees it.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// A comparison found a regression.
+    Regression = 1,
+    /// Bad usage or bad input.
+    Usage = 2,
+    /// What was measured does not answer the question: interrupted, incomplete, or events lost.
+    Inconclusive = 3,
+    /// This host cannot do it.
+    Host = 4,
+}
+
+impl Exit {
+    /// The process exit code.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// An error with its exit code. `Display` is one line without the `vpmu: error:` prefix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Error {
+    /// Exit code of the process.
+    pub exit: Exit,
+    /// What could not be done.
+    pub what: String,
+    /// Why; empty where `what` says it all.
+    pub why: String,
+    /// What the user can do about it.
+    pub remedy: String,
+}
+
+impl Error {
+    /// Bad usage or bad input.
+    pub fn usage(
+        what: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self::new(Exit::Usage, what, why, remedy)
+    }
+
+    /// The host cannot do it.
+    pub fn host(
+        what: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self::new(Exit::Host, what, why, remedy)
+    }
+
+    /// Any exit code.
+    pub fn new(
+        exit: Exit,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            exit,
+            what: what.into(),
+            why: why.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&one_line(&self.what))?;
+        if !self.why.is_empty() {
+            write!(f, ": {}", one_line(&self.why))?;
+        }
+        if !self.remedy.is_empty() {
+            write!(f, "; {}", one_line(&self.remedy))?;
+        }
+        Ok(())
+    }
+}
+
+/// Folds white space and drops control characters: user input and kernel text must not break the line
+/// or steer the terminal.
+#[must_use]
+pub fn one_line(text: &str) -> String {
+    let words: Vec<String> = text
+        .split_whitespace()
+        .map(|word| word.chars().filter(|c| !c.is_control()).collect())
+        .collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line() {
+        let error = Error::host(
+            "cannot open\n/dev/kvm",
+            "permission\r denied\x1b[31m",
+            "join group kvm",
+        );
+        assert_eq!(
+            error.to_string(),
+            "cannot open /dev/kvm: permission denied[31m; join group kvm"
+        );
+        assert_eq!(error.exit.code(), 4);
+    }
+
+    #[test]
+    fn empty_parts_leave_no_separator() {
+        assert_eq!(
+            Error::usage("no such strategy", "", "").to_string(),
+            "no such strategy"
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! A runner without guests, for tests: outcomes made by a function of arm and round.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
+use host_pmu::stats::{OpKind, OpStats, ns_histogram};
+use vmm::outcome::{End, HostSide, MsrExits, PmiStats, RunOutcome, TscMap, VcpuOutcome};
+
+use super::nmi_latency::{Context, Finished, run};
+use super::plan::Plan;
+use super::progress::Silent;
+use super::{Arm, ArmKind, ArmRunner, Round};
+use crate::error::Error;
+use crate::host::{HostFacts, fixture};
+use crate::result::Document;
+
+/// 2 GHz: two ticks per ns.
+pub(crate) const KHZ: u64 = 2_000_000;
+/// Guest TSC − host TSC.
+pub(crate) const OFFSET: i64 = -1_000_000;
+
+/// A vCPU that took `nmis` NMIs of `handler_ns` each, 500 ns after delivery, and lost nothing.
+pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
+    let entry = |k: u64| 10_000_000 + k * 2_000_000;
+    let mut report = Report {
+        magic: MAGIC,
+        nmis,
+        logged: nmis,
+        baseline_begin: 0,
+        baseline_end: 80_000_000,
+        baseline_units: 40_000,
+        measure_begin: 80_000_000,
+        measure_end: 280_000_000,
+        measure_units: 50_000,
+        ..Report::default()
+    };
+    report.overflows[0] = nmis;
+    let mut ops = OpStats::default();
+    ops.record(OpKind::Open, Duration::from_micros(30));
+    let mut exit_path_ns = ns_histogram();
+    exit_path_ns.saturating_record(250);
+    VcpuOutcome {
+        end: End::Done,
+        report: Some(report),
+        log: (0..nmis)
+            .map(|k| LogEntry {
+                kind: LOG_NMI,
+                tsc_entry: entry(k),
+                tsc_exit: entry(k) + handler_ns * 2,
+                status: 1,
+                rip: 0x40_0000,
+                rearmed: 1,
+            })
+            .collect(),
+        tsc: TscMap {
+            khz: KHZ,
+            offset: OFFSET,
+            uncertainty: 100,
+        },
+        deliveries: (0..nmis)
+            .map(|k| entry(k) - 1000 + OFFSET.unsigned_abs())
+            .collect(),
+        pmi: PmiStats {
+            overflows: nmis,
+            pmi_requests: nmis,
+            nmis,
+            ..PmiStats::default()
+        },
+        msr_exits: vec![MsrExits {
+            msr: 0x38f,
+            reads: 0,
+            writes: 2 * nmis,
+            faults: 0,
+        }],
+        exit_path_ns,
+        host: HostSide {
+            ops,
+            signals: nmis,
+            held_max: 7,
+            held_sum: 30,
+            entries: 10,
+            held_at_end: 1,
+            ..HostSide::default()
+        },
+        held_at_tail_tick: vec![3, 0],
+    }
+}
+
+/// A run of these vCPUs.
+pub(crate) fn outcome(vcpus: Vec<VcpuOutcome>) -> RunOutcome {
+    let end = vcpus
+        .iter()
+        .map(|vcpu| vcpu.end.clone())
+        .find(|end| !end.is_complete())
+        .unwrap_or(End::Done);
+    RunOutcome {
+        end,
+        vcpus,
+        wall: Duration::from_millis(5),
+        start: Duration::from_millis(2),
+    }
+}
+
+type Make<'a> = Box<dyn FnMut(&Arm, Round) -> Result<RunOutcome, Error> + 'a>;
+
+/// Calls `make` for each run and keeps the order.
+pub(crate) struct MockRunner<'a> {
+    pub(crate) make: Make<'a>,
+    pub(crate) runs: Vec<(String, Round)>,
+    pub(crate) absent: Vec<ArmKind>,
+}
+
+impl<'a> MockRunner<'a> {
+    pub(crate) fn new(make: impl FnMut(&Arm, Round) -> Result<RunOutcome, Error> + 'a) -> Self {
+        Self {
+            make: Box::new(make),
+            runs: Vec::new(),
+            absent: vec![ArmKind::Kvm],
+        }
+    }
+
+    /// Every run ends well; `recreate` takes twice as long as the others.
+    pub(crate) fn good() -> Self {
+        Self::new(|arm, round| {
+            let ns = if arm.strategy == "recreate" {
+                2000
+            } else {
+                1000
+            };
+            Ok(outcome(vec![vcpu(round.samples, ns)]))
+        })
+    }
+}
+
+impl ArmRunner for MockRunner<'_> {
+    fn available(&mut self, arm: &Arm) -> Result<(), String> {
+        if self.absent.contains(&arm.kind) {
+            return Err("the mock has no vPMU of its own".to_owned());
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, arm: &Arm, round: Round) -> Result<RunOutcome, Error> {
+        self.runs.push((arm.strategy.clone(), round));
+        (self.make)(arm, round)
+    }
+}
+
+/// Runs a plan on the development-host fixture, calling `saved` for each document.
+pub(crate) fn experiment(
+    plan: &Plan,
+    runner: &mut MockRunner<'_>,
+    stop: &AtomicBool,
+    saved: &mut dyn FnMut(&Document) -> Result<(), Error>,
+) -> Result<Finished, Error> {
+    let (_dir, fs) = fixture::tree(fixture::PVM);
+    run(
+        plan,
+        runner,
+        Context {
+            stop,
+            fs: &fs,
+            host: HostFacts::read(&fs),
+            command_line: vec!["vpmu".to_owned()],
+            progress: &mut Silent,
+            save: saved,
+        },
+    )
+}
+
+/// A finished experiment of these options where all went well, 40 samples a round unless they say otherwise.
+pub(crate) fn finished(line: &[&str]) -> Finished {
+    let plan = super::plan::tests::plan(&[&["--samples", "40"], line].concat()).unwrap();
+    experiment(
+        &plan,
+        &mut MockRunner::good(),
+        &AtomicBool::new(false),
+        &mut |_| Ok(()),
+    )
+    .unwrap()
+}

@@ -1,0 +1,276 @@
+//! `nmi-latency`: every arm once per round, in random order, and a document after each round.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::plan::Plan;
+use super::progress::Progress;
+use super::schedule::Schedule;
+use super::{Arm, ArmKind, ArmRunner, Round};
+use crate::error::Error;
+use crate::host::{HostFacts, HostFs};
+use crate::result::fold::{ArmFold, Place};
+use crate::result::{Document, SCHEMA, Status, Tool, warnings};
+
+/// An arm is given up after this many runs in a row that did not end as they should: a guest that hangs does so
+/// until its time limit, and would hold up every round.
+const GIVE_UP: u32 = 2;
+
+/// What surrounds an experiment.
+pub struct Context<'a> {
+    /// Set when the user wants it to end.
+    pub stop: &'a AtomicBool,
+    /// Where the host's facts are read again at each save.
+    pub fs: &'a HostFs,
+    /// The host before the experiment.
+    pub host: HostFacts,
+    /// The command line, program name first.
+    pub command_line: Vec<String>,
+    /// Shows how far it is.
+    pub progress: &'a mut dyn Progress,
+    /// Takes the document after each finished round.
+    pub save: &'a mut dyn FnMut(&Document) -> Result<(), Error>,
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("host", &self.host)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an experiment leaves behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// The document as last saved.
+    pub document: Document,
+    /// The arms with their rounds' histograms, for exports; in the document's order.
+    pub arms: Vec<ArmFold>,
+    /// What ended it early, if an error did. The rounds before it are in the document.
+    pub error: Option<Error>,
+}
+
+struct Slot<'a> {
+    arm: &'a Arm,
+    fold: ArmFold,
+    runs: bool,
+    failures: u32,
+}
+
+/// Runs the plan.
+///
+/// # Errors
+/// If no arm can run here, or if nothing was measured before an error.
+pub fn run(
+    plan: &Plan,
+    runner: &mut dyn ArmRunner,
+    mut context: Context<'_>,
+) -> Result<Finished, Error> {
+    let mut experiment = Experiment::new(plan, runner)?;
+    let available = experiment.slots.iter().filter(|slot| slot.runs).count() as u64;
+    context
+        .progress
+        .begin(available.saturating_mul(plan.rounds.saturating_add(1)));
+    let ended = experiment.all_rounds(plan, runner, &mut context);
+    context.progress.end();
+
+    let nothing = experiment
+        .slots
+        .iter()
+        .all(|slot| slot.fold.intervals().is_empty());
+    let error = ended.err();
+    if nothing && let Some(error) = error {
+        return Err(error);
+    }
+    if let Some(error) = &error {
+        for slot in experiment.slots.iter_mut().filter(|slot| slot.runs) {
+            slot.fold
+                .incomplete(&format!("the experiment ended early: {error}"));
+        }
+    }
+    let document = experiment.document(plan, &mut context, true);
+    if !nothing {
+        (context.save)(&document)?;
+    }
+    let arms = experiment.slots.into_iter().map(|slot| slot.fold).collect();
+    Ok(Finished {
+        document,
+        arms,
+        error,
+    })
+}
+
+struct Experiment<'a> {
+    slots: Vec<Slot<'a>>,
+    began: Instant,
+    began_unix: u64,
+    wall: Duration,
+    interrupted: bool,
+}
+
+impl<'a> Experiment<'a> {
+    fn new(plan: &'a Plan, runner: &mut dyn ArmRunner) -> Result<Self, Error> {
+        let mut reasons = Vec::new();
+        let slots: Vec<Slot<'a>> = plan
+            .arms
+            .iter()
+            .map(|arm| {
+                let stand_in = arm.kind == ArmKind::Strategy && plan.backend.is_stand_in();
+                let mut fold = ArmFold::new(arm, stand_in);
+                let runs = match runner.available(arm) {
+                    Ok(()) => true,
+                    Err(why) => {
+                        fold.not_available(&why);
+                        reasons.push(format!("{}: {why}", arm.strategy));
+                        false
+                    }
+                };
+                Slot {
+                    arm,
+                    fold,
+                    runs,
+                    failures: 0,
+                }
+            })
+            .collect();
+        if !slots.iter().any(|slot| slot.runs) {
+            return Err(Error::host(
+                "no arm can run on this host",
+                reasons.join("; "),
+                "`vpmu doctor` says what is missing",
+            ));
+        }
+        let began_unix = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |time| time.as_secs());
+        Ok(Self {
+            slots,
+            began: Instant::now(),
+            began_unix,
+            wall: Duration::ZERO,
+            interrupted: false,
+        })
+    }
+
+    fn all_rounds(
+        &mut self,
+        plan: &Plan,
+        runner: &mut dyn ArmRunner,
+        context: &mut Context<'_>,
+    ) -> Result<(), Error> {
+        let mut schedule = Schedule::new(plan.seed);
+        // The warm-up, in the order of the plan.
+        let all: Vec<usize> = (0..self.slots.len()).collect();
+        self.one_round(&all, plan, runner, context, None)?;
+        for index in 0..plan.rounds {
+            let order = schedule.next_round(self.slots.len());
+            self.one_round(&order, plan, runner, context, Some(index))?;
+            if self.interrupted
+                || !self
+                    .slots
+                    .iter()
+                    .any(|slot| slot.runs && slot.failures < GIVE_UP)
+            {
+                break;
+            }
+            if index + 1 < plan.rounds {
+                let document = self.document(plan, context, false);
+                (context.save)(&document)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every arm once; `index` is `None` for the warm-up.
+    fn one_round(
+        &mut self,
+        order: &[usize],
+        plan: &Plan,
+        runner: &mut dyn ArmRunner,
+        context: &mut Context<'_>,
+        index: Option<u64>,
+    ) -> Result<(), Error> {
+        let mut position = 0;
+        for &slot in order {
+            let slot = &mut self.slots[slot];
+            if !slot.runs || slot.failures >= GIVE_UP {
+                continue;
+            }
+            if self.interrupted || context.stop.load(Ordering::Relaxed) {
+                self.interrupted = true;
+                return Ok(());
+            }
+            let name = index.map_or("warm-up".to_owned(), |n| format!("round {}", n + 1));
+            context
+                .progress
+                .run(&format!("{name}, {}", slot.arm.strategy));
+            let round = Round {
+                index: index.unwrap_or(0),
+                position,
+                warmup: index.is_none(),
+                samples: if index.is_some() {
+                    plan.samples
+                } else {
+                    plan.warmup_samples
+                },
+            };
+            let place = Place {
+                round,
+                started: self.began.elapsed(),
+            };
+            let outcome = runner.run(slot.arm, round)?;
+            context.progress.step();
+            position += 1;
+            let complete = outcome.end.is_complete();
+            if !complete && context.stop.load(Ordering::Relaxed) {
+                // The user's Ctrl-C cut this run short: keep finished ones only.
+                self.interrupted = true;
+                return Ok(());
+            }
+            if index.is_some() {
+                slot.fold.add(place, &outcome);
+                self.wall = self.began.elapsed();
+            } else if !complete {
+                slot.fold.incomplete(&format!("warm-up: {}", outcome.end));
+            }
+            slot.failures = if complete { 0 } else { slot.failures + 1 };
+            if slot.failures == GIVE_UP {
+                slot.fold.incomplete(&format!(
+                    "given up after {GIVE_UP} runs in a row that did not end as they should"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn document(&self, plan: &Plan, context: &mut Context<'_>, last: bool) -> Document {
+        context.host.finish(context.fs);
+        let whole = self.slots.iter().all(|slot| slot.fold.is_complete());
+        let status = match (last, self.interrupted, whole) {
+            (false, _, _) => Status::Running,
+            (true, true, _) => Status::Interrupted,
+            (true, false, true) => Status::Complete,
+            (true, false, false) => Status::Incomplete,
+        };
+        let mut document = Document {
+            schema: SCHEMA.to_owned(),
+            experiment: "nmi-latency".to_owned(),
+            tool: Tool::this(),
+            command_line: context.command_line.clone(),
+            started_unix: self.began_unix,
+            wall_ns: u64::try_from(self.wall.as_nanos()).unwrap_or(u64::MAX),
+            status,
+            seed: plan.seed,
+            parameters: plan.parameters.clone(),
+            host: context.host.clone(),
+            arms: self.slots.iter().map(|slot| slot.fold.result()).collect(),
+            warnings: Vec::new(),
+        };
+        document.warnings = warnings::collect(&document);
+        document
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Progress on stderr.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Shows how far an experiment is.
+pub trait Progress {
+    /// `total` runs are to come.
+    fn begin(&mut self, total: u64);
+    /// One run begins.
+    fn run(&mut self, what: &str);
+    /// One run ended.
+    fn step(&mut self);
+    /// Nothing more comes.
+    fn end(&mut self);
+}
+
+/// No progress shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn begin(&mut self, _total: u64) {}
+    fn run(&mut self, _what: &str) {}
+    fn step(&mut self) {}
+    fn end(&mut self) {}
+}
+
+/// A bar on stderr; indicatif hides it where stderr is no terminal, and obeys NO_COLOR.
+#[derive(Debug)]
+pub struct Bar {
+    bar: ProgressBar,
+}
+
+impl Bar {
+    /// A bar that is not yet shown.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
+        }
+    }
+}
+
+impl Default for Bar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&mut self, total: u64) {
+        self.bar.set_length(total);
+        let template = "{bar:30} {pos}/{len} {elapsed} (about {eta} left)  {msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.bar.set_style(style);
+        }
+    }
+
+    // Drawn between runs only: a ticking thread would take its time from the vCPUs.
+    fn run(&mut self, what: &str) {
+        self.bar.set_message(what.to_owned());
+        self.bar.tick();
+    }
+
+    fn step(&mut self) {
+        self.bar.inc(1);
+    }
+
+    fn end(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

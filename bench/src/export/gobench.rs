@@ -1,0 +1,119 @@
+//! Go benchmark text, for `benchstat`: one line per arm and round, with units of our own.
+//!
+//! The format (golang/proposal 14313): configuration lines `key: value`, then
+//! `BenchmarkName iterations value unit ...`. benchstat takes the rounds as samples of one benchmark.
+
+use std::fmt::Write;
+
+use crate::result::Document;
+
+/// Keeps to one line, and to text that benchstat does not take for structure.
+fn clean(value: &str) -> String {
+    crate::error::one_line(value)
+}
+
+/// A name part: benchstat splits at '/', '=' and white space, and takes a final "-N" for GOMAXPROCS.
+fn part(value: &str) -> String {
+    value
+        .chars()
+        .map(|c| {
+            if c == '/' || c == '=' || c.is_whitespace() {
+                ':'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// The document as Go benchmark text.
+#[must_use]
+pub fn text(document: &Document) -> String {
+    let mut out = String::new();
+    let parameters = &document.parameters;
+    let cpu = document.host.cpu_model.as_deref().unwrap_or("unknown");
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        other => other,
+    };
+    // Writing to a String cannot fail.
+    let _ = write!(
+        out,
+        "goos: {}\ngoarch: {arch}\npkg: vpmu/{}\ncpu: {}\nhost: {}\nworkload: {}\ntool: {} {}\n",
+        std::env::consts::OS,
+        document.experiment,
+        clean(cpu),
+        clean(&document.host.class),
+        parameters.workload,
+        document.tool.version,
+        document.tool.git_revision,
+    );
+    let vcpus = parameters.vcpus;
+    for arm in &document.arms {
+        for round in &arm.rounds {
+            let (name, unit, latency) = match (&round.nmi_handler_ns, &round.rotation_ns) {
+                (Some(latency), _) => ("NMIHandler", "nmi", latency),
+                (None, Some(latency)) => ("Rotation", "rotation", latency),
+                (None, None) => continue,
+            };
+            let _ = write!(
+                out,
+                "Benchmark{name}/strategy={}/backend={}-{vcpus} {} {} p50-ns/{unit} {} p99-ns/{unit} {:.1} mean-ns/{unit}",
+                part(&arm.strategy),
+                part(&arm.backend),
+                latency.count,
+                latency.p50,
+                latency.p99,
+                latency.mean,
+            );
+            if let Some(delivery) = &round.pmi_delivery_ns {
+                let _ = write!(out, " {} p50-ns/delivery", delivery.p50);
+            }
+            let opens = round.opens as f64 / latency.count as f64;
+            let _ = writeln!(out, " {opens:.4} opens/{unit}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::experiment::mock;
+
+    #[test]
+    fn lines_have_the_shape_benchstat_reads() {
+        let finished = mock::finished(&["--rounds", "2"]);
+        let text = super::text(&finished.document);
+        let mut lines = 0;
+        for line in text.lines() {
+            let Some(line) = line.strip_prefix("Benchmark") else {
+                // Configuration: a key that begins with a lower-case letter and has no white space.
+                let (key, value) = line.split_once(": ").unwrap();
+                assert!(key.bytes().all(|b| b.is_ascii_lowercase()) && !value.is_empty());
+                continue;
+            };
+            lines += 1;
+            let words: Vec<&str> = line.split(' ').collect();
+            assert!(
+                words[0].ends_with("-1") && words[0].contains("/strategy="),
+                "{line}"
+            );
+            assert!(words[1].parse::<u64>().unwrap() > 0);
+            for pair in words[2..].chunks(2) {
+                assert!(pair[0].parse::<f64>().unwrap().is_finite());
+                assert!(pair[1].contains('/'), "{line}");
+            }
+        }
+        // Two rounds of three strategies and the floor.
+        assert_eq!(lines, 8);
+        assert!(text.contains("BenchmarkNMIHandler/strategy=reuse/backend=cpu-clock-1 "));
+    }
+
+    #[test]
+    fn a_tracepoints_slash_does_not_split_the_name() {
+        assert_eq!(
+            super::part("tracepoint:kvm/kvm_exit"),
+            "tracepoint:kvm:kvm_exit"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! Files of the host below a root, so that tests read a fixture tree.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Largest file read: /proc/cpuinfo of a host with thousands of CPUs fits.
+const MAX_FILE: u64 = 16 << 20;
+
+/// The host's file system, `/` unless a test says otherwise.
+#[derive(Clone, Debug)]
+pub struct HostFs {
+    root: PathBuf,
+}
+
+impl Default for HostFs {
+    fn default() -> Self {
+        Self::at("/")
+    }
+}
+
+impl HostFs {
+    /// A file system below `root`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Where `path`, given without its leading slash, really is.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// The text of a file without trailing white space; `None` if it is absent, unreadable or empty.
+    #[must_use]
+    pub fn text(&self, path: &str) -> Option<String> {
+        read(&self.path(path)).filter(|text| !text.is_empty())
+    }
+
+    /// A file holding one number.
+    #[must_use]
+    pub fn number(&self, path: &str) -> Option<i64> {
+        self.text(path)?.parse().ok()
+    }
+
+    /// Names in a directory, sorted; empty if it is absent.
+    #[must_use]
+    pub fn names(&self, path: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.path(path)) else {
+            return Vec::new();
+        };
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Whether a path exists.
+    #[must_use]
+    pub fn exists(&self, path: &str) -> bool {
+        self.path(path).exists()
+    }
+}
+
+fn read(path: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .ok()?
+        .take(MAX_FILE)
+        .read_to_end(&mut bytes)
+        .ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_below_the_root_and_absent_files_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        std::fs::write(dir.path().join("d/n"), "42\n").unwrap();
+        std::fs::write(dir.path().join("d/empty"), "\n").unwrap();
+        let fs = HostFs::at(dir.path());
+        assert_eq!(fs.number("/d/n"), Some(42));
+        assert_eq!(fs.text("d/empty"), None);
+        assert_eq!(fs.text("d/absent"), None);
+        assert_eq!(fs.names("d"), ["empty", "n"]);
+        assert!(fs.names("absent").is_empty());
+    }
+}

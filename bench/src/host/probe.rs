@@ -1,0 +1,199 @@
+//! What must be tried rather than read: KVM's capabilities, and whether a host event opens.
+
+use serde::Serialize;
+
+use crate::backend::BackendKey;
+
+/// A KVM capability this tool uses or tells about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvmCap {
+    /// KVM_CAP_X86_USER_SPACE_MSR.
+    UserSpaceMsr,
+    /// KVM_CAP_X86_MSR_FILTER.
+    MsrFilter,
+    /// KVM_CAP_IRQCHIP.
+    Irqchip,
+    /// KVM_CAP_USER_NMI.
+    UserNmi,
+    /// KVM_CAP_IMMEDIATE_EXIT.
+    ImmediateExit,
+    /// KVM_CAP_GET_TSC_KHZ.
+    GetTscKhz,
+    /// KVM_CAP_PMU_CAPABILITY.
+    PmuCapability,
+}
+
+impl KvmCap {
+    /// Every capability asked for.
+    pub const ALL: [Self; 7] = [
+        Self::UserSpaceMsr,
+        Self::MsrFilter,
+        Self::Irqchip,
+        Self::UserNmi,
+        Self::ImmediateExit,
+        Self::GetTscKhz,
+        Self::PmuCapability,
+    ];
+
+    /// The name in the KVM API document.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UserSpaceMsr => "KVM_CAP_X86_USER_SPACE_MSR",
+            Self::MsrFilter => "KVM_CAP_X86_MSR_FILTER",
+            Self::Irqchip => "KVM_CAP_IRQCHIP",
+            Self::UserNmi => "KVM_CAP_USER_NMI",
+            Self::ImmediateExit => "KVM_CAP_IMMEDIATE_EXIT",
+            Self::GetTscKhz => "KVM_CAP_GET_TSC_KHZ",
+            Self::PmuCapability => "KVM_CAP_PMU_CAPABILITY",
+        }
+    }
+
+    /// Whether the userspace vPMU cannot do without it.
+    #[must_use]
+    pub const fn needed(self) -> bool {
+        !matches!(self, Self::PmuCapability)
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub const fn purpose(self) -> &'static str {
+        match self {
+            Self::UserSpaceMsr => "hands the guest's MSR accesses to this tool",
+            Self::MsrFilter => "selects the PMU's MSRs for that",
+            Self::Irqchip => "the guest's LAPIC, whose LVTPC and timer the guest driver uses",
+            Self::UserNmi => "delivers the PMI",
+            Self::ImmediateExit => {
+                "an overflow signal that comes between two guest entries is not missed"
+            }
+            Self::GetTscKhz => "turns guest TSC ticks into nanoseconds",
+            Self::PmuCapability => "arm `kvm`: KVM's own vPMU with the same payload",
+        }
+    }
+}
+
+/// What KVM answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KvmReport {
+    /// KVM_GET_API_VERSION; 12 since 2007.
+    pub api_version: i32,
+    /// KVM_CAP_MAX_VCPUS.
+    pub max_vcpus: u64,
+    /// KVM_CHECK_EXTENSION of each capability of [`KvmCap::ALL`]; 0 = absent.
+    pub capabilities: Vec<(KvmCap, i32)>,
+}
+
+impl KvmReport {
+    /// The answer for one capability, 0 if it was not asked for.
+    #[must_use]
+    pub fn value(&self, cap: KvmCap) -> i32 {
+        self.capabilities
+            .iter()
+            .find(|(c, _)| *c == cap)
+            .map_or(0, |(_, value)| *value)
+    }
+}
+
+/// Asks KVM.
+pub trait KvmProbe {
+    /// Opens /dev/kvm and asks for every capability.
+    ///
+    /// # Errors
+    /// Why KVM cannot be asked.
+    fn probe(&self) -> Result<KvmReport, String>;
+}
+
+/// Tries host events.
+pub trait EventProbe {
+    /// Opens and closes one sampling event of this backend.
+    ///
+    /// # Errors
+    /// Why it does not open.
+    fn try_open(&self, backend: &BackendKey) -> Result<(), String>;
+}
+
+/// The backend that `auto` stands for here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AutoBackend {
+    /// The backend; `None` if none works.
+    pub backend: Option<BackendKey>,
+    /// Why this one, and why not those before it.
+    pub why: String,
+}
+
+/// Tries `hardware`, then `cpu-clock`.
+pub fn choose_backend(probe: &dyn EventProbe) -> AutoBackend {
+    let hardware = match probe.try_open(&BackendKey::Hardware) {
+        Ok(()) => {
+            return AutoBackend {
+                backend: Some(BackendKey::Hardware),
+                why: "the host has a hardware PMU and lets this user sample with it".to_owned(),
+            };
+        }
+        Err(why) => why,
+    };
+    match probe.try_open(&BackendKey::CpuClock) {
+        Ok(()) => AutoBackend {
+            backend: Some(BackendKey::CpuClock),
+            why: format!("a stand-in, since hardware events do not open ({hardware})"),
+        },
+        Err(clock) => AutoBackend {
+            backend: None,
+            why: format!("neither hardware events ({hardware}) nor cpu-clock ({clock}) open"),
+        },
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod fake {
+    use super::*;
+
+    /// Opens exactly the backends named.
+    #[derive(Debug)]
+    pub(crate) struct Opens(pub(crate) &'static [&'static str]);
+
+    impl EventProbe for Opens {
+        fn try_open(&self, backend: &BackendKey) -> Result<(), String> {
+            let key = backend.to_string();
+            if self.0.contains(&key.as_str()) {
+                Ok(())
+            } else {
+                Err("No such file or directory".to_owned())
+            }
+        }
+    }
+
+    /// A KVM where every capability but these is present.
+    #[derive(Debug)]
+    pub(crate) struct KvmWithout(pub(crate) &'static [KvmCap]);
+
+    impl KvmProbe for KvmWithout {
+        fn probe(&self) -> Result<KvmReport, String> {
+            Ok(KvmReport {
+                api_version: 12,
+                max_vcpus: 4,
+                capabilities: KvmCap::ALL
+                    .iter()
+                    .map(|&cap| (cap, i32::from(!self.0.contains(&cap))))
+                    .collect(),
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::Opens;
+    use super::*;
+
+    #[test]
+    fn auto_prefers_hardware_and_says_why_not() {
+        let auto = choose_backend(&Opens(&["hardware", "cpu-clock"]));
+        assert_eq!(auto.backend, Some(BackendKey::Hardware));
+        let auto = choose_backend(&Opens(&["cpu-clock"]));
+        assert_eq!(auto.backend, Some(BackendKey::CpuClock));
+        assert!(auto.why.contains("stand-in") && auto.why.contains("No such file"));
+        assert_eq!(choose_backend(&Opens(&[])).backend, None);
+    }
+}

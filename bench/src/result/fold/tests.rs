@@ -1,0 +1,207 @@
+use std::time::Duration;
+
+use guest::abi::{LOG_NMI, LOG_ROTATION, LogEntry};
+use vmm::outcome::{End, RunOutcome, VcpuOutcome};
+
+use super::*;
+use crate::experiment::mock::{outcome, vcpu};
+
+fn arm(kind: ArmKind) -> Arm {
+    Arm {
+        strategy: "reuse".into(),
+        backend: "cpu-clock".into(),
+        kind,
+        definition: None,
+    }
+}
+
+fn place(index: u64) -> Place {
+    Place {
+        round: Round {
+            index,
+            position: 0,
+            warmup: false,
+            samples: 10,
+        },
+        started: Duration::from_secs(index),
+    }
+}
+
+fn fold(outcomes: &[RunOutcome]) -> ArmResult {
+    let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
+    for (outcome, index) in outcomes.iter().zip(0..) {
+        fold.add(place(index), outcome);
+    }
+    fold.result()
+}
+
+fn one(change: impl FnOnce(&mut VcpuOutcome)) -> ArmResult {
+    let mut vcpu = vcpu(10, 1000);
+    change(&mut vcpu);
+    fold(&[outcome(vec![vcpu])])
+}
+
+#[test]
+fn rounds_and_vcpus_add_up() {
+    let run = || outcome(vec![vcpu(10, 1000), vcpu(5, 3000)]);
+    let arm = fold(&[run(), run()]);
+    assert_eq!(
+        (arm.overflows, arm.guest_overflows, arm.pmis, arm.nmis),
+        (30, 30, 30, 30)
+    );
+    assert_eq!((arm.nmis_delivered, arm.lost), (Some(30), Some(0)));
+    let handler = arm.nmi_handler_ns.as_ref().unwrap();
+    assert_eq!((handler.count, handler.p50), (30, 1000));
+    assert!(handler.max.abs_diff(3000) <= 3);
+    // Entry 1000 ticks of 0.5 ns after delivery, in spite of the offset.
+    let delivery = arm.pmi_delivery_ns.as_ref().unwrap();
+    assert_eq!((delivery.count, delivery.min, delivery.max), (30, 500, 500));
+    assert_eq!(arm.host_ops["open"].count, 4);
+    assert_eq!(arm.host_ops["open"].total_ns, 4 * 30_000);
+    assert_eq!(arm.host_ops["period"], HostOp::default());
+    assert_eq!(arm.msr_exits["0x38f"].writes, 60);
+    assert_eq!(arm.exit_path_ns.as_ref().unwrap().count, 4);
+    assert_eq!((arm.events_held.max, arm.events_held.at_end), (7, 2));
+    assert_eq!(arm.events_held.tail, [6, 0]);
+    assert!((arm.events_held.mean - 3.0).abs() < 1e-9);
+    // Baseline 40 ms / 40 000 units, measured 100 ms / 50 000 units.
+    let work = arm.workload.unwrap();
+    assert!((work.unit_ns_without - 1000.0).abs() < 1e-6);
+    assert!((work.slowdown - 2.0).abs() < 1e-9);
+    assert_eq!(arm.workload_ns, 4 * 100_000_000);
+    let round = &arm.rounds[1];
+    assert_eq!(
+        (round.nmis, round.overflows, round.opens, round.lost),
+        (15, 15, 2, Some(0))
+    );
+    assert!(round.complete && arm.incomplete.is_empty());
+}
+
+#[test]
+fn a_lost_nmi_is_counted_and_spoils_the_pairing_of_its_vcpu_only() {
+    let mut unlucky = vcpu(10, 1000);
+    unlucky.pmi.nmis = 11;
+    unlucky.deliveries.insert(4, 1);
+    let arm = fold(&[outcome(vec![unlucky, vcpu(10, 1000)])]);
+    assert_eq!(arm.lost, Some(1));
+    assert_eq!(arm.delivery_unmatched, 1);
+    assert_eq!(arm.pmi_delivery_ns.unwrap().count, 10);
+    assert_eq!(arm.nmi_handler_ns.unwrap().count, 20);
+}
+
+#[test]
+fn a_full_log_keeps_the_pairing_of_what_it_holds() {
+    let arm = one(|vcpu| {
+        vcpu.log.truncate(6);
+        let report = vcpu.report.as_mut().unwrap();
+        report.logged = 6;
+        report.dropped = 4;
+    });
+    assert_eq!((arm.log_dropped, arm.delivery_unmatched), (4, 0));
+    assert_eq!(arm.pmi_delivery_ns.unwrap().count, 6);
+    // Entries that are missing without having been dropped: something else is wrong.
+    let arm = one(|vcpu| vcpu.log.truncate(6));
+    assert_eq!(arm.delivery_unmatched, 1);
+}
+
+#[test]
+fn entries_before_their_delivery_are_forgiven_within_the_uncertainty_only() {
+    // 1000 ticks lie between delivery and entry; the uncertainty is 100.
+    let within = one(|vcpu| vcpu.tsc.offset += 1050);
+    assert_eq!(within.delivery_negative, 0);
+    assert_eq!(within.pmi_delivery_ns.unwrap().max, 1);
+    let beyond = one(|vcpu| vcpu.tsc.offset += 1200);
+    assert_eq!(beyond.delivery_negative, 10);
+    assert_eq!(beyond.pmi_delivery_ns, None);
+}
+
+#[test]
+fn rotations_have_their_own_figures() {
+    let arm = one(|vcpu| {
+        vcpu.log.insert(
+            3,
+            LogEntry {
+                kind: LOG_ROTATION,
+                tsc_entry: 100,
+                tsc_exit: 10_100,
+                ..LogEntry::default()
+            },
+        );
+    });
+    assert!(arm.rotation_ns.unwrap().p50.abs_diff(5000) <= 5);
+    assert_eq!(arm.nmi_handler_ns.unwrap().count, 10);
+    // A rotation between NMIs does not shift their pairing.
+    assert_eq!(arm.pmi_delivery_ns.unwrap().max, 500);
+}
+
+#[test]
+fn nonsense_from_the_guest_is_counted_and_left_out() {
+    let arm = one(|vcpu| {
+        vcpu.log[0].tsc_exit = 0;
+        vcpu.log.push(LogEntry {
+            kind: 77,
+            ..LogEntry::default()
+        });
+        let report = vcpu.report.as_mut().unwrap();
+        report.overflows = [u64::MAX; guest::abi::MAX_EVENTS];
+        report.measure_end = 0;
+        report.measure_units = u64::MAX;
+        report.baseline_end = u64::MAX;
+    });
+    assert_eq!(arm.log_invalid, 2);
+    assert_eq!(arm.nmi_handler_ns.unwrap().count, 9);
+    assert_eq!(arm.guest_overflows, u64::MAX);
+    assert_eq!(arm.workload, None);
+    let arm = one(|vcpu| vcpu.report.as_mut().unwrap().nmis = u64::MAX);
+    assert_eq!(arm.nmis, u64::MAX);
+    assert_eq!(arm.lost, Some(i64::MIN));
+    assert_eq!(arm.delivery_unmatched, 1);
+}
+
+#[test]
+fn a_guest_that_left_nothing_is_incomplete_not_a_panic() {
+    let arm = one(|vcpu| {
+        vcpu.end = End::TripleFault;
+        vcpu.report = None;
+        vcpu.log.clear();
+        vcpu.tsc.khz = 0;
+    });
+    assert_eq!(arm.incomplete.len(), 2);
+    assert!(arm.incomplete[0].contains("triple-faulted"));
+    assert_eq!(arm.lost, None);
+    assert_eq!(arm.nmi_handler_ns, None);
+    let arm = one(|vcpu| vcpu.tsc.khz = 0);
+    assert!(arm.incomplete[0].contains("TSC frequency"));
+    assert_eq!((arm.nmis, arm.lost), (10, Some(0)));
+}
+
+#[test]
+fn kvms_own_vpmu_has_no_deliveries_to_compare() {
+    let mut fold = ArmFold::new(&arm(ArmKind::Kvm), false);
+    let mut vcpu = vcpu(10, 1000);
+    vcpu.deliveries.clear();
+    vcpu.pmi = vmm::outcome::PmiStats::default();
+    fold.add(place(0), &outcome(vec![vcpu]));
+    let arm = fold.result();
+    assert_eq!((arm.lost, arm.nmis_delivered, arm.nmis), (None, None, 10));
+    assert_eq!(arm.nmi_handler_ns.unwrap().count, 10);
+    assert_eq!(arm.pmi_delivery_ns, None);
+}
+
+#[test]
+fn saturated_sums_do_not_break_the_next_round() {
+    let huge = || {
+        let mut vcpu = vcpu(1, 1000);
+        vcpu.pmi.overflows = u64::MAX;
+        vcpu.report.as_mut().unwrap().nmis = u64::MAX;
+        vcpu.log.push(LogEntry {
+            kind: LOG_NMI,
+            tsc_exit: u64::MAX,
+            ..LogEntry::default()
+        });
+        outcome(vec![vcpu])
+    };
+    let arm = fold(&[huge(), huge()]);
+    assert_eq!(arm.overflows, u64::MAX);
+    assert_eq!(arm.rounds[1].overflows, 0);
+}

@@ -1,0 +1,356 @@
+//! What the guest does and which events it samples meanwhile: two independent choices.
+//!
+//! `--workload EVENTS[/WORK]`: an event set (what the guest's PMU driver programs) and guest work (what
+//! ring 3 does). A bare WORK stands for `single/WORK`, a bare EVENTS for `EVENTS/ftest`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use guest::abi::{EventSpec, FLAG_TASK_SWITCH, WORKLOAD_FTEST, WORKLOAD_IDLE, WORKLOAD_IO};
+use serde::Serialize;
+
+/// IA32_PERFEVTSELx.USR (SDM vol. 3, "Architectural Performance Monitoring").
+const USR: u64 = 1 << 16;
+/// IA32_PERFEVTSELx.OS.
+const OS: u64 = 1 << 17;
+/// IA32_PERFEVTSELx.INT.
+const INT: u64 = 1 << 20;
+
+/// What a set asks of one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Sample every `period × factor`; `spread` also spaces the set's events apart.
+    Sample { factor: u64 },
+    /// Count only.
+    Count,
+}
+
+/// One event of a set: its perf name, umask and event byte, and the fixed counter it belongs to.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    name: &'static str,
+    code: u64,
+    fixed: Option<u64>,
+    mode: Mode,
+}
+
+const fn gp(name: &'static str, code: u64) -> Event {
+    Event {
+        name,
+        code,
+        fixed: None,
+        mode: Mode::Sample { factor: 1 },
+    }
+}
+
+const fn fixed(name: &'static str, code: u64, counter: u64) -> Event {
+    Event {
+        name,
+        code,
+        fixed: Some(counter),
+        mode: Mode::Sample { factor: 1 },
+    }
+}
+
+/// The first ten hardware events `perf list` names on Cascade Lake, as umask << 8 | event code.
+const SAMPLING10: &[Event] = &[
+    gp("branch-instructions", 0x00c4),
+    gp("branch-misses", 0x00c5),
+    gp("bus-cycles", 0x013c),
+    gp("cache-misses", 0x412e),
+    gp("cache-references", 0x4f2e),
+    fixed("cpu-cycles", 0x003c, 1),
+    fixed("instructions", 0x00c0, 0),
+    fixed("ref-cycles", 0x0300, 2),
+    gp("L1-dcache-load-misses", 0x0151),
+    gp("L1-dcache-loads", 0x81d0),
+];
+
+/// Four sampling events, one of them rare, as in the follow-up series of July 2021.
+const SAMPLING4: &[Event] = &[
+    fixed("cpu-cycles", 0x003c, 1),
+    fixed("instructions", 0x00c0, 0),
+    gp("cache-references", 0x4f2e),
+    Event {
+        name: "branch-misses",
+        code: 0x00c5,
+        fixed: None,
+        mode: Mode::Sample { factor: 6 },
+    },
+];
+
+/// `perf stat -e branch-misses`.
+const COUNTING1: &[Event] = &[Event {
+    name: "branch-misses",
+    code: 0x00c5,
+    fixed: None,
+    mode: Mode::Count,
+}];
+
+/// One sampling event on a general-purpose counter.
+const SINGLE: &[Event] = &[gp("cpu-cycles", 0x003c)];
+
+/// Which events the guest programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventSet {
+    /// Ten sampling events multiplexed on 4 general-purpose and 3 fixed counters.
+    Sampling10,
+    /// Four sampling events, stopped and restarted at each tick as a task switch does.
+    Sampling4,
+    /// One counting event, stopped and restarted at each tick.
+    Counting1,
+    /// One sampling event.
+    Single,
+}
+
+impl EventSet {
+    const ALL: [Self; 4] = [
+        Self::Sampling10,
+        Self::Sampling4,
+        Self::Counting1,
+        Self::Single,
+    ];
+
+    /// The key on the command line.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Sampling10 => "sampling10",
+            Self::Sampling4 => "sampling4",
+            Self::Counting1 => "counting1",
+            Self::Single => "single",
+        }
+    }
+
+    const fn table(self) -> &'static [Event] {
+        match self {
+            Self::Sampling10 => SAMPLING10,
+            Self::Sampling4 => SAMPLING4,
+            Self::Counting1 => COUNTING1,
+            Self::Single => SINGLE,
+        }
+    }
+
+    /// Whether its events raise PMIs.
+    #[must_use]
+    pub const fn samples(self) -> bool {
+        !matches!(self, Self::Counting1)
+    }
+
+    /// `FLAG_*` bits of the guest's boot page.
+    #[must_use]
+    pub const fn flags(self) -> u64 {
+        match self {
+            Self::Sampling4 | Self::Counting1 => FLAG_TASK_SWITCH,
+            Self::Sampling10 | Self::Single => 0,
+        }
+    }
+
+    /// The events for the boot page, and their names, in order.
+    ///
+    /// A stand-in backend counts every event at the same rate, which real events do not: with equal
+    /// periods all counters would overflow in lock-step. So event i of a set gets
+    /// `period × (16 + 3 i) / 16`, on every backend, to keep arms comparable. `period` is at least 1.
+    #[must_use]
+    pub fn events(self, period: u64) -> Vec<NamedEvent> {
+        (0_u64..)
+            .zip(self.table())
+            .map(|(i, event)| {
+                let (interrupt, period) = match event.mode {
+                    Mode::Count => (0, 0),
+                    Mode::Sample { factor } => {
+                        let spread =
+                            u128::from(period) * u128::from(factor) * u128::from(16 + 3 * i) / 16;
+                        (INT, u64::try_from(spread).unwrap_or(u64::MAX).max(1))
+                    }
+                };
+                NamedEvent {
+                    name: event.name,
+                    spec: EventSpec {
+                        selector: event.code | USR | OS | interrupt,
+                        fixed: event.fixed.map_or(0, |n| n + 1),
+                        period,
+                    },
+                }
+            })
+            .collect()
+    }
+}
+
+/// An event of the boot page with its perf name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedEvent {
+    /// perf's name.
+    pub name: &'static str,
+    /// What the guest is told.
+    pub spec: EventSpec,
+}
+
+/// What the guest's CPU does meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuestWork {
+    /// The branchy CPU-bound loop, ring 3.
+    Ftest,
+    /// Port writes, so VM exits, ring 3.
+    Io,
+    /// HLT.
+    Idle,
+}
+
+impl GuestWork {
+    const ALL: [Self; 3] = [Self::Ftest, Self::Io, Self::Idle];
+
+    /// The key on the command line.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Ftest => "ftest",
+            Self::Io => "io",
+            Self::Idle => "idle",
+        }
+    }
+
+    /// `BootPage::workload`.
+    #[must_use]
+    pub const fn abi(self) -> u64 {
+        match self {
+            Self::Ftest => WORKLOAD_FTEST,
+            Self::Io => WORKLOAD_IO,
+            Self::Idle => WORKLOAD_IDLE,
+        }
+    }
+}
+
+/// Event set and guest work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// What the PMU driver programs.
+    pub events: EventSet,
+    /// What the guest does.
+    pub work: GuestWork,
+}
+
+impl Workload {
+    /// What the option accepts, for help and errors.
+    pub const SYNTAX: &'static str = "EVENTS[/WORK] or WORK, with EVENTS sampling10, sampling4, counting1 or single, and WORK \
+         ftest, io or idle";
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.events.key(), self.work.key())
+    }
+}
+
+impl Serialize for Workload {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let events = |key: &str| EventSet::ALL.into_iter().find(|set| set.key() == key);
+        let work = |key: &str| GuestWork::ALL.into_iter().find(|work| work.key() == key);
+        let found = match text.split_once('/') {
+            Some((set, rest)) => events(set).zip(work(rest)),
+            None => events(text)
+                .map(|set| (set, GuestWork::Ftest))
+                .or_else(|| work(text).map(|work| (EventSet::Single, work))),
+        };
+        found
+            .map(|(events, work)| Self { events, work })
+            .ok_or_else(|| format!("unknown workload; give {}", Self::SYNTAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_axes_and_their_short_forms() {
+        for (text, long) in [
+            ("sampling10", "sampling10/ftest"),
+            ("io", "single/io"),
+            ("idle", "single/idle"),
+            ("sampling4/io", "sampling4/io"),
+            ("counting1", "counting1/ftest"),
+        ] {
+            let workload: Workload = text.parse().unwrap();
+            assert_eq!(workload.to_string(), long);
+            assert_eq!(long.parse::<Workload>().unwrap(), workload);
+        }
+        for bad in [
+            "",
+            "/",
+            "io/sampling4",
+            "sampling10/",
+            "sampling10/io/x",
+            "Sampling10",
+        ] {
+            assert!(bad.parse::<Workload>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_set_fits_the_boot_page_and_the_register_contract() {
+        for set in EventSet::ALL {
+            let events = set.events(2_000_000);
+            assert!(events.len() <= guest::abi::MAX_EVENTS);
+            for NamedEvent { name, spec } in events {
+                // Event, umask, USR, OS, INT only: neither EN, which the driver owns, nor ANY, which faults.
+                assert_eq!(spec.selector & !(0xffff | USR | OS | INT), 0, "{name}");
+                assert_eq!(spec.selector & INT != 0, spec.period != 0, "{name}");
+                assert_eq!(set.samples(), spec.period != 0, "{name}");
+                assert!(spec.fixed <= 3, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn sampling10_needs_multiplexing_on_four_counters_and_uses_every_fixed_one() {
+        let events = EventSet::Sampling10.events(1000);
+        assert_eq!(events.len(), 10);
+        let gp = events.iter().filter(|e| e.spec.fixed == 0).count();
+        assert!(gp > 4);
+        let mut fixed: Vec<u64> = events
+            .iter()
+            .filter_map(|e| e.spec.fixed.checked_sub(1))
+            .collect();
+        fixed.sort_unstable();
+        assert_eq!(fixed, [0, 1, 2]);
+    }
+
+    #[test]
+    fn no_two_events_of_a_set_share_a_period() {
+        for set in [EventSet::Sampling10, EventSet::Sampling4] {
+            let mut periods: Vec<u64> = set
+                .events(1_000_000)
+                .iter()
+                .map(|e| e.spec.period)
+                .collect();
+            periods.sort_unstable();
+            periods.dedup();
+            assert_eq!(periods.len(), set.table().len());
+        }
+        let rare = EventSet::Sampling4.events(1_600_000)[3].spec.period;
+        assert_eq!(rare, 1_600_000 * 6 * 25 / 16);
+    }
+
+    #[test]
+    fn extreme_periods_neither_overflow_nor_vanish() {
+        assert!(
+            EventSet::Sampling10
+                .events(1)
+                .iter()
+                .all(|e| e.spec.period >= 1)
+        );
+        assert_eq!(
+            EventSet::Sampling4.events(u64::MAX)[3].spec.period,
+            u64::MAX
+        );
+    }
+}

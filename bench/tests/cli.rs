@@ -1,0 +1,112 @@
+//! The binary from the outside: exit codes, one-line errors, nothing half-written. None of this needs KVM.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn vpmu(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vpmu"))
+        .args(args)
+        .current_dir(dir)
+        .env_remove("RUST_BACKTRACE")
+        .output()
+        .expect("the binary starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("UTF-8")
+}
+
+/// Exit 2, and one line that starts as promised and contains `needle`.
+fn is_usage_error(output: &Output, needle: &str) {
+    let text = stderr(output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.starts_with("vpmu: error: "), "{text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    assert!(text.contains(needle), "{text:?} lacks {needle:?}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, needle) in [
+        (&["--period", "0"][..], "--period"),
+        (&["nmi-latency", "--vcpus", "0"], "1 to 256"),
+        (&["--vcpus", "999999"], "1 to 256"),
+        (&["--strategy", "reues"], "known are recreate"),
+        (&["--strategy", ""], "--strategy"),
+        (&["--strategy", "no-such-file.toml"], "No such file"),
+        (&["--backend", "abacus"], "cpu-clock"),
+        (&["--backend", "tracepoint:../../x/y"], "GROUP/NAME"),
+        (&["--workload", "spin"], "sampling10"),
+        (&["--mux-interval", "4"], "unit"),
+        (&["--pin", "8000", "--quiet"], "not online"),
+        (&["--rounds=-3"], "--rounds"),
+        (&["--freq", "99", "--period", "9"], "cannot be used with"),
+        (&["--json", "doctor"], "vpmu doctor"),
+        (&["--json", "no/such/folder/x.json"], "--json"),
+        (&["bogus"], "bogus"),
+        (&["--bogus"], "--bogus"),
+        (&["--strateg", "reuse"], "did you mean --strategy"),
+        (&["docter"], "did you mean doctor"),
+    ] {
+        is_usage_error(&vpmu(dir.path(), args), needle);
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_unwritable_output_folder_is_found_before_measuring() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "mine").unwrap();
+    is_usage_error(&vpmu(dir.path(), &["-o", "file"]), "-o DIR");
+    is_usage_error(&vpmu(dir.path(), &["-o", "file/below"]), "-o DIR");
+    assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"mine");
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, needle) in [
+        (&["--help"][..], "Exit codes: 0 done"),
+        (&["-h"], "doctor"),
+        (
+            &["nmi-latency", "--help"],
+            "[default: recreate,reuse,reuse-lazy]",
+        ),
+        (&["doctor", "--help"], "--json"),
+        (&["--version"], env!("CARGO_PKG_VERSION")),
+    ] {
+        let output = vpmu(dir.path(), args);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(output.stderr.is_empty());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(needle), "{text}");
+    }
+}
+
+#[test]
+fn doctor_answers_on_any_host_in_text_and_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = vpmu(dir.path(), &["doctor"]);
+    assert!(
+        matches!(output.status.code(), Some(0 | 4)),
+        "{}",
+        stderr(&output)
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("/dev/kvm") && text.contains("host class"),
+        "{text}"
+    );
+    assert!(!text.contains('\x1b'));
+
+    let output = vpmu(dir.path(), &["doctor", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["schema"], "vpmu-doctor/1");
+    let findings = json["findings"].as_array().unwrap();
+    let blocked = findings
+        .iter()
+        .any(|f| f["vital"] == true && f["status"] == "missing");
+    assert_eq!(output.status.code(), Some(if blocked { 4 } else { 0 }));
+}
