@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::backend::BackendKey;
+use host_pmu::backend::BackendKey;
+use host_pmu::strategy::PRESETS;
+
+use crate::backend::BackendArg;
 use crate::cli::{self, Command, DoctorArgs, NmiLatencyArgs, Request};
 use crate::doctor::{self, Limits};
 use crate::error::{Error, Exit};
@@ -17,7 +20,7 @@ use crate::host::{HostFacts, HostFs};
 use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
 use crate::result::{Document, Status};
 use crate::runner::{self, ThisHost};
-use crate::{presets, sys, table};
+use crate::{sys, table};
 
 /// Carries out a command line, program name first.
 ///
@@ -25,10 +28,7 @@ use crate::{presets, sys, table};
 /// Everything that ends it early, with the exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     let args: Vec<OsString> = args.into_iter().collect();
-    let command_line = args
-        .iter()
-        .map(|arg| arg.to_string_lossy().into_owned())
-        .collect();
+    let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     match cli::parse(args)? {
         Request::Print(text) => print(&text).map(|()| Exit::Done),
         Request::Run(Command::Doctor(args)) => diagnose(&args),
@@ -40,11 +40,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
 fn print(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::usage(
-            "cannot write to stdout",
-            error.to_string(),
-            "look where it is redirected to",
-        )),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::usage("cannot write to stdout", error.to_string(), "look where it is redirected to"))
+        }
         _ => Ok(()),
     }
 }
@@ -55,24 +53,14 @@ pub fn complain(line: &str) {
 }
 
 fn internal(what: &str, why: impl std::fmt::Display) -> Error {
-    Error::new(
-        Exit::Inconclusive,
-        what,
-        why.to_string(),
-        "please report this as a bug",
-    )
+    Error::new(Exit::Inconclusive, what, why.to_string(), "please report this as a bug")
 }
 
 fn diagnose(args: &DoctorArgs) -> Result<Exit, Error> {
-    let diagnosis = doctor::diagnose(
-        &HostFs::default(),
-        Limits::of_this_process(),
-        &ThisHost,
-        &ThisHost,
-    );
+    let diagnosis = doctor::diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost);
     if args.json {
-        let json = serde_json::to_string_pretty(&diagnosis)
-            .map_err(|error| internal("cannot show the findings", error))?;
+        let json =
+            serde_json::to_string_pretty(&diagnosis).map_err(|error| internal("cannot show the findings", error))?;
         print(&(json + "\n"))?;
     } else {
         print(&doctor::text(&diagnosis))?;
@@ -81,40 +69,24 @@ fn diagnose(args: &DoctorArgs) -> Result<Exit, Error> {
 }
 
 /// The backend to use: the one asked for if it opens, or what `auto` finds.
-fn choose(asked: &BackendKey, probe: &dyn EventProbe) -> Result<Chosen, Error> {
-    let why = match asked {
-        BackendKey::Auto => {
+fn choose(asked: &BackendArg, probe: &dyn EventProbe) -> Result<Chosen, Error> {
+    let key = match asked {
+        BackendArg::Auto => {
             let auto = choose_backend(probe);
-            return auto
-                .backend
-                .map(|backend| Chosen {
-                    backend,
-                    why: auto.why.clone(),
-                })
-                .ok_or_else(|| {
-                    Error::host(
-                        "no host event can stand behind a counter",
-                        auto.why,
-                        "`vpmu doctor` says what is missing",
-                    )
-                });
+            return auto.backend.map(|backend| Chosen { backend, why: auto.why.clone() }).ok_or_else(|| {
+                Error::host("no host event can stand behind a counter", auto.why, "`vpmu doctor` says what is missing")
+            });
         }
-        BackendKey::None => "asked for".to_owned(),
-        other => {
-            probe.try_open(other).map_err(|why| {
-                Error::host(
-                    format!("backend {other} does not work here"),
-                    why,
-                    "`vpmu doctor` says what is missing, or take --backend auto",
-                )
-            })?;
-            "asked for".to_owned()
-        }
+        BackendArg::Key(key) => key,
     };
-    Ok(Chosen {
-        backend: asked.clone(),
-        why,
-    })
+    probe.try_open(key).map_err(|why| {
+        Error::host(
+            format!("backend {key} does not work here"),
+            why,
+            "`vpmu doctor` says what is missing, or take --backend auto",
+        )
+    })?;
+    Ok(Chosen { backend: key.clone(), why: "asked for".to_owned() })
 }
 
 fn measure(args: &NmiLatencyArgs, command_line: Vec<String>) -> Result<Exit, Error> {
@@ -122,23 +94,16 @@ fn measure(args: &NmiLatencyArgs, command_line: Vec<String>) -> Result<Exit, Err
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
     let json_file = args.json.as_deref().filter(|file| *file != Path::new("-"));
-    let mut folder = if args.no_save {
-        None
-    } else {
-        Some(OutputFolder::open(&args.output)?)
-    };
+    let mut folder = if args.no_save { None } else { Some(OutputFolder::open(&args.output)?) };
     if let Some(file) = json_file {
         check_file(file)?;
     }
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
     let online = host.online();
-    let dry = Chosen {
-        backend: BackendKey::None,
-        why: String::new(),
-    };
-    Plan::new(args, presets::NAMES, &dry, online.as_deref())?;
+    let dry = Chosen { backend: BackendKey::None, why: String::new() };
+    Plan::new(args, &PRESETS, &dry, online.as_deref())?;
     let chosen = choose(&args.backend, &ThisHost)?;
-    let plan = Plan::new(args, presets::NAMES, &chosen, online.as_deref())?;
+    let plan = Plan::new(args, &PRESETS, &chosen, online.as_deref())?;
     let mut runner = runner::make(&plan)?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
@@ -149,62 +114,35 @@ fn measure(args: &NmiLatencyArgs, command_line: Vec<String>) -> Result<Exit, Err
     let finished = nmi_latency::run(
         &plan,
         runner.as_mut(),
-        Context {
-            stop: sys::interrupted(),
-            fs: &fs,
-            host,
-            command_line,
-            progress,
-            save: &mut save,
-        },
+        Context { stop: sys::interrupted(), fs: &fs, host, command_line, progress, save: &mut save },
     )?;
     print(&report(&finished, folder.as_mut(), args)?)?;
     for line in table::warnings(&finished.document) {
         complain(&format!("warning: {line}"));
     }
-    finished
-        .error
-        .map_or_else(|| Ok(verdict(&finished.document)), Err)
+    finished.error.map_or_else(|| Ok(verdict(&finished.document)), Err)
 }
 
 /// The name of an experiment's files, without extension.
 fn stem(document: &Document) -> String {
-    format!(
-        "{}-{}",
-        document.experiment,
-        time_stamp(document.started_unix)
-    )
+    format!("{}-{}", document.experiment, time_stamp(document.started_unix))
 }
 
-fn save(
-    document: &Document,
-    folder: Option<&mut OutputFolder>,
-    file: Option<&Path>,
-) -> Result<(), Error> {
-    let json = document
-        .to_json()
-        .map_err(|error| internal("cannot show the result", error))?;
+fn save(document: &Document, folder: Option<&mut OutputFolder>, file: Option<&Path>) -> Result<(), Error> {
+    let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
     if let Some(folder) = folder {
         folder.write(&stem(document), "json", json.as_bytes())?;
     }
     if let Some(file) = file {
         replace(file, json.as_bytes()).map_err(|error| {
-            Error::usage(
-                format!("cannot write {}", file.display()),
-                error.to_string(),
-                "give --json another file",
-            )
+            Error::usage(format!("cannot write {}", file.display()), error.to_string(), "give --json another file")
         })?;
     }
     Ok(())
 }
 
 /// Writes the exports and gives what stdout shall show: the table, or JSON.
-fn report(
-    finished: &Finished,
-    folder: Option<&mut OutputFolder>,
-    args: &NmiLatencyArgs,
-) -> Result<String, Error> {
+fn report(finished: &Finished, folder: Option<&mut OutputFolder>, args: &NmiLatencyArgs) -> Result<String, Error> {
     let document = &finished.document;
     let measured = finished.arms.iter().any(|arm| !arm.intervals().is_empty());
     let mut saved = String::new();
@@ -219,24 +157,15 @@ fn report(
         }
     }
     if args.json.as_deref() == Some(Path::new("-")) {
-        return document
-            .to_json()
-            .map_err(|error| internal("cannot show the result", error));
+        return document.to_json().map_err(|error| internal("cannot show the result", error));
     }
     Ok(table::text(document) + &saved)
 }
 
 /// Whether the document answers its question.
 fn verdict(document: &Document) -> Exit {
-    let lost = document
-        .arms
-        .iter()
-        .any(|arm| arm.lost.is_some_and(|n| n != 0));
-    if document.status == Status::Complete && !lost {
-        Exit::Done
-    } else {
-        Exit::Inconclusive
-    }
+    let lost = document.arms.iter().any(|arm| arm.lost.is_some_and(|n| n != 0));
+    if document.status == Status::Complete && !lost { Exit::Done } else { Exit::Inconclusive }
 }
 
 #[cfg(test)]
@@ -248,18 +177,12 @@ mod tests {
     #[test]
     fn the_backend_asked_for_must_open() {
         let probe = Opens(&["cpu-clock"]);
-        assert_eq!(
-            choose(&BackendKey::Auto, &probe).unwrap().backend,
-            BackendKey::CpuClock
-        );
-        assert!(choose(&BackendKey::None, &probe).is_ok());
-        let error = choose(&BackendKey::Hardware, &probe).unwrap_err();
+        assert_eq!(choose(&BackendArg::Auto, &probe).unwrap().backend, BackendKey::CpuClock);
+        assert!(choose(&BackendArg::Key(BackendKey::CpuClock), &probe).is_ok());
+        let error = choose(&BackendArg::Key(BackendKey::Hardware), &probe).unwrap_err();
         assert_eq!(error.exit, Exit::Host);
         assert!(error.to_string().contains("doctor"));
-        assert_eq!(
-            choose(&BackendKey::Auto, &Opens(&[])).unwrap_err().exit,
-            Exit::Host
-        );
+        assert_eq!(choose(&BackendArg::Auto, &Opens(&[])).unwrap_err().exit, Exit::Host);
     }
 
     #[test]

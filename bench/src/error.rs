@@ -4,9 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 /// How a command ended, as the shell sees it.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Exit {
     /// Done.
     Done = 0,
@@ -49,36 +47,18 @@ pub struct Error {
 
 impl Error {
     /// Bad usage or bad input.
-    pub fn usage(
-        what: impl Into<String>,
-        why: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    pub fn usage(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(Exit::Usage, what, why, remedy)
     }
 
     /// The host cannot do it.
-    pub fn host(
-        what: impl Into<String>,
-        why: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    pub fn host(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(Exit::Host, what, why, remedy)
     }
 
     /// Any exit code.
-    pub fn new(
-        exit: Exit,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self {
-            exit,
-            what: what.into(),
-            why: why.into(),
-            remedy: remedy.into(),
-        }
+    pub fn new(exit: Exit, what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { exit, what: what.into(), why: why.into(), remedy: remedy.into() }
     }
 }
 
@@ -99,10 +79,8 @@ impl fmt::Display for Error {
 /// or steer the terminal.
 #[must_use]
 pub fn one_line(text: &str) -> String {
-    let words: Vec<String> = text
-        .split_whitespace()
-        .map(|word| word.chars().filter(|c| !c.is_control()).collect())
-        .collect();
+    let words: Vec<String> =
+        text.split_whitespace().map(|word| word.chars().filter(|c| !c.is_control()).collect()).collect();
     words.join(" ")
 }
 
@@ -112,23 +90,13 @@ mod tests {
 
     #[test]
     fn an_error_is_one_line() {
-        let error = Error::host(
-            "cannot open\n/dev/kvm",
-            "permission\r denied\x1b[31m",
-            "join group kvm",
-        );
-        assert_eq!(
-            error.to_string(),
-            "cannot open /dev/kvm: permission denied[31m; join group kvm"
-        );
+        let error = Error::host("cannot open\n/dev/kvm", "permission\r denied\x1b[31m", "join group kvm");
+        assert_eq!(error.to_string(), "cannot open /dev/kvm: permission denied[31m; join group kvm");
         assert_eq!(error.exit.code(), 4);
     }
 
     #[test]
     fn empty_parts_leave_no_separator() {
-        assert_eq!(
-            Error::usage("no such strategy", "", "").to_string(),
-            "no such strategy"
-        );
+        assert_eq!(Error::usage("no such strategy", "", "").to_string(), "no such strategy");
     }
 }

@@ -12,7 +12,6 @@ pub mod error;
 pub mod experiment;
 pub mod export;
 pub mod host;
-pub mod presets;
 pub mod result;
 pub mod runner;
 pub mod sys;

@@ -1,23 +1,118 @@
-//! What really starts guests and asks KVM: the one place where the experiment meets the VMM.
+//! Where the experiment meets the VMM: starting guests, asking KVM and perf.
 
-use crate::backend::BackendKey;
+use std::time::Duration;
+
+use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
+use host_pmu::backend::BackendKey;
+use host_pmu::backend::perf::PerfBackend;
+use host_pmu::strategy::Strategy;
+use vmm::kvm::Host;
+use vmm::machine::{self, Behind, MachineError};
+use vmm::outcome::RunOutcome;
+use vmm::vpmu::caps::PmuCaps;
+
 use crate::error::Error;
-use crate::experiment::ArmRunner;
-use crate::experiment::plan::Plan;
-use crate::host::probe::{EventProbe, KvmProbe, KvmReport};
+use crate::experiment::plan::{GuestPlan, Plan};
+use crate::experiment::{Arm, ArmKind, ArmRunner, Round};
+use crate::host::probe::{EventProbe, KvmCap, KvmProbe, KvmReport};
+use crate::sys;
 
-const WHY: &str = "not built in yet";
+/// Log entries for each sample asked for: the rotations share the log.
+const LOG_PER_SAMPLE: u64 = 2;
+/// And for whatever comes while the guest stops.
+const LOG_SPARE: u64 = 4096;
+
+/// Runs arms on this host's KVM.
+#[derive(Debug)]
+struct KvmRunner {
+    host: Host,
+    guest: GuestPlan,
+}
 
 /// Makes the runner of `plan`'s arms.
 ///
 /// # Errors
 /// Exit 4 where this host cannot run guests.
-pub fn make(_plan: &Plan) -> Result<Box<dyn ArmRunner>, Error> {
-    Err(Error::host(
-        "cannot start a guest",
-        WHY,
-        "use a build of this tool that has its VMM",
-    ))
+pub fn make(plan: &Plan) -> Result<Box<dyn ArmRunner>, Error> {
+    let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+    Ok(Box::new(KvmRunner { host, guest: plan.guest.clone() }))
+}
+
+impl ArmRunner for KvmRunner {
+    fn available(&mut self, arm: &Arm) -> Result<(), String> {
+        match arm.kind {
+            ArmKind::Kvm => self.host.kvm_pmu(),
+            ArmKind::Strategy if arm.backend == BackendKey::None.to_string() => {
+                Err("backend none has no host events that a strategy could keep".to_owned())
+            }
+            ArmKind::Strategy | ArmKind::Floor => Ok(()),
+        }
+    }
+
+    fn run(&mut self, arm: &Arm, round: Round) -> Result<RunOutcome, Error> {
+        let plan = machine::Plan {
+            behind: behind(arm)?,
+            pmu: PmuCaps {
+                version: self.guest.pmu_version as u8,
+                gp: self.guest.gp_counters as u8,
+                fixed: self.guest.fixed_counters as u8,
+                ..PmuCaps::default()
+            },
+            vcpus: self.guest.vcpus as usize,
+            pin: self.guest.pin.iter().map(|&cpu| cpu as usize).collect(),
+            log_entries: round.samples * LOG_PER_SAMPLE + LOG_SPARE,
+            boot: boot_page(&self.guest, round.samples),
+            time_limit: self.guest.hard_limit,
+        };
+        machine::run(&self.host, guest::PMU_PAYLOAD, &plan, sys::interrupted()).map_err(|error| match error {
+            MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
+            other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),
+        })
+    }
+}
+
+fn behind(arm: &Arm) -> Result<Behind, Error> {
+    let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
+    Ok(match arm.kind {
+        ArmKind::Floor => Behind::Floor,
+        ArmKind::Kvm => Behind::Kvm,
+        ArmKind::Strategy => Behind::Events {
+            backend: arm
+                .backend
+                .parse()
+                .map_err(|error: host_pmu::backend::UnknownBackend| wrong(error.to_string()))?,
+            strategy: match &arm.definition {
+                Some(text) => Strategy::from_toml(text),
+                None => Strategy::preset(&arm.strategy),
+            }
+            .map_err(|error| wrong(error.to_string()))?,
+        },
+    })
+}
+
+fn boot_page(guest: &GuestPlan, samples: u64) -> BootPage {
+    let mut events = [EventSpec::default(); MAX_EVENTS];
+    for (slot, event) in events.iter_mut().zip(&guest.events) {
+        *slot = *event;
+    }
+    BootPage {
+        workload: guest.workload.work.abi(),
+        flags: guest.flags,
+        tick_count: lapic_ticks(guest.mux_interval),
+        baseline_ticks: guest.baseline_ticks,
+        max_ticks: guest.max_ticks,
+        tail_ticks: guest.tail_ticks,
+        sample_target: samples,
+        freq_hz: guest.freq_hz,
+        event_count: guest.events.len().min(MAX_EVENTS) as u64,
+        events,
+        ..BootPage::default()
+    }
+}
+
+/// KVM's LAPIC timer runs at 1 GHz.
+fn lapic_ticks(interval: Duration) -> u64 {
+    u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).min(u64::from(u32::MAX))
 }
 
 /// Asks KVM and perf of this host.
@@ -26,12 +121,49 @@ pub struct ThisHost;
 
 impl KvmProbe for ThisHost {
     fn probe(&self) -> Result<KvmReport, String> {
-        Err(WHY.to_owned())
+        let facts = vmm::kvm::Facts::read().map_err(|error| error.to_string())?;
+        Ok(KvmReport {
+            api_version: facts.api_version,
+            max_vcpus: facts.max_vcpus as u64,
+            capabilities: KvmCap::ALL.iter().map(|&cap| (cap, facts.capability(cap.number()))).collect(),
+        })
     }
 }
 
 impl EventProbe for ThisHost {
-    fn try_open(&self, _backend: &BackendKey) -> Result<(), String> {
-        Err(WHY.to_owned())
+    fn try_open(&self, backend: &BackendKey) -> Result<(), String> {
+        if *backend == BackendKey::None {
+            return Ok(());
+        }
+        // The scale of clocks does not matter to whether an event opens.
+        let mut backend = PerfBackend::new(backend, 1_000_000).map_err(|error| error.to_string())?;
+        backend.probe().map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arm(strategy: &str, kind: ArmKind, definition: Option<&str>) -> Arm {
+        let definition = definition.map(str::to_owned);
+        Arm { strategy: strategy.to_owned(), backend: "cpu-clock".to_owned(), kind, definition }
+    }
+
+    #[test]
+    fn arms_become_what_stands_behind_the_counters() {
+        assert_eq!(behind(&arm("floor", ArmKind::Floor, None)).unwrap(), Behind::Floor);
+        let reuse = behind(&arm("reuse", ArmKind::Strategy, None)).unwrap();
+        let strategy = Strategy::preset("reuse").unwrap();
+        assert_eq!(reuse, Behind::Events { backend: BackendKey::CpuClock, strategy });
+        let text = "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'deferred'";
+        assert!(matches!(behind(&arm("mine", ArmKind::Strategy, Some(text))), Ok(Behind::Events { .. })));
+        assert!(behind(&arm("mine", ArmKind::Strategy, Some("reuse = 1"))).is_err());
+    }
+
+    #[test]
+    fn a_tick_never_exceeds_the_timers_32_bits() {
+        assert_eq!(lapic_ticks(Duration::from_millis(4)), 4_000_000);
+        assert_eq!(lapic_ticks(Duration::from_secs(10)), u64::from(u32::MAX));
     }
 }

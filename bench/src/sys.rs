@@ -53,10 +53,7 @@ pub fn soft_limit(limit: Limit) -> Option<u64> {
         Limit::OpenFiles => libc::RLIMIT_NOFILE,
         Limit::PendingSignals => libc::RLIMIT_SIGPENDING,
     };
-    let mut value = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut value = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `value` is a valid rlimit for the kernel to fill.
     let failed = unsafe { libc::getrlimit(resource, &raw mut value) };
     (failed == 0 && value.rlim_cur != libc::RLIM_INFINITY).then_some(value.rlim_cur)
@@ -65,12 +62,7 @@ pub fn soft_limit(limit: Limit) -> Option<u64> {
 /// Columns of the terminal on stdout; `None` if it is none or does not tell.
 #[must_use]
 pub fn terminal_width() -> Option<u16> {
-    let mut size = libc::winsize {
-        ws_row: 0,
-        ws_col: 0,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ fills a winsize, and `size` is one; on a descriptor that is no terminal it fails.
     let failed = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
     (failed == 0 && size.ws_col > 0).then_some(size.ws_col)

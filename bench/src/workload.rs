@@ -35,21 +35,11 @@ struct Event {
 }
 
 const fn gp(name: &'static str, code: u64) -> Event {
-    Event {
-        name,
-        code,
-        fixed: None,
-        mode: Mode::Sample { factor: 1 },
-    }
+    Event { name, code, fixed: None, mode: Mode::Sample { factor: 1 } }
 }
 
 const fn fixed(name: &'static str, code: u64, counter: u64) -> Event {
-    Event {
-        name,
-        code,
-        fixed: Some(counter),
-        mode: Mode::Sample { factor: 1 },
-    }
+    Event { name, code, fixed: Some(counter), mode: Mode::Sample { factor: 1 } }
 }
 
 /// The first ten hardware events `perf list` names on Cascade Lake, as umask << 8 | event code.
@@ -71,21 +61,11 @@ const SAMPLING4: &[Event] = &[
     fixed("cpu-cycles", 0x003c, 1),
     fixed("instructions", 0x00c0, 0),
     gp("cache-references", 0x4f2e),
-    Event {
-        name: "branch-misses",
-        code: 0x00c5,
-        fixed: None,
-        mode: Mode::Sample { factor: 6 },
-    },
+    Event { name: "branch-misses", code: 0x00c5, fixed: None, mode: Mode::Sample { factor: 6 } },
 ];
 
 /// `perf stat -e branch-misses`.
-const COUNTING1: &[Event] = &[Event {
-    name: "branch-misses",
-    code: 0x00c5,
-    fixed: None,
-    mode: Mode::Count,
-}];
+const COUNTING1: &[Event] = &[Event { name: "branch-misses", code: 0x00c5, fixed: None, mode: Mode::Count }];
 
 /// One sampling event on a general-purpose counter.
 const SINGLE: &[Event] = &[gp("cpu-cycles", 0x003c)];
@@ -104,12 +84,7 @@ pub enum EventSet {
 }
 
 impl EventSet {
-    const ALL: [Self; 4] = [
-        Self::Sampling10,
-        Self::Sampling4,
-        Self::Counting1,
-        Self::Single,
-    ];
+    const ALL: [Self; 4] = [Self::Sampling10, Self::Sampling4, Self::Counting1, Self::Single];
 
     /// The key on the command line.
     #[must_use]
@@ -159,8 +134,7 @@ impl EventSet {
                 let (interrupt, period) = match event.mode {
                     Mode::Count => (0, 0),
                     Mode::Sample { factor } => {
-                        let spread =
-                            u128::from(period) * u128::from(factor) * u128::from(16 + 3 * i) / 16;
+                        let spread = u128::from(period) * u128::from(factor) * u128::from(16 + 3 * i) / 16;
                         (INT, u64::try_from(spread).unwrap_or(u64::MAX).max(1))
                     }
                 };
@@ -283,14 +257,7 @@ mod tests {
             assert_eq!(workload.to_string(), long);
             assert_eq!(long.parse::<Workload>().unwrap(), workload);
         }
-        for bad in [
-            "",
-            "/",
-            "io/sampling4",
-            "sampling10/",
-            "sampling10/io/x",
-            "Sampling10",
-        ] {
+        for bad in ["", "/", "io/sampling4", "sampling10/", "sampling10/io/x", "Sampling10"] {
             assert!(bad.parse::<Workload>().is_err(), "{bad}");
         }
     }
@@ -316,10 +283,7 @@ mod tests {
         assert_eq!(events.len(), 10);
         let gp = events.iter().filter(|e| e.spec.fixed == 0).count();
         assert!(gp > 4);
-        let mut fixed: Vec<u64> = events
-            .iter()
-            .filter_map(|e| e.spec.fixed.checked_sub(1))
-            .collect();
+        let mut fixed: Vec<u64> = events.iter().filter_map(|e| e.spec.fixed.checked_sub(1)).collect();
         fixed.sort_unstable();
         assert_eq!(fixed, [0, 1, 2]);
     }
@@ -327,11 +291,7 @@ mod tests {
     #[test]
     fn no_two_events_of_a_set_share_a_period() {
         for set in [EventSet::Sampling10, EventSet::Sampling4] {
-            let mut periods: Vec<u64> = set
-                .events(1_000_000)
-                .iter()
-                .map(|e| e.spec.period)
-                .collect();
+            let mut periods: Vec<u64> = set.events(1_000_000).iter().map(|e| e.spec.period).collect();
             periods.sort_unstable();
             periods.dedup();
             assert_eq!(periods.len(), set.table().len());
@@ -342,15 +302,7 @@ mod tests {
 
     #[test]
     fn extreme_periods_neither_overflow_nor_vanish() {
-        assert!(
-            EventSet::Sampling10
-                .events(1)
-                .iter()
-                .all(|e| e.spec.period >= 1)
-        );
-        assert_eq!(
-            EventSet::Sampling4.events(u64::MAX)[3].spec.period,
-            u64::MAX
-        );
+        assert!(EventSet::Sampling10.events(1).iter().all(|e| e.spec.period >= 1));
+        assert_eq!(EventSet::Sampling4.events(u64::MAX)[3].spec.period, u64::MAX);
     }
 }

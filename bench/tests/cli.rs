@@ -70,10 +70,7 @@ fn help_and_version_go_to_stdout() {
     for (args, needle) in [
         (&["--help"][..], "Exit codes: 0 done"),
         (&["-h"], "doctor"),
-        (
-            &["nmi-latency", "--help"],
-            "[default: recreate,reuse,reuse-lazy]",
-        ),
+        (&["nmi-latency", "--help"], "[default: recreate,reuse,reuse-lazy]"),
         (&["doctor", "--help"], "--json"),
         (&["--version"], env!("CARGO_PKG_VERSION")),
     ] {
@@ -89,24 +86,15 @@ fn help_and_version_go_to_stdout() {
 fn doctor_answers_on_any_host_in_text_and_json() {
     let dir = tempfile::tempdir().unwrap();
     let output = vpmu(dir.path(), &["doctor"]);
-    assert!(
-        matches!(output.status.code(), Some(0 | 4)),
-        "{}",
-        stderr(&output)
-    );
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{}", stderr(&output));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.contains("/dev/kvm") && text.contains("host class"),
-        "{text}"
-    );
+    assert!(text.contains("/dev/kvm") && text.contains("host class"), "{text}");
     assert!(!text.contains('\x1b'));
 
     let output = vpmu(dir.path(), &["doctor", "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["schema"], "vpmu-doctor/1");
     let findings = json["findings"].as_array().unwrap();
-    let blocked = findings
-        .iter()
-        .any(|f| f["vital"] == true && f["status"] == "missing");
+    let blocked = findings.iter().any(|f| f["vital"] == true && f["status"] == "missing");
     assert_eq!(output.status.code(), Some(if blocked { 4 } else { 0 }));
 }

@@ -9,20 +9,14 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::backend::BackendKey;
+use crate::backend::BackendArg;
 use crate::error::Error;
 use crate::workload::Workload;
 use parse::{CpuList, StrategyArg, duration_in, number_in};
 
 /// What the version line says.
-pub const VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    " (",
-    env!("VPMU_GIT_REVISION"),
-    ", ",
-    env!("VPMU_PROFILE"),
-    ")"
-);
+pub const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("VPMU_GIT_REVISION"), ", ", env!("VPMU_PROFILE"), ")");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -95,7 +89,7 @@ pub struct NmiLatencyArgs {
     /// auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME or none. auto takes hardware where the host
     /// has a PMU, else cpu-clock, a stand-in; `vpmu doctor` says which and why.
     #[arg(long, value_name = "KEY", default_value = "auto")]
-    pub backend: BackendKey,
+    pub backend: BackendArg,
 
     /// What the guest samples and does: EVENTS[/WORK] or WORK
     ///
@@ -153,12 +147,7 @@ pub struct NmiLatencyArgs {
     pub pmu_version: String,
 
     /// Folder for the results
-    #[arg(
-        short = 'o',
-        long = "output",
-        value_name = "DIR",
-        default_value = "vpmu-results"
-    )]
+    #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results")]
     pub output: PathBuf,
 
     /// Do not write a results folder
@@ -194,24 +183,15 @@ where
 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-            ) =>
-        {
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             return Ok(Request::Print(error.to_string()));
         }
         Err(error) => return Err(usage(&error)),
     };
-    let command = cli
-        .command
-        .unwrap_or(Command::NmiLatency(Box::new(cli.nmi_latency)));
+    let command = cli.command.unwrap_or(Command::NmiLatency(Box::new(cli.nmi_latency)));
     if let Command::NmiLatency(args) = &command
         && let Some(file) = &args.json
-        && Cli::command()
-            .get_subcommands()
-            .any(|sub| file.as_os_str() == sub.get_name())
+        && Cli::command().get_subcommands().any(|sub| file.as_os_str() == sub.get_name())
     {
         let name = file.display();
         return Err(Error::usage(
@@ -229,42 +209,28 @@ fn usage(error: &clap::Error) -> Error {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(list)) => Some(list.join(", ")),
         Some(ContextValue::StyledStr(text)) => Some(text.to_string()),
-        Some(ContextValue::StyledStrs(list)) => Some(
-            list.iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join("; "),
-        ),
+        Some(ContextValue::StyledStrs(list)) => {
+            Some(list.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        }
         _ => None,
     };
     if error.kind() == ErrorKind::ValueValidation
         && let Some(arg) = get(ContextKind::InvalidArg)
     {
-        let why = std::error::Error::source(error)
-            .map(ToString::to_string)
-            .unwrap_or_default();
+        let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
         let value = get(ContextKind::InvalidValue).unwrap_or_default();
         // Our own parsers say the remedy in the same breath.
         return Error::usage(format!("bad value '{value}' for {arg}"), why, "");
     }
     let text = error.to_string();
-    let first = text
-        .split("\n\n")
-        .next()
-        .unwrap_or_default()
-        .trim_start_matches("error: ")
-        .to_owned();
-    let remedy = [
-        ContextKind::SuggestedArg,
-        ContextKind::SuggestedSubcommand,
-        ContextKind::SuggestedValue,
-    ]
-    .into_iter()
-    .find_map(get)
-    .map_or_else(
-        || "`vpmu --help` lists commands and options".to_owned(),
-        |suggested| format!("did you mean {suggested}?"),
-    );
+    let first = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let remedy = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
+        .into_iter()
+        .find_map(get)
+        .map_or_else(
+            || "`vpmu --help` lists commands and options".to_owned(),
+            |suggested| format!("did you mean {suggested}?"),
+        );
     Error::usage(first, "", remedy)
 }
 
@@ -289,7 +255,7 @@ mod tests {
     fn no_command_is_the_main_job_with_its_defaults() {
         let args = nmi(&[]).unwrap();
         assert_eq!(args.strategy.len(), 3);
-        assert_eq!(args.backend, BackendKey::Auto);
+        assert_eq!(args.backend, BackendArg::Auto);
         assert_eq!(args.mux_interval, Duration::from_millis(4));
         assert_eq!(args.workload.to_string(), "sampling10/ftest");
         assert_eq!(nmi(&["nmi-latency"]).unwrap().rounds, args.rounds);
@@ -309,10 +275,7 @@ mod tests {
     fn json_goes_to_stdout_unless_a_file_is_given() {
         assert_eq!(nmi(&["--json"]).unwrap().json, Some("-".into()));
         assert_eq!(nmi(&["--json", "-"]).unwrap().json, Some("-".into()));
-        assert_eq!(
-            nmi(&["--json", "x.json"]).unwrap().json,
-            Some("x.json".into())
-        );
+        assert_eq!(nmi(&["--json", "x.json"]).unwrap().json, Some("x.json".into()));
         let error = nmi(&["--json", "doctor"]).unwrap_err();
         assert!(error.to_string().contains("vpmu doctor"), "{error}");
     }
@@ -320,10 +283,7 @@ mod tests {
     #[test]
     fn bad_values_say_option_reason_and_range_in_one_line() {
         for (args, needles) in [
-            (
-                &["--period", "0"][..],
-                &["--period", "0 is out of range", "2 to"][..],
-            ),
+            (&["--period", "0"][..], &["--period", "0 is out of range", "2 to"][..]),
             (&["--vcpus", "0"], &["--vcpus", "1 to 256"]),
             (&["--rounds", "x"], &["--rounds", "not a whole number"]),
             (&["--mux-interval", "4"], &["--mux-interval", "unit"]),
@@ -331,10 +291,7 @@ mod tests {
             (&["--backend", "cycles"], &["--backend", "cpu-clock"]),
             (&["--workload", "spin"], &["--workload", "sampling10"]),
             (&["--pmu-version", "3"], &["--pmu-version", "2, 4"]),
-            (
-                &["--period", "9", "--freq", "9"],
-                &["--freq", "cannot be used"],
-            ),
+            (&["--period", "9", "--freq", "9"], &["--freq", "cannot be used"]),
             (&["--bogus"], &["--bogus"]),
             (&["frobnicate"], &["frobnicate"]),
         ] {
@@ -350,13 +307,8 @@ mod tests {
 
     #[test]
     fn help_and_version_are_not_errors() {
-        for (flag, needle) in [
-            ("--help", "Examples:"),
-            ("--version", env!("CARGO_PKG_VERSION")),
-        ] {
-            let Request::Print(text) = parse(["vpmu", flag]).unwrap() else {
-                panic!()
-            };
+        for (flag, needle) in [("--help", "Examples:"), ("--version", env!("CARGO_PKG_VERSION"))] {
+            let Request::Print(text) = parse(["vpmu", flag]).unwrap() else { panic!() };
             assert!(text.contains(needle));
         }
     }

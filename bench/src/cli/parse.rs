@@ -9,9 +9,7 @@ use std::time::Duration;
 /// Reads a duration like `4ms`, `250us`, `1.5s`: a decimal number and one of ns, us, µs, ms, s, m.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let ns_per_unit: u64 = match unit.trim() {
         "ns" => 1,
@@ -30,9 +28,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         return Err("more than 12 decimals".to_owned());
     }
     // Integers all the way: 0.1s is exactly 100 ms.
-    let digits: u128 = format!("{whole}{fraction}")
-        .parse()
-        .map_err(|_| "too many digits".to_owned())?;
+    let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| "too many digits".to_owned())?;
     let scale = 10_u128.pow(u32::try_from(fraction.len()).unwrap_or(0));
     let ns = digits
         .checked_mul(u128::from(ns_per_unit))
@@ -51,35 +47,22 @@ pub fn duration_in(
         if range.contains(&value) {
             Ok(value)
         } else {
-            Err(format!(
-                "{value:?} is out of range; give {:?} to {:?}",
-                range.start(),
-                range.end()
-            ))
+            Err(format!("{value:?} is out of range; give {:?} to {:?}", range.start(), range.end()))
         }
     }
 }
 
 /// A whole number within `range`; `_` may group digits.
-pub fn number_in(
-    range: RangeInclusive<u64>,
-) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+pub fn number_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
     move |text| {
-        let value: u64 = text.replace('_', "").parse().map_err(|_| {
-            format!(
-                "not a whole number; give {} to {}",
-                range.start(),
-                range.end()
-            )
-        })?;
+        let value: u64 = text
+            .replace('_', "")
+            .parse()
+            .map_err(|_| format!("not a whole number; give {} to {}", range.start(), range.end()))?;
         if range.contains(&value) {
             Ok(value)
         } else {
-            Err(format!(
-                "{value} is out of range; give {} to {}",
-                range.start(),
-                range.end()
-            ))
+            Err(format!("{value} is out of range; give {} to {}", range.start(), range.end()))
         }
     }
 }
@@ -131,11 +114,7 @@ impl fmt::Display for CpuList {
         let mut rest = self.0.as_slice();
         let mut comma = "";
         while let [first, ..] = *rest {
-            let run = rest
-                .iter()
-                .zip(first..)
-                .take_while(|&(&cpu, expected)| cpu == expected)
-                .count();
+            let run = rest.iter().zip(first..).take_while(|&(&cpu, expected)| cpu == expected).count();
             let last = rest[run - 1];
             if run == 1 {
                 write!(f, "{comma}{first}")?;
@@ -215,20 +194,7 @@ mod tests {
     fn cpu_lists() {
         assert_eq!("0,2,4-7".parse::<CpuList>().unwrap().0, [0, 2, 4, 5, 6, 7]);
         assert_eq!("3,1".parse::<CpuList>().unwrap().0, [3, 1]);
-        for bad in [
-            "",
-            ",",
-            "1,",
-            "a",
-            "-1",
-            "3-1",
-            "1-",
-            "0,0",
-            "0-3,2",
-            "8192",
-            "0-99999999999",
-            "+1",
-        ] {
+        for bad in ["", ",", "1,", "a", "-1", "3-1", "1-", "0,0", "0-3,2", "8192", "0-99999999999", "+1"] {
             assert!(bad.parse::<CpuList>().is_err(), "{bad}");
         }
     }

@@ -24,11 +24,7 @@ fn finding(
         status,
         found: found.into(),
         why,
-        remedy: if status == Status::Ok {
-            String::new()
-        } else {
-            remedy.into()
-        },
+        remedy: if status == Status::Ok { String::new() } else { remedy.into() },
         vital: false,
     }
 }
@@ -39,19 +35,14 @@ fn warn_unless(ok: bool) -> Status {
 
 /// /dev/kvm, its capabilities, its own vPMU.
 pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Finding> {
-    let opened = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(fs.path("dev/kvm"));
+    let opened = OpenOptions::new().read(true).write(true).open(fs.path("dev/kvm"));
     let (status, found, remedy) = match &opened {
         Ok(_) => (Status::Ok, "opens for reading and writing".to_owned(), ""),
         Err(error) => (
             Status::Missing,
             error.to_string(),
             match error.kind() {
-                ErrorKind::NotFound => {
-                    "enable virtualization in the firmware and load kvm_intel or kvm_amd"
-                }
+                ErrorKind::NotFound => "enable virtualization in the firmware and load kvm_intel or kvm_amd",
                 ErrorKind::PermissionDenied => {
                     "join the group that owns it: sudo usermod -aG kvm $USER, then log in anew"
                 }
@@ -60,10 +51,7 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
         ),
     };
     let why = "the guest runs on it; nothing can be measured without";
-    let mut findings = vec![Finding {
-        vital: true,
-        ..finding("/dev/kvm", status, found, why, remedy)
-    }];
+    let mut findings = vec![Finding { vital: true, ..finding("/dev/kvm", status, found, why, remedy) }];
 
     let why = "the vPMU is in userspace: MSR accesses and PMIs pass through these";
     let upgrade = "use a kernel of 5.10 or later whose KVM has them";
@@ -75,31 +63,19 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
                 .map(|cap| format!("{} ({})", cap.name(), cap.purpose()))
                 .collect();
             if report.api_version != 12 {
-                (
-                    Status::Missing,
-                    format!("API version {}, not 12", report.api_version),
-                    Some(report),
-                )
+                (Status::Missing, format!("API version {}, not 12", report.api_version), Some(report))
             } else if absent.is_empty() {
                 let found = format!("all present; up to {} vCPUs", report.max_vcpus);
                 (Status::Ok, found, Some(report))
             } else {
-                (
-                    Status::Missing,
-                    format!("absent: {}", absent.join(", ")),
-                    Some(report),
-                )
+                (Status::Missing, format!("absent: {}", absent.join(", ")), Some(report))
             }
         }
         Err(error) => (Status::Missing, format!("cannot be asked: {error}"), None),
     };
-    findings.push(Finding {
-        vital: true,
-        ..finding("KVM capabilities", status, found, why, upgrade)
-    });
+    findings.push(Finding { vital: true, ..finding("KVM capabilities", status, found, why, upgrade) });
 
-    let own = report.is_some_and(|r| r.value(KvmCap::PmuCapability) > 0)
-        && host.kvm_enable_pmu.as_deref() != Some("N");
+    let own = report.is_some_and(|r| r.value(KvmCap::PmuCapability) > 0) && host.kvm_enable_pmu.as_deref() != Some("N");
     findings.push(finding(
         "KVM's own vPMU",
         warn_unless(own),
@@ -160,9 +136,7 @@ pub(super) fn events(host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Ve
     findings.push(finding(
         "tracefs",
         warn_unless(host.tracefs.is_some()),
-        host.tracefs
-            .clone()
-            .unwrap_or_else(|| "not mounted".to_owned()),
+        host.tracefs.clone().unwrap_or_else(|| "not mounted".to_owned()),
         "backend tracepoint:GROUP/NAME finds its event numbers there",
         "sudo mount -t tracefs tracefs /sys/kernel/tracing",
     ));
@@ -203,11 +177,7 @@ pub(super) fn noise(host: &HostFacts) -> Vec<Finding> {
         finding(
             "virtualized",
             warn_unless(!host.virtualized),
-            if host.virtualized {
-                "this host is itself a guest"
-            } else {
-                "bare metal"
-            },
+            if host.virtualized { "this host is itself a guest" } else { "bare metal" },
             "exits and host events cost what the hypervisor below makes them cost",
             "compare arms of one run only; absolute figures are this host's",
         ),
@@ -238,9 +208,7 @@ pub(super) fn noise(host: &HostFacts) -> Vec<Finding> {
             Status::Ok,
             match host.nmi_watchdog {
                 Some(true) => "on: it holds a hardware event already, so a further one is cheap",
-                Some(false) => {
-                    "off: a guest's hardware event is the host's only one, and costly to create"
-                }
+                Some(false) => "off: a guest's hardware event is the host's only one, and costly to create",
                 None => "unknown",
             },
             "with hardware events it decides what creating one costs",
@@ -248,16 +216,10 @@ pub(super) fn noise(host: &HostFacts) -> Vec<Finding> {
         ),
         finding(
             "TSC",
-            warn_unless(
-                host.invariant_tsc && host.clocksource.as_deref().is_none_or(|c| c == "tsc"),
-            ),
+            warn_unless(host.invariant_tsc && host.clocksource.as_deref().is_none_or(|c| c == "tsc")),
             format!(
                 "{}, clock source {}",
-                if host.invariant_tsc {
-                    "invariant"
-                } else {
-                    "not invariant"
-                },
+                if host.invariant_tsc { "invariant" } else { "not invariant" },
                 text(&host.clocksource)
             ),
             "the guest times its handler with it",
@@ -267,20 +229,14 @@ pub(super) fn noise(host: &HostFacts) -> Vec<Finding> {
             "load",
             // Half a CPU of foreign load per CPU already shares cores with the vCPU now and then.
             warn_unless(host.loadavg_1m.is_some_and(|load| load < 0.5 * cpus as f64)),
-            host.loadavg_1m.map_or_else(
-                || "unknown".to_owned(),
-                |load| format!("{load:.2} on {cpus} CPUs"),
-            ),
+            host.loadavg_1m.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2} on {cpus} CPUs")),
             "other work preempts the vCPU, and its NMIs wait",
             "stop other work, or --pin to idle or isolated cores",
         ),
         finding(
             "steal",
             warn_unless(steal_since_boot(host) < 0.001),
-            format!(
-                "{:.2} % of CPU time since boot",
-                steal_since_boot(host) * 100.0
-            ),
+            format!("{:.2} % of CPU time since boot", steal_since_boot(host) * 100.0),
             "the hypervisor below takes the CPU away unseen",
             "ask for dedicated cores; the result records the steal of its own run",
         ),
@@ -288,7 +244,5 @@ pub(super) fn noise(host: &HostFacts) -> Vec<Finding> {
 }
 
 fn steal_since_boot(host: &HostFacts) -> f64 {
-    host.steal_before
-        .filter(|t| t.total > 0)
-        .map_or(0.0, |t| t.steal as f64 / t.total as f64)
+    host.steal_before.filter(|t| t.total > 0).map_or(0.0, |t| t.steal as f64 / t.total as f64)
 }

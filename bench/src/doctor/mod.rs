@@ -64,15 +64,7 @@ impl Diagnosis {
     /// Done, or that this host cannot measure.
     #[must_use]
     pub fn exit(&self) -> Exit {
-        if self
-            .findings
-            .iter()
-            .any(|f| f.vital && f.status == Status::Missing)
-        {
-            Exit::Host
-        } else {
-            Exit::Done
-        }
+        if self.findings.iter().any(|f| f.vital && f.status == Status::Missing) { Exit::Host } else { Exit::Done }
     }
 }
 
@@ -100,12 +92,7 @@ impl Limits {
 }
 
 /// Looks at everything.
-pub fn diagnose(
-    fs: &HostFs,
-    limits: Limits,
-    kvm: &dyn KvmProbe,
-    events: &dyn EventProbe,
-) -> Diagnosis {
+pub fn diagnose(fs: &HostFs, limits: Limits, kvm: &dyn KvmProbe, events: &dyn EventProbe) -> Diagnosis {
     let host = HostFacts::read(fs);
     let auto = choose_backend(events);
     let mut findings = checks::kvm(fs, &host, kvm);
@@ -116,9 +103,7 @@ pub fn diagnose(
     Diagnosis {
         schema: "vpmu-doctor/1",
         host_class: host.class.clone(),
-        stand_in: backend
-            .as_ref()
-            .is_some_and(crate::backend::BackendKey::is_stand_in),
+        stand_in: backend.as_ref().is_some_and(host_pmu::backend::BackendKey::is_stand_in),
         auto_backend: backend.map(|key| key.to_string()),
         auto_why: why,
         findings,
@@ -133,39 +118,19 @@ mod tests {
     use crate::host::probe::KvmCap;
     use crate::host::probe::fake::{KvmWithout, Opens};
 
-    const PLENTY: Limits = Limits {
-        open_files: Some(20_000),
-        pending_signals: Some(90_000),
-        root: true,
-    };
+    const PLENTY: Limits = Limits { open_files: Some(20_000), pending_signals: Some(90_000), root: true };
 
     fn status<'a>(diagnosis: &'a Diagnosis, check: &str) -> &'a Finding {
-        diagnosis
-            .findings
-            .iter()
-            .find(|f| f.check == check)
-            .unwrap()
+        diagnosis.findings.iter().find(|f| f.check == check).unwrap()
     }
 
     #[test]
     fn a_good_host_is_fine() {
         let (_dir, fs) = tree(CASCADE_LAKE);
-        let diagnosis = diagnose(
-            &fs,
-            PLENTY,
-            &KvmWithout(&[]),
-            &Opens(&["hardware", "cpu-clock"]),
-        );
+        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["hardware", "cpu-clock"]));
         assert_eq!(diagnosis.exit(), Exit::Done);
         assert_eq!(diagnosis.auto_backend.as_deref(), Some("hardware"));
-        for check in [
-            "/dev/kvm",
-            "KVM capabilities",
-            "hardware PMU",
-            "tracefs",
-            "open files",
-            "load",
-        ] {
+        for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "open files", "load"] {
             assert_eq!(status(&diagnosis, check).status, Status::Ok, "{check}");
         }
     }
@@ -173,42 +138,19 @@ mod tests {
     #[test]
     fn what_is_missing_has_a_reason_and_a_remedy() {
         let (_dir, fs) = tree(PVM);
-        let limits = Limits {
-            open_files: Some(64),
-            pending_signals: Some(10),
-            root: false,
-        };
-        let diagnosis = diagnose(
-            &fs,
-            limits,
-            &KvmWithout(&[KvmCap::MsrFilter, KvmCap::PmuCapability]),
-            &Opens(&[]),
-        );
+        let limits = Limits { open_files: Some(64), pending_signals: Some(10), root: false };
+        let diagnosis = diagnose(&fs, limits, &KvmWithout(&[KvmCap::MsrFilter, KvmCap::PmuCapability]), &Opens(&[]));
         assert_eq!(diagnosis.exit(), Exit::Host);
         for check in ["/dev/kvm", "KVM capabilities", "event backend"] {
             assert_eq!(status(&diagnosis, check).status, Status::Missing, "{check}");
         }
         for finding in diagnosis.findings.iter().filter(|f| f.status != Status::Ok) {
-            assert!(
-                !finding.why.is_empty() && !finding.remedy.is_empty(),
-                "{finding:?}"
-            );
+            assert!(!finding.why.is_empty() && !finding.remedy.is_empty(), "{finding:?}");
         }
-        for check in [
-            "tracefs",
-            "hardware PMU",
-            "open files",
-            "pending signals",
-            "load",
-            "virtualized",
-        ] {
+        for check in ["tracefs", "hardware PMU", "open files", "pending signals", "load", "virtualized"] {
             assert_ne!(status(&diagnosis, check).status, Status::Ok, "{check}");
         }
-        assert!(
-            status(&diagnosis, "KVM capabilities")
-                .found
-                .contains("KVM_CAP_X86_MSR_FILTER")
-        );
+        assert!(status(&diagnosis, "KVM capabilities").found.contains("KVM_CAP_X86_MSR_FILTER"));
     }
 
     #[test]

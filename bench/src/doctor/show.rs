@@ -53,11 +53,7 @@ pub fn text(diagnosis: &Diagnosis) -> String {
     }
     let auto = diagnosis.auto_backend.as_deref().unwrap_or("nothing");
     let _ = write!(out, "\n{:<INDENT$}", "--backend auto uses");
-    wrap(
-        &mut out,
-        &format!("{auto}: {}", one_line(&diagnosis.auto_why)),
-        width,
-    );
+    wrap(&mut out, &format!("{auto}: {}", one_line(&diagnosis.auto_why)), width);
     out
 }
 

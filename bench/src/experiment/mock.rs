@@ -53,26 +53,10 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
                 rearmed: 1,
             })
             .collect(),
-        tsc: TscMap {
-            khz: KHZ,
-            offset: OFFSET,
-            uncertainty: 100,
-        },
-        deliveries: (0..nmis)
-            .map(|k| entry(k) - 1000 + OFFSET.unsigned_abs())
-            .collect(),
-        pmi: PmiStats {
-            overflows: nmis,
-            pmi_requests: nmis,
-            nmis,
-            ..PmiStats::default()
-        },
-        msr_exits: vec![MsrExits {
-            msr: 0x38f,
-            reads: 0,
-            writes: 2 * nmis,
-            faults: 0,
-        }],
+        tsc: TscMap { khz: KHZ, offset: OFFSET, uncertainty: 100 },
+        deliveries: (0..nmis).map(|k| entry(k) - 1000 + OFFSET.unsigned_abs()).collect(),
+        pmi: PmiStats { overflows: nmis, pmi_requests: nmis, nmis, ..PmiStats::default() },
+        msr_exits: vec![MsrExits { msr: 0x38f, reads: 0, writes: 2 * nmis, faults: 0 }],
         exit_path_ns,
         host: HostSide {
             ops,
@@ -89,17 +73,8 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
 
 /// A run of these vCPUs.
 pub(crate) fn outcome(vcpus: Vec<VcpuOutcome>) -> RunOutcome {
-    let end = vcpus
-        .iter()
-        .map(|vcpu| vcpu.end.clone())
-        .find(|end| !end.is_complete())
-        .unwrap_or(End::Done);
-    RunOutcome {
-        end,
-        vcpus,
-        wall: Duration::from_millis(5),
-        start: Duration::from_millis(2),
-    }
+    let end = vcpus.iter().map(|vcpu| vcpu.end.clone()).find(|end| !end.is_complete()).unwrap_or(End::Done);
+    RunOutcome { end, vcpus, wall: Duration::from_millis(5), start: Duration::from_millis(2) }
 }
 
 type Make<'a> = Box<dyn FnMut(&Arm, Round) -> Result<RunOutcome, Error> + 'a>;
@@ -113,21 +88,13 @@ pub(crate) struct MockRunner<'a> {
 
 impl<'a> MockRunner<'a> {
     pub(crate) fn new(make: impl FnMut(&Arm, Round) -> Result<RunOutcome, Error> + 'a) -> Self {
-        Self {
-            make: Box::new(make),
-            runs: Vec::new(),
-            absent: vec![ArmKind::Kvm],
-        }
+        Self { make: Box::new(make), runs: Vec::new(), absent: vec![ArmKind::Kvm] }
     }
 
     /// Every run ends well; `recreate` takes twice as long as the others.
     pub(crate) fn good() -> Self {
         Self::new(|arm, round| {
-            let ns = if arm.strategy == "recreate" {
-                2000
-            } else {
-                1000
-            };
+            let ns = if arm.strategy == "recreate" { 2000 } else { 1000 };
             Ok(outcome(vec![vcpu(round.samples, ns)]))
         })
     }
@@ -172,11 +139,5 @@ pub(crate) fn experiment(
 /// A finished experiment of these options where all went well, 40 samples a round unless they say otherwise.
 pub(crate) fn finished(line: &[&str]) -> Finished {
     let plan = super::plan::tests::plan(&[&["--samples", "40"], line].concat()).unwrap();
-    experiment(
-        &plan,
-        &mut MockRunner::good(),
-        &AtomicBool::new(false),
-        &mut |_| Ok(()),
-    )
-    .unwrap()
+    experiment(&plan, &mut MockRunner::good(), &AtomicBool::new(false), &mut |_| Ok(())).unwrap()
 }

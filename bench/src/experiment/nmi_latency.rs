@@ -34,9 +34,7 @@ pub struct Context<'a> {
 
 impl std::fmt::Debug for Context<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context")
-            .field("host", &self.host)
-            .finish_non_exhaustive()
+        f.debug_struct("Context").field("host", &self.host).finish_non_exhaustive()
     }
 }
 
@@ -62,31 +60,21 @@ struct Slot<'a> {
 ///
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
-pub fn run(
-    plan: &Plan,
-    runner: &mut dyn ArmRunner,
-    mut context: Context<'_>,
-) -> Result<Finished, Error> {
+pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) -> Result<Finished, Error> {
     let mut experiment = Experiment::new(plan, runner)?;
     let available = experiment.slots.iter().filter(|slot| slot.runs).count() as u64;
-    context
-        .progress
-        .begin(available.saturating_mul(plan.rounds.saturating_add(1)));
+    context.progress.begin(available.saturating_mul(plan.rounds.saturating_add(1)));
     let ended = experiment.all_rounds(plan, runner, &mut context);
     context.progress.end();
 
-    let nothing = experiment
-        .slots
-        .iter()
-        .all(|slot| slot.fold.intervals().is_empty());
+    let nothing = experiment.slots.iter().all(|slot| slot.fold.intervals().is_empty());
     let error = ended.err();
     if nothing && let Some(error) = error {
         return Err(error);
     }
     if let Some(error) = &error {
         for slot in experiment.slots.iter_mut().filter(|slot| slot.runs) {
-            slot.fold
-                .incomplete(&format!("the experiment ended early: {error}"));
+            slot.fold.incomplete(&format!("the experiment ended early: {error}"));
         }
     }
     let document = experiment.document(plan, &mut context, true);
@@ -94,11 +82,7 @@ pub fn run(
         (context.save)(&document)?;
     }
     let arms = experiment.slots.into_iter().map(|slot| slot.fold).collect();
-    Ok(Finished {
-        document,
-        arms,
-        error,
-    })
+    Ok(Finished { document, arms, error })
 }
 
 struct Experiment<'a> {
@@ -126,12 +110,7 @@ impl<'a> Experiment<'a> {
                         false
                     }
                 };
-                Slot {
-                    arm,
-                    fold,
-                    runs,
-                    failures: 0,
-                }
+                Slot { arm, fold, runs, failures: 0 }
             })
             .collect();
         if !slots.iter().any(|slot| slot.runs) {
@@ -141,24 +120,11 @@ impl<'a> Experiment<'a> {
                 "`vpmu doctor` says what is missing",
             ));
         }
-        let began_unix = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |time| time.as_secs());
-        Ok(Self {
-            slots,
-            began: Instant::now(),
-            began_unix,
-            wall: Duration::ZERO,
-            interrupted: false,
-        })
+        let began_unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        Ok(Self { slots, began: Instant::now(), began_unix, wall: Duration::ZERO, interrupted: false })
     }
 
-    fn all_rounds(
-        &mut self,
-        plan: &Plan,
-        runner: &mut dyn ArmRunner,
-        context: &mut Context<'_>,
-    ) -> Result<(), Error> {
+    fn all_rounds(&mut self, plan: &Plan, runner: &mut dyn ArmRunner, context: &mut Context<'_>) -> Result<(), Error> {
         let mut schedule = Schedule::new(plan.seed);
         // The warm-up, in the order of the plan.
         let all: Vec<usize> = (0..self.slots.len()).collect();
@@ -166,12 +132,7 @@ impl<'a> Experiment<'a> {
         for index in 0..plan.rounds {
             let order = schedule.next_round(self.slots.len());
             self.one_round(&order, plan, runner, context, Some(index))?;
-            if self.interrupted
-                || !self
-                    .slots
-                    .iter()
-                    .any(|slot| slot.runs && slot.failures < GIVE_UP)
-            {
+            if self.interrupted || !self.slots.iter().any(|slot| slot.runs && slot.failures < GIVE_UP) {
                 break;
             }
             if index + 1 < plan.rounds {
@@ -202,23 +163,14 @@ impl<'a> Experiment<'a> {
                 return Ok(());
             }
             let name = index.map_or("warm-up".to_owned(), |n| format!("round {}", n + 1));
-            context
-                .progress
-                .run(&format!("{name}, {}", slot.arm.strategy));
+            context.progress.run(&format!("{name}, {}", slot.arm.strategy));
             let round = Round {
                 index: index.unwrap_or(0),
                 position,
                 warmup: index.is_none(),
-                samples: if index.is_some() {
-                    plan.samples
-                } else {
-                    plan.warmup_samples
-                },
+                samples: if index.is_some() { plan.samples } else { plan.warmup_samples },
             };
-            let place = Place {
-                round,
-                started: self.began.elapsed(),
-            };
+            let place = Place { round, started: self.began.elapsed() };
             let outcome = runner.run(slot.arm, round)?;
             context.progress.step();
             position += 1;
@@ -236,9 +188,8 @@ impl<'a> Experiment<'a> {
             }
             slot.failures = if complete { 0 } else { slot.failures + 1 };
             if slot.failures == GIVE_UP {
-                slot.fold.incomplete(&format!(
-                    "given up after {GIVE_UP} runs in a row that did not end as they should"
-                ));
+                slot.fold
+                    .incomplete(&format!("given up after {GIVE_UP} runs in a row that did not end as they should"));
             }
         }
         Ok(())

@@ -8,12 +8,13 @@ use std::time::Duration;
 use guest::abi::EventSpec;
 
 use super::{Arm, ArmKind};
-use crate::backend::BackendKey;
 use crate::cli::NmiLatencyArgs;
 use crate::cli::parse::StrategyArg;
 use crate::error::Error;
 use crate::result::{EventParameter, Parameters, StrategyParameter};
 use crate::workload::Workload;
+use host_pmu::backend::BackendKey;
+use host_pmu::strategy::Strategy;
 
 /// Guest time without counters before the measured phase.
 const BASELINE: Duration = Duration::from_millis(40);
@@ -107,26 +108,20 @@ impl Plan {
         let pin = pin(args, online)?;
         if args.samples.saturating_mul(args.vcpus) > MAX_LOG {
             return Err(Error::usage(
-                format!(
-                    "{} samples on {} vCPUs do not fit the guest's log",
-                    args.samples, args.vcpus
-                ),
+                format!("{} samples on {} vCPUs do not fit the guest's log", args.samples, args.vcpus),
                 "",
                 "take fewer --samples and more --rounds",
             ));
         }
         if args.time_limit < args.mux_interval * 2 {
             return Err(Error::usage(
-                format!(
-                    "--time-limit {:?} is shorter than two ticks",
-                    args.time_limit
-                ),
+                format!("--time-limit {:?} is shorter than two ticks", args.time_limit),
                 format!("--mux-interval is {:?}", args.mux_interval),
                 "raise the one or lower the other",
             ));
         }
         let backend = chosen.backend.clone();
-        let period = args.period.unwrap_or_else(|| backend.default_period());
+        let period = args.period.unwrap_or_else(|| crate::backend::default_period(&backend));
         let events = args.workload.events.events(period);
         let ticks = |time: Duration| {
             let ticks = time.as_nanos() / args.mux_interval.as_nanos().max(1);
@@ -205,16 +200,8 @@ fn arms(strategies: Vec<StrategyParameter>, backend: &BackendKey) -> Vec<Arm> {
             definition: strategy.definition,
         })
         .collect();
-    for (name, backend, kind) in [
-        ("floor", "none", ArmKind::Floor),
-        ("kvm", "kvm", ArmKind::Kvm),
-    ] {
-        arms.push(Arm {
-            strategy: name.to_owned(),
-            backend: backend.to_owned(),
-            kind,
-            definition: None,
-        });
+    for (name, backend, kind) in [("floor", "none", ArmKind::Floor), ("kvm", "kvm", ArmKind::Kvm)] {
+        arms.push(Arm { strategy: name.to_owned(), backend: backend.to_owned(), kind, definition: None });
     }
     arms
 }
@@ -225,11 +212,7 @@ fn pin(args: &NmiLatencyArgs, online: Option<&[u32]>) -> Result<Vec<u32>, Error>
     };
     if (list.0.len() as u64) < args.vcpus {
         return Err(Error::usage(
-            format!(
-                "--pin {list} has {} CPUs for {} vCPUs",
-                list.0.len(),
-                args.vcpus
-            ),
+            format!("--pin {list} has {} CPUs for {} vCPUs", list.0.len(), args.vcpus),
             "each vCPU needs its own",
             "name more CPUs, or take fewer --vcpus",
         ));
@@ -238,21 +221,14 @@ fn pin(args: &NmiLatencyArgs, online: Option<&[u32]>) -> Result<Vec<u32>, Error>
         && let Some(cpu) = list.0.iter().find(|cpu| !online.contains(cpu))
     {
         let online = crate::cli::parse::CpuList(online.to_vec());
-        return Err(Error::usage(
-            format!("--pin {list}: CPU {cpu} is not online"),
-            "",
-            format!("take from {online}"),
-        ));
+        return Err(Error::usage(format!("--pin {list}: CPU {cpu} is not online"), "", format!("take from {online}")));
     }
     Ok(list.0.clone())
 }
 
 /// Names become file-format tags and table cells.
 fn is_name(name: &str) -> bool {
-    (1..=40).contains(&name.len())
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
+    (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
 }
 
 fn strategies(list: &[StrategyArg], presets: &[&str]) -> Result<Vec<StrategyParameter>, Error> {
@@ -264,10 +240,7 @@ fn strategies(list: &[StrategyArg], presets: &[&str]) -> Result<Vec<StrategyPara
                 return Err(Error::usage(
                     format!("{name} is not a strategy"),
                     "that arm comes along by itself",
-                    format!(
-                        "leave it out; strategies are {}, or a .toml file",
-                        presets.join(", ")
-                    ),
+                    format!("leave it out; strategies are {}, or a .toml file", presets.join(", ")),
                 ));
             }
             StrategyArg::Preset(name) => {
@@ -275,16 +248,10 @@ fn strategies(list: &[StrategyArg], presets: &[&str]) -> Result<Vec<StrategyPara
                     return Err(Error::usage(
                         format!("unknown strategy '{name}'"),
                         "",
-                        format!(
-                            "known are {}, or a file ending in .toml",
-                            presets.join(", ")
-                        ),
+                        format!("known are {}, or a file ending in .toml", presets.join(", ")),
                     ));
                 }
-                StrategyParameter {
-                    name: name.clone(),
-                    definition: None,
-                }
+                StrategyParameter { name: name.clone(), definition: None }
             }
             StrategyArg::File(path) => definition(path)?,
         };
@@ -317,29 +284,22 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
         return Err(refuse(format!("it is larger than {MAX_DEFINITION} bytes")));
     }
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let line = error
-            .span()
-            .map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
         refuse(format!("line {line}: {}", error.message()))
     })?;
     let name = match table.get("name") {
         Some(toml::Value::String(name)) => name.clone(),
         Some(_) => return Err(refuse("`name` is not a string".to_owned())),
-        None => path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
+        None => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
     };
+    let mut whole = table;
+    whole.insert("name".to_owned(), toml::Value::String(name.clone()));
+    let text = toml::to_string(&whole).map_err(|error| refuse(error.to_string()))?;
+    Strategy::from_toml(&text).map_err(|error| refuse(error.to_string()))?;
     if !is_name(&name) {
-        return Err(refuse(format!(
-            "its name '{name}' is not 1 to 40 letters, digits, '-', '_', '.' or '+'"
-        )));
+        return Err(refuse(format!("its name '{name}' is not 1 to 40 letters, digits, '-', '_', '.' or '+'")));
     }
-    Ok(StrategyParameter {
-        name,
-        definition: Some(text),
-    })
+    Ok(StrategyParameter { name, definition: Some(text) })
 }
 
 #[cfg(test)]
@@ -355,16 +315,8 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
-        let chosen = Chosen {
-            backend: BackendKey::CpuClock,
-            why: "test".into(),
-        };
-        Plan::new(
-            &args(line),
-            crate::presets::NAMES,
-            &chosen,
-            Some(&[0, 1, 2, 3]),
-        )
+        let chosen = Chosen { backend: BackendKey::CpuClock, why: "test".into() };
+        Plan::new(&args(line), &host_pmu::strategy::PRESETS, &chosen, Some(&[0, 1, 2, 3]))
     }
 
     #[test]
@@ -410,13 +362,7 @@ pub(crate) mod tests {
         let plan = plan_of(&format!("{named},{by_file}")).unwrap();
         assert_eq!(plan.arms[0].strategy, "mine");
         assert_eq!(plan.arms[1].strategy, "other");
-        assert!(
-            plan.parameters.strategies[0]
-                .definition
-                .as_ref()
-                .unwrap()
-                .contains("last")
-        );
+        assert!(plan.parameters.strategies[0].definition.as_ref().unwrap().contains("last"));
         for (name, text, needle) in [
             ("b.toml", "name = \n", "line 1"),
             ("c.toml", "name = \"a b\"\n", "letters"),
@@ -431,16 +377,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_tracepoint_has_its_own_default_period() {
-        let chosen = Chosen {
-            backend: "tracepoint:kvm/kvm_exit".parse().unwrap(),
-            why: String::new(),
-        };
-        let of =
-            |line: &[&str]| Plan::new(&args(line), crate::presets::NAMES, &chosen, None).unwrap();
+        let chosen = Chosen { backend: "tracepoint:kvm/kvm_exit".parse().unwrap(), why: String::new() };
+        let of = |line: &[&str]| Plan::new(&args(line), &host_pmu::strategy::PRESETS, &chosen, None).unwrap();
         assert_eq!(of(&["--workload", "io"]).guest.events[0].period, 100);
-        assert_eq!(
-            of(&["--workload", "io", "--period", "32"]).guest.events[0].period,
-            32
-        );
+        assert_eq!(of(&["--workload", "io", "--period", "32"]).guest.events[0].period, 32);
     }
 }

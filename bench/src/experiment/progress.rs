@@ -35,9 +35,7 @@ impl Bar {
     /// A bar that is not yet shown.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
-        }
+        Self { bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()) }
     }
 }
 

@@ -12,9 +12,7 @@ pub(super) struct Schedule {
 
 impl Schedule {
     pub(super) fn new(seed: u64) -> Self {
-        Self {
-            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
-        }
+        Self { rng: Xoshiro256PlusPlus::seed_from_u64(seed) }
     }
 
     /// A number below `bound`, every one equally likely. `bound` must not be 0.
@@ -70,9 +68,6 @@ mod tests {
             first[schedule.next_round(4)[0]] += 1;
         }
         // Binomial(4000, 1/4): 1000 ± 27; ten sigma keep this deterministic seed far from the edge.
-        assert!(
-            first.iter().all(|&n| (730..=1270).contains(&n)),
-            "{first:?}"
-        );
+        assert!(first.iter().all(|&n| (730..=1270).contains(&n)), "{first:?}");
     }
 }

@@ -14,16 +14,7 @@ fn clean(value: &str) -> String {
 
 /// A name part: benchstat splits at '/', '=' and white space, and takes a final "-N" for GOMAXPROCS.
 fn part(value: &str) -> String {
-    value
-        .chars()
-        .map(|c| {
-            if c == '/' || c == '=' || c.is_whitespace() {
-                ':'
-            } else {
-                c
-            }
-        })
-        .collect()
+    value.chars().map(|c| if c == '/' || c == '=' || c.is_whitespace() { ':' } else { c }).collect()
 }
 
 /// The document as Go benchmark text.
@@ -94,10 +85,7 @@ mod tests {
             };
             lines += 1;
             let words: Vec<&str> = line.split(' ').collect();
-            assert!(
-                words[0].ends_with("-1") && words[0].contains("/strategy="),
-                "{line}"
-            );
+            assert!(words[0].ends_with("-1") && words[0].contains("/strategy="), "{line}");
             assert!(words[1].parse::<u64>().unwrap() > 0);
             for pair in words[2..].chunks(2) {
                 assert!(pair[0].parse::<f64>().unwrap().is_finite());
@@ -111,9 +99,6 @@ mod tests {
 
     #[test]
     fn a_tracepoints_slash_does_not_split_the_name() {
-        assert_eq!(
-            super::part("tracepoint:kvm/kvm_exit"),
-            "tracepoint:kvm:kvm_exit"
-        );
+        assert_eq!(super::part("tracepoint:kvm/kvm_exit"), "tracepoint:kvm:kvm_exit");
     }
 }

@@ -30,10 +30,7 @@ pub fn text(document: &Document, arms: &[ArmFold]) -> Result<Vec<u8>, String> {
     builder
         .add_comment(&format!(
             "vpmu {} nmi-latency, {}, backend {}, {}; values in ns",
-            document.tool.version,
-            document.parameters.workload,
-            document.parameters.backend,
-            document.host.class,
+            document.tool.version, document.parameters.workload, document.parameters.backend, document.host.class,
         ))
         .with_start_time(start)
         .with_base_time(start)
@@ -69,12 +66,8 @@ mod tests {
             let LogEntry::Interval(interval) = entry.unwrap() else {
                 continue;
             };
-            let raw = base64::engine::general_purpose::STANDARD
-                .decode(interval.encoded_histogram())
-                .unwrap();
-            let histogram: Histogram<u64> = Deserializer::new()
-                .deserialize(&mut raw.as_slice())
-                .unwrap();
+            let raw = base64::engine::general_purpose::STANDARD.decode(interval.encoded_histogram()).unwrap();
+            let histogram: Histogram<u64> = Deserializer::new().deserialize(&mut raw.as_slice()).unwrap();
             let tag = interval.tag().unwrap().as_str().to_owned();
             counts.entry(tag).or_default().push(histogram.len());
             starts.push(interval.start_timestamp());
@@ -87,10 +80,7 @@ mod tests {
             }
             let rounds = &counts[&arm.strategy];
             assert_eq!(rounds.len(), 3);
-            assert_eq!(
-                rounds.iter().sum::<u64>(),
-                arm.nmi_handler_ns.as_ref().unwrap().count
-            );
+            assert_eq!(rounds.iter().sum::<u64>(), arm.nmi_handler_ns.as_ref().unwrap().count);
         }
     }
 }

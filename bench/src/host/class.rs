@@ -11,12 +11,8 @@ use super::HostFacts;
 pub fn host_class(facts: &HostFacts) -> String {
     let place = match facts {
         HostFacts { kvm: Some(kvm), .. } if kvm == "kvm_pvm" => "development host",
-        HostFacts {
-            virtualized: true, ..
-        } => "virtual machine",
-        HostFacts {
-            cpu_model: None, ..
-        } => "unknown host",
+        HostFacts { virtualized: true, .. } => "virtual machine",
+        HostFacts { cpu_model: None, .. } => "unknown host",
         _ => "bare-metal host",
     };
     let mut parts = Vec::new();
@@ -26,11 +22,7 @@ pub fn host_class(facts: &HostFacts) -> String {
         parts.push("Cascade Lake");
     }
     parts.push(facts.kvm.as_deref().unwrap_or("no KVM"));
-    parts.push(if facts.hardware_pmu {
-        "hardware PMU"
-    } else {
-        "no hardware PMU"
-    });
+    parts.push(if facts.hardware_pmu { "hardware PMU" } else { "no hardware PMU" });
     format!("{place} ({})", parts.join(", "))
 }
 
@@ -42,20 +34,11 @@ mod tests {
     #[test]
     fn classes_come_from_facts() {
         let (_dir, fs) = fixture::tree(fixture::PVM);
-        assert_eq!(
-            HostFacts::read(&fs).class,
-            "development host (kvm_pvm, no hardware PMU)"
-        );
+        assert_eq!(HostFacts::read(&fs).class, "development host (kvm_pvm, no hardware PMU)");
         let (_dir, fs) = fixture::tree(fixture::CASCADE_LAKE);
-        assert_eq!(
-            HostFacts::read(&fs).class,
-            "bare-metal host (Cascade Lake, kvm_intel, hardware PMU)"
-        );
+        assert_eq!(HostFacts::read(&fs).class, "bare-metal host (Cascade Lake, kvm_intel, hardware PMU)");
         let (_dir, fs) = fixture::tree(&[]);
-        assert_eq!(
-            HostFacts::read(&fs).class,
-            "unknown host (no KVM, no hardware PMU)"
-        );
+        assert_eq!(HostFacts::read(&fs).class, "unknown host (no KVM, no hardware PMU)");
     }
 
     #[test]
@@ -67,9 +50,6 @@ mod tests {
             cpu_signature: Some([6, 85, 7]),
             ..HostFacts::default()
         };
-        assert_eq!(
-            host_class(&facts),
-            "virtual machine (kvm_amd, no hardware PMU)"
-        );
+        assert_eq!(host_class(&facts), "virtual machine (kvm_amd, no hardware PMU)");
     }
 }

@@ -48,9 +48,7 @@ impl HostFs {
         let Ok(entries) = std::fs::read_dir(self.path(path)) else {
             return Vec::new();
         };
-        let mut names: Vec<String> = entries
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .collect();
+        let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         names.sort_unstable();
         names
     }
@@ -64,11 +62,7 @@ impl HostFs {
 
 fn read(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .ok()?
-        .take(MAX_FILE)
-        .read_to_end(&mut bytes)
-        .ok()?;
+    std::fs::File::open(path).ok()?.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 

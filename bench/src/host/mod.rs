@@ -131,10 +131,7 @@ impl HostFacts {
             turbo: fs
                 .number("sys/devices/system/cpu/intel_pstate/no_turbo")
                 .map(|n| n == 0)
-                .or_else(|| {
-                    fs.number("sys/devices/system/cpu/cpufreq/boost")
-                        .map(|n| n != 0)
-                }),
+                .or_else(|| fs.number("sys/devices/system/cpu/cpufreq/boost").map(|n| n != 0)),
             smt: fs.text("sys/devices/system/cpu/smt/control"),
             nmi_watchdog: fs.number("proc/sys/kernel/nmi_watchdog").map(|n| n != 0),
             mitigations: mitigations(fs),
@@ -144,9 +141,7 @@ impl HostFacts {
             perf_pmus,
             tracefs: tracefs(fs),
             clocksource: fs.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
-            loadavg_1m: fs
-                .text("proc/loadavg")
-                .and_then(|text| text.split_whitespace().next()?.parse().ok()),
+            loadavg_1m: fs.text("proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok()),
             steal_before: cpu_time(fs),
             steal_after: None,
         };
@@ -186,9 +181,7 @@ fn mitigations(fs: &HostFs) -> BTreeMap<String, String> {
 
 /// Where tracefs is mounted, from /proc/self/mounts or through debugfs.
 fn tracefs(fs: &HostFs) -> Option<String> {
-    let mounts = fs
-        .text("proc/self/mounts")
-        .or_else(|| fs.text("proc/mounts"))?;
+    let mounts = fs.text("proc/self/mounts").or_else(|| fs.text("proc/mounts"))?;
     let mount = |kind: &str| {
         mounts.lines().find_map(|line| {
             let mut words = line.split_whitespace();
@@ -207,17 +200,8 @@ fn tracefs(fs: &HostFs) -> Option<String> {
 fn cpu_time(fs: &HostFs) -> Option<CpuTime> {
     let stat = fs.text("proc/stat")?;
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let times: Vec<u64> = line
-        .split_whitespace()
-        .map_while(|word| word.parse().ok())
-        .collect();
-    Some(CpuTime {
-        steal: *times.get(7)?,
-        total: times
-            .iter()
-            .take(8)
-            .fold(0, |sum, n| sum.saturating_add(*n)),
-    })
+    let times: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    Some(CpuTime { steal: *times.get(7)?, total: times.iter().take(8).fold(0, |sum, n| sum.saturating_add(*n)) })
 }
 
 #[cfg(test)]
@@ -247,29 +231,17 @@ pub(crate) mod fixture {
         ("proc/sys/kernel/perf_event_paranoid", "-1\n"),
         ("proc/stat", "cpu  10 0 10 80 0 0 0 0 5 0\ncpu0 1 2 3 4\n"),
         ("proc/loadavg", "0.05 0.01 0.00 1/800 12345\n"),
-        (
-            "proc/self/mounts",
-            "sysfs /sys sysfs rw 0 0\ntracefs /sys/kernel/tracing tracefs rw 0 0\n",
-        ),
+        ("proc/self/mounts", "sysfs /sys sysfs rw 0 0\ntracefs /sys/kernel/tracing tracefs rw 0 0\n"),
         ("sys/bus/event_source/devices/cpu/type", "4\n"),
         ("sys/bus/event_source/devices/software/type", "1\n"),
         ("sys/module/kvm_intel/parameters/ept", "Y\n"),
         ("sys/module/kvm/parameters/enable_pmu", "Y\n"),
         ("sys/devices/system/cpu/online", "0-79\n"),
         ("sys/devices/system/cpu/smt/control", "on\n"),
-        (
-            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-            "performance\n",
-        ),
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n"),
         ("sys/devices/system/cpu/intel_pstate/no_turbo", "1\n"),
-        (
-            "sys/devices/system/cpu/vulnerabilities/meltdown",
-            "Not affected\n",
-        ),
-        (
-            "sys/devices/system/cpu/vulnerabilities/spectre_v2",
-            "Mitigation: Enhanced IBRS\n",
-        ),
+        ("sys/devices/system/cpu/vulnerabilities/meltdown", "Not affected\n"),
+        ("sys/devices/system/cpu/vulnerabilities/spectre_v2", "Mitigation: Enhanced IBRS\n"),
         ("dev/kvm", ""),
     ];
 
@@ -279,10 +251,7 @@ pub(crate) mod fixture {
             "proc/cpuinfo",
             "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 143\nmodel name : Intel(R) Xeon(R) Processor\nstepping : 8\nflags : fpu hypervisor constant_tsc nonstop_tsc\n",
         ),
-        (
-            "proc/stat",
-            "cpu  24154 1170 4123 215964 931 0 101 431 386 0\n",
-        ),
+        ("proc/stat", "cpu  24154 1170 4123 215964 931 0 101 431 386 0\n"),
         ("proc/loadavg", "3.50 1 1 1/8 9\n"),
         ("proc/sys/kernel/perf_event_paranoid", "2\n"),
         ("sys/bus/event_source/devices/software/type", "1\n"),
@@ -325,13 +294,7 @@ mod tests {
     fn steal_is_a_share_of_all_time_without_counting_guest_time_twice() {
         let (_dir, fs) = fixture::tree(fixture::CASCADE_LAKE);
         let mut facts = HostFacts::read(&fs);
-        assert_eq!(
-            facts.steal_before,
-            Some(CpuTime {
-                steal: 0,
-                total: 100
-            })
-        );
+        assert_eq!(facts.steal_before, Some(CpuTime { steal: 0, total: 100 }));
         std::fs::write(fs.path("proc/stat"), "cpu  20 0 20 150 0 0 0 10 50 0\n").unwrap();
         facts.finish(&fs);
         assert_eq!(facts.steal_share(), Some(0.1));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::backend::BackendKey;
+use host_pmu::backend::BackendKey;
 
 /// A KVM capability this tool uses or tells about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -36,6 +36,20 @@ impl KvmCap {
         Self::PmuCapability,
     ];
 
+    /// The number in the kernel's interface.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::UserSpaceMsr => 188,
+            Self::MsrFilter => 189,
+            Self::Irqchip => 0,
+            Self::UserNmi => 22,
+            Self::ImmediateExit => 136,
+            Self::GetTscKhz => 61,
+            Self::PmuCapability => 212,
+        }
+    }
+
     /// The name in the KVM API document.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -64,9 +78,7 @@ impl KvmCap {
             Self::MsrFilter => "selects the PMU's MSRs for that",
             Self::Irqchip => "the guest's LAPIC, whose LVTPC and timer the guest driver uses",
             Self::UserNmi => "delivers the PMI",
-            Self::ImmediateExit => {
-                "an overflow signal that comes between two guest entries is not missed"
-            }
+            Self::ImmediateExit => "an overflow signal that comes between two guest entries is not missed",
             Self::GetTscKhz => "turns guest TSC ticks into nanoseconds",
             Self::PmuCapability => "arm `kvm`: KVM's own vPMU with the same payload",
         }
@@ -88,10 +100,7 @@ impl KvmReport {
     /// The answer for one capability, 0 if it was not asked for.
     #[must_use]
     pub fn value(&self, cap: KvmCap) -> i32 {
-        self.capabilities
-            .iter()
-            .find(|(c, _)| *c == cap)
-            .map_or(0, |(_, value)| *value)
+        self.capabilities.iter().find(|(c, _)| *c == cap).map_or(0, |(_, value)| *value)
     }
 }
 
@@ -156,11 +165,7 @@ pub(crate) mod fake {
     impl EventProbe for Opens {
         fn try_open(&self, backend: &BackendKey) -> Result<(), String> {
             let key = backend.to_string();
-            if self.0.contains(&key.as_str()) {
-                Ok(())
-            } else {
-                Err("No such file or directory".to_owned())
-            }
+            if self.0.contains(&key.as_str()) { Ok(()) } else { Err("No such file or directory".to_owned()) }
         }
     }
 
@@ -173,10 +178,7 @@ pub(crate) mod fake {
             Ok(KvmReport {
                 api_version: 12,
                 max_vcpus: 4,
-                capabilities: KvmCap::ALL
-                    .iter()
-                    .map(|&cap| (cap, i32::from(!self.0.contains(&cap))))
-                    .collect(),
+                capabilities: KvmCap::ALL.iter().map(|&cap| (cap, i32::from(!self.0.contains(&cap)))).collect(),
             })
         }
     }

@@ -215,16 +215,12 @@ impl ArmResult {
     /// Host operations of every kind.
     #[must_use]
     pub fn all_ops(&self) -> u64 {
-        self.host_ops
-            .values()
-            .fold(0, |sum, op| sum.saturating_add(op.count))
+        self.host_ops.values().fold(0, |sum, op| sum.saturating_add(op.count))
     }
 
     /// MSR exits of every register, over the whole run.
     #[must_use]
     pub fn all_exits(&self) -> u64 {
-        self.msr_exits.values().fold(0, |sum, n| {
-            sum.saturating_add(n.reads).saturating_add(n.writes)
-        })
+        self.msr_exits.values().fold(0, |sum, n| sum.saturating_add(n.reads).saturating_add(n.writes))
     }
 }

@@ -12,9 +12,7 @@ use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, OpStats};
 use vmm::outcome::{MsrExits, RunOutcome, VcpuOutcome};
 
-use super::arm::{
-    ArmKind, ArmResult, EventsHeld, HostOp, MsrCount, RoundLatency, RoundResult, WorkloadCost,
-};
+use super::arm::{ArmKind, ArmResult, EventsHeld, HostOp, MsrCount, RoundLatency, RoundResult, WorkloadCost};
 use super::summary::{Summary, encode, latency_histogram, merge};
 use crate::error::one_line;
 use crate::experiment::{Arm, Round};
@@ -40,11 +38,7 @@ struct Latencies {
 
 impl Latencies {
     fn new() -> Self {
-        Self {
-            handler: latency_histogram(),
-            delivery: latency_histogram(),
-            rotation: latency_histogram(),
-        }
+        Self { handler: latency_histogram(), delivery: latency_histogram(), rotation: latency_histogram() }
     }
 }
 
@@ -120,11 +114,7 @@ impl ArmFold {
     /// Adds a finished round.
     pub fn add(&mut self, place: Place, outcome: &RunOutcome) {
         let mut latencies = Latencies::new();
-        let before = (
-            self.result.overflows,
-            self.result.nmis,
-            self.ops.count(OpKind::Open),
-        );
+        let before = (self.result.overflows, self.result.nmis, self.ops.count(OpKind::Open));
         let mut lost = Some(0_i64);
         let mut held_at_end = 0_u64;
         let mut tail: Vec<u64> = Vec::new();
@@ -169,16 +159,8 @@ impl ArmFold {
             opens: self.ops.count(OpKind::Open) - before.2,
             held_at_end,
         });
-        let shown = if latencies.handler.is_empty() {
-            &latencies.rotation
-        } else {
-            &latencies.handler
-        };
-        self.intervals.push(Interval {
-            start: place.started,
-            length: outcome.wall,
-            histogram: encode(shown),
-        });
+        let shown = if latencies.handler.is_empty() { &latencies.rotation } else { &latencies.handler };
+        self.intervals.push(Interval { start: place.started, length: outcome.wall, histogram: encode(shown) });
         merge(&mut self.all.handler, &latencies.handler);
         merge(&mut self.all.delivery, &latencies.delivery);
         merge(&mut self.all.rotation, &latencies.rotation);
@@ -211,10 +193,7 @@ impl ArmFold {
         let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
         add(&mut result.overflows, vcpu.pmi.overflows);
         add(&mut result.pmi_requests, vcpu.pmi.pmi_requests);
-        add(
-            &mut result.pmis,
-            vcpu.pmi.nmis.saturating_add(vcpu.pmi.fixed),
-        );
+        add(&mut result.pmis, vcpu.pmi.nmis.saturating_add(vcpu.pmi.fixed));
         if let Some(sum) = &mut result.nmis_delivered {
             add(sum, vcpu.pmi.nmis);
         }
@@ -236,13 +215,7 @@ impl ArmFold {
         }
         add(&mut self.held_sum, host.held_sum);
         self.ops.merge(&host.ops);
-        for &MsrExits {
-            msr,
-            reads,
-            writes,
-            faults,
-        } in &vcpu.msr_exits
-        {
+        for &MsrExits { msr, reads, writes, faults } in &vcpu.msr_exits {
             let count = self.msrs.entry(msr).or_default();
             add(&mut count.reads, reads);
             add(&mut count.writes, writes);
@@ -287,8 +260,7 @@ impl ArmFold {
                 for ticks in delays {
                     match u64::try_from(ticks) {
                         Ok(ticks) => {
-                            into.delivery
-                                .saturating_record(ticks_to_ns(ticks, khz).max(1));
+                            into.delivery.saturating_record(ticks_to_ns(ticks, khz).max(1));
                         }
                         Err(_) if ticks >= -allowed => into.delivery.saturating_record(1),
                         Err(_) => result.delivery_negative += 1,
@@ -299,16 +271,8 @@ impl ArmFold {
         }
         let span = |begin: u64, end: u64| ticks_to_ns(end.saturating_sub(begin), khz);
         for (work, span, units) in [
-            (
-                &mut self.baseline,
-                span(report.baseline_begin, report.baseline_end),
-                report.baseline_units,
-            ),
-            (
-                &mut self.measured,
-                span(report.measure_begin, report.measure_end),
-                report.measure_units,
-            ),
+            (&mut self.baseline, span(report.baseline_begin, report.baseline_end), report.baseline_units),
+            (&mut self.measured, span(report.measure_begin, report.measure_end), report.measure_units),
         ] {
             work.ns = work.ns.saturating_add(span);
             work.units = work.units.saturating_add(units);
@@ -327,24 +291,12 @@ impl ArmFold {
             .into_iter()
             .map(|kind| {
                 let op = self.ops.op(kind);
-                let p50_ns = if op.ns.is_empty() {
-                    0
-                } else {
-                    op.ns.value_at_quantile(0.5)
-                };
-                let op = HostOp {
-                    count: op.ns.len(),
-                    p50_ns,
-                    total_ns: op.total_ns,
-                };
+                let p50_ns = if op.ns.is_empty() { 0 } else { op.ns.value_at_quantile(0.5) };
+                let op = HostOp { count: op.ns.len(), p50_ns, total_ns: op.total_ns };
                 (kind.key().to_owned(), op)
             })
             .collect();
-        result.msr_exits = self
-            .msrs
-            .iter()
-            .map(|(msr, count)| (format!("{msr:#x}"), *count))
-            .collect();
+        result.msr_exits = self.msrs.iter().map(|(msr, count)| (format!("{msr:#x}"), *count)).collect();
         if result.entries > 0 {
             result.events_held.mean = self.held_sum as f64 / result.entries as f64;
         }
@@ -356,14 +308,9 @@ impl ArmFold {
 
 /// Slow-down of the guest's work, if both phases did some.
 fn cost(baseline: Work, measured: Work) -> Option<WorkloadCost> {
-    let per_unit =
-        |work: Work| (work.units > 0 && work.ns > 0).then(|| work.ns as f64 / work.units as f64);
+    let per_unit = |work: Work| (work.units > 0 && work.ns > 0).then(|| work.ns as f64 / work.units as f64);
     let (without, with) = per_unit(baseline).zip(per_unit(measured))?;
-    Some(WorkloadCost {
-        unit_ns_without: without,
-        unit_ns_with: with,
-        slowdown: with / without,
-    })
+    Some(WorkloadCost { unit_ns_without: without, unit_ns_with: with, slowdown: with / without })
 }
 
 /// Guest TSC ticks from each delivery to its handler's entry, or `None` if they cannot be paired.
@@ -372,19 +319,13 @@ fn cost(baseline: Work, measured: Work) -> Option<WorkloadCost> {
 /// delivered, and if the log lacks none before its end: a full log drops its last entries, so what it holds
 /// is a prefix.
 fn deliveries(vcpu: &VcpuOutcome, report: &Report) -> Option<Vec<i64>> {
-    let taken: Vec<&LogEntry> = vcpu
-        .log
-        .iter()
-        .filter(|entry| entry.kind == LOG_NMI)
-        .collect();
+    let taken: Vec<&LogEntry> = vcpu.log.iter().filter(|entry| entry.kind == LOG_NMI).collect();
     let logged = u64::try_from(taken.len()).ok()?;
     let delivered = u64::try_from(vcpu.deliveries.len()).ok()?;
     let missing = report.nmis.checked_sub(logged)?;
     // `dropped` counts rotations too, so it bounds the missing NMIs from above.
-    let consistent = report.nmis == delivered
-        && vcpu.pmi.nmis == delivered
-        && missing <= report.dropped
-        && delivered > 0;
+    let consistent =
+        report.nmis == delivered && vcpu.pmi.nmis == delivered && missing <= report.dropped && delivered > 0;
     consistent.then(|| {
         taken
             .iter()

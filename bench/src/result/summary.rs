@@ -33,8 +33,7 @@ pub struct Summary {
 #[must_use]
 pub fn latency_histogram() -> Histogram<u64> {
     // Constant bounds the crate accepts; should they ever not, an auto-resizing one does the same work.
-    Histogram::new_with_bounds(1, 100_000_000_000, 3)
-        .unwrap_or_else(|_| host_pmu::stats::ns_histogram())
+    Histogram::new_with_bounds(1, 100_000_000_000, 3).unwrap_or_else(|_| host_pmu::stats::ns_histogram())
 }
 
 /// Adds all of `other`, whatever its bounds; values beyond `into`'s are clamped.
@@ -51,10 +50,7 @@ pub fn merge(into: &mut Histogram<u64>, other: &Histogram<u64>) {
 pub fn encode(histogram: &Histogram<u64>) -> Vec<u8> {
     let mut bytes = Vec::new();
     // Writing to a Vec cannot fail, and V2 covers every count a u64 histogram holds below 2^63.
-    if V2Serializer::new()
-        .serialize(histogram, &mut bytes)
-        .is_err()
-    {
+    if V2Serializer::new().serialize(histogram, &mut bytes).is_err() {
         bytes.clear();
     }
     bytes
@@ -65,9 +61,7 @@ pub fn encode(histogram: &Histogram<u64>) -> Vec<u8> {
 /// # Errors
 /// A sentence saying that it is not a V2 histogram.
 pub fn decode(bytes: &[u8]) -> Result<Histogram<u64>, String> {
-    Deserializer::new()
-        .deserialize(&mut &bytes[..])
-        .map_err(|error| format!("not an HdrHistogram V2: {error}"))
+    Deserializer::new().deserialize(&mut &bytes[..]).map_err(|error| format!("not an HdrHistogram V2: {error}"))
 }
 
 impl Summary {
@@ -92,9 +86,7 @@ impl Summary {
     /// # Errors
     /// A sentence saying what is wrong with it.
     pub fn decode(&self) -> Result<Histogram<u64>, String> {
-        let bytes = STANDARD
-            .decode(&self.histogram)
-            .map_err(|error| format!("histogram is not base64: {error}"))?;
+        let bytes = STANDARD.decode(&self.histogram).map_err(|error| format!("histogram is not base64: {error}"))?;
         decode(&bytes)
     }
 }
@@ -111,10 +103,7 @@ mod tests {
         }
         let summary = Summary::of(&histogram).unwrap();
         assert_eq!((summary.count, summary.min, summary.max), (1000, 1, 1000));
-        assert_eq!(
-            (summary.p50, summary.p90, summary.p99, summary.p99_9),
-            (500, 900, 990, 999)
-        );
+        assert_eq!((summary.p50, summary.p90, summary.p99, summary.p99_9), (500, 900, 990, 999));
         assert!((summary.mean - 500.5).abs() < 0.5);
         let back = summary.decode().unwrap();
         assert_eq!(back.len(), 1000);

@@ -24,41 +24,23 @@ const STEAL: f64 = 0.01;
 pub fn collect(document: &Document) -> Vec<Warning> {
     let mut found = Vec::new();
     let mut add = |code: &str, message: String| {
-        found.push(Warning {
-            code: code.to_owned(),
-            arm: None,
-            message,
-        });
+        found.push(Warning { code: code.to_owned(), arm: None, message });
     };
     if document.tool.profile != "release" {
-        add(
-            "debug-build",
-            "this is a debug build; build with --release for figures".to_owned(),
-        );
+        add("debug-build", "this is a debug build; build with --release for figures".to_owned());
     }
     if let Some(share) = document.host.steal_share().filter(|&share| share > STEAL) {
         let percent = share * 100.0;
-        add(
-            "steal",
-            format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile"),
-        );
+        add("steal", format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile"));
     }
     let cpus = document.host.online().map_or(1, |list| list.len());
     if let Some(load) = document.host.loadavg_1m.filter(|&load| load >= cpus as f64) {
-        add(
-            "load",
-            format!(
-                "the load was {load:.2} on {cpus} CPUs before the start: other work shared them"
-            ),
-        );
+        add("load", format!("the load was {load:.2} on {cpus} CPUs before the start: other work shared them"));
     }
     let parameters = &document.parameters;
     if u64::try_from(cpus).is_ok_and(|cpus| parameters.vcpus > cpus) {
         let vcpus = parameters.vcpus;
-        add(
-            "overcommit",
-            format!("{vcpus} vCPUs share {cpus} CPUs: latencies hold waiting times"),
-        );
+        add("overcommit", format!("{vcpus} vCPUs share {cpus} CPUs: latencies hold waiting times"));
     }
     for arm in &document.arms {
         found.extend(of_arm(arm, parameters));
@@ -76,33 +58,19 @@ fn of_arm(arm: &ArmResult, parameters: &Parameters) -> Vec<Warning> {
     caveats
         .into_iter()
         .filter(|(n, ..)| *n > 0)
-        .map(|(_, code, message)| Warning {
-            code: code.to_owned(),
-            arm: Some(arm.strategy.clone()),
-            message,
-        })
+        .map(|(_, code, message)| Warning { code: code.to_owned(), arm: Some(arm.strategy.clone()), message })
         .collect()
 }
 
 fn of_rounds(arm: &ArmResult, parameters: &Parameters) -> Vec<Caveat> {
     let rounds = arm.rounds.len();
-    let count = |wanted: &dyn Fn(&RoundResult) -> bool| {
-        arm.rounds.iter().filter(|round| wanted(round)).count() as u64
-    };
+    let count = |wanted: &dyn Fn(&RoundResult) -> bool| arm.rounds.iter().filter(|round| wanted(round)).count() as u64;
     let broken = count(&|round| !round.complete);
     let short = count(&|round| round.complete && measured(round, parameters) < parameters.samples);
     let reason = arm.incomplete.first().map_or("", String::as_str);
     vec![
-        (
-            broken,
-            "incomplete",
-            format!("{broken} of {rounds} rounds are incomplete: {reason}"),
-        ),
-        (
-            short,
-            "fewer-samples",
-            format!("--time-limit ended {short} of {rounds} rounds before --samples was reached"),
-        ),
+        (broken, "incomplete", format!("{broken} of {rounds} rounds are incomplete: {reason}")),
+        (short, "fewer-samples", format!("--time-limit ended {short} of {rounds} rounds before --samples was reached")),
     ]
 }
 
@@ -114,38 +82,14 @@ fn of_guest(arm: &ArmResult) -> Vec<Caveat> {
     let dropped = arm.log_dropped;
     let invalid = arm.log_invalid;
     // KVM's own vPMU tells nothing about deliveries.
-    let unmatched = if arm.kind == ArmKind::Kvm {
-        0
-    } else {
-        arm.delivery_unmatched
-    };
+    let unmatched = if arm.kind == ArmKind::Kvm { 0 } else { arm.delivery_unmatched };
     let negative = arm.delivery_negative;
     vec![
-        (
-            fewer,
-            "lost-nmis",
-            format!("{fewer} NMIs were delivered but not taken by the guest"),
-        ),
-        (
-            more,
-            "surplus-nmis",
-            format!("the guest took {more} NMIs more than were delivered"),
-        ),
-        (
-            unknown,
-            "unknown-nmis",
-            format!("{unknown} NMIs found no overflow in GLOBAL_STATUS"),
-        ),
-        (
-            dropped,
-            "log-full",
-            format!("the guest's log was full: {dropped} entries are not in the figures"),
-        ),
-        (
-            invalid,
-            "log-invalid",
-            format!("{invalid} log entries make no sense and are not in the figures"),
-        ),
+        (fewer, "lost-nmis", format!("{fewer} NMIs were delivered but not taken by the guest")),
+        (more, "surplus-nmis", format!("the guest took {more} NMIs more than were delivered")),
+        (unknown, "unknown-nmis", format!("{unknown} NMIs found no overflow in GLOBAL_STATUS")),
+        (dropped, "log-full", format!("the guest's log was full: {dropped} entries are not in the figures")),
+        (invalid, "log-invalid", format!("{invalid} log entries make no sense and are not in the figures")),
         (
             unmatched,
             "delivery-unmatched",
@@ -178,27 +122,15 @@ fn of_host(arm: &ArmResult) -> Vec<Caveat> {
         (
             pinned,
             "pinned-errors",
-            format!(
-                "{pinned} times the host had no counter for a pinned event: counts are too low"
-            ),
+            format!("{pinned} times the host had no counter for a pinned event: counts are too low"),
         ),
         (
             throttled,
             "throttled",
-            format!(
-                "the host throttled sampling {throttled} times: overflows are missing; raise --period"
-            ),
+            format!("the host throttled sampling {throttled} times: overflows are missing; raise --period"),
         ),
-        (
-            failed,
-            "failed-opens",
-            format!("{failed} host events did not open ({error}): their counters did not count"),
-        ),
-        (
-            refused,
-            "refused-periods",
-            format!("the host refused {refused} periods; their events were opened anew"),
-        ),
+        (failed, "failed-opens", format!("{failed} host events did not open ({error}): their counters did not count")),
+        (refused, "refused-periods", format!("the host refused {refused} periods; their events were opened anew")),
     ]
 }
 
@@ -240,10 +172,7 @@ mod tests {
             document.tool.profile = "debug".to_owned();
             document.host.loadavg_1m = Some(9.0);
             document.host.steal_before = Some(CpuTime { steal: 0, total: 0 });
-            document.host.steal_after = Some(CpuTime {
-                steal: 5,
-                total: 100,
-            });
+            document.host.steal_after = Some(CpuTime { steal: 5, total: 100 });
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
             for n in [

@@ -28,10 +28,7 @@ fn cannot(path: &Path, error: &io::Error) -> Error {
 
 fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
     // 0644 less the umask, as any other file; tempfile's own default is 0600.
-    tempfile::Builder::new()
-        .prefix(".vpmu-")
-        .permissions(Permissions::from_mode(0o644))
-        .tempfile_in(dir)
+    tempfile::Builder::new().prefix(".vpmu-").permissions(Permissions::from_mode(0o644)).tempfile_in(dir)
 }
 
 fn filled(dir: &Path, text: &[u8]) -> io::Result<NamedTempFile> {
@@ -69,8 +66,7 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 fn is_special(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+    path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
 /// Checks that [`replace`] will be able to write `path`, before anything is measured.
@@ -79,11 +75,7 @@ fn is_special(path: &Path) -> bool {
 /// Exit 2, with the reason.
 pub fn check_file(path: &Path) -> Result<(), Error> {
     let refuse = |why: String| {
-        Error::usage(
-            format!("cannot write {}", path.display()),
-            why,
-            "give --json a file in a folder you may write to",
-        )
+        Error::usage(format!("cannot write {}", path.display()), why, "give --json a file in a folder you may write to")
     };
     if path.is_dir() {
         return Err(refuse("it is a folder".to_owned()));
@@ -94,9 +86,7 @@ pub fn check_file(path: &Path) -> Result<(), Error> {
             Err(error) => Err(refuse(error.to_string())),
         };
     }
-    temporary(folder_of(path))
-        .map(drop)
-        .map_err(|error| refuse(error.to_string()))
+    temporary(folder_of(path)).map(drop).map_err(|error| refuse(error.to_string()))
 }
 
 impl OutputFolder {
@@ -140,11 +130,7 @@ impl OutputFolder {
         }
         let mut file = filled(&self.dir, text).map_err(failed)?;
         for n in 1..=1000_u32 {
-            let stem = if n == 1 {
-                stem.to_owned()
-            } else {
-                format!("{stem}-{n}")
-            };
+            let stem = if n == 1 { stem.to_owned() } else { format!("{stem}-{n}") };
             let path = self.dir.join(format!("{stem}.{extension}"));
             match file.persist_noclobber(&path) {
                 Ok(_) => {
@@ -158,9 +144,7 @@ impl OutputFolder {
                 Err(error) => return Err(failed(error.error)),
             }
         }
-        Err(failed(io::Error::other(
-            "1000 results of the same second are there already",
-        )))
+        Err(failed(io::Error::other("1000 results of the same second are there already")))
     }
 }
 
@@ -180,9 +164,7 @@ impl Drop for OutputFolder {
 pub fn time_stamp(unix: u64) -> String {
     // 2 932 896 days after 1970 the year 10000 begins; a clock that is further off gets its last day.
     let (mut days, rest) = ((unix / 86_400).min(2_932_896), unix % 86_400);
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut year = 1970;
     while days >= 365 + u64::from(is_leap(year)) {
         days -= 365 + u64::from(is_leap(year));
@@ -215,14 +197,7 @@ mod tests {
         let mut second = OutputFolder::open(dir.path()).unwrap();
         let other = second.write("run", "json", b"3").unwrap();
         assert_eq!(other.file_name().unwrap(), "run-2.json");
-        assert_eq!(
-            second
-                .write("run", "hlog", b"4")
-                .unwrap()
-                .file_name()
-                .unwrap(),
-            "run-2.hlog"
-        );
+        assert_eq!(second.write("run", "hlog", b"4").unwrap().file_name().unwrap(), "run-2.hlog");
         assert_eq!(std::fs::read(json).unwrap(), b"2");
         // Nothing temporary is left.
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);

@@ -12,21 +12,10 @@ use crate::result::{Document, Status};
 use layout::{ratio, time};
 
 /// What a guest user feels.
-const LATENCY: [&str; 8] = [
-    "arm", "p50", "p90", "p99", "max", "mean", "× floor", "delivery",
-];
+const LATENCY: [&str; 8] = ["arm", "p50", "p90", "p99", "max", "mean", "× floor", "delivery"];
 
 /// What it takes, per PMI (per rotation, where the workload only counts).
-const COST: [&str; 8] = [
-    "arm",
-    "opens",
-    "perf ops",
-    "exits",
-    "slow-down",
-    "held max",
-    "NMIs",
-    "lost",
-];
+const COST: [&str; 8] = ["arm", "opens", "perf ops", "exits", "slow-down", "held max", "NMIs", "lost"];
 
 fn dash() -> String {
     "–".to_owned()
@@ -51,20 +40,14 @@ fn latency_row(arm: &ArmResult, latency: Option<&Summary>, floor: Option<u64>) -
             (Some(s), Some(floor)) if floor > 0 => ratio(s.p50 as f64 / floor as f64),
             _ => dash(),
         },
-        arm.pmi_delivery_ns
-            .as_ref()
-            .map_or_else(dash, |s| time(s.p50 as f64)),
+        arm.pmi_delivery_ns.as_ref().map_or_else(dash, |s| time(s.p50 as f64)),
     ]
 }
 
 fn cost_row(arm: &ArmResult, latency: Option<&Summary>) -> [String; 8] {
     let per = |n: u64| {
         let samples = latency.map_or(0, |s| s.count).max(arm.nmis);
-        if samples == 0 {
-            dash()
-        } else {
-            ratio(n as f64 / samples as f64)
-        }
+        if samples == 0 { dash() } else { ratio(n as f64 / samples as f64) }
     };
     [
         name(arm),
@@ -74,17 +57,14 @@ fn cost_row(arm: &ArmResult, latency: Option<&Summary>) -> [String; 8] {
         arm.workload.map_or_else(dash, |w| ratio(w.slowdown)),
         arm.events_held.max.to_string(),
         arm.nmis.to_string(),
-        arm.lost
-            .map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
+        arm.lost.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
     ]
 }
 
 fn table(header: [&str; 8]) -> Table {
     let mut table = Table::new();
     // Nothing is wrapped: both tables fit 80 columns.
-    table
-        .load_style(layout::STYLE)
-        .set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(layout::STYLE).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(cells(header.map(str::to_owned)));
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
@@ -94,11 +74,7 @@ fn table(header: [&str; 8]) -> Table {
 
 fn cells(texts: [String; 8]) -> impl Iterator<Item = Cell> {
     texts.into_iter().enumerate().map(|(i, text)| {
-        let side = if i == 0 {
-            CellAlignment::Left
-        } else {
-            CellAlignment::Right
-        };
+        let side = if i == 0 { CellAlignment::Left } else { CellAlignment::Right };
         Cell::new(text).set_alignment(side)
     })
 }
@@ -114,23 +90,11 @@ pub fn warnings(document: &Document) -> impl Iterator<Item = String> {
 /// Table, what it was measured with, and what is not whole.
 #[must_use]
 pub fn text(document: &Document) -> String {
-    let sampling = document
-        .parameters
-        .events
-        .iter()
-        .any(|event| event.period > 0);
+    let sampling = document.parameters.events.iter().any(|event| event.period > 0);
     let latency = |arm: &'_ ArmResult| -> Option<Summary> {
-        if sampling {
-            arm.nmi_handler_ns.clone()
-        } else {
-            arm.rotation_ns.clone()
-        }
+        if sampling { arm.nmi_handler_ns.clone() } else { arm.rotation_ns.clone() }
     };
-    let floor = document
-        .arms
-        .iter()
-        .find(|arm| arm.kind == ArmKind::Floor)
-        .and_then(|arm| latency(arm).map(|s| s.p50));
+    let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| latency(arm).map(|s| s.p50));
     let mut latencies = table(LATENCY);
     let mut costs = table(COST);
     let mut absent = String::new();
@@ -151,11 +115,7 @@ pub fn text(document: &Document) -> String {
         "Guest rotation latency (stop and restart of all events at a tick)"
     };
     let parameters = &document.parameters;
-    let _ = writeln!(
-        out,
-        "{what}, {}, {} vCPU",
-        parameters.workload, parameters.vcpus
-    );
+    let _ = writeln!(out, "{what}, {}, {} vCPU", parameters.workload, parameters.vcpus);
     let _ = writeln!(out, "{}", latencies.trim_fmt());
     out.push_str("delivery: median from the VMM seeing an overflow to the handler's entry\n\n");
     let per = if sampling { "PMI" } else { "rotation" };
@@ -169,18 +129,9 @@ pub fn text(document: &Document) -> String {
     };
     let _ = writeln!(out, "backend: {}{stand_in}", parameters.backend);
     let _ = writeln!(out, "host: {}", document.host.class);
-    let rounds = document
-        .arms
-        .iter()
-        .map(|arm| arm.rounds.len())
-        .max()
-        .unwrap_or(0);
+    let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
-    let _ = writeln!(
-        out,
-        "{rounds} of {} rounds in {wall}, seed {}",
-        parameters.rounds, document.seed
-    );
+    let _ = writeln!(out, "{rounds} of {} rounds in {wall}, seed {}", parameters.rounds, document.seed);
     match document.status {
         Status::Complete => {}
         Status::Running => out.push_str("the experiment was still running\n"),
@@ -204,25 +155,12 @@ mod tests {
     fn the_table_has_every_arm_the_backend_and_the_host_class() {
         let finished = mock::finished(&[]);
         let text = super::text(&finished.document);
-        for needle in [
-            "recreate",
-            "reuse-lazy",
-            "floor",
-            "× floor",
-            "cpu-clock, a stand-in",
-            "development host",
-        ] {
+        for needle in ["recreate", "reuse-lazy", "floor", "× floor", "cpu-clock, a stand-in", "development host"] {
             assert!(text.contains(needle), "no {needle} in\n{text}");
         }
-        assert!(
-            text.contains("kvm: not available because the mock has no vPMU of its own"),
-            "{text}"
-        );
+        assert!(text.contains("kvm: not available because the mock has no vPMU of its own"), "{text}");
         assert!(!text.contains('\x1b'));
-        let floor = text
-            .lines()
-            .find(|line| line.trim_start().starts_with("floor"))
-            .unwrap();
+        let floor = text.lines().find(|line| line.trim_start().starts_with("floor")).unwrap();
         assert!(floor.contains("1.00"), "{floor}");
     }
 
@@ -246,9 +184,7 @@ mod tests {
     fn incomplete_rounds_and_warnings_stand_below() {
         let mut finished = mock::finished(&[]);
         finished.document.status = Status::Incomplete;
-        finished.document.arms[0]
-            .incomplete
-            .push("round 2, vCPU 0: the time limit passed".into());
+        finished.document.arms[0].incomplete.push("round 2, vCPU 0: the time limit passed".into());
         finished.document.arms[1].lost = Some(3);
         finished.document.warnings = crate::result::warnings::collect(&finished.document);
         let text = super::text(&finished.document);

@@ -68,16 +68,10 @@ const NEEDED: [(&str, u32); 3] = [
     ("KVM_CAP_MP_STATE", KVM_CAP_MP_STATE),
 ];
 
-/// This host's KVM.
-#[derive(Debug)]
-pub struct Host(Kvm);
-
-impl Host {
-    /// Opens `/dev/kvm` and checks that it can do what a guest here needs.
-    pub fn open() -> Result<Self, KvmError> {
-        let kvm = Kvm::new().map_err(|error| {
-            let error = io::Error::from_raw_os_error(error.errno());
-            let remedy = match error.raw_os_error() {
+fn open() -> Result<Kvm, KvmError> {
+    Kvm::new().map_err(|error| {
+        let error = io::Error::from_raw_os_error(error.errno());
+        let remedy = match error.raw_os_error() {
                 Some(libc::EACCES | libc::EPERM) => "; add this user to the group that owns it (usually kvm), or run as root",
                 Some(libc::ENOENT) if Path::new("/sys/module/kvm").exists() => {
                     "; KVM is in the kernel but has no device: is virtualization enabled in the firmware, or nested on the outer host?"
@@ -86,7 +80,17 @@ impl Host {
                 _ => "",
             };
             KvmError::Open { error, remedy }
-        })?;
+        })
+}
+
+/// This host's KVM.
+#[derive(Debug)]
+pub struct Host(Kvm);
+
+impl Host {
+    /// Opens `/dev/kvm` and checks that it can do what a guest here needs.
+    pub fn open() -> Result<Self, KvmError> {
+        let kvm = open()?;
         for (name, cap) in Self::capabilities(&kvm) {
             if !cap {
                 return Err(KvmError::Lacks(name));
@@ -154,6 +158,31 @@ impl Host {
         let runnable = kvm_mp_state { mp_state: KVM_MP_STATE_RUNNABLE };
         vcpu.set_mp_state(runnable).map_err(call("KVM_SET_MP_STATE"))?;
         Ok(vcpu)
+    }
+}
+
+/// What a host's KVM says of itself, whether or not a guest can run here.
+#[derive(Debug)]
+pub struct Facts {
+    kvm: Kvm,
+    /// KVM_GET_API_VERSION.
+    pub api_version: i32,
+    /// vCPUs of one VM at most.
+    pub max_vcpus: usize,
+}
+
+impl Facts {
+    /// Opens `/dev/kvm`.
+    pub fn read() -> Result<Self, KvmError> {
+        let kvm = open()?;
+        let (api_version, max_vcpus) = (kvm.get_api_version(), kvm.get_max_vcpus());
+        Ok(Self { kvm, api_version, max_vcpus })
+    }
+
+    /// KVM_CHECK_EXTENSION; 0 = absent.
+    #[must_use]
+    pub fn capability(&self, number: u32) -> i32 {
+        self.kvm.check_extension_raw(number.into())
     }
 }
 

@@ -24,26 +24,15 @@ fn every_available_arm_warms_up_and_then_runs_once_a_round_in_the_seeds_order() 
     assert_eq!(runs, order("1"));
     assert_ne!(runs, order("2"));
     assert_eq!(runs.len(), 4 * 7);
-    assert!(
-        runs[..4]
-            .iter()
-            .all(|(_, round)| round.warmup && round.samples == 10)
-    );
+    assert!(runs[..4].iter().all(|(_, round)| round.warmup && round.samples == 10));
     let mut rounds = BTreeMap::<u64, Vec<(u64, String)>>::new();
     for (arm, round) in &runs[4..] {
         assert!(!round.warmup && round.samples == 40);
-        rounds
-            .entry(round.index)
-            .or_default()
-            .push((round.position, arm.clone()));
+        rounds.entry(round.index).or_default().push((round.position, arm.clone()));
     }
     assert_eq!(rounds.len(), 6);
     for arms in rounds.values() {
-        assert!(
-            arms.iter()
-                .zip(0..)
-                .all(|((position, _), n)| *position == n)
-        );
+        assert!(arms.iter().zip(0..).all(|((position, _), n)| *position == n));
         let mut names: Vec<&str> = arms.iter().map(|(_, name)| name.as_str()).collect();
         names.sort_unstable();
         assert_eq!(names, ["floor", "recreate", "reuse", "reuse-lazy"]);
@@ -54,17 +43,12 @@ fn every_available_arm_warms_up_and_then_runs_once_a_round_in_the_seeds_order() 
 fn the_warm_up_is_not_counted_and_the_absent_arm_says_why() {
     let document = mock::finished(&["--rounds", "3"]).document;
     assert_eq!(document.status, Status::Complete);
-    let [recreate, _, _, floor, kvm] = &document.arms[..] else {
-        panic!()
-    };
+    let [recreate, _, _, floor, kvm] = &document.arms[..] else { panic!() };
     assert_eq!(recreate.nmis, 3 * 40);
     assert_eq!(recreate.nmi_handler_ns.as_ref().unwrap().p50, 2000);
     assert_eq!(recreate.lost, Some(0));
     assert!(recreate.stand_in && !floor.stand_in);
-    assert_eq!(
-        kvm.not_available.as_deref(),
-        Some("the mock has no vPMU of its own")
-    );
+    assert_eq!(kvm.not_available.as_deref(), Some("the mock has no vPMU of its own"));
     assert_eq!(kvm.rounds.len(), 0);
     assert_eq!(kvm.lost, None);
 }
@@ -78,14 +62,7 @@ fn the_document_is_saved_after_each_round_and_says_so_until_the_last() {
         Ok(())
     };
     experiment(&plan, &mut MockRunner::good(), &never(), &mut save).unwrap();
-    assert_eq!(
-        seen,
-        [
-            (Status::Running, 1),
-            (Status::Running, 2),
-            (Status::Complete, 3)
-        ]
-    );
+    assert_eq!(seen, [(Status::Running, 1), (Status::Running, 2), (Status::Complete, 3)]);
 }
 
 #[test]
@@ -108,20 +85,9 @@ fn an_interrupt_keeps_finished_rounds_and_drops_the_cut_one() {
     assert_eq!(count, 10);
     assert_eq!(finished.document.status, Status::Interrupted);
     assert!(finished.error.is_none());
-    let rounds: usize = finished
-        .document
-        .arms
-        .iter()
-        .map(|arm| arm.rounds.len())
-        .sum();
+    let rounds: usize = finished.document.arms.iter().map(|arm| arm.rounds.len()).sum();
     assert_eq!(rounds, 5);
-    assert!(
-        finished
-            .document
-            .arms
-            .iter()
-            .all(|arm| arm.incomplete.is_empty())
-    );
+    assert!(finished.document.arms.iter().all(|arm| arm.incomplete.is_empty()));
 }
 
 #[test]
@@ -201,11 +167,6 @@ fn rounds_that_the_time_limit_cut_short_are_told() {
     let plan = plan(&["--rounds", "2", "--samples", "40"]).unwrap();
     let mut runner = MockRunner::new(|_, _| Ok(outcome(vec![vcpu(7, 1000)])));
     let finished = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap();
-    let told = finished
-        .document
-        .warnings
-        .iter()
-        .filter(|w| w.code == "fewer-samples")
-        .count();
+    let told = finished.document.warnings.iter().filter(|w| w.code == "fewer-samples").count();
     assert_eq!(told, 4);
 }

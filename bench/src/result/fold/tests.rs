@@ -7,24 +7,11 @@ use super::*;
 use crate::experiment::mock::{outcome, vcpu};
 
 fn arm(kind: ArmKind) -> Arm {
-    Arm {
-        strategy: "reuse".into(),
-        backend: "cpu-clock".into(),
-        kind,
-        definition: None,
-    }
+    Arm { strategy: "reuse".into(), backend: "cpu-clock".into(), kind, definition: None }
 }
 
 fn place(index: u64) -> Place {
-    Place {
-        round: Round {
-            index,
-            position: 0,
-            warmup: false,
-            samples: 10,
-        },
-        started: Duration::from_secs(index),
-    }
+    Place { round: Round { index, position: 0, warmup: false, samples: 10 }, started: Duration::from_secs(index) }
 }
 
 fn fold(outcomes: &[RunOutcome]) -> ArmResult {
@@ -45,10 +32,7 @@ fn one(change: impl FnOnce(&mut VcpuOutcome)) -> ArmResult {
 fn rounds_and_vcpus_add_up() {
     let run = || outcome(vec![vcpu(10, 1000), vcpu(5, 3000)]);
     let arm = fold(&[run(), run()]);
-    assert_eq!(
-        (arm.overflows, arm.guest_overflows, arm.pmis, arm.nmis),
-        (30, 30, 30, 30)
-    );
+    assert_eq!((arm.overflows, arm.guest_overflows, arm.pmis, arm.nmis), (30, 30, 30, 30));
     assert_eq!((arm.nmis_delivered, arm.lost), (Some(30), Some(0)));
     let handler = arm.nmi_handler_ns.as_ref().unwrap();
     assert_eq!((handler.count, handler.p50), (30, 1000));
@@ -70,10 +54,7 @@ fn rounds_and_vcpus_add_up() {
     assert!((work.slowdown - 2.0).abs() < 1e-9);
     assert_eq!(arm.workload_ns, 4 * 100_000_000);
     let round = &arm.rounds[1];
-    assert_eq!(
-        (round.nmis, round.overflows, round.opens, round.lost),
-        (15, 15, 2, Some(0))
-    );
+    assert_eq!((round.nmis, round.overflows, round.opens, round.lost), (15, 15, 2, Some(0)));
     assert!(round.complete && arm.incomplete.is_empty());
 }
 
@@ -118,15 +99,7 @@ fn entries_before_their_delivery_are_forgiven_within_the_uncertainty_only() {
 #[test]
 fn rotations_have_their_own_figures() {
     let arm = one(|vcpu| {
-        vcpu.log.insert(
-            3,
-            LogEntry {
-                kind: LOG_ROTATION,
-                tsc_entry: 100,
-                tsc_exit: 10_100,
-                ..LogEntry::default()
-            },
-        );
+        vcpu.log.insert(3, LogEntry { kind: LOG_ROTATION, tsc_entry: 100, tsc_exit: 10_100, ..LogEntry::default() });
     });
     assert!(arm.rotation_ns.unwrap().p50.abs_diff(5000) <= 5);
     assert_eq!(arm.nmi_handler_ns.unwrap().count, 10);
@@ -138,10 +111,7 @@ fn rotations_have_their_own_figures() {
 fn nonsense_from_the_guest_is_counted_and_left_out() {
     let arm = one(|vcpu| {
         vcpu.log[0].tsc_exit = 0;
-        vcpu.log.push(LogEntry {
-            kind: 77,
-            ..LogEntry::default()
-        });
+        vcpu.log.push(LogEntry { kind: 77, ..LogEntry::default() });
         let report = vcpu.report.as_mut().unwrap();
         report.overflows = [u64::MAX; guest::abi::MAX_EVENTS];
         report.measure_end = 0;
@@ -194,11 +164,7 @@ fn saturated_sums_do_not_break_the_next_round() {
         let mut vcpu = vcpu(1, 1000);
         vcpu.pmi.overflows = u64::MAX;
         vcpu.report.as_mut().unwrap().nmis = u64::MAX;
-        vcpu.log.push(LogEntry {
-            kind: LOG_NMI,
-            tsc_exit: u64::MAX,
-            ..LogEntry::default()
-        });
+        vcpu.log.push(LogEntry { kind: LOG_NMI, tsc_exit: u64::MAX, ..LogEntry::default() });
         outcome(vec![vcpu])
     };
     let arm = fold(&[huge(), huge()]);
