@@ -21,6 +21,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use machine::{Clock, Job};
 use parts::Parts;
+use vmm::boot::elf::Elf;
+use vmm::boot::rdpmc;
 
 type Check = fn() -> Result<()>;
 type Boot = fn(&Parts) -> Result<()>;
@@ -33,7 +35,11 @@ const CHECKS: [(&str, Check); 5] = [
     ("rig::script", script::check),
 ];
 
-const BOOTS: [(&str, Boot); 4] = [
+const BOOTS: [(&str, Boot); 5] = [
+    (
+        "image::a_whole_kernel_has_one_rdpmc",
+        a_whole_kernel_has_one_rdpmc,
+    ),
     (
         "boot::commands_come_back_exactly",
         commands_come_back_exactly,
@@ -207,5 +213,35 @@ fn instruction_clock_repeats(parts: &Parts) -> Result<()> {
         first.commands,
         second.commands
     );
+    Ok(())
+}
+
+/// The loader's rewriting, on the largest piece of real code at hand.
+fn a_whole_kernel_has_one_rdpmc(parts: &Parts) -> Result<()> {
+    let before = std::fs::read(kernel::bootable(parts))?;
+    let elf = Elf::parse(&before).context("the kernel could not be unpacked")?;
+    let pairs: usize = elf
+        .code
+        .iter()
+        .map(|code| {
+            before[code.file.clone()]
+                .windows(2)
+                .filter(|pair| *pair == [0x0f, 0x33])
+                .count()
+        })
+        .sum();
+    let mut after = before.clone();
+    let sites = rdpmc::rewrite(&mut after)?;
+    eprintln!("# {pairs} byte pairs 0F 33, RDPMC at {sites:x?}");
+    ensure!(
+        pairs > 10,
+        "{pairs} byte pairs: this kernel does not test anything"
+    );
+    let [site] = sites[..] else {
+        anyhow::bail!("{} sites: {sites:x?}", sites.len());
+    };
+    ensure!(before[site.offset] == 0x33 && after[site.offset] == 0x32);
+    let changed = before.iter().zip(&after).filter(|(a, b)| a != b).count();
+    ensure!(changed == 1, "{changed} bytes have changed");
     Ok(())
 }
