@@ -227,7 +227,8 @@ impl Job {
         for (path, permissions, contents) in &self.files {
             archive.file(path, *permissions, contents)?;
         }
-        let mut libraries = Vec::new();
+        // Debian's is static, but another may not be.
+        let mut libraries = parts::libraries(&parts.busybox)?;
         for (path, binary) in &self.binaries {
             archive.file(path, 0o755, &read(binary)?)?;
             libraries.extend(parts::libraries(binary)?);

@@ -12,9 +12,10 @@
 //!
 //! # 32 or 64 bits
 //! Code in ELF64 is 64-bit code. ELF32 may hold either: `objcopy -O elf32-i386` makes such containers for multiboot
-//! loaders that refuse ELF64. What tells is the byte range 40–4F: a REX prefix in 64-bit code, before a third to a
-//! half of all instructions, and INC or DEC of a register in 32-bit code, one in a hundred. A section is decoded as
-//! 32-bit code first; if more than one instruction in sixteen is a one-byte INC or DEC, it is 64-bit code.
+//! loaders that refuse ELF64. What tells is the byte range 40–4F: a REX prefix in 64-bit code, and INC or DEC
+//! of a register in 32-bit code. A section is decoded as 32-bit code first; if more than one instruction in sixteen is a
+//! one-byte INC or DEC, it is 64-bit code. (Compiled kernels had 23 % and more in 64-bit code, 1 % and less in 32-bit
+//! code.)
 //! A 32-bit start-up stub within a 64-bit section is decoded as 64-bit code: none reads counters.
 //!
 //! An image without ELF (multiboot with addresses in the header) is left as it is: nothing tells its code from data.
@@ -115,21 +116,20 @@ fn is_64_bit(bytes: &[u8]) -> bool {
 }
 
 fn in_section(code: &Code, bytes: &[u8], bits: u32, symbols: &[u64], sites: &mut Vec<Site>) {
-    let length = bytes.len() as u64;
+    // Symbols are distinct, so no more of them lie in a section than it has bytes.
+    let end = code.address.saturating_add(bytes.len() as u64);
     let first = symbols.partition_point(|&symbol| symbol <= code.address);
-    let inside = symbols[first..].iter().filter_map(|&symbol| {
-        let offset = symbol.checked_sub(code.address)?;
-        (offset < length).then_some(offset)
-    });
+    let last = symbols.partition_point(|&symbol| symbol < end);
+    let inside = symbols.get(first..last).unwrap_or_default().iter();
+    let offsets = inside.filter_map(|symbol| usize::try_from(symbol - code.address).ok());
     let mut start = 0_usize;
-    for end in inside.chain([length]) {
-        let end = usize::try_from(end).unwrap_or(bytes.len());
+    for end in offsets.chain([bytes.len()]) {
         in_run(code, bytes, start..end, bits, sites);
         start = end;
     }
 }
 
-/// Decodes from `run.start`; an instruction may reach over `run.end`, but none starts there.
+/// Decodes `run`, which starts with an instruction; what reaches over its end is none.
 fn in_run(code: &Code, bytes: &[u8], run: Range<usize>, bits: u32, sites: &mut Vec<Site>) {
     let Some(last) = bytes[run.clone()]
         .windows(2)
