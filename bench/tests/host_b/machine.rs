@@ -230,7 +230,7 @@ impl Job {
         // Debian's is static, but another may not be.
         let mut libraries = parts::libraries(&parts.busybox)?;
         for (path, binary) in &self.binaries {
-            archive.file(path, 0o755, &read(binary)?)?;
+            archive.file(path, 0o755, &parts::stripped(binary)?)?;
             libraries.extend(parts::libraries(binary)?);
         }
         libraries.sort();

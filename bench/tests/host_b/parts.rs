@@ -187,6 +187,22 @@ pub(crate) fn module(path: &Path) -> Result<(String, Vec<u8>)> {
     Ok((format!("{stem}.ko"), bytes))
 }
 
+/// A binary without its debug information, which is most of it and costs seconds to unpack in the machine.
+pub(crate) fn stripped(binary: &Path) -> Result<Vec<u8>> {
+    let folder = tempfile::tempdir()?;
+    let small = folder.path().join("stripped");
+    let tool = Command::new("strip")
+        .args(["--strip-debug", "-o"])
+        .args([&small, binary])
+        .output();
+    let path = match tool {
+        Ok(output) if output.status.success() => &small,
+        // It only takes longer.
+        _ => binary,
+    };
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
 /// The shared libraries and the loader that `binary` needs, as the dynamic linker resolves them here.
 pub(crate) fn libraries(binary: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd")
