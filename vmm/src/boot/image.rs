@@ -83,6 +83,8 @@ pub enum LoadError {
 pub struct Segment {
     /// Guest-physical address.
     pub address: u64,
+    /// Address the code is linked for; matters for [`Entry::Long64`] only, which is entered with paging on.
+    pub virtual_address: u64,
     /// The file's bytes that go there.
     pub file: Range<usize>,
     /// Size in memory; what the file does not fill is zero.
@@ -112,9 +114,10 @@ pub enum Entry {
         /// Guest-physical address.
         eip: u32,
     },
-    /// An ELF64 file without a multiboot header: 64-bit mode, with the file's virtual addresses mapped.
+    /// An ELF64 file without a multiboot header: 64-bit mode, with each segment mapped at its physical and at its
+    /// virtual address.
     Long64 {
-        /// Virtual address.
+        /// The entry point as the file has it, which may be either.
         rip: u64,
     },
 }
@@ -236,6 +239,7 @@ pub(super) fn elf_segments(elf: &Elf) -> Vec<Segment> {
     loads
         .map(|load| Segment {
             address: load.physical_address,
+            virtual_address: load.virtual_address,
             file: load.file.clone(),
             memory_size: load.memory_size,
         })
@@ -398,6 +402,7 @@ mod tests {
         let plan = |parts: &[(u64, u64)], ram| {
             let segments = parts.iter().map(|&(address, memory_size)| Segment {
                 address,
+                virtual_address: address,
                 file: 0..0,
                 memory_size,
             });

@@ -125,6 +125,7 @@ impl Addresses {
         };
         let segment = Segment {
             address: self.load.into(),
+            virtual_address: self.load.into(),
             file: start..start + size,
             memory_size,
         };
