@@ -98,10 +98,10 @@ pub struct NmiLatencyArgs {
     /// likewise: no NMIs, rotations are timed), single (one sampling event).
     /// WORK: ftest (a branchy loop, ring 3; the default), io (port writes, so VM exits), idle (HLT).
     /// WORK alone stands for single/WORK.
-    #[arg(long, value_name = "EVENTS[/WORK]", default_value = "sampling10")]
+    #[arg(long, value_name = "EVENTS[/WORK]", default_value = "single")]
     pub workload: Workload,
 
-    /// Events between two overflows [default: 2000000 (about 2 ms), 100 with a tracepoint]
+    /// Events between two overflows [default: 2000000 (1 ms at 2 GHz), 100 with a tracepoint]
     ///
     /// In the backend's own unit: cycles, ns of a clock, occurrences. Event i of a set gets N × (16 + 3 i) / 16, so
     /// that stand-ins, which count every event at one rate, do not overflow all counters at once.
@@ -126,15 +126,15 @@ pub struct NmiLatencyArgs {
     pub pin: Option<CpuList>,
 
     /// Rounds that count; every arm runs once in each
-    #[arg(long, value_name = "N", default_value = "8", value_parser = number_in(1..=10_000))]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = number_in(1..=10_000))]
     pub rounds: u64,
 
     /// NMIs per arm, round and vCPU (rotations, if the workload only counts)
-    #[arg(long, value_name = "N", default_value = "2000", value_parser = number_in(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value = "800", value_parser = number_in(1..=1_000_000))]
     pub samples: u64,
 
     /// A round's measured phase ends after this time even with fewer samples
-    #[arg(long, value_name = "TIME", default_value = "1200ms",
+    #[arg(long, value_name = "TIME", default_value = "1100ms",
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(3600)))]
     pub time_limit: Duration,
 
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(args.strategy.len(), 3);
         assert_eq!(args.backend, BackendArg::Auto);
         assert_eq!(args.mux_interval, Duration::from_millis(4));
-        assert_eq!(args.workload.to_string(), "sampling10/ftest");
+        assert_eq!(args.workload.to_string(), "single/ftest");
         assert_eq!(nmi(&["nmi-latency"]).unwrap().rounds, args.rounds);
         assert_eq!(nmi(&["--rounds", "3"]).unwrap().rounds, 3);
     }

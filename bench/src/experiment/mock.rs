@@ -42,7 +42,7 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
     exit_path_ns.saturating_record(250);
     VcpuOutcome {
         end: End::Done,
-        report: Some(report),
+        report: Some(Box::new(report)),
         log: (0..nmis)
             .map(|k| LogEntry {
                 kind: LOG_NMI,

@@ -356,8 +356,8 @@ pub(crate) mod tests {
             std::fs::write(&path, text).unwrap();
             path.into_os_string().into_string().unwrap()
         };
-        let named = file("a.toml", "name = \"mine\"\nreuse = \"last\"\n");
-        let by_file = file("other.toml", "reuse = \"none\"\n");
+        let named = file("a.toml", "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'at-once'");
+        let by_file = file("other.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'");
         let plan_of = |list: &str| plan(&["--strategy", list]);
         let plan = plan_of(&format!("{named},{by_file}")).unwrap();
         assert_eq!(plan.arms[0].strategy, "mine");
@@ -368,7 +368,9 @@ pub(crate) mod tests {
             ("c.toml", "name = \"a b\"\n", "letters"),
             ("d.toml", "name = 3\n", "not a string"),
             ("e.toml", &"#".repeat(70_000), "larger"),
-            ("f.toml", "name = \"floor\"", "two arms"),
+            ("f.toml", "name = 'floor'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "two arms"),
+            ("g.toml", "reuse = 'none'", "release"),
+            ("h.toml", "reuse = 'last'\nrelease = 'eager'\napply = 'at-once'", "nothing is parked"),
         ] {
             let error = plan_of(&file(name, text)).unwrap_err().to_string();
             assert!(error.contains(needle), "{error}");

@@ -1,0 +1,119 @@
+//! What comes back over the second serial port: a sequence of frames, each a line
+//! `host-b <kind> <number> <length>`, that many raw bytes, and a newline.
+//!
+//! The length comes first so that a command's output may hold anything, also a line that looks like a frame.
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// First word of each frame's line.
+pub(crate) const MARK: &str = "host-b";
+
+/// What one command left behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Finished {
+    /// Exit status as the shell gives it: 128 + the signal's number for a killed command.
+    pub(crate) status: i32,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+impl Finished {
+    /// Standard output as text.
+    pub(crate) fn text(&self) -> Result<&str> {
+        std::str::from_utf8(&self.stdout).context("the command's output is not UTF-8")
+    }
+}
+
+/// What was received, possibly from a machine that died on the way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// The commands that finished, in order.
+    pub(crate) commands: Vec<Finished>,
+    /// Why the machine could not be set up, if it said so.
+    pub(crate) failure: Option<String>,
+    /// Whether the machine said that all is done.
+    pub(crate) whole: bool,
+}
+
+/// Takes the frames apart. A frame cut short ends the list, as the machine may have died while it sent.
+pub(crate) fn parse(mut bytes: &[u8]) -> Result<Received> {
+    let mut received = Received::default();
+    let mut open = Finished::default();
+    while !bytes.is_empty() && !received.whole {
+        let Some((kind, number, body, rest)) = frame(bytes)? else {
+            return Ok(received);
+        };
+        bytes = rest;
+        ensure!(
+            number == received.commands.len(),
+            "frame {kind} of command {number} where one of {} was expected",
+            received.commands.len()
+        );
+        match kind {
+            "stdout" => open.stdout = body.to_vec(),
+            "stderr" => open.stderr = body.to_vec(),
+            "status" => {
+                open.status = std::str::from_utf8(body)?.trim().parse().context("exit status")?;
+                received.commands.push(std::mem::take(&mut open));
+            }
+            "failure" => received.failure = Some(String::from_utf8_lossy(body).trim().to_owned()),
+            "end" => received.whole = true,
+            other => bail!("unknown frame {other:?}"),
+        }
+    }
+    ensure!(bytes.is_empty(), "{} bytes after the end", bytes.len());
+    Ok(received)
+}
+
+type Frame<'a> = (&'a str, usize, &'a [u8], &'a [u8]);
+
+/// The first frame and what follows it; `None` if it is not all there.
+fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>> {
+    let Some(end) = bytes.iter().take(80).position(|&b| b == b'\n') else {
+        ensure!(bytes.len() < 80, "no frame where one should start");
+        return Ok(None);
+    };
+    let line = std::str::from_utf8(&bytes[..end]).context("a frame's line is not text")?;
+    let words: Vec<_> = line.split(' ').collect();
+    let [MARK, kind, number, length] = words[..] else {
+        bail!("no frame where one should start, but {line:?}");
+    };
+    let length: usize = length.parse().with_context(|| format!("length in {line:?}"))?;
+    let number = number.parse().with_context(|| format!("number in {line:?}"))?;
+    let rest = &bytes[end + 1..];
+    let Some(after) = length.checked_add(1).and_then(|n| rest.get(n..)) else {
+        return Ok(None);
+    };
+    ensure!(rest[length] == b'\n', "frame {line:?} does not end where it said");
+    Ok(Some((kind, number, &rest[..length], after)))
+}
+
+/// Whole, cut at every byte, and malformed.
+pub(crate) fn check() -> Result<()> {
+    let wire =
+        b"host-b stdout 0 14\nhost-b end 0 0\nhost-b stderr 0 2\n\xc3\xa9\nhost-b status 0 1\n7\nhost-b end 1 0\n\n";
+    // The first body says 14 bytes: a line that looks like a frame.
+    let all = parse(wire)?;
+    ensure!(all.whole && all.failure.is_none());
+    let expected = Finished { status: 7, stdout: b"host-b end 0 0".to_vec(), stderr: "é".as_bytes().to_vec() };
+    ensure!(all.commands == [expected]);
+    for cut in 0..wire.len() {
+        let part = parse(&wire[..cut])?;
+        ensure!(!part.whole, "cut at {cut}");
+        ensure!(part.commands.len() == usize::from(cut >= 75), "cut at {cut}");
+    }
+    for bad in [
+        &b"host-b stdout 1 0\n\n"[..],
+        b"host-b what 0 0\n\n",
+        b"host-b stdout 0 1\nabc",
+        b"host-b stdout 0 99999999999999999999\n",
+        b"host-b status 0 1\nx\n",
+        b"host-b end 0 0\n\nx",
+        b"a kernel's oops, in the place of a frame\n",
+    ] {
+        ensure!(parse(bad).is_err(), "{:?} was taken", String::from_utf8_lossy(bad));
+    }
+    let failed = parse(b"host-b failure 0 9\ninsmod: x\n")?;
+    ensure!(failed.failure.as_deref() == Some("insmod: x"));
+    Ok(())
+}

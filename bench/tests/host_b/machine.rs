@@ -1,0 +1,256 @@
+//! One boot of host B: from a list of files and commands to what each command left.
+//!
+//! QEMU emulates an AMD processor with SVM in software (TCG), Debian's kernel boots with an initramfs made here, and
+//! its unmodified `kvm-amd` gives the commands a `/dev/kvm`. Nothing but QEMU's serial ports leads in or out.
+
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::cpio::Archive;
+use super::frames::{self, Finished};
+use super::kernel;
+use super::parts::{self, Parts};
+use super::script;
+
+/// How time passes in the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// As on the machine outside.
+    Host,
+    /// One nanosecond per executed instruction, and every source of chance pinned: two runs with equal files and
+    /// commands execute the same instructions, whatever else the machine outside does.
+    Instructions,
+}
+
+/// What to boot: build it, then [`Job::run`] it.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    clock: Clock,
+    cpus: u8,
+    limit: Duration,
+    binaries: Vec<(String, PathBuf)>,
+    files: Vec<(String, u32, Vec<u8>)>,
+    commands: Vec<Vec<String>>,
+}
+
+/// What came out of one boot.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    /// One per command, in order.
+    pub(crate) commands: Vec<Finished>,
+    /// What the kernel and QEMU wrote on the console.
+    pub(crate) console: String,
+    /// From starting QEMU to its end.
+    pub(crate) wall: Duration,
+}
+
+impl Job {
+    /// A machine with one CPU, the time of the host and a limit of three minutes.
+    pub(crate) fn new() -> Self {
+        Self {
+            clock: Clock::Host,
+            cpus: 1,
+            limit: Duration::from_secs(180),
+            binaries: Vec::new(),
+            files: Vec::new(),
+            commands: Vec::new(),
+        }
+    }
+
+    /// Chooses how time passes.
+    pub(crate) fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Number of CPUs.
+    #[expect(dead_code, reason = "for the runs with several vCPUs")]
+    pub(crate) fn cpus(mut self, cpus: u8) -> Self {
+        self.cpus = cpus;
+        self
+    }
+
+    /// Wall time after which the machine is stopped and the run fails.
+    pub(crate) fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Puts a binary of this machine at `path`, with its shared libraries where its loader looks for them.
+    pub(crate) fn binary(mut self, path: &str, binary: &Path) -> Self {
+        self.binaries.push((path.to_owned(), binary.to_owned()));
+        self
+    }
+
+    /// Puts a file at `path`.
+    pub(crate) fn file(mut self, path: &str, permissions: u32, contents: &[u8]) -> Self {
+        self.files.push((path.to_owned(), permissions, contents.to_vec()));
+        self
+    }
+
+    /// Adds a command: a program (by path or from busybox) and its arguments. It runs as root, in `/run`.
+    pub(crate) fn command<W: Into<String>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
+        self.commands.push(words.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Boots, runs the commands, powers off. Any end but a whole one is an error with the console's last lines.
+    pub(crate) fn run(&self, parts: &Parts) -> Result<Report> {
+        let folder = tempfile::Builder::new()
+            .prefix("host-b-")
+            .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+            .context("cannot make a folder for the machine's files")?;
+        let initramfs = folder.path().join("initramfs.cpio");
+        std::fs::write(&initramfs, self.initramfs(parts)?)?;
+        let results = folder.path().join("results");
+        let console = folder.path().join("console");
+        let messages = folder.path().join("qemu");
+
+        let mut qemu = self.qemu(parts, &initramfs, &console, &results);
+        let started = Instant::now();
+        let child = qemu
+            .stdin(Stdio::null())
+            .stdout(File::create(&messages)?)
+            .stderr(File::options().append(true).open(&messages)?)
+            .spawn()
+            .with_context(|| format!("cannot run {}", parts.qemu.display()))?;
+        let ended = Running(child).wait(started + self.limit)?;
+        let wall = started.elapsed();
+
+        let said = std::fs::read(&messages).unwrap_or_default();
+        let mut log = String::from_utf8_lossy(&std::fs::read(&console).unwrap_or_default()).into_owned();
+        log.push_str(&String::from_utf8_lossy(&said));
+        let how = match ended {
+            None => format!("was stopped after {} s", self.limit.as_secs()),
+            Some(status) if status.success() => "ended early".to_owned(),
+            Some(status) => format!("failed ({status})"),
+        };
+        let wire = std::fs::read(&results).unwrap_or_default();
+        let received = frames::parse(&wire)
+            .with_context(|| format!("host B {how}, and what it sent cannot be read; console:\n{}", tail(&log)))?;
+        if let Some(failure) = received.failure {
+            bail!("host B could not be set up: {failure}; console:\n{}", tail(&log));
+        }
+        let finished = received.commands.len();
+        if !received.whole {
+            let at = self
+                .commands
+                .get(finished)
+                .map_or("after the last command".to_owned(), |words| format!("in command {finished}, {words:?}"));
+            bail!("host B {how} {at}; console:\n{}", tail(&log));
+        }
+        ensure!(
+            ended.is_some_and(|status| status.success()),
+            "host B {how}, though its commands had finished; console:\n{}",
+            tail(&log)
+        );
+        ensure!(finished == self.commands.len(), "{finished} of {} commands ran", self.commands.len());
+        Ok(Report { commands: received.commands, console: log, wall })
+    }
+
+    fn qemu(&self, parts: &Parts, initramfs: &Path, console: &Path, results: &Path) -> Command {
+        let mut command = Command::new(&parts.qemu);
+        command.args(["-accel", "tcg", "-cpu", "max,+svm", "-m", "1G"]).args(["-smp", &self.cpus.to_string()]).args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+        ]);
+        // A panic reboots, and QEMU ends at a reboot.
+        let mut line = "console=ttyS0 quiet panic=-1".to_owned();
+        match self.clock {
+            Clock::Host => {}
+            Clock::Instructions => {
+                // The guest's other sources of chance: the time of day, RDRAND and the boot loader's seed, and the
+                // addresses that are made from them.
+                command.args(["-icount", "shift=0,sleep=off", "-seed", "1"]);
+                command.args(["-rtc", "base=2024-01-01T00:00:00,clock=vm"]);
+                line.push_str(" nokaslr norandmaps");
+            }
+        }
+        command.arg("-kernel").arg(kernel::bootable(parts));
+        command.arg("-initrd").arg(initramfs).args(["-append", &line]);
+        for port in [console, results] {
+            // A comma ends a file name for QEMU; two stand for one.
+            let path = port.display().to_string().replace(',', ",,");
+            command.args(["-serial", &format!("file:{path}")]);
+        }
+        command
+    }
+
+    fn initramfs(&self, parts: &Parts) -> Result<Vec<u8>> {
+        let mut archive = Archive::default();
+        for folder in ["/dev", "/proc", "/sys", "/run", "/tmp"] {
+            archive.empty_folder(folder)?;
+        }
+        archive.file("/bin/busybox", 0o755, &read(&parts.busybox)?)?;
+        let mut modules = Vec::new();
+        for path in &parts.modules {
+            let (name, bytes) = parts::module(path)?;
+            archive.file(&format!("{}/{name}", script::MODULES), 0o644, &bytes)?;
+            modules.push(name);
+        }
+        let init = script::init(&modules, &self.commands);
+        archive.file("/init", 0o755, init.as_bytes())?;
+        for (path, permissions, contents) in &self.files {
+            archive.file(path, *permissions, contents)?;
+        }
+        // Debian's is static, but another may not be.
+        let mut libraries = parts::libraries(&parts.busybox)?;
+        for (path, binary) in &self.binaries {
+            archive.file(path, 0o755, &parts::stripped(binary)?)?;
+            libraries.extend(parts::libraries(binary)?);
+        }
+        libraries.sort();
+        libraries.dedup();
+        for library in libraries {
+            let path = library.to_str().context("a library's path is not UTF-8")?;
+            let mode = std::fs::metadata(&library)?.permissions().mode();
+            archive.file(path, mode, &read(&library)?)?;
+        }
+        archive.finish()
+    }
+}
+
+/// A process that does not outlive its owner.
+#[derive(Debug)]
+struct Running(Child);
+
+impl Running {
+    /// Waits for the end; `None` if the deadline came first, and then the process is killed.
+    fn wait(mut self, deadline: Instant) -> Result<Option<ExitStatus>> {
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(Some(status));
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // By its own handle: no other process can be meant. It may have ended already, which is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The last lines of the console.
+fn tail(log: &str) -> String {
+    let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}

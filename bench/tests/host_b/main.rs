@@ -1,0 +1,181 @@
+//! Runs on stock upstream KVM: host B is QEMU's software emulation of a processor with SVM, Debian's own kernel and
+//! its unmodified `kvm-amd`. It needs no virtualization and no KVM on the machine that runs the tests.
+//!
+//! Without QEMU, the kernel or busybox the boots are listed as ignored and a `SKIP` line says what to install; with
+//! `VPMU_REQUIRE_HOST_B=1` that is a failure.
+
+mod cpio;
+mod frames;
+mod kernel;
+mod machine;
+mod parts;
+mod probe;
+mod script;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use machine::{Clock, Job};
+use parts::Parts;
+use vmm::boot::elf::Elf;
+use vmm::boot::rdpmc;
+
+type Check = fn() -> Result<()>;
+type Boot = fn(&Parts) -> Result<()>;
+
+const CHECKS: [(&str, Check); 5] = [
+    ("rig::cpio", cpio::check),
+    ("rig::frames", frames::check),
+    ("rig::kernel", kernel::check),
+    ("rig::parts", parts::check),
+    ("rig::script", script::check),
+];
+
+const BOOTS: [(&str, Boot); 5] = [
+    ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
+    ("boot::commands_come_back_exactly", commands_come_back_exactly),
+    ("boot::kvm_is_there", kvm_is_there),
+    ("boot::a_machine_that_dies_is_reported", a_machine_that_dies_is_reported),
+    ("boot::instruction_clock_repeats", instruction_clock_repeats),
+];
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    if words.next().as_deref() == Some(probe::ARGUMENT) {
+        return match probe::run(&words.next().unwrap_or_default()) {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => {
+                eprintln!("{error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+
+    let mut arguments = Arguments::from_args();
+    // A boot keeps one core busy; two at once only make both slow.
+    arguments.test_threads = Some(1);
+    let found = Parts::find().map_err(|why| format!("{why:#}; remedy: {}", parts::REMEDY));
+    let required = std::env::var_os("VPMU_REQUIRE_HOST_B").is_some_and(|value| value == "1");
+    if let (Err(why), false, false) = (&found, required, arguments.list) {
+        eprintln!("SKIP: host B cannot be booted here: {why}");
+    }
+    let skip = found.is_err() && !required;
+    let mut trials: Vec<_> =
+        CHECKS.iter().map(|&(name, check)| Trial::test(name, move || check().map_err(failed))).collect();
+    for (name, boot) in BOOTS {
+        let found = found.clone();
+        let trial = Trial::test(name, move || boot(&found?).map_err(failed));
+        trials.push(trial.with_ignored_flag(skip));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape map_err wants")]
+fn failed(error: anyhow::Error) -> Failed {
+    format!("{error:#}").into()
+}
+
+/// A job that carries this test binary as `/probe`.
+fn job() -> Result<Job> {
+    let me: PathBuf = std::env::current_exe().context("cannot find this binary")?;
+    Ok(Job::new().binary("/probe", &me))
+}
+
+fn commands_come_back_exactly(parts: &Parts) -> Result<()> {
+    // Longer than any buffer on the way, every byte value, no newline at the end.
+    let long: Vec<u8> = (0..300_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let report = job()?
+        .file("/data/long", 0o644, &long)
+        .command(["/probe", probe::ARGUMENT, "talk"])
+        .command(["cat", "/data/long"])
+        .command(["printf", "%s|", "it's", "$HOME", "two words", "é", ""])
+        .command(["sh", "-c", "kill -9 $$"])
+        .command(["/no/such/program"])
+        .command(["uname", "-sr"])
+        .run(parts)?;
+    eprintln!("# boot to power-off: {:.1} s", report.wall.as_secs_f64());
+    let [talk, cat, printf, killed, absent, uname] = &report.commands[..] else {
+        anyhow::bail!("{} commands came back", report.commands.len());
+    };
+    ensure!(talk.status == 42, "{talk:?}");
+    ensure!(talk.text()? == "standard output of talk: é €\n", "{talk:?}");
+    ensure!(talk.stderr == b"standard error, not UTF-8 on the next line\n\xff\x00\r\n", "{talk:?}");
+    ensure!(cat.status == 0 && cat.stderr.is_empty());
+    ensure!(cat.stdout == long, "{} of {} bytes came back, or others", cat.stdout.len(), long.len());
+    ensure!(printf.text()? == "it's|$HOME|two words|é||", "{printf:?}");
+    ensure!(killed.status == 128 + 9, "{killed:?}");
+    ensure!(absent.status == 127 && !absent.stderr.is_empty(), "{absent:?}");
+    let version = parts.kernel.file_name().unwrap_or_default().to_string_lossy().replace("vmlinuz-", "");
+    ensure!(uname.text()?.trim() == format!("Linux {version}"), "{uname:?}");
+    Ok(())
+}
+
+fn kvm_is_there(parts: &Parts) -> Result<()> {
+    let report = job()?
+        .command(["/probe", probe::ARGUMENT, "kvm"])
+        .command(["ls", "/sys/kernel/tracing/events/kvm/kvm_userspace_exit/id"])
+        .command(["cat", "/sys/module/kvm_amd/parameters/npt"])
+        .run(parts)?;
+    let [kvm, tracepoint, nested] = &report.commands[..] else {
+        anyhow::bail!("{} commands came back", report.commands.len());
+    };
+    ensure!(kvm.status == 0, "{kvm:?}; console:\n{}", report.console);
+    ensure!(kvm.text()? == "version 12\nuser-space-msr true\nmsr-filter true\n", "{kvm:?}");
+    ensure!(tracepoint.status == 0, "{tracepoint:?}");
+    ensure!(nested.text()?.trim() == "Y", "no nested paging: {nested:?}");
+    Ok(())
+}
+
+fn a_machine_that_dies_is_reported(parts: &Parts) -> Result<()> {
+    let error = |job: Job| match job.run(parts) {
+        Ok(_) => anyhow::bail!("a machine that died passed for whole"),
+        Err(error) => Ok(format!("{error:#}")),
+    };
+    // The kernel panics when its first process ends.
+    let killed = error(job()?.command(["true"]).command(["sh", "-c", "echo c >/proc/sysrq-trigger"]))?;
+    ensure!(killed.contains("ended early in command 1"), "{killed}");
+    ensure!(killed.contains("Kernel panic"), "{killed}");
+    let stuck = error(job()?.command(["sleep", "1000000"]).limit(Duration::from_secs(2)))?;
+    ensure!(stuck.contains("was stopped after 2 s"), "{stuck}");
+    Ok(())
+}
+
+fn instruction_clock_repeats(parts: &Parts) -> Result<()> {
+    let job = job()?.clock(Clock::Instructions).command(["/probe", probe::ARGUMENT, "loop"]).command([
+        "cat",
+        "/proc/sys/kernel/random/uuid",
+        "/proc/uptime",
+    ]);
+    let (first, second) = (job.run(parts)?, job.run(parts)?);
+    eprintln!("# boot to power-off by instructions: {:.1} s", first.wall.as_secs_f64());
+    let time: u64 = first.commands[0].text()?.trim().parse().context("the loop's time")?;
+    ensure!(time > 3_000_000, "{time} ns for a loop of 3 000 000 turns: instructions are not counted");
+    ensure!(first.commands == second.commands, "two runs differ:\n{:?}\n{:?}", first.commands, second.commands);
+    Ok(())
+}
+
+/// The loader's rewriting, on the largest piece of real code at hand.
+fn a_whole_kernel_has_one_rdpmc(parts: &Parts) -> Result<()> {
+    let before = std::fs::read(kernel::bootable(parts))?;
+    let elf = Elf::parse(&before).context("the kernel could not be unpacked")?;
+    let pairs: usize = elf
+        .code
+        .iter()
+        .map(|code| before[code.file.clone()].windows(2).filter(|pair| *pair == [0x0f, 0x33]).count())
+        .sum();
+    let mut after = before.clone();
+    let sites = rdpmc::rewrite(&mut after)?;
+    eprintln!("# {pairs} byte pairs 0F 33, RDPMC at {sites:x?}");
+    ensure!(pairs > 10, "{pairs} byte pairs: this kernel does not test anything");
+    let [site] = sites[..] else {
+        anyhow::bail!("{} sites: {sites:x?}", sites.len());
+    };
+    ensure!(before[site.offset] == 0x33 && after[site.offset] == 0x32);
+    let changed = before.iter().zip(&after).filter(|(a, b)| a != b).count();
+    ensure!(changed == 1, "{changed} bytes have changed");
+    Ok(())
+}

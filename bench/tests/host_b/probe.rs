@@ -1,0 +1,44 @@
+//! What this test binary does when it is started inside host B: it is itself the dynamically linked program that is
+//! carried in.
+
+use std::io::Write as _;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use kvm_ioctls::{Cap, Kvm};
+
+/// First argument that selects a probe instead of the tests.
+pub(crate) const ARGUMENT: &str = "--inside-host-b";
+
+/// Runs the probe `name`. Returns the exit code.
+pub(crate) fn run(name: &str) -> Result<u8> {
+    let mut out = std::io::stdout().lock();
+    match name {
+        "kvm" => {
+            let kvm = Kvm::new().context("cannot open /dev/kvm")?;
+            let vm = kvm.create_vm().context("KVM_CREATE_VM")?;
+            let _vcpu = vm.create_vcpu(0).context("KVM_CREATE_VCPU")?;
+            writeln!(out, "version {}", kvm.get_api_version())?;
+            for (name, cap) in [("user-space-msr", Cap::X86UserSpaceMsr), ("msr-filter", Cap::X86MsrFilter)] {
+                writeln!(out, "{name} {}", kvm.check_extension(cap))?;
+            }
+            Ok(0)
+        }
+        // A loop of known length, and the time it took.
+        "loop" => {
+            let start = Instant::now();
+            let mut x = 1_u64;
+            for _ in 0..3_000_000 {
+                x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+            }
+            writeln!(out, "{}", start.elapsed().as_nanos())?;
+            Ok(0)
+        }
+        other => {
+            writeln!(out, "standard output of {other}: é €")?;
+            eprintln!("standard error, not UTF-8 on the next line");
+            std::io::stderr().write_all(b"\xff\x00\r\n")?;
+            Ok(42)
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The first program in the machine: a busybox shell script that loads KVM, runs the commands and sends what they
+//! left over the second serial port.
+
+use std::fmt::Write as _;
+
+use super::frames::MARK;
+
+/// Where the modules lie in the archive; inserted in the order of their names' place in the list.
+pub(crate) const MODULES: &str = "/modules";
+
+/// The script. `modules` are file names under [`MODULES`] in the order of insertion; a command is its words.
+pub(crate) fn init(modules: &[String], commands: &[Vec<String>]) -> String {
+    let mut script = format!(
+        r#"#!/bin/busybox sh
+/bin/busybox mount -t proc proc /proc
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/ TERM=dumb NO_COLOR=1
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mount -t tracefs tracefs /sys/kernel/tracing
+exec 3<>/dev/ttyS1
+stty 115200 raw -echo <&3
+done=0
+# frame KIND FILE
+frame() {{
+    echo "{MARK} $1 $done $(wc -c <"$2")" >&3
+    cat "$2" >&3
+    echo >&3
+}}
+give_up() {{
+    echo "$1" >/run/failure
+    frame failure /run/failure
+    poweroff -f
+    exit 1
+}}
+run() {{
+    "$@" </dev/null >/run/stdout 2>/run/stderr
+    echo $? >/run/status
+    frame stdout /run/stdout
+    frame stderr /run/stderr
+    frame status /run/status
+    done=$((done + 1))
+}}
+"#
+    );
+    for module in modules {
+        let path = quoted(&format!("{MODULES}/{module}"));
+        let _ = writeln!(script, "insmod {path} 2>/run/why || give_up \"$(cat /run/why)\"");
+    }
+    script.push_str("[ -c /dev/kvm ] || give_up 'the modules are in, but there is no /dev/kvm'\ncd /run\n");
+    for command in commands {
+        script.push_str("run");
+        for word in command {
+            let _ = write!(script, " {}", quoted(word));
+        }
+        script.push('\n');
+    }
+    script.push_str(": >/run/stdout\nframe end /run/stdout\npoweroff -f\n");
+    script
+}
+
+/// One shell word that stands for exactly `word`.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The quoting, by asking a shell.
+pub(crate) fn check() -> anyhow::Result<()> {
+    for word in ["", "plain", "two words", "it's", "$HOME `id` \"x\" \\", "é\n*", "-n"] {
+        let output =
+            std::process::Command::new("sh").args(["-c", &format!("printf '%s.' {}", quoted(word))]).output()?;
+        anyhow::ensure!(
+            output.stdout == format!("{word}.").as_bytes(),
+            "{word:?} became {:?}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+    }
+    Ok(())
+}

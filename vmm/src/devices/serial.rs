@@ -1,0 +1,236 @@
+//! A serial port that sends: the part of a 16550A that polled output needs.
+//!
+//! Source: National Semiconductor PC16550D data sheet, section 8. The transmitter is always empty, nothing is ever
+//! received, and there are no interrupts; the other registers keep what is written so that drivers find the chip.
+
+use std::io::{self, Write};
+
+/// First port of COM1.
+pub const COM1: u16 = 0x3f8;
+
+/// Line status: transmitter holding register and transmitter empty.
+const LSR_IDLE: u8 = 0x60;
+/// Interrupt identification: none pending.
+const IIR_NONE: u8 = 0x01;
+/// Interrupt identification: FIFOs enabled.
+const IIR_FIFO: u8 = 0xc0;
+/// Modem status: carrier, data set ready, clear to send.
+const MSR_READY: u8 = 0xb0;
+/// Line control: divisor latch access.
+const LCR_DLAB: u8 = 0x80;
+/// Modem control: loop-back.
+const MCR_LOOP: u8 = 0x10;
+
+/// The chip's registers that keep a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    divisor: [u8; 2],
+    interrupt_enable: u8,
+    fifo: bool,
+    line_control: u8,
+    modem_control: u8,
+    scratch: u8,
+}
+
+/// A port at a base address whose output goes to `W`.
+#[derive(Debug)]
+pub struct Serial<W> {
+    base: u16,
+    registers: Registers,
+    out: W,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> Serial<W> {
+    /// A port at eight addresses from `base`.
+    pub const fn new(base: u16, out: W) -> Self {
+        Self {
+            base,
+            registers: Registers {
+                divisor: [0; 2],
+                interrupt_enable: 0,
+                fifo: false,
+                line_control: 0,
+                modem_control: 0,
+                scratch: 0,
+            },
+            out,
+            error: None,
+        }
+    }
+
+    /// Whether a port is the device's.
+    #[must_use]
+    pub const fn claims(&self, port: u16) -> bool {
+        self.base <= port && port - self.base < 8
+    }
+
+    /// Reads one access; the chip is 8 bits wide.
+    pub fn read(&mut self, port: u16, data: &mut [u8]) {
+        data.fill(0xff);
+        if !self.claims(port) {
+            return;
+        }
+        let Some(first) = data.first_mut() else {
+            return;
+        };
+        let registers = &self.registers;
+        let latch = registers.line_control & LCR_DLAB != 0;
+        *first = match port - self.base {
+            0 if latch => registers.divisor[0],
+            1 if latch => registers.divisor[1],
+            // Nothing is ever received.
+            0 => 0,
+            1 => registers.interrupt_enable,
+            2 if registers.fifo => IIR_NONE | IIR_FIFO,
+            2 => IIR_NONE,
+            3 => registers.line_control,
+            4 => registers.modem_control,
+            5 => LSR_IDLE,
+            6 if registers.modem_control & MCR_LOOP != 0 => looped_back(registers.modem_control),
+            6 => MSR_READY,
+            _ => registers.scratch,
+        };
+    }
+
+    /// Writes one access; the chip is 8 bits wide. Output is flushed at the end of each line.
+    pub fn write(&mut self, port: u16, data: &[u8]) {
+        let (true, Some(&value)) = (self.claims(port), data.first()) else {
+            return;
+        };
+        let latch = self.registers.line_control & LCR_DLAB != 0;
+        let registers = &mut self.registers;
+        match port - self.base {
+            0 if latch => registers.divisor[0] = value,
+            1 if latch => registers.divisor[1] = value,
+            0 if registers.modem_control & MCR_LOOP == 0 => self.send(value),
+            1 => registers.interrupt_enable = value & 0x0f,
+            2 => registers.fifo = value & 1 != 0,
+            3 => registers.line_control = value,
+            4 => registers.modem_control = value & 0x1f,
+            7 => registers.scratch = value,
+            _ => {}
+        }
+    }
+
+    /// The first error of the output; nothing was sent after it.
+    #[must_use]
+    pub const fn error(&self) -> Option<&io::Error> {
+        self.error.as_ref()
+    }
+
+    /// Flushes and gives the output back.
+    ///
+    /// # Errors
+    /// The first error of the output.
+    pub fn finish(mut self) -> io::Result<W> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn send(&mut self, value: u8) {
+        if self.error.is_some() {
+            return;
+        }
+        let sent = self.out.write_all(&[value]);
+        let sent = sent.and_then(|()| if value == b'\n' { self.out.flush() } else { Ok(()) });
+        self.error = sent.err();
+    }
+}
+
+/// In loop-back the modem inputs show the modem outputs: RTS at CTS, DTR at DSR, OUT1 at RI, OUT2 at DCD.
+const fn looped_back(modem_control: u8) -> u8 {
+    (modem_control & 0x0c) << 4 | (modem_control & 0x01) << 5 | (modem_control & 0x02) << 3
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read<W: Write>(port: &mut Serial<W>, offset: u16) -> u8 {
+        let mut data = [0];
+        port.read(COM1 + offset, &mut data);
+        data[0]
+    }
+
+    #[test]
+    fn sends_after_a_drivers_initialisation() {
+        let mut port = Serial::new(COM1, Vec::new());
+        for (offset, value) in [(3, 0x80), (0, 1), (1, 0), (3, 3), (1, 0), (2, 0), (4, 3)] {
+            port.write(COM1 + offset, &[value]);
+        }
+        for byte in b"ok\n" {
+            assert_eq!(read(&mut port, 5) & 0x20, 0x20);
+            port.write(COM1, &[*byte]);
+        }
+        assert!(port.error().is_none());
+        assert_eq!(port.finish().unwrap(), b"ok\n");
+    }
+
+    #[test]
+    fn registers_keep_what_the_chip_keeps() {
+        let mut port = Serial::new(COM1, Vec::new());
+        for (offset, value, back) in [(1, 0xff, 0x0f), (2, 1, 0xc1), (3, 0x1b, 0x1b), (4, 0xff, 0x1f), (7, 0x5a, 0x5a)]
+        {
+            port.write(COM1 + offset, &[value]);
+            assert_eq!(read(&mut port, offset), back, "register {offset}");
+        }
+        // Loop-back: all four outputs are on, and a byte goes nowhere.
+        assert_eq!(read(&mut port, 6), 0xf0);
+        port.write(COM1, b"x");
+        port.write(COM1 + 4, &[0x0b]);
+        assert_eq!(read(&mut port, 6), 0xb0);
+        port.write(COM1 + 2, &[0]);
+        assert_eq!(read(&mut port, 2), 1);
+        // The divisor hides data and interrupt enable.
+        port.write(COM1 + 3, &[0x80]);
+        port.write(COM1, &[12]);
+        port.write(COM1 + 1, &[34]);
+        assert_eq!((read(&mut port, 0), read(&mut port, 1)), (12, 34));
+        port.write(COM1 + 3, &[0]);
+        assert_eq!((read(&mut port, 0), read(&mut port, 1)), (0, 0x0f));
+        assert_eq!(port.finish().unwrap(), b"");
+    }
+
+    #[derive(Debug)]
+    struct Full;
+
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_output_error_is_kept_and_the_guest_goes_on() {
+        let mut port = Serial::new(COM1, Full);
+        port.write(COM1, b"x");
+        port.write(COM1, b"y");
+        assert_eq!(read(&mut port, 5), LSR_IDLE);
+        assert_eq!(port.error().map(io::Error::kind), Some(io::ErrorKind::StorageFull));
+        assert!(port.finish().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn random_accesses_never_panic(accesses in prop::collection::vec((0_u16..12, any::<u32>(), any::<bool>(), 0_usize..5), 0..64)) {
+            let mut port = Serial::new(COM1, io::sink());
+            for (offset, value, write, size) in accesses {
+                if write {
+                    port.write(COM1 - 2 + offset, &value.to_le_bytes()[..size]);
+                } else {
+                    port.read(COM1 - 2 + offset, &mut [0; 4][..size]);
+                }
+            }
+        }
+    }
+}
