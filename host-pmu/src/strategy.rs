@@ -86,7 +86,7 @@ pub enum StrategyError {
     #[error("there is no strategy '{0}'; known are {known}, or the path of a .toml file", known = PRESETS.join(", "))]
     Unknown(String),
     /// The TOML does not describe a strategy.
-    #[error("not a strategy: {0}")]
+    #[error("not a strategy: {}", .0.message())]
     Syntax(#[from] toml::de::Error),
     /// Choices that contradict each other, or are out of range.
     #[error("strategy '{name}': {why}")]

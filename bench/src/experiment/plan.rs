@@ -295,10 +295,10 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     let mut whole = table;
     whole.insert("name".to_owned(), toml::Value::String(name.clone()));
     let text = toml::to_string(&whole).map_err(|error| refuse(error.to_string()))?;
-    Strategy::from_toml(&text).map_err(|error| refuse(error.to_string()))?;
     if !is_name(&name) {
         return Err(refuse(format!("its name '{name}' is not 1 to 40 letters, digits, '-', '_', '.' or '+'")));
     }
+    Strategy::from_toml(&text).map_err(|error| refuse(error.to_string()))?;
     Ok(StrategyParameter { name, definition: Some(text) })
 }
 
@@ -325,7 +325,7 @@ pub(crate) mod tests {
         let names: Vec<&str> = plan.arms.iter().map(|arm| arm.strategy.as_str()).collect();
         assert_eq!(names, ["recreate", "reuse", "reuse-lazy", "floor", "kvm"]);
         assert_eq!(plan.guest.baseline_ticks, 10);
-        assert_eq!(plan.guest.max_ticks, 300);
+        assert_eq!(plan.guest.max_ticks, 275);
         assert!(plan.guest.hard_limit > args(&[]).time_limit);
         assert_eq!(plan.parameters.backend, "cpu-clock");
     }
