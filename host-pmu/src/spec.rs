@@ -78,6 +78,15 @@ impl CounterSet {
         self.0 &= !(1 << counter.0);
     }
 
+    /// Adds one or takes it out.
+    pub fn set(&mut self, counter: CounterId, within: bool) {
+        if within {
+            self.insert(counter);
+        } else {
+            self.remove(counter);
+        }
+    }
+
     /// Whether it is in.
     #[must_use]
     pub const fn contains(self, counter: CounterId) -> bool {

@@ -3,7 +3,7 @@
 use host_pmu::spec::{Source, Spec};
 
 use super::{
-    CounterId, CounterSet, GeneralProtection, HostCounters, PerfEvtSel, Touch, Vpmu, regs::FixedControl, status, within,
+    CounterId, GeneralProtection, HostCounters, PerfEvtSel, Touch, Vpmu, regs::FixedControl, status, within,
 };
 
 impl<H: HostCounters> Vpmu<H> {
@@ -17,6 +17,7 @@ impl<H: HostCounters> Vpmu<H> {
             // What was counted so far overflows, or not, under the old selector's INT.
             self.sync(counter);
             self.selectors[n] = selector;
+            self.enabled.set(counter, selector.en());
             self.mark_dirty(counter);
         }
         Ok(())
@@ -35,6 +36,7 @@ impl<H: HostCounters> Vpmu<H> {
             self.sync(counter);
             let nibble = 0xf << (4 * n);
             self.fixed_ctr_ctrl = self.fixed_ctr_ctrl & !nibble | value & nibble;
+            self.enabled.set(counter, FixedControl::of(value, n).enabled());
             self.mark_dirty(counter);
         }
         Ok(())
@@ -83,7 +85,7 @@ impl<H: HostCounters> Vpmu<H> {
             self.running.insert(counter);
             self.host.start(counter, self.spec(counter), self.distance(counter));
         } else {
-            self.host.stop(counter, self.own_enable(counter));
+            self.host.stop(counter, self.enabled.contains(counter));
         }
     }
 
@@ -111,14 +113,7 @@ impl<H: HostCounters> Vpmu<H> {
     /// Own enable AND GLOBAL_CTRL AND not frozen.
     pub(super) fn counts(&self, counter: CounterId) -> bool {
         let global = self.caps.version < 2 || self.global_ctrl & 1 << counter.global_bit() != 0;
-        global && self.global_status & status::CTR_FRZ == 0 && self.own_enable(counter)
-    }
-
-    fn own_enable(&self, counter: CounterId) -> bool {
-        match counter.as_fixed() {
-            Some(n) => FixedControl::of(self.fixed_ctr_ctrl, n).enabled(),
-            None => self.selectors[counter.index()].en(),
-        }
+        global && self.global_status & status::CTR_FRZ == 0 && self.enabled.contains(counter)
     }
 
     fn interrupts(&self, counter: CounterId) -> bool {
@@ -133,9 +128,5 @@ impl<H: HostCounters> Vpmu<H> {
             Some(n) => Source::Fixed { index: n as u8, control: FixedControl::of(self.fixed_ctr_ctrl, n).into() },
             None => Source::Selector(self.selectors[counter.index()].into()),
         })
-    }
-
-    pub(super) fn own_enables(&self) -> CounterSet {
-        self.caps.counters().into_iter().filter(|&counter| self.own_enable(counter)).collect()
     }
 }

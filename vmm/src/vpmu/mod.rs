@@ -145,6 +145,8 @@ pub struct Vpmu<H> {
     global_status: u64,
     debugctl: DebugCtl,
     ds_area: u64,
+    /// Counters whose own enable is on.
+    enabled: CounterSet,
     /// Counters told to run.
     running: CounterSet,
     /// Counters to look at again before the next entry.
@@ -167,6 +169,7 @@ impl<H: HostCounters> Vpmu<H> {
             global_status: 0,
             debugctl: DebugCtl::new(),
             ds_area: 0,
+            enabled: CounterSet::EMPTY,
             running: CounterSet::EMPTY,
             dirty: CounterSet::EMPTY,
             pmi_pending: false,
@@ -187,6 +190,7 @@ impl<H: HostCounters> Vpmu<H> {
         self.global_status = 0;
         self.debugctl = DebugCtl::new();
         self.ds_area = 0;
+        self.enabled = CounterSet::EMPTY;
         self.running = CounterSet::EMPTY;
         self.dirty = CounterSet::EMPTY;
         self.pmi_pending = false;
@@ -307,7 +311,7 @@ impl<H: HostCounters> Vpmu<H> {
                 self.reprogram(counter);
             }
         }
-        self.host.on_entry(self.own_enables());
+        self.host.on_entry(self.enabled);
     }
 
     /// Whether a PMI is due; the caller delivers it. With freeze-on-PMI the counters stop here.
