@@ -2,9 +2,7 @@
 
 use host_pmu::spec::{Source, Spec};
 
-use super::{
-    CounterId, GeneralProtection, HostCounters, PerfEvtSel, Touch, Vpmu, regs::FixedControl, status, within,
-};
+use super::{CounterId, GeneralProtection, HostCounters, PerfEvtSel, Touch, Vpmu, regs::FixedControl, status, within};
 
 impl<H: HostCounters> Vpmu<H> {
     /// IA32_PERFEVTSEL`n`; a write of the same value changes nothing (KVM elides it), but keeps the counter in use.

@@ -1,0 +1,85 @@
+//! Runs of the project's payload that the tests share.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use guest::abi::{BootPage, EventSpec, FLAG_TASK_SWITCH, LOG_NMI, MAX_EVENTS, Report};
+use host_pmu::backend::BackendKey;
+use host_pmu::strategy::Strategy;
+use vmm::kvm::Host;
+use vmm::machine::{self, Behind, Plan};
+use vmm::outcome::{RunOutcome, VcpuOutcome};
+use vmm::vpmu::caps::PmuCaps;
+
+/// USR, OS and INT of PERFEVTSEL.
+const SAMPLING: u64 = 0x13_0000;
+/// 1 ms of cycles at 2 GHz.
+pub(crate) const PERIOD: u64 = 2_000_000;
+
+/// An event on a general-purpose counter.
+pub(crate) const fn gp(code: u64, period: u64) -> EventSpec {
+    EventSpec { selector: SAMPLING | code, fixed: 0, period }
+}
+
+/// An event that prefers fixed counter `n`.
+pub(crate) const fn fixed(n: u64, code: u64, period: u64) -> EventSpec {
+    EventSpec { selector: SAMPLING | code, fixed: n + 1, period }
+}
+
+/// One sampling event.
+pub(crate) const SINGLE: &[EventSpec] = &[gp(0x3c, PERIOD)];
+
+/// The sampling run of July 2021 (vpmu.md, published): two fixed, two general-purpose, one of them rare.
+pub(crate) const JULY_2021: &[EventSpec] =
+    &[fixed(1, 0x3c, PERIOD), fixed(0, 0xc0, PERIOD * 19 / 16), gp(0x4f2e, PERIOD * 22 / 16), gp(0xc5, PERIOD * 6)];
+
+/// A plan for `samples` NMIs of `events`.
+pub(crate) fn plan(behind: Behind, events: &[EventSpec], samples: u64) -> Plan {
+    let mut slots = [EventSpec::default(); MAX_EVENTS];
+    slots[..events.len()].copy_from_slice(events);
+    Plan {
+        behind,
+        pmu: PmuCaps::default(),
+        vcpus: 1,
+        pin: Vec::new(),
+        log_entries: 2 * samples + 4096,
+        boot: BootPage {
+            tick_count: 4_000_000,
+            baseline_ticks: 2,
+            max_ticks: 2500,
+            tail_ticks: 6,
+            sample_target: samples,
+            flags: if events.len() > 1 { FLAG_TASK_SWITCH } else { 0 },
+            event_count: events.len() as u64,
+            events: slots,
+            ..BootPage::default()
+        },
+        time_limit: Duration::from_secs(30),
+    }
+}
+
+/// A preset over the CPU clock.
+pub(crate) fn clock(preset: &str) -> Behind {
+    Behind::Events { backend: BackendKey::CpuClock, strategy: Strategy::preset(preset).expect("a preset") }
+}
+
+/// Runs a plan that nobody interrupts.
+pub(crate) fn run(plan: &Plan) -> RunOutcome {
+    run_until(plan, &AtomicBool::new(false))
+}
+
+/// Runs a plan.
+pub(crate) fn run_until(plan: &Plan, interrupted: &AtomicBool) -> RunOutcome {
+    let host = Host::open().expect("the trial is skipped without KVM");
+    machine::run(&host, guest::PMU_PAYLOAD, plan, interrupted).expect("a run that begins")
+}
+
+/// The guest's report.
+pub(crate) fn report(vcpu: &VcpuOutcome) -> &Report {
+    vcpu.report.as_deref().expect("the payload wrote its report")
+}
+
+/// NMI entries of the log.
+pub(crate) fn nmis_logged(vcpu: &VcpuOutcome) -> u64 {
+    vcpu.log.iter().filter(|entry| entry.kind == LOG_NMI).count() as u64
+}

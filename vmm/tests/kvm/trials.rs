@@ -1,0 +1,255 @@
+//! The trials. None asserts a time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use guest::abi::{FLAG_PMI_FIXED, LOG_ROTATION, WORKLOAD_IDLE, WORKLOAD_IO};
+use host_pmu::backend::BackendKey;
+use host_pmu::stats::OpKind;
+use host_pmu::strategy::{PRESETS, Strategy};
+use vmm::machine::{Behind, MachineError};
+use vmm::outcome::{End, RunOutcome, VcpuOutcome};
+
+use crate::alloc;
+use crate::guests::{JULY_2021, PERIOD, SINGLE, clock, fixed, gp, nmis_logged, plan, report, run, run_until};
+
+/// The tracepoint of the guide.
+pub(crate) fn userspace_exit() -> BackendKey {
+    BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() }
+}
+
+fn only(outcome: &RunOutcome) -> &VcpuOutcome {
+    assert_eq!(outcome.end, End::Done);
+    assert_eq!(outcome.vcpus.len(), 1);
+    &outcome.vcpus[0]
+}
+
+/// Every overflow the VMM saw reached the guest's driver, every NMI its handler.
+fn whole(vcpu: &VcpuOutcome) {
+    let report = report(vcpu);
+    assert_eq!(report.nmis, vcpu.pmi.nmis, "NMIs taken = PMIs delivered: {:?}", vcpu.pmi);
+    assert_eq!(report.overflows.iter().sum::<u64>(), vcpu.pmi.overflows, "overflows on both sides: {:?}", vcpu.pmi);
+    assert_eq!(vcpu.pmi.nmis, vcpu.deliveries.len() as u64);
+    assert_eq!(nmis_logged(vcpu), report.nmis);
+    assert_eq!(vcpu.pmi.undeliverable, 0);
+    assert_eq!(vcpu.msr_exits.iter().map(|line| line.faults).sum::<u64>(), 0);
+}
+
+/// The published run (July 2021): 7 250 PMIs and, by its PERFEVTSEL writes, 597 stops and restarts of all events.
+const RESTARTS_PER_PMI: f64 = 597.0 / 7250.0;
+
+/// The figures of the published run, per PMI: writes and reads by register.
+///
+/// How many PMIs come between two restarts is the host's speed, so each register's accesses are split into those of a
+/// restart, which are counted exactly, and those of a PMI, and put together again at the published ratio.
+pub(crate) fn mix_of_exits() {
+    let outcome = run(&plan(Behind::Floor, JULY_2021, 1200));
+    let vcpu = only(&outcome);
+    whole(vcpu);
+    let (pmis, restarts) = (report(vcpu).nmis as f64, report(vcpu).rotations as f64);
+    let sum = |range: std::ops::RangeInclusive<u32>, write: bool| {
+        let lines = vcpu.msr_exits.iter().filter(|line| range.contains(&line.msr));
+        lines.map(|line| if write { line.writes } else { line.reads }).sum::<u64>() as f64
+    };
+    let counters = |write| sum(0xc1..=0xc8, write) + sum(0x309..=0x30c, write);
+    for (what, seen, per_restart, published, tolerance) in [
+        ("GLOBAL_CTRL writes", sum(0x38f..=0x38f, true), 2.0, 2.18, 0.05),
+        ("GLOBAL_STATUS reads", sum(0x38e..=0x38e, false), 0.0, 2.0, 0.05),
+        ("OVF_CTRL writes", sum(0x390..=0x390, true), 0.0, 1.0, 0.05),
+        // A slow host lets more counters overflow within one PMI; published are 1.01 a PMI.
+        ("counter writes", counters(true), 4.0, 1.34, 0.25),
+        ("counter reads", counters(false), 4.0, 1.34, 0.25),
+        ("FIXED_CTR_CTRL writes", sum(0x38d..=0x38d, true), 4.0, 0.33, 0.1),
+        ("FIXED_CTR_CTRL reads", sum(0x38d..=0x38d, false), 4.0, 0.33, 0.1),
+        ("PERFEVTSEL writes", sum(0x186..=0x18d, true), 4.0, 0.33, 0.1),
+    ] {
+        let per_pmi = (seen - per_restart * restarts) / pmis;
+        let mixed = per_pmi + per_restart * RESTARTS_PER_PMI;
+        let error = mixed / published - 1.0;
+        assert!(error.abs() <= tolerance, "{what} per PMI: {mixed:.3}, published {published}, error {error:+.2}");
+    }
+}
+
+pub(crate) fn reuse_opens_once() {
+    let outcome = run(&plan(clock("reuse"), SINGLE, 300));
+    let vcpu = only(&outcome);
+    whole(vcpu);
+    assert_eq!(vcpu.host.ops.count(OpKind::Open), 1);
+    assert_eq!((vcpu.host.held_max, vcpu.host.held_at_end), (1, 1), "never released");
+    assert!(vcpu.host.reused >= 2 * report(vcpu).nmis);
+}
+
+pub(crate) fn recreate_opens_per_pmi() {
+    let outcome = run(&plan(clock("recreate"), SINGLE, 300));
+    let vcpu = only(&outcome);
+    whole(vcpu);
+    assert!(vcpu.host.ops.count(OpKind::Open) > report(vcpu).nmis);
+    assert_eq!((vcpu.host.reused, vcpu.host.held_at_end), (0, 0));
+    assert_eq!(vcpu.host.ops.count(OpKind::Open), vcpu.host.ops.count(OpKind::Release));
+}
+
+pub(crate) fn lazy_release() {
+    for events in [SINGLE, JULY_2021] {
+        let outcome = run(&plan(clock("reuse-lazy"), events, 300));
+        let vcpu = only(&outcome);
+        whole(vcpu);
+        assert!(vcpu.host.held_max >= events.len() as u64);
+        // The slice in which sampling ended is touched; the next is not, and after it nothing is left.
+        let tail = &vcpu.held_at_tail_tick;
+        assert_eq!(tail.last(), Some(&0), "{tail:?}");
+        assert!(vcpu.host.sched_ins >= 2);
+    }
+}
+
+pub(crate) fn nothing_is_lost() {
+    for preset in PRESETS {
+        whole(only(&run(&plan(clock(preset), JULY_2021, 400))));
+    }
+    whole(only(&run(&plan(Behind::Floor, JULY_2021, 400))));
+}
+
+pub(crate) fn nothing_is_lost_on_two_vcpus() {
+    for behind in [Behind::Floor, clock("recreate"), clock("reuse-lazy"), clock("deferred")] {
+        let mut plan = plan(behind, JULY_2021, 300);
+        plan.vcpus = 2;
+        let outcome = run(&plan);
+        assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, 2));
+        outcome.vcpus.iter().for_each(whole);
+    }
+}
+
+pub(crate) fn multiplexing() {
+    let codes = [0xc4, 0xc5, 0x13c, 0x412e, 0x4f2e, 0x151, 0x81d0];
+    let mut events = vec![fixed(1, 0x3c, PERIOD * 4), fixed(0, 0xc0, PERIOD * 5)];
+    events.extend(codes.iter().enumerate().map(|(i, &code)| gp(code, PERIOD * (4 + i as u64))));
+    let mut plan = plan(clock("reuse-lazy"), &events, 600);
+    plan.boot.flags = 0;
+    let outcome = run(&plan);
+    let vcpu = only(&outcome);
+    whole(vcpu);
+    let report = report(vcpu);
+    for (i, event) in events.iter().enumerate() {
+        assert!(report.running[i] > 0 && report.running[i] <= report.enabled[i], "event {i} ({:#x})", event.selector);
+        assert!(report.counts[i] > 0, "event {i} counted nothing");
+    }
+    assert!(vcpu.log.iter().any(|entry| entry.kind == LOG_ROTATION));
+    assert!(vcpu.host.held_max <= 7, "one event per vPMC at most");
+}
+
+pub(crate) fn tracepoint() {
+    let strategy = Strategy::preset("reuse").expect("a preset");
+    let mut plan = plan(Behind::Events { backend: userspace_exit(), strategy }, &[gp(0x3c, 50)], 100);
+    plan.boot.workload = WORKLOAD_IO;
+    let outcome = run(&plan);
+    let vcpu = only(&outcome);
+    whole(vcpu);
+    assert_eq!(vcpu.host.ops.count(OpKind::Open), 1);
+    assert!(report(vcpu).nmis >= 100);
+}
+
+pub(crate) fn fixed_mode() {
+    let mut plan = plan(Behind::Floor, SINGLE, 100);
+    plan.boot.flags |= FLAG_PMI_FIXED;
+    let outcome = run(&plan);
+    let vcpu = only(&outcome);
+    assert_eq!((vcpu.pmi.fixed, vcpu.pmi.nmis), (report(vcpu).nmis, 0));
+    assert!(vcpu.pmi.fixed >= 100);
+}
+
+pub(crate) fn pmi_wakes_a_halted_vcpu() {
+    // Ticks are rare, so that hardly anything but the PMI can end the HLT; the floor's clock runs while the vCPU sleeps.
+    let mut plan = plan(Behind::Floor, SINGLE, 50);
+    plan.boot.workload = WORKLOAD_IDLE;
+    plan.boot.tick_count = 100_000_000;
+    plan.boot.baseline_ticks = 1;
+    plan.boot.tail_ticks = 1;
+    let outcome = run(&plan);
+    let vcpu = only(&outcome);
+    whole(vcpu);
+    assert!(report(vcpu).nmis >= 50);
+    assert!(report(vcpu).ticks < 20, "{} ticks", report(vcpu).ticks);
+}
+
+pub(crate) fn counting() {
+    let mut plan = plan(clock("reuse-lazy"), &[gp(0xc5, 0)], 50);
+    plan.boot.flags = guest::abi::FLAG_TASK_SWITCH;
+    let outcome = run(&plan);
+    let vcpu = only(&outcome);
+    let report = report(vcpu);
+    assert_eq!((report.nmis, vcpu.pmi.overflows), (0, 0));
+    assert!(report.rotations >= 50);
+    // The stand-in counts at the rate of the TSC; it stands still while the driver switches.
+    let (counted, ran) = (report.counts[0] as f64, report.running[0] as f64);
+    assert!(counted > 0.3 * ran && counted < 1.5 * ran, "{counted} counts in {ran} ticks");
+}
+
+pub(crate) fn frequency_mode() {
+    let mut plan = plan(clock("reuse-lazy"), SINGLE, 300);
+    plan.boot.freq_hz = 500;
+    let outcome = run(&plan);
+    let vcpu = only(&outcome);
+    whole(vcpu);
+    assert!(report(vcpu).periods[0] > PERIOD, "500 Hz is a longer period than 1 ms: {}", report(vcpu).periods[0]);
+}
+
+pub(crate) fn full_log() {
+    let mut plan = plan(Behind::Floor, SINGLE, 60);
+    plan.log_entries = 20;
+    let outcome = run(&plan);
+    let vcpu = only(&outcome);
+    let report = report(vcpu);
+    assert_eq!((vcpu.log.len() as u64, report.logged), (20, 20));
+    assert_eq!(report.logged + report.dropped, report.nmis);
+    assert_eq!(report.nmis, vcpu.pmi.nmis);
+}
+
+pub(crate) fn time_limit() {
+    let mut plan = plan(Behind::Floor, SINGLE, 1_000_000);
+    plan.log_entries = 10_000;
+    plan.time_limit = Duration::from_millis(500);
+    let outcome = run(&plan);
+    assert_eq!(outcome.end, End::TimedOut);
+    let vcpu = &outcome.vcpus[0];
+    assert!(!vcpu.log.is_empty() && report(vcpu).nmis > 0, "what was measured so far");
+    assert!(vcpu.log.iter().all(|entry| entry.tsc_exit >= entry.tsc_entry));
+}
+
+pub(crate) fn interruption() {
+    let interrupted = AtomicBool::new(false);
+    let mut plan = plan(Behind::Floor, SINGLE, 1_000_000);
+    plan.log_entries = 10_000;
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            interrupted.store(true, Ordering::Relaxed);
+        });
+        run_until(&plan, &interrupted)
+    });
+    assert_eq!(outcome.end, End::Stopped);
+    assert!(report(&outcome.vcpus[0]).nmis > 0);
+}
+
+pub(crate) fn no_allocation() {
+    for preset in ["recreate", "reuse-lazy", "pool"] {
+        let allocations = |samples: u64| {
+            let mut plan = plan(clock(preset), JULY_2021, samples);
+            plan.log_entries = 8192;
+            let before = alloc::count();
+            let outcome = run(&plan);
+            assert!(report(only(&outcome)).nmis >= samples);
+            alloc::count() - before
+        };
+        allocations(50);
+        let (few, many) = (allocations(100), allocations(800));
+        // 700 more PMIs are some 10 000 more exits. The main thread's waiting is the only other thing that takes longer.
+        assert!(many.abs_diff(few) < 50, "{preset}: {few} allocations with 100 PMIs, {many} with 800");
+    }
+}
+
+pub(crate) fn too_many_vcpus() {
+    let host = vmm::kvm::Host::open().expect("the trial is skipped without KVM");
+    let mut plan = plan(Behind::Floor, SINGLE, 1);
+    plan.vcpus = 100_000;
+    let error = vmm::machine::run(&host, guest::PMU_PAYLOAD, &plan, &AtomicBool::new(false)).expect_err("too many");
+    assert!(matches!(error, MachineError::Kvm(_)) && error.to_string().contains("--vcpus"), "{error}");
+}
