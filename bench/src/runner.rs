@@ -5,7 +5,8 @@ use std::time::Duration;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::backend::BackendKey;
 use host_pmu::backend::perf::PerfBackend;
-use host_pmu::strategy::Strategy;
+use host_pmu::spec::MAX_COUNTERS;
+use host_pmu::strategy::{MAX_POOL, Strategy};
 use vmm::kvm::Host;
 use vmm::machine::{self, Behind, MachineError};
 use vmm::outcome::RunOutcome;
@@ -15,7 +16,7 @@ use crate::error::Error;
 use crate::experiment::plan::{GuestPlan, Plan};
 use crate::experiment::{Arm, ArmKind, ArmRunner, Round};
 use crate::host::probe::{EventProbe, KvmCap, KvmProbe, KvmReport};
-use crate::sys;
+use crate::sys::{self, Limit};
 
 /// Log entries for each sample asked for: the rotations share the log.
 const LOG_PER_SAMPLE: u64 = 2;
@@ -35,7 +36,29 @@ struct KvmRunner {
 /// Exit 4 where this host cannot run guests.
 pub fn make(plan: &Plan) -> Result<Box<dyn ArmRunner>, Error> {
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+    check_limits(plan.guest.vcpus)?;
     Ok(Box::new(KvmRunner { host, guest: plan.guest.clone() }))
+}
+
+/// Host events and signals are bounded by the process's limits: too low ones are raised, or refused before anything runs.
+fn check_limits(vcpus: u64) -> Result<(), Error> {
+    /// Files of a vCPU: its own, the monitor, an event per counter, a full pool.
+    const FILES: u64 = 2 + MAX_COUNTERS as u64 + MAX_POOL as u64;
+    /// Queued signals of a vCPU: a timer, and one per event until it is taken, some of them several times.
+    const SIGNALS: u64 = 8 * MAX_COUNTERS as u64;
+    for (limit, wanted, name, flag) in [
+        (Limit::OpenFiles, 64 + vcpus * FILES, "RLIMIT_NOFILE", "-n"),
+        (Limit::PendingSignals, 64 + vcpus * SIGNALS, "RLIMIT_SIGPENDING", "-i"),
+    ] {
+        sys::ensure_limit(limit, wanted).map_err(|now| {
+            Error::host(
+                format!("{name} is too low"),
+                format!("it is {now}, and {vcpus} vCPUs may need {wanted}"),
+                format!("raise it: ulimit {flag} {wanted}"),
+            )
+        })?;
+    }
+    Ok(())
 }
 
 impl ArmRunner for KvmRunner {

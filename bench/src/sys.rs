@@ -46,17 +46,42 @@ pub enum Limit {
     PendingSignals,
 }
 
+impl Limit {
+    const fn resource(self) -> libc::__rlimit_resource_t {
+        match self {
+            Self::OpenFiles => libc::RLIMIT_NOFILE,
+            Self::PendingSignals => libc::RLIMIT_SIGPENDING,
+        }
+    }
+}
+
 /// Soft limit of `limit`; `None` if unlimited or if it cannot be read.
 #[must_use]
 pub fn soft_limit(limit: Limit) -> Option<u64> {
-    let resource = match limit {
-        Limit::OpenFiles => libc::RLIMIT_NOFILE,
-        Limit::PendingSignals => libc::RLIMIT_SIGPENDING,
-    };
+    let resource = limit.resource();
     let mut value = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `value` is a valid rlimit for the kernel to fill.
     let failed = unsafe { libc::getrlimit(resource, &raw mut value) };
     (failed == 0 && value.rlim_cur != libc::RLIM_INFINITY).then_some(value.rlim_cur)
+}
+
+/// Raises the soft limit to `wanted` if the hard limit allows it.
+///
+/// # Errors
+/// The limit in force, if it is lower than `wanted` and cannot be raised that far.
+pub fn ensure_limit(limit: Limit, wanted: u64) -> Result<(), u64> {
+    let resource = limit.resource();
+    let mut value = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `value` is a valid rlimit for the kernel to fill.
+    if unsafe { libc::getrlimit(resource, &raw mut value) } != 0 || value.rlim_cur >= wanted {
+        return Ok(());
+    }
+    let raised = libc::rlimit { rlim_cur: wanted, rlim_max: value.rlim_max };
+    // SAFETY: `raised` is a valid rlimit that outlives the call.
+    if value.rlim_max >= wanted && unsafe { libc::setrlimit(resource, &raw const raised) } == 0 {
+        return Ok(());
+    }
+    Err(value.rlim_cur)
 }
 
 /// Columns of the terminal on stdout; `None` if it is none or does not tell.

@@ -31,8 +31,8 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
     let dir = tempfile::tempdir().unwrap();
     for (args, needle) in [
         (&["--period", "0"][..], "--period"),
-        (&["nmi-latency", "--vcpus", "0"], "1 to 256"),
-        (&["--vcpus", "999999"], "1 to 256"),
+        (&["nmi-latency", "--vcpus", "0"], "1 to 64"),
+        (&["--vcpus", "999999"], "1 to 64"),
         (&["--strategy", "reues"], "known are recreate"),
         (&["--strategy", ""], "--strategy"),
         (&["--strategy", "no-such-file.toml"], "No such file"),

@@ -84,8 +84,8 @@ pub enum MachineError {
 /// Runs `image`, one of the project's payloads, by `plan` until it is done, fails, `interrupted` is set, or its time is up.
 pub fn run(host: &Host, image: &[u8], plan: &Plan, interrupted: &AtomicBool) -> Result<RunOutcome, MachineError> {
     let began = Instant::now();
-    if plan.vcpus == 0 || plan.vcpus > host.max_vcpus().min(crate::boot::layout::MAX_VCPUS) {
-        let allowed = host.max_vcpus().min(crate::boot::layout::MAX_VCPUS);
+    let allowed = host.max_vcpus().min(crate::boot::layout::MAX_VCPUS);
+    if plan.vcpus == 0 || plan.vcpus > allowed {
         return Err(KvmError::TooManyVcpus { asked: plan.vcpus, allowed }.into());
     }
     let pmu = match plan.behind {

@@ -74,8 +74,8 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// Most vCPUs this tool accepts; KVM's own limit is checked when the VM is made.
-const MAX_VCPUS: u64 = 256;
+/// Most vCPUs a payload has room for; KVM's own limit is checked when the VM is made.
+const MAX_VCPUS: u64 = guest::abi::MAX_VCPUS as u64;
 
 /// Options of `vpmu nmi-latency`.
 #[derive(Clone, Debug, Args)]

@@ -29,7 +29,7 @@ pub const VCPUS: u64 = 0x40_0000;
 /// One block.
 pub const VCPU_STRIDE: u64 = 0x1_0000;
 /// vCPUs at most.
-pub const MAX_VCPUS: usize = 64;
+pub const MAX_VCPUS: usize = guest::abi::MAX_VCPUS;
 /// Log entries per vCPU at most.
 pub const MAX_LOG: u64 = 1 << 20;
 

@@ -37,7 +37,7 @@ pub enum KvmError {
     #[error("this host's KVM lacks {0}; Linux 5.10 or later has it")]
     Lacks(&'static str),
     /// More vCPUs than KVM allows.
-    #[error("{asked} vCPUs are more than the {allowed} this host's KVM allows; use fewer with --vcpus")]
+    #[error("{asked} vCPUs: this host's KVM and the payload allow 1 to {allowed}; give another number with --vcpus")]
     TooManyVcpus {
         /// Asked for.
         asked: usize,
@@ -68,8 +68,11 @@ const NEEDED: [(&str, u32); 3] = [
     ("KVM_CAP_MP_STATE", KVM_CAP_MP_STATE),
 ];
 
+/// KVM_GET_API_VERSION since 2007.
+const API_VERSION: i32 = 12;
+
 fn open() -> Result<Kvm, KvmError> {
-    Kvm::new().map_err(|error| {
+    let kvm = Kvm::new().map_err(|error| {
         let error = io::Error::from_raw_os_error(error.errno());
         let remedy = match error.raw_os_error() {
                 Some(libc::EACCES | libc::EPERM) => "; add this user to the group that owns it (usually kvm), or run as root",
@@ -80,7 +83,11 @@ fn open() -> Result<Kvm, KvmError> {
                 _ => "",
             };
             KvmError::Open { error, remedy }
-        })
+        })?;
+    if kvm.get_api_version() != API_VERSION {
+        return Err(KvmError::Open { error: io::Error::other("it is not KVM's device"), remedy: "" });
+    }
+    Ok(kvm)
 }
 
 /// This host's KVM.
