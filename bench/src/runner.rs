@@ -28,6 +28,8 @@ const LOG_SPARE: u64 = 4096;
 struct KvmRunner {
     host: Host,
     guest: GuestPlan,
+    /// Counts per millisecond of the floor, where the arms beside it count no clock.
+    paced: Option<u64>,
 }
 
 /// Makes the runner of `plan`'s arms.
@@ -37,7 +39,9 @@ struct KvmRunner {
 pub fn make(plan: &Plan) -> Result<Box<dyn ArmRunner>, Error> {
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
     check_limits(plan.guest.vcpus)?;
-    Ok(Box::new(KvmRunner { host, guest: plan.guest.clone() }))
+    // A tracepoint's period is a few occurrences: at one count per TSC tick the floor would do nothing but overflow.
+    let paced = matches!(plan.backend, BackendKey::Tracepoint { .. }).then_some(plan.parameters.period);
+    Ok(Box::new(KvmRunner { host, guest: plan.guest.clone(), paced }))
 }
 
 /// Host events and signals are bounded by the process's limits: too low ones are raised, or refused before anything runs.
@@ -74,7 +78,7 @@ impl ArmRunner for KvmRunner {
 
     fn run(&mut self, arm: &Arm, round: Round) -> Result<RunOutcome, Error> {
         let plan = machine::Plan {
-            behind: behind(arm)?,
+            behind: behind(arm, self.paced)?,
             pmu: PmuCaps {
                 version: self.guest.pmu_version as u8,
                 gp: self.guest.gp_counters as u8,
@@ -94,10 +98,10 @@ impl ArmRunner for KvmRunner {
     }
 }
 
-fn behind(arm: &Arm) -> Result<Behind, Error> {
+fn behind(arm: &Arm, paced: Option<u64>) -> Result<Behind, Error> {
     let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
     Ok(match arm.kind {
-        ArmKind::Floor => Behind::Floor,
+        ArmKind::Floor => paced.map_or(Behind::Floor, |counts_per_ms| Behind::PacedFloor { counts_per_ms }),
         ArmKind::Kvm => Behind::Kvm,
         ArmKind::Strategy => Behind::Events {
             backend: arm
@@ -175,13 +179,15 @@ mod tests {
 
     #[test]
     fn arms_become_what_stands_behind_the_counters() {
-        assert_eq!(behind(&arm("floor", ArmKind::Floor, None)).unwrap(), Behind::Floor);
-        let reuse = behind(&arm("reuse", ArmKind::Strategy, None)).unwrap();
+        assert_eq!(behind(&arm("floor", ArmKind::Floor, None), None).unwrap(), Behind::Floor);
+        let paced = Behind::PacedFloor { counts_per_ms: 100 };
+        assert_eq!(behind(&arm("floor", ArmKind::Floor, None), Some(100)).unwrap(), paced);
+        let reuse = behind(&arm("reuse", ArmKind::Strategy, None), None).unwrap();
         let strategy = Strategy::preset("reuse").unwrap();
         assert_eq!(reuse, Behind::Events { backend: BackendKey::CpuClock, strategy });
         let text = "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'deferred'";
-        assert!(matches!(behind(&arm("mine", ArmKind::Strategy, Some(text))), Ok(Behind::Events { .. })));
-        assert!(behind(&arm("mine", ArmKind::Strategy, Some("reuse = 1"))).is_err());
+        assert!(matches!(behind(&arm("mine", ArmKind::Strategy, Some(text)), None), Ok(Behind::Events { .. })));
+        assert!(behind(&arm("mine", ArmKind::Strategy, Some("reuse = 1")), None).is_err());
     }
 
     #[test]

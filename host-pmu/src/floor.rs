@@ -1,10 +1,12 @@
 //! No host event at all: the time-stamp counter counts and a timer signals.
 //!
-//! The floor arm shows what no strategy can beat: the guest, the exits and the vPMU stay, the host events go. A counter
-//! advances by one per TSC tick whatever it is told to count, as the clock stand-ins do after scaling.
+//! The floor arm shows what no strategy can beat: the guest, the exits and the vPMU stay, the host events go. Whatever it is
+//! told to count, a counter advances by one per TSC tick, as the clock stand-ins do after scaling, or at a given pace where
+//! the arms beside it count something rarer.
 
 use std::io;
 
+use crate::backend::Scale;
 use crate::counters::{HostCounters, Touch};
 use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use crate::strategy::Apply;
@@ -13,8 +15,10 @@ use crate::{kick, sys};
 #[derive(Clone, Copy, Debug, Default)]
 struct Clocked {
     running: bool,
-    /// TSC up to which its count was handed over.
-    taken_at: u64,
+    /// TSC since which it runs.
+    since: u64,
+    /// Counts since then that were handed over.
+    taken: u64,
     /// TSC at which it shall signal.
     due_at: u64,
 }
@@ -26,19 +30,30 @@ pub struct Floor {
     running: CounterSet,
     timer: sys::ThreadTimer,
     tsc_khz: u64,
+    pace: Scale,
     /// TSC the timer is armed for; 0 = not armed.
     armed_for: u64,
     entries: u64,
 }
 
 impl Floor {
-    /// For the calling thread, which is the one the timer signals.
+    /// For the calling thread, which is the one the timer signals. One count per TSC tick.
     pub fn new(tsc_khz: u64) -> io::Result<Self> {
+        Self::with_pace(tsc_khz, Scale::ONE)
+    }
+
+    /// The same with `counts` per millisecond.
+    pub fn counting_per_ms(tsc_khz: u64, counts: u64) -> io::Result<Self> {
+        Self::with_pace(tsc_khz, Scale::new(counts, tsc_khz))
+    }
+
+    fn with_pace(tsc_khz: u64, pace: Scale) -> io::Result<Self> {
         Ok(Self {
             counters: [Clocked::default(); MAX_COUNTERS],
             running: CounterSet::EMPTY,
             timer: sys::ThreadTimer::new(kick::signal())?,
             tsc_khz: tsc_khz.max(1),
+            pace,
             armed_for: 0,
             entries: 0,
         })
@@ -67,9 +82,9 @@ impl HostCounters for Floor {
         if !clocked.running {
             return 0;
         }
-        let now = sys::rdtsc();
-        let gathered = now.saturating_sub(clocked.taken_at);
-        clocked.taken_at = now;
+        let total = self.pace.to_guest(sys::rdtsc().saturating_sub(clocked.since));
+        let gathered = total.saturating_sub(clocked.taken);
+        clocked.taken = total;
         gathered
     }
 
@@ -82,14 +97,15 @@ impl HostCounters for Floor {
 
     fn start(&mut self, counter: CounterId, _spec: Spec, period: u64) {
         let now = sys::rdtsc();
-        self.counters[counter.index()] = Clocked { running: true, taken_at: now, due_at: now.saturating_add(period) };
+        let due_at = now.saturating_add(self.pace.to_host(period));
+        self.counters[counter.index()] = Clocked { running: true, since: now, taken: 0, due_at };
         self.running.insert(counter);
     }
 
     fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
-        self.counters[counter.index()].due_at = sys::rdtsc().saturating_add(period);
+        self.counters[counter.index()].due_at = sys::rdtsc().saturating_add(self.pace.to_host(period));
     }
 
     fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
@@ -129,6 +145,15 @@ mod tests {
         assert!(floor.take(counter) > 0);
         floor.pause(counter);
         assert_eq!((floor.take(counter), floor.pause(counter), floor.held()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_paced_counter_counts_by_the_millisecond() {
+        let mut floor = Floor::counting_per_ms(2_000_000, 100).unwrap();
+        let counter = CounterId::gp(0).unwrap();
+        floor.start(counter, Spec(Source::Selector(0)), 50);
+        let clocked = floor.counters[counter.index()];
+        assert_eq!(clocked.due_at - clocked.since, 1_000_000, "50 counts are half a millisecond");
     }
 
     #[test]

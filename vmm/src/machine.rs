@@ -32,8 +32,13 @@ const POLL: Duration = Duration::from_millis(20);
 /// What stands behind the guest's counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behind {
-    /// Nothing: a timer raises the PMIs.
+    /// Nothing: a timer raises the PMIs, and a counter advances by one per TSC tick.
     Floor,
+    /// The same where a counter advances by so many counts a millisecond.
+    PacedFloor {
+        /// Counts per millisecond.
+        counts_per_ms: u64,
+    },
     /// Host events, kept by a strategy.
     Events {
         /// Where they come from.
@@ -93,7 +98,7 @@ pub fn run(host: &Host, image: &[u8], plan: &Plan, interrupted: &AtomicBool) -> 
             host.kvm_pmu().map_err(KvmError::NoKvmPmu)?;
             GuestPmu::Kvm
         }
-        Behind::Floor | Behind::Events { .. } => GuestPmu::Userspace(plan.pmu.bounded()),
+        Behind::Floor | Behind::PacedFloor { .. } | Behind::Events { .. } => GuestPmu::Userspace(plan.pmu.bounded()),
     };
     sys::install_kick_handler(kick::signal()).map_err(|error| MachineError::Host(format!("sigaction: {error}")))?;
     let layout = Layout::new(plan.vcpus, plan.log_entries);
@@ -227,9 +232,9 @@ impl Shared<'_> {
                 .map_err(|error| MachineError::Host(format!("binding vCPU {cpu} to CPU {on}: {error}")))?;
         }
         match &self.plan.behind {
-            Behind::Floor | Behind::Kvm => {
-                let floor =
-                    Floor::new(tsc_khz).map_err(|error| MachineError::Host(format!("timer_create: {error}")))?;
+            Behind::Floor | Behind::Kvm => self.run_with(cpu, fd, tsc_khz, Floor::new(tsc_khz).map_err(no_timer)?),
+            Behind::PacedFloor { counts_per_ms } => {
+                let floor = Floor::counting_per_ms(tsc_khz, *counts_per_ms).map_err(no_timer)?;
                 self.run_with(cpu, fd, tsc_khz, floor)
             }
             Behind::Events { backend, strategy } => {
@@ -255,6 +260,11 @@ impl Shared<'_> {
         let tsc = tsc::map(tsc_khz, report.as_deref(), &left.syncs);
         Ok((left.booted, gather(left, report, log, tsc)))
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
+fn no_timer(error: std::io::Error) -> MachineError {
+    MachineError::Host(format!("timer_create: {error}"))
 }
 
 fn gather<H: HostCounters + Tell>(

@@ -284,7 +284,7 @@ mod tests {
     fn bad_values_say_option_reason_and_range_in_one_line() {
         for (args, needles) in [
             (&["--period", "0"][..], &["--period", "0 is out of range", "2 to"][..]),
-            (&["--vcpus", "0"], &["--vcpus", "1 to 256"]),
+            (&["--vcpus", "0"], &["--vcpus", "1 to 64"]),
             (&["--rounds", "x"], &["--rounds", "not a whole number"]),
             (&["--mux-interval", "4"], &["--mux-interval", "unit"]),
             (&["--pin", "3-1"], &["--pin", "backwards"]),

@@ -339,7 +339,7 @@ pub(crate) mod tests {
             (&["--strategy", "/nonexistent.toml"], "No such file"),
             (&["--vcpus", "2", "--pin", "0"], "1 CPUs for 2 vCPUs"),
             (&["--pin", "9"], "CPU 9 is not online"),
-            (&["--samples", "1000000", "--vcpus", "100"], "do not fit"),
+            (&["--samples", "1000000", "--vcpus", "64"], "do not fit"),
             (&["--time-limit", "5ms"], "two ticks"),
         ] {
             let error = plan(line).unwrap_err();
