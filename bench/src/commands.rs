@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
@@ -27,12 +28,13 @@ use crate::{sys, table};
 /// # Errors
 /// Everything that ends it early, with the exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
+    let process_began = Instant::now();
     let args: Vec<OsString> = args.into_iter().collect();
     let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     match cli::parse(args)? {
         Request::Print(text) => print(&text).map(|()| Exit::Done),
         Request::Run(Command::Doctor(args)) => diagnose(&args),
-        Request::Run(Command::NmiLatency(args)) => measure(&args, command_line),
+        Request::Run(Command::NmiLatency(args)) => measure(&args, command_line, process_began),
     }
 }
 
@@ -89,7 +91,7 @@ fn choose(asked: &BackendArg, probe: &dyn EventProbe) -> Result<Chosen, Error> {
     Ok(Chosen { backend: key.clone(), why: "asked for".to_owned() })
 }
 
-fn measure(args: &NmiLatencyArgs, command_line: Vec<String>) -> Result<Exit, Error> {
+fn measure(args: &NmiLatencyArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {
     // Whatever can be refused is refused before anything is measured.
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
@@ -114,7 +116,7 @@ fn measure(args: &NmiLatencyArgs, command_line: Vec<String>) -> Result<Exit, Err
     let finished = nmi_latency::run(
         &plan,
         runner.as_mut(),
-        Context { stop: sys::interrupted(), fs: &fs, host, command_line, progress, save: &mut save },
+        Context { process_began, stop: sys::interrupted(), fs: &fs, host, command_line, progress, save: &mut save },
     )?;
     print(&report(&finished, folder.as_mut(), args)?)?;
     for line in table::warnings(&finished.document) {

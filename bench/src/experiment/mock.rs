@@ -126,6 +126,7 @@ pub(crate) fn experiment(
         plan,
         runner,
         Context {
+            process_began: std::time::Instant::now(),
             stop,
             fs: &fs,
             host: HostFacts::read(&fs),

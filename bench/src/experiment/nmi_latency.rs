@@ -18,6 +18,8 @@ const GIVE_UP: u32 = 2;
 
 /// What surrounds an experiment.
 pub struct Context<'a> {
+    /// When the process's `main` began.
+    pub process_began: Instant,
     /// Set when the user wants it to end.
     pub stop: &'a AtomicBool,
     /// Where the host's facts are read again at each save.
@@ -90,6 +92,8 @@ struct Experiment<'a> {
     began: Instant,
     began_unix: u64,
     wall: Duration,
+    /// From the process's `main` to the first instruction of its first guest.
+    first_instruction: Option<Duration>,
     interrupted: bool,
 }
 
@@ -121,7 +125,14 @@ impl<'a> Experiment<'a> {
             ));
         }
         let began_unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        Ok(Self { slots, began: Instant::now(), began_unix, wall: Duration::ZERO, interrupted: false })
+        Ok(Self {
+            slots,
+            began: Instant::now(),
+            began_unix,
+            wall: Duration::ZERO,
+            first_instruction: None,
+            interrupted: false,
+        })
     }
 
     fn all_rounds(&mut self, plan: &Plan, runner: &mut dyn ArmRunner, context: &mut Context<'_>) -> Result<(), Error> {
@@ -171,7 +182,9 @@ impl<'a> Experiment<'a> {
                 samples: if index.is_some() { plan.samples } else { plan.warmup_samples },
             };
             let place = Place { round, started: self.began.elapsed() };
+            let to_this_run = context.process_began.elapsed();
             let outcome = runner.run(slot.arm, round)?;
+            self.first_instruction.get_or_insert(to_this_run + outcome.start);
             context.progress.step();
             position += 1;
             let complete = outcome.end.is_complete();
@@ -210,7 +223,8 @@ impl<'a> Experiment<'a> {
             tool: Tool::this(),
             command_line: context.command_line.clone(),
             started_unix: self.began_unix,
-            wall_ns: u64::try_from(self.wall.as_nanos()).unwrap_or(u64::MAX),
+            wall_ns: nanos(self.wall),
+            first_guest_instruction_ns: self.first_instruction.map(nanos),
             status,
             seed: plan.seed,
             parameters: plan.parameters.clone(),
@@ -221,6 +235,10 @@ impl<'a> Experiment<'a> {
         document.warnings = warnings::collect(&document);
         document
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

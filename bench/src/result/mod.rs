@@ -138,6 +138,8 @@ pub struct Document {
     pub started_unix: u64,
     /// From the start to the last finished round.
     pub wall_ns: u64,
+    /// From the process's `main` to the first instruction of its first guest.
+    pub first_guest_instruction_ns: Option<u64>,
     /// How it ended.
     pub status: Status,
     /// Seed of the order of arms.
