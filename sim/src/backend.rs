@@ -1,0 +1,303 @@
+//! Host events that cost what a model says.
+//!
+//! An event counts the time its base passed while it ran, times the rate of what it counts. Operations move the vCPU's
+//! clock; nothing else does here.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use host_pmu::backend::{Backend, HostError};
+use host_pmu::spec::{MAX_FIXED, Source, Spec};
+
+use crate::clock::{Clock, Times, draw};
+use crate::model::{Cost, CountBase, Model, Rate};
+
+/// A clock's shortest period, ns.
+const LEAST_CLOCK_PERIOD: u64 = 50_000;
+
+/// umask << 8 | event code of what each fixed counter counts (SDM vol. 3, table 21-2).
+const FIXED_CODES: [u16; MAX_FIXED] = [0x00c0, 0x003c, 0x0300, 0x0400];
+
+/// umask << 8 | event code of a spec.
+fn code(spec: Spec) -> u16 {
+    match spec.0 {
+        Source::Selector(selector) => selector as u16,
+        Source::Fixed { index, .. } => FIXED_CODES[usize::from(index) % MAX_FIXED],
+    }
+}
+
+/// Which times an event follows.
+#[derive(Clone, Copy, Debug)]
+struct Follows {
+    thread: bool,
+    user: bool,
+    kernel: bool,
+}
+
+impl Follows {
+    const fn of(self, times: Times) -> u64 {
+        if self.thread {
+            return times.thread;
+        }
+        (if self.user { times.user } else { 0 }) + (if self.kernel { times.kernel } else { 0 })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    follows: Follows,
+    rate: Rate,
+    samples: bool,
+    /// ns it ran before it was last resumed.
+    ran: u64,
+    /// What it follows, when it was last resumed.
+    since: u64,
+    period: u64,
+    /// The count at which it signals next, and the ns it must have run until then.
+    signal_at: u64,
+    due: u64,
+    running: bool,
+    /// A pinned event without a counter.
+    lost: bool,
+}
+
+impl State {
+    const fn ran(&self, times: Times) -> u64 {
+        if self.running { self.ran + (self.follows.of(times) - self.since) } else { self.ran }
+    }
+
+    const fn count(&self, times: Times) -> u64 {
+        self.rate.counts(self.ran(times))
+    }
+
+    fn aim(&mut self, count: u64, period: u64) {
+        self.period = period;
+        self.signal_at = count.saturating_add(period);
+        self.due = self.rate.ns_for(self.signal_at);
+        if self.follows.thread {
+            // As the clocks of `host_pmu::backend::perf`: a shorter period could keep the thread busy for good.
+            self.due = self.due.max(self.rate.ns_for(count).saturating_add(LEAST_CLOCK_PERIOD));
+        }
+    }
+}
+
+/// An event: a number in the backend's table.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Event(usize);
+
+/// How often events were created, by what the guest asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Creates {
+    /// Behind general-purpose counters.
+    pub gp: u64,
+    /// Behind fixed counters.
+    pub fixed: u64,
+}
+
+/// Host events of one vCPU thread.
+#[derive(Debug)]
+pub struct SimBackend {
+    model: Rc<Model>,
+    clock: Clock,
+    /// Hardware events of the whole host, those of other users included.
+    on_host: Rc<Cell<u64>>,
+    table: Vec<State>,
+    free: Vec<usize>,
+    /// Numbers of the running events.
+    running: Vec<usize>,
+    /// No event can signal before the thread's time reaches this.
+    look_at: u64,
+    creates: Creates,
+}
+
+impl SimBackend {
+    /// A thread's events; `on_host` counts those of the whole host.
+    #[must_use]
+    pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>) -> Self {
+        Self {
+            model,
+            clock,
+            on_host,
+            table: Vec::new(),
+            free: Vec::new(),
+            running: Vec::new(),
+            look_at: u64::MAX,
+            creates: Creates::default(),
+        }
+    }
+
+    /// The thread's clock.
+    #[must_use]
+    pub const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The thread's clock.
+    pub const fn clock_mut(&mut self) -> &mut Clock {
+        &mut self.clock
+    }
+
+    /// Events created so far.
+    #[must_use]
+    pub const fn creates(&self) -> Creates {
+        self.creates
+    }
+
+    /// ns of ring 3 until some event signals.
+    #[must_use]
+    pub fn user_ns_to_signal(&self) -> u64 {
+        let times = self.clock.times();
+        let left = self.running.iter().filter_map(|&at| {
+            let state = &self.table[at];
+            let counts = state.follows.thread || state.follows.user;
+            (state.samples && counts && !state.lost).then(|| state.due.saturating_sub(state.ran(times)))
+        });
+        left.min().unwrap_or(u64::MAX)
+    }
+
+    /// Takes the signals that are due; each event then aims at its next period, as perf does.
+    pub fn take_signals(&mut self) -> u64 {
+        let times = self.clock.times();
+        if times.thread < self.look_at {
+            return 0;
+        }
+        let (mut signals, mut look_at) = (0, u64::MAX);
+        for &at in &self.running {
+            let state = &mut self.table[at];
+            if !state.samples || state.lost {
+                continue;
+            }
+            let ran = state.ran(times);
+            if ran >= state.due {
+                signals += 1;
+                // Periods that passed unseen are one overflow: perf interrupts once.
+                let count = state.rate.counts(ran);
+                let passed = (count - state.signal_at) / state.period.max(1);
+                let reached = state.signal_at + passed * state.period;
+                state.aim(reached, state.period);
+            }
+            look_at = look_at.min(times.thread.saturating_add(state.due.saturating_sub(ran)));
+        }
+        self.look_at = look_at;
+        signals
+    }
+
+    fn spend(&mut self, cost: impl FnOnce(&Model) -> &Cost) {
+        let ns = cost(&self.model).sample(self.clock.stream());
+        self.clock.host(ns);
+    }
+
+    fn run(&mut self, at: usize) {
+        let hardware = self.model.base == CountBase::GuestTime;
+        let room = self.model.host.counters - self.model.host.taken;
+        let times = self.clock.times();
+        let state = &mut self.table[at];
+        if hardware && self.running.len() as u64 >= room {
+            // A pinned event that finds no counter goes to error, and counts no more.
+            state.lost = true;
+        }
+        state.running = true;
+        state.since = state.follows.of(times);
+        let left = state.due.saturating_sub(state.ran);
+        self.running.push(at);
+        self.look_at = self.look_at.min(times.thread.saturating_add(left));
+    }
+
+    fn halt(&mut self, at: usize) {
+        let times = self.clock.times();
+        let state = &mut self.table[at];
+        state.ran = state.ran(times);
+        state.running = false;
+        self.running.retain(|&other| other != at);
+    }
+}
+
+impl Backend for SimBackend {
+    type Event = Event;
+
+    fn open(&mut self, spec: Spec, period: u64) -> Result<Event, HostError> {
+        let hardware = self.model.base == CountBase::GuestTime;
+        let first = self.on_host.get() == 0;
+        self.spend(|model| if first { &model.costs.open_first } else { &model.costs.open_more });
+        if draw(self.clock.stream(), 1000) < self.model.host.refused_permille {
+            return Err(HostError::Os { call: "perf_event_open", errno: 16, remedy: "" });
+        }
+        let follows = Follows { thread: !hardware, user: spec.user(), kernel: spec.kernel() };
+        let mut state = State {
+            follows,
+            rate: self.model.rate(code(spec)),
+            samples: spec.samples(),
+            ran: 0,
+            since: 0,
+            period,
+            signal_at: 0,
+            due: 0,
+            running: false,
+            lost: false,
+        };
+        state.aim(0, period);
+        let at = self.free.pop().unwrap_or(self.table.len());
+        if at == self.table.len() {
+            self.table.push(state);
+        } else {
+            self.table[at] = state;
+        }
+        match spec.0 {
+            Source::Selector(_) => self.creates.gp += 1,
+            Source::Fixed { .. } => self.creates.fixed += 1,
+        }
+        self.on_host.set(self.on_host.get() + 1);
+        self.run(at);
+        Ok(Event(at))
+    }
+
+    fn release(&mut self, event: Event) {
+        let last = self.on_host.get() == 1;
+        self.halt(event.0);
+        self.spend(|model| if last { &model.costs.release_last } else { &model.costs.release });
+        self.on_host.set(self.on_host.get() - 1);
+        self.free.push(event.0);
+    }
+
+    fn pause(&mut self, event: &mut Event) -> Result<u64, HostError> {
+        self.halt(event.0);
+        self.spend(|model| &model.costs.pause);
+        let state = &self.table[event.0];
+        if state.lost { Err(HostError::PinnedLost) } else { Ok(state.count(self.clock.times())) }
+    }
+
+    fn resume(&mut self, event: &mut Event) -> Result<(), HostError> {
+        self.spend(|model| &model.costs.resume);
+        for _ in 0..self.running.len() {
+            self.spend(|model| &model.costs.resume_other);
+        }
+        self.run(event.0);
+        Ok(())
+    }
+
+    fn set_period(&mut self, event: &mut Event, period: u64) -> Result<(), HostError> {
+        self.spend(|model| &model.costs.period);
+        let times = self.clock.times();
+        let state = &mut self.table[event.0];
+        state.aim(state.count(times), period);
+        if state.running {
+            let left = state.due.saturating_sub(state.ran(times));
+            self.look_at = self.look_at.min(times.thread.saturating_add(left));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, event: &mut Event) -> Result<u64, HostError> {
+        self.spend(|model| &model.costs.read);
+        let state = &self.table[event.0];
+        if state.lost { Err(HostError::PinnedLost) } else { Ok(state.count(self.clock.times())) }
+    }
+
+    fn sched_in(&mut self) -> bool {
+        self.clock.take_switched_in()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now()
+    }
+}

@@ -1,0 +1,162 @@
+//! Virtual time of one vCPU thread, in whole nanoseconds.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use crate::sched::Schedule;
+
+/// A vCPU's own stream of random numbers.
+pub type Stream = Xoshiro256PlusPlus;
+
+/// The stream of `vcpu` on host number `host` of the experiment with this seed.
+#[must_use]
+pub fn stream(seed: u64, host: u64, vcpu: u64) -> Stream {
+    /// SplitMix64's finalizer: neighbouring numbers give unrelated ones.
+    const fn mix(n: u64) -> u64 {
+        let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        n ^ n >> 31
+    }
+    Stream::seed_from_u64(mix(mix(mix(seed) ^ host) ^ vcpu))
+}
+
+/// A number from 0 to `below` − 1 (0 if `below` is 0).
+pub fn draw(stream: &mut Stream, below: u64) -> u64 {
+    // The high half of the product: as uniform as 64 bits allow, and no division.
+    ((u128::from(stream.next_u64()) * u128::from(below)) >> 64) as u64
+}
+
+/// What passes while a vCPU runs. All in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Since the begin of the simulation.
+    pub now: u64,
+    /// Of that, with the thread on its CPU.
+    pub thread: u64,
+    /// Of that, in guest mode in ring 3.
+    pub user: u64,
+    /// In guest mode in ring 0.
+    pub kernel: u64,
+}
+
+/// The clock of a vCPU thread, its schedule and its random numbers.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    times: Times,
+    /// What is below a nanosecond of ring-0 instructions.
+    rest_ps: u64,
+    schedule: Schedule,
+    stream: Stream,
+    switched_in: bool,
+}
+
+impl Clock {
+    /// A thread whose first turn is its schedule's.
+    #[must_use]
+    pub fn new(schedule: Schedule, stream: Stream) -> Self {
+        let times = Times { now: schedule.first(), ..Times::default() };
+        Self { times, rest_ps: 0, schedule, stream, switched_in: false }
+    }
+
+    /// All times.
+    #[must_use]
+    pub const fn times(&self) -> Times {
+        self.times
+    }
+
+    /// ns since the begin of the simulation.
+    #[must_use]
+    pub const fn now(&self) -> u64 {
+        self.times.now
+    }
+
+    /// The random numbers.
+    pub const fn stream(&mut self) -> &mut Stream {
+        &mut self.stream
+    }
+
+    /// The thread works for the host.
+    pub const fn host(&mut self, ns: u64) {
+        self.times.now += ns;
+        self.times.thread += ns;
+    }
+
+    /// The guest runs in ring 3.
+    pub const fn user(&mut self, ns: u64) {
+        self.host(ns);
+        self.times.user += ns;
+    }
+
+    /// The guest runs in ring 0.
+    pub const fn kernel(&mut self, ps: u64) {
+        let ps = self.rest_ps + ps;
+        self.rest_ps = ps % 1000;
+        self.host(ps / 1000);
+        self.times.kernel += ps / 1000;
+    }
+
+    /// When the thread's turn ends.
+    #[must_use]
+    pub const fn turn_ends(&self) -> u64 {
+        self.schedule.ends()
+    }
+
+    /// Gives the CPU up if the turn is over.
+    pub fn preempt_if_due(&mut self) {
+        if self.times.now >= self.schedule.ends() {
+            self.times.now = self.schedule.next_turn(self.times.now, &mut self.stream);
+            self.switched_in = true;
+        }
+    }
+
+    /// The thread sleeps until `at` and then waits for its turn.
+    pub fn sleep_until(&mut self, at: u64) {
+        self.times.now = self.schedule.woken(self.times.now.max(at), &mut self.stream);
+        self.switched_in = true;
+    }
+
+    /// Whether the thread was switched in since this was last asked.
+    pub const fn take_switched_in(&mut self) -> bool {
+        std::mem::replace(&mut self.switched_in, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_differ_and_repeat() {
+        let first = |seed, host, vcpu| stream(seed, host, vcpu).next_u64();
+        assert_eq!(first(1, 2, 3), first(1, 2, 3));
+        let all = [first(1, 0, 0), first(1, 0, 1), first(1, 1, 0), first(2, 0, 0), first(0, 1, 0)];
+        for (i, n) in all.iter().enumerate() {
+            assert!(!all[..i].contains(n));
+        }
+    }
+
+    #[test]
+    fn draws_cover_their_range_and_no_more() {
+        let mut stream = stream(1, 0, 0);
+        let mut seen = [0_u32; 5];
+        for _ in 0..1000 {
+            seen[draw(&mut stream, 5) as usize] += 1;
+        }
+        assert!(seen.iter().all(|&n| n > 100), "{seen:?}");
+        assert_eq!(draw(&mut stream, 0), 0);
+    }
+
+    #[test]
+    fn picoseconds_add_up() {
+        let mut stream = stream(1, 0, 0);
+        let schedule = Schedule::new(1000, 1, 0, None, &mut stream);
+        let mut clock = Clock::new(schedule, stream);
+        for _ in 0..10 {
+            clock.kernel(350);
+        }
+        clock.user(5);
+        clock.host(2);
+        assert_eq!(clock.times(), Times { now: 10, thread: 10, user: 5, kernel: 3 });
+    }
+}

@@ -1,0 +1,133 @@
+//! No host event: a virtual clock counts and a timer signals, at no cost. What `host_pmu::floor` is on a host.
+
+use host_pmu::counters::{HostCounters, Touch};
+use host_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
+use host_pmu::strategy::Apply;
+
+use crate::clock::Clock;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Clocked {
+    since: u64,
+    taken: u64,
+    due: u64,
+}
+
+/// Counts a clock at the TSC's rate.
+#[derive(Debug)]
+pub struct SimFloor {
+    clock: Clock,
+    tsc_khz: u64,
+    counters: [Clocked; MAX_COUNTERS],
+    running: CounterSet,
+    /// When the timer signals; it does once.
+    armed_for: u64,
+    entries: u64,
+}
+
+impl SimFloor {
+    /// For one vCPU thread.
+    #[must_use]
+    pub fn new(clock: Clock, tsc_khz: u64) -> Self {
+        Self {
+            clock,
+            tsc_khz,
+            counters: [Clocked::default(); MAX_COUNTERS],
+            running: CounterSet::EMPTY,
+            armed_for: u64::MAX,
+            entries: 0,
+        }
+    }
+
+    /// The thread's clock.
+    #[must_use]
+    pub const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The thread's clock.
+    pub const fn clock_mut(&mut self) -> &mut Clock {
+        &mut self.clock
+    }
+
+    /// Guest entries so far.
+    #[must_use]
+    pub const fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// ns until the timer signals.
+    #[must_use]
+    pub const fn ns_to_signal(&self) -> u64 {
+        if self.armed_for == u64::MAX { u64::MAX } else { self.armed_for.saturating_sub(self.clock.now()) }
+    }
+
+    /// Takes the timer's signal, if it is due.
+    pub const fn take_signal(&mut self) -> bool {
+        let due = self.armed_for <= self.clock.now();
+        if due {
+            self.armed_for = u64::MAX;
+        }
+        due
+    }
+
+    fn counts(&self, ns: u64) -> u64 {
+        (u128::from(ns) * u128::from(self.tsc_khz) / 1_000_000) as u64
+    }
+
+    fn due_after(&self, counts: u64) -> u64 {
+        let ns = (u128::from(counts) * 1_000_000).div_ceil(u128::from(self.tsc_khz.max(1)));
+        self.clock.now().saturating_add(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+}
+
+impl HostCounters for SimFloor {
+    fn apply(&self) -> Apply {
+        Apply::AtOnce
+    }
+
+    fn take(&mut self, counter: CounterId) -> u64 {
+        if !self.running.contains(counter) {
+            return 0;
+        }
+        let total = self.counts(self.clock.now() - self.counters[counter.index()].since);
+        let clocked = &mut self.counters[counter.index()];
+        let gathered = total - clocked.taken;
+        clocked.taken = total;
+        gathered
+    }
+
+    fn pause(&mut self, counter: CounterId) -> u64 {
+        let gathered = self.take(counter);
+        self.running.remove(counter);
+        gathered
+    }
+
+    fn start(&mut self, counter: CounterId, _spec: Spec, period: u64) {
+        let due = self.due_after(period);
+        self.counters[counter.index()] = Clocked { since: self.clock.now(), taken: 0, due };
+        self.running.insert(counter);
+    }
+
+    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
+
+    fn set_period(&mut self, counter: CounterId, period: u64) {
+        self.counters[counter.index()].due = self.due_after(period);
+    }
+
+    fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
+
+    fn on_entry(&mut self, _enabled: CounterSet) {
+        self.entries += 1;
+        let due = self.running.into_iter().map(|counter| self.counters[counter.index()].due).min();
+        self.armed_for = due.unwrap_or(u64::MAX);
+    }
+
+    fn take_retries(&mut self) -> CounterSet {
+        CounterSet::EMPTY
+    }
+
+    fn held(&self) -> u64 {
+        0
+    }
+}

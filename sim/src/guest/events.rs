@@ -1,0 +1,242 @@
+//! perf's events in the guest, and which of them count where: the model of `guest/payload/sched.c`.
+
+use guest::abi::{BootPage, MAX_EVENTS};
+
+/// Index of fixed counter 0, as in GLOBAL_STATUS.
+pub(super) const FIXED: usize = 32;
+/// As Linux without full-width writes: the largest period whose negative survives WRMSR's sign extension.
+pub(super) const MAX_PERIOD: i64 = 0x7fff_ffff;
+const EVNTSEL_INT: u64 = 1 << 20;
+const EVNTSEL_EN: u64 = 1 << 22;
+const EVNTSEL_USR: u64 = 1 << 16;
+const EVNTSEL_OS: u64 = 1 << 17;
+
+/// One event of the guest's perf.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Event {
+    pub(super) count: u64,
+    /// Of the period, as perf's `period_left`.
+    pub(super) left: i64,
+    /// The counter at the last update, sign-extended.
+    pub(super) prev: u64,
+    pub(super) period: i64,
+    pub(super) overflows: u64,
+    /// PERFEVTSELx with EN.
+    pub(super) config: u64,
+    /// Its nibble of FIXED_CTR_CTRL.
+    pub(super) fixed_bits: u64,
+    /// Its fixed counter.
+    fixed: Option<u8>,
+    takes_gp: bool,
+    pub(super) freq: bool,
+    /// The counter it has or had last.
+    pub(super) index: Option<u8>,
+    /// TSC ticks on a counter.
+    pub(super) running: u64,
+    /// TSC of the last overflow.
+    pub(super) freq_tsc: u64,
+    /// The count at the last tick.
+    pub(super) freq_count: u64,
+    /// Place in the boot page.
+    pub(super) spec: usize,
+}
+
+/// The events of a vCPU, and which are active.
+#[derive(Clone, Debug)]
+pub(super) struct Events {
+    pub(super) all: Vec<Event>,
+    /// The list begins here: rotation moves the first event to the end.
+    head: usize,
+    active: [u8; MAX_EVENTS],
+    pub(super) active_count: usize,
+    gp_counters: usize,
+}
+
+impl Events {
+    pub(super) fn new(boot: &BootPage) -> Self {
+        let count = (boot.event_count as usize).min(MAX_EVENTS);
+        let specs = boot.events.iter().take(count).enumerate();
+        let all = specs.filter_map(|(spec, event)| {
+            let bit = |mask: u64, value: u64| if event.selector & mask == 0 { 0 } else { value };
+            let fixed = event.fixed.checked_sub(1).filter(|&n| n < boot.fixed_counters).map(|n| n as u8);
+            let takes_gp = boot.gp_counters > 0 && (event.fixed == 0 || event.selector & 0xff != 0);
+            // No counter for it: Linux would refuse to open it.
+            (fixed.is_some() || takes_gp).then(|| {
+                let period = if event.period == 0 { MAX_PERIOD } else { event.period.cast_signed() };
+                Event {
+                    left: period,
+                    period,
+                    config: event.selector | EVNTSEL_EN,
+                    fixed_bits: bit(EVNTSEL_OS, 1) | bit(EVNTSEL_USR, 2) | bit(EVNTSEL_INT, 8),
+                    fixed,
+                    takes_gp,
+                    freq: event.period != 0 && boot.freq_hz != 0,
+                    spec,
+                    ..Event::default()
+                }
+            })
+        });
+        Self {
+            all: all.collect(),
+            head: 0,
+            active: [0; MAX_EVENTS],
+            active_count: 0,
+            gp_counters: boot.gp_counters as usize,
+        }
+    }
+
+    /// The `n`th active event's place in `all`.
+    pub(super) fn active(&self, n: usize) -> usize {
+        usize::from(self.active[n])
+    }
+
+    pub(super) fn rotation_needed(&self) -> bool {
+        self.active_count < self.all.len()
+    }
+
+    /// `rotate_ctx`.
+    pub(super) fn rotate(&mut self) {
+        self.head = if self.head + 1 >= self.all.len() { 0 } else { self.head + 1 };
+    }
+
+    /// `ctx_flexible_sched_in`: the longest beginning of the list that fits, then `x86_schedule_events`.
+    pub(super) fn schedule(&mut self) {
+        self.collect();
+        if !self.fits_as_before() {
+            self.assign();
+        }
+    }
+
+    fn collect(&mut self) {
+        let (mut gp_free, mut fixed_used, mut fixed_movable) = (self.gp_counters, 0_u64, 0_u64);
+        let mut n = 0;
+        let mut at = self.head;
+        while n < self.all.len() {
+            let event = &self.all[at];
+            let mask = event.fixed.map_or(0, |n| 1 << n);
+            if mask & !fixed_used != 0 {
+                fixed_used |= mask;
+                if event.takes_gp {
+                    fixed_movable |= mask;
+                }
+            } else if gp_free > 0 && (event.takes_gp || mask & fixed_movable != 0) {
+                // Either this event takes it, or the one it drives from its fixed counter.
+                if !event.takes_gp {
+                    fixed_movable &= !mask;
+                }
+                gp_free -= 1;
+            } else {
+                break;
+            }
+            self.active[n] = at as u8;
+            n += 1;
+            at = if at + 1 == self.all.len() { 0 } else { at + 1 };
+        }
+        self.active_count = n;
+    }
+
+    fn fits_as_before(&self) -> bool {
+        let mut used = 0_u64;
+        for n in 0..self.active_count {
+            match self.all[self.active(n)].index {
+                Some(index) if used >> index & 1 == 0 => used |= 1 << index,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn assign(&mut self) {
+        let (mut fixed_used, mut gp) = (0_u64, 0_u8);
+        let fixed_index = |n: u8| Some(FIXED as u8 + n);
+        for n in 0..self.active_count {
+            let at = self.active(n);
+            let event = &mut self.all[at];
+            if let (false, Some(fixed)) = (event.takes_gp, event.fixed) {
+                fixed_used |= 1 << fixed;
+                event.index = fixed_index(fixed);
+            }
+        }
+        let mut next_gp = || {
+            gp += 1;
+            Some(gp - 1)
+        };
+        for n in 0..self.active_count {
+            let at = self.active(n);
+            let event = &mut self.all[at];
+            if event.fixed.is_none() {
+                event.index = next_gp();
+            }
+        }
+        for n in 0..self.active_count {
+            let at = self.active(n);
+            let event = &mut self.all[at];
+            let (true, Some(fixed)) = (event.takes_gp, event.fixed) else { continue };
+            if fixed_used & 1 << fixed == 0 {
+                fixed_used |= 1 << fixed;
+                event.index = fixed_index(fixed);
+            } else {
+                event.index = next_gp();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guest::abi::EventSpec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn boot(specs: &[(u64, u64)]) -> BootPage {
+        let mut boot =
+            BootPage { gp_counters: 4, fixed_counters: 3, event_count: specs.len() as u64, ..BootPage::default() };
+        for (slot, &(code, fixed)) in boot.events.iter_mut().zip(specs) {
+            *slot = EventSpec { selector: code | EVNTSEL_INT | EVNTSEL_USR, fixed, period: 1000 };
+        }
+        boot
+    }
+
+    #[test]
+    fn ten_events_rotate_over_seven_counters() {
+        let fixed = [(0x3c, 2), (0xc0, 1), (0x300, 3)];
+        let specs: Vec<_> = (1..=5).map(|code| (code, 0)).chain(fixed).chain([(6, 0), (7, 0)]).collect();
+        let mut events = Events::new(&boot(&specs));
+        let mut counts = Vec::new();
+        for _ in 0..10 {
+            events.schedule();
+            assert!(events.rotation_needed());
+            counts.push(events.active_count);
+            events.rotate();
+        }
+        // perf stops at the first event that does not fit: with the five general-purpose ones in front, at the fifth.
+        assert_eq!(counts, [4, 7, 7, 7, 7, 7, 6, 5, 4, 4]);
+    }
+
+    proptest! {
+        /// No two active events share a counter, and each has one it may have.
+        #[test]
+        fn assignments_are_possible(
+            specs in proptest::collection::vec((0..4u64, 0..4u64), 1..12), turns in 0..12usize,
+        ) {
+            let mut events = Events::new(&boot(&specs));
+            for _ in 0..=turns {
+                events.schedule();
+                let mut used = Vec::new();
+                for n in 0..events.active_count {
+                    let event = events.all[events.active(n)];
+                    let index = usize::from(event.index.unwrap());
+                    prop_assert!(!used.contains(&index));
+                    used.push(index);
+                    if index >= FIXED {
+                        prop_assert_eq!(event.fixed, Some((index - FIXED) as u8));
+                    } else {
+                        prop_assert!(event.takes_gp && index < 4);
+                    }
+                }
+                events.rotate();
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! A latency: its histogram, and exactly what a histogram rounds.
+
+use hdrhistogram::Histogram;
+use host_pmu::stats::ns_histogram;
+
+/// Nanoseconds of many events, in fixed space.
+#[derive(Clone, Debug)]
+pub struct Latency {
+    /// To two significant digits.
+    pub histogram: Histogram<u64>,
+    /// The exact sum.
+    pub sum: u128,
+    /// The smallest; `u64::MAX` if there is none.
+    pub min: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self { histogram: ns_histogram(), sum: 0, min: u64::MAX, max: 0 }
+    }
+}
+
+impl Latency {
+    /// Adds one.
+    pub fn record(&mut self, ns: u64) {
+        self.histogram.saturating_record(ns.max(1));
+        self.sum += u128::from(ns);
+        self.min = self.min.min(ns);
+        self.max = self.max.max(ns);
+    }
+
+    /// Adds all of another's.
+    pub fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("the same constant bounds");
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// The mean; `None` if there is none.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.sum as f64 / self.count() as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merged_latencies_are_those_of_both() {
+        let (mut a, mut b) = (Latency::default(), Latency::default());
+        assert_eq!(a.mean(), None);
+        a.record(10);
+        b.record(1001);
+        a.merge(&b);
+        assert_eq!((a.count(), a.min, a.max, a.mean()), (2, 10, 1001, Some(505.5)));
+    }
+}

@@ -1,0 +1,87 @@
+//! What an operation costs: nanoseconds, fixed or distributed.
+
+use crate::clock::{Stream, draw};
+
+/// Most quantiles of a distribution.
+pub(super) const MAX_QUANTILES: usize = 1001;
+
+/// A cost in whole nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost(Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Fixed(u64),
+    /// Equally spaced quantiles, at least two, ascending.
+    Quantiles(Box<[u64]>),
+}
+
+impl Cost {
+    /// Always the same.
+    #[must_use]
+    pub const fn fixed(ns: u64) -> Self {
+        Self(Kind::Fixed(ns))
+    }
+
+    /// Equally spaced quantiles from the smallest to the largest value; ascending, at least one.
+    pub(super) fn quantiles(ns: Vec<u64>) -> Self {
+        match ns[..] {
+            [only] => Self::fixed(only),
+            _ if ns.iter().all(|&n| n == ns[0]) => Self::fixed(ns[0]),
+            _ => Self(Kind::Quantiles(ns.into_boxed_slice())),
+        }
+    }
+
+    /// One cost from the distribution: between two quantiles every value is as likely as another.
+    #[inline]
+    pub fn sample(&self, stream: &mut Stream) -> u64 {
+        match &self.0 {
+            Kind::Fixed(ns) => *ns,
+            Kind::Quantiles(ns) => {
+                let at = draw(stream, ns.len() as u64 - 1) as usize;
+                ns[at] + draw(stream, ns[at + 1] - ns[at] + 1)
+            }
+        }
+    }
+
+    /// The smallest value.
+    #[must_use]
+    pub fn smallest(&self) -> u64 {
+        match &self.0 {
+            Kind::Fixed(ns) => *ns,
+            Kind::Quantiles(ns) => ns[0],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::clock::stream;
+
+    proptest! {
+        #[test]
+        fn samples_lie_within_and_halves_around_the_median(
+            mut knots in proptest::collection::vec(0..1_000_000u64, 3..9), seed: u64,
+        ) {
+            knots.sort_unstable();
+            if knots.len() % 2 == 0 {
+                knots.pop();
+            }
+            let (least, median, most) = (knots[0], knots[knots.len() / 2], knots[knots.len() - 1]);
+            let cost = Cost::quantiles(knots);
+            prop_assert_eq!(cost.smallest(), least);
+            let mut stream = stream(seed, 0, 0);
+            let mut not_above = 0;
+            for _ in 0..400 {
+                let ns = cost.sample(&mut stream);
+                prop_assert!((least..=most).contains(&ns));
+                not_above += u32::from(ns <= median);
+            }
+            // Binomial(400, 1/2) lies above 130 but for one case in 10^11.
+            prop_assert!(not_above > 130);
+        }
+    }
+}

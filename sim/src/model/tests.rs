@@ -1,0 +1,70 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn changed(from: &str, to: &str) -> Result<Model, ModelError> {
+    let (name, text) = EMBEDDED[0];
+    assert!(text.contains(from), "{from}");
+    Model::from_toml(name, &text.replacen(from, to, 1))
+}
+
+#[test]
+fn every_embedded_model_reads_and_names_itself_and_its_sources() {
+    for (name, _) in EMBEDDED {
+        let model = Model::embedded(name).unwrap();
+        assert_eq!(model.name, name);
+        assert!(model.fitted.len() <= 2, "{name}: at most two constants are fitted");
+        assert!(model.sources.len() >= 20);
+        for fitted in &model.fitted {
+            assert!(model.sources[&fitted.constant].contains("fitted"), "{name}: {}", fitted.constant);
+        }
+    }
+    assert!(Model::embedded("clx").unwrap_err().to_string().contains("clx-ap-watchdog-on"));
+}
+
+#[test]
+fn bad_models_are_refused_with_their_key_in_one_line() {
+    let (_, text) = EMBEDDED[0];
+    let exit = text.lines().find(|line| line.starts_with("exit = ")).unwrap();
+    for (from, to, needle) in [
+        (exit, "exit = { ns = -3, source = 'x' }", "cost.exit.ns: -3 is negative"),
+        (exit, "exit = { ns = nan, source = 'x' }", "cost.exit.ns: NaN is not a finite number"),
+        (exit, "exit = { ns = inf, source = 'x' }", "cost.exit.ns: inf"),
+        (exit, "exit = { ns = 1e13, source = 'x' }", "cost.exit.ns: 10000000000000 is more"),
+        (exit, "exit = { ns = [], source = 'x' }", "cost.exit.ns: a distribution needs"),
+        (exit, "exit = { ns = [2, 1], source = 'x' }", "cost.exit.ns: quantiles must ascend"),
+        (exit, "exit = { ns = [1, nan], source = 'x' }", "cost.exit.ns: NaN"),
+        (exit, "exit = { ns = 'fast', source = 'x' }", "cost.exit.ns"),
+        (exit, "exit = { us = 3, source = 'x' }", "cost.exit.ns: missing"),
+        (exit, "exit = { ns = 3 }", "cost.exit.source: missing"),
+        (exit, "exit = { ns = 3, source = 'x', unit = 'ns' }", "cost.exit.unit: unknown key"),
+        (exit, "exitt = { ns = 3, source = 'x' }", "cost.exit: missing"),
+        (exit, &format!("{exit}\nexits = 3"), "cost.exits: unknown key"),
+        ("[host]", "[hosts]", "host: missing"),
+        ("follow = \"thread-time\"", "follow = \"time\"", "counts.follow"),
+        ("fitted = []", "fitted = [{ constant = 'cost.x', figure = 'y' }]", "no constant 'cost.x'"),
+        ("name = ", "name = \n#", "line "),
+    ] {
+        let error = changed(from, to).unwrap_err().to_string();
+        assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
+    }
+}
+
+proptest! {
+    /// When the ns that `ns_for` gives have passed, and not before, the counts are there.
+    #[test]
+    fn ns_for_is_the_least(rate in 1..1u64 << 34, counts in 1..1u64 << 47) {
+        let rate = Rate(rate);
+        let ns = rate.ns_for(counts);
+        if ns < u64::MAX {
+            prop_assert!(rate.counts(ns) >= counts);
+            prop_assert!(rate.counts(ns - 1) < counts);
+        }
+    }
+
+    /// No text makes the reader panic.
+    #[test]
+    fn any_text_is_read_or_refused(text in "[a-z.=\\[\\]{}\n'0-9-]{0,200}") {
+        let _ = Model::from_toml("x", &text);
+    }
+}

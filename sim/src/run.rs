@@ -1,0 +1,114 @@
+//! Many hosts on all cores, folded into totals.
+//!
+//! Whatever is folded is a sum of integers, so neither the number of threads nor who is done first changes a byte.
+
+use host_pmu::stats::OpStats;
+use rayon::prelude::*;
+
+use crate::backend::Creates;
+use crate::guest::GuestOutcome;
+use crate::guest::latency::Latency;
+use crate::host::{self, Plan};
+use crate::model::Model;
+
+/// Sums over guests.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Guests.
+    pub guests: u64,
+    /// NMI handler, entry to exit.
+    pub handler: Latency,
+    /// From the overflow being seen to the handler's entry.
+    pub delivery: Latency,
+    /// Rotations and task switches.
+    pub rotation: Latency,
+    /// Host operations.
+    pub ops: OpStats,
+    /// Events created.
+    pub creates: Creates,
+    /// MSR accesses that exited.
+    pub accesses: u64,
+    /// Overflows the vPMU saw.
+    pub overflows: u64,
+    /// Overflows the guests' drivers handled.
+    pub guest_overflows: u64,
+    /// NMIs handed over, and taken.
+    pub nmis: [u64; 2],
+    /// Most events one vCPU held.
+    pub held_max: u64,
+    /// Events held, summed over entries.
+    pub held_sum: u64,
+    /// Guest entries.
+    pub entries: u64,
+    /// Pinned events that lost their counter.
+    pub pinned_errors: u64,
+    /// Opens that failed.
+    pub failed_opens: u64,
+    /// Virtual ns of all guests together.
+    pub ns: u64,
+}
+
+impl Totals {
+    /// Adds a guest.
+    pub fn add(&mut self, guest: &GuestOutcome) {
+        let side = &guest.side;
+        self.guests += 1;
+        self.handler.merge(&guest.handler);
+        self.delivery.merge(&guest.delivery);
+        self.rotation.merge(&guest.rotation);
+        self.ops.merge(&side.host.ops);
+        self.creates.gp += side.creates.gp;
+        self.creates.fixed += side.creates.fixed;
+        self.accesses += side.msrs.iter().map(|line| line.reads + line.writes).sum::<u64>();
+        self.overflows += side.pmi.overflows;
+        self.guest_overflows += guest.report.overflows.iter().sum::<u64>();
+        self.nmis[0] += side.pmi.nmis;
+        self.nmis[1] += guest.report.nmis;
+        self.held_max = self.held_max.max(side.host.held_max);
+        self.held_sum += side.host.held_sum;
+        self.entries += side.host.entries;
+        self.pinned_errors += side.host.pinned_errors;
+        self.failed_opens += side.host.failed_opens;
+        self.ns += guest.ns;
+    }
+
+    fn merge(mut self, other: &Self) -> Self {
+        self.guests += other.guests;
+        self.handler.merge(&other.handler);
+        self.delivery.merge(&other.delivery);
+        self.rotation.merge(&other.rotation);
+        self.ops.merge(&other.ops);
+        self.creates.gp += other.creates.gp;
+        self.creates.fixed += other.creates.fixed;
+        self.accesses += other.accesses;
+        self.overflows += other.overflows;
+        self.guest_overflows += other.guest_overflows;
+        self.nmis = [self.nmis[0] + other.nmis[0], self.nmis[1] + other.nmis[1]];
+        self.held_max = self.held_max.max(other.held_max);
+        self.held_sum += other.held_sum;
+        self.entries += other.entries;
+        self.pinned_errors += other.pinned_errors;
+        self.failed_opens += other.failed_opens;
+        self.ns += other.ns;
+        self
+    }
+
+    /// MSR accesses per NMI taken; 0 if there was none.
+    #[must_use]
+    pub fn per_nmi(&self, n: u64) -> f64 {
+        if self.nmis[1] == 0 { 0.0 } else { n as f64 / self.nmis[1] as f64 }
+    }
+}
+
+/// Simulates `hosts` like hosts on as many threads as rayon has.
+#[must_use]
+pub fn run(model: &Model, plan: &Plan, hosts: u64) -> Totals {
+    let one = |number| {
+        let mut totals = Totals::default();
+        for guest in &host::run(model, plan, number) {
+            totals.add(guest);
+        }
+        totals
+    };
+    (0..hosts).into_par_iter().map(one).reduce(Totals::default, |a, b| a.merge(&b))
+}

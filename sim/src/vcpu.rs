@@ -1,0 +1,329 @@
+//! A vCPU between the guest and the vPMU: what `vmm::kvm::vcpu` is on a host.
+//!
+//! The order of one entry is the same: overflows the kick told of, the vPMU's deferred work, the PMI, then the guest.
+
+use std::rc::Rc;
+
+use hdrhistogram::Histogram;
+use host_pmu::bank::Bank;
+use host_pmu::counters::HostCounters;
+use host_pmu::stats::ns_histogram;
+use vmm::kvm::lapic::{Delivery, Lvtpc};
+use vmm::outcome::{HostSide, MsrExits, PmiStats};
+use vmm::vpmu::{PmuMsr, Vpmu};
+
+use crate::backend::{Creates, SimBackend};
+use crate::clock::Clock;
+use crate::floor::SimFloor;
+use crate::model::Model;
+
+/// An entry looks again while signals come in, as KVM_RUN returns at once with a pending signal; a clock with a tiny period
+/// must not hold it for good.
+const MOST_KICKS: u32 = 64;
+/// The mask bit of an LVT entry.
+const LVT_MASKED: u32 = 1 << 16;
+
+/// What stands behind the counters of a simulated vCPU.
+pub trait SimHost: HostCounters {
+    /// The thread's clock.
+    fn clock(&mut self) -> &mut Clock;
+
+    /// ns of ring 3 until something signals.
+    fn user_ns_to_signal(&mut self) -> u64;
+
+    /// Takes the signals that are due; how many.
+    fn take_signals(&mut self) -> u64;
+
+    /// What it did.
+    fn tell(&mut self) -> HostSide;
+
+    /// Events created.
+    fn creates(&mut self) -> Creates;
+}
+
+impl SimHost for Bank<SimBackend> {
+    fn clock(&mut self) -> &mut Clock {
+        self.backend().clock_mut()
+    }
+
+    fn user_ns_to_signal(&mut self) -> u64 {
+        self.backend().user_ns_to_signal()
+    }
+
+    fn take_signals(&mut self) -> u64 {
+        self.backend().take_signals()
+    }
+
+    fn tell(&mut self) -> HostSide {
+        let stats = self.stats();
+        HostSide {
+            ops: stats.ops.clone(),
+            held_max: stats.held_max,
+            held_sum: stats.held_sum,
+            entries: stats.entries,
+            sched_ins: stats.sched_ins,
+            reused: stats.reused,
+            refused_periods: stats.refused_periods,
+            failed_opens: stats.failed_opens,
+            pinned_errors: stats.pinned_errors,
+            last_error: stats.last_error.as_ref().map(ToString::to_string),
+            ..HostSide::default()
+        }
+    }
+
+    fn creates(&mut self) -> Creates {
+        self.backend().creates()
+    }
+}
+
+impl SimHost for SimFloor {
+    fn clock(&mut self) -> &mut Clock {
+        self.clock_mut()
+    }
+
+    fn user_ns_to_signal(&mut self) -> u64 {
+        self.ns_to_signal()
+    }
+
+    fn take_signals(&mut self) -> u64 {
+        u64::from(self.take_signal())
+    }
+
+    fn tell(&mut self) -> HostSide {
+        HostSide { entries: self.entries(), ..HostSide::default() }
+    }
+
+    fn creates(&mut self) -> Creates {
+        Creates::default()
+    }
+}
+
+/// A vCPU and its vPMU.
+#[derive(Debug)]
+pub struct Vcpu<H> {
+    model: Rc<Model>,
+    pmu: Vpmu<H>,
+    lvtpc: u32,
+    /// An NMI waits for the guest, since its overflow was seen at this time.
+    nmi: Option<u64>,
+    /// When the oldest overflow that awaits its PMI was seen.
+    seen_at: Option<u64>,
+    pmi: PmiStats,
+    msrs: [MsrExits; PmuMsr::SLOTS],
+    exit_path_ns: Histogram<u64>,
+    signals: u64,
+    empty_kicks: u64,
+}
+
+/// What a vCPU leaves, besides what the guest tells.
+#[derive(Clone, Debug)]
+pub struct VcpuSide {
+    /// PMIs.
+    pub pmi: PmiStats,
+    /// MSR exits by register.
+    pub msrs: Vec<MsrExits>,
+    /// From an MSR exit to the entry after it.
+    pub exit_path_ns: Histogram<u64>,
+    /// What stood behind the counters.
+    pub host: HostSide,
+    /// Events created.
+    pub creates: Creates,
+}
+
+impl<H: SimHost> Vcpu<H> {
+    /// A vCPU at RESET.
+    #[must_use]
+    pub fn new(model: Rc<Model>, pmu: Vpmu<H>) -> Self {
+        Self {
+            model,
+            pmu,
+            lvtpc: LVT_MASKED,
+            nmi: None,
+            seen_at: None,
+            pmi: PmiStats::default(),
+            msrs: [MsrExits::default(); PmuMsr::SLOTS],
+            exit_path_ns: ns_histogram(),
+            signals: 0,
+            empty_kicks: 0,
+        }
+    }
+
+    /// ns since the begin of the simulation.
+    pub fn now(&mut self) -> u64 {
+        self.pmu.host().clock().now()
+    }
+
+    /// The guest's TSC.
+    pub fn tsc(&mut self) -> u64 {
+        let ns = self.now();
+        (u128::from(ns) * u128::from(self.model.tsc_khz) / 1_000_000) as u64
+    }
+
+    /// Events held now.
+    pub fn held(&mut self) -> u64 {
+        self.pmu.host().held()
+    }
+
+    /// `n` instructions in ring 0.
+    pub fn execute(&mut self, n: u64) {
+        let ps = n * self.model.costs.instruction_ps;
+        self.pmu.host().clock().kernel(ps);
+    }
+
+    fn spend(&mut self, cost: impl FnOnce(&Model) -> &crate::model::Cost) {
+        let clock = self.pmu.host().clock();
+        let ns = cost(&self.model).sample(clock.stream());
+        clock.host(ns);
+    }
+
+    /// RDMSR of a PMU register; 0 where the guest would meet #GP.
+    pub fn rdmsr(&mut self, msr: u32) -> u64 {
+        self.access(msr, false, |pmu| pmu.rdmsr(msr).ok()).unwrap_or(0)
+    }
+
+    /// WRMSR of a PMU register.
+    pub fn wrmsr(&mut self, msr: u32, value: u64) {
+        self.access(msr, true, |pmu| pmu.wrmsr(msr, value).ok());
+    }
+
+    fn access<T>(&mut self, msr: u32, write: bool, act: impl FnOnce(&mut Vpmu<H>) -> Option<T>) -> Option<T> {
+        self.execute(1);
+        self.spend(|model| &model.costs.exit);
+        let exited = self.now();
+        self.spend(|model| &model.costs.vmm);
+        let value = act(&mut self.pmu);
+        if let Some(register) = PmuMsr::decode(msr) {
+            let line = &mut self.msrs[register.slot()];
+            line.msr = msr;
+            line.writes += u64::from(write);
+            line.reads += u64::from(!write);
+            line.faults += u64::from(value.is_none());
+        }
+        if self.pmu.pmi_requested() {
+            self.seen_at.get_or_insert(exited);
+        }
+        self.enter();
+        let ns = self.now() - exited;
+        self.exit_path_ns.saturating_record(ns.max(1));
+        value
+    }
+
+    /// A write to LVTPC.
+    pub fn write_lvtpc(&mut self, value: u32) {
+        self.execute(1);
+        self.spend(|model| &model.costs.apic);
+        self.lvtpc = value;
+    }
+
+    /// A write to the local APIC's EOI.
+    pub fn write_eoi(&mut self) {
+        self.execute(1);
+        self.spend(|model| &model.costs.apic);
+    }
+
+    /// A doorbell: an exit that is no MSR's.
+    pub fn doorbell(&mut self) {
+        self.execute(1);
+        self.spend(|model| &model.costs.exit);
+        self.enter();
+    }
+
+    /// An interrupt or NMI is taken.
+    pub fn interrupted(&mut self) {
+        self.spend(|model| &model.costs.interrupt);
+    }
+
+    /// Everything due before the guest goes on.
+    fn enter(&mut self) {
+        for _ in 0..MOST_KICKS {
+            let host = self.pmu.host();
+            host.clock().preempt_if_due();
+            let signals = host.take_signals();
+            if signals > 0 {
+                let seen = host.clock().now();
+                self.signals += signals;
+                self.empty_kicks += u64::from(self.pmu.kick() == 0);
+                if self.pmu.pmi_requested() {
+                    self.seen_at.get_or_insert(seen);
+                }
+            }
+            self.pmu.enter();
+            if self.pmu.take_pmi() {
+                self.deliver();
+            }
+            if signals == 0 {
+                break;
+            }
+        }
+    }
+
+    /// A PMI goes through LVTPC, which a delivery masks.
+    fn deliver(&mut self) {
+        let seen_at = self.seen_at.take();
+        match Lvtpc::from_bits(self.lvtpc).delivery() {
+            Delivery::Masked => self.pmi.masked += 1,
+            Delivery::Nmi => {
+                self.spend(|model| &model.costs.inject);
+                self.pmi.nmis += 1;
+                let now = self.now();
+                // A second NMI waits behind the first, as one.
+                self.nmi.get_or_insert(seen_at.unwrap_or(now));
+                self.lvtpc |= LVT_MASKED;
+            }
+            Delivery::Fixed(_) | Delivery::Unsupported(_) => self.pmi.undeliverable += 1,
+        }
+    }
+
+    /// The NMI that waits: when its overflow was seen.
+    pub fn take_nmi(&mut self) -> Option<u64> {
+        self.nmi.take()
+    }
+
+    /// Runs ring 3 until `until`, or until an NMI waits; gives the ns that were spent in ring 3.
+    pub fn run_user(&mut self, until: u64) -> u64 {
+        let mut spent = 0;
+        while self.nmi.is_none() {
+            let host = self.pmu.host();
+            let now = host.clock().now();
+            if now >= until {
+                break;
+            }
+            let to_signal = host.user_ns_to_signal();
+            let clock = host.clock();
+            let ns = to_signal.min(until - now).min(clock.turn_ends().saturating_sub(now));
+            clock.user(ns);
+            spent += ns;
+            if ns == to_signal {
+                self.spend(|model| &model.costs.signal);
+            }
+            if now + ns < until {
+                self.enter();
+            }
+        }
+        spent
+    }
+
+    /// HLT until `until`.
+    pub fn halt_until(&mut self, until: u64) {
+        self.pmu.host().clock().sleep_until(until);
+        self.enter();
+    }
+
+    /// Gives up everything; what it leaves.
+    pub fn finish(mut self) -> VcpuSide {
+        let pmu = self.pmu.stats();
+        let held_at_end = self.held();
+        let host = self.pmu.host();
+        let creates = host.creates();
+        let host = HostSide { signals: self.signals, empty_kicks: self.empty_kicks, held_at_end, ..host.tell() };
+        let mut msrs: Vec<_> = self.msrs.into_iter().filter(|line| line.reads + line.writes > 0).collect();
+        msrs.sort_unstable_by_key(|line| line.msr);
+        VcpuSide {
+            pmi: PmiStats { overflows: pmu.overflows, pmi_requests: pmu.pmi_requests, ..self.pmi },
+            msrs,
+            exit_path_ns: self.exit_path_ns,
+            host,
+            creates,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Guests for tests and benchmarks.
+#![allow(dead_code, reason = "each binary takes what it needs")]
+
+use guest::abi::{BootPage, EventSpec, FLAG_TASK_SWITCH};
+use host_pmu::strategy::Strategy;
+use sim::guest::Timer;
+use sim::host::{Behind, Plan};
+use vmm::vpmu::caps::PmuCaps;
+
+/// USR, OS and INT of a selector.
+const SAMPLES: u64 = 0x13_0000;
+
+/// One sampling event on a general-purpose counter.
+pub(crate) const SINGLE: &[(u64, u64, u64)] = &[(0x3c, 0, 1)];
+/// Four sampling events on two fixed and two general-purpose counters, one of them rare.
+pub(crate) const FOUR: &[(u64, u64, u64)] = &[(0x3c, 2, 1), (0xc0, 1, 1), (0x4f2e, 0, 1), (0xc5, 0, 6)];
+/// The first ten hardware events of `perf list`.
+pub(crate) const TEN: &[(u64, u64, u64)] = &[
+    (0xc4, 0, 1),
+    (0xc5, 0, 1),
+    (0x013c, 0, 1),
+    (0x412e, 0, 1),
+    (0x4f2e, 0, 1),
+    (0x3c, 2, 1),
+    (0xc0, 1, 1),
+    (0x0300, 3, 1),
+    (0x0151, 0, 1),
+    (0x81d0, 0, 1),
+];
+
+/// A guest that samples `events` (code, fixed counter + 1, factor of the period) until it took `target` samples, or for
+/// `max_ticks` ticks of 4 ms. Periods are spread as the tool's workloads are.
+pub(crate) fn boot(events: &[(u64, u64, u64)], period: u64, target: u64, max_ticks: u64) -> BootPage {
+    let mut boot = BootPage {
+        flags: if events.len() == FOUR.len() { FLAG_TASK_SWITCH } else { 0 },
+        tick_count: 4_000_000,
+        baseline_ticks: 1,
+        max_ticks,
+        tail_ticks: 4,
+        sample_target: target,
+        event_count: events.len() as u64,
+        ..BootPage::default()
+    };
+    for (i, (slot, &(code, fixed, factor))) in (0..).zip(boot.events.iter_mut().zip(events)) {
+        *slot = EventSpec { selector: code | SAMPLES, fixed, period: period * factor * (16 + 3 * i) / 16 };
+    }
+    boot
+}
+
+/// One vCPU of its own host.
+pub(crate) fn plan(strategy: &str, boot: &BootPage) -> Plan {
+    let behind = match strategy {
+        "floor" => Behind::Floor,
+        name => Behind::Events(Strategy::preset(name).expect("a preset")),
+    };
+    Plan {
+        behind,
+        pmu: PmuCaps::default(),
+        vcpus: 1,
+        cpus: 1,
+        boot: *boot,
+        timer: Timer::Periodic,
+        limit_ns: u64::MAX,
+        seed: 1,
+    }
+}
