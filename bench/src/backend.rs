@@ -1,4 +1,4 @@
-//! The backend as it stands on the command line: one of the host's, or `auto`.
+//! The backend as it stands on the command line: one of the host's, a simulated one, or `auto`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +12,8 @@ pub enum BackendArg {
     Auto,
     /// This one.
     Key(BackendKey),
+    /// A simulated host, by its model's name or file.
+    Sim(String),
 }
 
 /// The sampling period used when the user gives none: about 1 ms of cycles or of a clock scaled to cycles at 2 GHz, 100
@@ -29,6 +31,7 @@ impl fmt::Display for BackendArg {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::Key(key) => key.fmt(f),
+            Self::Sim(model) => write!(f, "sim:{model}"),
         }
     }
 }
@@ -37,7 +40,11 @@ impl FromStr for BackendArg {
     type Err = host_pmu::backend::UnknownBackend;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::Key) }
+        match text.strip_prefix("sim:") {
+            Some(model) if !model.is_empty() => Ok(Self::Sim(model.to_owned())),
+            _ if text == "auto" => Ok(Self::Auto),
+            _ => text.parse().map(Self::Key),
+        }
     }
 }
 
@@ -47,9 +54,10 @@ mod tests {
 
     #[test]
     fn every_key_reads_back_as_written() {
-        for text in ["auto", "hardware", "cpu-clock", "task-clock", "none", "tracepoint:kvm/kvm_exit"] {
+        for text in ["auto", "hardware", "cpu-clock", "task-clock", "none", "tracepoint:kvm/kvm_exit", "sim:icx-2021"] {
             assert_eq!(text.parse::<BackendArg>().unwrap().to_string(), text);
         }
+        assert!("sim:".parse::<BackendArg>().is_err());
         assert!("cpuclock".parse::<BackendArg>().unwrap_err().to_string().contains("cpu-clock"));
     }
 }

@@ -12,6 +12,7 @@ use crate::backend::BackendArg;
 use crate::cli::{self, Command, DoctorArgs, NmiLatencyArgs, Request};
 use crate::doctor::{self, Limits};
 use crate::error::{Error, Exit};
+use crate::experiment::ArmRunner;
 use crate::experiment::nmi_latency::{self, Context, Finished};
 use crate::experiment::plan::{Chosen, Plan};
 use crate::experiment::progress::{Bar, Progress, Silent};
@@ -21,6 +22,7 @@ use crate::host::{HostFacts, HostFs};
 use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
 use crate::result::{Document, Status};
 use crate::runner::{self, ThisHost};
+use crate::simulated::{self, SimRunner};
 use crate::{sys, table};
 
 /// Carries out a command line, program name first.
@@ -35,6 +37,17 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Request::Print(text) => print(&text).map(|()| Exit::Done),
         Request::Run(Command::Doctor(args)) => diagnose(&args),
         Request::Run(Command::NmiLatency(args)) => measure(&args, command_line, process_began),
+        Request::Run(Command::Sim(args)) => {
+            if args.experiment.backend != BackendArg::Auto {
+                return Err(Error::usage(
+                    format!("--backend {} has no place in vpmu sim", args.experiment.backend),
+                    "the model is the backend",
+                    "leave it out, or take vpmu nmi-latency",
+                ));
+            }
+            let args = NmiLatencyArgs { backend: BackendArg::Sim(args.model), ..args.experiment };
+            measure(&args, command_line, process_began)
+        }
     }
 }
 
@@ -80,6 +93,7 @@ fn choose(asked: &BackendArg, probe: &dyn EventProbe) -> Result<Chosen, Error> {
             });
         }
         BackendArg::Key(key) => key,
+        BackendArg::Sim(name) => return Ok(simulated::chosen(&simulated::model(name)?, "asked for")),
     };
     probe.try_open(key).map_err(|why| {
         Error::host(
@@ -93,8 +107,18 @@ fn choose(asked: &BackendArg, probe: &dyn EventProbe) -> Result<Chosen, Error> {
 
 fn measure(args: &NmiLatencyArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {
     // Whatever can be refused is refused before anything is measured.
-    let fs = HostFs::default();
-    let host = HostFacts::read(&fs);
+    let mut fs = HostFs::default();
+    let mut host = HostFacts::read(&fs);
+    let without_kvm = args.backend == BackendArg::Auto && !fs.path("dev/kvm").exists();
+    let simulate = match &args.backend {
+        BackendArg::Sim(name) => Some((name.as_str(), "asked for")),
+        BackendArg::Auto if without_kvm => Some((simulated::DEFAULT_MODEL, "this host has no /dev/kvm")),
+        _ => None,
+    };
+    let simulate = match simulate {
+        Some((name, why)) => Some((simulated::model(name)?, why)),
+        None => None,
+    };
     let json_file = args.json.as_deref().filter(|file| *file != Path::new("-"));
     let mut folder = if args.no_save { None } else { Some(OutputFolder::open(&args.output)?) };
     if let Some(file) = json_file {
@@ -104,9 +128,27 @@ fn measure(args: &NmiLatencyArgs, command_line: Vec<String>, process_began: Inst
     let online = host.online();
     let dry = Chosen { backend: BackendKey::None, why: String::new() };
     Plan::new(args, &PRESETS, &dry, online.as_deref())?;
-    let chosen = choose(&args.backend, &ThisHost)?;
-    let plan = Plan::new(args, &PRESETS, &chosen, online.as_deref())?;
-    let mut runner = runner::make(&plan)?;
+    let chosen = match &simulate {
+        Some((model, why)) => simulated::chosen(model, why),
+        None => choose(&args.backend, &ThisHost)?,
+    };
+    let mut plan = Plan::new(args, &PRESETS, &chosen, online.as_deref())?;
+    let mut runner: Box<dyn ArmRunner> = match simulate {
+        Some((model, why)) => {
+            if without_kvm {
+                complain(&format!(
+                    "notice: {why}, so nothing is measured: this is a simulation (model {})",
+                    model.name
+                ));
+            }
+            simulated::rename(&mut plan, &model.name);
+            host = simulated::facts(&model);
+            // Nothing of this machine belongs into a simulated result.
+            fs = HostFs::at("/nonexistent");
+            Box::new(SimRunner::new(model, &plan))
+        }
+        None => runner::make(&plan)?,
+    };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
     let mut bar = Bar::new();

@@ -14,6 +14,7 @@ pub mod export;
 pub mod host;
 pub mod result;
 pub mod runner;
+pub mod simulated;
 pub mod sys;
 pub mod table;
 pub mod workload;

@@ -87,7 +87,7 @@ impl ArmRunner for KvmRunner {
             },
             vcpus: self.guest.vcpus as usize,
             pin: self.guest.pin.iter().map(|&cpu| cpu as usize).collect(),
-            log_entries: round.samples * LOG_PER_SAMPLE + LOG_SPARE,
+            log_entries: log_entries(round.samples),
             boot: boot_page(&self.guest, round.samples),
             time_limit: self.guest.hard_limit,
         };
@@ -117,7 +117,13 @@ fn behind(arm: &Arm, paced: Option<u64>) -> Result<Behind, Error> {
     })
 }
 
-fn boot_page(guest: &GuestPlan, samples: u64) -> BootPage {
+/// Log entries for a run that shall take so many samples.
+pub(crate) const fn log_entries(samples: u64) -> u64 {
+    samples * LOG_PER_SAMPLE + LOG_SPARE
+}
+
+/// What the guest is told, without addresses and frequencies.
+pub(crate) fn boot_page(guest: &GuestPlan, samples: u64) -> BootPage {
     let mut events = [EventSpec::default(); MAX_EVENTS];
     for (slot, event) in events.iter_mut().zip(&guest.events) {
         *slot = *event;

@@ -49,6 +49,9 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["--bogus"], "--bogus"),
         (&["--strateg", "reuse"], "did you mean --strategy"),
         (&["docter"], "did you mean doctor"),
+        (&["sim", "clx"], "known are development-host"),
+        (&["sim", "--backend", "cpu-clock"], "vpmu sim"),
+        (&["--backend", "sim:no-such.toml"], "No such file"),
     ] {
         is_usage_error(&vpmu(dir.path(), args), needle);
     }
@@ -80,6 +83,28 @@ fn help_and_version_go_to_stdout() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains(needle), "{text}");
     }
+}
+
+#[test]
+fn a_simulated_experiment_needs_no_host_and_repeats_to_the_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let figures = |seed: &str| {
+        let line = ["sim", "clx-ap-watchdog-on", "--workload", "sampling10", "--samples", "200", "--rounds", "2"];
+        let output = vpmu(dir.path(), &[&line[..], &["--seed", seed, "--no-save", "--quiet", "--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let mut json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["host"]["class"], "simulated (model clx-ap-watchdog-on)");
+        assert_eq!(json["parameters"]["backend"], "sim:clx-ap-watchdog-on");
+        assert_eq!(json["arms"][0]["backend"], "sim:clx-ap-watchdog-on");
+        for arm in json["arms"].as_array_mut().unwrap() {
+            for round in arm["rounds"].as_array_mut().unwrap() {
+                // When it was simulated is this machine's, not the simulation's.
+                round["started_ns"] = 0.into();
+            }
+        }
+        json["arms"].to_string()
+    };
+    assert_eq!(figures("7"), figures("7"));
 }
 
 #[test]

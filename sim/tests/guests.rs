@@ -1,5 +1,7 @@
 //! Whole simulated guests: what they do per PMI, that nothing is lost, and that a seed means the same bytes everywhere.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use common::{FOUR, SINGLE, TEN, boot, plan};

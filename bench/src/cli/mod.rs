@@ -26,6 +26,8 @@ Examples:
   vpmu nmi-latency --backend tracepoint:kvm/kvm_userspace_exit --workload io --rounds 3
                                                host events that take tens of ms to create
   vpmu nmi-latency --strategy reuse,mine.toml  a strategy of your own beside a preset
+  vpmu sim clx-ap-watchdog-off --workload sampling10
+                                               a simulated host where the guest's event is the only one
   vpmu --json - | jq '.arms[].nmi_handler_ns.p50'
 
 Exit codes: 0 done, 1 regression found, 2 bad usage or input, 3 inconclusive, 4 the host cannot do it.";
@@ -62,8 +64,25 @@ pub enum Command {
     /// Writes DIR/nmi-latency-TIME.json, .hlog (HdrHistogram) and .txt (benchstat), and a table on stdout.
     #[command(after_help = EXAMPLES)]
     NmiLatency(Box<NmiLatencyArgs>),
+    /// Compare strategies on a simulated host
+    ///
+    /// The same experiment as nmi-latency, with the same vPMU and strategies, on a host, guest and clock that are simulated.
+    /// One seed gives the same figures on any machine. Short for nmi-latency --backend sim:MODEL.
+    Sim(Box<SimArgs>),
     /// Say what this host can do, what spoils a measurement here, and which backend will be used
     Doctor(DoctorArgs),
+}
+
+/// Options of `vpmu sim`.
+#[derive(Clone, Debug, Args)]
+pub struct SimArgs {
+    /// A model that comes along (development-host, clx-ap-watchdog-on, clx-ap-watchdog-off, icx-2021) or a .toml file
+    #[arg(value_name = "MODEL", default_value = crate::simulated::DEFAULT_MODEL)]
+    pub model: String,
+
+    /// The experiment's options.
+    #[command(flatten)]
+    pub experiment: NmiLatencyArgs,
 }
 
 /// Options of `vpmu doctor`.
@@ -86,7 +105,7 @@ pub struct NmiLatencyArgs {
 
     /// What counts behind the guest's counters
     ///
-    /// auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME or none. auto takes hardware where the host
+    /// auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, none or sim:MODEL (see vpmu sim --help). auto takes hardware where the host
     /// has a PMU, else cpu-clock, a stand-in; `vpmu doctor` says which and why.
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendArg,

@@ -111,7 +111,9 @@ impl From<BackendKey> for String {
 
 /// A backend key that names no backend.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no backend '{0}'; known are auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME and none")]
+#[error(
+    "there is no backend '{0}'; known are auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, none and sim:MODEL"
+)]
 pub struct UnknownBackend(pub String);
 
 impl FromStr for BackendKey {
