@@ -1,7 +1,7 @@
 //! The commands, from parsed options to files, table and exit code.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 
 use crate::backend::BackendArg;
-use crate::cli::{self, Command, DoctorArgs, NmiLatencyArgs, Request};
+use crate::cli::{self, Command, DoctorArgs, NmiLatencyArgs, ReproduceArgs, Request};
 use crate::doctor::{self, Limits};
 use crate::error::{Error, Exit};
 use crate::experiment::ArmRunner;
@@ -19,8 +19,9 @@ use crate::experiment::progress::{Bar, Progress, Silent};
 use crate::export;
 use crate::host::probe::{EventProbe, choose_backend};
 use crate::host::{HostFacts, HostFs};
+use crate::reproduce;
 use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
-use crate::result::{Document, Status};
+use crate::result::{Document, SCHEMA, Status};
 use crate::runner::{self, ThisHost};
 use crate::simulated::{self, SimRunner};
 use crate::{sys, table};
@@ -37,6 +38,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Request::Print(text) => print(&text).map(|()| Exit::Done),
         Request::Run(Command::Doctor(args)) => diagnose(&args),
         Request::Run(Command::NmiLatency(args)) => measure(&args, command_line, process_began),
+        Request::Run(Command::Reproduce(args)) => reproduce(&args),
         Request::Run(Command::Sim(args)) => {
             if args.experiment.backend != BackendArg::Auto {
                 return Err(Error::usage(
@@ -81,6 +83,36 @@ fn diagnose(args: &DoctorArgs) -> Result<Exit, Error> {
         print(&doctor::text(&diagnosis))?;
     }
     Ok(diagnosis.exit())
+}
+
+/// Largest result document that is read.
+const MAX_DOCUMENT: u64 = 64 << 20;
+
+fn document(file: &Path) -> Result<Document, Error> {
+    let refuse = |why: String| {
+        Error::usage(format!("cannot use {}", file.display()), why, "give the .json that nmi-latency wrote")
+    };
+    let mut text = String::new();
+    std::fs::File::open(file)
+        .and_then(|file| file.take(MAX_DOCUMENT + 1).read_to_string(&mut text))
+        .map_err(|error| refuse(error.to_string()))?;
+    if text.len() as u64 > MAX_DOCUMENT {
+        return Err(refuse(format!("it is larger than {MAX_DOCUMENT} bytes")));
+    }
+    let document: Document = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+    if document.schema == SCHEMA { Ok(document) } else { Err(refuse(format!("its schema is not {SCHEMA}"))) }
+}
+
+fn reproduce(args: &ReproduceArgs) -> Result<Exit, Error> {
+    let documents = args.measured.iter().map(|file| document(file)).collect::<Result<Vec<_>, _>>()?;
+    let found = reproduce::reproduce(args.seed, &documents)?;
+    if args.json {
+        let json = serde_json::to_string_pretty(&found).map_err(|error| internal("cannot show the figures", error))?;
+        print(&(json + "\n"))?;
+    } else {
+        print(&reproduce::markdown(&found))?;
+    }
+    Ok(Exit::Done)
 }
 
 /// The backend to use: the one asked for if it opens, or what `auto` finds.

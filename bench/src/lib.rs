@@ -12,6 +12,7 @@ pub mod error;
 pub mod experiment;
 pub mod export;
 pub mod host;
+pub mod reproduce;
 pub mod result;
 pub mod runner;
 pub mod simulated;

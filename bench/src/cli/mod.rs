@@ -69,8 +69,26 @@ pub enum Command {
     /// The same experiment as nmi-latency, with the same vPMU and strategies, on a host, guest and clock that are simulated.
     /// One seed gives the same figures on any machine. Short for nmi-latency --backend sim:MODEL.
     Sim(Box<SimArgs>),
+    /// Set every published vPMU figure beside the simulated one, and measured ones if there are any
+    Reproduce(ReproduceArgs),
     /// Say what this host can do, what spoils a measurement here, and which backend will be used
     Doctor(DoctorArgs),
+}
+
+/// Options of `vpmu reproduce`.
+#[derive(Clone, Debug, Args)]
+pub struct ReproduceArgs {
+    /// Result documents (.json of nmi-latency) whose figures stand beside the published ones
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub measured: Vec<PathBuf>,
+
+    /// Seed of the simulations
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX))]
+    pub seed: u64,
+
+    /// Print JSON instead of Markdown
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `vpmu sim`.

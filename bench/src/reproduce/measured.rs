@@ -1,0 +1,56 @@
+//! The measured counterpart of a published figure, from result documents.
+
+use super::{Measured, Number};
+use crate::result::Document;
+use crate::result::arm::ArmResult;
+use crate::result::summary::Summary;
+
+/// Which documents show a figure's regime, and what in them is its number.
+struct Regime {
+    /// The workload begins so.
+    events: Option<&'static str>,
+    /// Whether host events are dear to create there: tracepoints are, where nobody else has one.
+    dear: bool,
+    arms: [&'static str; 2],
+    number: fn(&Summary) -> f64,
+}
+
+fn regime(figure: &str) -> Option<Regime> {
+    let mean: fn(&Summary) -> f64 = |summary| summary.mean;
+    let cheap = Regime { events: Some("sampling10/"), dear: false, arms: ["recreate", "reuse-lazy"], number: mean };
+    Some(match figure {
+        "vpmu-reuse.watchdog-on.mean" | "vpmu-reuse.v1.mean" => cheap,
+        // A tracepoint counts one thing, so its runs sample one event.
+        "vpmu-reuse.watchdog-off.mean" => Regime { events: None, dear: true, ..cheap },
+        "vpmu-reuse.watchdog-off.min" => {
+            Regime { events: None, dear: true, number: |summary| summary.min as f64, ..cheap }
+        }
+        "vpmu-paused-flag.mean" => Regime { events: Some("sampling4/"), arms: ["reuse-lazy", "paused-flag"], ..cheap },
+        _ => return None,
+    })
+}
+
+/// The number, from the first document that has it.
+pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Option<Measured> {
+    let regime = regime(figure)?;
+    documents.iter().find_map(|document| {
+        let parameters = &document.parameters;
+        let real = !parameters.backend.starts_with("sim:");
+        let dear = parameters.backend.starts_with("tracepoint:");
+        let same = regime.events.is_none_or(|events| parameters.workload.starts_with(events));
+        if !real || dear != regime.dear || !same {
+            return None;
+        }
+        let [before, after] = regime.arms.map(|name| {
+            let arm: Option<&ArmResult> = document.arms.iter().find(|arm| arm.strategy == name);
+            arm.and_then(|arm| arm.nmi_handler_ns.as_ref()).map(regime.number)
+        });
+        let value = match number {
+            Number::Before => before,
+            Number::After => after,
+            Number::Ratio => before.zip(after).filter(|&(_, after)| after > 0.0).map(|(b, a)| b / a),
+            Number::Change => None,
+        };
+        value.map(|value| Measured { value, backend: parameters.backend.clone(), host: document.host.class.clone() })
+    })
+}

@@ -1,0 +1,66 @@
+//! The reproduction as Markdown.
+
+use std::fmt::Write;
+
+use super::{Number, Origin, Reproduction, Row};
+
+fn value(row: &Row, value: f64) -> String {
+    match row.number {
+        Number::Change => format!("{value:.2} %"),
+        Number::Ratio if value < 100.0 => format!("{value:.2} ×"),
+        Number::Ratio => format!("{value:.0} ×"),
+        Number::Before | Number::After => format!("{value:.0} {}", row.unit),
+    }
+}
+
+fn error(row: &Row) -> String {
+    match (row.error, row.number) {
+        (None, _) => "–".to_owned(),
+        (Some(error), Number::Change) => format!("{error:+.2} points"),
+        (Some(error), _) => format!("{error:+.1} %"),
+    }
+}
+
+fn origin(row: &Row) -> String {
+    match &row.origin {
+        Origin::Fitted(constants) => format!("fitted ({})", constants.join(", ")),
+        Origin::OfFitted => "of two fitted".to_owned(),
+        Origin::Predicted => "predicted".to_owned(),
+    }
+}
+
+/// A table of all rows, and below it what the figures are.
+#[must_use]
+pub fn markdown(reproduction: &Reproduction) -> String {
+    let mut out = String::from(
+        "| figure | number | published | simulated | error | | measured |\n|---|---|---|---|---|---|---|\n",
+    );
+    for row in &reproduction.rows {
+        let simulated = row.simulated.map_or_else(|| "–".to_owned(), |simulated| value(row, simulated));
+        let measured = row.measured.as_ref().map_or_else(
+            || "not measured here".to_owned(),
+            |measured| format!("{} ({}, {})", value(row, measured.value), measured.backend, measured.host),
+        );
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {simulated} | {} | {} | {measured} |",
+            row.figure,
+            row.number.key(),
+            value(row, row.published),
+            error(row),
+            origin(row)
+        );
+    }
+    out.push('\n');
+    let mut last = "";
+    for row in &reproduction.rows {
+        if row.figure != last {
+            let _ = writeln!(out, "- `{}`: {} (model {})", row.figure, row.what, row.model);
+            last = &row.figure;
+        }
+    }
+    let _ =
+        writeln!(out, "\nSimulated with seed {}. Constants and their sources: docs/simulator.md.", reproduction.seed);
+    out
+}

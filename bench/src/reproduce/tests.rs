@@ -1,0 +1,47 @@
+use super::*;
+use crate::experiment::mock;
+
+fn row<'a>(found: &'a Reproduction, figure: &str, number: Number) -> &'a Row {
+    found.rows.iter().find(|row| row.figure == figure && row.number == number).unwrap()
+}
+
+#[test]
+fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
+    let found = reproduce(1, &[]).unwrap();
+    let published = PUBLISHED.matches("id = \"vpmu-").count();
+    let mut figures: Vec<&str> = found.rows.iter().map(|row| row.figure.as_str()).collect();
+    figures.dedup();
+    assert_eq!(figures.len(), published);
+    assert!(found.rows.iter().all(|row| row.simulated.is_some() && row.measured.is_none()));
+
+    // What a constant was fitted to is met, else the fit is no fit.
+    for row in &found.rows {
+        if let (Origin::Fitted(_), Some(error)) = (&row.origin, row.error) {
+            assert!(error.abs() < 1.0, "{} {:?}: {error}", row.figure, row.number);
+        }
+    }
+    assert_eq!(row(&found, "vpmu-paused-flag.mean", Number::Ratio).origin, Origin::Predicted);
+    assert_eq!(row(&found, "vpmu-reuse.watchdog-on.mean", Number::Ratio).origin, Origin::OfFitted);
+    let fixed = row(&found, "vpmu-reuse.creates.fixed", Number::Change);
+    assert_eq!(fixed.origin, Origin::Predicted);
+    assert!(fixed.error.unwrap().abs() <= 0.1, "{fixed:?}");
+
+    let text = markdown(&found);
+    assert!(text.contains("fitted (cost.open-more)") && text.contains("not measured here"), "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("| vpmu-")).count(), found.rows.len());
+}
+
+#[test]
+fn measured_numbers_come_from_documents_of_that_regime_only() {
+    let mut document = mock::finished(&["--workload", "sampling10"]).document;
+    let number = |document: &Document, figure| measured::number(std::slice::from_ref(document), figure, Number::Ratio);
+    let ratio = number(&document, "vpmu-reuse.watchdog-on.mean").unwrap();
+    assert!((ratio.value - 2.0).abs() < 0.01, "{ratio:?}");
+    assert_eq!(ratio.backend, "cpu-clock");
+    assert_eq!(number(&document, "vpmu-reuse.watchdog-off.mean"), None, "a clock is cheap to create");
+    assert_eq!(number(&document, "vpmu-paused-flag.mean"), None, "another workload");
+    document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();
+    assert!(number(&document, "vpmu-reuse.watchdog-off.mean").is_some());
+    document.parameters.backend = "sim:icx-2021".to_owned();
+    assert_eq!(number(&document, "vpmu-reuse.watchdog-on.mean"), None, "a simulation is no measurement");
+}
