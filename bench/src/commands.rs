@@ -177,7 +177,7 @@ fn measure(args: &NmiLatencyArgs, command_line: Vec<String>, process_began: Inst
             host = simulated::facts(&model);
             // Nothing of this machine belongs into a simulated result.
             fs = HostFs::at("/nonexistent");
-            Box::new(SimRunner::new(model, &plan))
+            Box::new(SimRunner::new(model, &plan)?)
         }
         None => runner::make(&plan)?,
     };

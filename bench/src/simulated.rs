@@ -17,6 +17,7 @@ use crate::experiment::plan::{Chosen, GuestPlan, Plan};
 use crate::experiment::{Arm, ArmKind, ArmRunner, Round};
 use crate::host::HostFacts;
 use crate::runner::{boot_page, log_entries};
+use crate::workload::GuestWork;
 
 /// Largest model file.
 const MAX_MODEL: u64 = 256 << 10;
@@ -75,9 +76,25 @@ pub struct SimRunner {
 
 impl SimRunner {
     /// For `plan`'s arms.
-    #[must_use]
-    pub fn new(model: Model, plan: &Plan) -> Self {
-        Self { model, guest: plan.guest.clone(), seed: plan.seed }
+    ///
+    /// # Errors
+    /// Exit 2 for what a simulated host does not have.
+    pub fn new(model: Model, plan: &Plan) -> Result<Self, Error> {
+        if plan.guest.workload.work == GuestWork::Io {
+            return Err(Error::usage(
+                "workload io cannot be simulated",
+                "port writes are not modelled",
+                "take ftest or idle",
+            ));
+        }
+        if !plan.guest.pin.is_empty() {
+            return Err(Error::usage(
+                "--pin has no place in a simulation",
+                "each vCPU has its own CPU",
+                "leave it out",
+            ));
+        }
+        Ok(Self { model, guest: plan.guest.clone(), seed: plan.seed })
     }
 }
 
@@ -148,7 +165,7 @@ mod tests {
         let model = model("clx-ap-watchdog-on").unwrap();
         let mut plan = Plan::new(&args(line), &host_pmu::strategy::PRESETS, &chosen(&model, "test"), None).unwrap();
         rename(&mut plan, &model.name);
-        let mut runner = SimRunner::new(model, &plan);
+        let mut runner = SimRunner::new(model, &plan).unwrap();
         let round = Round { index: 0, position: 0, warmup: false, samples: plan.samples };
         let runs = plan.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm);
         runs.map(|arm| runner.run(arm, round).unwrap()).collect()
