@@ -71,6 +71,7 @@ impl Default for OpStats {
 
 impl OpStats {
     /// Records one operation.
+    #[inline]
     pub fn record(&mut self, kind: OpKind, cost: Duration) {
         let ns = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
         let op = &mut self.per_kind[kind as usize];

@@ -70,6 +70,7 @@ impl State {
         self.rate.counts(self.ran(times))
     }
 
+    #[inline]
     fn aim(&mut self, count: u64, period: u64) {
         self.period = period;
         self.signal_at = count.saturating_add(period);
@@ -156,6 +157,7 @@ impl SimBackend {
     }
 
     /// Takes the signals that are due; each event then aims at its next period, as perf does.
+    #[inline]
     pub fn take_signals(&mut self) -> u64 {
         let times = self.clock.times();
         if times.thread < self.look_at {
@@ -182,11 +184,13 @@ impl SimBackend {
         signals
     }
 
+    #[inline]
     fn spend(&mut self, cost: impl FnOnce(&Model) -> &Cost) {
         let ns = cost(&self.model).sample(self.clock.stream());
         self.clock.host(ns);
     }
 
+    #[inline]
     fn run(&mut self, at: usize) {
         let hardware = self.model.base == CountBase::GuestTime;
         let room = self.model.host.counters - self.model.host.taken;
@@ -203,6 +207,7 @@ impl SimBackend {
         self.look_at = self.look_at.min(times.thread.saturating_add(left));
     }
 
+    #[inline]
     fn halt(&mut self, at: usize) {
         let times = self.clock.times();
         let state = &mut self.table[at];
@@ -259,6 +264,7 @@ impl Backend for SimBackend {
         self.free.push(event.0);
     }
 
+    #[inline]
     fn pause(&mut self, event: &mut Event) -> Result<u64, HostError> {
         self.halt(event.0);
         self.spend(|model| &model.costs.pause);
@@ -266,15 +272,16 @@ impl Backend for SimBackend {
         if state.lost { Err(HostError::PinnedLost) } else { Ok(state.count(self.clock.times())) }
     }
 
+    #[inline]
     fn resume(&mut self, event: &mut Event) -> Result<(), HostError> {
         self.spend(|model| &model.costs.resume);
-        for _ in 0..self.running.len() {
-            self.spend(|model| &model.costs.resume_other);
-        }
+        let others = self.model.costs.resume_other.sample_n(self.running.len() as u64, self.clock.stream());
+        self.clock.host(others);
         self.run(event.0);
         Ok(())
     }
 
+    #[inline]
     fn set_period(&mut self, event: &mut Event, period: u64) -> Result<(), HostError> {
         self.spend(|model| &model.costs.period);
         let times = self.clock.times();
@@ -287,16 +294,19 @@ impl Backend for SimBackend {
         Ok(())
     }
 
+    #[inline]
     fn read(&mut self, event: &mut Event) -> Result<u64, HostError> {
         self.spend(|model| &model.costs.read);
         let state = &self.table[event.0];
         if state.lost { Err(HostError::PinnedLost) } else { Ok(state.count(self.clock.times())) }
     }
 
+    #[inline]
     fn sched_in(&mut self) -> bool {
         self.clock.take_switched_in()
     }
 
+    #[inline]
     fn now_ns(&self) -> u64 {
         self.clock.now()
     }

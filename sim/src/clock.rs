@@ -22,6 +22,7 @@ pub fn stream(seed: u64, host: u64, vcpu: u64) -> Stream {
 }
 
 /// A number from 0 to `below` − 1 (0 if `below` is 0).
+#[inline]
 pub fn draw(stream: &mut Stream, below: u64) -> u64 {
     // The high half of the product: as uniform as 64 bits allow, and no division.
     ((u128::from(stream.next_u64()) * u128::from(below)) >> 64) as u64
@@ -60,12 +61,14 @@ impl Clock {
     }
 
     /// All times.
+    #[inline]
     #[must_use]
     pub const fn times(&self) -> Times {
         self.times
     }
 
     /// ns since the begin of the simulation.
+    #[inline]
     #[must_use]
     pub const fn now(&self) -> u64 {
         self.times.now
@@ -77,18 +80,21 @@ impl Clock {
     }
 
     /// The thread works for the host.
+    #[inline]
     pub const fn host(&mut self, ns: u64) {
         self.times.now += ns;
         self.times.thread += ns;
     }
 
     /// The guest runs in ring 3.
+    #[inline]
     pub const fn user(&mut self, ns: u64) {
         self.host(ns);
         self.times.user += ns;
     }
 
     /// The guest runs in ring 0.
+    #[inline]
     pub const fn kernel(&mut self, ps: u64) {
         let ps = self.rest_ps + ps;
         self.rest_ps = ps % 1000;
@@ -103,6 +109,7 @@ impl Clock {
     }
 
     /// Gives the CPU up if the turn is over.
+    #[inline]
     pub fn preempt_if_due(&mut self) {
         if self.times.now >= self.schedule.ends() {
             self.times.now = self.schedule.next_turn(self.times.now, &mut self.stream);
@@ -117,6 +124,7 @@ impl Clock {
     }
 
     /// Whether the thread was switched in since this was last asked.
+    #[inline]
     pub const fn take_switched_in(&mut self) -> bool {
         std::mem::replace(&mut self.switched_in, false)
     }

@@ -44,6 +44,15 @@ impl Cost {
         }
     }
 
+    /// The sum of `n` costs.
+    #[inline]
+    pub fn sample_n(&self, n: u64, stream: &mut Stream) -> u64 {
+        match &self.0 {
+            Kind::Fixed(ns) => ns * n,
+            Kind::Quantiles(_) => (0..n).map(|_| self.sample(stream)).sum(),
+        }
+    }
+
     /// The smallest value.
     #[must_use]
     pub fn smallest(&self) -> u64 {

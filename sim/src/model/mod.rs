@@ -42,12 +42,14 @@ pub struct Rate(u64);
 
 impl Rate {
     /// Whole counts in `ns`.
+    #[inline]
     #[must_use]
     pub const fn counts(self, ns: u64) -> u64 {
         ((ns as u128 * self.0 as u128) >> RATE_SHIFT) as u64
     }
 
     /// The least ns in which there are `counts`; `u64::MAX` if that never is.
+    #[inline]
     #[must_use]
     pub fn ns_for(self, counts: u64) -> u64 {
         if self.0 == 0 {

@@ -59,6 +59,7 @@ pub enum PmuMsr {
 
 impl PmuMsr {
     /// The register behind `index`, whether or not a certain guest has it.
+    #[inline]
     #[must_use]
     pub fn decode(index: u32) -> Option<Self> {
         let nth = |base: u32, count: usize| {
@@ -96,6 +97,7 @@ impl PmuMsr {
     pub const SLOTS: usize = 3 * MAX_GP + MAX_FIXED + 10;
 
     /// A dense number, for tables.
+    #[inline]
     #[must_use]
     pub const fn slot(self) -> usize {
         const FIXED: usize = 3 * MAX_GP;
