@@ -167,7 +167,10 @@ fn report(finished: &Finished, folder: Option<&mut OutputFolder>, args: &NmiLate
 /// Whether the document answers its question.
 fn verdict(document: &Document) -> Exit {
     let doubtful = document.arms.iter().any(|arm| {
-        arm.lost.is_some_and(|n| n != 0) || arm.failed_opens != 0 || arm.pinned_errors != 0 || arm.throttled != 0
+        [arm.lost, arm.overflows_lost].iter().any(|lost| lost.is_some_and(|n| n != 0))
+            || arm.failed_opens != 0
+            || arm.pinned_errors != 0
+            || arm.throttled != 0
     });
     if document.status == Status::Complete && !doubtful { Exit::Done } else { Exit::Inconclusive }
 }
