@@ -334,8 +334,7 @@ fn deliveries(vcpu: &VcpuOutcome, report: &Report) -> Option<Vec<i64>> {
     let delivered = u64::try_from(vcpu.deliveries.len()).ok()?;
     let missing = report.nmis.checked_sub(logged)?;
     // `dropped` counts rotations too, so it bounds the missing NMIs from above.
-    let consistent =
-        report.nmis == delivered && vcpu.pmi.nmis == delivered && missing <= report.dropped && delivered > 0;
+    let consistent = report.nmis == delivered && vcpu.pmi.nmis == delivered && missing <= report.dropped;
     consistent.then(|| {
         taken
             .iter()

@@ -188,3 +188,16 @@ fn overflows_are_compared_between_host_and_guest() {
     });
     assert_eq!(cut_short.overflows_lost, Some(0), "a guest that was stopped has not handled what was under way");
 }
+
+#[test]
+fn a_guest_without_nmis_has_nothing_unmatched() {
+    let arm = one(|vcpu| {
+        vcpu.log.clear();
+        vcpu.deliveries.clear();
+        vcpu.pmi = vmm::outcome::PmiStats::default();
+        if let Some(report) = &mut vcpu.report {
+            (report.nmis, report.overflows) = (0, [0; guest::abi::MAX_EVENTS]);
+        }
+    });
+    assert_eq!((arm.delivery_unmatched, arm.lost, arm.overflows_lost), (0, Some(0), Some(0)));
+}
