@@ -13,7 +13,7 @@ use std::path::Path;
 
 use kvm_bindings::{
     KVM_CAP_MP_STATE, KVM_CAP_PMU_CAPABILITY, KVM_CAP_X86_MSR_FILTER, KVM_CAP_X86_USER_SPACE_MSR,
-    KVM_MP_STATE_RUNNABLE, KVM_MSR_EXIT_REASON_FILTER, kvm_enable_cap, kvm_mp_state,
+    KVM_MP_STATE_RUNNABLE, KVM_MSR_EXIT_REASON_FILTER, KVM_PMU_CAP_DISABLE, kvm_enable_cap, kvm_mp_state,
 };
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 use thiserror::Error;
@@ -144,6 +144,12 @@ impl Host {
         sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
         vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
         if let GuestPmu::Userspace(_) = pmu {
+            // Else KVM's own vPMU would come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back.
+            if self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) & KVM_PMU_CAP_DISABLE.cast_signed() != 0 {
+                let mut cap = kvm_enable_cap { cap: KVM_CAP_PMU_CAPABILITY, ..kvm_enable_cap::default() };
+                cap.args[0] = u64::from(KVM_PMU_CAP_DISABLE);
+                vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
+            }
             let mut cap = kvm_enable_cap { cap: KVM_CAP_X86_USER_SPACE_MSR, ..kvm_enable_cap::default() };
             cap.args[0] = u64::from(KVM_MSR_EXIT_REASON_FILTER);
             vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
