@@ -20,10 +20,10 @@ struct Event {
 
 /// How the host misbehaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Failing {
-    pub open: bool,
-    pub period: bool,
-    pub resume: bool,
+pub(crate) struct Failing {
+    pub(crate) open: bool,
+    pub(crate) period: bool,
+    pub(crate) resume: bool,
 }
 
 #[derive(Debug, Default)]
@@ -37,13 +37,13 @@ struct State {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct ScriptedHost(Rc<RefCell<State>>);
+pub(crate) struct ScriptedHost(Rc<RefCell<State>>);
 
 const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
 
 impl ScriptedHost {
     /// The guest executes `burst`; whether any event signalled.
-    pub fn run(&self, burst: Burst) -> bool {
+    pub(crate) fn run(&self, burst: Burst) -> bool {
         let mut signalled = false;
         for event in self.0.borrow_mut().events.iter_mut().flatten().filter(|e| e.running && !e.lost) {
             let select = match event.spec.0 {
@@ -64,33 +64,33 @@ impl ScriptedHost {
         signalled
     }
 
-    pub fn set_failing(&self, failing: Failing) {
+    pub(crate) fn set_failing(&self, failing: Failing) {
         self.0.borrow_mut().failing = failing;
     }
 
     /// Every pinned event that runs loses its counter.
-    pub fn lose(&self) {
+    pub(crate) fn lose(&self) {
         self.0.borrow_mut().events.iter_mut().flatten().filter(|e| e.running).for_each(|e| e.lost = true);
     }
 
-    pub fn new_slice(&self) {
+    pub(crate) fn new_slice(&self) {
         self.0.borrow_mut().sched_in = true;
     }
 
-    pub fn advance(&self, ns: u64) {
+    pub(crate) fn advance(&self, ns: u64) {
         self.0.borrow_mut().now += ns;
     }
 
-    pub fn open_events(&self) -> usize {
+    pub(crate) fn open_events(&self) -> usize {
         self.0.borrow().events.iter().flatten().count()
     }
 
-    pub fn failures(&self) -> [u64; 3] {
+    pub(crate) fn failures(&self) -> [u64; 3] {
         self.0.borrow().failures
     }
 
     /// Sampling events that run, sorted.
-    pub fn armed(&self) -> Vec<Armed> {
+    pub(crate) fn armed(&self) -> Vec<Armed> {
         let state = self.0.borrow();
         let mut armed: Vec<_> = state
             .events

@@ -7,25 +7,25 @@
 //! of possible [`World`]s: an overflow that nobody looked at yet may or may not be seen at each step, must be seen where
 //! the promise is (see [`Model::must_see`]), and each observation leaves only the worlds that agree with it.
 
-pub mod host;
-pub mod ops;
+pub(crate) mod host;
+pub(crate) mod ops;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The guest's PMU.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    pub version: u8,
-    pub gp: u8,
-    pub fixed: u8,
-    pub width: u8,
-    pub full_width: bool,
-    pub transactions: bool,
-    pub debug_store: bool,
+pub(crate) struct Shape {
+    pub(crate) version: u8,
+    pub(crate) gp: u8,
+    pub(crate) fixed: u8,
+    pub(crate) width: u8,
+    pub(crate) full_width: bool,
+    pub(crate) transactions: bool,
+    pub(crate) debug_store: bool,
 }
 
 /// A counter by its bit in GLOBAL_CTRL.
-pub type Line = u32;
+pub(crate) type Line = u32;
 
 /// The rule of one address.
 enum Rule {
@@ -58,15 +58,15 @@ struct World {
 
 /// What the guest executed: a count for each event and privilege.
 #[derive(Clone, Copy, Debug)]
-pub struct Burst {
-    pub seed: u64,
+pub(crate) struct Burst {
+    pub(crate) seed: u64,
     /// Each count is below 2^bits.
-    pub bits: u32,
+    pub(crate) bits: u32,
 }
 
 impl Burst {
     /// How often `event` (umask << 8 | select) came, in ring 0 and in ring 3.
-    pub fn count(self, event: u64, os: bool, usr: bool) -> u64 {
+    pub(crate) fn count(self, event: u64, os: bool, usr: bool) -> u64 {
         let ring = |ring: u64| {
             let x = (self.seed ^ event << 3 ^ ring).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let x = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -80,34 +80,37 @@ impl Burst {
 type Selection = (u64, bool, bool);
 
 /// What should stand armed on the host: the event's whole configuration, OS, USR, counts to the overflow.
-pub type Armed = (u64, bool, bool, u64);
+pub(crate) type Armed = (u64, bool, bool, u64);
 
 #[derive(Clone, Debug)]
-pub struct Model {
+pub(crate) struct Model {
     shape: Shape,
     registers: BTreeMap<u32, u64>,
     totals: BTreeMap<Line, u128>,
     /// STATUS bits that are no counter's.
     flags: u64,
     worlds: BTreeSet<World>,
-    /// Counts that a failing host may have missed; `None` while the host is sound.
-    missed: Option<BTreeMap<Line, u128>>,
+    /// Counts since the counter was last known: what a failing host may have missed.
+    gained: BTreeMap<Line, u128>,
+    /// The host fails, or did since the counters were last known.
+    doubted: bool,
     /// Events (umask << 8 | select) and fixed counters that the host denies.
-    pub denied_events: BTreeSet<u64>,
-    pub denied_fixed: u32,
+    pub(crate) denied_events: BTreeSet<u64>,
+    pub(crate) denied_fixed: u32,
 }
 
 const CTR_FRZ: u64 = 1 << 59;
 
 impl Model {
-    pub fn new(shape: Shape) -> Self {
+    pub(crate) fn new(shape: Shape) -> Self {
         let mut model = Self {
             shape,
             registers: BTreeMap::new(),
             totals: BTreeMap::new(),
             flags: 0,
             worlds: BTreeSet::new(),
-            missed: None,
+            gained: BTreeMap::new(),
+            doubted: false,
             denied_events: BTreeSet::new(),
             denied_fixed: 0,
         };
@@ -115,10 +118,11 @@ impl Model {
         model
     }
 
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.registers.clear();
         self.registers.insert(0x38f, (1 << self.shape.gp) - 1);
         self.totals.clear();
+        self.gained.clear();
         self.flags = 0;
         self.worlds = [World { status: 0, unseen: 0, pmi: false }].into();
     }
@@ -127,7 +131,7 @@ impl Model {
         self.registers.get(&msr).copied().unwrap_or(0)
     }
 
-    pub fn lines(&self) -> impl Iterator<Item = Line> + use<> {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = Line> + use<> {
         (0..Line::from(self.shape.gp)).chain((0..Line::from(self.shape.fixed)).map(|n| 32 + n))
     }
 
@@ -164,8 +168,8 @@ impl Model {
         }
         match msr {
             0x345 => Rule::Constant(u64::from(full_width) << 13),
-            // Nothing announces PEBS.
-            0x3f1 => Rule::Absent,
+            // Beside a DS area, and with nothing that announces PEBS there is nothing to enable.
+            0x3f1 if debug_store => Rule::Bits(0),
             0x600 if debug_store => Rule::Canonical,
             // Below version 2 there are no freeze bits; of the trace bits the contract says nothing.
             0x1d9 if version >= 2 => Rule::Bits(1 | 1 << 11 | 1 << 12),
@@ -213,7 +217,7 @@ impl Model {
     }
 
     /// The guest executes `burst`.
-    pub fn run(&mut self, burst: Burst) {
+    pub(crate) fn run(&mut self, burst: Burst) {
         for line in self.lines() {
             let Some((event, os, usr)) = self.counts(line) else { continue };
             let n = u128::from(burst.count(event, os, usr));
@@ -222,9 +226,7 @@ impl Model {
             let before = *total / modulus;
             *total += n;
             let overflowed = *total / modulus != before;
-            if let Some(missed) = &mut self.missed {
-                *missed.entry(line).or_default() += n;
-            }
+            *self.gained.entry(line).or_default() += n;
             if overflowed {
                 self.worlds = self.worlds.iter().map(|w| World { unseen: w.unseen | 1 << line, ..*w }).collect();
             }
@@ -233,7 +235,7 @@ impl Model {
 
     fn see(&self, world: World, line: Line) -> World {
         // A counter that missed counts may overflow after its ideal did: its overflow stays possible.
-        let unseen = if self.missed.is_some() { world.unseen } else { world.unseen & !(1 << line) };
+        let unseen = if self.doubted { world.unseen } else { world.unseen & !(1 << line) };
         World { status: world.status | 1 << line, unseen, pmi: world.pmi || self.interrupts(line) }
     }
 
@@ -252,7 +254,7 @@ impl Model {
     /// Overflows of these counters must be seen now: after a signal, of all of them; at an entry, of those that do not
     /// count; at an access to a counter's value or selection, its own.
     fn must_see(&mut self, lines: u64) {
-        if self.missed.is_some() {
+        if self.doubted {
             return self.may_see();
         }
         for line in self.lines().filter(|line| lines >> line & 1 != 0) {
@@ -262,12 +264,12 @@ impl Model {
     }
 
     /// A signal was taken.
-    pub fn kick(&mut self) {
+    pub(crate) fn kick(&mut self) {
         self.must_see(u64::MAX);
     }
 
     /// The guest is about to be entered.
-    pub fn enter(&mut self) {
+    pub(crate) fn enter(&mut self) {
         self.may_see();
         let off = self.lines().filter(|&line| self.counts(line).is_none()).fold(0, |bits, line| bits | 1 << line);
         self.must_see(off);
@@ -280,7 +282,7 @@ impl Model {
     }
 
     /// A PMI was, or was not, due at an entry.
-    pub fn pmi(&mut self, due: bool) -> Result<(), String> {
+    pub(crate) fn pmi(&mut self, due: bool) -> Result<(), String> {
         self.may_see();
         self.keep(|w| w.pmi == due, &format!("PMI due: {due}"))?;
         if !due {
@@ -303,7 +305,7 @@ impl Model {
     }
 
     /// The guest read `observed`, or #GP.
-    pub fn read(&mut self, msr: u32, observed: Option<u64>) -> Result<(), String> {
+    pub(crate) fn read(&mut self, msr: u32, observed: Option<u64>) -> Result<(), String> {
         self.may_see();
         let expected = match self.rule(msr) {
             Rule::Unspecified => return Ok(()),
@@ -325,12 +327,15 @@ impl Model {
         if expected == observed { Ok(()) } else { Err(format!("{msr:#x} read {observed:x?}, not {expected:x?}")) }
     }
 
-    fn read_counter(&self, line: Line, observed: Option<u64>) -> Result<(), String> {
+    fn read_counter(&mut self, line: Line, observed: Option<u64>) -> Result<(), String> {
         let ideal = self.value(line);
-        let slack = self.missed.as_ref().map_or(0, |missed| missed.get(&line).copied().unwrap_or(0));
+        let slack = if self.doubted { self.gained.get(&line).copied().unwrap_or(0) } else { 0 };
         let Some(value) = observed else { return Err(format!("counter {line} faulted")) };
         let behind = (u128::from(ideal) + self.modulus() - u128::from(value)) % self.modulus();
         if u128::from(value) < self.modulus() && behind <= slack {
+            if !self.doubted {
+                self.gained.remove(&line);
+            }
             Ok(())
         } else {
             Err(format!("counter {line} is {value:#x}, not {ideal:#x} less at most {slack:#x}"))
@@ -345,21 +350,21 @@ impl Model {
     }
 
     /// The guest wrote `value`; whether it is #GP. `None` where the contract says nothing.
-    pub fn write(&mut self, msr: u32, value: u64) -> Option<bool> {
+    pub(crate) fn write(&mut self, msr: u32, value: u64) -> Option<bool> {
         self.may_see();
         let clearable = {
             let more = if self.shape.version >= 4 { 0xf << 58 } else { 0 };
             self.line_bits() | 3 << 62 | more
         };
-        let mut fault = false;
+        let fault;
         match self.rule(msr) {
             Rule::Unspecified => return None,
             Rule::Absent | Rule::Constant(_) | Rule::Status | Rule::InUse => fault = true,
             Rule::Bits(bits) => {
                 fault = value & !bits != 0;
                 if !fault {
-                    let changed = self.get(msr) != value;
-                    let lines = self.lines().filter(|&line| changed && self.selected_by(line, msr));
+                    let changed = self.get(msr) ^ value;
+                    let lines = self.lines().filter(|&line| self.selected_by(line, msr, changed));
                     self.must_see(lines.fold(0, |bits, line| bits | 1 << line));
                     self.registers.insert(msr, value);
                 }
@@ -370,9 +375,7 @@ impl Model {
                     self.must_see(1 << line);
                     let value = if line < 32 && !full_width { i64::from(value as i32).cast_unsigned() } else { value };
                     self.totals.insert(line, u128::from(value) % self.modulus());
-                    if let Some(missed) = &mut self.missed {
-                        missed.insert(line, 0);
-                    }
+                    self.gained.remove(&line);
                 }
             }
             Rule::ClearStatus => {
@@ -401,34 +404,37 @@ impl Model {
         Some(fault)
     }
 
-    /// Whether a change of `msr` may change what `line` selects or whether it interrupts.
-    fn selected_by(&self, line: Line, msr: u32) -> bool {
-        if line < 32 { msr == 0x186 + line } else { msr == 0x38d }
+    /// Whether `changed` bits of `msr` change what `line` selects or whether it interrupts.
+    fn selected_by(&self, line: Line, msr: u32, changed: u64) -> bool {
+        match line.checked_sub(32) {
+            None => msr == 0x186 + line && changed != 0,
+            Some(n) => msr == 0x38d && changed >> (4 * n) & 0xf != 0,
+        }
     }
 
     /// The host began to fail: from here counts may be missing, none may be made up.
-    pub fn doubt(&mut self) {
-        self.missed.get_or_insert_default();
+    pub(crate) fn doubt(&mut self) {
+        self.doubted = true;
     }
 
     /// The host is sound and every counter was written.
-    pub fn trust(&mut self) {
-        self.missed = None;
+    pub(crate) fn trust(&mut self) {
+        self.doubted = false;
         self.worlds = self.worlds.iter().map(|w| World { unseen: 0, ..*w }).collect();
     }
 
     /// Whether anything is left that only the host's future tells.
-    pub fn settled(&self) -> bool {
-        self.missed.is_none() && self.worlds.iter().all(|w| w.unseen == 0)
+    pub(crate) fn settled(&self) -> bool {
+        !self.doubted && self.worlds.iter().all(|w| w.unseen == 0)
     }
 
     /// Whether an overflow may have been missed so far.
-    pub fn overflow_unseen(&self) -> bool {
-        self.missed.is_none() && self.worlds.iter().all(|w| w.unseen != 0)
+    pub(crate) fn overflow_unseen(&self) -> bool {
+        !self.doubted && self.worlds.iter().all(|w| w.unseen != 0)
     }
 
     /// What should stand armed on the host at an entry, sorted.
-    pub fn armed(&self) -> Vec<Armed> {
+    pub(crate) fn armed(&self) -> Vec<Armed> {
         let mut armed = Vec::new();
         for line in self.lines() {
             let Some((_, os, usr)) = self.counts(line) else { continue };

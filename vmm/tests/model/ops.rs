@@ -9,18 +9,18 @@ use vmm::vpmu::Vpmu;
 use vmm::vpmu::caps::PmuCaps;
 
 use super::host::{Failing, ScriptedHost};
-use super::{Burst, Model, Shape};
+use super::{Armed, Burst, Model, Shape};
 
 /// When the signal of a host event arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
+pub(crate) enum Signal {
     OnTime,
     /// With some later one, or never.
     Held,
 }
 
-#[derive(Clone, Debug)]
-pub enum Op {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Op {
     Read(u32),
     Write(u32, u64),
     /// Programs a counter to overflow after at most 2^bits, and lets it run.
@@ -121,11 +121,11 @@ fn op() -> impl Strategy_<Value = Op> {
     ]
 }
 
-pub fn ops(most: usize) -> impl Strategy_<Value = Vec<Op>> {
+pub(crate) fn ops(most: usize) -> impl Strategy_<Value = Vec<Op>> {
     vec(op(), 1..=most)
 }
 
-pub fn shape() -> impl Strategy_<Value = Shape> {
+pub(crate) fn shape() -> impl Strategy_<Value = Shape> {
     let numbers = (1..=5u8, 1..=8u8, 0..=4u8, prop::sample::select(vec![33u8, 40, 47, 48, 48, 48]));
     let usual = prop::sample::select(vec![(2u8, 4u8, 3u8, 48u8), (4, 4, 3, 48), (4, 8, 4, 48)]);
     (prop_oneof![numbers, usual], any::<[bool; 3]>()).prop_map(
@@ -142,7 +142,7 @@ pub fn shape() -> impl Strategy_<Value = Shape> {
     )
 }
 
-pub fn strategy() -> impl Strategy_<Value = Strategy> {
+pub(crate) fn strategy() -> impl Strategy_<Value = Strategy> {
     let preset = prop::sample::select(host_pmu::strategy::PRESETS.to_vec())
         .prop_map(|name| Strategy::preset(name).expect("a preset"));
     let reuse = prop_oneof![Just("'none'".to_owned()), Just("'last'".to_owned()), (1..6u32).prop_map(|k| format!("{{ pool = {k} }}"))];
@@ -168,7 +168,7 @@ pub fn strategy() -> impl Strategy_<Value = Strategy> {
 const MOST_ENTRIES: u32 = 1100;
 
 /// Both sides.
-pub struct Pair {
+pub(crate) struct Pair {
     model: Model,
     vpmu: Vpmu<Bank<ScriptedHost>>,
     host: ScriptedHost,
@@ -179,11 +179,12 @@ pub struct Pair {
     aim_open: bool,
     /// A signal was given and no kick followed.
     signal_held: bool,
-    seed: u64,
+    /// Nothing happened since the entry.
+    entered: bool,
 }
 
 impl Pair {
-    pub fn new(shape: Shape, strategy: Strategy) -> Self {
+    pub(crate) fn new(shape: Shape, strategy: Strategy) -> Self {
         let host = ScriptedHost::default();
         let pool = if let Reuse::Pool(k) = strategy.reuse { k as u64 } else { 0 };
         let caps = PmuCaps {
@@ -204,7 +205,7 @@ impl Pair {
             failing: false,
             aim_open: false,
             signal_held: false,
-            seed: 1,
+            entered: false,
         }
     }
 
@@ -227,6 +228,7 @@ impl Pair {
     }
 
     fn enter(&mut self) -> Result<(), String> {
+        self.entered = true;
         self.vpmu.enter();
         self.model.enter();
         let held = self.vpmu.host().held();
@@ -250,7 +252,7 @@ impl Pair {
     fn pmi(&mut self) -> Result<(), String> {
         let due = self.vpmu.take_pmi();
         self.model.pmi(due)?;
-        self.aimed()
+        if self.entered { self.aimed() } else { Ok(()) }
     }
 
     fn run(&mut self, burst: Burst, signal: Signal) -> Result<(), String> {
@@ -281,7 +283,20 @@ impl Pair {
             return Ok(());
         }
         self.host.set_failing(Failing::default());
-        for _ in 0..MOST_ENTRIES {
+        let came_back = |pair: &Self| {
+            let what = |(event, os, usr, _): Armed| (event, os, usr);
+            let real: Vec<_> = pair.host.armed().into_iter().map(what).collect();
+            real == pair.model.armed().into_iter().map(what).collect::<Vec<_>>()
+        };
+        let mut entries = 0;
+        // What was lost is found at the next look.
+        self.kick();
+        self.enter()?;
+        while !came_back(self) {
+            entries += 1;
+            if entries > MOST_ENTRIES {
+                return Err(format!("{MOST_ENTRIES} entries brought {:x?} back", self.host.armed()));
+            }
             self.kick();
             self.enter()?;
         }
@@ -305,7 +320,7 @@ impl Pair {
         if reported == injected { Ok(()) } else { Err(format!("{injected:?} failures, {reported:?} reported")) }
     }
 
-    pub fn step(&mut self, op: &Op) -> Result<(), String> {
+    pub(crate) fn step(&mut self, op: &Op) -> Result<(), String> {
         match *op {
             Op::Read(msr) => self.read(msr)?,
             Op::Write(msr, value) => self.write(msr, value)?,
@@ -327,7 +342,6 @@ impl Pair {
                 if take_pmi {
                     self.pmi()?;
                 }
-                self.seed = seed;
                 self.run(Burst { seed, bits: bits.min(u32::from(self.shape.width)) }, signal)?;
             }
             Op::Kick => self.kick(),
@@ -351,11 +365,12 @@ impl Pair {
             Op::Heal => self.heal()?,
             Op::Filter(_) => {}
         }
+        self.entered &= matches!(op, Op::Enter | Op::Pmi);
         Ok(())
     }
 
     /// Every register once, and nothing left open afterwards.
-    pub fn finish(mut self) -> Result<(), String> {
+    pub(crate) fn finish(mut self) -> Result<(), String> {
         self.heal()?;
         self.kick();
         self.enter()?;
