@@ -320,3 +320,26 @@ fn counts_are_exact_across_pauses() {
     }
     assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok(333));
 }
+
+#[test]
+fn pitfall_13_a_filter_change_reprograms_running_counters_and_denies_their_counts() {
+    use super::filter::{Action, Event, EventFilter};
+    for deferred in [false, true] {
+        let mut vpmu = sampling(100);
+        vpmu.host.deferred = deferred;
+        vpmu.host.pending[0] = 7;
+        let cycles = Event { event: 0x3c, umask: 0 };
+        vpmu.set_filter(EventFilter::new(Action::Deny, vec![cycles], 0).unwrap());
+        vpmu.enter();
+        assert_eq!((vpmu.host.period[0], vpmu.rdmsr(IA32_PMC0)), (None, Ok(107)), "what was allowed is kept");
+        vpmu.host.pending[0] = 5;
+        vpmu.wrmsr(GLOBAL, 0).unwrap();
+        vpmu.wrmsr(GLOBAL, 0xf).unwrap();
+        vpmu.enter();
+        assert_eq!(vpmu.host.period[0], None, "no register starts a denied event");
+        vpmu.set_filter(EventFilter::default());
+        vpmu.host.pending[0] = 0;
+        vpmu.enter();
+        assert!(vpmu.host.period[0].is_some(), "an event that is allowed again counts again");
+    }
+}

@@ -94,9 +94,9 @@ pub(crate) struct Model {
     gained: BTreeMap<Line, u128>,
     /// The host fails, or did since the counters were last known.
     doubted: bool,
-    /// Events (umask << 8 | select) and fixed counters that the host denies.
-    pub(crate) denied_events: BTreeSet<u64>,
-    pub(crate) denied_fixed: u32,
+    /// Events (umask << 8 | select) that the VMM knows, those of them it denies, whether it denies all others too, and
+    /// the fixed counters it denies.
+    filter: (BTreeSet<u64>, BTreeSet<u64>, bool, u32),
 }
 
 const CTR_FRZ: u64 = 1 << 59;
@@ -111,8 +111,7 @@ impl Model {
             worlds: BTreeSet::new(),
             gained: BTreeMap::new(),
             doubted: false,
-            denied_events: BTreeSet::new(),
-            denied_fixed: 0,
+            filter: (BTreeSet::new(), BTreeSet::new(), false, 0),
         };
         model.reset();
         model
@@ -203,10 +202,20 @@ impl Model {
     }
 
     fn denied(&self, line: Line) -> bool {
+        let (known, denied, others, fixed) = &self.filter;
         match line.checked_sub(32) {
-            Some(n) => self.denied_fixed >> n & 1 != 0,
-            None => self.denied_events.contains(&(self.get(0x186 + line) & 0xffff)),
+            Some(n) => fixed >> n & 1 != 0,
+            None => {
+                let event = self.get(0x186 + line) & 0xffff;
+                if known.contains(&event) { denied.contains(&event) } else { *others }
+            }
         }
+    }
+
+    /// The VMM changed its filter; what was counted so far was allowed.
+    pub(crate) fn filter(&mut self, known: BTreeSet<u64>, denied: BTreeSet<u64>, others: bool, fixed: u32) {
+        self.must_see(u64::MAX);
+        self.filter = (known, denied, others, fixed);
     }
 
     /// What `line` counts now.

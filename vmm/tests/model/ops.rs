@@ -7,6 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use vmm::vpmu::Vpmu;
 use vmm::vpmu::caps::PmuCaps;
+use vmm::vpmu::filter::{Action, Event, EventFilter};
 
 use super::host::{Failing, ScriptedHost};
 use super::{Armed, Burst, Model, Shape};
@@ -35,7 +36,8 @@ pub(crate) enum Op {
     Fail(Failing),
     Lose,
     Heal,
-    Filter(u64),
+    /// Denies these of [`EVENTS`] and these fixed counters; by a list of what is allowed, or of what is not.
+    Filter { denied: u8, fixed: u32, allow: bool },
 }
 
 fn msr() -> impl Strategy_<Value = u32> {
@@ -50,9 +52,12 @@ fn msr() -> impl Strategy_<Value = u32> {
 
 use proptest::strategy::Strategy as Strategy_;
 
+/// Events that the sequences select.
+const EVENTS: [u64; 4] = [0xc0, 0x3c, 0x13c, 0xc4];
+
 /// A selector of a few events, so that counters share them and strategies find them again.
 fn selector() -> impl Strategy_<Value = u64> {
-    let event = prop::sample::select(vec![0xc0u64, 0x3c, 0x13c, 0xc4]);
+    let event = prop::sample::select(EVENTS.to_vec());
     (event, prop::sample::select(vec![1u64, 2, 3, 3]), any::<bool>(), prop::bool::weighted(0.85), 0..20u64).prop_map(
         |(event, ring, int, enable, rare)| {
             let rare = match rare {
@@ -118,6 +123,8 @@ fn op() -> impl Strategy_<Value = Op> {
         1 => (flag(), flag(), flag()).prop_map(|(open, period, resume)| Op::Fail(Failing { open, period, resume })),
         1 => Just(Op::Lose),
         3 => Just(Op::Heal),
+        1 => (0..16u8, 0..16u32, any::<bool>()).prop_map(|(denied, fixed, allow)| Op::Filter { denied, fixed, allow }),
+        1 => Just(Op::Filter { denied: 0, fixed: 0, allow: false }),
     ]
 }
 
@@ -320,6 +327,20 @@ impl Pair {
         if reported == injected { Ok(()) } else { Err(format!("{injected:?} failures, {reported:?} reported")) }
     }
 
+    fn filter(&mut self, denied: u8, fixed: u32, allow: bool) {
+        let mut listed = Vec::new();
+        let of_events = EVENTS.iter().enumerate().filter(|(i, _)| denied >> i & 1 != 0).map(|(_, event)| *event);
+        // What is not on a list of what is allowed is denied.
+        self.model.filter(EVENTS.iter().copied().collect(), of_events.collect(), allow, fixed);
+        for (i, event) in EVENTS.iter().enumerate() {
+            if (denied >> i & 1 != 0) != allow {
+                listed.push(Event { event: *event as u8, umask: (event >> 8) as u8 });
+            }
+        }
+        let (action, fixed) = if allow { (Action::Allow, !fixed) } else { (Action::Deny, fixed) };
+        self.vpmu.set_filter(EventFilter::new(action, listed, fixed).expect("few events"));
+    }
+
     pub(crate) fn step(&mut self, op: &Op) -> Result<(), String> {
         match *op {
             Op::Read(msr) => self.read(msr)?,
@@ -363,7 +384,7 @@ impl Pair {
                 self.doubt();
             }
             Op::Heal => self.heal()?,
-            Op::Filter(_) => {}
+            Op::Filter { denied, fixed, allow } => self.filter(denied, fixed, allow),
         }
         self.entered &= matches!(op, Op::Enter | Op::Pmi);
         Ok(())
