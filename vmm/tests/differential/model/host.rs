@@ -100,7 +100,7 @@ impl ScriptedHost {
             .map(|e| {
                 let event = match e.spec.0 {
                     Source::Selector(_) => e.spec.raw_config().unwrap_or_default(),
-                    Source::Fixed { index, .. } => 1 << 63 | 32 + u64::from(index),
+                    Source::Fixed { index, .. } => (1 << 63) | (32 + u64::from(index)),
                 };
                 (event, e.spec.kernel(), e.spec.user(), e.left.unwrap_or(0))
             })

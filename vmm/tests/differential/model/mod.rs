@@ -373,7 +373,7 @@ impl Model {
                 fault = value & !bits != 0;
                 if !fault {
                     let changed = self.get(msr) ^ value;
-                    let lines = self.lines().filter(|&line| self.selected_by(line, msr, changed));
+                    let lines = self.lines().filter(|&line| Self::selected_by(line, msr, changed));
                     self.must_see(lines.fold(0, |bits, line| bits | 1 << line));
                     self.registers.insert(msr, value);
                 }
@@ -414,7 +414,7 @@ impl Model {
     }
 
     /// Whether `changed` bits of `msr` change what `line` selects or whether it interrupts.
-    fn selected_by(&self, line: Line, msr: u32, changed: u64) -> bool {
+    fn selected_by(line: Line, msr: u32, changed: u64) -> bool {
         match line.checked_sub(32) {
             None => msr == 0x186 + line && changed != 0,
             Some(n) => msr == 0x38d && changed >> (4 * n) & 0xf != 0,

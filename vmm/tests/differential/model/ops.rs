@@ -25,8 +25,18 @@ pub(crate) enum Op {
     Read(u32),
     Write(u32, u64),
     /// Programs a counter to overflow after at most 2^bits, and lets it run.
-    Arm { n: u32, selector: u64, bits: u32, back: u64 },
-    Run { seed: u64, bits: u32, signal: Signal, take_pmi: bool },
+    Arm {
+        n: u32,
+        selector: u64,
+        bits: u32,
+        back: u64,
+    },
+    Run {
+        seed: u64,
+        bits: u32,
+        signal: Signal,
+        take_pmi: bool,
+    },
     Kick,
     Enter,
     Pmi,
@@ -37,7 +47,11 @@ pub(crate) enum Op {
     Lose,
     Heal,
     /// Denies these of [`EVENTS`] and these fixed counters; by a list of what is allowed, or of what is not.
-    Filter { denied: u8, fixed: u32, allow: bool },
+    Filter {
+        denied: u8,
+        fixed: u32,
+        allow: bool,
+    },
 }
 
 fn msr() -> impl Strategy_<Value = u32> {
@@ -89,7 +103,7 @@ fn value(msr: u32) -> BoxedStrategy<u64> {
             let all = vec(nibble(), 4).prop_map(|n| n[0] | n[1] << 4 | n[2] << 8 | n[3] << 12);
             prop_oneof![4 => all.clone().prop_map(|v| v & 0xfff), 2 => all, 1 => odd].boxed()
         }
-        0x38f | 0x390 | 0x391 => {
+        0x38f..=0x391 => {
             let lines = (any::<u8>(), 0..16u64).prop_map(|(gp, fixed)| u64::from(gp) | fixed << 32);
             let full = prop::sample::select(vec![0, 0xf, 0x7_0000_000f, 0xf_0000_00ff, 0x7_0000_0003, 3, 1 << 59]);
             prop_oneof![4 => full, 3 => lines.clone().prop_map(|v| v & 0x7_0000_000f), 1 => lines, 1 => odd].boxed()
@@ -152,7 +166,11 @@ pub(crate) fn shape() -> impl Strategy_<Value = Shape> {
 pub(crate) fn strategy() -> impl Strategy_<Value = Strategy> {
     let preset = prop::sample::select(host_pmu::strategy::PRESETS.to_vec())
         .prop_map(|name| Strategy::preset(name).expect("a preset"));
-    let reuse = prop_oneof![Just("'none'".to_owned()), Just("'last'".to_owned()), (1..6u32).prop_map(|k| format!("{{ pool = {k} }}"))];
+    let reuse = prop_oneof![
+        Just("'none'".to_owned()),
+        Just("'last'".to_owned()),
+        (1..6u32).prop_map(|k| format!("{{ pool = {k} }}"))
+    ];
     let release = prop_oneof![
         Just("'never'".to_owned()),
         Just("'eager'".to_owned()),
@@ -188,6 +206,29 @@ pub(crate) struct Pair {
     signal_held: bool,
     /// Nothing happened since the entry.
     entered: bool,
+    pmis: u64,
+}
+
+/// What came about in a sequence.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Activity {
+    pub(crate) overflows: u64,
+    pub(crate) pmis: u64,
+    pub(crate) reused: u64,
+    pub(crate) slices: u64,
+    pub(crate) failures: u64,
+}
+
+impl Activity {
+    pub(crate) fn add(self, other: Self) -> Self {
+        Self {
+            overflows: self.overflows + other.overflows,
+            pmis: self.pmis + other.pmis,
+            reused: self.reused + other.reused,
+            slices: self.slices + other.slices,
+            failures: self.failures + other.failures,
+        }
+    }
 }
 
 impl Pair {
@@ -213,6 +254,7 @@ impl Pair {
             aim_open: false,
             signal_held: false,
             entered: false,
+            pmis: 0,
         }
     }
 
@@ -259,6 +301,7 @@ impl Pair {
     fn pmi(&mut self) -> Result<(), String> {
         let due = self.vpmu.take_pmi();
         self.model.pmi(due)?;
+        self.pmis += u64::from(due);
         if self.entered { self.aimed() } else { Ok(()) }
     }
 
@@ -391,7 +434,7 @@ impl Pair {
     }
 
     /// Every register once, and nothing left open afterwards.
-    pub(crate) fn finish(mut self) -> Result<(), String> {
+    pub(crate) fn finish(mut self) -> Result<Activity, String> {
         self.heal()?;
         self.kick();
         self.enter()?;
@@ -400,10 +443,14 @@ impl Pair {
             self.read(msr)?;
         }
         self.pmi()?;
-        let Self { vpmu, host, .. } = self;
+        let Self { mut vpmu, host, pmis, .. } = self;
+        let overflows = vpmu.stats().overflows;
+        let bank = vpmu.host().stats();
+        let failures = bank.failed_opens + bank.refused_periods + bank.pinned_errors;
+        let activity = Activity { overflows, pmis, reused: bank.reused, slices: bank.sched_ins, failures };
         drop(vpmu);
         match host.open_events() {
-            0 => Ok(()),
+            0 => Ok(activity),
             left => Err(format!("{left} events left open")),
         }
     }
