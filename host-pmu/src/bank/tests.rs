@@ -270,3 +270,22 @@ fn nothing_is_left_open() {
         assert!(host.0.borrow().open.is_empty(), "{preset}");
     }
 }
+
+#[test]
+fn pitfall_12_a_host_that_keeps_refusing_is_asked_ever_more_rarely() {
+    let (mut bank, host) = bank("deferred");
+    host.0.borrow_mut().refuse_open = true;
+    bank.start(pmc(0), A, 100);
+    let mut asked_at = Vec::new();
+    for entry in 1..=5000 {
+        for counter in bank.take_retries() {
+            asked_at.push(entry);
+            bank.start(counter, A, 100);
+        }
+    }
+    assert_eq!(asked_at[..5], [1, 3, 7, 15, 31], "after 1, 2, 4, 8, 16 entries");
+    assert!(asked_at.len() < 16, "{asked_at:?}");
+    host.0.borrow_mut().refuse_open = false;
+    let entries = (0..2000).take_while(|_| bank.take_retries().is_empty()).count();
+    assert!(entries <= 1024, "never given up: asked again after {entries} entries");
+}

@@ -11,10 +11,12 @@
 
 mod lazy_release;
 mod model;
+mod ops;
 
 use std::cell::Cell;
 
-use model::ops::{Activity, Pair, ops, shape, strategy};
+use model::pair::{Activity, Pair};
+use ops::{ops, shape, strategy};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 /// Operations in `cargo test`.
@@ -26,7 +28,10 @@ const LONGEST: usize = 600;
 fn the_vpmu_is_the_ideal_one_by_every_strategy() {
     let wanted = std::env::var("VPMU_DIFFERENTIAL_OPS").map_or(OPS, |n| n.parse().expect("VPMU_DIFFERENTIAL_OPS"));
     let cases = u32::try_from(wanted / (LONGEST as u64 / 2)).expect("fewer than 2^32 sequences").max(1);
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 100_000, ..Config::default() };
+    let mut config = Config { cases, failure_persistence: None, ..Config::default() };
+    if std::env::var_os("PROPTEST_MAX_SHRINK_ITERS").is_none() {
+        config.max_shrink_iters = 100_000;
+    }
     // The nightly run is to see something new each time; what it finds is printed, shrunk.
     let rng = if wanted == OPS {
         TestRng::deterministic_rng(RngAlgorithm::ChaCha)
@@ -55,6 +60,17 @@ fn the_vpmu_is_the_ideal_one_by_every_strategy() {
     assert!(done >= wanted * 9 / 10, "{done} operations");
     let often = [seen.overflows, seen.pmis, seen.reused, seen.slices, seen.failures];
     assert!(often.into_iter().all(|n| n > done / 500), "{seen:?}");
+}
+
+/// The fuzzer's way in (`fuzz/`), with what a fuzzer would begin with.
+#[test]
+fn scripts_of_random_bytes_agree_too() {
+    let config = Config { cases: 200, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new(config);
+    let bytes = proptest::collection::vec(proptest::num::u8::ANY, 0..1500);
+    runner
+        .run(&bytes, |bytes| model::bytes::run(&bytes).map_err(TestCaseError::fail))
+        .unwrap_or_else(|e| panic!("{e}"));
 }
 
 fn rand_seed() -> [u8; 32] {

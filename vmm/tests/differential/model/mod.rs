@@ -7,8 +7,9 @@
 //! of possible [`World`]s: an overflow that nobody looked at yet may or may not be seen at each step, must be seen where
 //! the promise is (see [`Model::must_see`]), and each observation leaves only the worlds that agree with it.
 
+pub(crate) mod bytes;
 pub(crate) mod host;
-pub(crate) mod ops;
+pub(crate) mod pair;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +43,6 @@ enum Rule {
     SetStatus,
     InUse,
     Canonical,
-    /// What the contract leaves open.
-    Unspecified,
 }
 
 /// One thing that may be so.
@@ -170,9 +169,8 @@ impl Model {
             // Beside a DS area, and with nothing that announces PEBS there is nothing to enable.
             0x3f1 if debug_store => Rule::Bits(0),
             0x600 if debug_store => Rule::Canonical,
-            // Below version 2 there are no freeze bits; of the trace bits the contract says nothing.
-            0x1d9 if version >= 2 => Rule::Bits(1 | 1 << 11 | 1 << 12),
-            0x1d9 => Rule::Unspecified,
+            // LBR, BTF and the five bits of branch trace; the two freeze bits since version 2.
+            0x1d9 => Rule::Bits(0x7c3 | if version >= 2 { 3 << 11 } else { 0 }),
             0x38d if version >= 2 => Rule::Bits((0..fixed).fold(0, |bits, n| bits | 0xb << (4 * n))),
             0x38e if version >= 2 => Rule::Status,
             0x38f if version >= 2 => Rule::Bits(self.line_bits()),
@@ -317,7 +315,6 @@ impl Model {
     pub(crate) fn read(&mut self, msr: u32, observed: Option<u64>) -> Result<(), String> {
         self.may_see();
         let expected = match self.rule(msr) {
-            Rule::Unspecified => return Ok(()),
             Rule::Absent => None,
             Rule::Constant(value) => Some(value),
             Rule::Bits(_) | Rule::Canonical => Some(self.get(msr)),
@@ -358,8 +355,8 @@ impl Model {
         gp | fixed | u64::from(self.lines().any(|line| self.interrupts(line))) << 63
     }
 
-    /// The guest wrote `value`; whether it is #GP. `None` where the contract says nothing.
-    pub(crate) fn write(&mut self, msr: u32, value: u64) -> Option<bool> {
+    /// The guest wrote `value`; whether it is #GP.
+    pub(crate) fn write(&mut self, msr: u32, value: u64) -> bool {
         self.may_see();
         let clearable = {
             let more = if self.shape.version >= 4 { 0xf << 58 } else { 0 };
@@ -367,7 +364,6 @@ impl Model {
         };
         let fault;
         match self.rule(msr) {
-            Rule::Unspecified => return None,
             Rule::Absent | Rule::Constant(_) | Rule::Status | Rule::InUse => fault = true,
             Rule::Bits(bits) => {
                 fault = value & !bits != 0;
@@ -410,7 +406,7 @@ impl Model {
                 }
             }
         }
-        Some(fault)
+        fault
     }
 
     /// Whether `changed` bits of `msr` change what `line` selects or whether it interrupts.
