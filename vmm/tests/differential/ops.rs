@@ -29,6 +29,7 @@ fn selector() -> impl Strategy<Value = u64> {
                 2 => 1 << 32,
                 3 => 1 << 33,
                 4 => 3 << 32,
+                5 => 1 << 21,
                 _ => 0,
             };
             event | ring << 16 | u64::from(int) << 20 | u64::from(enable) << 22 | rare
