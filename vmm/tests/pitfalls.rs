@@ -14,12 +14,12 @@ fn sources() -> String {
     let mut text = String::new();
     let mut folders: Vec<_> = ["bench", "guest", "host-pmu", "vmm"].iter().map(|krate| root().join(krate)).collect();
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
+        for entry in fs::read_dir(&folder).expect("a folder of the tree") {
+            let path = entry.expect("an entry").path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                text.push_str(&fs::read_to_string(path).unwrap());
+                text.push_str(&fs::read_to_string(path).expect("Rust is UTF-8"));
             }
         }
     }
@@ -28,7 +28,7 @@ fn sources() -> String {
 
 /// Number and names of each row.
 fn rows() -> Vec<(usize, Vec<String>)> {
-    let text = fs::read_to_string(root().join("docs/pitfalls.md")).unwrap();
+    let text = fs::read_to_string(root().join("docs/pitfalls.md")).expect("docs/pitfalls.md");
     text.lines()
         .filter_map(|line| {
             let cells: Vec<_> = line.split('|').map(str::trim).collect();
