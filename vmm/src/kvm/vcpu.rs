@@ -9,10 +9,10 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 use host_pmu::counters::HostCounters;
 use host_pmu::stats::ns_histogram;
-use kvm_bindings::kvm_msi;
+use kvm_bindings::{kvm_lapic_state, kvm_msi};
 use kvm_ioctls::{VcpuExit, VcpuFd, VmFd};
 
-use super::lapic::{Delivery, Lvtpc};
+use super::lapic::{self, Delivery, PmiPort};
 use super::msr_stats::MsrStats;
 use super::tsc::TickClock;
 use crate::devices::doorbell::{Doorbell, Rung};
@@ -174,50 +174,65 @@ impl<'a, H: HostCounters> Vcpu<'a, H> {
 
     /// Delivers a PMI through LVTPC, which a delivery masks.
     fn deliver_pmi(&mut self) -> Result<(), End> {
-        let failed = |call: &str, error: kvm_ioctls::Error| End::Host(format!("{call}: {error}"));
         let seen_at = match std::mem::take(&mut self.stats.seen_at) {
             0 => sys::rdtsc(),
             at => at,
         };
-        let mut lapic = self.fd.get_lapic().map_err(|error| failed("KVM_GET_LAPIC", error))?;
-        let lvtpc = Lvtpc::read(&lapic);
-        let delivery = lvtpc.delivery();
+        let delivery = lapic::deliver(&mut LocalApic { fd: &self.fd, vm: self.vm, apic_id: self.apic_id })?;
         let pmi = &mut self.stats.pmi;
         match delivery {
-            Delivery::Masked => {
-                pmi.masked += 1;
-                return Ok(());
-            }
-            Delivery::Unsupported(_) => {
-                pmi.undeliverable += 1;
-                return Ok(());
-            }
+            Delivery::Masked => pmi.masked += 1,
+            Delivery::Unsupported(_) => pmi.undeliverable += 1,
+            Delivery::Fixed(_) => pmi.fixed += 1,
             Delivery::Nmi => {
-                self.fd.nmi().map_err(|error| failed("KVM_NMI", error))?;
                 pmi.nmis += 1;
                 if self.stats.deliveries.len() < self.stats.deliveries.capacity() {
                     self.stats.deliveries.push(seen_at);
                 }
             }
-            Delivery::Fixed(vector) => {
-                let msi = kvm_msi {
-                    address_lo: 0xfee0_0000 | (self.apic_id & 0xff) << 12,
-                    data: u32::from(vector),
-                    ..kvm_msi::default()
-                };
-                self.vm.signal_msi(msi).map_err(|error| failed("KVM_SIGNAL_MSI", error))?;
-                pmi.fixed += 1;
-                // The MSI is in the page by now.
-                lapic = self.fd.get_lapic().map_err(|error| failed("KVM_GET_LAPIC", error))?;
-            }
         }
-        lvtpc.with_masked(true).write(&mut lapic);
-        self.fd.set_lapic(&lapic).map_err(|error| failed("KVM_SET_LAPIC", error))
+        Ok(())
     }
 
     fn internal_error(&mut self) -> End {
         let (suberror, instruction) = sys::internal_error(&mut self.fd);
         End::InternalError { suberror, instruction }
+    }
+}
+
+/// The LAPIC of one vCPU, in KVM.
+struct LocalApic<'a> {
+    fd: &'a VcpuFd,
+    vm: &'a VmFd,
+    apic_id: u32,
+}
+
+fn failed(call: &'static str) -> impl Fn(kvm_ioctls::Error) -> End {
+    move |error| End::Host(format!("{call}: {error}"))
+}
+
+impl PmiPort for LocalApic<'_> {
+    type Error = End;
+
+    fn lapic(&mut self) -> Result<kvm_lapic_state, End> {
+        self.fd.get_lapic().map_err(failed("KVM_GET_LAPIC"))
+    }
+
+    fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), End> {
+        self.fd.set_lapic(lapic).map_err(failed("KVM_SET_LAPIC"))
+    }
+
+    fn nmi(&mut self) -> Result<(), End> {
+        self.fd.nmi().map_err(failed("KVM_NMI"))
+    }
+
+    fn interrupt(&mut self, vector: u8) -> Result<(), End> {
+        let msi = kvm_msi {
+            address_lo: 0xfee0_0000 | (self.apic_id & 0xff) << 12,
+            data: u32::from(vector),
+            ..kvm_msi::default()
+        };
+        self.vm.signal_msi(msi).map(|_| ()).map_err(failed("KVM_SIGNAL_MSI"))
     }
 }
 
