@@ -86,7 +86,7 @@ pub struct NmiLatencyArgs {
 
     /// What counts behind the guest's counters
     ///
-    /// auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME or none. auto takes hardware where the host
+    /// auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, step or none. auto takes hardware where the host
     /// has a PMU, else cpu-clock, a stand-in; `vpmu doctor` says which and why.
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendArg,
