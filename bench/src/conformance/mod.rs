@@ -41,12 +41,12 @@ pub fn run(
                 MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
                 other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),
             })?;
-            if interrupted.load(Ordering::Relaxed) {
-                return Err(Error::new(Exit::Inconclusive, "interrupted", "", ""));
-            }
             let run = Run::new(version, &strategy.name, &outcome.end, outcome.report.as_deref());
             done(&run)?;
             runs.push(run);
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(Error::new(Exit::Inconclusive, "interrupted", "", ""));
+            }
         }
     }
     Ok(runs)

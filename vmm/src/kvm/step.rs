@@ -6,11 +6,15 @@
 //!
 //! An exit for an MSR comes in the middle of its instruction. It is finished by a KVM_RUN with `immediate_exit`, so that
 //! the next instruction is stepped from its start; whether the instruction retired shows in RIP (a #GP leaves it).
+//! A HLT is carried out here (KVM_SET_MP_STATE), for KVM would sleep before it tells of the step.
 //! An interrupt's delivery clears TF; breakpoints on the handlers catch what begins there.
 
 use host_pmu::backend::step::{Retired, StepCounts};
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
-use kvm_bindings::{KVM_GUESTDBG_ENABLE, KVM_GUESTDBG_SINGLESTEP, KVM_GUESTDBG_USE_HW_BP, kvm_guest_debug};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+use kvm_bindings::{
+    KVM_GUESTDBG_ENABLE, KVM_GUESTDBG_SINGLESTEP, KVM_GUESTDBG_USE_HW_BP, KVM_MP_STATE_HALTED, kvm_guest_debug,
+    kvm_mp_state, kvm_regs,
+};
 use kvm_ioctls::{VcpuExit, VcpuFd};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
@@ -41,12 +45,12 @@ pub(crate) enum Go {
 /// An instruction about to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Before {
-    rip: u64,
     next: u64,
     /// A direct branch's target.
     target: Option<u64>,
     flow: FlowControl,
     ring3: bool,
+    halts: bool,
 }
 
 impl Before {
@@ -55,7 +59,7 @@ impl Before {
         let flow = instruction.flow_control();
         let direct = matches!(flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::Call);
         let target = (direct && !instruction.is_invalid()).then(|| instruction.near_branch_target());
-        Self { rip, next: instruction.next_ip(), target, flow, ring3 }
+        Self { next: instruction.next_ip(), target, flow, ring3, halts: instruction.mnemonic() == Mnemonic::Hlt }
     }
 
     /// The instruction as retired if it can have led to `after`. An interrupt, a fault or another turn of a REP
@@ -109,7 +113,8 @@ impl<'a> Stepper<'a> {
             return Err(End::Host(format!("single-stepping used up its {BUDGET} steps")));
         }
         let sregs = fd.get_sregs().map_err(|e| failed("KVM_GET_SREGS", e))?;
-        let rip = fd.get_regs().map_err(|e| failed("KVM_GET_REGS", e))?.rip;
+        let regs = fd.get_regs().map_err(|e| failed("KVM_GET_REGS", e))?;
+        let rip = regs.rip;
         let before = self.at(rip, sregs.cs.selector & 3 == 3);
         if std::mem::take(&mut self.within) {
             fd.set_kvm_immediate_exit(1);
@@ -127,6 +132,13 @@ impl<'a> Stepper<'a> {
                 false
             };
             return Ok(Go::Retired { due });
+        }
+        if before.halts && !before.ring3 {
+            // Inside KVM it would sleep before it says that the HLT was stepped, and its own count could not wake it.
+            fd.set_regs(&kvm_regs { rip: before.next, ..regs }).map_err(|e| failed("KVM_SET_REGS", e))?;
+            let halted = kvm_mp_state { mp_state: KVM_MP_STATE_HALTED };
+            fd.set_mp_state(halted).map_err(|e| failed("KVM_SET_MP_STATE", e))?;
+            return Ok(Go::Retired { due: counts.retire(Retired::default()) });
         }
         let handlers = VECTORS.map(|vector| self.handler(sregs.idt.base, sregs.idt.limit, vector));
         let mut debug = kvm_guest_debug {
