@@ -46,7 +46,8 @@ impl ArmRunner for KvmRunner {
                 Err("backend none has no host events that a strategy could keep".to_owned())
             }
             ArmKind::Strategy if arm.backend == BackendKey::Step.to_string() => {
-                Err("backend step sees ring 0 only, and this workload runs in ring 3; it serves `vpmu conformance`".to_owned())
+                Err("backend step sees ring 0 only, and this workload runs in ring 3; it serves `vpmu conformance`"
+                    .to_owned())
             }
             ArmKind::Strategy | ArmKind::Floor => Ok(()),
         }

@@ -573,7 +573,8 @@ mod tests {
 
     #[test]
     fn each_structure_fits_its_page() {
-        for size in [size_of::<BootPage>(), size_of::<UserPage>(), size_of::<Report>(), size_of::<ConformanceReport>()] {
+        for size in [size_of::<BootPage>(), size_of::<UserPage>(), size_of::<Report>(), size_of::<ConformanceReport>()]
+        {
             assert!(size <= PAGE, "{size}");
         }
     }

@@ -73,9 +73,7 @@ impl Run {
             match result.outcome {
                 CONFORMANCE_PASS => Verdict::Pass,
                 CONFORMANCE_SKIP => Verdict::Skip { reason: skip_reason(result.got) },
-                CONFORMANCE_FAIL => {
-                    Verdict::Fail { expected: result.expected, got: result.got, line: result.line }
-                }
+                CONFORMANCE_FAIL => Verdict::Fail { expected: result.expected, got: result.got, line: result.line },
                 0 => Verdict::NotRun { why: ended.clone() },
                 other => Verdict::NotRun { why: format!("the guest gave an unknown outcome {other:#x}") },
             }
@@ -204,7 +202,10 @@ mod tests {
         cut.results[5..].fill(ConformanceResult::default());
         let run = Run::new(2, "reuse", &End::TimedOut, Some(&cut));
         assert_eq!(run.verdicts[3], Verdict::Pass);
-        assert_eq!(run.verdicts[4], Verdict::NotRun { why: "the run ended in this case: the time limit passed".into() });
+        assert_eq!(
+            run.verdicts[4],
+            Verdict::NotRun { why: "the run ended in this case: the time limit passed".into() }
+        );
         assert!(matches!(run.verdicts[5], Verdict::NotRun { .. }) && !run.is_ok());
         let none = Run::new(2, "reuse", &End::TripleFault, None);
         assert!(none.verdicts.iter().all(|verdict| !verdict.is_ok()));

@@ -120,7 +120,9 @@ impl From<BackendKey> for String {
 
 /// A backend key that names no backend.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no backend '{0}'; known are auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, step and none")]
+#[error(
+    "there is no backend '{0}'; known are auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, step and none"
+)]
 pub struct UnknownBackend(pub String);
 
 impl FromStr for BackendKey {

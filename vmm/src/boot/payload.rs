@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use guest::abi::{BootPage, CONFORMANCE_MAGIC, ConformanceReport, ISR_COUNT, LOG_NMI, LogEntry, MAGIC, PORT_WORKLOAD, Report, VERSION, Words};
+use guest::abi::{
+    BootPage, CONFORMANCE_MAGIC, ConformanceReport, ISR_COUNT, LOG_NMI, LogEntry, MAGIC, PORT_WORKLOAD, Report,
+    VERSION, Words,
+};
 use kvm_ioctls::VcpuFd;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, elf};
 use thiserror::Error;

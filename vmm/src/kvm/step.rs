@@ -57,7 +57,8 @@ impl Before {
     fn decode(bytes: &[u8], rip: u64, ring3: bool) -> Self {
         let instruction = Decoder::with_ip(64, bytes, rip, DecoderOptions::NONE).decode();
         let flow = instruction.flow_control();
-        let direct = matches!(flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::Call);
+        let direct =
+            matches!(flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::Call);
         let target = (direct && !instruction.is_invalid()).then(|| instruction.near_branch_target());
         Self { next: instruction.next_ip(), target, flow, ring3, halts: instruction.mnemonic() == Mnemonic::Hlt }
     }
@@ -141,10 +142,8 @@ impl<'a> Stepper<'a> {
             return Ok(Go::Retired { due: counts.retire(Retired::default()) });
         }
         let handlers = VECTORS.map(|vector| self.handler(sregs.idt.base, sregs.idt.limit, vector));
-        let mut debug = kvm_guest_debug {
-            control: KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP,
-            ..kvm_guest_debug::default()
-        };
+        let mut debug =
+            kvm_guest_debug { control: KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP, ..kvm_guest_debug::default() };
         // KVM's emulator looks at no resume flag: a breakpoint where RIP stands would hit for ever.
         if !handlers.contains(&Some(rip)) {
             debug.control |= KVM_GUESTDBG_USE_HW_BP;
