@@ -101,11 +101,8 @@ impl Run {
                 let _ = write!(text, ", pitfall {n}");
                 text
             });
-            let source = if case.source.starts_with(|c: char| c.is_ascii_digit()) && case.source.contains('.') {
-                format!("SDM {}", case.source)
-            } else {
-                case.source.to_owned()
-            };
+            let commit = case.source.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let source = if commit { case.source.to_owned() } else { format!("SDM {}", case.source) };
             let _ = write!(tap, "    {ok} {} - {}: {} ({source}{pitfalls})", i + 1, case.key, case.claim);
             match verdict {
                 Verdict::Pass => tap.push('\n'),
