@@ -19,7 +19,7 @@ pub enum BackendArg {
 #[must_use]
 pub const fn default_period(backend: &BackendKey) -> u64 {
     match backend {
-        BackendKey::Tracepoint { .. } => 100,
+        BackendKey::Tracepoint { .. } | BackendKey::Step => 100,
         BackendKey::Hardware | BackendKey::CpuClock | BackendKey::TaskClock | BackendKey::None => 2_000_000,
     }
 }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn every_key_reads_back_as_written() {
-        for text in ["auto", "hardware", "cpu-clock", "task-clock", "none", "tracepoint:kvm/kvm_exit"] {
+        for text in ["auto", "hardware", "cpu-clock", "task-clock", "step", "none", "tracepoint:kvm/kvm_exit"] {
             assert_eq!(text.parse::<BackendArg>().unwrap().to_string(), text);
         }
         assert!("cpuclock".parse::<BackendArg>().unwrap_err().to_string().contains("cpu-clock"));

@@ -6,14 +6,15 @@ use std::path::Path;
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
-use host_pmu::strategy::PRESETS;
+use host_pmu::strategy::{PRESETS, Strategy};
 
 use crate::backend::BackendArg;
-use crate::cli::{self, Command, DoctorArgs, NmiLatencyArgs, Request};
+use crate::cli::{self, Command, ConformanceArgs, DoctorArgs, NmiLatencyArgs, Request};
+use crate::conformance::{self, tap};
 use crate::doctor::{self, Limits};
 use crate::error::{Error, Exit};
 use crate::experiment::nmi_latency::{self, Context, Finished};
-use crate::experiment::plan::{Chosen, Plan};
+use crate::experiment::plan::{self, Chosen, Plan};
 use crate::experiment::progress::{Bar, Progress, Silent};
 use crate::export;
 use crate::host::probe::{EventProbe, choose_backend};
@@ -33,6 +34,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     match cli::parse(args)? {
         Request::Print(text) => print(&text).map(|()| Exit::Done),
+        Request::Run(Command::Conformance(args)) => conform(&args),
         Request::Run(Command::Doctor(args)) => diagnose(&args),
         Request::Run(Command::NmiLatency(args)) => measure(&args, command_line, process_began),
     }
@@ -89,6 +91,45 @@ fn choose(asked: &BackendArg, probe: &dyn EventProbe) -> Result<Chosen, Error> {
         )
     })?;
     Ok(Chosen { backend: key.clone(), why: "asked for".to_owned() })
+}
+
+fn conform(args: &ConformanceArgs) -> Result<Exit, Error> {
+    let mut strategies = plan::strategies(&args.strategy, &PRESETS)?
+        .into_iter()
+        .map(|parameter| {
+            let strategy = match &parameter.definition {
+                Some(text) => Strategy::from_toml(text),
+                None => Strategy::preset(&parameter.name),
+            };
+            strategy.map_err(|error| Error::usage("bad --strategy", error.to_string(), ""))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut versions: Vec<u8> = args.pmu_version.iter().filter_map(|version| version.parse().ok()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    let Chosen { backend, why } = choose(&args.backend, &ThisHost)?;
+    complain(&format!("backend {backend}: {why}"));
+    if backend == BackendKey::None {
+        complain("backend none has no host events: every strategy is the same, one is run");
+        strategies.truncate(1);
+    }
+    if backend == BackendKey::Step {
+        complain("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
+    }
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    if !args.json {
+        print(&tap::head(versions.len() * strategies.len()))?;
+    }
+    let mut number = 0;
+    let runs = conformance::run(&versions, &strategies, &backend, sys::interrupted(), |run| {
+        number += 1;
+        if args.json { Ok(()) } else { print(&run.tap(number)) }
+    })?;
+    if args.json {
+        let json = tap::json(&backend.to_string(), &runs).map_err(|error| internal("cannot show the result", error))?;
+        print(&(json + "\n"))?;
+    }
+    Ok(if runs.iter().all(tap::Run::is_ok) { Exit::Done } else { Exit::Regression })
 }
 
 fn measure(args: &NmiLatencyArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {

@@ -7,6 +7,7 @@
 pub mod backend;
 pub mod cli;
 pub mod commands;
+pub mod conformance;
 pub mod doctor;
 pub mod error;
 pub mod experiment;

@@ -72,6 +72,10 @@ impl ArmRunner for KvmRunner {
             ArmKind::Strategy if arm.backend == BackendKey::None.to_string() => {
                 Err("backend none has no host events that a strategy could keep".to_owned())
             }
+            ArmKind::Strategy if arm.backend == BackendKey::Step.to_string() => {
+                Err("backend step sees ring 0 only, and this workload runs in ring 3; it serves `vpmu conformance`"
+                    .to_owned())
+            }
             ArmKind::Strategy | ArmKind::Floor => Ok(()),
         }
     }
@@ -159,7 +163,7 @@ impl KvmProbe for ThisHost {
 
 impl EventProbe for ThisHost {
     fn try_open(&self, backend: &BackendKey) -> Result<(), String> {
-        if *backend == BackendKey::None {
+        if matches!(backend, BackendKey::None | BackendKey::Step) {
             return Ok(());
         }
         // The scale of clocks does not matter to whether an event opens.

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use guest::abi::BootPage;
-use host_pmu::backend::BackendKey;
+use guest::abi::{BootPage, ConformanceReport};
 use host_pmu::backend::perf::PerfBackend;
+use host_pmu::backend::step::StepBackend;
+use host_pmu::backend::{Backend, BackendKey};
 use host_pmu::bank::Bank;
 use host_pmu::counters::HostCounters;
 use host_pmu::floor::Floor;
@@ -88,6 +89,42 @@ pub enum MachineError {
 
 /// Runs `image`, one of the project's payloads, by `plan` until it is done, fails, `interrupted` is set, or its time is up.
 pub fn run(host: &Host, image: &[u8], plan: &Plan, interrupted: &AtomicBool) -> Result<RunOutcome, MachineError> {
+    run_keeping(host, image, plan, interrupted).map(|(outcome, _)| outcome)
+}
+
+/// One run of the conformance payload.
+#[derive(Clone, Debug)]
+pub struct ConformanceOutcome {
+    /// Why it ended.
+    pub end: End,
+    /// What the guest tells; `None` if it never began. Like everything a guest writes, to be distrusted.
+    pub report: Option<Box<ConformanceReport>>,
+}
+
+/// Runs the conformance payload on one vCPU.
+pub fn run_conformance(host: &Host, plan: &Plan, interrupted: &AtomicBool) -> Result<ConformanceOutcome, MachineError> {
+    let plan = Plan { vcpus: 1, log_entries: 1, ..plan.clone() };
+    let (outcome, memory) = run_keeping(host, guest::CONFORMANCE_PAYLOAD, &plan, interrupted)?;
+    let report = payload::harvest_conformance(&memory, 0)?;
+    let end = match (outcome.end, &report) {
+        (End::GuestFault { .. }, Some(report)) => End::GuestFault {
+            vector: report.fault_vector.saturating_sub(1),
+            error: report.fault_error,
+            rip: report.fault_rip,
+            cr2: report.fault_cr2,
+        },
+        (end, _) => end,
+    };
+    Ok(ConformanceOutcome { end, report })
+}
+
+/// One run, and the guest's memory as it left it.
+fn run_keeping(
+    host: &Host,
+    image: &[u8],
+    plan: &Plan,
+    interrupted: &AtomicBool,
+) -> Result<(RunOutcome, GuestMemoryMmap), MachineError> {
     let began = Instant::now();
     let allowed = host.max_vcpus().min(crate::boot::layout::MAX_VCPUS);
     if plan.vcpus == 0 || plan.vcpus > allowed {
@@ -117,7 +154,8 @@ pub fn run(host: &Host, image: &[u8], plan: &Plan, interrupted: &AtomicBool) -> 
     let vcpus = shared.run_all(vcpus, interrupted, began)?;
     let start = vcpus.iter().filter_map(|(booted, _)| *booted).min().map_or(Duration::ZERO, |at| at - began);
     let vcpus: Vec<_> = vcpus.into_iter().map(|(_, outcome)| outcome).collect();
-    Ok(RunOutcome { end: overall(&vcpus), vcpus, wall: began.elapsed(), start })
+    let outcome = RunOutcome { end: overall(&vcpus), vcpus, wall: began.elapsed(), start };
+    Ok((outcome, memory))
 }
 
 fn boot_page(plan: &Plan, tsc_khz: u64) -> BootPage {
@@ -237,6 +275,9 @@ impl Shared<'_> {
                 let floor = Floor::counting_per_ms(tsc_khz, *counts_per_ms).map_err(no_timer)?;
                 self.run_with(cpu, fd, tsc_khz, floor)
             }
+            Behind::Events { backend: BackendKey::Step, strategy } => {
+                self.run_with(cpu, fd, tsc_khz, Bank::new(StepBackend::new(), strategy.clone()))
+            }
             Behind::Events { backend, strategy } => {
                 let backend =
                     PerfBackend::new(backend, tsc_khz).map_err(|error| MachineError::Host(error.to_string()))?;
@@ -254,7 +295,8 @@ impl Shared<'_> {
     ) -> Result<Finished, MachineError> {
         let pmu = Vpmu::new(self.plan.pmu, host);
         let log_entries = self.layout.log_entries() as usize;
-        let vcpu = Vcpu::new(self.vm, fd, cpu as u32, pmu, tsc_khz, log_entries, &self.stop);
+        let mut vcpu = Vcpu::new(self.vm, fd, cpu as u32, pmu, tsc_khz, log_entries, &self.stop);
+        vcpu.step_in(self.memory);
         let left = vcpu.run();
         let (report, log) = payload::harvest(self.memory, self.layout, cpu, left.end.is_complete())?;
         let tsc = tsc::map(tsc_khz, report.as_deref(), &left.syncs);
@@ -315,21 +357,30 @@ impl Tell for Floor {
 impl Tell for Bank<PerfBackend> {
     fn tell(&mut self) -> HostSide {
         let records = self.backend().monitor().records();
-        let stats = self.stats();
-        HostSide {
-            ops: stats.ops.clone(),
-            held_max: stats.held_max,
-            held_sum: stats.held_sum,
-            entries: stats.entries,
-            sched_ins: stats.sched_ins,
-            reused: stats.reused,
-            refused_periods: stats.refused_periods,
-            failed_opens: stats.failed_opens,
-            pinned_errors: stats.pinned_errors,
-            throttled: records.throttled,
-            last_error: stats.last_error.as_ref().map(ToString::to_string),
-            ..HostSide::default()
-        }
+        HostSide { throttled: records.throttled, ..side(self) }
+    }
+}
+
+impl Tell for Bank<StepBackend> {
+    fn tell(&mut self) -> HostSide {
+        side(self)
+    }
+}
+
+fn side<B: Backend>(bank: &Bank<B>) -> HostSide {
+    let stats = bank.stats();
+    HostSide {
+        ops: stats.ops.clone(),
+        held_max: stats.held_max,
+        held_sum: stats.held_sum,
+        entries: stats.entries,
+        sched_ins: stats.sched_ins,
+        reused: stats.reused,
+        refused_periods: stats.refused_periods,
+        failed_opens: stats.failed_opens,
+        pinned_errors: stats.pinned_errors,
+        last_error: stats.last_error.as_ref().map(ToString::to_string),
+        ..HostSide::default()
     }
 }
 

@@ -62,6 +62,11 @@ pub enum Command {
     /// Writes DIR/nmi-latency-TIME.json, .hlog (HdrHistogram) and .txt (benchstat), and a table on stdout.
     #[command(after_help = EXAMPLES)]
     NmiLatency(Box<NmiLatencyArgs>),
+    /// Check the vPMU against the architectural rules from inside a guest: TAP on stdout, exit 1 if a case fails
+    ///
+    /// A stand-in is asked for what it can promise (counters stand and go, overflows come); `--backend step`
+    /// single-steps the guest and checks every count exactly, in seconds to minutes.
+    Conformance(ConformanceArgs),
     /// Say what this host can do, what spoils a measurement here, and which backend will be used
     Doctor(DoctorArgs),
 }
@@ -70,6 +75,26 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
     /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `vpmu conformance`.
+#[derive(Clone, Debug, Args)]
+pub struct ConformanceArgs {
+    /// Strategies to check: preset names or .toml files
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool", value_parser = parse::strategy)]
+    pub strategy: Vec<StrategyArg>,
+
+    /// What counts behind the guest's counters: auto, hardware, cpu-clock, task-clock, step or none
+    #[arg(long, value_name = "KEY", default_value = "auto")]
+    pub backend: BackendArg,
+
+    /// Architectural PMU versions the guest sees
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4", value_parser = ["2", "4"])]
+    pub pmu_version: Vec<String>,
+
+    /// Print one JSON document in place of TAP
     #[arg(long)]
     pub json: bool,
 }
@@ -86,7 +111,7 @@ pub struct NmiLatencyArgs {
 
     /// What counts behind the guest's counters
     ///
-    /// auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME or none. auto takes hardware where the host
+    /// auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, step or none. auto takes hardware where the host
     /// has a PMU, else cpu-clock, a stand-in; `vpmu doctor` says which and why.
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendArg,

@@ -231,7 +231,7 @@ fn is_name(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
 }
 
-fn strategies(list: &[StrategyArg], presets: &[&str]) -> Result<Vec<StrategyParameter>, Error> {
+pub(crate) fn strategies(list: &[StrategyArg], presets: &[&str]) -> Result<Vec<StrategyParameter>, Error> {
     let mut seen = BTreeSet::from(["floor".to_owned(), "kvm".to_owned()]);
     let mut found = Vec::new();
     for arg in list {

@@ -38,8 +38,8 @@ impl PerfBackend {
             BackendKey::CpuClock => (EventKind::CpuClock, clock),
             BackendKey::TaskClock => (EventKind::TaskClock, clock),
             BackendKey::Tracepoint { group, name } => (EventKind::Tracepoint(tracepoint_id(group, name)?), Scale::ONE),
-            BackendKey::None => {
-                return Err(os("backend none", &io::Error::from_raw_os_error(libc::EINVAL)));
+            BackendKey::Step | BackendKey::None => {
+                return Err(os("a backend without perf events", &io::Error::from_raw_os_error(libc::EINVAL)));
             }
         };
         Ok(Self { kind, scale, monitor: Monitor::new(), epoch: Instant::now() })

@@ -3,6 +3,7 @@
 pub mod lapic;
 pub mod msr_filter;
 mod msr_stats;
+mod step;
 pub mod vcpu;
 
 mod cpuid;

@@ -11,9 +11,11 @@ use host_pmu::counters::HostCounters;
 use host_pmu::stats::ns_histogram;
 use kvm_bindings::{kvm_lapic_state, kvm_msi};
 use kvm_ioctls::{VcpuExit, VcpuFd, VmFd};
+use vm_memory::GuestMemoryMmap;
 
 use super::lapic::{self, Delivery, PmiPort};
 use super::msr_stats::MsrStats;
+use super::step::{Go, Stepper};
 use super::tsc::TickClock;
 use crate::devices::doorbell::{Doorbell, Rung};
 use crate::outcome::{End, MsrExits, PmiStats};
@@ -33,6 +35,7 @@ pub(crate) struct Vcpu<'a, H> {
     stop: &'a AtomicBool,
     doorbell: Doorbell,
     stats: LoopStats,
+    stepper: Option<Stepper<'a>>,
 }
 
 /// What the loop notes.
@@ -84,7 +87,12 @@ impl<'a, H: HostCounters> Vcpu<'a, H> {
             empty_kicks: 0,
             seen_at: 0,
         };
-        Self { vm, fd, apic_id, pmu, stop, doorbell: Doorbell::default(), stats }
+        Self { vm, fd, apic_id, pmu, stop, doorbell: Doorbell::default(), stats, stepper: None }
+    }
+
+    /// Lets a host side that wants it see each instruction; `memory` holds the guest's code.
+    pub(crate) fn step_in(&mut self, memory: &'a GuestMemoryMmap) {
+        self.stepper = self.pmu.host().stepper().is_some().then(|| Stepper::new(memory));
     }
 
     /// Runs the guest until it is done, fails, or is stopped.
@@ -129,17 +137,37 @@ impl<'a, H: HostCounters> Vcpu<'a, H> {
             if let Some(at) = msr_exit_at.take() {
                 self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
             }
+            if let Some(stepper) = &mut self.stepper
+                && let Some(counts) = self.pmu.host().stepper()
+            {
+                match stepper.before_entry(&mut self.fd, counts) {
+                    Ok(Go::Enter) => {}
+                    Ok(Go::Retired { due }) => {
+                        if due {
+                            self.pmu.kick();
+                        }
+                        continue;
+                    }
+                    Err(end) => return end,
+                }
+            }
             let exit = self.fd.run();
             let returned_at = sys::rdtsc();
             let (pmu, stats) = (&mut self.pmu, &mut self.stats);
             match exit {
                 Ok(VcpuExit::X86Wrmsr(exit)) => {
+                    if let (Some(stepper), Some(counts)) = (&mut self.stepper, pmu.host().stepper()) {
+                        stepper.left_within(counts);
+                    }
                     let fault = pmu.wrmsr(exit.index, exit.data).is_err();
                     *exit.error = u8::from(fault);
                     stats.msr.count(exit.index, true, fault);
                     msr_exit_at = Some(returned_at);
                 }
                 Ok(VcpuExit::X86Rdmsr(exit)) => {
+                    if let (Some(stepper), Some(counts)) = (&mut self.stepper, pmu.host().stepper()) {
+                        stepper.left_within(counts);
+                    }
                     let value = pmu.rdmsr(exit.index);
                     *exit.data = value.unwrap_or(0);
                     *exit.error = u8::from(value.is_err());
@@ -157,6 +185,14 @@ impl<'a, H: HostCounters> Vcpu<'a, H> {
                     Rung::Failed => return End::GuestFault { vector: 0, error: 0, rip: 0, cr2: 0 },
                     Rung::Unknown => return End::UnknownExit(format!("OUT to port {port:#x}")),
                 },
+                Ok(VcpuExit::Debug(debug)) => {
+                    let pc = debug.pc;
+                    if let (Some(stepper), Some(counts)) = (&mut self.stepper, pmu.host().stepper())
+                        && stepper.stepped(pc, counts)
+                    {
+                        pmu.kick();
+                    }
+                }
                 // Signals are what ends a wait in KVM_RUN; EAGAIN is a vCPU that was not runnable.
                 Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => {}
                 Err(error) => return End::Host(format!("KVM_RUN: {error}")),
