@@ -89,14 +89,14 @@ impl ScriptedHost {
         self.0.borrow().failures
     }
 
-    /// Sampling events that run, sorted.
+    /// Events that run, sorted.
     pub(crate) fn armed(&self) -> Vec<Armed> {
         let state = self.0.borrow();
         let mut armed: Vec<_> = state
             .events
             .iter()
             .flatten()
-            .filter(|e| e.running && !e.lost && e.spec.samples() && (e.spec.user() || e.spec.kernel()))
+            .filter(|e| e.running && !e.lost && (e.spec.user() || e.spec.kernel()))
             .map(|e| {
                 let event = match e.spec.0 {
                     Source::Selector(_) => e.spec.raw_config().unwrap_or_default(),

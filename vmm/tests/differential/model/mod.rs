@@ -78,7 +78,7 @@ impl Burst {
 /// What a counter counts: (event, OS, USR).
 type Selection = (u64, bool, bool);
 
-/// What should stand armed on the host: the event's whole configuration, OS, USR, counts to the overflow.
+/// What should stand armed on the host: the event's whole configuration, OS, USR, counts to the overflow or 0.
 pub(crate) type Armed = (u64, bool, bool, u64);
 
 #[derive(Clone, Debug)]
@@ -444,10 +444,13 @@ impl Model {
         for line in self.lines() {
             let Some((_, os, usr)) = self.counts(line) else { continue };
             let config = if line >= 32 { 1 << 63 | u64::from(line) } else { self.get(0x186 + line) };
-            // What never comes need not be armed; IN_TXCP must not be.
-            if (os || usr) && (line >= 32 || config >> 33 & 1 == 0) {
+            // What never comes need not be armed.
+            if os || usr {
                 let event = if line >= 32 { config } else { config & 0x1_ff84_ffff };
-                armed.push((event, os, usr, (self.modulus() - u128::from(self.value(line))) as u64));
+                // IN_TXCP counts and does not signal.
+                let signals = line >= 32 || config >> 33 & 1 == 0;
+                let left = (self.modulus() - u128::from(self.value(line))) as u64;
+                armed.push((event, os, usr, if signals { left } else { 0 }));
             }
         }
         armed.sort_unstable();
