@@ -72,3 +72,26 @@ fn plan(version: u8, strategy: &Strategy, backend: &BackendKey) -> machine::Plan
         time_limit: if *backend == BackendKey::Step { STEP_LIMIT } else { LIMIT },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The payload must not expect of a stand-in what only real counts can show, nor of one version what the other has.
+    #[test]
+    fn the_guest_is_told_what_counts_and_which_version_it_has() {
+        let strategy = Strategy::preset("pool").unwrap();
+        for (backend, flags) in [
+            (BackendKey::Step, FLAG_COUNTS_EXACT),
+            (BackendKey::Hardware, FLAG_COUNTS_EVENTS),
+            (BackendKey::CpuClock, 0),
+            (BackendKey::None, 0),
+        ] {
+            let v2 = plan(2, &strategy, &backend);
+            let v4 = plan(4, &strategy, &backend);
+            assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
+            assert_eq!((v2.pmu.version, v4.pmu.version), (2, 4));
+            assert_eq!(v2.behind == Behind::Floor, backend == BackendKey::None);
+        }
+    }
+}
