@@ -12,6 +12,7 @@ pub mod layout;
 pub mod long_mode;
 pub mod multiboot;
 pub mod payload;
+pub mod protected;
 pub mod rdpmc;
 
 #[cfg(test)]

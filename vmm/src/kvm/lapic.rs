@@ -2,9 +2,18 @@
 //!
 //! The LAPIC is KVM's, so a PMI is delivered in userspace as KVM's own vPMU does it in the kernel
 //! (`kvm_apic_local_deliver`): read the entry, obey mask and mode, set the mask bit (a16eb25b09c0).
+//!
+//! # What can be lost
+//! KVM_SET_LAPIC replaces the whole page, the request register with it: an interrupt that another thread puts there
+//! between KVM_GET_LAPIC and KVM_SET_LAPIC (another vCPU's IPI, a line of the IOAPIC) would be lost without a trace. In x2APIC
+//! mode LVTPC is an MSR, and KVM_SET_MSRS writes that one register and nothing else: [`LvtpcDoor`] uses it whenever the
+//! guest is in that mode, and nothing can be lost. In xAPIC mode there is no other way than the page; it is then fetched
+//! again immediately before it is written, which leaves a window of two system calls per PMI. KVM gives userspace no
+//! means to close it: masking later, or not at all, would change what the guest sees of every PMI instead.
 
 use bitfield_struct::bitfield;
-use kvm_bindings::kvm_lapic_state;
+use kvm_bindings::{Msrs, kvm_lapic_state, kvm_msr_entry};
+use kvm_ioctls::VcpuFd;
 
 /// Offset of LVTPC in the LAPIC's page.
 const LVTPC: usize = 0x340;
@@ -63,6 +72,73 @@ impl Lvtpc {
             (false, 0b000) => Delivery::Fixed(self.vector()),
             (false, mode) => Delivery::Unsupported(mode),
         }
+    }
+}
+
+/// LVTPC as an MSR, in x2APIC mode (SDM vol. 3, table 12-6).
+const X2APIC_LVTPC: u32 = 0x834;
+/// IA32_APIC_BASE[10]: x2APIC mode.
+const EXTD: u64 = 1 << 10;
+
+/// The way to a vCPU's LVTPC.
+#[derive(Debug)]
+pub(crate) struct LvtpcDoor {
+    /// Others write to this LAPIC: never write back a page that was read a while ago.
+    contended: bool,
+    msr: Option<Msrs>,
+    /// Whether the guest is in x2APIC mode, as of the last read.
+    by_msr: bool,
+    page: Option<kvm_lapic_state>,
+}
+
+impl LvtpcDoor {
+    /// A way to the LVTPC of a vCPU whose LAPIC others write to, or not.
+    pub(crate) fn new(contended: bool) -> Self {
+        let entry = kvm_msr_entry { index: X2APIC_LVTPC, ..kvm_msr_entry::default() };
+        Self { contended, msr: Msrs::from_entries(&[entry]).ok(), by_msr: false, page: None }
+    }
+
+    /// Reads the entry.
+    pub(crate) fn read(&mut self, fd: &mut VcpuFd) -> Result<Lvtpc, kvm_ioctls::Error> {
+        self.page = None;
+        self.by_msr = false;
+        let x2apic = fd.get_kvm_run().apic_base & EXTD != 0;
+        if let (true, Some(msr)) = (x2apic, &mut self.msr)
+            && fd.get_msrs(msr)? == 1
+            && let [entry] = msr.as_slice()
+        {
+            self.by_msr = true;
+            return Ok(Lvtpc::from_bits(entry.data as u32));
+        }
+        let page = fd.get_lapic()?;
+        if !self.contended {
+            self.page = Some(page);
+        }
+        Ok(Lvtpc::read(&page))
+    }
+
+    /// What was read of the page is out of date.
+    pub(crate) fn forget(&mut self) {
+        self.page = None;
+    }
+
+    /// Writes the entry, by the way it was read.
+    pub(crate) fn write(&mut self, fd: &VcpuFd, entry: Lvtpc) -> Result<(), kvm_ioctls::Error> {
+        if let (true, Some(msr)) = (self.by_msr, &mut self.msr) {
+            if let [slot] = msr.as_mut_slice() {
+                slot.data = entry.into_bits().into();
+            }
+            return match fd.set_msrs(msr)? {
+                1 => Ok(()),
+                _ => Err(kvm_ioctls::Error::new(libc::EINVAL)),
+            };
+        }
+        let mut page = match self.page.take() {
+            Some(page) => page,
+            None => fd.get_lapic()?,
+        };
+        entry.write(&mut page);
+        fd.set_lapic(&page)
     }
 }
 
