@@ -20,7 +20,7 @@ use crate::host::{HostFacts, HostFs};
 use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
 use crate::result::{Document, Status};
 use crate::runner::{self, ThisHost};
-use crate::{sys, table};
+use crate::{run, sys, table};
 
 /// Carries out a command line, program name first.
 ///
@@ -32,6 +32,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     match cli::parse(args)? {
         Request::Print(text) => print(&text).map(|()| Exit::Done),
         Request::Run(Command::Doctor(args)) => diagnose(&args),
+        Request::Run(Command::Run(args)) => {
+            let chosen = choose(&args.backend, &ThisHost)?;
+            run::run(&args, chosen.backend)
+        }
         Request::Run(Command::NmiLatency(args)) => measure(&args, command_line),
     }
 }

@@ -63,6 +63,7 @@ impl ArmRunner for KvmRunner {
             log_entries: round.samples * LOG_PER_SAMPLE + LOG_SPARE,
             boot: boot_page(&self.guest, round.samples),
             time_limit: self.guest.hard_limit,
+            seccomp: self.guest.seccomp,
         };
         machine::run(&self.host, guest::PMU_PAYLOAD, &plan, sys::interrupted()).map_err(|error| match error {
             MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),

@@ -68,7 +68,7 @@ const IOCTLS: [u64; 19] = [
 const FCNTLS: [u64; 4] = [libc::F_SETFL as u64, 10, 15, libc::F_GETFD as u64];
 
 /// Calls allowed with any arguments.
-const PLAIN: [i64; 24] = [
+const PLAIN: [i64; 25] = [
     libc::SYS_read,
     libc::SYS_close,
     libc::SYS_munmap,
@@ -94,6 +94,8 @@ const PLAIN: [i64; 24] = [
     // An abort's way, and the allocator's and the hasher's seeds.
     libc::SYS_rt_sigaction,
     libc::SYS_getrandom,
+    // Answered by `refusal`.
+    libc::SYS_openat,
 ];
 
 fn is(argument: u8, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
@@ -124,20 +126,32 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     SeccompFilter::new(rules, SeccompAction::Trap, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
 }
 
+/// Answers opening a file by EACCES: glibc looks at `/proc/sys/vm/overcommit_memory` when it gives memory back, and does
+/// without. A filter of its own, as a filter has one answer to all it names.
+fn refusal() -> Result<BpfProgram, seccompiler::BackendError> {
+    let rules = BTreeMap::from([(libc::SYS_openat, Vec::new())]);
+    let refuse = SeccompAction::Errno(libc::EACCES as u32);
+    SeccompFilter::new(rules, SeccompAction::Allow, refuse, TargetArch::x86_64)?.try_into()
+}
+
 /// What is needed to confine threads.
 #[derive(Clone, Debug)]
-pub(crate) struct Jail(BpfProgram);
+pub(crate) struct Jail([BpfProgram; 2]);
 
 impl Jail {
     /// Makes the filter and installs the handler of what it forbids.
     pub(crate) fn new() -> Result<Self, SeccompError> {
         sys::install_forbidden_handler()?;
-        Ok(Self(filter()?))
+        Ok(Self([filter()?, refusal()?]))
     }
 
     /// Confines the calling thread until it ends.
     pub(crate) fn enter(&self) -> Result<(), SeccompError> {
-        Ok(seccompiler::apply_filter(&self.0)?)
+        // The first forbids the call that would install the second.
+        for filter in self.0.iter().rev() {
+            seccompiler::apply_filter(filter)?;
+        }
+        Ok(())
     }
 }
 

@@ -60,6 +60,8 @@ pub struct GuestPlan {
     pub gp_counters: u64,
     /// Fixed counters.
     pub fixed_counters: u64,
+    /// Whether vCPU threads run under a seccomp filter.
+    pub seccomp: bool,
 }
 
 /// A checked plan.
@@ -142,6 +144,7 @@ impl Plan {
             vcpus: args.vcpus,
             pin,
             pmu_version,
+            seccomp: !args.no_seccomp,
             gp_counters: GP_COUNTERS,
             fixed_counters: FIXED_COUNTERS,
         };
@@ -229,6 +232,15 @@ fn pin(args: &NmiLatencyArgs, online: Option<&[u32]>) -> Result<Vec<u32>, Error>
 /// Names become file-format tags and table cells.
 fn is_name(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
+}
+
+/// The one strategy of a command that compares none.
+///
+/// # Errors
+/// Exit 2 for a name or file that is none.
+pub fn strategy(arg: &StrategyArg, presets: &[&str]) -> Result<StrategyParameter, Error> {
+    let mut found = strategies(std::slice::from_ref(arg), presets)?;
+    found.pop().ok_or_else(|| Error::usage("no strategy", "", ""))
 }
 
 fn strategies(list: &[StrategyArg], presets: &[&str]) -> Result<Vec<StrategyParameter>, Error> {
