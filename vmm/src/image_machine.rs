@@ -172,8 +172,8 @@ pub fn run<W: Write + Send>(
     let mut image = image.to_vec();
     let rewrite = plan.rdpmc == Rdpmc::Rewrite && plan.behind != Behind::Kvm;
     let sites = if rewrite { rdpmc::rewrite(&mut image)? } else { Vec::new() };
-    let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), plan.memory as usize)])
-        .map_err(MachineError::Memory)?;
+    let memory =
+        GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), plan.memory as usize)]).map_err(MachineError::Memory)?;
     let start = load(&image, plan, &memory)?;
 
     sys::install_kick_handler(kick::signal()).map_err(|error| MachineError::Host(format!("sigaction: {error}")))?;
@@ -225,12 +225,8 @@ fn load(image: &[u8], plan: &ImagePlan, memory: &GuestMemoryMmap) -> Result<Star
         Entry::Multiboot { eip } => {
             let modules: Vec<_> =
                 plan.modules.iter().map(|file| Module { contents: &file.contents, name: &file.name }).collect();
-            let information = Information {
-                ram: plan.memory,
-                program: &plan.program,
-                arguments: &plan.arguments,
-                modules: &modules,
-            };
+            let information =
+                Information { ram: plan.memory, program: &plan.program, arguments: &plan.arguments, modules: &modules };
             let at = loaded.free_range(information.size()?)?;
             // free_range gives addresses below 4 GiB.
             let ebx = at as u32;
@@ -363,7 +359,16 @@ mod tests {
     #[test]
     fn an_image_and_its_information_are_put_in_memory() {
         // A multiboot header with addresses: all of the file to 1 MiB, entered behind the header.
-        let words = [0x1bad_b002_u32, 1 << 16, 0_u32.wrapping_sub(0x1bad_b002 + (1 << 16)), 0x10_0000, 0x10_0000, 0, 0, 0x10_0020];
+        let words = [
+            0x1bad_b002_u32,
+            1 << 16,
+            0_u32.wrapping_sub(0x1bad_b002 + (1 << 16)),
+            0x10_0000,
+            0x10_0000,
+            0,
+            0,
+            0x10_0020,
+        ];
         let mut image: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         image.push(0xf4);
         let ram = 4 << 20;

@@ -43,25 +43,25 @@ const PERF: u8 = b'$';
 
 /// What the loop and the step backend ask of a vCPU, a VM and a perf event; the most frequent first.
 const IOCTLS: [u64; 19] = [
-    ioc(NONE, KVM, 0x80, 0),                               // KVM_RUN
-    ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),    // KVM_GET_LAPIC
-    ioc(NONE, KVM, 0x9a, 0),                               // KVM_NMI
-    ioc(WRITE, KVM, 0x8f, size_of::<kvm_lapic_state>()),   // KVM_SET_LAPIC
-    ioc(NONE, PERF, 0, 0),                                 // PERF_EVENT_IOC_ENABLE
-    ioc(NONE, PERF, 1, 0),                                 // PERF_EVENT_IOC_DISABLE
-    ioc(WRITE, PERF, 4, 8),                                // PERF_EVENT_IOC_PERIOD
-    ioc(NONE, PERF, 5, 0),                                 // PERF_EVENT_IOC_SET_OUTPUT
-    ioc(NONE, PERF, 3, 0),                                 // PERF_EVENT_IOC_RESET
-    ioc(READ, KVM, 0x81, size_of::<kvm_regs>()),           // KVM_GET_REGS
-    ioc(WRITE, KVM, 0x82, size_of::<kvm_regs>()),          // KVM_SET_REGS
-    ioc(READ, KVM, 0x83, size_of::<kvm_sregs>()),          // KVM_GET_SREGS
-    ioc(READ | WRITE, KVM, 0x88, size_of::<kvm_msrs>()),   // KVM_GET_MSRS
-    ioc(WRITE, KVM, 0x89, size_of::<kvm_msrs>()),          // KVM_SET_MSRS
-    ioc(WRITE, KVM, 0xa5, size_of::<kvm_msi>()),           // KVM_SIGNAL_MSI
-    ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()),   // KVM_SET_GUEST_DEBUG
-    ioc(READ, KVM, 0x9f, size_of::<kvm_vcpu_events>()),    // KVM_GET_VCPU_EVENTS
-    ioc(WRITE, KVM, 0xa0, size_of::<kvm_vcpu_events>()),   // KVM_SET_VCPU_EVENTS
-    ioc(NONE, KVM, 0xa3, 0),                               // KVM_GET_TSC_KHZ
+    ioc(NONE, KVM, 0x80, 0),                             // KVM_RUN
+    ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),  // KVM_GET_LAPIC
+    ioc(NONE, KVM, 0x9a, 0),                             // KVM_NMI
+    ioc(WRITE, KVM, 0x8f, size_of::<kvm_lapic_state>()), // KVM_SET_LAPIC
+    ioc(NONE, PERF, 0, 0),                               // PERF_EVENT_IOC_ENABLE
+    ioc(NONE, PERF, 1, 0),                               // PERF_EVENT_IOC_DISABLE
+    ioc(WRITE, PERF, 4, 8),                              // PERF_EVENT_IOC_PERIOD
+    ioc(NONE, PERF, 5, 0),                               // PERF_EVENT_IOC_SET_OUTPUT
+    ioc(NONE, PERF, 3, 0),                               // PERF_EVENT_IOC_RESET
+    ioc(READ, KVM, 0x81, size_of::<kvm_regs>()),         // KVM_GET_REGS
+    ioc(WRITE, KVM, 0x82, size_of::<kvm_regs>()),        // KVM_SET_REGS
+    ioc(READ, KVM, 0x83, size_of::<kvm_sregs>()),        // KVM_GET_SREGS
+    ioc(READ | WRITE, KVM, 0x88, size_of::<kvm_msrs>()), // KVM_GET_MSRS
+    ioc(WRITE, KVM, 0x89, size_of::<kvm_msrs>()),        // KVM_SET_MSRS
+    ioc(WRITE, KVM, 0xa5, size_of::<kvm_msi>()),         // KVM_SIGNAL_MSI
+    ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()), // KVM_SET_GUEST_DEBUG
+    ioc(READ, KVM, 0x9f, size_of::<kvm_vcpu_events>()),  // KVM_GET_VCPU_EVENTS
+    ioc(WRITE, KVM, 0xa0, size_of::<kvm_vcpu_events>()), // KVM_SET_VCPU_EVENTS
+    ioc(NONE, KVM, 0xa3, 0),                             // KVM_GET_TSC_KHZ
 ];
 
 /// From <fcntl.h>: what a perf event's signal needs, and what a debug build asks before it closes a file.

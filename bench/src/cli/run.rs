@@ -17,8 +17,8 @@ Examples:
   vpmu run kernel.elf --module initrd --environ NR_CPUS=1
 
 Exit codes: 0 the guest ended with code 0 (OUT 0 to port 0xf4: status 1), 1 it ended with another code,
-2 bad usage or input, 3 it did not end by itself (time limit, interruption, triple fault, reset, KVM error),
-4 the host cannot do it.";
+2 bad usage or input, 3 it skipped its work (status 77) or did not end by itself (time limit, interruption, triple fault,
+reset, KVM error), 4 the host cannot do it.";
 
 /// What becomes of an image's RDPMCs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -106,7 +106,8 @@ fn memory(text: &str) -> Result<u64, String> {
     if !number.bytes().all(|b| b.is_ascii_digit()) {
         return Err(bad());
     }
-    let bytes = number.parse::<u64>().map_err(|_| bad())?.checked_mul(1 << shift).filter(|b| (least..=most).contains(b));
+    let bytes =
+        number.parse::<u64>().map_err(|_| bad())?.checked_mul(1 << shift).filter(|b| (least..=most).contains(b));
     let bytes = bytes.ok_or_else(|| format!("out of range; give {}M to {}G", least >> 20, most >> 30))?;
     if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err("not a multiple of 4K".to_owned()) }
 }

@@ -52,6 +52,8 @@ pub fn run(args: &RunArgs, backend: BackendKey) -> Result<Exit, Error> {
 fn exit(end: &End) -> Exit {
     match end {
         End::GuestExit { status: 1 } => Exit::Done,
+        // "Skipped", as automake and kvm-unit-tests say it.
+        End::GuestExit { status: 77 } => Exit::Inconclusive,
         End::GuestExit { .. } => Exit::Regression,
         End::Host(_) => Exit::Host,
         _ => Exit::Inconclusive,
@@ -78,8 +80,8 @@ fn plan_of(args: &RunArgs, backend: BackendKey) -> Result<ImagePlan, Error> {
             Some(text) => Strategy::from_toml(text),
             None => Strategy::preset(&chosen.name),
         };
-        let strategy = strategy
-            .map_err(|error| Error::usage(format!("strategy {}", chosen.name), error.to_string(), ""))?;
+        let strategy =
+            strategy.map_err(|error| Error::usage(format!("strategy {}", chosen.name), error.to_string(), ""))?;
         Behind::Events { backend, strategy }
     };
     let mut modules = Vec::new();
@@ -121,7 +123,7 @@ fn environ(args: &RunArgs) -> String {
             None => lines.push((key.clone(), value.clone())),
         }
     }
-    lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect()
+    lines.iter().fold(String::new(), |text, (key, value)| text + key + "=" + value + "\n")
 }
 
 #[cfg(test)]
@@ -171,7 +173,7 @@ mod tests {
     fn the_guests_code_and_other_ends_are_told_apart() {
         assert_eq!(exit(&End::GuestExit { status: 1 }), Exit::Done);
         assert_eq!(exit(&End::GuestExit { status: 3 }), Exit::Regression);
-        for end in [End::TimedOut, End::TripleFault, End::Reset, End::Stopped] {
+        for end in [End::GuestExit { status: 77 }, End::TimedOut, End::TripleFault, End::Reset, End::Stopped] {
             assert_eq!(exit(&end), Exit::Inconclusive);
         }
         assert_eq!(exit(&End::Host(String::new())), Exit::Host);

@@ -27,7 +27,8 @@ pub(super) fn lines(outcome: &ImageOutcome, rdpmc: RdpmcArg) -> Vec<String> {
     }
     if outcome.checked_addresses {
         lines.push(
-            "this host's processor is emulated: addresses written to MSRs are checked for being canonical here".to_owned(),
+            "this host's processor is emulated: addresses written to MSRs are checked for being canonical here"
+                .to_owned(),
         );
     }
     let undelivered = sum(|vcpu| vcpu.pmi.undeliverable);
@@ -37,7 +38,9 @@ pub(super) fn lines(outcome: &ImageOutcome, rdpmc: RdpmcArg) -> Vec<String> {
     let lost = sum(|vcpu| vcpu.host.failed_opens + vcpu.host.pinned_errors + vcpu.host.throttled);
     if lost != 0 {
         let why = outcome.vcpus.iter().find_map(|vcpu| vcpu.host.last_error.clone()).unwrap_or_default();
-        lines.push(format!("warning: counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}"));
+        lines.push(format!(
+            "warning: counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}"
+        ));
     }
     if let Some(error) = &outcome.output.error {
         lines.push(format!("warning: serial output was lost: {error}"));

@@ -87,7 +87,6 @@ impl Doorbell {
             _ => Rung::Nothing,
         }
     }
-
 }
 
 impl Bus for Doorbell {

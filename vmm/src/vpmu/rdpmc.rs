@@ -41,7 +41,9 @@ mod tests {
         pmu.wrmsr(IA32_FIXED_CTR0 + 2, 0x1234).unwrap();
         assert_eq!(pmu.rdpmc(3), Ok(0xffff_8000_0003), "the whole width, not sign-extended");
         assert_eq!(pmu.rdpmc(0x4000_0002), Ok(0x1234));
-        for bad in [4, 64, 0xffff, 0x4000_0003, 0x8000_0000, 0x8000_0003, 0xc000_0000, 0x2000_0000, 0x0001_0000, u32::MAX] {
+        for bad in
+            [4, 64, 0xffff, 0x4000_0003, 0x8000_0000, 0x8000_0003, 0xc000_0000, 0x2000_0000, 0x0001_0000, u32::MAX]
+        {
             assert_eq!(pmu.rdpmc(bad), Err(GeneralProtection), "{bad:#x}");
         }
     }
