@@ -127,7 +127,7 @@ pub(crate) fn all() -> Vec<Hostile> {
             ..guest(
                 "lvtpc_masked_for_ever",
                 period_one(none().store(LVTPC, 0x1_0400)).spin(),
-                none(),
+                &none(),
                 Ending::TimeLimit,
             )
         },
