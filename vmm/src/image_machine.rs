@@ -11,6 +11,7 @@ use thiserror::Error;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use crate::boot::image::{Entry, LoadError, LoadPlan};
+use crate::boot::long64::{self, Tables};
 use crate::boot::multiboot::{BOOT_MAGIC, Information, Module};
 use crate::boot::protected;
 use crate::boot::rdpmc::{self, Site};
@@ -86,12 +87,6 @@ pub enum ImageError {
     /// The image, or what it is given.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// An entry this machine does not make.
-    #[error(
-        "the image is 64-bit ELF without a multiboot header, which is entered in 64-bit mode; \
-         only 32-bit entries are made here: give the image a multiboot header"
-    )]
-    Entry64,
     /// Guest memory out of range.
     #[error("{0:#x} bytes of guest memory are not between {MIN_MEMORY:#x} and {MAX_MEMORY:#x}")]
     MemorySize(u64),
@@ -187,9 +182,18 @@ pub fn run<W: Write + Send>(
         let tsc_khz = u64::from(vcpu.get_tsc_khz().map_err(call("KVM_GET_TSC_KHZ"))?);
         if cpu == 0 {
             let mut sregs = vcpu.get_sregs().map_err(call("KVM_GET_SREGS"))?;
-            protected::enter_protected_mode(&mut sregs);
+            let regs = match start {
+                Start::Protected { eip, eax, ebx } => {
+                    protected::enter_protected_mode(&mut sregs);
+                    protected::registers(eip, eax, ebx)
+                }
+                Start::Long { rip, cr3 } => {
+                    long64::enter_64_bit_mode(&mut sregs, cr3);
+                    long64::registers(rip)
+                }
+            };
             vcpu.set_sregs(&sregs).map_err(call("KVM_SET_SREGS"))?;
-            vcpu.set_regs(&protected::registers(start.eip, start.eax, start.ebx)).map_err(call("KVM_SET_REGS"))?;
+            vcpu.set_regs(&regs).map_err(call("KVM_SET_REGS"))?;
         }
         vcpus.push((vcpu, tsc_khz));
     }
@@ -211,10 +215,9 @@ pub fn run<W: Write + Send>(
 
 /// Where the first vCPU starts, and with what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Start {
-    eip: u32,
-    eax: u32,
-    ebx: u32,
+enum Start {
+    Protected { eip: u32, eax: u32, ebx: u32 },
+    Long { rip: u64, cr3: u64 },
 }
 
 /// Puts the image, and what it is told, into memory.
@@ -231,10 +234,15 @@ fn load(image: &[u8], plan: &ImagePlan, memory: &GuestMemoryMmap) -> Result<Star
             // free_range gives addresses below 4 GiB.
             let ebx = at as u32;
             memory.write_slice(&information.build(ebx)?, GuestAddress(at))?;
-            Ok(Start { eip, eax: BOOT_MAGIC, ebx })
+            Ok(Start::Protected { eip, eax: BOOT_MAGIC, ebx })
         }
-        Entry::Protected32 { eip } => Ok(Start { eip, eax: 0, ebx: 0 }),
-        Entry::Long64 { .. } => Err(ImageError::Entry64),
+        Entry::Protected32 { eip } => Ok(Start::Protected { eip, eax: 0, ebx: 0 }),
+        Entry::Long64 { rip } => {
+            let tables = Tables::of(&loaded.segments)?;
+            let cr3 = loaded.free_range(tables.size())?;
+            memory.write_slice(&tables.place(cr3), GuestAddress(cr3))?;
+            Ok(Start::Long { rip, cr3 })
+        }
     }
 }
 
@@ -374,12 +382,12 @@ mod tests {
         let ram = 4 << 20;
         let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), ram as usize)]).unwrap();
         let start = load(&image, &plan(ram), &memory).unwrap();
-        assert_eq!((start.eip, start.eax), (0x10_0020, BOOT_MAGIC));
+        let Start::Protected { eip: 0x10_0020, eax: BOOT_MAGIC, ebx } = start else { panic!("{start:?}") };
         let mut code = [0];
         memory.read_slice(&mut code, GuestAddress(0x10_0020)).unwrap();
         assert_eq!(code, [0xf4]);
         let mut flags = [0; 4];
-        memory.read_slice(&mut flags, GuestAddress(start.ebx.into())).unwrap();
+        memory.read_slice(&mut flags, GuestAddress(ebx.into())).unwrap();
         assert_eq!(u32::from_le_bytes(flags) & 0b1101, 0b1101, "memory, command line, modules");
         assert!(matches!(load(b"", &plan(ram), &memory), Err(ImageError::Load(LoadError::NotAnImage))));
     }

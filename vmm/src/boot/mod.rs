@@ -9,6 +9,7 @@
 pub mod elf;
 pub mod image;
 pub mod layout;
+pub mod long64;
 pub mod long_mode;
 pub mod multiboot;
 pub mod payload;
