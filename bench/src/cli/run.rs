@@ -165,7 +165,7 @@ mod tests {
             (&["x", "--memory", "256"][..], "unit"),
             (&["x", "--memory", "1K"], "out of range"),
             (&["x", "--memory", "4G"], "2M to 3G"),
-            (&["x", "--memory", "-1M"], "not a size"),
+            (&["x", "--memory=-1M"], "not a size"),
             (&["x", "--memory", "99999999999999999999G"], "not a size"),
             (&["x", "--memory", "M"], "not a size"),
             (&["x", "--memory", "2049K"], "multiple"),
