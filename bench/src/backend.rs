@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use host_pmu::backend::BackendKey;
 
+use crate::error::Error;
+use crate::host::probe::{EventProbe, choose_backend};
+
 /// What `--backend` accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendArg {
@@ -41,9 +44,52 @@ impl FromStr for BackendArg {
     }
 }
 
+/// The backend to use, and why it was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Never `auto`.
+    pub backend: BackendKey,
+    /// Why.
+    pub why: String,
+}
+
+/// The backend to use: the one asked for if it opens, or what `auto` finds.
+pub fn choose(asked: &BackendArg, probe: &dyn EventProbe) -> Result<Chosen, Error> {
+    let key = match asked {
+        BackendArg::Auto => {
+            let auto = choose_backend(probe);
+            return auto.backend.map(|backend| Chosen { backend, why: auto.why.clone() }).ok_or_else(|| {
+                Error::host("no host event can stand behind a counter", auto.why, "`vpmu doctor` says what is missing")
+            });
+        }
+        BackendArg::Key(key) => key,
+    };
+    probe.try_open(key).map_err(|why| {
+        Error::host(
+            format!("backend {key} does not work here"),
+            why,
+            "`vpmu doctor` says what is missing, or take --backend auto",
+        )
+    })?;
+    Ok(Chosen { backend: key.clone(), why: "asked for".to_owned() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Exit;
+    use crate::host::probe::fake::Opens;
+
+    #[test]
+    fn the_backend_asked_for_must_open() {
+        let probe = Opens(&["cpu-clock"]);
+        assert_eq!(choose(&BackendArg::Auto, &probe).unwrap().backend, BackendKey::CpuClock);
+        assert!(choose(&BackendArg::Key(BackendKey::CpuClock), &probe).is_ok());
+        let error = choose(&BackendArg::Key(BackendKey::Hardware), &probe).unwrap_err();
+        assert_eq!(error.exit, Exit::Host);
+        assert!(error.to_string().contains("doctor"));
+        assert_eq!(choose(&BackendArg::Auto, &Opens(&[])).unwrap_err().exit, Exit::Host);
+    }
 
     #[test]
     fn every_key_reads_back_as_written() {

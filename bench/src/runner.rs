@@ -94,6 +94,7 @@ impl ArmRunner for KvmRunner {
             log_entries: round.samples * LOG_PER_SAMPLE + LOG_SPARE,
             boot: boot_page(&self.guest, round.samples),
             time_limit: self.guest.hard_limit,
+            seccomp: self.guest.seccomp,
         };
         machine::run(&self.host, guest::PMU_PAYLOAD, &plan, sys::interrupted()).map_err(|error| match error {
             MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
@@ -112,11 +113,8 @@ fn behind(arm: &Arm, paced: Option<u64>) -> Result<Behind, Error> {
                 .backend
                 .parse()
                 .map_err(|error: host_pmu::backend::UnknownBackend| wrong(error.to_string()))?,
-            strategy: match &arm.definition {
-                Some(text) => Strategy::from_toml(text),
-                None => Strategy::preset(&arm.strategy),
-            }
-            .map_err(|error| wrong(error.to_string()))?,
+            strategy: Strategy::named(&arm.strategy, arm.definition.as_deref())
+                .map_err(|error| wrong(error.to_string()))?,
         },
     })
 }

@@ -21,22 +21,33 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The same where every instruction is an exit.
 const STEP_LIMIT: Duration = Duration::from_secs(600);
 
+/// What is checked.
+#[derive(Clone, Debug)]
+pub struct Checks {
+    /// PMU versions the guest sees.
+    pub versions: Vec<u8>,
+    /// Strategies.
+    pub strategies: Vec<Strategy>,
+    /// What counts.
+    pub backend: BackendKey,
+    /// Whether vCPU threads are confined.
+    pub seccomp: bool,
+}
+
 /// Runs the payload for each version and strategy, handing over each run when it is done.
 ///
 /// # Errors
 /// Exit 4 where no guest can run.
 pub fn run(
-    versions: &[u8],
-    strategies: &[Strategy],
-    backend: &BackendKey,
+    checks: &Checks,
     interrupted: &AtomicBool,
     mut done: impl FnMut(&Run) -> Result<(), Error>,
 ) -> Result<Vec<Run>, Error> {
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
     let mut runs = Vec::new();
-    for &version in versions {
-        for strategy in strategies {
-            let plan = plan(version, strategy, backend);
+    for &version in &checks.versions {
+        for strategy in &checks.strategies {
+            let plan = plan(version, strategy, &checks.backend, checks.seccomp);
             let outcome = machine::run_conformance(&host, &plan, interrupted).map_err(|error| match error {
                 MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
                 other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),
@@ -52,7 +63,7 @@ pub fn run(
     Ok(runs)
 }
 
-fn plan(version: u8, strategy: &Strategy, backend: &BackendKey) -> machine::Plan {
+fn plan(version: u8, strategy: &Strategy, backend: &BackendKey, seccomp: bool) -> machine::Plan {
     let counts = match backend {
         BackendKey::Step => FLAG_COUNTS_EXACT,
         BackendKey::Hardware => FLAG_COUNTS_EVENTS,
@@ -70,6 +81,7 @@ fn plan(version: u8, strategy: &Strategy, backend: &BackendKey) -> machine::Plan
         log_entries: 1,
         boot: BootPage { flags: counts | v4, ..BootPage::default() },
         time_limit: if *backend == BackendKey::Step { STEP_LIMIT } else { LIMIT },
+        seccomp,
     }
 }
 
@@ -87,8 +99,8 @@ mod tests {
             (BackendKey::CpuClock, 0),
             (BackendKey::None, 0),
         ] {
-            let v2 = plan(2, &strategy, &backend);
-            let v4 = plan(4, &strategy, &backend);
+            let v2 = plan(2, &strategy, &backend, true);
+            let v4 = plan(4, &strategy, &backend, true);
             assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
             assert_eq!((v2.pmu.version, v4.pmu.version), (2, 4));
             assert_eq!(v2.behind == Behind::Floor, backend == BackendKey::None);

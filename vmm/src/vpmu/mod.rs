@@ -12,6 +12,7 @@ pub mod caps;
 mod counter;
 pub mod filter;
 mod global;
+mod rdpmc;
 pub mod regs;
 
 use host_pmu::counters::{HostCounters, Touch};
@@ -373,7 +374,7 @@ fn within(value: u64, mask: u64) -> Result<(), GeneralProtection> {
 }
 
 /// Bits 63:47 of an address are equal.
-fn canonical(address: u64) -> Result<(), GeneralProtection> {
+pub(crate) fn canonical(address: u64) -> Result<(), GeneralProtection> {
     let upper = address.cast_signed() >> 47;
     if upper == 0 || upper == -1 { Ok(()) } else { Err(GeneralProtection) }
 }

@@ -1,138 +1,25 @@
-//! The commands, from parsed options to files, table and exit code.
+//! `vpmu nmi-latency`, the main job.
 
-use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::Path;
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
-use host_pmu::strategy::{PRESETS, Strategy};
+use host_pmu::strategy::PRESETS;
 
-use crate::backend::BackendArg;
-use crate::cli::{self, Command, ConformanceArgs, DoctorArgs, NmiLatencyArgs, Request};
-use crate::conformance::{self, tap};
-use crate::doctor::{self, Limits};
+use super::{complain, internal, print};
+use crate::backend::{Chosen, choose};
+use crate::cli::NmiLatencyArgs;
 use crate::error::{Error, Exit};
 use crate::experiment::nmi_latency::{self, Context, Finished};
-use crate::experiment::plan::{self, Chosen, Plan};
+use crate::experiment::plan::Plan;
 use crate::experiment::progress::{Bar, Progress, Silent};
-use crate::export;
-use crate::host::probe::{EventProbe, choose_backend};
 use crate::host::{HostFacts, HostFs};
 use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
 use crate::result::{Document, Status};
 use crate::runner::{self, ThisHost};
-use crate::{sys, table};
+use crate::{export, sys, table};
 
-/// Carries out a command line, program name first.
-///
-/// # Errors
-/// Everything that ends it early, with the exit code.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
-    let process_began = Instant::now();
-    let args: Vec<OsString> = args.into_iter().collect();
-    let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    match cli::parse(args)? {
-        Request::Print(text) => print(&text).map(|()| Exit::Done),
-        Request::Run(Command::Conformance(args)) => conform(&args),
-        Request::Run(Command::Doctor(args)) => diagnose(&args),
-        Request::Run(Command::NmiLatency(args)) => measure(&args, command_line, process_began),
-    }
-}
-
-/// Writes to stdout. A reader that went away (`vpmu | head`) is no error.
-fn print(text: &str) -> Result<(), Error> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::usage("cannot write to stdout", error.to_string(), "look where it is redirected to"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// One line on stderr, with the program's name. Nothing is left to do if stderr is closed.
-pub fn complain(line: &str) {
-    let _ = writeln!(io::stderr(), "vpmu: {line}");
-}
-
-fn internal(what: &str, why: impl std::fmt::Display) -> Error {
-    Error::new(Exit::Inconclusive, what, why.to_string(), "please report this as a bug")
-}
-
-fn diagnose(args: &DoctorArgs) -> Result<Exit, Error> {
-    let diagnosis = doctor::diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost);
-    if args.json {
-        let json =
-            serde_json::to_string_pretty(&diagnosis).map_err(|error| internal("cannot show the findings", error))?;
-        print(&(json + "\n"))?;
-    } else {
-        print(&doctor::text(&diagnosis))?;
-    }
-    Ok(diagnosis.exit())
-}
-
-/// The backend to use: the one asked for if it opens, or what `auto` finds.
-fn choose(asked: &BackendArg, probe: &dyn EventProbe) -> Result<Chosen, Error> {
-    let key = match asked {
-        BackendArg::Auto => {
-            let auto = choose_backend(probe);
-            return auto.backend.map(|backend| Chosen { backend, why: auto.why.clone() }).ok_or_else(|| {
-                Error::host("no host event can stand behind a counter", auto.why, "`vpmu doctor` says what is missing")
-            });
-        }
-        BackendArg::Key(key) => key,
-    };
-    probe.try_open(key).map_err(|why| {
-        Error::host(
-            format!("backend {key} does not work here"),
-            why,
-            "`vpmu doctor` says what is missing, or take --backend auto",
-        )
-    })?;
-    Ok(Chosen { backend: key.clone(), why: "asked for".to_owned() })
-}
-
-fn conform(args: &ConformanceArgs) -> Result<Exit, Error> {
-    let mut strategies = plan::strategies(&args.strategy, &PRESETS)?
-        .into_iter()
-        .map(|parameter| {
-            let strategy = match &parameter.definition {
-                Some(text) => Strategy::from_toml(text),
-                None => Strategy::preset(&parameter.name),
-            };
-            strategy.map_err(|error| Error::usage("bad --strategy", error.to_string(), ""))
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut versions: Vec<u8> = args.pmu_version.iter().filter_map(|version| version.parse().ok()).collect();
-    versions.sort_unstable();
-    versions.dedup();
-    let Chosen { backend, why } = choose(&args.backend, &ThisHost)?;
-    complain(&format!("backend {backend}: {why}"));
-    if backend == BackendKey::None {
-        complain("backend none has no host events: every strategy is the same, one is run");
-        strategies.truncate(1);
-    }
-    if backend == BackendKey::Step {
-        complain("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
-    }
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    if !args.json {
-        print(&tap::head(versions.len() * strategies.len()))?;
-    }
-    let mut number = 0;
-    let runs = conformance::run(&versions, &strategies, &backend, sys::interrupted(), |run| {
-        number += 1;
-        if args.json { Ok(()) } else { print(&run.tap(number)) }
-    })?;
-    if args.json {
-        let json = tap::json(&backend.to_string(), &runs).map_err(|error| internal("cannot show the result", error))?;
-        print(&(json + "\n"))?;
-    }
-    Ok(if runs.iter().all(tap::Run::is_ok) { Exit::Done } else { Exit::Regression })
-}
-
-fn measure(args: &NmiLatencyArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {
+pub(super) fn run(args: &NmiLatencyArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {
     // Whatever can be refused is refused before anything is measured.
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
@@ -220,18 +107,6 @@ fn verdict(document: &Document) -> Exit {
 mod tests {
     use super::*;
     use crate::experiment::mock;
-    use crate::host::probe::fake::Opens;
-
-    #[test]
-    fn the_backend_asked_for_must_open() {
-        let probe = Opens(&["cpu-clock"]);
-        assert_eq!(choose(&BackendArg::Auto, &probe).unwrap().backend, BackendKey::CpuClock);
-        assert!(choose(&BackendArg::Key(BackendKey::CpuClock), &probe).is_ok());
-        let error = choose(&BackendArg::Key(BackendKey::Hardware), &probe).unwrap_err();
-        assert_eq!(error.exit, Exit::Host);
-        assert!(error.to_string().contains("doctor"));
-        assert_eq!(choose(&BackendArg::Auto, &Opens(&[])).unwrap_err().exit, Exit::Host);
-    }
 
     #[test]
     fn lost_nmis_make_a_result_inconclusive() {

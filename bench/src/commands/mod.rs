@@ -1,0 +1,54 @@
+//! The commands, from parsed options to files, table and exit code; a file each.
+
+mod conformance;
+mod doctor;
+mod nmi_latency;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::time::Instant;
+
+use crate::backend;
+use crate::cli::{self, Command, Request};
+use crate::error::{Error, Exit};
+use crate::runner::ThisHost;
+
+/// Carries out a command line, program name first.
+///
+/// # Errors
+/// Everything that ends it early, with the exit code.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
+    let process_began = Instant::now();
+    let args: Vec<OsString> = args.into_iter().collect();
+    let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    match cli::parse(args)? {
+        Request::Print(text) => print(&text).map(|()| Exit::Done),
+        Request::Run(Command::Conformance(args)) => conformance::run(&args),
+        Request::Run(Command::Doctor(args)) => doctor::run(&args),
+        Request::Run(Command::NmiLatency(args)) => nmi_latency::run(&args, command_line, process_began),
+        Request::Run(Command::Run(args)) => {
+            let chosen = backend::choose(&args.backend, &ThisHost)?;
+            crate::run::run(&args, chosen.backend)
+        }
+    }
+}
+
+/// Writes to stdout. A reader that went away (`vpmu | head`) is no error.
+fn print(text: &str) -> Result<(), Error> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::usage("cannot write to stdout", error.to_string(), "look where it is redirected to"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One line on stderr, with the program's name. Nothing is left to do if stderr is closed.
+pub fn complain(line: &str) {
+    let _ = writeln!(io::stderr(), "vpmu: {line}");
+}
+
+fn internal(what: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(Exit::Inconclusive, what, why.to_string(), "please report this as a bug")
+}
