@@ -8,7 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use kvm_bindings::{kvm_guest_debug, kvm_lapic_state, kvm_msi, kvm_msrs, kvm_regs, kvm_sregs, kvm_vcpu_events};
+use kvm_bindings::{
+    kvm_guest_debug, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs, kvm_regs, kvm_sregs, kvm_vcpu_events,
+};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
@@ -24,10 +26,10 @@ pub enum SeccompError {
     Filter(#[from] seccompiler::BackendError),
     /// The kernel refused it.
     #[error("the kernel refused the seccomp filter of a vCPU thread: {0}; run without it: --no-seccomp")]
-    Install(#[from] seccompiler::Error),
+    Install(std::io::Error),
     /// The handler of what it forbids.
     #[error("sigaction for SIGSYS: {0}")]
-    Handler(#[from] std::io::Error),
+    Handler(std::io::Error),
 }
 
 /// `_IOC` of <asm-generic/ioctl.h>.
@@ -42,7 +44,7 @@ const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
 /// What the loop and the step backend ask of a vCPU, a VM and a perf event; the most frequent first.
-const IOCTLS: [u64; 19] = [
+const IOCTLS: [u64; 20] = [
     ioc(NONE, KVM, 0x80, 0),                             // KVM_RUN
     ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),  // KVM_GET_LAPIC
     ioc(NONE, KVM, 0x9a, 0),                             // KVM_NMI
@@ -58,6 +60,7 @@ const IOCTLS: [u64; 19] = [
     ioc(READ | WRITE, KVM, 0x88, size_of::<kvm_msrs>()), // KVM_GET_MSRS
     ioc(WRITE, KVM, 0x89, size_of::<kvm_msrs>()),        // KVM_SET_MSRS
     ioc(WRITE, KVM, 0xa5, size_of::<kvm_msi>()),         // KVM_SIGNAL_MSI
+    ioc(WRITE, KVM, 0x99, size_of::<kvm_mp_state>()),    // KVM_SET_MP_STATE
     ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()), // KVM_SET_GUEST_DEBUG
     ioc(READ, KVM, 0x9f, size_of::<kvm_vcpu_events>()),  // KVM_GET_VCPU_EVENTS
     ioc(WRITE, KVM, 0xa0, size_of::<kvm_vcpu_events>()), // KVM_SET_VCPU_EVENTS
@@ -141,7 +144,7 @@ pub(crate) struct Jail([BpfProgram; 2]);
 impl Jail {
     /// Makes the filter and installs the handler of what it forbids.
     pub(crate) fn new() -> Result<Self, SeccompError> {
-        sys::install_forbidden_handler()?;
+        sys::install_forbidden_handler().map_err(SeccompError::Handler)?;
         Ok(Self([filter()?, refusal()?]))
     }
 
@@ -149,7 +152,7 @@ impl Jail {
     pub(crate) fn enter(&self) -> Result<(), SeccompError> {
         // The first forbids the call that would install the second.
         for filter in self.0.iter().rev() {
-            seccompiler::apply_filter(filter)?;
+            sys::confine_this_thread(filter).map_err(SeccompError::Install)?;
         }
         Ok(())
     }
