@@ -1,6 +1,4 @@
 //! Hostile guests on this host's KVM: whatever a guest does, `vpmu run` ends in time and in bounds, and reports.
-//!
-//! Without `/dev/kvm` the trials are listed as ignored with the reason; where `CI=true` and the device opens, none is.
 
 mod asm;
 mod hostile;
@@ -13,7 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use bench::host::probe::EventProbe as _;
 use bench::runner::ThisHost;
 use host_pmu::backend::BackendKey;
-use libtest_mimic::{Arguments, Trial};
+use trials::Case;
 
 use hostile::{Ending, Hostile};
 
@@ -26,30 +24,19 @@ const HANG: Duration = Duration::from_secs(60);
 const MOST_KIB: u64 = 96 << 10;
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // They share this host's few CPUs.
-    arguments.test_threads = Some(1);
     let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());
     let perf = ThisHost.try_open(&BackendKey::CpuClock);
-    let must_run = std::env::var_os("CI").is_some_and(|ci| ci == "true") && kvm.is_ok();
-    let mut trials = Vec::new();
+    let mut cases = Vec::new();
     for guest in hostile::all() {
-        for backend in ["none", "cpu-clock"] {
+        for (backend, also) in [("none", Ok(())), ("cpu-clock", perf.clone())] {
+            let missing = kvm.clone().and(also).err();
             let name = format!("{}::{backend}", guest.name);
-            let missing = kvm.clone().err().or_else(|| perf.clone().err().filter(|_| backend != "none"));
-            if let (Some(why), false) = (&missing, arguments.list) {
-                eprintln!("SKIP: {name}: {why}");
-            }
             let guest = guest.clone();
-            let trial = Trial::test(name, move || match missing {
-                Some(why) => Err(format!("skipped in CI: {why}").into()),
-                None => survives(&guest, backend).map_err(|error| format!("{error:#}").into()),
-            });
-            let skip = (kvm.is_err() || (perf.is_err() && backend != "none")) && !must_run;
-            trials.push(trial.with_ignored_flag(skip));
+            let run = move || survives(&guest, backend).map_err(|error| format!("{error:#}"));
+            cases.push(Case::fallible(name, missing, run));
         }
     }
-    libtest_mimic::run(&arguments, trials).exit_code()
+    trials::run(cases, kvm.is_ok())
 }
 
 /// A process that does not outlive its owner.
