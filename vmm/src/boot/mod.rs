@@ -15,6 +15,7 @@ pub mod multiboot;
 pub mod payload;
 pub mod protected;
 pub mod rdpmc;
+pub mod segment;
 
 #[cfg(test)]
 mod test_elf;
