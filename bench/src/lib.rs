@@ -8,6 +8,7 @@ pub mod backend;
 pub mod cli;
 pub mod commands;
 pub mod conformance;
+pub mod console;
 pub mod doctor;
 pub mod error;
 pub mod experiment;

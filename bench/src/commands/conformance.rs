@@ -3,10 +3,11 @@
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::{PRESETS, Strategy};
 
-use super::{complain, internal, print};
+use super::internal;
 use crate::backend::{Chosen, choose};
 use crate::cli::ConformanceArgs;
 use crate::conformance::{self, Checks, tap};
+use crate::console::{complain, print};
 use crate::error::{Error, Exit};
 use crate::experiment::plan;
 use crate::result::StrategyParameter;

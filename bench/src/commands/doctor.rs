@@ -1,7 +1,8 @@
 //! `vpmu doctor`.
 
-use super::{internal, print};
+use super::internal;
 use crate::cli::DoctorArgs;
+use crate::console::print;
 use crate::doctor::{self, Limits};
 use crate::error::{Error, Exit};
 use crate::host::HostFs;

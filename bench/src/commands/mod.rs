@@ -5,11 +5,11 @@ mod doctor;
 mod nmi_latency;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::time::Instant;
 
 use crate::backend;
 use crate::cli::{self, Command, Request};
+use crate::console::print;
 use crate::error::{Error, Exit};
 use crate::runner::ThisHost;
 
@@ -31,22 +31,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
             crate::run::run(&args, chosen.backend)
         }
     }
-}
-
-/// Writes to stdout. A reader that went away (`vpmu | head`) is no error.
-fn print(text: &str) -> Result<(), Error> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::usage("cannot write to stdout", error.to_string(), "look where it is redirected to"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// One line on stderr, with the program's name. Nothing is left to do if stderr is closed.
-pub fn complain(line: &str) {
-    let _ = writeln!(io::stderr(), "vpmu: {line}");
 }
 
 fn internal(what: &str, why: impl std::fmt::Display) -> Error {

@@ -6,9 +6,10 @@ use std::time::Instant;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 
-use super::{complain, internal, print};
+use super::internal;
 use crate::backend::{Chosen, choose};
 use crate::cli::NmiLatencyArgs;
+use crate::console::{complain, print};
 use crate::error::{Error, Exit};
 use crate::experiment::nmi_latency::{self, Context, Finished};
 use crate::experiment::plan::Plan;

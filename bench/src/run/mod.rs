@@ -15,9 +15,10 @@ use vmm::outcome::End;
 use vmm::vpmu::caps::PmuCaps;
 
 use crate::cli::run::{RdpmcArg, RunArgs};
+use crate::console::complain;
 use crate::error::{Error, Exit};
 use crate::experiment::plan;
-use crate::{commands, sys};
+use crate::sys;
 
 /// Largest image or module: a kernel with all its symbols.
 const MAX_FILE: u64 = 512 << 20;
@@ -42,7 +43,7 @@ pub fn run(args: &RunArgs, backend: BackendKey) -> Result<Exit, Error> {
     })?;
     if !args.quiet {
         for line in report::lines(&outcome, args.rdpmc) {
-            commands::complain(&line);
+            complain(&line);
         }
     }
     Ok(exit(&outcome.end))

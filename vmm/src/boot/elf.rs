@@ -8,10 +8,7 @@ use object::Endianness;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader as _, SectionHeader as _, Sym as _};
 
-use super::segment::{LoadError, Segment};
-
-/// More loadable segments or executable sections than any real kernel has.
-pub const MAX_PARTS: usize = 1024;
+use super::segment::{LoadError, MAX_PARTS, Segment};
 
 /// One `PT_LOAD` program header with a size.
 #[derive(Clone, Debug, PartialEq, Eq)]

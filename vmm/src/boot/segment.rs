@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+/// More loadable segments or executable sections than any real kernel has.
+pub const MAX_PARTS: usize = 1024;
+
 /// Why an image cannot be booted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
@@ -15,7 +18,7 @@ pub enum LoadError {
     #[error("the multiboot image cannot be loaded: {0}")]
     Multiboot(&'static str),
     /// Too many segments or sections.
-    #[error("the image has more than {} loadable segments or executable sections", super::elf::MAX_PARTS)]
+    #[error("the image has more than {} loadable segments or executable sections", MAX_PARTS)]
     TooManyParts,
     /// A part lies outside of the file.
     #[error("the image is cut short: it has {length} bytes, but a part of {size:#x} bytes should start at {offset:#x}")]
