@@ -47,6 +47,17 @@ const SOURCES: &[&str] = &[
     "payload/workload.c",
 ];
 
+const CONFORMANCE_SOURCES: &[&str] = &[
+    "payload/entry.S",
+    "payload/conformance_entry.S",
+    "payload/conformance.c",
+    "payload/conformance_registers.c",
+    "payload/conformance_counting.c",
+    "payload/conformance_overflow.c",
+    "payload/conformance_delivery.c",
+    "payload/workload.c",
+];
+
 fn main() -> ExitCode {
     match build() {
         Ok(()) => ExitCode::SUCCESS,
@@ -70,8 +81,18 @@ fn build() -> Result<(), String> {
     let header = out.join("abi.h");
     fs::write(&header, abi_header()).map_err(|e| format!("cannot write {}: {e}", header.display()))?;
 
+    payload(&out, "payload", SOURCES, &[])?;
+    payload(&out, "conformance", CONFORMANCE_SOURCES, &["CONFORMANCE"])
+}
+
+/// Compiles `sources` with `defines` and links them to `NAME.elf`.
+fn payload(out: &Path, name: &str, sources: &[&str], defines: &[&str]) -> Result<(), String> {
     let mut cc = cc::Build::new();
-    cc.no_default_flags(true).warnings(false).cargo_warnings(true).include(&out).files(SOURCES);
+    // Both payloads hold entry.S: each has its own folder of objects.
+    cc.no_default_flags(true).warnings(false).cargo_warnings(true).include(out).out_dir(out.join(name)).files(sources);
+    for define in defines {
+        cc.define(define, None);
+    }
     for flag in CFLAGS {
         cc.flag(flag);
     }
@@ -81,7 +102,7 @@ fn build() -> Result<(), String> {
     let compiler = cc.try_get_compiler().map_err(|e| format!("no C compiler: {e} (Debian package: gcc)"))?;
     present(compiler.path(), "C compiler", "gcc")?;
     let objects = cc.try_compile_intermediates().map_err(|e| format!("the payload does not compile: {e}"))?;
-    link(&objects, Path::new("payload/guest.ld"), &out.join("payload.elf"))
+    link(&objects, Path::new("payload/guest.ld"), &out.join(format!("{name}.elf")))
 }
 
 /// Fails with one line that names the Debian package if `tool` cannot be started.
@@ -138,6 +159,6 @@ fn abi_header() -> String {
             $( define(stringify!($name), abi::$name::C_DEFINITION, size_of::<abi::$name>(), abi::$name::OFFSETS); )+
         };
     }
-    define!(EventSpec, BootPage, UserPage, Report, LogEntry);
+    define!(EventSpec, BootPage, UserPage, Report, LogEntry, ConformanceResult, ConformanceReport);
     h + &asserts + "#endif\n"
 }

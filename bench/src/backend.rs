@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use host_pmu::backend::BackendKey;
 
+use crate::error::Error;
+use crate::host::probe::{EventProbe, choose_backend};
+
 /// What `--backend` accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendArg {
@@ -21,7 +24,7 @@ pub enum BackendArg {
 #[must_use]
 pub const fn default_period(backend: &BackendKey) -> u64 {
     match backend {
-        BackendKey::Tracepoint { .. } => 100,
+        BackendKey::Tracepoint { .. } | BackendKey::Step => 100,
         BackendKey::Hardware | BackendKey::CpuClock | BackendKey::TaskClock | BackendKey::None => 2_000_000,
     }
 }
@@ -48,13 +51,65 @@ impl FromStr for BackendArg {
     }
 }
 
+/// The backend to use, and why it was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Never `auto`.
+    pub backend: BackendKey,
+    /// Why.
+    pub why: String,
+}
+
+/// The backend to use: the one asked for if it opens, or what `auto` finds.
+pub fn choose(asked: &BackendArg, probe: &dyn EventProbe) -> Result<Chosen, Error> {
+    let key = match asked {
+        BackendArg::Auto => {
+            let auto = choose_backend(probe);
+            return auto.backend.map(|backend| Chosen { backend, why: auto.why.clone() }).ok_or_else(|| {
+                Error::host("no host event can stand behind a counter", auto.why, "`vpmu doctor` says what is missing")
+            });
+        }
+        BackendArg::Key(key) => key,
+        BackendArg::Sim(name) => {
+            return Err(Error::usage(
+                format!("backend sim:{name} runs no real guest"),
+                "a simulated host has none",
+                "take vpmu sim, or nmi-latency",
+            ));
+        }
+    };
+    probe.try_open(key).map_err(|why| {
+        Error::host(
+            format!("backend {key} does not work here"),
+            why,
+            "`vpmu doctor` says what is missing, or take --backend auto",
+        )
+    })?;
+    Ok(Chosen { backend: key.clone(), why: "asked for".to_owned() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Exit;
+    use crate::host::probe::fake::Opens;
+
+    #[test]
+    fn the_backend_asked_for_must_open() {
+        let probe = Opens(&["cpu-clock"]);
+        assert_eq!(choose(&BackendArg::Auto, &probe).unwrap().backend, BackendKey::CpuClock);
+        assert!(choose(&BackendArg::Key(BackendKey::CpuClock), &probe).is_ok());
+        let error = choose(&BackendArg::Key(BackendKey::Hardware), &probe).unwrap_err();
+        assert_eq!(error.exit, Exit::Host);
+        assert!(error.to_string().contains("doctor"));
+        assert_eq!(choose(&BackendArg::Auto, &Opens(&[])).unwrap_err().exit, Exit::Host);
+    }
 
     #[test]
     fn every_key_reads_back_as_written() {
-        for text in ["auto", "hardware", "cpu-clock", "task-clock", "none", "tracepoint:kvm/kvm_exit", "sim:icx-2021"] {
+        for text in
+            ["auto", "hardware", "cpu-clock", "task-clock", "step", "none", "tracepoint:kvm/kvm_exit", "sim:icx-2021"]
+        {
             assert_eq!(text.parse::<BackendArg>().unwrap().to_string(), text);
         }
         assert!("sim:".parse::<BackendArg>().is_err());

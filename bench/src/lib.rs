@@ -2,11 +2,13 @@
 //!
 //! [`cli`] reads the command line, [`commands`] carries it out. An experiment is a [`experiment::plan::Plan`] of
 //! arms and rounds over an [`experiment::ArmRunner`]; [`result`] folds what runs leave behind into the document
-//! that [`table`] and [`export`] show. [`host`] and [`doctor`] tell what the figures were measured on.
+//! that [`table`] and [`export`] show. [`run`] boots somebody else's kernel. [`host`] and [`doctor`] tell what the figures were measured on.
 
 pub mod backend;
 pub mod cli;
 pub mod commands;
+pub mod conformance;
+pub mod console;
 pub mod doctor;
 pub mod error;
 pub mod experiment;
@@ -14,6 +16,7 @@ pub mod export;
 pub mod host;
 pub mod reproduce;
 pub mod result;
+pub mod run;
 pub mod runner;
 pub mod simulated;
 pub mod sys;

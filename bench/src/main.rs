@@ -6,7 +6,7 @@ fn main() -> ExitCode {
     match bench::commands::run(std::env::args_os()) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            bench::commands::complain(&format!("error: {error}"));
+            bench::console::complain(&format!("error: {error}"));
             error.exit.into()
         }
     }

@@ -72,6 +72,10 @@ impl ArmRunner for KvmRunner {
             ArmKind::Strategy if arm.backend == BackendKey::None.to_string() => {
                 Err("backend none has no host events that a strategy could keep".to_owned())
             }
+            ArmKind::Strategy if arm.backend == BackendKey::Step.to_string() => {
+                Err("backend step sees ring 0 only, and this workload runs in ring 3; it serves `vpmu conformance`"
+                    .to_owned())
+            }
             ArmKind::Strategy | ArmKind::Floor => Ok(()),
         }
     }
@@ -90,6 +94,7 @@ impl ArmRunner for KvmRunner {
             log_entries: log_entries(round.samples),
             boot: boot_page(&self.guest, round.samples),
             time_limit: self.guest.hard_limit,
+            seccomp: self.guest.seccomp,
         };
         machine::run(&self.host, guest::PMU_PAYLOAD, &plan, sys::interrupted()).map_err(|error| match error {
             MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
@@ -108,11 +113,8 @@ fn behind(arm: &Arm, paced: Option<u64>) -> Result<Behind, Error> {
                 .backend
                 .parse()
                 .map_err(|error: host_pmu::backend::UnknownBackend| wrong(error.to_string()))?,
-            strategy: match &arm.definition {
-                Some(text) => Strategy::from_toml(text),
-                None => Strategy::preset(&arm.strategy),
-            }
-            .map_err(|error| wrong(error.to_string()))?,
+            strategy: Strategy::named(&arm.strategy, arm.definition.as_deref())
+                .map_err(|error| wrong(error.to_string()))?,
         },
     })
 }
@@ -165,7 +167,7 @@ impl KvmProbe for ThisHost {
 
 impl EventProbe for ThisHost {
     fn try_open(&self, backend: &BackendKey) -> Result<(), String> {
-        if *backend == BackendKey::None {
+        if matches!(backend, BackendKey::None | BackendKey::Step) {
             return Ok(());
         }
         // The scale of clocks does not matter to whether an event opens.

@@ -12,8 +12,9 @@ use sim::model::{CountBase, Model};
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 use vmm::vpmu::caps::PmuCaps;
 
+use crate::backend::Chosen;
 use crate::error::Error;
-use crate::experiment::plan::{Chosen, GuestPlan, Plan};
+use crate::experiment::plan::{GuestPlan, Plan};
 use crate::experiment::{Arm, ArmKind, ArmRunner, Round};
 use crate::host::HostFacts;
 use crate::runner::{boot_page, log_entries};

@@ -8,6 +8,9 @@ _start:
 	mov	$DB_BOOTED, %eax
 	outl	%eax, %dx
 	xor	%ebp, %ebp
+#ifdef CONFORMANCE
+	sub	$8192, %rsp             /* Interrupts from ring 3 begin at RSP0, the top, while C is in a visit there. */
+#endif
 	call	payload_main            /* RDI: the boot page */
 
 	.text
@@ -65,6 +68,27 @@ enter_ring3:
 spurious:
 	iretq
 
+#ifdef CONFORMANCE
+/* #GP by RDMSR, WRMSR or RDPMC is what the cases look for: count it and skip the two bytes. Anything else is a fault. */
+gp:
+	push	%rax
+	mov	16(%rsp), %rax
+	movzwl	(%rax), %eax
+	cmp	$0x300f, %eax
+	je	1f
+	cmp	$0x320f, %eax
+	je	1f
+	cmp	$0x330f, %eax
+	jne	2f
+1:	incq	gp_faults
+	addq	$2, 16(%rsp)
+	pop	%rax
+	add	$8, %rsp
+	iretq
+2:	pop	%rax
+	jmp	fault_stubs + 16 * 13
+#endif
+
 /* Vectors nobody asked for: fail(vector, error code, RIP, CR2). Each stub is 16 bytes long. */
 	.balign	16
 fault_stubs:
@@ -99,6 +123,10 @@ isr_table:
 	.quad	pmi_fixed
 	.elseif	vector == VECTOR_SPURIOUS
 	.quad	spurious
+#ifdef CONFORMANCE
+	.elseif	vector == 13
+	.quad	gp
+#endif
 	.else
 	.quad	fault_stubs + 16 * vector
 	.endif

@@ -12,6 +12,8 @@ static void begin_measuring(struct cpu *c)
 	c->phase_ticks = 0;
 	c->units_at_start = c->user->units;
 	wrmsr(MSR_LVTPC, c->lvtpc);
+	/* RESET leaves the general-purpose counters' bits set: a counter must not run before all of them are armed. */
+	wrmsr(MSR_GLOBAL_CTRL, 0);
 	report->measure_begin = rdtsc();
 	sched_in(c);
 	pmu_start_active(c);

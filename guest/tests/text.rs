@@ -39,8 +39,11 @@ fn instructions(elf: &object::File<'_>, section: &str) -> Vec<Instruction> {
 }
 
 fn check(section: &str, forbidden: &[&[Mnemonic]], at_least: usize) {
-    let elf = payload();
-    let code = instructions(&elf, section);
+    check_in(&payload(), section, forbidden, at_least);
+}
+
+fn check_in(elf: &object::File<'_>, section: &str, forbidden: &[&[Mnemonic]], at_least: usize) {
+    let code = instructions(elf, section);
     assert!(code.len() >= at_least, "{section}: only {} instructions", code.len());
     let mut factory = InstructionInfoFactory::new();
     for insn in code {
@@ -58,6 +61,32 @@ fn check(section: &str, forbidden: &[&[Mnemonic]], at_least: usize) {
 #[test]
 fn ring_0_uses_general_registers_and_emulated_instructions() {
     check(".text", &[NOT_EMULATED, FAULTS, SETS_DIRECTION], 500);
+}
+
+/// The conformance payload also asks for the faults.
+#[test]
+fn the_conformance_payload_is_as_plain() {
+    let elf = object::File::parse(guest::CONFORMANCE_PAYLOAD).expect("the payload is an ELF");
+    check_in(&elf, ".text", &[NOT_EMULATED, SETS_DIRECTION], 2000);
+}
+
+/// Its exact windows hold what their formulas say: between the two WRMSRs of `counted_loop` one turn is 4 instructions.
+#[test]
+fn the_counted_code_is_what_the_cases_count() {
+    let elf = object::File::parse(guest::CONFORMANCE_PAYLOAD).expect("the payload is an ELF");
+    let code = instructions(&elf, ".text");
+    let between = |name: &str| {
+        let start = code.iter().position(|i| i.ip() == symbol(&elf, name)).expect("code");
+        let window: Vec<_> = code[start..].iter().map(Instruction::mnemonic).collect();
+        let first = window.iter().position(|m| *m == Mnemonic::Wrmsr).expect("WRMSR") + 1;
+        let length = window[first..].iter().position(|m| *m == Mnemonic::Wrmsr).expect("WRMSR");
+        window[first..first + length].to_vec()
+    };
+    let looped = between("counted_loop");
+    assert_eq!(looped.len(), 5 + 4, "{looped:?}");
+    assert_eq!(looped[2..6], [Mnemonic::Test, Mnemonic::Je, Mnemonic::Dec, Mnemonic::Jne]);
+    let row = between("counted_nops");
+    assert_eq!(row.iter().filter(|m| **m == Mnemonic::Nop).count(), guest::abi::CONFORMANCE_NOPS);
 }
 
 #[test]

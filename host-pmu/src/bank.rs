@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::backend::step::StepCounts;
 use crate::backend::{Backend, HostError};
 use crate::counters::{HostCounters, Touch};
 use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
@@ -395,6 +396,10 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn held(&self) -> u64 {
         self.held
+    }
+
+    fn stepper(&mut self) -> Option<&mut StepCounts> {
+        self.backend.stepper()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the architectural vPMU asks of whatever stands behind its counters.
 
+use crate::backend::step::StepCounts;
 use crate::spec::{CounterId, CounterSet, Spec};
 use crate::strategy::Apply;
 
@@ -48,4 +49,9 @@ pub trait HostCounters {
 
     /// Host events held now.
     fn held(&self) -> u64;
+
+    /// Whom to tell of retired instructions; `None` if the host side counts by itself.
+    fn stepper(&mut self) -> Option<&mut StepCounts> {
+        None
+    }
 }

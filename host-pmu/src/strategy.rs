@@ -135,6 +135,11 @@ impl Strategy {
         Ok(strategy)
     }
 
+    /// A strategy by its TOML definition or, without one, the preset `name`.
+    pub fn named(name: &str, definition: Option<&str>) -> Result<Self, StrategyError> {
+        definition.map_or_else(|| Self::preset(name), Self::from_toml)
+    }
+
     fn check(&self) -> Result<(), StrategyError> {
         let impossible = |why| Err(StrategyError::Impossible { name: self.name.clone(), why });
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(is_name_char) {

@@ -1,13 +1,12 @@
 //! One run of a guest: memory, VM, a thread per vCPU, and what they leave.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use guest::abi::BootPage;
-use host_pmu::backend::BackendKey;
+use guest::abi::{BootPage, ConformanceReport};
 use host_pmu::backend::perf::PerfBackend;
+use host_pmu::backend::step::StepBackend;
+use host_pmu::backend::{Backend, BackendKey};
 use host_pmu::bank::Bank;
 use host_pmu::counters::HostCounters;
 use host_pmu::floor::Floor;
@@ -17,17 +16,17 @@ use kvm_ioctls::{VcpuFd, VmFd};
 use thiserror::Error;
 use vm_memory::GuestMemoryMmap;
 
-use crate::boot::layout::Layout;
+use crate::boot::layout::{Layout, MAX_VCPUS};
 use crate::boot::payload::{self, Payload, PayloadError};
-use crate::kvm::vcpu::{LoopOutcome, Vcpu};
+use crate::crew::{Crew, Left, Limits};
+use crate::devices::doorbell::Doorbell;
+use crate::kvm::vcpu::{LoopOutcome, Parts, Vcpu};
 use crate::kvm::{GuestPmu, Host, KvmError, tsc};
 use crate::outcome::{End, HostSide, RunOutcome, TscMap, VcpuOutcome};
+use crate::seccomp::{Jail, SeccompError};
 use crate::sys;
 use crate::vpmu::Vpmu;
 use crate::vpmu::caps::PmuCaps;
-
-/// How often the run looks at its time limit and at the user's interruption.
-const POLL: Duration = Duration::from_millis(20);
 
 /// What stands behind the guest's counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +66,46 @@ pub struct Plan {
     pub boot: BootPage,
     /// When the run is ended from outside.
     pub time_limit: Duration,
+    /// Whether vCPU threads run under a seccomp filter.
+    pub seccomp: bool,
+}
+
+/// Work that is the same whatever stands behind the counters.
+pub(crate) trait OnHost {
+    type Out;
+
+    /// Does the work with `host`, on the thread that made it.
+    fn run<H: HostCounters + Tell>(self, host: H) -> Self::Out;
+}
+
+impl Behind {
+    /// Whose PMU the guest sees.
+    pub(crate) fn pmu(&self, host: &Host, caps: PmuCaps) -> Result<GuestPmu, KvmError> {
+        if *self == Self::Kvm {
+            host.kvm_pmu().map_err(KvmError::NoKvmPmu)?;
+            return Ok(GuestPmu::Kvm);
+        }
+        Ok(GuestPmu::Userspace(caps.bounded()))
+    }
+
+    /// Makes what stands behind the counters and does `work` with it. Host events belong to the thread that opens them,
+    /// so this is called on the vCPU's.
+    pub(crate) fn open<W: OnHost>(&self, tsc_khz: u64, work: W) -> Result<W::Out, MachineError> {
+        match self {
+            Self::Floor | Self::Kvm => Ok(work.run(Floor::new(tsc_khz).map_err(no_timer)?)),
+            Self::PacedFloor { counts_per_ms } => {
+                Ok(work.run(Floor::counting_per_ms(tsc_khz, *counts_per_ms).map_err(no_timer)?))
+            }
+            Self::Events { backend: BackendKey::Step, strategy } => {
+                Ok(work.run(Bank::new(StepBackend::new(), strategy.clone())))
+            }
+            Self::Events { backend, strategy } => {
+                let backend =
+                    PerfBackend::new(backend, tsc_khz).map_err(|error| MachineError::Host(error.to_string()))?;
+                Ok(work.run(Bank::new(backend, strategy.clone())))
+            }
+        }
+    }
 }
 
 /// Why a run could not begin.
@@ -81,6 +120,9 @@ pub enum MachineError {
     /// Guest memory.
     #[error("guest memory: {0}")]
     Memory(#[from] vm_memory::mmap::FromRangesError),
+    /// A vCPU thread cannot be confined.
+    #[error(transparent)]
+    Seccomp(#[from] SeccompError),
     /// The host.
     #[error("{0}")]
     Host(String),
@@ -88,18 +130,45 @@ pub enum MachineError {
 
 /// Runs `image`, one of the project's payloads, by `plan` until it is done, fails, `interrupted` is set, or its time is up.
 pub fn run(host: &Host, image: &[u8], plan: &Plan, interrupted: &AtomicBool) -> Result<RunOutcome, MachineError> {
-    let began = Instant::now();
-    let allowed = host.max_vcpus().min(crate::boot::layout::MAX_VCPUS);
-    if plan.vcpus == 0 || plan.vcpus > allowed {
-        return Err(KvmError::TooManyVcpus { asked: plan.vcpus, allowed }.into());
-    }
-    let pmu = match plan.behind {
-        Behind::Kvm => {
-            host.kvm_pmu().map_err(KvmError::NoKvmPmu)?;
-            GuestPmu::Kvm
-        }
-        Behind::Floor | Behind::PacedFloor { .. } | Behind::Events { .. } => GuestPmu::Userspace(plan.pmu.bounded()),
+    run_keeping(host, image, plan, interrupted).map(|(outcome, _)| outcome)
+}
+
+/// One run of the conformance payload.
+#[derive(Clone, Debug)]
+pub struct ConformanceOutcome {
+    /// Why it ended.
+    pub end: End,
+    /// What the guest tells; `None` if it never began. Like everything a guest writes, to be distrusted.
+    pub report: Option<Box<ConformanceReport>>,
+}
+
+/// Runs the conformance payload on one vCPU.
+pub fn run_conformance(host: &Host, plan: &Plan, interrupted: &AtomicBool) -> Result<ConformanceOutcome, MachineError> {
+    let plan = Plan { vcpus: 1, log_entries: 1, ..plan.clone() };
+    let (outcome, memory) = run_keeping(host, guest::CONFORMANCE_PAYLOAD, &plan, interrupted)?;
+    let report = payload::harvest_conformance(&memory, 0)?;
+    let end = match (outcome.end, &report) {
+        (End::GuestFault { .. }, Some(report)) => End::GuestFault {
+            vector: report.fault_vector.saturating_sub(1),
+            error: report.fault_error,
+            rip: report.fault_rip,
+            cr2: report.fault_cr2,
+        },
+        (end, _) => end,
     };
+    Ok(ConformanceOutcome { end, report })
+}
+
+/// One run, and the guest's memory as it left it.
+fn run_keeping(
+    host: &Host,
+    image: &[u8],
+    plan: &Plan,
+    interrupted: &AtomicBool,
+) -> Result<(RunOutcome, GuestMemoryMmap), MachineError> {
+    let began = Instant::now();
+    host.check_vcpus(plan.vcpus, MAX_VCPUS)?;
+    let pmu = plan.behind.pmu(host, plan.pmu)?;
     sys::install_kick_handler(kick::signal()).map_err(|error| MachineError::Host(format!("sigaction: {error}")))?;
     let layout = Layout::new(plan.vcpus, plan.log_entries);
     let memory = payload::allocate(&layout)?;
@@ -113,11 +182,14 @@ pub fn run(host: &Host, image: &[u8], plan: &Plan, interrupted: &AtomicBool) -> 
         loaded.start(&vcpu, cpu, &boot, &layout, &memory).map_err(|error| MachineError::Host(error.to_string()))?;
         vcpus.push((vcpu, tsc_khz));
     }
-    let shared = Shared { vm: &vm, plan, layout: &layout, memory: &memory, stop: AtomicBool::new(false) };
-    let vcpus = shared.run_all(vcpus, interrupted, began)?;
+    let jail = if plan.seccomp { Some(Jail::new()?) } else { None };
+    let crew = Crew::default();
+    let shared = Shared { vm: &vm, plan, layout: &layout, memory: &memory, crew: &crew, jail };
+    let vcpus = shared.run_all(vcpus, &Limits { interrupted, began, time_limit: plan.time_limit })?;
     let start = vcpus.iter().filter_map(|(booted, _)| *booted).min().map_or(Duration::ZERO, |at| at - began);
     let vcpus: Vec<_> = vcpus.into_iter().map(|(_, outcome)| outcome).collect();
-    Ok(RunOutcome { end: overall(&vcpus), vcpus, wall: began.elapsed(), start })
+    let outcome = RunOutcome { end: overall(&vcpus), vcpus, wall: began.elapsed(), start };
+    Ok((outcome, memory))
 }
 
 fn boot_page(plan: &Plan, tsc_khz: u64) -> BootPage {
@@ -143,122 +215,75 @@ struct Shared<'a> {
     plan: &'a Plan,
     layout: &'a Layout,
     memory: &'a GuestMemoryMmap,
-    stop: AtomicBool,
+    crew: &'a Crew,
+    jail: Option<Jail>,
 }
 
 type Finished = (Option<Instant>, VcpuOutcome);
 
 impl Shared<'_> {
-    fn run_all(
-        &self,
-        vcpus: Vec<(VcpuFd, u64)>,
-        interrupted: &AtomicBool,
-        began: Instant,
-    ) -> Result<Vec<Finished>, MachineError> {
-        let tids = Mutex::new(Vec::with_capacity(vcpus.len()));
-        let (done, finished) = mpsc::channel();
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = vcpus
-                .into_iter()
-                .enumerate()
-                .map(|(cpu, (fd, tsc_khz))| {
-                    let (tids, done) = (&tids, done.clone());
-                    scope.spawn(move || {
-                        lock(tids).push(sys::gettid());
-                        let outcome = self.run_one(cpu, fd, tsc_khz);
-                        let complete = outcome.as_ref().is_ok_and(|(_, vcpu)| vcpu.end.is_complete());
-                        // The run below holds the receiver until every thread is joined.
-                        let _ = done.send(complete);
-                        outcome
-                    })
-                })
-                .collect();
-            let timed_out = self.watch(&finished, threads.len(), &tids, interrupted, began);
-            threads
-                .into_iter()
-                .map(|thread| {
-                    let joined = thread.join().map_err(|_| MachineError::Host("a vCPU thread panicked".to_owned()))?;
-                    joined.map(|(booted, mut vcpu)| {
-                        if timed_out && vcpu.end == End::Stopped {
-                            vcpu.end = End::TimedOut;
-                        }
-                        (booted, vcpu)
-                    })
-                })
-                .collect()
-        })
+    fn run_all(&self, vcpus: Vec<(VcpuFd, u64)>, limits: &Limits<'_>) -> Result<Vec<Finished>, MachineError> {
+        let (left, timed_out) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
+            let outcome = self.run_one(cpu, fd, tsc_khz);
+            Left { others_go_on: outcome.as_ref().is_ok_and(|(_, vcpu)| vcpu.end.is_complete()), outcome }
+        });
+        left.into_iter()
+            .map(|outcome| {
+                let (booted, mut vcpu) =
+                    outcome.ok_or_else(|| MachineError::Host("a vCPU thread panicked".to_owned()))??;
+                if timed_out && vcpu.end == End::Stopped {
+                    vcpu.end = End::TimedOut;
+                }
+                Ok((booted, vcpu))
+            })
+            .collect()
     }
 
-    /// Waits for every vCPU; stops all of them when one fails, at the time limit, and on interruption. Returns whether
-    /// the time limit passed.
-    fn watch(
-        &self,
-        finished: &mpsc::Receiver<bool>,
-        mut running: usize,
-        tids: &Mutex<Vec<libc::pid_t>>,
-        interrupted: &AtomicBool,
-        began: Instant,
-    ) -> bool {
-        let mut timed_out = false;
-        while running > 0 {
-            match finished.recv_timeout(POLL) {
-                Ok(complete) => {
-                    running -= 1;
-                    if !complete {
-                        self.stop.store(true, Ordering::Relaxed);
-                    }
-                }
-                Err(_) if interrupted.load(Ordering::Relaxed) => self.stop.store(true, Ordering::Relaxed),
-                Err(_) if began.elapsed() > self.plan.time_limit => {
-                    timed_out = true;
-                    self.stop.store(true, Ordering::Relaxed);
-                }
-                Err(_) => {}
-            }
-            if self.stop.load(Ordering::Relaxed) {
-                // Again at every poll: a kick that hits a thread before its loop begins is without effect.
-                for &tid in &*lock(tids) {
-                    sys::signal_thread(tid, kick::signal());
-                }
-            }
-        }
-        timed_out
-    }
-
-    /// The body of a vCPU thread. Host events belong to the thread that opens them, so they are made here.
+    /// The body of a vCPU thread.
     fn run_one(&self, cpu: usize, fd: VcpuFd, tsc_khz: u64) -> Result<Finished, MachineError> {
-        if let Some(&on) = self.plan.pin.get(cpu % self.plan.pin.len().max(1)) {
-            sys::pin_this_thread(on)
-                .map_err(|error| MachineError::Host(format!("binding vCPU {cpu} to CPU {on}: {error}")))?;
-        }
-        match &self.plan.behind {
-            Behind::Floor | Behind::Kvm => self.run_with(cpu, fd, tsc_khz, Floor::new(tsc_khz).map_err(no_timer)?),
-            Behind::PacedFloor { counts_per_ms } => {
-                let floor = Floor::counting_per_ms(tsc_khz, *counts_per_ms).map_err(no_timer)?;
-                self.run_with(cpu, fd, tsc_khz, floor)
-            }
-            Behind::Events { backend, strategy } => {
-                let backend =
-                    PerfBackend::new(backend, tsc_khz).map_err(|error| MachineError::Host(error.to_string()))?;
-                self.run_with(cpu, fd, tsc_khz, Bank::new(backend, strategy.clone()))
-            }
-        }
+        pin(&self.plan.pin, cpu)?;
+        self.plan.behind.open(tsc_khz, Work { shared: self, cpu, fd, tsc_khz })?
     }
+}
 
-    fn run_with<H: HostCounters + Tell>(
-        &self,
-        cpu: usize,
-        fd: VcpuFd,
-        tsc_khz: u64,
-        host: H,
-    ) -> Result<Finished, MachineError> {
-        let pmu = Vpmu::new(self.plan.pmu, host);
-        let log_entries = self.layout.log_entries() as usize;
-        let vcpu = Vcpu::new(self.vm, fd, cpu as u32, pmu, tsc_khz, log_entries, &self.stop);
+/// Binds the calling vCPU thread to its CPU of `list`, if there is one.
+pub(crate) fn pin(list: &[usize], cpu: usize) -> Result<(), MachineError> {
+    let Some(&on) = list.get(cpu % list.len().max(1)) else { return Ok(()) };
+    sys::pin_this_thread(on).map_err(|error| MachineError::Host(format!("binding vCPU {cpu} to CPU {on}: {error}")))
+}
+
+/// One vCPU of a payload.
+struct Work<'a> {
+    shared: &'a Shared<'a>,
+    cpu: usize,
+    fd: VcpuFd,
+    tsc_khz: u64,
+}
+
+impl OnHost for Work<'_> {
+    type Out = Result<Finished, MachineError>;
+
+    fn run<H: HostCounters + Tell>(self, host: H) -> Self::Out {
+        let Self { shared, cpu, fd, tsc_khz } = self;
+        let mut vcpu = Vcpu::new(Parts {
+            vm: shared.vm,
+            fd,
+            apic_id: cpu as u32,
+            pmu: Vpmu::new(shared.plan.pmu, host),
+            bus: Doorbell::default(),
+            foreign: None,
+            tsc_khz,
+            log_entries: shared.layout.log_entries() as usize,
+            stop: &shared.crew.stop,
+        });
+        vcpu.step_in(shared.memory);
+        if let Some(jail) = &shared.jail {
+            jail.enter()?;
+        }
         let left = vcpu.run();
-        let (report, log) = payload::harvest(self.memory, self.layout, cpu, left.end.is_complete())?;
-        let tsc = tsc::map(tsc_khz, report.as_deref(), &left.syncs);
-        Ok((left.booted, gather(left, report, log, tsc)))
+        let (report, log) = payload::harvest(shared.memory, shared.layout, cpu, left.end.is_complete())?;
+        let tsc = tsc::map(tsc_khz, report.as_deref(), &left.bus.syncs);
+        Ok((left.bus.booted, gather(left, report, log, tsc)))
     }
 }
 
@@ -268,7 +293,7 @@ fn no_timer(error: std::io::Error) -> MachineError {
 }
 
 fn gather<H: HostCounters + Tell>(
-    mut left: LoopOutcome<H>,
+    mut left: LoopOutcome<H, Doorbell>,
     report: Option<Box<guest::abi::Report>>,
     log: Vec<guest::abi::LogEntry>,
     tsc: TscMap,
@@ -297,12 +322,12 @@ fn gather<H: HostCounters + Tell>(
             held_at_end: left.host.held(),
             ..left.host.tell()
         },
-        held_at_tail_tick: left.held_at_tail_tick,
+        held_at_tail_tick: left.bus.held_at_tail_tick,
     }
 }
 
 /// What a host side tells of itself when the run is over.
-trait Tell {
+pub(crate) trait Tell {
     fn tell(&mut self) -> HostSide;
 }
 
@@ -315,25 +340,29 @@ impl Tell for Floor {
 impl Tell for Bank<PerfBackend> {
     fn tell(&mut self) -> HostSide {
         let records = self.backend().monitor().records();
-        let stats = self.stats();
-        HostSide {
-            ops: stats.ops.clone(),
-            held_max: stats.held_max,
-            held_sum: stats.held_sum,
-            entries: stats.entries,
-            sched_ins: stats.sched_ins,
-            reused: stats.reused,
-            refused_periods: stats.refused_periods,
-            failed_opens: stats.failed_opens,
-            pinned_errors: stats.pinned_errors,
-            throttled: records.throttled,
-            last_error: stats.last_error.as_ref().map(ToString::to_string),
-            ..HostSide::default()
-        }
+        HostSide { throttled: records.throttled, ..side(self) }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A panicking holder leaves a list of thread ids, which is whole at any time.
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+impl Tell for Bank<StepBackend> {
+    fn tell(&mut self) -> HostSide {
+        side(self)
+    }
+}
+
+fn side<B: Backend>(bank: &Bank<B>) -> HostSide {
+    let stats = bank.stats();
+    HostSide {
+        ops: stats.ops.clone(),
+        held_max: stats.held_max,
+        held_sum: stats.held_sum,
+        entries: stats.entries,
+        sched_ins: stats.sched_ins,
+        reused: stats.reused,
+        refused_periods: stats.refused_periods,
+        failed_opens: stats.failed_opens,
+        pinned_errors: stats.pinned_errors,
+        last_error: stats.last_error.as_ref().map(ToString::to_string),
+        ..HostSide::default()
+    }
 }

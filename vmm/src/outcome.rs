@@ -11,6 +11,13 @@ use host_pmu::stats::OpStats;
 pub enum End {
     /// The guest said it is done.
     Done,
+    /// An image ended its run through the debug-exit port.
+    GuestExit {
+        /// The run's status: `code << 1 | 1`.
+        status: u32,
+    },
+    /// The guest asked for a reset.
+    Reset,
     /// The guest met a fault it did not ask for.
     GuestFault {
         /// Exception vector.
@@ -65,6 +72,8 @@ impl std::fmt::Display for End {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Done => write!(f, "done"),
+            Self::GuestExit { status } => write!(f, "the guest ended with status {status} (code {})", status >> 1),
+            Self::Reset => write!(f, "the guest asked for a reset"),
             Self::GuestFault { vector, error, rip, cr2 } => {
                 write!(f, "the guest met exception {vector} (error {error:#x}) at {rip:#x}, CR2 {cr2:#x}")
             }

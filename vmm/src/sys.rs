@@ -53,6 +53,83 @@ pub(crate) fn install_kick_handler(signal: libc::c_int) -> io::Result<()> {
     Ok(())
 }
 
+/// Runs where seccomp trapped a call: says which, and ends the process. Async-signal-safe: it formats by hand.
+extern "C" fn on_forbidden(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    /// Exit code of a result that must not be trusted.
+    const EXIT: libc::c_int = 3;
+    // SAFETY: with SA_SIGINFO the kernel passes both structures. For SIGSYS `info` holds, after three ints and a pad, the
+    // address of the call and then its number (siginfo(2)); the ucontext holds the registers.
+    let (call, second) = unsafe {
+        let call = info.cast::<u8>().add(24).cast::<libc::c_int>().read_unaligned();
+        (call, (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RSI as usize])
+    };
+    let mut text = [0u8; 192];
+    let mut length = 0;
+    let mut put = |bytes: &[u8]| {
+        for &byte in bytes {
+            if let Some(slot) = text.get_mut(length) {
+                *slot = byte;
+                length += 1;
+            }
+        }
+    };
+    put(b"vpmu: error: a vCPU thread made system call ");
+    put_hex(&mut put, u64::from(call.cast_unsigned()));
+    put(b" (second argument ");
+    put_hex(&mut put, second.cast_unsigned());
+    put(b"), which its seccomp filter forbids; run with --no-seccomp, and please report this as a bug\n");
+    // SAFETY: the buffer is valid for its length; both calls are async-signal-safe and allowed by the filter.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), length);
+        libc::_exit(EXIT);
+    }
+}
+
+fn put_hex(put: &mut impl FnMut(&[u8]), value: u64) {
+    put(b"0x");
+    let digits = (64 - value.leading_zeros()).div_ceil(4).max(1);
+    for digit in (0..digits).rev() {
+        put(&[b"0123456789abcdef"[(value >> (4 * digit) & 0xf) as usize]]);
+    }
+}
+
+/// Confines the calling thread to what `filter` allows, until it ends.
+///
+/// With SECCOMP_FILTER_FLAG_SPEC_ALLOW: before Linux 5.16 a filter without it turns on the mitigations of speculative store
+/// bypass for the thread, and so for the guest it runs, which would be measured along.
+pub(crate) fn confine_this_thread(filter: &[seccompiler::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(filter.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut().cast() };
+    // SAFETY: takes integers only.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `program` and the instructions it points to outlive the call, which copies them; both libraries declare the
+    // kernel's own sock_filter.
+    let refused = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+            &raw const program,
+        )
+    };
+    if refused != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Installs the handler of system calls that a filter forbids.
+pub(crate) fn install_forbidden_handler() -> io::Result<()> {
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_forbidden as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO;
+    // SAFETY: the structure outlives the call, and the handler is async-signal-safe.
+    if unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Ties this thread's kicks to a vCPU until it is dropped.
 #[derive(Debug)]
 pub(crate) struct KickGuard(());
@@ -134,6 +211,24 @@ pub(crate) fn map_guest_memory(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<()
         unsafe { vm.set_user_memory_region(mapping)? };
     }
     Ok(())
+}
+
+/// Answers an MSR exit: the value read (ignored for a write), or #GP.
+pub(crate) fn answer_msr(vcpu: &mut VcpuFd, value: Option<u64>) {
+    // SAFETY: called after an MSR exit, so this member of the union is the one KVM filled and will read.
+    let msr = unsafe { &mut vcpu.get_kvm_run().__bindgen_anon_1.msr };
+    msr.error = u8::from(value.is_none());
+    msr.data = value.unwrap_or(0);
+}
+
+/// Whether this host's processor is QEMU's software emulation, by the hypervisor's signature (CPUID leaf 0x40000000).
+pub(crate) fn emulated_host() -> bool {
+    #[expect(clippy::allow_attributes, reason = "safe only since Rust 1.9x, and older compilers are supported")]
+    #[allow(unused_unsafe, reason = "see above")]
+    // SAFETY: every x86-64 has CPUID.
+    let (features, leaf) = unsafe { (core::arch::x86_64::__cpuid(1), core::arch::x86_64::__cpuid(0x4000_0000)) };
+    let signature = [leaf.ebx, leaf.ecx, leaf.edx].map(u32::to_le_bytes).concat();
+    features.ecx >> 31 & 1 != 0 && signature == b"TCGTCGTCGTCG"
 }
 
 /// KVM's suberror and the instruction bytes it could not emulate, after an internal error.

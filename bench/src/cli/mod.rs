@@ -1,6 +1,7 @@
 //! The command line: definitions, help, and one-line errors.
 
 pub mod parse;
+pub mod run;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use crate::backend::BackendArg;
 use crate::error::Error;
 use crate::workload::Workload;
 use parse::{CpuList, StrategyArg, duration_in, number_in};
+use run::RunArgs;
 
 /// What the version line says.
 pub const VERSION: &str =
@@ -71,6 +73,16 @@ pub enum Command {
     Sim(Box<SimArgs>),
     /// Set every published vPMU figure beside the simulated one, and measured ones if there are any
     Reproduce(ReproduceArgs),
+    /// Check the vPMU against the architectural rules from inside a guest: TAP on stdout, exit 1 if a case fails
+    ///
+    /// A stand-in is asked for what it can promise (counters stand and go, overflows come); `--backend step`
+    /// single-steps the guest and checks every count exactly, in seconds to minutes.
+    Conformance(ConformanceArgs),
+    /// Boot somebody else's kernel with the userspace vPMU: multiboot 1 and ELF images
+    ///
+    /// Its serial port (0x3f8) goes to stdout. A 32-bit OUT to port 0xf4 ends the run, as kvm-unit-tests do it.
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<RunArgs>),
     /// Say what this host can do, what spoils a measurement here, and which backend will be used
     Doctor(DoctorArgs),
 }
@@ -111,6 +123,30 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
+/// Options of `vpmu conformance`.
+#[derive(Clone, Debug, Args)]
+pub struct ConformanceArgs {
+    /// Strategies to check: preset names or .toml files
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool", value_parser = parse::strategy)]
+    pub strategy: Vec<StrategyArg>,
+
+    /// What counts behind the guest's counters: auto, hardware, cpu-clock, task-clock, step or none
+    #[arg(long, value_name = "KEY", default_value = "auto")]
+    pub backend: BackendArg,
+
+    /// Architectural PMU versions the guest sees
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4", value_parser = ["2", "4"])]
+    pub pmu_version: Vec<String>,
+
+    /// Print one JSON document in place of TAP
+    #[arg(long)]
+    pub json: bool,
+
+    /// Do not confine the vCPU threads to the system calls they need (for debugging)
+    #[arg(long)]
+    pub no_seccomp: bool,
+}
+
 /// Most vCPUs a payload has room for; KVM's own limit is checked when the VM is made.
 const MAX_VCPUS: u64 = guest::abi::MAX_VCPUS as u64;
 
@@ -123,7 +159,7 @@ pub struct NmiLatencyArgs {
 
     /// What counts behind the guest's counters
     ///
-    /// auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, none or sim:MODEL (see vpmu sim --help). auto takes hardware where the host
+    /// auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, step, none or sim:MODEL (see vpmu sim --help). auto takes hardware where the host
     /// has a PMU, else cpu-clock, a stand-in; `vpmu doctor` says which and why.
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendArg,
@@ -183,6 +219,10 @@ pub struct NmiLatencyArgs {
     #[arg(long, value_name = "N", default_value = "2", value_parser = ["2", "4"])]
     pub pmu_version: String,
 
+    /// Let vCPU threads make any system call; for debugging
+    #[arg(long)]
+    pub no_seccomp: bool,
+
     /// Folder for the results
     #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results")]
     pub output: PathBuf,
@@ -218,6 +258,7 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
+    let args = run::as_qemu_spells(args.into_iter().map(Into::into).collect());
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

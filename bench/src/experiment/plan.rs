@@ -8,6 +8,7 @@ use std::time::Duration;
 use guest::abi::EventSpec;
 
 use super::{Arm, ArmKind};
+use crate::backend::Chosen;
 use crate::cli::NmiLatencyArgs;
 use crate::cli::parse::StrategyArg;
 use crate::error::Error;
@@ -60,6 +61,8 @@ pub struct GuestPlan {
     pub gp_counters: u64,
     /// Fixed counters.
     pub fixed_counters: u64,
+    /// Whether vCPU threads run under a seccomp filter.
+    pub seccomp: bool,
 }
 
 /// A checked plan.
@@ -81,15 +84,6 @@ pub struct Plan {
     pub seed: u64,
     /// The same for the result document.
     pub parameters: Parameters,
-}
-
-/// The backend to use, and why it was chosen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
-    /// Never `auto`.
-    pub backend: BackendKey,
-    /// Why.
-    pub why: String,
 }
 
 impl Plan {
@@ -142,6 +136,7 @@ impl Plan {
             vcpus: args.vcpus,
             pin,
             pmu_version,
+            seccomp: !args.no_seccomp,
             gp_counters: GP_COUNTERS,
             fixed_counters: FIXED_COUNTERS,
         };
@@ -231,7 +226,16 @@ fn is_name(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
 }
 
-fn strategies(list: &[StrategyArg], presets: &[&str]) -> Result<Vec<StrategyParameter>, Error> {
+/// The one strategy of a command that compares none.
+///
+/// # Errors
+/// Exit 2 for a name or file that is none.
+pub fn strategy(arg: &StrategyArg, presets: &[&str]) -> Result<StrategyParameter, Error> {
+    let mut found = strategies(std::slice::from_ref(arg), presets)?;
+    found.pop().ok_or_else(|| Error::usage("no strategy", "", ""))
+}
+
+pub(crate) fn strategies(list: &[StrategyArg], presets: &[&str]) -> Result<Vec<StrategyParameter>, Error> {
     let mut seen = BTreeSet::from(["floor".to_owned(), "kvm".to_owned()]);
     let mut found = Vec::new();
     for arg in list {

@@ -155,6 +155,10 @@ pub struct ArmResult {
     pub nmis_without_status: u64,
     /// NMIs delivered less NMIs taken; negative: the guest took more. `None` where it cannot be known.
     pub lost: Option<i64>,
+    /// NMIs that met the guest's driver switched off and only acknowledged: not in the handler's figures.
+    pub nmis_driver_off: u64,
+    /// Overflows seen by the VMM less those seen by the guest's driver. `None` where the VMM sees none.
+    pub overflows_lost: Option<i64>,
     /// PMIs held back by LVTPC's mask, as on hardware.
     pub masked: u64,
     /// PMIs with an unknown delivery mode.

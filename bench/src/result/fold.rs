@@ -177,6 +177,12 @@ impl ArmFold {
             return None;
         };
         self.add_report(report);
+        if vcpu.end.is_complete()
+            && let Some(lost) = &mut self.result.overflows_lost
+        {
+            let seen = report.overflows.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
+            *lost = lost.saturating_add(difference(vcpu.pmi.overflows, seen));
+        }
         if vcpu.tsc.khz == 0 {
             self.incomplete(&format!("{who}: the guest's TSC frequency is unknown"));
         } else {
@@ -242,6 +248,10 @@ impl ArmFold {
         result.tsc_uncertainty_ns = result.tsc_uncertainty_ns.max(uncertainty);
         for entry in &vcpu.log {
             let histogram = match entry.kind {
+                LOG_NMI if entry.rearmed == 0 => {
+                    result.nmis_driver_off += 1;
+                    continue;
+                }
                 LOG_NMI => &mut into.handler,
                 LOG_ROTATION => &mut into.rotation,
                 _ => {
@@ -324,8 +334,7 @@ fn deliveries(vcpu: &VcpuOutcome, report: &Report) -> Option<Vec<i64>> {
     let delivered = u64::try_from(vcpu.deliveries.len()).ok()?;
     let missing = report.nmis.checked_sub(logged)?;
     // `dropped` counts rotations too, so it bounds the missing NMIs from above.
-    let consistent =
-        report.nmis == delivered && vcpu.pmi.nmis == delivered && missing <= report.dropped && delivered > 0;
+    let consistent = report.nmis == delivered && vcpu.pmi.nmis == delivered && missing <= report.dropped;
     consistent.then(|| {
         taken
             .iter()
@@ -380,6 +389,8 @@ fn empty(arm: &Arm, stand_in: bool) -> ArmResult {
         pmi_requests: 0,
         pmis: 0,
         nmis_delivered: (arm.kind != ArmKind::Kvm).then_some(0),
+        overflows_lost: (arm.kind != ArmKind::Kvm).then_some(0),
+        nmis_driver_off: 0,
         nmis: 0,
         nmis_without_status: 0,
         lost: None,

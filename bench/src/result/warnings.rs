@@ -78,6 +78,7 @@ fn of_guest(arm: &ArmResult) -> Vec<Caveat> {
     let lost = arm.lost.unwrap_or(0);
     let fewer = u64::try_from(lost).unwrap_or(0);
     let more = if lost < 0 { lost.unsigned_abs() } else { 0 };
+    let unseen = arm.overflows_lost.unwrap_or(0).unsigned_abs();
     let unknown = arm.nmis_without_status;
     let dropped = arm.log_dropped;
     let invalid = arm.log_invalid;
@@ -87,6 +88,7 @@ fn of_guest(arm: &ArmResult) -> Vec<Caveat> {
     vec![
         (fewer, "lost-nmis", format!("{fewer} NMIs were delivered but not taken by the guest")),
         (more, "surplus-nmis", format!("the guest took {more} NMIs more than were delivered")),
+        (unseen, "lost-overflows", format!("VMM and guest differ by {unseen} overflows")),
         (unknown, "unknown-nmis", format!("{unknown} NMIs found no overflow in GLOBAL_STATUS")),
         (dropped, "log-full", format!("the guest's log was full: {dropped} entries are not in the figures")),
         (invalid, "log-invalid", format!("{invalid} log entries make no sense and are not in the figures")),

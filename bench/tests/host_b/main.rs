@@ -4,10 +4,12 @@
 //! Without QEMU, the kernel or busybox the boots are listed as ignored and a `SKIP` line says what to install; with
 //! `VPMU_REQUIRE_HOST_B=1` that is a failure.
 
+mod conformance;
 mod cpio;
 mod frames;
 mod kernel;
 mod machine;
+mod measure;
 mod parts;
 mod probe;
 mod script;
@@ -35,12 +37,16 @@ const CHECKS: [(&str, Check); 5] = [
     ("rig::script", script::check),
 ];
 
-const BOOTS: [(&str, Boot); 5] = [
+const BOOTS: [(&str, Boot); 9] = [
     ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
     ("boot::commands_come_back_exactly", commands_come_back_exactly),
     ("boot::kvm_is_there", kvm_is_there),
     ("boot::a_machine_that_dies_is_reported", a_machine_that_dies_is_reported),
     ("boot::instruction_clock_repeats", instruction_clock_repeats),
+    ("measure::stock_kvm", measure::stock_kvm),
+    ("measure::counts_repeat", measure::counts_repeat),
+    ("conformance::cpu_clock", conformance::cpu_clock),
+    ("conformance::step", conformance::step),
 ];
 
 fn main() -> ExitCode {

@@ -1,44 +1,26 @@
 //! The binary measuring real guests: what it prints and leaves behind, also when it is interrupted or killed.
-//!
-//! Without `/dev/kvm` the trials are ignored with the reason; where `CI=true` and the device opens, none may be.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
+use trials::Case;
 
 /// Longest wait for a file or an end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
     let missing = prerequisite();
-    let must_run = std::env::var_os("CI").is_some_and(|ci| ci == "true") && vmm::kvm::Host::open().is_ok();
-    let trials: [(&str, fn()); 5] = [
+    let cases: [(&str, fn()); 5] = [
         ("a_short_run_leaves_a_whole_document_and_its_exports", a_short_run),
         ("json_on_stdout_is_the_document_alone", json_on_stdout),
         ("an_interrupted_run_keeps_its_finished_rounds", an_interrupted_run),
         ("a_killed_run_leaves_whole_documents_or_none", killed_runs),
         ("two_vcpus_and_a_strategy_file", two_vcpus_and_a_strategy_file),
     ];
-    let trials = trials.map(|(name, run)| match &missing {
-        Some(why) if must_run => {
-            let why = why.clone();
-            Trial::test(name, move || Err(Failed::from(format!("skipped in CI: {why}"))))
-        }
-        Some(why) => {
-            eprintln!("SKIP: {name}: {why}");
-            Trial::test(name, || Ok(())).with_ignored_flag(true)
-        }
-        None => Trial::test(name, move || {
-            run();
-            Ok(())
-        }),
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+    let cases = cases.map(|(name, run)| Case::new(name, missing.clone(), run));
+    trials::run(cases, vmm::kvm::Host::open().is_ok())
 }
 
 /// Why nothing can be measured here.

@@ -3,6 +3,7 @@
 pub mod attr;
 pub mod monitor;
 pub mod perf;
+pub mod step;
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,6 +43,11 @@ pub trait Backend {
 
     /// A monotonic clock, ns.
     fn now_ns(&self) -> u64;
+
+    /// Whom to tell of retired instructions; `None` if the backend counts by itself.
+    fn stepper(&mut self) -> Option<&mut step::StepCounts> {
+        None
+    }
 }
 
 /// Why a host operation failed.
@@ -79,6 +85,8 @@ pub enum BackendKey {
         /// The event's name.
         name: String,
     },
+    /// Retired instructions and branches, by single-stepping the vCPU.
+    Step,
     /// No host event: a clock counts and a timer signals.
     None,
 }
@@ -87,7 +95,7 @@ impl BackendKey {
     /// Whether its counts are those the guest asked for.
     #[must_use]
     pub const fn is_stand_in(&self) -> bool {
-        !matches!(self, Self::Hardware)
+        !matches!(self, Self::Hardware | Self::Step)
     }
 }
 
@@ -98,6 +106,7 @@ impl fmt::Display for BackendKey {
             Self::CpuClock => write!(f, "cpu-clock"),
             Self::TaskClock => write!(f, "task-clock"),
             Self::Tracepoint { group, name } => write!(f, "tracepoint:{group}/{name}"),
+            Self::Step => write!(f, "step"),
             Self::None => write!(f, "none"),
         }
     }
@@ -112,7 +121,7 @@ impl From<BackendKey> for String {
 /// A backend key that names no backend.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "there is no backend '{0}'; known are auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, none and sim:MODEL"
+    "there is no backend '{0}'; known are auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, step, none and sim:MODEL"
 )]
 pub struct UnknownBackend(pub String);
 
@@ -125,6 +134,7 @@ impl FromStr for BackendKey {
             "hardware" => Self::Hardware,
             "cpu-clock" => Self::CpuClock,
             "task-clock" => Self::TaskClock,
+            "step" => Self::Step,
             "none" => Self::None,
             _ => {
                 // A path is built from both parts: neither may climb out of events/.
@@ -189,7 +199,7 @@ mod tests {
 
     #[test]
     fn keys_survive_their_text() {
-        for text in ["hardware", "cpu-clock", "task-clock", "none", "tracepoint:kvm/kvm_userspace_exit"] {
+        for text in ["hardware", "cpu-clock", "task-clock", "step", "none", "tracepoint:kvm/kvm_userspace_exit"] {
             assert_eq!(text.parse::<BackendKey>().unwrap().to_string(), text);
         }
         for bad in

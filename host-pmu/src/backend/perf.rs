@@ -1,6 +1,7 @@
 //! Host events by `perf_event_open`, bound to the thread that opens them.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
@@ -14,17 +15,34 @@ use crate::{kick, sys};
 /// Where tracefs may be mounted.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Shortest period asked of a clock, ns. The kernel's own limit of 10 µs would let a counter that was restarted just
-/// before its overflow take a timer interrupt and a signal every 10 µs until it is looked at; where those cost as much
-/// (nested hosts), the vCPU thread would never get to look. An overflow is still exactly where its count is: it is only
-/// signalled up to this much later.
-const MIN_CLOCK_PERIOD: u64 = 50_000;
+/// Bounds of the shortest period asked of a clock, ns.
+const MIN_CLOCK_PERIOD: RangeInclusive<u64> = 50_000..=2_000_000;
+/// The same in system calls of this host: a timer interrupt and a signal cost some tens of them.
+const MIN_CLOCK_PERIOD_CALLS: u64 = 200;
+
+/// Shortest period asked of a clock, ns.
+///
+/// The kernel's own limit of 10 µs would let a counter that was restarted just before its overflow take a timer interrupt
+/// and a signal every 10 µs until it is looked at. Where those cost as much (nested hosts; emulated ones far more), the vCPU
+/// thread would never get to look. An overflow is still exactly where its count is: it is only signalled up to this much later.
+fn shortest_clock_period() -> u64 {
+    let call = || {
+        let begin = Instant::now();
+        std::hint::black_box(sys::context_switches());
+        u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    };
+    let cheapest = (0..8).map(|_| call()).min().unwrap_or(0);
+    let (least, most) = MIN_CLOCK_PERIOD.into_inner();
+    cheapest.saturating_mul(MIN_CLOCK_PERIOD_CALLS).clamp(least, most)
+}
 
 /// Opens perf events on the calling thread; overflows raise [`kick::signal`] there.
 #[derive(Debug)]
 pub struct PerfBackend {
     kind: EventKind,
     scale: Scale,
+    /// In host counts.
+    shortest_period: u64,
     monitor: Monitor,
     epoch: Instant,
 }
@@ -38,11 +56,13 @@ impl PerfBackend {
             BackendKey::CpuClock => (EventKind::CpuClock, clock),
             BackendKey::TaskClock => (EventKind::TaskClock, clock),
             BackendKey::Tracepoint { group, name } => (EventKind::Tracepoint(tracepoint_id(group, name)?), Scale::ONE),
-            BackendKey::None => {
-                return Err(os("backend none", &io::Error::from_raw_os_error(libc::EINVAL)));
+            BackendKey::Step | BackendKey::None => {
+                return Err(os("a backend without perf events", &io::Error::from_raw_os_error(libc::EINVAL)));
             }
         };
-        Ok(Self { kind, scale, monitor: Monitor::new(), epoch: Instant::now() })
+        let is_clock = matches!(kind, EventKind::CpuClock | EventKind::TaskClock);
+        let shortest_period = if is_clock { shortest_clock_period() } else { 1 };
+        Ok(Self { kind, scale, shortest_period, monitor: Monitor::new(), epoch: Instant::now() })
     }
 
     /// Opens and closes one event, to learn whether this backend works here before anything is measured.
@@ -102,9 +122,7 @@ pub struct PerfEvent {
 
 impl PerfBackend {
     fn host_period(&self, period: u64) -> u64 {
-        let shortest =
-            if matches!(self.kind, EventKind::CpuClock | EventKind::TaskClock) { MIN_CLOCK_PERIOD } else { 1 };
-        self.scale.to_host(period).max(shortest)
+        self.scale.to_host(period).max(self.shortest_period)
     }
 
     fn count(&self, event: &PerfEvent) -> Result<u64, HostError> {

@@ -270,3 +270,44 @@ fn nothing_is_left_open() {
         assert!(host.0.borrow().open.is_empty(), "{preset}");
     }
 }
+
+#[test]
+fn pitfall_12_a_host_that_keeps_refusing_is_asked_ever_more_rarely() {
+    let (mut bank, host) = bank("deferred");
+    host.0.borrow_mut().refuse_open = true;
+    bank.start(pmc(0), A, 100);
+    let mut asked_at = Vec::new();
+    for entry in 1..=5000 {
+        for counter in bank.take_retries() {
+            asked_at.push(entry);
+            bank.start(counter, A, 100);
+        }
+    }
+    assert_eq!(asked_at[..5], [1, 3, 7, 15, 31], "after 1, 2, 4, 8, 16 entries");
+    assert!(asked_at.len() < 16, "{asked_at:?}");
+    host.0.borrow_mut().refuse_open = false;
+    let entries = (0..2000).take_while(|_| bank.take_retries().is_empty()).count();
+    assert!(entries <= 1024, "never given up: asked again after {entries} entries");
+}
+
+#[test]
+fn pitfall_18_no_period_is_set_for_an_event_that_does_not_sample() {
+    let (mut bank, host) = bank("reuse");
+    let txcp = Spec(Source::Selector(0x2_0053_003c));
+    bank.start(pmc(2), txcp, 100);
+    bank.set_period(pmc(2), 50);
+    bank.pause(pmc(2));
+    bank.start(pmc(2), txcp, 40);
+    assert!(host.log().iter().all(|line| !line.starts_with("period")));
+    assert_eq!(bank.stats().reused, 1);
+}
+
+#[test]
+fn pitfall_22_a_lost_pinned_event_is_reported_and_opened_again() {
+    let (mut bank, host) = bank("deferred");
+    bank.start(pmc(0), A, 100);
+    host.0.borrow_mut().lost = true;
+    assert_eq!((bank.pause(pmc(0)), bank.held()), (0, 0), "a count that is gone is not made up");
+    assert_eq!((bank.stats().pinned_errors, &bank.stats().last_error), (1, &Some(HostError::PinnedLost)));
+    assert!(bank.take_retries().contains(pmc(0)), "and the counter is looked at again");
+}

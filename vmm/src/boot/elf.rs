@@ -8,10 +8,7 @@ use object::Endianness;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader as _, SectionHeader as _, Sym as _};
 
-use super::image::LoadError;
-
-/// More loadable segments or executable sections than any real kernel has.
-pub const MAX_PARTS: usize = 1024;
+use super::segment::{LoadError, MAX_PARTS, Segment};
 
 /// One `PT_LOAD` program header with a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,4 +178,34 @@ fn file_range(offset: u64, size: u64, length: usize) -> Result<Range<usize>, Loa
         Some((start, end)) if end <= length => Ok(start..end),
         _ => Err(LoadError::CutShort { offset, size, length }),
     }
+}
+
+/// An ELF file's segments at their physical addresses.
+pub(super) fn elf_segments(elf: &Elf) -> Vec<Segment> {
+    let loads = elf.loads.iter();
+    loads
+        .map(|load| Segment {
+            address: load.physical_address,
+            virtual_address: load.virtual_address,
+            file: load.file.clone(),
+            memory_size: load.memory_size,
+        })
+        .collect()
+}
+
+/// The physical address of the entry point, which files give as a virtual or as a physical address.
+pub(super) fn physical_entry(elf: &Elf) -> Result<u64, LoadError> {
+    let entry = elf.entry;
+    let within = |start: u64, size: u64| entry.checked_sub(start).filter(|&offset| offset < size);
+    let mut loads = elf.loads.iter();
+    if loads.any(|load| within(load.physical_address, load.memory_size).is_some()) {
+        return Ok(entry);
+    }
+    let mut loads = elf.loads.iter();
+    loads
+        .find_map(|load| {
+            let offset = within(load.virtual_address, load.memory_size)?;
+            load.physical_address.checked_add(offset)
+        })
+        .ok_or(LoadError::Entry { entry })
 }

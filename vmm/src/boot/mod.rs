@@ -9,10 +9,13 @@
 pub mod elf;
 pub mod image;
 pub mod layout;
+pub mod long64;
 pub mod long_mode;
 pub mod multiboot;
 pub mod payload;
+pub mod protected;
 pub mod rdpmc;
+pub mod segment;
 
 #[cfg(test)]
 mod test_elf;

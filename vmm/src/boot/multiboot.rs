@@ -2,8 +2,8 @@
 //!
 //! Source: "The Multiboot Specification version 0.6.96", sections 3.1 to 3.3.
 
-use super::elf::Elf;
-use super::image::{Entry, LoadError, Segment, elf_segments, physical_entry};
+use super::elf::{Elf, elf_segments, physical_entry};
+use super::segment::{Entry, LoadError, Segment};
 
 /// EAX at entry.
 pub const BOOT_MAGIC: u32 = 0x2BAD_B002;

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use guest::abi::{BootPage, ISR_COUNT, LOG_NMI, LogEntry, MAGIC, PORT_WORKLOAD, Report, VERSION, Words};
+use guest::abi::{
+    BootPage, CONFORMANCE_MAGIC, ConformanceReport, ISR_COUNT, LOG_NMI, LogEntry, MAGIC, PORT_WORKLOAD, Report,
+    VERSION, Words,
+};
 use kvm_ioctls::VcpuFd;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, elf};
 use thiserror::Error;
@@ -182,6 +185,15 @@ pub(crate) fn harvest(
         report.nmis = log.iter().filter(|entry| entry.kind == LOG_NMI).count() as u64;
     }
     Ok((report, log))
+}
+
+/// What the conformance payload left of vCPU `cpu`, if it began.
+pub(crate) fn harvest_conformance(
+    memory: &GuestMemoryMmap,
+    cpu: usize,
+) -> Result<Option<Box<ConformanceReport>>, PayloadError> {
+    let report = read::<ConformanceReport>(memory, VcpuBlock::of(cpu).report(), 1)?.pop();
+    Ok(report.filter(|report| report.magic == CONFORMANCE_MAGIC).map(Box::new))
 }
 
 /// Guest memory of a layout.

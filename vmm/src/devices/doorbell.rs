@@ -6,6 +6,9 @@ use guest::abi::{
     DB_BOOTED, DB_DONE, DB_FAILED, DB_SYNC, DB_TAIL_TICK, PORT_CONSOLE, PORT_DOORBELL, PORT_WORKLOAD, SYNC_ROUNDS,
 };
 
+use super::bus::{Bus, Next};
+use crate::outcome::End;
+
 /// Console bytes kept for an error message.
 const CONSOLE_CAP: usize = 1024;
 /// Tail ticks looked at; more are not kept.
@@ -84,9 +87,21 @@ impl Doorbell {
             _ => Rung::Nothing,
         }
     }
+}
 
-    /// Notes the host events held at a tail tick.
-    pub fn note_held(&mut self, held: u64) {
+impl Bus for Doorbell {
+    fn write_port(&mut self, port: u16, data: &[u8], tsc: u64) -> Next {
+        match self.write(port, data, tsc) {
+            Rung::Nothing => Next::Continue,
+            Rung::TailTick => Next::NoteHeld,
+            Rung::Done => Next::End(End::Done),
+            // The machine replaces this by what the guest's report says.
+            Rung::Failed => Next::End(End::GuestFault { vector: 0, error: 0, rip: 0, cr2: 0 }),
+            Rung::Unknown => Next::End(End::UnknownExit(format!("OUT to port {port:#x}"))),
+        }
+    }
+
+    fn note_held(&mut self, held: u64) {
         if self.held_at_tail_tick.len() < TAIL_CAP {
             self.held_at_tail_tick.push(held);
         }
@@ -107,6 +122,8 @@ mod tests {
         assert_eq!(ring(&mut doorbell, 0xffff), Rung::Nothing);
         assert_eq!(doorbell.write(PORT_DOORBELL, &[1], 7), Rung::Unknown);
         assert_eq!(doorbell.write(0x60, &[1], 7), Rung::Unknown);
+        assert_eq!(doorbell.write_port(PORT_DOORBELL, &DB_DONE.to_le_bytes(), 7), Next::End(End::Done));
+        assert_eq!(doorbell.write_port(PORT_DOORBELL, &DB_TAIL_TICK.to_le_bytes(), 7), Next::NoteHeld);
     }
 
     #[test]

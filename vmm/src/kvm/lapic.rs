@@ -2,9 +2,20 @@
 //!
 //! The LAPIC is KVM's, so a PMI is delivered in userspace as KVM's own vPMU does it in the kernel
 //! (`kvm_apic_local_deliver`): read the entry, obey mask and mode, set the mask bit (a16eb25b09c0).
+//!
+//! # What can be lost
+//! KVM_SET_LAPIC replaces the whole page, the request register with it: an interrupt that another thread puts there
+//! between KVM_GET_LAPIC and KVM_SET_LAPIC (another vCPU's IPI, a line of the IOAPIC) would be lost without a trace. In x2APIC
+//! mode LVTPC is an MSR, and KVM_SET_MSRS writes that one register and nothing else: that way is taken whenever the
+//! guest is in that mode, and nothing can be lost. In xAPIC mode there is no other way than the page; it is then fetched
+//! again immediately before it is written, which leaves a window of two system calls per PMI. KVM gives userspace no
+//! means to close it: masking later, or not at all, would change what the guest sees of every PMI instead.
 
 use bitfield_struct::bitfield;
-use kvm_bindings::kvm_lapic_state;
+use kvm_bindings::{Msrs, kvm_lapic_state, kvm_msi, kvm_msr_entry};
+use kvm_ioctls::{VcpuFd, VmFd};
+
+use crate::outcome::End;
 
 /// Offset of LVTPC in the LAPIC's page.
 const LVTPC: usize = 0x340;
@@ -66,9 +77,249 @@ impl Lvtpc {
     }
 }
 
+/// LVTPC as an MSR, in x2APIC mode (SDM vol. 3, table 12-6).
+const X2APIC_LVTPC: u32 = 0x834;
+/// IA32_APIC_BASE[10]: x2APIC mode.
+const EXTD: u64 = 1 << 10;
+
+/// What a delivery needs of KVM.
+pub(crate) trait PmiPort {
+    /// Why it failed.
+    type Error;
+    /// LVTPC by KVM_GET_MSRS; `None` unless the guest is in x2APIC mode.
+    fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error>;
+    /// LVTPC by KVM_SET_MSRS.
+    fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error>;
+    /// KVM_GET_LAPIC.
+    fn lapic(&mut self) -> Result<kvm_lapic_state, Self::Error>;
+    /// KVM_SET_LAPIC.
+    fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), Self::Error>;
+    /// KVM_NMI; it wakes a halted vCPU, and KVM keeps at most two pending.
+    fn nmi(&mut self) -> Result<(), Self::Error>;
+    /// KVM_SIGNAL_MSI to this vCPU.
+    fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error>;
+}
+
+/// Delivers a PMI as the LAPIC does: by LVTPC's mode, unless masked, and masks the entry (SDM vol. 3, 12.5.1).
+///
+/// `contended`: others write to this LAPIC, so its page is never written back as it was read a while ago.
+pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool) -> Result<Delivery, P::Error> {
+    let by_msr = port.lvtpc_msr()?;
+    let mut page = if by_msr.is_none() { Some(port.lapic()?) } else { None };
+    let lvtpc = by_msr.or_else(|| page.as_ref().map(Lvtpc::read)).unwrap_or_default();
+    let delivery = lvtpc.delivery();
+    match delivery {
+        Delivery::Masked | Delivery::Unsupported(_) => return Ok(delivery),
+        Delivery::Nmi => port.nmi()?,
+        Delivery::Fixed(vector) => port.interrupt(vector)?,
+    }
+    let masked = lvtpc.with_masked(true);
+    if let Some(page) = &mut page {
+        if contended || matches!(delivery, Delivery::Fixed(_)) {
+            // What was sent meanwhile, this PMI among it, is in the page by now.
+            *page = port.lapic()?;
+        }
+        masked.write(page);
+        port.set_lapic(page)?;
+    } else {
+        port.set_lvtpc_msr(masked)?;
+    }
+    Ok(delivery)
+}
+
+/// Room for KVM_GET_MSRS and KVM_SET_MSRS of LVTPC, made once per vCPU.
+pub(crate) fn x2apic_lvtpc() -> Option<Msrs> {
+    Msrs::from_entries(&[kvm_msr_entry { index: X2APIC_LVTPC, ..kvm_msr_entry::default() }]).ok()
+}
+
+/// The LAPIC of one vCPU, in KVM.
+pub(crate) struct LocalApic<'a> {
+    pub(crate) fd: &'a mut VcpuFd,
+    pub(crate) vm: &'a VmFd,
+    pub(crate) apic_id: u32,
+    pub(crate) lvtpc_msr: Option<&'a mut Msrs>,
+}
+
+fn failed(call: &'static str) -> impl Fn(kvm_ioctls::Error) -> End {
+    move |error| End::Host(format!("{call}: {error}"))
+}
+
+impl PmiPort for LocalApic<'_> {
+    type Error = End;
+
+    fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, End> {
+        let x2apic = self.fd.get_kvm_run().apic_base & EXTD != 0;
+        let (true, Some(msr)) = (x2apic, &mut self.lvtpc_msr) else { return Ok(None) };
+        // A KVM that does not give the register away in this manner still has the page.
+        let got = self.fd.get_msrs(msr).map_err(failed("KVM_GET_MSRS of LVTPC"))?;
+        Ok(msr.as_slice().first().filter(|_| got == 1).map(|entry| Lvtpc::from_bits(entry.data as u32)))
+    }
+
+    fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), End> {
+        let refused = || End::Host("KVM_SET_MSRS refused LVTPC".to_owned());
+        let msr = self.lvtpc_msr.as_mut().ok_or_else(refused)?;
+        if let Some(entry) = msr.as_mut_slice().first_mut() {
+            entry.data = lvtpc.into_bits().into();
+        }
+        match self.fd.set_msrs(msr).map_err(failed("KVM_SET_MSRS of LVTPC"))? {
+            1 => Ok(()),
+            _ => Err(refused()),
+        }
+    }
+
+    fn lapic(&mut self) -> Result<kvm_lapic_state, End> {
+        self.fd.get_lapic().map_err(failed("KVM_GET_LAPIC"))
+    }
+
+    fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), End> {
+        self.fd.set_lapic(lapic).map_err(failed("KVM_SET_LAPIC"))
+    }
+
+    fn nmi(&mut self) -> Result<(), End> {
+        self.fd.nmi().map_err(failed("KVM_NMI"))
+    }
+
+    fn interrupt(&mut self, vector: u8) -> Result<(), End> {
+        let msi = kvm_msi {
+            address_lo: 0xfee0_0000 | (self.apic_id & 0xff) << 12,
+            data: u32::from(vector),
+            ..kvm_msi::default()
+        };
+        self.vm.signal_msi(msi).map(|_| ()).map_err(failed("KVM_SIGNAL_MSI"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A LAPIC that pends what it is sent: an interrupt shows in its page, NMIs are counted.
+    #[derive(Default)]
+    struct Fake {
+        page: Option<kvm_lapic_state>,
+        /// LVTPC of a guest in x2APIC mode, which then has no page to ask for.
+        msr: Option<Lvtpc>,
+        nmis: u32,
+    }
+
+    /// First byte of the IRR.
+    const IRR: usize = 0x200;
+
+    impl PmiPort for Fake {
+        type Error = &'static str;
+        fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error> {
+            Ok(self.msr)
+        }
+        fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error> {
+            self.msr = Some(lvtpc);
+            Ok(())
+        }
+        fn lapic(&mut self) -> Result<kvm_lapic_state, Self::Error> {
+            self.page.ok_or("there is no LAPIC in the kernel")
+        }
+        fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), Self::Error> {
+            self.page = Some(*lapic);
+            Ok(())
+        }
+        fn nmi(&mut self) -> Result<(), Self::Error> {
+            self.nmis += 1;
+            Ok(())
+        }
+        fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error> {
+            let page = self.page.as_mut().ok_or("there is no LAPIC in the kernel")?;
+            page.regs[IRR + usize::from(vector / 32) * 16 + usize::from(vector / 8 % 4)] |= 1 << (vector % 8);
+            Ok(())
+        }
+    }
+
+    fn with(entry: u32) -> Fake {
+        let mut page = kvm_lapic_state::default();
+        Lvtpc::from_bits(entry).write(&mut page);
+        Fake { page: Some(page), ..Fake::default() }
+    }
+
+    fn entry(fake: &Fake) -> u32 {
+        Lvtpc::read(&fake.page.unwrap()).into_bits()
+    }
+
+    #[test]
+    fn pitfall_09_a_delivery_masks_lvtpc_so_that_an_overflow_storm_is_one_nmi() {
+        let mut fake = with(0x400);
+        assert_eq!((deliver(&mut fake, false), entry(&fake)), (Ok(Delivery::Nmi), 0x1_0400));
+        for _ in 0..1000 {
+            assert_eq!(deliver(&mut fake, false), Ok(Delivery::Masked));
+        }
+        assert_eq!(fake.nmis, 1);
+    }
+
+    #[test]
+    fn pitfall_24_until_the_handler_unmasks_lvtpc_no_second_nmi_can_be_lost() {
+        let mut fake = with(0x400);
+        for handled in 1..=3 {
+            let _ = deliver(&mut fake, false);
+            let _ = deliver(&mut fake, false);
+            assert_eq!(fake.nmis, handled, "one KVM_NMI for each time the entry was unmasked");
+            Lvtpc::from_bits(0x400).write(fake.page.as_mut().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_fixed_interrupt_is_still_pending_after_its_entry_was_masked() {
+        let mut fake = with(0x31);
+        assert_eq!((deliver(&mut fake, false), entry(&fake)), (Ok(Delivery::Fixed(0x31)), 0x1_0031));
+        assert_eq!((fake.page.unwrap().regs[IRR + 0x10 + 2], fake.nmis), (1 << 1, 0));
+    }
+
+    #[test]
+    fn in_x2apic_mode_one_register_is_written_and_no_page() {
+        let mut fake = Fake { msr: Some(Lvtpc::from_bits(0x400)), ..Fake::default() };
+        assert_eq!(deliver(&mut fake, true), Ok(Delivery::Nmi));
+        assert_eq!((fake.msr, fake.nmis, fake.page.is_none()), (Some(Lvtpc::from_bits(0x1_0400)), 1, true));
+    }
+
+    #[test]
+    fn a_contended_page_is_fetched_again_before_it_is_written() {
+        /// Another vCPU's interrupt arrives with the NMI.
+        struct Contended(Fake);
+        impl PmiPort for Contended {
+            type Error = &'static str;
+            fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error> {
+                self.0.lvtpc_msr()
+            }
+            fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error> {
+                self.0.set_lvtpc_msr(lvtpc)
+            }
+            fn lapic(&mut self) -> Result<kvm_lapic_state, Self::Error> {
+                self.0.lapic()
+            }
+            fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), Self::Error> {
+                self.0.set_lapic(lapic)
+            }
+            fn nmi(&mut self) -> Result<(), Self::Error> {
+                self.0.nmi()?;
+                self.0.interrupt(0x40)
+            }
+            fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error> {
+                self.0.interrupt(vector)
+            }
+        }
+        let mut port = Contended(with(0x400));
+        assert_eq!(deliver(&mut port, true), Ok(Delivery::Nmi));
+        assert_eq!((port.0.page.unwrap().regs[IRR + 0x20], entry(&port.0)), (1, 0x1_0400));
+    }
+
+    #[test]
+    fn what_is_not_delivered_does_not_mask() {
+        for (lvtpc, delivery) in [(0x1_0400, Delivery::Masked), (0x200, Delivery::Unsupported(2))] {
+            let mut fake = with(lvtpc);
+            assert_eq!((deliver(&mut fake, false), entry(&fake), fake.nmis), (Ok(delivery), lvtpc, 0));
+        }
+    }
+
+    #[test]
+    fn pitfall_25_without_an_in_kernel_lapic_a_pmi_is_an_error_not_silence() {
+        assert_eq!(deliver(&mut Fake::default(), false), Err("there is no LAPIC in the kernel"));
+    }
 
     #[test]
     fn mode_and_mask_decide() {

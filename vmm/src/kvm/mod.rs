@@ -1,8 +1,10 @@
 //! KVM: opening it, what it can do, one VM and its vCPUs.
 
+pub(crate) mod foreign;
 pub mod lapic;
 pub mod msr_filter;
 mod msr_stats;
+mod step;
 pub mod vcpu;
 
 mod cpuid;
@@ -13,12 +15,14 @@ use std::path::Path;
 
 use kvm_bindings::{
     KVM_CAP_MP_STATE, KVM_CAP_PMU_CAPABILITY, KVM_CAP_X86_MSR_FILTER, KVM_CAP_X86_USER_SPACE_MSR,
-    KVM_MP_STATE_RUNNABLE, KVM_MSR_EXIT_REASON_FILTER, kvm_enable_cap, kvm_mp_state,
+    KVM_MP_STATE_RUNNABLE, KVM_MSR_EXIT_REASON_FILTER, KVM_PIT_SPEAKER_DUMMY, KVM_PMU_CAP_DISABLE, kvm_enable_cap,
+    kvm_mp_state, kvm_pit_config,
 };
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 use thiserror::Error;
 use vm_memory::GuestMemoryMmap;
 
+use self::msr_filter::Also;
 use crate::sys;
 use crate::vpmu::caps::PmuCaps;
 
@@ -120,6 +124,12 @@ impl Host {
         self.0.get_max_vcpus()
     }
 
+    /// Whether a VM may have so many vCPUs, by KVM and by `most`.
+    pub(crate) fn check_vcpus(&self, asked: usize, most: usize) -> Result<(), KvmError> {
+        let allowed = self.max_vcpus().min(most);
+        if (1..=allowed).contains(&asked) { Ok(()) } else { Err(KvmError::TooManyVcpus { asked, allowed }) }
+    }
+
     /// Whether KVM's own vPMU can serve a guest, and why not.
     pub fn kvm_pmu(&self) -> Result<(), String> {
         let capability = self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into());
@@ -138,22 +148,60 @@ impl Host {
 
     /// A VM with `memory`, an in-kernel interrupt controller, and, unless KVM keeps the PMU, the PMU's MSRs exiting.
     pub(crate) fn create_vm(&self, memory: &GuestMemoryMmap, pmu: GuestPmu) -> Result<VmFd, KvmError> {
+        self.create_vm_with(memory, pmu, Also::default())
+    }
+
+    /// The same for somebody else's image: more MSRs may exit, and it has KVM's timer (PIT) with its port 0x61.
+    pub(crate) fn create_image_vm(
+        &self,
+        memory: &GuestMemoryMmap,
+        pmu: GuestPmu,
+        also: Also,
+    ) -> Result<VmFd, KvmError> {
+        let vm = self.create_vm_with(memory, pmu, also)?;
+        let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..kvm_pit_config::default() };
+        vm.create_pit2(pit).map_err(call("KVM_CREATE_PIT2"))?;
+        Ok(vm)
+    }
+
+    fn create_vm_with(&self, memory: &GuestMemoryMmap, pmu: GuestPmu, also: Also) -> Result<VmFd, KvmError> {
         let vm = self.0.create_vm().map_err(call("KVM_CREATE_VM"))?;
         // Three pages below 4 GiB that Intel hosts need for real mode; unused otherwise.
         vm.set_tss_address(0xfffb_d000).map_err(call("KVM_SET_TSS_ADDR"))?;
         sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
         vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
         if let GuestPmu::Userspace(_) = pmu {
+            // Else KVM's own vPMU would come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back.
+            if self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) & KVM_PMU_CAP_DISABLE.cast_signed() != 0 {
+                let mut cap = kvm_enable_cap { cap: KVM_CAP_PMU_CAPABILITY, ..kvm_enable_cap::default() };
+                cap.args[0] = u64::from(KVM_PMU_CAP_DISABLE);
+                vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
+            }
             let mut cap = kvm_enable_cap { cap: KVM_CAP_X86_USER_SPACE_MSR, ..kvm_enable_cap::default() };
             cap.args[0] = u64::from(KVM_MSR_EXIT_REASON_FILTER);
             vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
-            msr_filter::install(&vm).map_err(call("KVM_X86_SET_MSR_FILTER"))?;
+            msr_filter::install(&vm, also).map_err(call("KVM_X86_SET_MSR_FILTER"))?;
         }
         Ok(vm)
     }
 
     /// vCPU `cpu` of `cpus`, runnable, with the guest's CPUID.
     pub(crate) fn create_vcpu(&self, vm: &VmFd, cpu: usize, cpus: usize, pmu: GuestPmu) -> Result<VcpuFd, KvmError> {
+        let vcpu = self.create_waiting_vcpu(vm, cpu, cpus, pmu)?;
+        // With an in-kernel APIC every vCPU but the first waits for a start-up IPI; the payload sends none.
+        let runnable = kvm_mp_state { mp_state: KVM_MP_STATE_RUNNABLE };
+        vcpu.set_mp_state(runnable).map_err(call("KVM_SET_MP_STATE"))?;
+        Ok(vcpu)
+    }
+
+    /// The same, where every vCPU but the first waits for a start-up IPI.
+    pub(crate) fn create_waiting_vcpu(
+        &self,
+        vm: &VmFd,
+        cpu: usize,
+        cpus: usize,
+        pmu: GuestPmu,
+    ) -> Result<VcpuFd, KvmError> {
         let vcpu = vm.create_vcpu(cpu as u64).map_err(call("KVM_CREATE_VCPU"))?;
         let mut cpuid = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(call("KVM_GET_SUPPORTED_CPUID"))?;
         match pmu {
@@ -161,9 +209,6 @@ impl Host {
             GuestPmu::Kvm => cpuid::set_apic_id(&mut cpuid, cpu as u32),
         }
         vcpu.set_cpuid2(&cpuid).map_err(call("KVM_SET_CPUID2"))?;
-        // With an in-kernel APIC every vCPU but the first waits for a start-up IPI; the payload sends none.
-        let runnable = kvm_mp_state { mp_state: KVM_MP_STATE_RUNNABLE };
-        vcpu.set_mp_state(runnable).map_err(call("KVM_SET_MP_STATE"))?;
         Ok(vcpu)
     }
 }

@@ -2,6 +2,7 @@
 
 use kvm_ioctls::{MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd};
 
+use super::foreign::{ADDRESS_RANGES, RDPMC_RANGES};
 use crate::vpmu::regs::{
     IA32_A_PMC0, IA32_DEBUGCTL, IA32_DS_AREA, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PEBS_ENABLE,
     IA32_PERF_CAPABILITIES, IA32_PERFEVTSEL0, IA32_PMC0,
@@ -30,14 +31,25 @@ pub fn exits(msr: u32) -> bool {
     RANGES.iter().any(|&(base, count)| msr.wrapping_sub(base) < count)
 }
 
+/// What exits beside the PMU's registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Also {
+    /// Reads of the indices that rewritten RDPMCs use.
+    pub(crate) rdpmc: bool,
+    /// Writes of registers that hold an address.
+    pub(crate) addresses: bool,
+}
+
 /// Installs the filter.
-pub(crate) fn install(vm: &VmFd) -> Result<(), kvm_ioctls::Error> {
-    let ranges = RANGES.map(|(base, msr_count)| MsrFilterRange {
-        flags: MsrFilterRangeFlags::READ | MsrFilterRangeFlags::WRITE,
-        base,
-        msr_count,
-        bitmap: &EXIT_ALL,
-    });
+pub(crate) fn install(vm: &VmFd, also: Also) -> Result<(), kvm_ioctls::Error> {
+    let (read, write) = (MsrFilterRangeFlags::READ, MsrFilterRangeFlags::WRITE);
+    let rdpmc: &[_] = if also.rdpmc { &RDPMC_RANGES } else { &[] };
+    let addresses: &[_] = if also.addresses { &ADDRESS_RANGES } else { &[] };
+    let ranges: Vec<_> = [(&RANGES[..], read | write), (rdpmc, read), (addresses, write)]
+        .into_iter()
+        .flat_map(|(ranges, flags)| ranges.iter().map(move |&range| (range, flags)))
+        .map(|((base, msr_count), flags)| MsrFilterRange { flags, base, msr_count, bitmap: &EXIT_ALL })
+        .collect();
     vm.set_msr_filter(MsrFilterDefaultAction::ALLOW, &ranges)
 }
 
@@ -58,7 +70,8 @@ mod tests {
 
     #[test]
     fn ranges_fit_one_bitmap_and_spare_the_x2apic() {
-        for (base, count) in RANGES {
+        assert!(RANGES.len() + RDPMC_RANGES.len() + ADDRESS_RANGES.len() <= 16, "KVM_MSR_FILTER_MAX_RANGES");
+        for (base, count) in RANGES.into_iter().chain(RDPMC_RANGES).chain(ADDRESS_RANGES) {
             assert!(count <= 64);
             assert!(base + count <= 0x800 || base >= 0x900, "KVM refuses filters on x2APIC MSRs");
         }

@@ -4,18 +4,20 @@
 //! the guest. Between the return of KVM_RUN and the next one nothing allocates, locks, logs or formats.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use host_pmu::counters::HostCounters;
 use host_pmu::stats::ns_histogram;
-use kvm_bindings::kvm_msi;
+use kvm_bindings::Msrs;
 use kvm_ioctls::{VcpuExit, VcpuFd, VmFd};
+use vm_memory::GuestMemoryMmap;
 
-use super::lapic::{Delivery, Lvtpc};
+use super::foreign::ForeignMsrs;
+use super::lapic::{self, Delivery, LocalApic};
 use super::msr_stats::MsrStats;
+use super::step::{Go, Stepper};
 use super::tsc::TickClock;
-use crate::devices::doorbell::{Doorbell, Rung};
+use crate::devices::bus::{Bus, Next};
 use crate::outcome::{End, MsrExits, PmiStats};
 use crate::sys::{self, KickGuard};
 use crate::vpmu::Vpmu;
@@ -23,16 +25,36 @@ use crate::vpmu::Vpmu;
 /// Deliveries whose time is kept, at most.
 const DELIVERIES_PER_LOG_ENTRY: usize = 2;
 
+/// What a vCPU is made of.
+#[derive(Debug)]
+pub(crate) struct Parts<'a, H, B> {
+    pub(crate) vm: &'a VmFd,
+    pub(crate) fd: VcpuFd,
+    pub(crate) apic_id: u32,
+    pub(crate) pmu: Vpmu<H>,
+    pub(crate) bus: B,
+    /// What exits beside the PMU's registers, and whose LAPIC others write to: somebody else's image.
+    pub(crate) foreign: Option<ForeignMsrs>,
+    pub(crate) tsc_khz: u64,
+    /// Room for the times of this many deliveries, times [`DELIVERIES_PER_LOG_ENTRY`].
+    pub(crate) log_entries: usize,
+    /// The vCPU stops when this is set and it is kicked.
+    pub(crate) stop: &'a AtomicBool,
+}
+
 /// A vCPU and everything its thread touches.
 #[derive(Debug)]
-pub(crate) struct Vcpu<'a, H> {
+pub(crate) struct Vcpu<'a, H, B> {
     vm: &'a VmFd,
     fd: VcpuFd,
     apic_id: u32,
     pmu: Vpmu<H>,
     stop: &'a AtomicBool,
-    doorbell: Doorbell,
+    bus: B,
+    foreign: Option<ForeignMsrs>,
+    lvtpc_msr: Option<Msrs>,
     stats: LoopStats,
+    stepper: Option<Stepper<'a>>,
 }
 
 /// What the loop notes.
@@ -44,18 +66,16 @@ struct LoopStats {
     deliveries: Vec<u64>,
     exit_path_ns: Histogram<u64>,
     empty_kicks: u64,
-    /// Host TSC at which the oldest overflow that awaits its PMI was seen.
-    seen_at: u64,
 }
 
 /// What a vCPU's loop leaves.
 #[derive(Debug)]
-pub(crate) struct LoopOutcome<H> {
+pub(crate) struct LoopOutcome<H, B> {
     pub(crate) end: End,
     pub(crate) host: H,
-    pub(crate) booted: Option<Instant>,
-    pub(crate) syncs: Vec<u64>,
-    pub(crate) held_at_tail_tick: Vec<u64>,
+    pub(crate) bus: B,
+    /// RDPMCs of an image that were answered.
+    pub(crate) rdpmcs: u64,
     pub(crate) pmi: PmiStats,
     pub(crate) msr_exits: Vec<MsrExits>,
     pub(crate) deliveries: Vec<u64>,
@@ -64,31 +84,37 @@ pub(crate) struct LoopOutcome<H> {
     pub(crate) signals: u64,
 }
 
-impl<'a, H: HostCounters> Vcpu<'a, H> {
-    /// A vCPU that stops when `stop` is set and it is kicked.
-    pub(crate) fn new(
-        vm: &'a VmFd,
-        fd: VcpuFd,
-        apic_id: u32,
-        pmu: Vpmu<H>,
-        tsc_khz: u64,
-        log_entries: usize,
-        stop: &'a AtomicBool,
-    ) -> Self {
+impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
+    pub(crate) fn new(parts: Parts<'a, H, B>) -> Self {
         let stats = LoopStats {
-            clock: TickClock::new(tsc_khz),
+            clock: TickClock::new(parts.tsc_khz),
             pmi: PmiStats::default(),
             msr: MsrStats::default(),
-            deliveries: Vec::with_capacity(log_entries.saturating_mul(DELIVERIES_PER_LOG_ENTRY)),
+            deliveries: Vec::with_capacity(parts.log_entries.saturating_mul(DELIVERIES_PER_LOG_ENTRY)),
             exit_path_ns: ns_histogram(),
             empty_kicks: 0,
-            seen_at: 0,
         };
-        Self { vm, fd, apic_id, pmu, stop, doorbell: Doorbell::default(), stats }
+        Self {
+            vm: parts.vm,
+            fd: parts.fd,
+            apic_id: parts.apic_id,
+            pmu: parts.pmu,
+            stop: parts.stop,
+            bus: parts.bus,
+            lvtpc_msr: lapic::x2apic_lvtpc(),
+            foreign: parts.foreign,
+            stats,
+            stepper: None,
+        }
+    }
+
+    /// Lets a host side that wants it see each instruction; `memory` holds the guest's code.
+    pub(crate) fn step_in(&mut self, memory: &'a GuestMemoryMmap) {
+        self.stepper = self.pmu.host().stepper().is_some().then(|| Stepper::new(memory));
     }
 
     /// Runs the guest until it is done, fails, or is stopped.
-    pub(crate) fn run(mut self) -> LoopOutcome<H> {
+    pub(crate) fn run(mut self) -> LoopOutcome<H, B> {
         let guard = KickGuard::new(&mut self.fd);
         let end = self.run_loop();
         let signals = sys::kicks();
@@ -97,9 +123,8 @@ impl<'a, H: HostCounters> Vcpu<'a, H> {
         LoopOutcome {
             end,
             host: self.pmu.into_host(),
-            booted: self.doorbell.booted,
-            syncs: self.doorbell.syncs,
-            held_at_tail_tick: self.doorbell.held_at_tail_tick,
+            bus: self.bus,
+            rdpmcs: self.foreign.map_or(0, |foreign| foreign.rdpmcs()),
             pmi: PmiStats { overflows: pmu.overflows, pmi_requests: pmu.pmi_requests, ..self.stats.pmi },
             msr_exits: self.stats.msr.exits(),
             deliveries: self.stats.deliveries,
@@ -110,7 +135,9 @@ impl<'a, H: HostCounters> Vcpu<'a, H> {
     }
 
     fn run_loop(&mut self) -> End {
-        // Host TSC at which KVM_RUN returned with an MSR exit.
+        // Host TSC at which KVM_RUN returned: an overflow that is found before the next entry was seen then.
+        let mut returned_at = sys::rdtsc();
+        // The same, if it returned with an MSR exit.
         let mut msr_exit_at = None;
         loop {
             self.fd.set_kvm_immediate_exit(0);
@@ -122,97 +149,129 @@ impl<'a, H: HostCounters> Vcpu<'a, H> {
             }
             self.pmu.enter();
             if self.pmu.take_pmi()
-                && let Err(end) = self.deliver_pmi()
+                && let Err(end) = self.deliver_pmi(returned_at)
             {
                 return end;
             }
             if let Some(at) = msr_exit_at.take() {
                 self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
             }
+            if let Some(stepper) = &mut self.stepper
+                && let Some(counts) = self.pmu.host().stepper()
+            {
+                match stepper.before_entry(&mut self.fd, counts) {
+                    Ok(Go::Enter) => {}
+                    Ok(Go::Retired { due }) => {
+                        if due {
+                            self.pmu.kick();
+                        }
+                        continue;
+                    }
+                    Err(end) => return end,
+                }
+            }
             let exit = self.fd.run();
-            let returned_at = sys::rdtsc();
+            returned_at = sys::rdtsc();
             let (pmu, stats) = (&mut self.pmu, &mut self.stats);
-            match exit {
+            let next = match exit {
+                Ok(VcpuExit::X86Wrmsr(exit)) if self.foreign.is_some() => {
+                    let (index, value) = (exit.index, exit.data);
+                    self.foreign_wrmsr(index, value);
+                    Next::Continue
+                }
+                Ok(VcpuExit::X86Rdmsr(exit)) if self.foreign.is_some() => {
+                    let index = exit.index;
+                    self.foreign_rdmsr(index);
+                    Next::Continue
+                }
                 Ok(VcpuExit::X86Wrmsr(exit)) => {
+                    if let (Some(stepper), Some(counts)) = (&mut self.stepper, pmu.host().stepper()) {
+                        stepper.left_within(counts);
+                    }
                     let fault = pmu.wrmsr(exit.index, exit.data).is_err();
                     *exit.error = u8::from(fault);
                     stats.msr.count(exit.index, true, fault);
                     msr_exit_at = Some(returned_at);
+                    Next::Continue
                 }
                 Ok(VcpuExit::X86Rdmsr(exit)) => {
+                    if let (Some(stepper), Some(counts)) = (&mut self.stepper, pmu.host().stepper()) {
+                        stepper.left_within(counts);
+                    }
                     let value = pmu.rdmsr(exit.index);
                     *exit.data = value.unwrap_or(0);
                     *exit.error = u8::from(value.is_err());
                     stats.msr.count(exit.index, false, value.is_err());
                     msr_exit_at = Some(returned_at);
+                    Next::Continue
                 }
-                Ok(VcpuExit::IoOut(port, data)) => match self.doorbell.write(port, data, returned_at) {
-                    Rung::Nothing => {}
-                    Rung::TailTick => {
-                        let held = self.pmu.host().held();
-                        self.doorbell.note_held(held);
+                Ok(VcpuExit::IoOut(port, data)) => self.bus.write_port(port, data, returned_at),
+                Ok(VcpuExit::IoIn(port, data)) => self.bus.read_port(port, data),
+                Ok(VcpuExit::MmioWrite(address, data)) => self.bus.write_memory(address, data),
+                Ok(VcpuExit::MmioRead(address, data)) => self.bus.read_memory(address, data),
+                Ok(VcpuExit::Debug(debug)) => {
+                    let pc = debug.pc;
+                    if let (Some(stepper), Some(counts)) = (&mut self.stepper, pmu.host().stepper())
+                        && stepper.stepped(pc, counts)
+                    {
+                        pmu.kick();
                     }
-                    Rung::Done => return End::Done,
-                    // The machine replaces this by what the guest's report says.
-                    Rung::Failed => return End::GuestFault { vector: 0, error: 0, rip: 0, cr2: 0 },
-                    Rung::Unknown => return End::UnknownExit(format!("OUT to port {port:#x}")),
-                },
+                    Next::Continue
+                }
                 // Signals are what ends a wait in KVM_RUN; EAGAIN is a vCPU that was not runnable.
-                Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => {}
+                Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => Next::Continue,
                 Err(error) => return End::Host(format!("KVM_RUN: {error}")),
-                Ok(VcpuExit::Intr) => {}
+                Ok(VcpuExit::Intr) => Next::Continue,
                 Ok(other) => {
                     let end = end_of(&other);
                     return end.unwrap_or_else(|| self.internal_error());
                 }
-            }
-            if self.pmu.pmi_requested() && self.stats.seen_at == 0 {
-                self.stats.seen_at = returned_at;
+            };
+            match next {
+                Next::Continue => {}
+                Next::NoteHeld => {
+                    let held = self.pmu.host().held();
+                    self.bus.note_held(held);
+                }
+                Next::End(end) => return end,
             }
         }
     }
 
-    /// Delivers a PMI through LVTPC, which a delivery masks.
-    fn deliver_pmi(&mut self) -> Result<(), End> {
-        let failed = |call: &str, error: kvm_ioctls::Error| End::Host(format!("{call}: {error}"));
-        let seen_at = match std::mem::take(&mut self.stats.seen_at) {
-            0 => sys::rdtsc(),
-            at => at,
-        };
-        let mut lapic = self.fd.get_lapic().map_err(|error| failed("KVM_GET_LAPIC", error))?;
-        let lvtpc = Lvtpc::read(&lapic);
-        let delivery = lvtpc.delivery();
+    /// Delivers a PMI whose overflow was seen at host TSC `seen_at` through LVTPC, which a delivery masks.
+    fn deliver_pmi(&mut self, seen_at: u64) -> Result<(), End> {
+        // Only a foreign image's vCPUs and devices write to each other's LAPIC.
+        let contended = self.foreign.is_some();
+        let mut port =
+            LocalApic { fd: &mut self.fd, vm: self.vm, apic_id: self.apic_id, lvtpc_msr: self.lvtpc_msr.as_mut() };
+        let delivery = lapic::deliver(&mut port, contended)?;
         let pmi = &mut self.stats.pmi;
         match delivery {
-            Delivery::Masked => {
-                pmi.masked += 1;
-                return Ok(());
-            }
-            Delivery::Unsupported(_) => {
-                pmi.undeliverable += 1;
-                return Ok(());
-            }
+            Delivery::Masked => pmi.masked += 1,
+            Delivery::Unsupported(_) => pmi.undeliverable += 1,
+            Delivery::Fixed(_) => pmi.fixed += 1,
             Delivery::Nmi => {
-                self.fd.nmi().map_err(|error| failed("KVM_NMI", error))?;
                 pmi.nmis += 1;
                 if self.stats.deliveries.len() < self.stats.deliveries.capacity() {
                     self.stats.deliveries.push(seen_at);
                 }
             }
-            Delivery::Fixed(vector) => {
-                let msi = kvm_msi {
-                    address_lo: 0xfee0_0000 | (self.apic_id & 0xff) << 12,
-                    data: u32::from(vector),
-                    ..kvm_msi::default()
-                };
-                self.vm.signal_msi(msi).map_err(|error| failed("KVM_SIGNAL_MSI", error))?;
-                pmi.fixed += 1;
-                // The MSI is in the page by now.
-                lapic = self.fd.get_lapic().map_err(|error| failed("KVM_GET_LAPIC", error))?;
-            }
         }
-        lvtpc.with_masked(true).write(&mut lapic);
-        self.fd.set_lapic(&lapic).map_err(|error| failed("KVM_SET_LAPIC", error))
+        Ok(())
+    }
+
+    fn foreign_rdmsr(&mut self, index: u32) {
+        let Some(foreign) = &mut self.foreign else { return };
+        let value = foreign.rdmsr(&self.fd, &mut self.pmu, index);
+        self.stats.msr.count(index, false, value.is_err());
+        sys::answer_msr(&mut self.fd, value.ok());
+    }
+
+    fn foreign_wrmsr(&mut self, index: u32, value: u64) {
+        let Some(foreign) = &mut self.foreign else { return };
+        let fault = foreign.wrmsr(&self.fd, &mut self.pmu, index, value).is_err();
+        self.stats.msr.count(index, true, fault);
+        sys::answer_msr(&mut self.fd, (!fault).then_some(value));
     }
 
     fn internal_error(&mut self) -> End {
@@ -225,11 +284,8 @@ impl<'a, H: HostCounters> Vcpu<'a, H> {
 fn end_of(exit: &VcpuExit<'_>) -> Option<End> {
     Some(match exit {
         VcpuExit::Shutdown => End::TripleFault,
-        VcpuExit::MmioRead(address, _) => End::UnassignedAccess { address: *address, write: false },
-        VcpuExit::MmioWrite(address, _) => End::UnassignedAccess { address: *address, write: true },
         VcpuExit::FailEntry(reason, _) => End::EntryFailed { reason: *reason },
         VcpuExit::InternalError => return None,
-        VcpuExit::IoIn(port, _) => End::UnknownExit(format!("IN from port {port:#x}")),
         other => End::UnknownExit(format!("{other:?}")),
     })
 }
@@ -241,8 +297,6 @@ mod tests {
     #[test]
     fn exits_that_end_a_run_say_what_happened() {
         assert_eq!(end_of(&VcpuExit::Shutdown), Some(End::TripleFault));
-        let write = end_of(&VcpuExit::MmioWrite(0xdead_0000, &[1]));
-        assert_eq!(write, Some(End::UnassignedAccess { address: 0xdead_0000, write: true }));
         assert_eq!(end_of(&VcpuExit::FailEntry(7, 0)), Some(End::EntryFailed { reason: 7 }));
         assert_eq!(end_of(&VcpuExit::InternalError), None);
         assert!(end_of(&VcpuExit::Hlt).unwrap().to_string().contains("Hlt"));

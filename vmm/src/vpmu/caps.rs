@@ -15,11 +15,11 @@ pub struct PmuCaps {
     pub fixed: u8,
     /// Bits of every counter.
     pub width: u8,
-    /// IA32_PERF_CAPABILITIES[13]: full-width writes by IA32_A_PMCx.
+    /// Bit 13 of IA32_PERF_CAPABILITIES: full-width writes by IA32_A_PMCx.
     pub full_width_writes: bool,
     /// RTM or HLE: IN_TX and IN_TXCP exist.
     pub transactions: bool,
-    /// CPUID.1:EDX[21]: IA32_DS_AREA exists.
+    /// Bit 21 of CPUID.1:EDX: IA32_DS_AREA exists.
     pub debug_store: bool,
 }
 

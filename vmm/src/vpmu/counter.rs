@@ -108,10 +108,16 @@ impl<H: HostCounters> Vpmu<H> {
         }
     }
 
-    /// Own enable AND GLOBAL_CTRL AND not frozen.
+    /// Own enable AND GLOBAL_CTRL AND not frozen AND not denied.
     pub(super) fn counts(&self, counter: CounterId) -> bool {
         let global = self.caps.version < 2 || self.global_ctrl & 1 << counter.global_bit() != 0;
-        global && self.global_status & status::CTR_FRZ == 0 && self.enabled.contains(counter)
+        global && self.global_status & status::CTR_FRZ == 0 && self.enabled.contains(counter) && self.allowed(counter)
+    }
+
+    fn allowed(&self, counter: CounterId) -> bool {
+        // A fixed counter has no selector.
+        let selector = self.selectors.get(counter.index()).copied().unwrap_or_default();
+        self.filter.allows(counter, selector)
     }
 
     fn interrupts(&self, counter: CounterId) -> bool {

@@ -10,7 +10,9 @@
 
 pub mod caps;
 mod counter;
+pub mod filter;
 mod global;
+mod rdpmc;
 pub mod regs;
 
 use host_pmu::counters::{HostCounters, Touch};
@@ -18,6 +20,7 @@ use host_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_FIXED, MAX_GP};
 use host_pmu::strategy::Apply;
 
 use self::caps::PmuCaps;
+use self::filter::EventFilter;
 use self::regs::{
     DebugCtl, IA32_A_PMC0, IA32_DEBUGCTL, IA32_DS_AREA, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PEBS_ENABLE,
     IA32_PERF_CAPABILITIES, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_INUSE, IA32_PERF_GLOBAL_OVF_CTRL,
@@ -138,6 +141,7 @@ pub struct VpmuStats {
 #[derive(Debug)]
 pub struct Vpmu<H> {
     caps: PmuCaps,
+    filter: EventFilter,
     host: H,
     selectors: [PerfEvtSel; MAX_GP],
     /// Values without what the host side still holds.
@@ -163,6 +167,7 @@ impl<H: HostCounters> Vpmu<H> {
         let caps = caps.bounded();
         Self {
             caps,
+            filter: EventFilter::default(),
             host,
             selectors: [PerfEvtSel::new(); MAX_GP],
             base: [0; MAX_COUNTERS],
@@ -196,6 +201,17 @@ impl<H: HostCounters> Vpmu<H> {
         self.running = CounterSet::EMPTY;
         self.dirty = CounterSet::EMPTY;
         self.pmi_pending = false;
+    }
+
+    /// From the next entry on only what `filter` allows counts; counters that run are reprogrammed there. A denied
+    /// counter keeps its registers, as in KVM, and a RESET keeps the filter.
+    pub fn set_filter(&mut self, filter: EventFilter) {
+        // What was counted so far was allowed.
+        for counter in self.running {
+            self.sync(counter);
+        }
+        self.filter = filter;
+        self.dirty = self.caps.counters();
     }
 
     /// The guest's PMU.
@@ -360,7 +376,7 @@ fn within(value: u64, mask: u64) -> Result<(), GeneralProtection> {
 }
 
 /// Bits 63:47 of an address are equal.
-fn canonical(address: u64) -> Result<(), GeneralProtection> {
+pub(crate) fn canonical(address: u64) -> Result<(), GeneralProtection> {
     let upper = address.cast_signed() >> 47;
     if upper == 0 || upper == -1 { Ok(()) } else { Err(GeneralProtection) }
 }

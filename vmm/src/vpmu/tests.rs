@@ -320,3 +320,68 @@ fn counts_are_exact_across_pauses() {
     }
     assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok(333));
 }
+
+#[test]
+fn pitfall_13_a_filter_change_reprograms_running_counters_and_denies_their_counts() {
+    use super::filter::{Action, Event, EventFilter};
+    for deferred in [false, true] {
+        let mut vpmu = sampling(100);
+        vpmu.host.deferred = deferred;
+        vpmu.host.pending[0] = 7;
+        let cycles = Event { event: 0x3c, umask: 0 };
+        vpmu.set_filter(EventFilter::new(Action::Deny, vec![cycles], 0).unwrap());
+        vpmu.enter();
+        assert_eq!((vpmu.host.period[0], vpmu.rdmsr(IA32_PMC0)), (None, Ok(107)), "what was allowed is kept");
+        vpmu.host.pending[0] = 5;
+        vpmu.wrmsr(GLOBAL, 0).unwrap();
+        vpmu.wrmsr(GLOBAL, 0xf).unwrap();
+        vpmu.enter();
+        assert_eq!(vpmu.host.period[0], None, "no register starts a denied event");
+        vpmu.set_filter(EventFilter::default());
+        vpmu.host.pending[0] = 0;
+        vpmu.enter();
+        assert!(vpmu.host.period[0].is_some(), "an event that is allowed again counts again");
+    }
+}
+
+#[test]
+fn pitfall_06_a_period_of_1_that_the_host_signals_late_keeps_what_it_counted() {
+    let mut vpmu = sampling((1 << 48) - 1);
+    assert_eq!(vpmu.host.period[0], Some(1), "the host side knows its own minimum");
+    // perf's is 2.
+    vpmu.host.pending[0] = 2;
+    assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.rdmsr(IA32_PMC0)), (1, true, Ok(1)));
+    vpmu.enter();
+    assert_eq!(vpmu.host.period[0], Some((1 << 48) - 1));
+}
+
+#[test]
+fn pitfall_07_an_overflow_found_by_a_pause_is_neither_missed_nor_found_again() {
+    let mut vpmu = sampling((1 << 48) - 10);
+    vpmu.host.pending[0] = 12;
+    vpmu.wrmsr(GLOBAL, 0).unwrap();
+    assert_eq!((vpmu.stats().overflows, vpmu.take_pmi()), (1, true));
+    // The signal of the same overflow comes after.
+    assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.stats().overflows), (0, false, 1));
+    vpmu.wrmsr(GLOBAL, 0xf).unwrap();
+    assert_eq!((vpmu.rdmsr(IA32_PMC0), vpmu.host.period[0]), (Ok(2), Some((1 << 48) - 2)));
+}
+
+#[test]
+fn pitfall_14_the_counters_are_those_that_cpuid_announces() {
+    for (gp, fixed) in [(1, 0), (2, 4), (4, 3), (8, 1)] {
+        let vpmu_caps = PmuCaps { gp, fixed, ..PmuCaps::default() };
+        let [eax, _, _, edx] = vpmu_caps.cpuid_0a();
+        let mut vpmu = Vpmu::new(vpmu_caps, Fake::default());
+        let mut exist = |base: u32| (base..base + 8).take_while(|&msr| vpmu.rdmsr(msr).is_ok()).count() as u32;
+        let (counters, selectors) = (exist(IA32_PMC0), exist(IA32_PERFEVTSEL0));
+        assert_eq!((counters, selectors), (eax >> 8 & 0xff, eax >> 8 & 0xff));
+        assert_eq!(exist(IA32_FIXED_CTR0), edx & 0x1f);
+        let bits = |n: u32| (1u64 << n) - 1;
+        let all = bits(counters) | bits(edx & 0x1f) << 32;
+        assert_eq!(
+            (vpmu.wrmsr(GLOBAL, all), vpmu.wrmsr(GLOBAL, all + 1 + bits(counters))),
+            (Ok(()), Err(GeneralProtection))
+        );
+    }
+}

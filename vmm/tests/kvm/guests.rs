@@ -55,6 +55,7 @@ pub(crate) fn plan(behind: Behind, events: &[EventSpec], samples: u64) -> Plan {
             ..BootPage::default()
         },
         time_limit: Duration::from_secs(30),
+        seccomp: true,
     }
 }
 

@@ -1,15 +1,12 @@
-//! Real guests on this host's KVM.
-//!
-//! Without `/dev/kvm` the trials are listed as ignored with the reason. Where `CI=true` and the device opens, nothing is
-//! skipped silently: a trial whose prerequisite is missing fails.
+//! Real guests on this host's KVM, one at a time: the allocation count is the process's.
 
 mod alloc;
 mod guests;
-mod trials;
+mod runs;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use trials::Case;
 
 /// A trial and what it needs beside KVM.
 type Entry = (&'static str, fn(), Need);
@@ -25,46 +22,32 @@ enum Need {
 }
 
 const TRIALS: &[Entry] = &[
-    ("a_pmi_costs_the_guest_the_published_mix_of_exits", trials::mix_of_exits, Need::Kvm),
-    ("reuse_opens_once_per_counter_and_configuration", trials::reuse_opens_once, Need::Perf),
-    ("recreate_opens_at_least_once_per_pmi", trials::recreate_opens_per_pmi, Need::Perf),
-    ("lazy_release_leaves_nothing_one_slice_after_sampling", trials::lazy_release, Need::Perf),
-    ("no_overflow_is_lost_by_any_strategy", trials::nothing_is_lost, Need::Perf),
-    ("no_overflow_is_lost_on_two_vcpus", trials::nothing_is_lost_on_two_vcpus, Need::Perf),
-    ("multiplexed_events_all_get_their_share", trials::multiplexing, Need::Perf),
-    ("a_tracepoint_stands_in", trials::tracepoint, Need::Tracefs),
-    ("a_fixed_mode_pmi_arrives_by_its_vector", trials::fixed_mode, Need::Kvm),
-    ("pitfall_23_a_pmi_wakes_a_halted_vcpu", trials::pmi_wakes_a_halted_vcpu, Need::Kvm),
-    ("counting_takes_no_nmi_and_counts_what_ran", trials::counting, Need::Perf),
-    ("frequency_mode_moves_the_period", trials::frequency_mode, Need::Perf),
-    ("a_full_log_stops_logging_not_the_guest", trials::full_log, Need::Kvm),
-    ("a_run_past_its_time_keeps_what_was_measured", trials::time_limit, Need::Kvm),
-    ("an_interrupted_run_keeps_what_was_measured", trials::interruption, Need::Kvm),
-    ("the_exit_path_does_not_allocate", trials::no_allocation, Need::Perf),
-    ("too_many_vcpus_are_refused", trials::too_many_vcpus, Need::Kvm),
+    ("a_pmi_costs_the_guest_the_published_mix_of_exits", runs::mix_of_exits, Need::Kvm),
+    ("reuse_opens_once_per_counter_and_configuration", runs::reuse_opens_once, Need::Perf),
+    ("recreate_opens_at_least_once_per_pmi", runs::recreate_opens_per_pmi, Need::Perf),
+    ("lazy_release_leaves_nothing_one_slice_after_sampling", runs::lazy_release, Need::Perf),
+    ("no_overflow_is_lost_by_any_strategy", runs::nothing_is_lost, Need::Perf),
+    ("no_overflow_is_lost_on_two_vcpus", runs::nothing_is_lost_on_two_vcpus, Need::Perf),
+    ("multiplexed_events_all_get_their_share", runs::multiplexing, Need::Perf),
+    ("a_tracepoint_stands_in", runs::tracepoint, Need::Tracefs),
+    ("a_fixed_mode_pmi_arrives_by_its_vector", runs::fixed_mode, Need::Kvm),
+    ("pitfall_23_a_pmi_wakes_a_halted_vcpu", runs::pmi_wakes_a_halted_vcpu, Need::Kvm),
+    ("counting_takes_no_nmi_and_counts_what_ran", runs::counting, Need::Perf),
+    ("frequency_mode_moves_the_period", runs::frequency_mode, Need::Perf),
+    ("a_full_log_stops_logging_not_the_guest", runs::full_log, Need::Kvm),
+    ("a_run_past_its_time_keeps_what_was_measured", runs::time_limit, Need::Kvm),
+    ("an_interrupted_run_keeps_what_was_measured", runs::interruption, Need::Kvm),
+    ("the_exit_path_does_not_allocate", runs::no_allocation, Need::Perf),
+    ("too_many_vcpus_are_refused", runs::too_many_vcpus, Need::Kvm),
 ];
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // One guest at a time: they share this host's CPUs, and the allocation count is the process's.
-    arguments.test_threads = Some(1);
     let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());
-    let must_run = std::env::var_os("CI").is_some_and(|ci| ci == "true") && kvm.is_ok();
-    let trials = TRIALS.iter().map(|&(name, run, need)| {
-        let missing = kvm.clone().err().or_else(|| prerequisite(need).err());
-        match missing {
-            Some(why) if must_run => Trial::test(name, move || Err(Failed::from(format!("skipped in CI: {why}")))),
-            Some(why) => {
-                eprintln!("SKIP: {name}: {why}");
-                Trial::test(name, || Ok(())).with_ignored_flag(true)
-            }
-            None => Trial::test(name, move || {
-                run();
-                Ok(())
-            }),
-        }
+    let cases = TRIALS.iter().map(|&(name, run, need)| {
+        let missing = kvm.clone().and_then(|()| prerequisite(need)).err();
+        Case::new(name, missing, run)
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    trials::run(cases.collect::<Vec<_>>(), kvm.is_ok())
 }
 
 fn prerequisite(need: Need) -> Result<(), String> {
@@ -77,6 +60,6 @@ fn prerequisite(need: Need) -> Result<(), String> {
     match need {
         Need::Kvm => Ok(()),
         Need::Perf => probe(&BackendKey::CpuClock),
-        Need::Tracefs => probe(&trials::userspace_exit()),
+        Need::Tracefs => probe(&runs::userspace_exit()),
     }
 }

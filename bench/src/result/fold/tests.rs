@@ -171,3 +171,33 @@ fn saturated_sums_do_not_break_the_next_round() {
     assert_eq!(arm.overflows, u64::MAX);
     assert_eq!(arm.rounds[1].overflows, 0);
 }
+
+#[test]
+fn an_nmi_that_met_the_driver_off_is_no_sample_of_the_handler() {
+    let arm = one(|vcpu| vcpu.log[3].rearmed = 0);
+    assert_eq!((arm.nmi_handler_ns.unwrap().count, arm.nmis_driver_off, arm.nmis), (9, 1, 10));
+}
+
+#[test]
+fn overflows_are_compared_between_host_and_guest() {
+    assert_eq!(one(|_| {}).overflows_lost, Some(0));
+    assert_eq!(one(|vcpu| vcpu.pmi.overflows += 2).overflows_lost, Some(2));
+    let cut_short = one(|vcpu| {
+        vcpu.pmi.overflows += 2;
+        vcpu.end = End::TimedOut;
+    });
+    assert_eq!(cut_short.overflows_lost, Some(0), "a guest that was stopped has not handled what was under way");
+}
+
+#[test]
+fn a_guest_without_nmis_has_nothing_unmatched() {
+    let arm = one(|vcpu| {
+        vcpu.log.clear();
+        vcpu.deliveries.clear();
+        vcpu.pmi = vmm::outcome::PmiStats::default();
+        if let Some(report) = &mut vcpu.report {
+            (report.nmis, report.overflows) = (0, [0; guest::abi::MAX_EVENTS]);
+        }
+    });
+    assert_eq!((arm.delivery_unmatched, arm.lost, arm.overflows_lost), (0, Some(0), Some(0)));
+}

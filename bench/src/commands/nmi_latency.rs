@@ -1,143 +1,28 @@
-//! The commands, from parsed options to files, table and exit code.
+//! `vpmu nmi-latency`, the main job.
 
-use std::ffi::OsString;
-use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 
-use crate::backend::BackendArg;
-use crate::cli::{self, Command, DoctorArgs, NmiLatencyArgs, ReproduceArgs, Request};
-use crate::doctor::{self, Limits};
+use super::internal;
+use crate::backend::{BackendArg, Chosen, choose};
+use crate::cli::NmiLatencyArgs;
+use crate::console::{complain, print};
 use crate::error::{Error, Exit};
 use crate::experiment::ArmRunner;
 use crate::experiment::nmi_latency::{self, Context, Finished};
-use crate::experiment::plan::{Chosen, Plan};
+use crate::experiment::plan::Plan;
 use crate::experiment::progress::{Bar, Progress, Silent};
-use crate::export;
-use crate::host::probe::{EventProbe, choose_backend};
 use crate::host::{HostFacts, HostFs};
-use crate::reproduce;
 use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
-use crate::result::{Document, SCHEMA, Status};
+use crate::result::{Document, Status};
 use crate::runner::{self, ThisHost};
 use crate::simulated::{self, SimRunner};
-use crate::{sys, table};
+use crate::{export, sys, table};
 
-/// Carries out a command line, program name first.
-///
-/// # Errors
-/// Everything that ends it early, with the exit code.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
-    let process_began = Instant::now();
-    let args: Vec<OsString> = args.into_iter().collect();
-    let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    match cli::parse(args)? {
-        Request::Print(text) => print(&text).map(|()| Exit::Done),
-        Request::Run(Command::Doctor(args)) => diagnose(&args),
-        Request::Run(Command::NmiLatency(args)) => measure(&args, command_line, process_began),
-        Request::Run(Command::Reproduce(args)) => reproduce(&args),
-        Request::Run(Command::Sim(args)) => {
-            if args.experiment.backend != BackendArg::Auto {
-                return Err(Error::usage(
-                    format!("--backend {} has no place in vpmu sim", args.experiment.backend),
-                    "the model is the backend",
-                    "leave it out, or take vpmu nmi-latency",
-                ));
-            }
-            let args = NmiLatencyArgs { backend: BackendArg::Sim(args.model), ..args.experiment };
-            measure(&args, command_line, process_began)
-        }
-    }
-}
-
-/// Writes to stdout. A reader that went away (`vpmu | head`) is no error.
-fn print(text: &str) -> Result<(), Error> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::usage("cannot write to stdout", error.to_string(), "look where it is redirected to"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// One line on stderr, with the program's name. Nothing is left to do if stderr is closed.
-pub fn complain(line: &str) {
-    let _ = writeln!(io::stderr(), "vpmu: {line}");
-}
-
-fn internal(what: &str, why: impl std::fmt::Display) -> Error {
-    Error::new(Exit::Inconclusive, what, why.to_string(), "please report this as a bug")
-}
-
-fn diagnose(args: &DoctorArgs) -> Result<Exit, Error> {
-    let diagnosis = doctor::diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost);
-    if args.json {
-        let json =
-            serde_json::to_string_pretty(&diagnosis).map_err(|error| internal("cannot show the findings", error))?;
-        print(&(json + "\n"))?;
-    } else {
-        print(&doctor::text(&diagnosis))?;
-    }
-    Ok(diagnosis.exit())
-}
-
-/// Largest result document that is read.
-const MAX_DOCUMENT: u64 = 64 << 20;
-
-fn document(file: &Path) -> Result<Document, Error> {
-    let refuse = |why: String| {
-        Error::usage(format!("cannot use {}", file.display()), why, "give the .json that nmi-latency wrote")
-    };
-    let mut text = String::new();
-    std::fs::File::open(file)
-        .and_then(|file| file.take(MAX_DOCUMENT + 1).read_to_string(&mut text))
-        .map_err(|error| refuse(error.to_string()))?;
-    if text.len() as u64 > MAX_DOCUMENT {
-        return Err(refuse(format!("it is larger than {MAX_DOCUMENT} bytes")));
-    }
-    let document: Document = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
-    if document.schema == SCHEMA { Ok(document) } else { Err(refuse(format!("its schema is not {SCHEMA}"))) }
-}
-
-fn reproduce(args: &ReproduceArgs) -> Result<Exit, Error> {
-    let documents = args.measured.iter().map(|file| document(file)).collect::<Result<Vec<_>, _>>()?;
-    let found = reproduce::reproduce(args.seed, &documents)?;
-    if args.json {
-        let json = serde_json::to_string_pretty(&found).map_err(|error| internal("cannot show the figures", error))?;
-        print(&(json + "\n"))?;
-    } else {
-        print(&reproduce::markdown(&found))?;
-    }
-    Ok(Exit::Done)
-}
-
-/// The backend to use: the one asked for if it opens, or what `auto` finds.
-fn choose(asked: &BackendArg, probe: &dyn EventProbe) -> Result<Chosen, Error> {
-    let key = match asked {
-        BackendArg::Auto => {
-            let auto = choose_backend(probe);
-            return auto.backend.map(|backend| Chosen { backend, why: auto.why.clone() }).ok_or_else(|| {
-                Error::host("no host event can stand behind a counter", auto.why, "`vpmu doctor` says what is missing")
-            });
-        }
-        BackendArg::Key(key) => key,
-        BackendArg::Sim(name) => return Ok(simulated::chosen(&simulated::model(name)?, "asked for")),
-    };
-    probe.try_open(key).map_err(|why| {
-        Error::host(
-            format!("backend {key} does not work here"),
-            why,
-            "`vpmu doctor` says what is missing, or take --backend auto",
-        )
-    })?;
-    Ok(Chosen { backend: key.clone(), why: "asked for".to_owned() })
-}
-
-fn measure(args: &NmiLatencyArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {
+pub(super) fn run(args: &NmiLatencyArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {
     // Whatever can be refused is refused before anything is measured.
     let mut fs = HostFs::default();
     let mut host = HostFacts::read(&fs);
@@ -241,7 +126,10 @@ fn report(finished: &Finished, folder: Option<&mut OutputFolder>, args: &NmiLate
 /// Whether the document answers its question.
 fn verdict(document: &Document) -> Exit {
     let doubtful = document.arms.iter().any(|arm| {
-        arm.lost.is_some_and(|n| n != 0) || arm.failed_opens != 0 || arm.pinned_errors != 0 || arm.throttled != 0
+        [arm.lost, arm.overflows_lost].iter().any(|lost| lost.is_some_and(|n| n != 0))
+            || arm.failed_opens != 0
+            || arm.pinned_errors != 0
+            || arm.throttled != 0
     });
     if document.status == Status::Complete && !doubtful { Exit::Done } else { Exit::Inconclusive }
 }
@@ -250,18 +138,6 @@ fn verdict(document: &Document) -> Exit {
 mod tests {
     use super::*;
     use crate::experiment::mock;
-    use crate::host::probe::fake::Opens;
-
-    #[test]
-    fn the_backend_asked_for_must_open() {
-        let probe = Opens(&["cpu-clock"]);
-        assert_eq!(choose(&BackendArg::Auto, &probe).unwrap().backend, BackendKey::CpuClock);
-        assert!(choose(&BackendArg::Key(BackendKey::CpuClock), &probe).is_ok());
-        let error = choose(&BackendArg::Key(BackendKey::Hardware), &probe).unwrap_err();
-        assert_eq!(error.exit, Exit::Host);
-        assert!(error.to_string().contains("doctor"));
-        assert_eq!(choose(&BackendArg::Auto, &Opens(&[])).unwrap_err().exit, Exit::Host);
-    }
 
     #[test]
     fn lost_nmis_make_a_result_inconclusive() {

@@ -1,0 +1,184 @@
+//! Options of `vpmu run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::parse::{self, CpuList, StrategyArg, duration_in, number_in};
+use crate::backend::BackendArg;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vpmu run x86/pmu.flat                        a multiboot kernel; its serial port on stdout
+  vpmu run x86/apic.flat --vcpus 2 --memory 512M
+  vpmu run x86/vmexit.flat --append 'cpuid wr_tsc_adjust_msr' --time-limit 2m
+  vpmu run kernel.elf --module initrd --environ NR_CPUS=1
+
+Exit codes: 0 the guest ended with code 0 (OUT 0 to port 0xf4: status 1), 1 it ended with another code,
+2 bad usage or input, 3 it skipped its work (status 77) or did not end by itself (time limit, interruption, triple fault,
+reset, KVM error), 4 the host cannot do it.";
+
+/// What becomes of an image's RDPMCs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RdpmcArg {
+    /// Rewritten to RDMSR, which the userspace vPMU answers
+    Rewrite,
+    /// Left alone: #GP, unless KVM has a vPMU of its own
+    Fault,
+}
+
+/// Options of `vpmu run`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// A multiboot 1 or ELF kernel
+    pub image: PathBuf,
+
+    /// The kernel's command line, after its name; -append, too
+    #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
+    pub append: String,
+
+    /// A multiboot module; repeat for more. -initrd, too
+    #[arg(long, value_name = "FILE", visible_alias = "initrd")]
+    pub module: Vec<PathBuf>,
+
+    /// A line of the module "environ", over NR_CPUS, MEMSIZE (MiB) and TEST_DEVICE=0
+    ///
+    /// kvm-unit-tests read their environment from there. Without --module that module is always given; with --module
+    /// only if --environ is, too, and as the last one.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = environ)]
+    pub environ: Vec<(String, String)>,
+
+    /// Guest memory: a number and K, M or G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
+    pub memory: u64,
+
+    /// Virtual CPUs; all but the first wait for a start-up IPI
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=vmm::image_machine::MAX_VCPUS as u64))]
+    pub vcpus: u64,
+
+    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7
+    #[arg(long, value_name = "CPULIST")]
+    pub pin: Option<CpuList>,
+
+    /// How host events are kept behind the guest's counters: a preset or a .toml file
+    #[arg(long, value_name = "NAME", default_value = "reuse-lazy", value_parser = parse::strategy)]
+    pub strategy: StrategyArg,
+
+    /// What counts behind the guest's counters; none = the TSC, and a timer raises the PMIs
+    #[arg(long, value_name = "KEY", default_value = "auto")]
+    pub backend: BackendArg,
+
+    /// Architectural PMU version the guest sees: 2, as KVM, or 4, as Cascade Lake itself
+    #[arg(long, value_name = "N", default_value = "2", value_parser = ["2", "4"])]
+    pub pmu_version: String,
+
+    /// What becomes of RDPMC instructions in the image
+    #[arg(long, value_name = "HOW", value_enum, default_value = "rewrite")]
+    pub rdpmc: RdpmcArg,
+
+    /// The run is ended after this time
+    #[arg(long, value_name = "TIME", default_value = "10m",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
+    pub time_limit: Duration,
+
+    /// Let vCPU threads make any system call; for debugging
+    #[arg(long)]
+    pub no_seccomp: bool,
+
+    /// No report on stderr when the run ends
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Reads a size like `256M`.
+fn memory(text: &str) -> Result<u64, String> {
+    let (least, most) = (vmm::image_machine::MIN_MEMORY, vmm::image_machine::MAX_MEMORY);
+    let text = text.trim();
+    let (number, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
+        Some(b'K') => (&text[..text.len() - 1], 10),
+        Some(b'M') => (&text[..text.len() - 1], 20),
+        Some(b'G') => (&text[..text.len() - 1], 30),
+        _ => return Err("a size needs its unit: K, M or G, e.g. 256M".to_owned()),
+    };
+    let bad = || "not a size; give e.g. 256M".to_owned();
+    if !number.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(bad());
+    }
+    let bytes =
+        number.parse::<u64>().map_err(|_| bad())?.checked_mul(1 << shift).filter(|b| (least..=most).contains(b));
+    let bytes = bytes.ok_or_else(|| format!("out of range; give {}M to {}G", least >> 20, most >> 30))?;
+    if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err("not a multiple of 4K".to_owned()) }
+}
+
+/// Reads `KEY=VALUE`.
+fn environ(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("give KEY=VALUE, e.g. NR_CPUS=2")?;
+    let is_name = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if !is_name || value.contains(['\n', '\0']) {
+        return Err("give a KEY of letters, digits and _, and a VALUE of one line".to_owned());
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// QEMU's spelling of what comes with an image, `-append` and `-initrd`, after `run`.
+pub(super) fn as_qemu_spells(args: Vec<OsString>) -> Vec<OsString> {
+    if args.get(1).is_none_or(|command| command != "run") {
+        return args;
+    }
+    args.into_iter()
+        .map(|arg| match arg.to_str() {
+            Some("-append") => "--append".into(),
+            Some("-initrd") => "--initrd".into(),
+            _ => arg,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Command, Request};
+    use super::*;
+    use crate::error::Error;
+
+    fn run(args: &[&str]) -> Result<RunArgs, Error> {
+        match super::super::parse(["vpmu", "run"].iter().chain(args))? {
+            Request::Run(Command::Run(args)) => Ok(*args),
+            other => panic!("not run: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_as_users_of_qemu_know_them() {
+        let args = run(&["x.flat", "-append", "-v a=1", "-initrd", "e", "--memory", "1G", "--vcpus", "2"]).unwrap();
+        assert_eq!((args.append.as_str(), args.memory, args.vcpus), ("-v a=1", 1 << 30, 2));
+        assert_eq!(args.module, [PathBuf::from("e")]);
+        let args = run(&["x.flat", "--environ", "A=b=c", "--environ", "NR_CPUS=3"]).unwrap();
+        assert_eq!(args.environ, [("A".to_owned(), "b=c".to_owned()), ("NR_CPUS".to_owned(), "3".to_owned())]);
+        assert_eq!((args.memory, args.rdpmc, args.no_seccomp), (256 << 20, RdpmcArg::Rewrite, false));
+    }
+
+    #[test]
+    fn bad_values_are_refused_in_one_line() {
+        for (args, needle) in [
+            (&["x", "--memory", "256"][..], "unit"),
+            (&["x", "--memory", "1K"], "out of range"),
+            (&["x", "--memory", "4G"], "2M to 3G"),
+            (&["x", "--memory=-1M"], "not a size"),
+            (&["x", "--memory", "99999999999999999999G"], "not a size"),
+            (&["x", "--memory", "M"], "not a size"),
+            (&["x", "--memory", "2049K"], "multiple"),
+            (&["x", "--vcpus", "255"], "1 to 254"),
+            (&["x", "--environ", "A"], "KEY=VALUE"),
+            (&["x", "--environ", "A B=1"], "letters"),
+            (&["x", "--rdpmc", "maybe"], "--rdpmc"),
+            (&["x", "y"], "y"),
+            (&[], "IMAGE"),
+        ] {
+            let error = run(args).unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            assert!(error.to_string().contains(needle), "{error} lacks {needle:?}");
+        }
+    }
+}

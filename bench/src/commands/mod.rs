@@ -1,0 +1,51 @@
+//! The commands, from parsed options to files, table and exit code; a file each.
+
+mod conformance;
+mod doctor;
+mod nmi_latency;
+mod reproduce;
+
+use std::ffi::OsString;
+use std::time::Instant;
+
+use crate::backend::{self, BackendArg};
+use crate::cli::{self, Command, NmiLatencyArgs, Request};
+use crate::console::print;
+use crate::error::{Error, Exit};
+use crate::runner::ThisHost;
+
+/// Carries out a command line, program name first.
+///
+/// # Errors
+/// Everything that ends it early, with the exit code.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
+    let process_began = Instant::now();
+    let args: Vec<OsString> = args.into_iter().collect();
+    let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    match cli::parse(args)? {
+        Request::Print(text) => print(&text).map(|()| Exit::Done),
+        Request::Run(Command::Conformance(args)) => conformance::run(&args),
+        Request::Run(Command::Doctor(args)) => doctor::run(&args),
+        Request::Run(Command::Reproduce(args)) => reproduce::run(&args),
+        Request::Run(Command::Sim(args)) => {
+            if args.experiment.backend != BackendArg::Auto {
+                return Err(Error::usage(
+                    format!("--backend {} has no place in vpmu sim", args.experiment.backend),
+                    "the model is the backend",
+                    "leave it out, or take vpmu nmi-latency",
+                ));
+            }
+            let args = NmiLatencyArgs { backend: BackendArg::Sim(args.model), ..args.experiment };
+            nmi_latency::run(&args, command_line, process_began)
+        }
+        Request::Run(Command::NmiLatency(args)) => nmi_latency::run(&args, command_line, process_began),
+        Request::Run(Command::Run(args)) => {
+            let chosen = backend::choose(&args.backend, &ThisHost)?;
+            crate::run::run(&args, chosen.backend)
+        }
+    }
+}
+
+fn internal(what: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(Exit::Inconclusive, what, why.to_string(), "please report this as a bug")
+}

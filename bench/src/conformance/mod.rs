@@ -1,0 +1,109 @@
+//! `vpmu conformance`: a guest checks its PMU from inside, once per PMU version and strategy.
+
+pub mod cases;
+pub mod tap;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use guest::abi::{BootPage, FLAG_COUNTS_EVENTS, FLAG_COUNTS_EXACT, FLAG_PMU_V4};
+use host_pmu::backend::BackendKey;
+use host_pmu::strategy::Strategy;
+use vmm::kvm::Host;
+use vmm::machine::{self, Behind, MachineError};
+use vmm::vpmu::caps::PmuCaps;
+
+use self::tap::Run;
+use crate::error::{Error, Exit};
+
+/// A run is ended from outside after this time: seconds suffice where an exit costs microseconds.
+const LIMIT: Duration = Duration::from_secs(120);
+/// The same where every instruction is an exit.
+const STEP_LIMIT: Duration = Duration::from_secs(600);
+
+/// What is checked.
+#[derive(Clone, Debug)]
+pub struct Checks {
+    /// PMU versions the guest sees.
+    pub versions: Vec<u8>,
+    /// Strategies.
+    pub strategies: Vec<Strategy>,
+    /// What counts.
+    pub backend: BackendKey,
+    /// Whether vCPU threads are confined.
+    pub seccomp: bool,
+}
+
+/// Runs the payload for each version and strategy, handing over each run when it is done.
+///
+/// # Errors
+/// Exit 4 where no guest can run.
+pub fn run(
+    checks: &Checks,
+    interrupted: &AtomicBool,
+    mut done: impl FnMut(&Run) -> Result<(), Error>,
+) -> Result<Vec<Run>, Error> {
+    let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+    let mut runs = Vec::new();
+    for &version in &checks.versions {
+        for strategy in &checks.strategies {
+            let plan = plan(version, strategy, &checks.backend, checks.seccomp);
+            let outcome = machine::run_conformance(&host, &plan, interrupted).map_err(|error| match error {
+                MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
+                other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),
+            })?;
+            let run = Run::new(version, &strategy.name, &outcome.end, outcome.report.as_deref());
+            done(&run)?;
+            runs.push(run);
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(Error::new(Exit::Inconclusive, "interrupted", "", ""));
+            }
+        }
+    }
+    Ok(runs)
+}
+
+fn plan(version: u8, strategy: &Strategy, backend: &BackendKey, seccomp: bool) -> machine::Plan {
+    let counts = match backend {
+        BackendKey::Step => FLAG_COUNTS_EXACT,
+        BackendKey::Hardware => FLAG_COUNTS_EVENTS,
+        _ => 0,
+    };
+    let v4 = if version >= 4 { FLAG_PMU_V4 } else { 0 };
+    machine::Plan {
+        behind: match backend {
+            BackendKey::None => Behind::Floor,
+            backend => Behind::Events { backend: backend.clone(), strategy: strategy.clone() },
+        },
+        pmu: PmuCaps { version, ..PmuCaps::default() },
+        vcpus: 1,
+        pin: Vec::new(),
+        log_entries: 1,
+        boot: BootPage { flags: counts | v4, ..BootPage::default() },
+        time_limit: if *backend == BackendKey::Step { STEP_LIMIT } else { LIMIT },
+        seccomp,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The payload must not expect of a stand-in what only real counts can show, nor of one version what the other has.
+    #[test]
+    fn the_guest_is_told_what_counts_and_which_version_it_has() {
+        let strategy = Strategy::preset("pool").unwrap();
+        for (backend, flags) in [
+            (BackendKey::Step, FLAG_COUNTS_EXACT),
+            (BackendKey::Hardware, FLAG_COUNTS_EVENTS),
+            (BackendKey::CpuClock, 0),
+            (BackendKey::None, 0),
+        ] {
+            let v2 = plan(2, &strategy, &backend, true);
+            let v4 = plan(4, &strategy, &backend, true);
+            assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
+            assert_eq!((v2.pmu.version, v4.pmu.version), (2, 4));
+            assert_eq!(v2.behind == Behind::Floor, backend == BackendKey::None);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Verdicts of the cases, and how they are shown: TAP 14, or JSON.
+//!
+//! No line holds a time, a count or an address that could differ from host to host: for one backend the lines of two
+//! hosts are equal.
+
+use std::fmt::Write as _;
+
+use guest::abi::{CONFORMANCE_FAIL, CONFORMANCE_PASS, CONFORMANCE_SKIP, ConformanceReport};
+use serde::Serialize;
+use vmm::outcome::End;
+
+use super::cases::{CASES, skip_reason};
+use crate::error::one_line;
+
+/// What became of a case.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "outcome")]
+pub enum Verdict {
+    /// It holds.
+    Pass,
+    /// It cannot be told here.
+    Skip {
+        /// Why.
+        reason: &'static str,
+    },
+    /// It does not hold.
+    Fail {
+        /// What the architecture asks for.
+        expected: u64,
+        /// What the guest found.
+        got: u64,
+        /// Line of the payload's source.
+        line: u64,
+    },
+    /// The guest ended before or in it.
+    NotRun {
+        /// How the run ended.
+        why: String,
+    },
+}
+
+impl Verdict {
+    /// Whether it counts as ok.
+    #[must_use]
+    pub const fn is_ok(&self) -> bool {
+        matches!(self, Self::Pass | Self::Skip { .. })
+    }
+}
+
+/// One run of the payload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Architectural version of the guest's PMU.
+    pub pmu_version: u8,
+    /// The strategy's name.
+    pub strategy: String,
+    /// By case number.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Run {
+    /// Judges what a run left. The report is the guest's word and may be anything.
+    #[must_use]
+    pub fn new(pmu_version: u8, strategy: &str, end: &End, report: Option<&ConformanceReport>) -> Self {
+        let ended = one_line(&end.to_string());
+        let whole = end.is_complete() && report.is_some_and(|report| report.complete == 1);
+        let verdict = |number: usize| {
+            let Some(report) = report else { return Verdict::NotRun { why: ended.clone() } };
+            let result = report.results[number];
+            if !whole && report.running == number as u64 + 1 && result.outcome != CONFORMANCE_FAIL {
+                return Verdict::NotRun { why: format!("the run ended in this case: {ended}") };
+            }
+            match result.outcome {
+                CONFORMANCE_PASS => Verdict::Pass,
+                CONFORMANCE_SKIP => Verdict::Skip { reason: skip_reason(result.got) },
+                CONFORMANCE_FAIL => Verdict::Fail { expected: result.expected, got: result.got, line: result.line },
+                0 => Verdict::NotRun { why: ended.clone() },
+                other => Verdict::NotRun { why: format!("the guest gave an unknown outcome {other:#x}") },
+            }
+        };
+        Self { pmu_version, strategy: strategy.to_owned(), verdicts: (0..CASES.len()).map(verdict).collect() }
+    }
+
+    /// Whether every case is ok.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.verdicts.iter().all(Verdict::is_ok)
+    }
+
+    fn name(&self) -> String {
+        format!("version {}, {}", self.pmu_version, self.strategy)
+    }
+
+    /// The run as a subtest of a TAP 14 stream, number `number` in it.
+    #[must_use]
+    pub fn tap(&self, number: usize) -> String {
+        let mut tap = format!("# Subtest: {}\n    1..{}\n", self.name(), self.verdicts.len());
+        for (i, (case, verdict)) in CASES.iter().zip(&self.verdicts).enumerate() {
+            let ok = if verdict.is_ok() { "ok" } else { "not ok" };
+            let pitfalls: String = case.pitfalls.iter().fold(String::new(), |mut text, n| {
+                let _ = write!(text, ", pitfall {n}");
+                text
+            });
+            let commit = case.source.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let source = if commit { case.source.to_owned() } else { format!("SDM {}", case.source) };
+            let _ = write!(tap, "    {ok} {} - {}: {} ({source}{pitfalls})", i + 1, case.key, case.claim);
+            match verdict {
+                Verdict::Pass => tap.push('\n'),
+                Verdict::Skip { reason } => {
+                    let _ = writeln!(tap, " # SKIP {reason}");
+                }
+                Verdict::Fail { expected, got, line } => {
+                    let _ = writeln!(
+                        tap,
+                        "\n      ---\n      expected: {expected:#x}\n      got: {got:#x}\n      line: {line}\n      ..."
+                    );
+                }
+                Verdict::NotRun { why } => {
+                    let why = why.replace('\'', "''");
+                    let _ = writeln!(tap, "\n      ---\n      not run: '{why}'\n      ...");
+                }
+            }
+        }
+        let ok = if self.is_ok() { "ok" } else { "not ok" };
+        let _ = writeln!(tap, "{ok} {number} - {}", self.name());
+        tap
+    }
+}
+
+/// The first lines of a stream of `runs` runs.
+#[must_use]
+pub fn head(runs: usize) -> String {
+    format!("TAP version 14\n1..{runs}\n")
+}
+
+/// All runs as one document, `"schema": "vpmu-conformance/1"`.
+pub fn json(backend: &str, runs: &[Run]) -> Result<String, serde_json::Error> {
+    #[derive(Serialize)]
+    struct CaseJson<'a> {
+        case: &'static str,
+        #[serde(flatten)]
+        verdict: &'a Verdict,
+    }
+    let runs: Vec<_> = runs
+        .iter()
+        .map(|run| {
+            let cases: Vec<_> =
+                CASES.iter().zip(&run.verdicts).map(|(case, verdict)| CaseJson { case: case.key, verdict }).collect();
+            serde_json::json!({
+                "pmu_version": run.pmu_version, "strategy": run.strategy, "ok": run.is_ok(), "cases": cases,
+            })
+        })
+        .collect();
+    serde_json::to_string_pretty(&serde_json::json!({
+        "schema": "vpmu-conformance/1", "version": crate::cli::VERSION, "backend": backend, "runs": runs,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use guest::abi::{CONFORMANCE_MAGIC, ConformanceResult, SKIP_NEEDS_V4};
+
+    use super::*;
+
+    fn report() -> ConformanceReport {
+        let mut report = ConformanceReport { magic: CONFORMANCE_MAGIC, complete: 1, ..ConformanceReport::default() };
+        report.results.fill(ConformanceResult { outcome: CONFORMANCE_PASS, ..ConformanceResult::default() });
+        report
+    }
+
+    #[test]
+    fn a_whole_run_is_ok_and_its_lines_are_numbered() {
+        let mut report = report();
+        report.results[3] = ConformanceResult { outcome: CONFORMANCE_SKIP, got: SKIP_NEEDS_V4, ..report.results[3] };
+        let run = Run::new(2, "reuse", &End::Done, Some(&report));
+        assert!(run.is_ok());
+        let tap = run.tap(1);
+        assert!(tap.starts_with("# Subtest: version 2, reuse\n    1..80\n    ok 1 - reset: "), "{tap}");
+        assert!(tap.contains(" # SKIP needs a version 4 PMU\n"));
+        assert!(tap.ends_with("\nok 1 - version 2, reuse\n"));
+        assert_eq!(tap.lines().count(), 3 + CASES.len());
+    }
+
+    #[test]
+    fn a_failure_says_what_was_expected() {
+        let mut report = report();
+        report.results[0] = ConformanceResult { outcome: CONFORMANCE_FAIL, line: 7, expected: 0xf, got: 0 };
+        let run = Run::new(4, "pool", &End::Done, Some(&report));
+        let tap = run.tap(2);
+        assert!(!run.is_ok() && tap.contains("    not ok 1 - reset"), "{tap}");
+        assert!(tap.contains("      ---\n      expected: 0xf\n      got: 0x0\n      line: 7\n      ...\n"));
+        assert!(tap.ends_with("not ok 2 - version 4, pool\n"));
+    }
+
+    #[test]
+    fn what_did_not_run_is_not_ok() {
+        let mut cut = report();
+        (cut.complete, cut.running) = (0, 5);
+        cut.results[5..].fill(ConformanceResult::default());
+        let run = Run::new(2, "reuse", &End::TimedOut, Some(&cut));
+        assert_eq!(run.verdicts[3], Verdict::Pass);
+        assert_eq!(
+            run.verdicts[4],
+            Verdict::NotRun { why: "the run ended in this case: the time limit passed".into() }
+        );
+        assert!(matches!(run.verdicts[5], Verdict::NotRun { .. }) && !run.is_ok());
+        let none = Run::new(2, "reuse", &End::TripleFault, None);
+        assert!(none.verdicts.iter().all(|verdict| !verdict.is_ok()));
+        let mut hostile = report();
+        hostile.results[9].outcome = u64::MAX;
+        assert!(!Run::new(2, "reuse", &End::Done, Some(&hostile)).is_ok());
+    }
+
+    #[test]
+    fn json_names_every_case() {
+        let run = Run::new(2, "reuse", &End::Done, Some(&report()));
+        let value: serde_json::Value = serde_json::from_str(&json("step", &[run]).unwrap()).unwrap();
+        assert_eq!(value["schema"], "vpmu-conformance/1");
+        assert_eq!(value["runs"][0]["cases"].as_array().unwrap().len(), CASES.len());
+        assert_eq!(value["runs"][0]["cases"][0]["outcome"], "pass");
+    }
+}

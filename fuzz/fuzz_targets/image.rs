@@ -1,0 +1,37 @@
+//! The image loaders: whatever the file says, a plan lies within memory and without overlap, what is copied is in the
+//! file, and rewriting changes the second byte of an RDPMC and nothing else.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vmm::boot::image::LoadPlan;
+use vmm::boot::multiboot::Information;
+use vmm::boot::rdpmc;
+
+fuzz_target!(|bytes: &[u8]| {
+    // The first bytes choose the memory, from 64 KiB to 4 GiB.
+    let Some((&[low, high], image)) = bytes.split_first_chunk() else { return };
+    let ram = (u64::from(u16::from_le_bytes([low, high])) + 1) << 16;
+    if let Ok(plan) = LoadPlan::of(image, ram) {
+        let mut end = 0;
+        for segment in &plan.segments {
+            assert!(segment.address >= end && segment.end() <= ram, "{plan:x?}");
+            assert!(segment.file.len() as u64 <= segment.memory_size && segment.file.end <= image.len(), "{plan:x?}");
+            end = segment.end();
+        }
+        plan.copy(image, |_, _| Ok::<_, ()>(())).expect("nothing fails");
+        let information = Information { ram, program: "kernel", arguments: "", modules: &[] };
+        let size = information.size().expect("a short command line fits");
+        if let Ok(at) = plan.free_range(size) {
+            assert!(at + size <= ram && plan.segments.iter().all(|s| s.end() <= at || at + size <= s.address));
+            information.build(u32::try_from(at).expect("below 4 GiB")).expect("it was sized");
+        }
+    }
+    let mut rewritten = image.to_vec();
+    if let Ok(sites) = rdpmc::rewrite(&mut rewritten) {
+        let changed: Vec<_> = (0..image.len()).filter(|&i| image[i] != rewritten[i]).collect();
+        let mut offsets: Vec<_> = sites.iter().map(|site| site.offset).collect();
+        offsets.sort_unstable();
+        assert_eq!(changed, offsets);
+        assert!(changed.iter().all(|&i| i > 0 && image[i - 1] == 0x0f && image[i] == 0x33 && rewritten[i] == 0x32));
+    }
+});

@@ -1,0 +1,262 @@
+/* From the PMI to the guest: LVTPC, vectors, HLT, rings, freezing. */
+#include "conformance.h"
+
+static void arm(u64 count)
+{
+	select(0, INSTRUCTIONS, BOTH_RINGS | EVNTSEL_INT);
+	set_counter(0, -count);
+	run(1);
+}
+
+static void masked_on_delivery(void)
+{
+	arm(s.near);
+	YES(wait_pmi(1));
+	stop();
+	EQ(LVT_NMI | LVT_MASKED, s.lvtpc);
+	EQ(LVT_NMI | LVT_MASKED, rdmsr(MSR_LVTPC));
+}
+
+static void masked_gives_status_alone(void)
+{
+	wrmsr(MSR_LVTPC, LVT_NMI | LVT_MASKED);
+	arm(s.near);
+	YES(wait_status(1));
+	stop();
+	EQ(0, s.pmis);
+	/* What was masked is gone: unmasking brings nothing. */
+	wrmsr(MSR_LVTPC, LVT_NMI);
+	spend();
+	EQ(0, s.pmis);
+	EQ(1, status());
+}
+
+static void unmasked_again(void)
+{
+	arm(s.near);
+	YES(wait_pmi(1));
+	stop();
+	wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
+	/* Still masked: the next overflow stays without a PMI. */
+	arm(s.near);
+	YES(wait_status(1));
+	stop();
+	EQ(1, s.pmis);
+	wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
+	wrmsr(MSR_LVTPC, LVT_NMI);
+	arm(s.near);
+	YES(wait_pmi(2));
+	stop();
+	EQ(2, s.pmis);
+}
+
+static void sti(void)
+{
+	__asm__ volatile("sti" : : : "memory");
+}
+
+static void fixed_vector(void)
+{
+	wrmsr(MSR_LVTPC, VECTOR_PMI);
+	arm(s.near);
+	sti();
+	bool came = wait_pmi(1);
+	cli();
+	stop();
+	YES(came);
+	EQ(1, s.pmis);
+	EQ(VECTOR_PMI, s.vector);
+	EQ(1, s.status);
+	EQ(VECTOR_PMI | LVT_MASKED, s.lvtpc);
+}
+
+/* A fixed interrupt waits for IF; an NMI does not (every other case runs with IF clear). */
+static void fixed_vector_waits(void)
+{
+	wrmsr(MSR_LVTPC, VECTOR_PMI);
+	arm(s.near);
+	YES(wait_status(1));
+	stop();
+	EQ(0, s.pmis);
+	sti();
+	bool came = wait_pmi(1);
+	cli();
+	YES(came);
+	EQ(VECTOR_PMI, s.vector);
+}
+
+static void pending_wakes_hlt(void)
+{
+	wrmsr(MSR_LVTPC, VECTOR_PMI);
+	arm(s.near);
+	YES(wait_status(1));
+	stop();
+	/* Would it not wake, the run's time limit ends this case. */
+	sti_hlt();
+	cli();
+	EQ(1, s.pmis);
+	EQ(VECTOR_PMI, s.vector);
+}
+
+static void hlt_is_woken(void)
+{
+	if (s.exact) {
+		/* HLT is itself the event that overflows: nothing but its PMI can end it. */
+		select(0, INSTRUCTIONS, EVNTSEL_OS | EVNTSEL_INT);
+		set_counter(0, -3);
+		__asm__ volatile("wrmsr; nop; nop; hlt" : : "c"(MSR_GLOBAL_CTRL), "a"(1), "d"(0) : "memory");
+		stop();
+		EQ(1, s.pmis);
+		return;
+	}
+	/* A stand-in stops with its thread, so the timer wakes in between; the vCPU does nothing but halt. */
+	wrmsr(MSR_LVT_TIMER, LVT_PERIODIC | VECTOR_TIMER);
+	wrmsr(MSR_TIMER_COUNT, 200000);
+	arm(s.near);
+	for (u32 i = 0; i < 5000 && !s.pmis; i++)
+		sti_hlt();
+	wrmsr(MSR_TIMER_COUNT, 0);
+	wrmsr(MSR_LVT_TIMER, LVT_MASKED | VECTOR_TIMER);
+	cli();
+	stop();
+	EQ(1, s.pmis);
+	EQ(1, s.status);
+}
+
+static void interrupts_ring3(void)
+{
+	NEEDS(!s.exact, SKIP_STEP_RING3);
+	volatile UserPage *user = (volatile UserPage *)s.boot->user_addr;
+
+	select(0, INSTRUCTIONS, EVNTSEL_USR | EVNTSEL_INT);
+	wrmsr(MSR_LVT_TIMER, LVT_PERIODIC | VECTOR_TIMER);
+	/* A stand-in counts ring 0 as well: a PMI that comes too early leaves ring 3 to the timer, and is tried again. */
+	for (u32 i = 2; i < 8; i++) {
+		s.pmis = 0;
+		wrmsr(MSR_LVTPC, LVT_NMI);
+		wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
+		s.leave_ring3 = true;
+		set_counter(0, -(s.near << i));
+		wrmsr(MSR_TIMER_COUNT, 300000000);
+		run(1);
+		visit_ring3(ring3_ftest, user, s.boot->user_stack);
+		stop();
+		wrmsr(MSR_TIMER_COUNT, 0);
+		if (s.pmis && (s.cs & 3))
+			break;
+	}
+	wrmsr(MSR_LVT_TIMER, LVT_MASKED | VECTOR_TIMER);
+	EQ(1, s.pmis);
+	EQ(0x1b, s.cs);
+	EQ(1, s.status);
+}
+
+static void no_freeze_unasked(void)
+{
+	arm(s.near);
+	YES(wait_pmi(1));
+	EQ(1, s.global_ctrl);
+	u64 value = counter(0);
+	spend();
+	YES(counter(0) > value);
+	EQ(1, status());
+}
+
+static void v2_freeze(void)
+{
+	NEEDS(!s.v4, SKIP_NEEDS_V2);
+	wrmsr(MSR_DEBUGCTL, FREEZE_COUNTERS);
+	arm(s.near);
+	YES(wait_pmi(1));
+	EQ(0, s.global_ctrl);
+	EQ(0, rdmsr(MSR_GLOBAL_CTRL));
+	EQ(1, status());
+	u64 value = counter(0);
+	spend();
+	EQ(value, counter(0));
+	run(1);
+	spend();
+	YES(counter(0) > value);
+}
+
+static void v4_freeze(void)
+{
+	NEEDS(s.v4, SKIP_NEEDS_V4);
+	wrmsr(MSR_DEBUGCTL, FREEZE_COUNTERS);
+	arm(s.near);
+	YES(wait_pmi(1));
+	EQ(1, s.global_ctrl);
+	EQ(CTR_FRZ | 1, s.status);
+	u64 value = counter(0);
+	spend();
+	EQ(value, counter(0));
+	wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
+	EQ(CTR_FRZ, status());
+	spend();
+	EQ(value, counter(0));
+	wrmsr(MSR_GLOBAL_OVF_CTRL, CTR_FRZ);
+	spend();
+	YES(counter(0) > value);
+}
+
+static void v4_freeze_lbrs(void)
+{
+	NEEDS(s.v4, SKIP_NEEDS_V4);
+	wrmsr(MSR_DEBUGCTL, FREEZE_LBRS);
+	arm(s.near);
+	YES(wait_pmi(1));
+	EQ(LBR_FRZ | 1, s.status);
+	u64 value = counter(0);
+	spend();
+	YES(counter(0) > value);
+}
+
+static void v4_frozen_by_software(void)
+{
+	NEEDS(s.v4, SKIP_NEEDS_V4);
+	select(0, INSTRUCTIONS, BOTH_RINGS);
+	run(1);
+	spend();
+	wrmsr(MSR_STATUS_SET, CTR_FRZ);
+	u64 value = counter(0);
+	YES(value);
+	spend();
+	EQ(value, counter(0));
+	wrmsr(MSR_GLOBAL_OVF_CTRL, CTR_FRZ);
+	spend();
+	YES(counter(0) > value);
+}
+
+static void masked_does_not_freeze(void)
+{
+	wrmsr(MSR_LVTPC, LVT_NMI | LVT_MASKED);
+	select(0, INSTRUCTIONS, BOTH_RINGS);
+	wrmsr(MSR_DEBUGCTL, FREEZE_COUNTERS);
+	set_counter(0, -s.near);
+	run(1);
+	YES(wait_status(1));
+	/* Without INT there is no PMI, and without a PMI no freeze. */
+	EQ(1, rdmsr(MSR_GLOBAL_CTRL));
+	EQ(1, status());
+	u64 value = counter(0);
+	spend();
+	YES(counter(0) > value);
+}
+
+void delivery_cases(void)
+{
+	run_case(CASE_MASKED_ON_DELIVERY, masked_on_delivery);
+	run_case(CASE_MASKED_STATUS_ALONE, masked_gives_status_alone);
+	run_case(CASE_UNMASKED_AGAIN, unmasked_again);
+	run_case(CASE_FIXED_VECTOR, fixed_vector);
+	run_case(CASE_FIXED_VECTOR_WAITS, fixed_vector_waits);
+	run_case(CASE_PENDING_WAKES_HLT, pending_wakes_hlt);
+	run_case(CASE_HLT_IS_WOKEN, hlt_is_woken);
+	run_case(CASE_INTERRUPTS_RING3, interrupts_ring3);
+	run_case(CASE_NO_FREEZE_UNASKED, no_freeze_unasked);
+	run_case(CASE_V2_FREEZE, v2_freeze);
+	run_case(CASE_V4_FREEZE, v4_freeze);
+	run_case(CASE_V4_FREEZE_LBRS, v4_freeze_lbrs);
+	run_case(CASE_V4_FROZEN_BY_SOFTWARE, v4_frozen_by_software);
+	run_case(CASE_NO_PMI_NO_FREEZE, masked_does_not_freeze);
+}

@@ -1,0 +1,65 @@
+//! What a vCPU's port and memory accesses reach: the one thing the vCPU loop does not know of its guest.
+
+use crate::outcome::End;
+
+/// What the loop must do after an access.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Go on.
+    Continue,
+    /// Tell [`Bus::note_held`] the host events held now, and go on.
+    NoteHeld,
+    /// The vCPU ends.
+    End(End),
+}
+
+/// The devices of one vCPU. Called between two KVM_RUNs: an implementation neither allocates, formats nor blocks on what a
+/// guest does often.
+pub trait Bus {
+    /// OUT of `data` to `port`, seen at host TSC `tsc`. A string instruction gives all its units in one go.
+    fn write_port(&mut self, port: u16, data: &[u8], tsc: u64) -> Next;
+
+    /// IN from `port`: fills `data`.
+    fn read_port(&mut self, port: u16, data: &mut [u8]) -> Next {
+        data.fill(0xff);
+        Next::End(End::UnknownExit(format!("IN from port {port:#x}")))
+    }
+
+    /// A write to guest-physical memory that is not there.
+    fn write_memory(&mut self, address: u64, _data: &[u8]) -> Next {
+        Next::End(End::UnassignedAccess { address, write: true })
+    }
+
+    /// A read from guest-physical memory that is not there.
+    fn read_memory(&mut self, address: u64, data: &mut [u8]) -> Next {
+        data.fill(0xff);
+        Next::End(End::UnassignedAccess { address, write: false })
+    }
+
+    /// The host events held now, after [`Next::NoteHeld`].
+    fn note_held(&mut self, _held: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bare;
+
+    impl Bus for Bare {
+        fn write_port(&mut self, _: u16, _: &[u8], _: u64) -> Next {
+            Next::Continue
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_ends_the_run_unless_a_bus_says_otherwise() {
+        let mut data = [0; 4];
+        assert!(matches!(Bare.read_port(0x60, &mut data), Next::End(End::UnknownExit(what)) if what.contains("0x60")));
+        assert_eq!(data, [0xff; 4]);
+        let end = Bare.write_memory(0xdead_0000, &[1]);
+        assert_eq!(end, Next::End(End::UnassignedAccess { address: 0xdead_0000, write: true }));
+        let end = Bare.read_memory(0xdead_0000, &mut data);
+        assert_eq!(end, Next::End(End::UnassignedAccess { address: 0xdead_0000, write: false }));
+    }
+}

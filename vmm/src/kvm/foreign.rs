@@ -1,0 +1,133 @@
+//! MSR exits of somebody else's image, beyond the PMU's own registers.
+//!
+//! # RDPMC
+//! An image's RDPMCs may have been rewritten to RDMSR (see [`crate::boot::rdpmc`]). RIP at the exit tells such a site from
+//! a true RDMSR of the same index: the site gets RDPMC's answer, the other what KVM would have said. The indices a real
+//! RDPMC uses ([`RDPMC_RANGES`]) are made to exit; a site with another index is answered by KVM as the RDMSR it then is,
+//! which is #GP as RDPMC would give, unless an MSR of that number exists. At CPL 3 RDMSR is always #GP, whatever CR4.PCE
+//! says: a rewritten RDPMC works in ring 0 only.
+//!
+//! # Addresses that are not canonical
+//! WRMSR of such an address to a segment base or an entry point of SYSCALL or SYSENTER is #GP on a processor, and KVM relies
+//! on the processor where it does not intercept the write. QEMU's software emulation does not check (host B); there these
+//! registers exit and are checked here.
+
+use kvm_bindings::{Msrs, kvm_msr_entry};
+use kvm_ioctls::VcpuFd;
+
+use crate::boot::rdpmc::Site;
+use crate::vpmu::{GeneralProtection, PmuMsr, Vpmu, canonical};
+use host_pmu::counters::HostCounters;
+
+/// First index and count of what RDPMC may ask for: general-purpose and fixed counters.
+pub(crate) const RDPMC_RANGES: [(u32, u32); 2] = [(0, 8), (0x4000_0000, 8)];
+
+/// First MSR and count of registers that hold an address: FS_BASE, GS_BASE, KERNEL_GS_BASE; LSTAR, CSTAR; SYSENTER_ESP,
+/// SYSENTER_EIP.
+pub(crate) const ADDRESS_RANGES: [(u32, u32); 3] = [(0xc000_0100, 3), (0xc000_0082, 2), (0x175, 2)];
+
+fn within(ranges: &[(u32, u32)], index: u32) -> bool {
+    ranges.iter().any(|&(base, count)| index.wrapping_sub(base) < count)
+}
+
+/// What one vCPU of an image needs for its MSR exits.
+#[derive(Debug)]
+pub(crate) struct ForeignMsrs {
+    /// Addresses of rewritten RDPMCs, ascending.
+    sites: Vec<u64>,
+    one: Option<Msrs>,
+    rdpmcs: u64,
+}
+
+impl ForeignMsrs {
+    /// For an image with these rewritten sites.
+    pub(crate) fn new(sites: &[Site]) -> Self {
+        let mut sites: Vec<u64> = sites.iter().map(|site| site.address).collect();
+        sites.sort_unstable();
+        // One entry is far below the limit of the type; without it these accesses fault.
+        Self { sites, one: Msrs::from_entries(&[kvm_msr_entry::default()]).ok(), rdpmcs: 0 }
+    }
+
+    /// Rewritten RDPMCs that were answered.
+    pub(crate) const fn rdpmcs(&self) -> u64 {
+        self.rdpmcs
+    }
+
+    /// An RDMSR of `index` exited.
+    pub(crate) fn rdmsr<H: HostCounters>(
+        &mut self,
+        fd: &VcpuFd,
+        pmu: &mut Vpmu<H>,
+        index: u32,
+    ) -> Result<u64, GeneralProtection> {
+        // RIP still stands at the instruction.
+        if !self.sites.is_empty() && fd.get_regs().is_ok_and(|regs| self.is_site(regs.rip)) {
+            self.rdpmcs += 1;
+            return pmu.rdpmc(index);
+        }
+        if PmuMsr::decode(index).is_some() {
+            return pmu.rdmsr(index);
+        }
+        let one = self.entry(index, 0).ok_or(GeneralProtection)?;
+        match (fd.get_msrs(one), one.as_slice()) {
+            (Ok(1), [entry]) => Ok(entry.data),
+            _ => Err(GeneralProtection),
+        }
+    }
+
+    /// A WRMSR of `value` to `index` exited.
+    pub(crate) fn wrmsr<H: HostCounters>(
+        &mut self,
+        fd: &VcpuFd,
+        pmu: &mut Vpmu<H>,
+        index: u32,
+        value: u64,
+    ) -> Result<(), GeneralProtection> {
+        if !within(&ADDRESS_RANGES, index) {
+            return pmu.wrmsr(index, value);
+        }
+        canonical(value)?;
+        let one = self.entry(index, value).ok_or(GeneralProtection)?;
+        match fd.set_msrs(one) {
+            Ok(1) => Ok(()),
+            _ => Err(GeneralProtection),
+        }
+    }
+
+    fn is_site(&self, rip: u64) -> bool {
+        self.sites.binary_search(&rip).is_ok()
+    }
+
+    fn entry(&mut self, index: u32, data: u64) -> Option<&mut Msrs> {
+        let one = self.one.as_mut()?;
+        if let [entry] = one.as_mut_slice() {
+            (entry.index, entry.data) = (index, data);
+        }
+        Some(one)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_are_found_by_address() {
+        let site = |address| Site { address, length: 2, offset: 0 };
+        let foreign = ForeignMsrs::new(&[site(9), site(5), site(7)]);
+        assert!([5, 7, 9].iter().all(|&rip| foreign.is_site(rip)));
+        assert!(![0, 6, 10].iter().any(|&rip| foreign.is_site(rip)));
+        assert!(!ForeignMsrs::new(&[]).is_site(0));
+    }
+
+    #[test]
+    fn ranges_hold_their_registers_and_none_of_the_pmu() {
+        for index in [0x175, 0x176, 0xc000_0082, 0xc000_0083, 0xc000_0100, 0xc000_0102] {
+            assert!(within(&ADDRESS_RANGES, index), "{index:#x}");
+        }
+        assert!(!within(&ADDRESS_RANGES, 0x174) && !within(&ADDRESS_RANGES, 0xc000_0103));
+        for (base, count) in RDPMC_RANGES.into_iter().chain(ADDRESS_RANGES) {
+            assert!((base..base + count).all(|index| PmuMsr::decode(index).is_none()));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Which events a guest may count: the vPMU's counterpart of KVM_SET_PMU_EVENT_FILTER.
+
+use host_pmu::spec::CounterId;
+use thiserror::Error;
+
+use super::regs::PerfEvtSel;
+
+/// What the listed events are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Only these count.
+    Allow,
+    /// All but these count.
+    Deny,
+}
+
+/// An event by selector bits 7:0 and 15:8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Event {
+    /// Event select.
+    pub event: u8,
+    /// Unit mask.
+    pub umask: u8,
+}
+
+/// A list of events, and a bitmap of fixed counters. The default allows everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventFilter {
+    action: Action,
+    /// Sorted.
+    events: Vec<Event>,
+    fixed: u32,
+}
+
+/// More events than a filter may list.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("an event filter lists {0} events; at most {most} are possible", most = EventFilter::MOST_EVENTS)]
+pub struct TooManyEvents(usize);
+
+impl Default for EventFilter {
+    fn default() -> Self {
+        Self { action: Action::Deny, events: Vec::new(), fixed: 0 }
+    }
+}
+
+impl EventFilter {
+    /// Events in a list at most, as in KVM.
+    pub const MOST_EVENTS: usize = 300;
+
+    /// A filter that allows, or denies, `events` and the fixed counters whose bit is set in `fixed`.
+    pub fn new(action: Action, mut events: Vec<Event>, fixed: u32) -> Result<Self, TooManyEvents> {
+        if events.len() > Self::MOST_EVENTS {
+            return Err(TooManyEvents(events.len()));
+        }
+        events.sort_unstable();
+        Ok(Self { action, events, fixed })
+    }
+
+    /// Whether a counter with `selector` (if it is a general-purpose one) may count.
+    pub(super) fn allows(&self, counter: CounterId, selector: PerfEvtSel) -> bool {
+        let listed = match counter.as_fixed() {
+            Some(n) => self.fixed & 1 << n != 0,
+            None => {
+                let event = Event { event: selector.event(), umask: selector.umask() };
+                self.events.binary_search(&event).is_ok()
+            }
+        };
+        listed == (self.action == Action::Allow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CYCLES: Event = Event { event: 0x3c, umask: 0 };
+    const REFERENCES: Event = Event { event: 0x2e, umask: 0x4f };
+
+    fn allows(filter: &EventFilter, event: Event) -> bool {
+        let selector = PerfEvtSel::new().with_event(event.event).with_umask(event.umask).with_en(true);
+        filter.allows(CounterId::gp(0).unwrap(), selector)
+    }
+
+    #[test]
+    fn a_list_allows_or_denies_by_event_and_umask() {
+        let listed = vec![REFERENCES, CYCLES];
+        let allow = EventFilter::new(Action::Allow, listed.clone(), 0b10).unwrap();
+        let deny = EventFilter::new(Action::Deny, listed, 0b10).unwrap();
+        for (event, is_listed) in [(CYCLES, true), (REFERENCES, true), (Event { umask: 1, ..CYCLES }, false)] {
+            assert_eq!((allows(&allow, event), allows(&deny, event)), (is_listed, !is_listed), "{event:?}");
+            assert!(allows(&EventFilter::default(), event));
+        }
+        for n in 0..3 {
+            let fixed = CounterId::fixed(n).unwrap();
+            // A fixed counter goes by its bit, whatever the event it counts (5eb7fcbdea63).
+            assert_eq!(allow.allows(fixed, PerfEvtSel::new()), n == 1);
+            assert_eq!(deny.allows(fixed, PerfEvtSel::new()), n != 1);
+        }
+    }
+
+    #[test]
+    fn a_list_is_bounded() {
+        let error = EventFilter::new(Action::Deny, vec![CYCLES; 301], 0).unwrap_err();
+        assert!(error.to_string().contains("301 events; at most 300"));
+        assert!(EventFilter::new(Action::Deny, vec![CYCLES; 300], 0).is_ok());
+    }
+}

@@ -1,0 +1,124 @@
+//! When a strategy with `release = { slices = N }` gives an event back, seen from the guest's side (b35e5548b411).
+//!
+//! Promised: at the first entry of a sched slice a counter's event is gone if and only if, in each of the N slices that
+//! ended since, its own enable was off and no marking access touched it. GLOBAL_CTRL alone releases nothing.
+
+use crate::model::host::ScriptedHost;
+use host_pmu::bank::Bank;
+use host_pmu::counters::HostCounters;
+use host_pmu::strategy::Strategy as Kept;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use vmm::vpmu::Vpmu;
+use vmm::vpmu::caps::PmuCaps;
+
+const COUNTERS: usize = 4;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Enable(usize),
+    Disable(usize),
+    WriteCounter(usize),
+    ReadCounter(usize),
+    GlobalCtrl(u64),
+    Entry,
+    Slice,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let n = || 0..COUNTERS;
+    prop_oneof![
+        1 => n().prop_map(Op::Enable),
+        1 => n().prop_map(Op::Disable),
+        1 => n().prop_map(Op::WriteCounter),
+        1 => n().prop_map(Op::ReadCounter),
+        1 => (0..1u64 << COUNTERS).prop_map(Op::GlobalCtrl),
+        2 => Just(Op::Entry),
+        3 => Just(Op::Slice),
+    ]
+}
+
+/// One counter as this promise sees it.
+#[derive(Clone, Copy, Default)]
+struct Kind {
+    enabled: bool,
+    touched: bool,
+    idle: u32,
+    held: bool,
+}
+
+fn kept(slices: u32, deferred: bool, reads: bool, global: bool) -> Kept {
+    let apply = if deferred { "deferred" } else { "at-once" };
+    Kept::from_toml(&format!(
+        "name = 'lazy'\nreuse = 'last'\nrelease = {{ slices = {slices} }}\napply = '{apply}'\n\
+         mark = {{ reads = {reads}, global-ctrl = {global} }}"
+    ))
+    .expect("a valid strategy")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_event_lives_exactly_as_long_as_its_counter_is_in_use(
+        ops in vec(op(), 1..120), slices in 1..4u32, [deferred, reads, global] in any::<[bool; 3]>(),
+    ) {
+        let host = ScriptedHost::default();
+        let mut vpmu = Vpmu::new(PmuCaps::default(), Bank::new(host.clone(), kept(slices, deferred, reads, global)));
+        let mut counters = [Kind::default(); COUNTERS];
+        let mut gate = 0xf;
+        // A slice that began while nothing was held is nobody's.
+        let mut slice = false;
+        for op in ops {
+            match op {
+                Op::Enable(n) | Op::Disable(n) => {
+                    let enabled = matches!(op, Op::Enable(_));
+                    vpmu.wrmsr(0x186 + n as u32, if enabled { 0x53_003c } else { 0x13_003c }).unwrap();
+                    counters[n].enabled = enabled;
+                    counters[n].touched = true;
+                }
+                Op::WriteCounter(n) => {
+                    vpmu.wrmsr(0xc1 + n as u32, 0).unwrap();
+                    counters[n].touched = true;
+                }
+                Op::ReadCounter(n) => {
+                    vpmu.rdmsr(0xc1 + n as u32).unwrap();
+                    counters[n].touched |= reads;
+                }
+                Op::GlobalCtrl(value) => {
+                    vpmu.wrmsr(0x38f, value).unwrap();
+                    for (n, counter) in counters.iter_mut().enumerate() {
+                        counter.touched |= global && (gate ^ value) >> n & 1 != 0;
+                    }
+                    gate = value;
+                }
+                Op::Slice => {
+                    host.new_slice();
+                    slice = true;
+                }
+                Op::Entry => {}
+            }
+            // Every exit is followed by an entry, as in the vCPU's loop.
+            let before = counters.iter().any(|c| c.held);
+            vpmu.enter();
+            for (n, counter) in counters.iter_mut().enumerate() {
+                if counter.enabled && gate >> n & 1 != 0 {
+                    (counter.held, counter.idle) = (true, 0);
+                }
+            }
+            if std::mem::take(&mut slice) && before {
+                for counter in &mut counters {
+                    let used = counter.enabled || std::mem::take(&mut counter.touched);
+                    counter.idle = if used { 0 } else { counter.idle + 1 };
+                    counter.held &= counter.idle < slices;
+                    counter.touched = false;
+                }
+            }
+            let expected = counters.iter().filter(|c| c.held).count();
+            prop_assert_eq!(vpmu.host().held(), expected as u64);
+            prop_assert_eq!(host.open_events(), expected);
+        }
+        drop(vpmu);
+        prop_assert_eq!(host.open_events(), 0);
+    }
+}

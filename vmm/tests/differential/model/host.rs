@@ -1,0 +1,194 @@
+//! A host in memory: it counts what it is told was executed, signals as perf does, and fails on demand.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use host_pmu::backend::{Backend, HostError};
+use host_pmu::spec::{Source, Spec};
+
+use super::{Armed, Burst};
+
+#[derive(Debug)]
+struct Event {
+    spec: Spec,
+    running: bool,
+    total: u64,
+    /// Counts to the signal; `None` once it was signalled.
+    left: Option<u64>,
+    lost: bool,
+}
+
+/// How the host misbehaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Failing {
+    pub(crate) open: bool,
+    pub(crate) period: bool,
+    pub(crate) resume: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    events: Vec<Option<Event>>,
+    failing: Failing,
+    sched_in: bool,
+    now: u64,
+    /// Failures that were handed out: opens, periods, pinned events.
+    failures: [u64; 3],
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ScriptedHost(Rc<RefCell<State>>);
+
+const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
+
+impl ScriptedHost {
+    /// The guest executes `burst`; whether any event signalled.
+    pub(crate) fn run(&self, burst: Burst) -> bool {
+        let mut signalled = false;
+        for event in self.0.borrow_mut().events.iter_mut().flatten().filter(|e| e.running && !e.lost) {
+            let select = match event.spec.0 {
+                Source::Selector(selector) => selector & 0xffff,
+                Source::Fixed { index, .. } => [0xc0, 0x3c, 0x13c, 0x1a4][usize::from(index)],
+            };
+            let n = burst.count(select, event.spec.kernel(), event.spec.user());
+            event.total += n;
+            match event.left {
+                Some(left) if left <= n => {
+                    event.left = None;
+                    signalled = true;
+                }
+                Some(left) => event.left = Some(left - n),
+                None => {}
+            }
+        }
+        signalled
+    }
+
+    pub(crate) fn set_failing(&self, failing: Failing) {
+        self.0.borrow_mut().failing = failing;
+    }
+
+    /// Every pinned event that runs loses its counter.
+    pub(crate) fn lose(&self) {
+        self.0.borrow_mut().events.iter_mut().flatten().filter(|e| e.running).for_each(|e| e.lost = true);
+    }
+
+    pub(crate) fn new_slice(&self) {
+        self.0.borrow_mut().sched_in = true;
+    }
+
+    pub(crate) fn advance(&self, ns: u64) {
+        self.0.borrow_mut().now += ns;
+    }
+
+    pub(crate) fn open_events(&self) -> usize {
+        self.0.borrow().events.iter().flatten().count()
+    }
+
+    pub(crate) fn failures(&self) -> [u64; 3] {
+        self.0.borrow().failures
+    }
+
+    /// Events that run, sorted.
+    pub(crate) fn armed(&self) -> Vec<Armed> {
+        let state = self.0.borrow();
+        let mut armed: Vec<_> = state
+            .events
+            .iter()
+            .flatten()
+            .filter(|e| e.running && !e.lost && (e.spec.user() || e.spec.kernel()))
+            .map(|e| {
+                let event = match e.spec.0 {
+                    Source::Selector(_) => e.spec.raw_config().unwrap_or_default(),
+                    Source::Fixed { index, .. } => (1 << 63) | (32 + u64::from(index)),
+                };
+                (event, e.spec.kernel(), e.spec.user(), e.left.unwrap_or(0))
+            })
+            .collect();
+        armed.sort_unstable();
+        armed
+    }
+}
+
+impl Backend for ScriptedHost {
+    type Event = usize;
+
+    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
+        let mut state = self.0.borrow_mut();
+        if state.failing.open {
+            state.failures[0] += 1;
+            return Err(REFUSED);
+        }
+        assert!(period > 0, "perf refuses a period of 0 for what samples");
+        let left = spec.samples().then_some(period);
+        let event = Some(Event { spec, running: true, total: 0, left, lost: false });
+        let free = state.events.iter().position(Option::is_none);
+        Ok(match free {
+            Some(at) => {
+                state.events[at] = event;
+                at
+            }
+            None => {
+                state.events.push(event);
+                state.events.len() - 1
+            }
+        })
+    }
+
+    fn release(&mut self, event: usize) {
+        let released = self.0.borrow_mut().events[event].take();
+        assert!(released.is_some(), "released twice");
+    }
+
+    fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        let total = self.read(event)?;
+        self.with(*event, |e| e.running = false);
+        Ok(total)
+    }
+
+    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
+        if self.0.borrow().failing.resume {
+            return Err(REFUSED);
+        }
+        self.with(*event, |e| e.running = true);
+        Ok(())
+    }
+
+    fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
+        assert!(period > 0, "perf refuses a period of 0");
+        if self.0.borrow().failing.period {
+            self.0.borrow_mut().failures[1] += 1;
+            return Err(REFUSED);
+        }
+        self.with(*event, |e| {
+            assert!(e.spec.samples(), "perf refuses a period for what only counts");
+            e.left = Some(period);
+        });
+        Ok(())
+    }
+
+    fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        let (total, lost) = self.with(*event, |e| (e.total, e.lost));
+        if lost {
+            self.0.borrow_mut().failures[2] += 1;
+            return Err(HostError::PinnedLost);
+        }
+        Ok(total)
+    }
+
+    fn sched_in(&mut self) -> bool {
+        std::mem::take(&mut self.0.borrow_mut().sched_in)
+    }
+
+    fn now_ns(&self) -> u64 {
+        let mut state = self.0.borrow_mut();
+        state.now += 1;
+        state.now
+    }
+}
+
+impl ScriptedHost {
+    fn with<T>(&self, event: usize, change: impl FnOnce(&mut Event) -> T) -> T {
+        change(self.0.borrow_mut().events[event].as_mut().expect("an event that was released is used"))
+    }
+}

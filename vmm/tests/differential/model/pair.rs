@@ -1,0 +1,324 @@
+//! The vPMU and the ideal one, side by side, and what can happen to them.
+
+use host_pmu::bank::Bank;
+use host_pmu::counters::HostCounters;
+use host_pmu::strategy::{Reuse, Strategy};
+use vmm::vpmu::Vpmu;
+use vmm::vpmu::caps::PmuCaps;
+use vmm::vpmu::filter::{Action, Event, EventFilter};
+
+use super::host::{Failing, ScriptedHost};
+use super::{Armed, Burst, Model, Shape};
+
+/// Events that the sequences select.
+pub(crate) const EVENTS: [u64; 4] = [0xc0, 0x3c, 0x13c, 0xc4];
+
+/// When the signal of a host event arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    OnTime,
+    /// With some later one, or never.
+    Held,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Op {
+    Read(u32),
+    Write(u32, u64),
+    /// Programs a counter to overflow after at most 2^bits, and lets it run.
+    Arm {
+        n: u32,
+        selector: u64,
+        bits: u32,
+        back: u64,
+    },
+    Run {
+        seed: u64,
+        bits: u32,
+        signal: Signal,
+        take_pmi: bool,
+    },
+    Kick,
+    Enter,
+    Pmi,
+    Slice,
+    Advance(u64),
+    Reset,
+    Fail(Failing),
+    Lose,
+    Heal,
+    /// Denies these of [`EVENTS`] and these fixed counters; by a list of what is allowed, or of what is not.
+    Filter {
+        denied: u8,
+        fixed: u32,
+        allow: bool,
+    },
+}
+
+/// Entries after which a host that is sound again must have been asked again.
+const MOST_ENTRIES: u32 = 1100;
+
+/// Both sides.
+pub(crate) struct Pair {
+    model: Model,
+    vpmu: Vpmu<Bank<ScriptedHost>>,
+    host: ScriptedHost,
+    shape: Shape,
+    most_held: u64,
+    failing: bool,
+    /// A refused period may leave an event aimed wrongly until a retry.
+    aim_open: bool,
+    /// A signal was given and no kick followed.
+    signal_held: bool,
+    /// Nothing happened since the entry.
+    entered: bool,
+    pmis: u64,
+}
+
+/// What came about in a sequence.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Activity {
+    pub(crate) overflows: u64,
+    pub(crate) pmis: u64,
+    pub(crate) reused: u64,
+    pub(crate) slices: u64,
+    pub(crate) failures: u64,
+}
+
+impl Activity {
+    pub(crate) fn add(self, other: Self) -> Self {
+        Self {
+            overflows: self.overflows + other.overflows,
+            pmis: self.pmis + other.pmis,
+            reused: self.reused + other.reused,
+            slices: self.slices + other.slices,
+            failures: self.failures + other.failures,
+        }
+    }
+}
+
+impl Pair {
+    pub(crate) fn new(shape: Shape, strategy: Strategy) -> Self {
+        let host = ScriptedHost::default();
+        let pool = if let Reuse::Pool(k) = strategy.reuse { k as u64 } else { 0 };
+        let caps = PmuCaps {
+            version: shape.version,
+            gp: shape.gp,
+            fixed: shape.fixed,
+            width: shape.width,
+            full_width_writes: shape.full_width,
+            transactions: shape.transactions,
+            debug_store: shape.debug_store,
+        };
+        Self {
+            model: Model::new(shape),
+            vpmu: Vpmu::new(caps, Bank::new(host.clone(), strategy)),
+            host,
+            shape,
+            most_held: u64::from(shape.gp + shape.fixed) + pool,
+            failing: false,
+            aim_open: false,
+            signal_held: false,
+            entered: false,
+            pmis: 0,
+        }
+    }
+
+    fn read(&mut self, msr: u32) -> Result<(), String> {
+        self.model.read(msr, self.vpmu.rdmsr(msr).ok())
+    }
+
+    fn write(&mut self, msr: u32, value: u64) -> Result<(), String> {
+        let fault = self.vpmu.wrmsr(msr, value).is_err();
+        if self.model.write(msr, value) == fault {
+            Ok(())
+        } else {
+            Err(format!("WRMSR {msr:#x} {value:#x}: #GP is {fault}"))
+        }
+    }
+
+    fn kick(&mut self) {
+        self.signal_held = false;
+        self.vpmu.kick();
+        self.model.kick();
+    }
+
+    fn enter(&mut self) -> Result<(), String> {
+        self.entered = true;
+        self.vpmu.enter();
+        self.model.enter();
+        let held = self.vpmu.host().held();
+        if held != self.host.open_events() as u64 || held > self.most_held {
+            return Err(format!("{held} events held of {}, {} open", self.most_held, self.host.open_events()));
+        }
+        self.aimed()
+    }
+
+    /// Each counter that counts has an event that signals at its overflow, and nothing else runs.
+    fn aimed(&mut self) -> Result<(), String> {
+        if !self.aim_open && self.model.settled() {
+            let (ideal, real) = (self.model.armed(), self.host.armed());
+            if ideal != real {
+                return Err(format!("armed {real:x?}, not {ideal:x?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn pmi(&mut self) -> Result<(), String> {
+        let due = self.vpmu.take_pmi();
+        self.model.pmi(due)?;
+        self.pmis += u64::from(due);
+        if self.entered { self.aimed() } else { Ok(()) }
+    }
+
+    fn run(&mut self, burst: Burst, signal: Signal) -> Result<(), String> {
+        self.model.run(burst);
+        self.signal_held |= self.host.run(burst);
+        if signal == Signal::OnTime && self.signal_held {
+            self.kick();
+        } else if signal == Signal::OnTime && !self.aim_open && self.shape_signals() && self.model.overflow_unseen() {
+            return Err("an overflow that no event signals".to_owned());
+        }
+        Ok(())
+    }
+
+    /// IN_TXCP never signals: with it an overflow may stay unseen.
+    fn shape_signals(&self) -> bool {
+        !self.shape.transactions
+    }
+
+    fn doubt(&mut self) {
+        self.failing = true;
+        self.aim_open = true;
+        self.model.doubt();
+    }
+
+    /// The host is sound again: the PMU must come back by itself, then it is set up anew and exact again.
+    fn heal(&mut self) -> Result<(), String> {
+        if !self.failing {
+            return Ok(());
+        }
+        self.host.set_failing(Failing::default());
+        let came_back = |pair: &Self| {
+            let what = |(event, os, usr, _): Armed| (event, os, usr);
+            let real: Vec<_> = pair.host.armed().into_iter().map(what).collect();
+            real == pair.model.armed().into_iter().map(what).collect::<Vec<_>>()
+        };
+        let mut entries = 0;
+        // What was lost is found at the next look.
+        self.kick();
+        self.enter()?;
+        while !came_back(self) {
+            entries += 1;
+            if entries > MOST_ENTRIES {
+                return Err(format!("{MOST_ENTRIES} entries brought {:x?} back", self.host.armed()));
+            }
+            self.kick();
+            self.enter()?;
+        }
+        for line in self.model.lines() {
+            let msr = if line < 32 { 0xc1 + line } else { 0x309 + line - 32 };
+            self.read(msr)?;
+            self.write(msr, 0)?;
+        }
+        let lines = self.model.lines().fold(0, |bits, line| bits | 1 << line);
+        if self.shape.version >= 2 {
+            self.write(0x390, lines)?;
+        }
+        self.pmi()?;
+        self.model.trust();
+        self.failing = false;
+        self.aim_open = false;
+        self.enter()?;
+        let stats = self.vpmu.host().stats();
+        let reported = [stats.failed_opens, stats.refused_periods, stats.pinned_errors];
+        let injected = self.host.failures();
+        if reported == injected { Ok(()) } else { Err(format!("{injected:?} failures, {reported:?} reported")) }
+    }
+
+    fn filter(&mut self, denied: u8, fixed: u32, allow: bool) {
+        let mut listed = Vec::new();
+        let of_events = EVENTS.iter().enumerate().filter(|(i, _)| denied >> i & 1 != 0).map(|(_, event)| *event);
+        // What is not on a list of what is allowed is denied.
+        self.model.filter(EVENTS.iter().copied().collect(), of_events.collect(), allow, fixed);
+        for (i, event) in EVENTS.iter().enumerate() {
+            if (denied >> i & 1 != 0) != allow {
+                listed.push(Event { event: *event as u8, umask: (event >> 8) as u8 });
+            }
+        }
+        let (action, fixed) = if allow { (Action::Allow, !fixed) } else { (Action::Deny, fixed) };
+        self.vpmu.set_filter(EventFilter::new(action, listed, fixed).expect("few events"));
+    }
+
+    pub(crate) fn step(&mut self, op: &Op) -> Result<(), String> {
+        match *op {
+            Op::Read(msr) => self.read(msr)?,
+            Op::Write(msr, value) => self.write(msr, value)?,
+            Op::Arm { n, selector, bits, back } => {
+                let start = 0u64.wrapping_sub(back & ((1 << bits.min(31)) - 1));
+                if n < u32::from(self.shape.gp) {
+                    self.write(0xc1 + n, start)?;
+                    self.write(0x186 + n, selector)?;
+                    self.write(0x38f, u64::MAX >> (64 - u32::from(self.shape.gp)))?;
+                } else if n - u32::from(self.shape.gp) < u32::from(self.shape.fixed) {
+                    let fixed = n - u32::from(self.shape.gp);
+                    self.write(0x309 + fixed, start)?;
+                    self.write(0x38d, 0xb << (4 * fixed))?;
+                    self.write(0x38f, 1 << (32 + fixed) | 1)?;
+                }
+            }
+            Op::Run { seed, bits, signal, take_pmi } => {
+                self.enter()?;
+                if take_pmi {
+                    self.pmi()?;
+                }
+                self.run(Burst { seed, bits: bits.min(u32::from(self.shape.width)) }, signal)?;
+            }
+            Op::Kick => self.kick(),
+            Op::Enter => self.enter()?,
+            Op::Pmi => self.pmi()?,
+            Op::Slice => self.host.new_slice(),
+            Op::Advance(ns) => self.host.advance(ns),
+            Op::Reset => {
+                self.vpmu.reset();
+                self.model.reset();
+                self.signal_held = false;
+            }
+            Op::Fail(failing) => {
+                self.host.set_failing(failing);
+                self.doubt();
+            }
+            Op::Lose => {
+                self.host.lose();
+                self.doubt();
+            }
+            Op::Heal => self.heal()?,
+            Op::Filter { denied, fixed, allow } => self.filter(denied, fixed, allow),
+        }
+        self.entered &= matches!(op, Op::Enter | Op::Pmi);
+        Ok(())
+    }
+
+    /// Every register once, and nothing left open afterwards.
+    pub(crate) fn finish(mut self) -> Result<Activity, String> {
+        self.heal()?;
+        self.kick();
+        self.enter()?;
+        let few = (0xc1..=0xc8).chain(0x186..=0x18d).chain(0x309..=0x30c).chain(0x38d..=0x392).chain(0x4c1..=0x4c8);
+        for msr in few.chain([0x1d9, 0x345, 0x3f1, 0x600]) {
+            self.read(msr)?;
+        }
+        self.pmi()?;
+        let Self { mut vpmu, host, pmis, .. } = self;
+        let overflows = vpmu.stats().overflows;
+        let bank = vpmu.host().stats();
+        let failures = bank.failed_opens + bank.refused_periods + bank.pinned_errors;
+        let activity = Activity { overflows, pmis, reused: bank.reused, slices: bank.sched_ins, failures };
+        drop(vpmu);
+        match host.open_events() {
+            0 => Ok(activity),
+            left => Err(format!("{left} events left open")),
+        }
+    }
+}

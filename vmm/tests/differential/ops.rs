@@ -1,0 +1,155 @@
+//! Random PMUs, strategies and sequences.
+
+use host_pmu::strategy::Strategy as Kept;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::model::Shape;
+use crate::model::host::Failing;
+use crate::model::pair::{EVENTS, Op, Signal};
+
+fn msr() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        6 => prop_oneof![0xc1..=0xc8u32, 0x4c1..=0x4c8u32, 0x309..=0x30cu32],
+        6 => prop_oneof![0x186..=0x18du32, Just(0x38d)],
+        6 => prop_oneof![Just(0x38e), Just(0x38f), Just(0x390), Just(0x391), Just(0x392)],
+        2 => prop_oneof![Just(0x345), Just(0x1d9), Just(0x3f1), Just(0x600)],
+        1 => prop_oneof![Just(0xc9), Just(0x18e), Just(0x30d), Just(0x38c), Just(0x393), Just(0x4c9), any::<u32>()],
+    ]
+}
+
+/// A selector of a few events, so that counters share them and strategies find them again.
+fn selector() -> impl Strategy<Value = u64> {
+    let event = prop::sample::select(EVENTS.to_vec());
+    (event, prop::sample::select(vec![1u64, 2, 3, 3]), any::<bool>(), prop::bool::weighted(0.85), 0..20u64).prop_map(
+        |(event, ring, int, enable, rare)| {
+            let rare = match rare {
+                0 => 1 << 18,
+                1 => 1 << 23 | 2 << 24,
+                2 => 1 << 32,
+                3 => 1 << 33,
+                4 => 3 << 32,
+                5 => 1 << 21,
+                _ => 0,
+            };
+            event | ring << 16 | u64::from(int) << 20 | u64::from(enable) << 22 | rare
+        },
+    )
+}
+
+fn value(msr: u32) -> BoxedStrategy<u64> {
+    let odd = prop_oneof![any::<u64>(), (0..64u32).prop_map(|bit| 1 << bit), Just(0), Just(u64::MAX)];
+    let counter = prop_oneof![
+        3 => (0..2000u64).prop_map(|n| 0u64.wrapping_sub(n)),
+        2 => (0..2000u64).prop_map(|n| (1u64 << 48) - 1 - n),
+        1 => any::<u32>().prop_map(u64::from),
+        1 => odd.clone(),
+    ];
+    match msr {
+        0xc1..=0xc8 | 0x309..=0x30c | 0x4c1..=0x4c8 => counter.boxed(),
+        0x186..=0x18d => prop_oneof![9 => selector(), 1 => Just(0), 1 => odd].boxed(),
+        0x38d => {
+            let nibble = || prop::sample::select(vec![0u64, 1, 2, 3, 8, 9, 0xa, 0xb, 0xb, 0xb]);
+            let all = vec(nibble(), 4).prop_map(|n| n[0] | n[1] << 4 | n[2] << 8 | n[3] << 12);
+            prop_oneof![4 => all.clone().prop_map(|v| v & 0xfff), 2 => all, 1 => odd].boxed()
+        }
+        0x38f..=0x391 => {
+            let lines = (any::<u8>(), 0..16u64).prop_map(|(gp, fixed)| u64::from(gp) | fixed << 32);
+            let full = prop::sample::select(vec![0, 0xf, 0x7_0000_000f, 0xf_0000_00ff, 0x7_0000_0003, 3, 1 << 59]);
+            prop_oneof![4 => full, 3 => lines.clone().prop_map(|v| v & 0x7_0000_000f), 1 => lines, 1 => odd].boxed()
+        }
+        0x1d9 => prop::sample::select(vec![
+            0u64,
+            1,
+            2,
+            0x40,
+            0x400,
+            0x800,
+            0x1000,
+            0x1800,
+            0x1801,
+            4,
+            0x2000,
+            1 << 16,
+            1 << 40,
+        ])
+        .boxed(),
+        0x600 => prop_oneof![any::<u64>(), 0..1u64 << 47, Just(0xffff_8000_0000_0000), Just(1 << 47)].boxed(),
+        0x3f1 => prop_oneof![3 => Just(0), 1 => odd].boxed(),
+        _ => odd.boxed(),
+    }
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let flag = || prop::bool::weighted(0.5);
+    let signal = prop_oneof![4 => Just(Signal::OnTime), 1 => Just(Signal::Held)];
+    let bits = || prop::sample::select(vec![0u32, 1, 4, 8, 11, 11, 20, 40]);
+    prop_oneof![
+        60 => msr().prop_map(Op::Read),
+        60 => msr().prop_flat_map(|m| value(m).prop_map(move |v| Op::Write(m, v))),
+        20 => (0..12u32, selector(), bits(), any::<u64>()).prop_map(|(n, selector, bits, back)| Op::Arm {
+            n, selector: selector | 1 << 22, bits, back
+        }),
+        60 => (any::<u64>(), bits(), signal, flag()).prop_map(|(seed, bits, signal, take_pmi)| Op::Run {
+            seed, bits, signal, take_pmi
+        }),
+        6 => Just(Op::Kick),
+        10 => Just(Op::Enter),
+        10 => Just(Op::Pmi),
+        12 => Just(Op::Slice),
+        4 => (0..40_000_000u64).prop_map(Op::Advance),
+        1 => Just(Op::Reset),
+        1 => (flag(), flag(), flag()).prop_map(|(open, period, resume)| Op::Fail(Failing { open, period, resume })),
+        1 => Just(Op::Lose),
+        3 => Just(Op::Heal),
+        1 => (0..16u8, 0..16u32, any::<bool>()).prop_map(|(denied, fixed, allow)| Op::Filter { denied, fixed, allow }),
+        1 => Just(Op::Filter { denied: 0, fixed: 0, allow: false }),
+    ]
+}
+
+pub(crate) fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
+    vec(op(), 1..=most)
+}
+
+pub(crate) fn shape() -> impl Strategy<Value = Shape> {
+    let numbers = (1..=5u8, 1..=8u8, 0..=4u8, prop::sample::select(vec![33u8, 40, 47, 48, 48, 48]));
+    let usual = prop::sample::select(vec![(2u8, 4u8, 3u8, 48u8), (4, 4, 3, 48), (4, 8, 4, 48)]);
+    (prop_oneof![numbers, usual], any::<[bool; 3]>()).prop_map(
+        |((version, gp, fixed, width), [full_width, transactions, debug_store])| Shape {
+            version,
+            gp,
+            // Fixed counters came with version 2.
+            fixed: if version < 2 { 0 } else { fixed },
+            width,
+            full_width,
+            transactions,
+            debug_store,
+        },
+    )
+}
+
+pub(crate) fn strategy() -> impl Strategy<Value = Kept> {
+    let preset = prop::sample::select(host_pmu::strategy::PRESETS.to_vec())
+        .prop_map(|name| Kept::preset(name).expect("a preset"));
+    let reuse = prop_oneof![
+        Just("'none'".to_owned()),
+        Just("'last'".to_owned()),
+        (1..6u32).prop_map(|k| format!("{{ pool = {k} }}"))
+    ];
+    let release = prop_oneof![
+        Just("'never'".to_owned()),
+        Just("'eager'".to_owned()),
+        (1..4u32).prop_map(|n| format!("{{ slices = {n} }}")),
+        (1..30u32).prop_map(|ms| format!("{{ idle-ms = {ms} }}")),
+    ];
+    let valid = (reuse, release, any::<[bool; 4]>()).prop_filter_map("contradiction", |(reuse, release, flags)| {
+        let [deferred, skip, reads, global] = flags;
+        let apply = if deferred { "deferred" } else { "at-once" };
+        Kept::from_toml(&format!(
+            "name = 'random'\nreuse = {reuse}\nrelease = {release}\napply = '{apply}'\nskip-paused = {skip}\n\
+             mark = {{ reads = {reads}, global-ctrl = {global} }}"
+        ))
+        .ok()
+    });
+    prop_oneof![preset, valid]
+}
