@@ -55,20 +55,7 @@ impl SimHost for Bank<SimBackend> {
     }
 
     fn tell(&mut self) -> HostSide {
-        let stats = self.stats();
-        HostSide {
-            ops: stats.ops.clone(),
-            held_max: stats.held_max,
-            held_sum: stats.held_sum,
-            entries: stats.entries,
-            sched_ins: stats.sched_ins,
-            reused: stats.reused,
-            refused_periods: stats.refused_periods,
-            failed_opens: stats.failed_opens,
-            pinned_errors: stats.pinned_errors,
-            last_error: stats.last_error.as_ref().map(ToString::to_string),
-            ..HostSide::default()
-        }
+        self.stats().into()
     }
 
     fn creates(&mut self) -> Creates {

@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use guest::abi::{BootPage, ConformanceReport};
+use host_pmu::backend::BackendKey;
 use host_pmu::backend::perf::PerfBackend;
 use host_pmu::backend::step::StepBackend;
-use host_pmu::backend::{Backend, BackendKey};
 use host_pmu::bank::Bank;
 use host_pmu::counters::HostCounters;
 use host_pmu::floor::Floor;
@@ -340,29 +340,12 @@ impl Tell for Floor {
 impl Tell for Bank<PerfBackend> {
     fn tell(&mut self) -> HostSide {
         let records = self.backend().monitor().records();
-        HostSide { throttled: records.throttled, ..side(self) }
+        HostSide { throttled: records.throttled, ..self.stats().into() }
     }
 }
 
 impl Tell for Bank<StepBackend> {
     fn tell(&mut self) -> HostSide {
-        side(self)
-    }
-}
-
-fn side<B: Backend>(bank: &Bank<B>) -> HostSide {
-    let stats = bank.stats();
-    HostSide {
-        ops: stats.ops.clone(),
-        held_max: stats.held_max,
-        held_sum: stats.held_sum,
-        entries: stats.entries,
-        sched_ins: stats.sched_ins,
-        reused: stats.reused,
-        refused_periods: stats.refused_periods,
-        failed_opens: stats.failed_opens,
-        pinned_errors: stats.pinned_errors,
-        last_error: stats.last_error.as_ref().map(ToString::to_string),
-        ..HostSide::default()
+        self.stats().into()
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use guest::abi::{LogEntry, Report};
 use hdrhistogram::Histogram;
+use host_pmu::bank::BankStats;
 use host_pmu::stats::OpStats;
 
 /// Why a run, or one of its vCPUs, ended.
@@ -171,6 +172,25 @@ pub struct HostSide {
     pub throttled: u64,
     /// Last error text of a failed host operation.
     pub last_error: Option<String>,
+}
+
+impl From<&BankStats> for HostSide {
+    /// What a bank knows of it; signals and kicks are the vCPU loop's.
+    fn from(stats: &BankStats) -> Self {
+        Self {
+            ops: stats.ops.clone(),
+            held_max: stats.held_max,
+            held_sum: stats.held_sum,
+            entries: stats.entries,
+            sched_ins: stats.sched_ins,
+            reused: stats.reused,
+            refused_periods: stats.refused_periods,
+            failed_opens: stats.failed_opens,
+            pinned_errors: stats.pinned_errors,
+            last_error: stats.last_error.as_ref().map(ToString::to_string),
+            ..Self::default()
+        }
+    }
 }
 
 /// One vCPU's part of a run.
