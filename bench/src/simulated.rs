@@ -18,7 +18,6 @@ use crate::experiment::plan::{GuestPlan, Plan};
 use crate::experiment::{Arm, ArmKind, ArmRunner, Round};
 use crate::host::HostFacts;
 use crate::runner::{boot_page, log_entries};
-use crate::workload::GuestWork;
 
 /// Largest model file.
 const MAX_MODEL: u64 = 256 << 10;
@@ -48,7 +47,11 @@ pub fn model(name: &str) -> Result<Model, Error> {
 /// What a plan is made with: a simulated host has whatever events its model says.
 #[must_use]
 pub fn chosen(model: &Model, why: &str) -> Chosen {
-    let backend = if model.base == CountBase::GuestTime { BackendKey::Hardware } else { BackendKey::CpuClock };
+    let backend = match model.base {
+        CountBase::GuestTime => BackendKey::Hardware,
+        CountBase::ThreadTime => BackendKey::CpuClock,
+        CountBase::Exits => BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() },
+    };
     Chosen { backend, why: format!("{why}: {}", model.about) }
 }
 
@@ -72,6 +75,8 @@ pub fn facts(model: &Model) -> HostFacts {
 pub struct SimRunner {
     model: Model,
     guest: GuestPlan,
+    /// Counts per millisecond of the floor, where the arms beside it count no clock.
+    paced: Option<u64>,
     seed: u64,
 }
 
@@ -81,13 +86,6 @@ impl SimRunner {
     /// # Errors
     /// Exit 2 for what a simulated host does not have.
     pub fn new(model: Model, plan: &Plan) -> Result<Self, Error> {
-        if plan.guest.workload.work == GuestWork::Io {
-            return Err(Error::usage(
-                "workload io cannot be simulated",
-                "port writes are not modelled",
-                "take ftest or idle",
-            ));
-        }
         if !plan.guest.pin.is_empty() {
             return Err(Error::usage(
                 "--pin has no place in a simulation",
@@ -95,7 +93,8 @@ impl SimRunner {
                 "leave it out",
             ));
         }
-        Ok(Self { model, guest: plan.guest.clone(), seed: plan.seed })
+        let paced = (model.base == CountBase::Exits).then_some(plan.parameters.period);
+        Ok(Self { model, guest: plan.guest.clone(), paced, seed: plan.seed })
     }
 }
 
@@ -110,7 +109,9 @@ impl ArmRunner for SimRunner {
     fn run(&mut self, arm: &Arm, round: Round) -> Result<RunOutcome, Error> {
         let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
         let behind = match (&arm.definition, arm.kind) {
-            (_, ArmKind::Floor | ArmKind::Kvm) => Behind::Floor,
+            (_, ArmKind::Floor | ArmKind::Kvm) => {
+                self.paced.map_or(Behind::Floor, |counts_per_ms| Behind::PacedFloor { counts_per_ms })
+            }
             (Some(text), _) => Behind::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?),
             (None, _) => Behind::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?),
         };

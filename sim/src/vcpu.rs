@@ -176,6 +176,7 @@ impl<H: SimHost> Vcpu<H> {
     fn access<T>(&mut self, msr: u32, write: bool, act: impl FnOnce(&mut Vpmu<H>) -> Option<T>) -> Option<T> {
         self.execute(1);
         self.spend(|model| &model.costs.exit);
+        self.pmu.host().clock().exit();
         let exited = self.now();
         self.spend(|model| &model.costs.vmm);
         let value = act(&mut self.pmu);
@@ -211,7 +212,17 @@ impl<H: SimHost> Vcpu<H> {
     /// A doorbell: an exit that is no MSR's.
     pub fn doorbell(&mut self) {
         self.execute(1);
-        self.spend(|model| &model.costs.exit);
+        self.port_exit();
+    }
+
+    /// A port write in ring 3.
+    pub fn port_write(&mut self) {
+        self.port_exit();
+    }
+
+    fn port_exit(&mut self) {
+        self.spend(|model| &model.costs.io);
+        self.pmu.host().clock().exit();
         self.enter();
     }
 
@@ -266,10 +277,10 @@ impl<H: SimHost> Vcpu<H> {
         self.nmi.take()
     }
 
-    /// Runs ring 3 until `until`, or until an NMI waits; gives the ns that were spent in ring 3.
-    pub fn run_user(&mut self, until: u64) -> u64 {
+    /// Runs ring 3 until `until`, for `most` ns of it, or until an NMI waits; gives the ns that were spent in ring 3.
+    pub fn run_user(&mut self, until: u64, most: u64) -> u64 {
         let mut spent = 0;
-        while self.nmi.is_none() {
+        while self.nmi.is_none() && spent < most {
             let host = self.pmu.host();
             let now = host.clock().now();
             if now >= until {
@@ -277,13 +288,13 @@ impl<H: SimHost> Vcpu<H> {
             }
             let to_signal = host.user_ns_to_signal();
             let clock = host.clock();
-            let ns = to_signal.min(until - now).min(clock.turn_ends().saturating_sub(now));
+            let ns = to_signal.min(most - spent).min(until - now).min(clock.turn_ends().saturating_sub(now));
             clock.user(ns);
             spent += ns;
             if ns == to_signal {
                 self.spend(|model| &model.costs.signal);
             }
-            if now + ns < until {
+            if now + ns < until && spent < most {
                 self.enter();
             }
         }

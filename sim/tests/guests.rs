@@ -68,6 +68,38 @@ fn operations_per_pmi_are_those_of_real_runs() {
     }
 }
 
+/// The same where an event counts exits to userspace and the guest writes to a port (`vpmu nmi-latency --backend
+/// tracepoint:kvm/kvm_userspace_exit --workload io`).
+#[test]
+fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
+    let model = model("development-host-tracepoint");
+    for (strategy, per_pmi) in [
+        ("recreate", [2.0, 2.0, 0.0, 0.0, 0.0, 3.0]),
+        ("reuse", [0.0, 0.0, 3.0, 2.0, 2.0, 1.0]),
+        ("deferred", [0.0, 0.0, 2.0, 2.0, 2.0, 1.0]),
+    ] {
+        let mut boot = boot(SINGLE, 100, 1000, 30_000);
+        boot.workload = guest::abi::WORKLOAD_IO;
+        let totals = run(&model, &plan(strategy, &boot), 1);
+        for (kind, expected) in OpKind::ALL.into_iter().zip(per_pmi) {
+            let found = totals.per_nmi(totals.ops.count(kind));
+            assert!((found - expected).abs() < 0.01, "{strategy}, {}: {found}", kind.key());
+        }
+        nothing_lost(strategy, &totals);
+        // From one PMI to the next the guest exits a hundred times: its port writes, and the handler's last exit or two.
+        let entries = totals.per_nmi(totals.entries);
+        assert!((entries - 107.0).abs() < 2.0, "{strategy}: {entries}");
+        let release = totals.ops.op(OpKind::Release).total_ns;
+        assert_eq!(release > 1_000_000_000, strategy == "recreate", "{strategy}: {release}");
+    }
+    let mut boot = boot(SINGLE, 100, 1000, 30_000);
+    boot.workload = guest::abi::WORKLOAD_IO;
+    let floor = Plan { behind: Behind::PacedFloor { counts_per_ms: 100 }, ..plan("floor", &boot) };
+    let totals = run(&model, &floor, 1);
+    let ms = totals.ns / 1_000_000;
+    assert!((1000..1300).contains(&ms), "a PMI a millisecond: {ms} ms");
+}
+
 /// The mix published for July 2021: 7 250 PMIs, 2 390 / 4 restarts of two general-purpose and two fixed counters.
 #[test]
 fn accesses_per_pmi_are_the_published_ones() {

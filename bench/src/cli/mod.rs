@@ -106,7 +106,7 @@ pub struct ReproduceArgs {
 /// Options of `vpmu sim`.
 #[derive(Clone, Debug, Args)]
 pub struct SimArgs {
-    /// A model that comes along (development-host, clx-ap-watchdog-on, clx-ap-watchdog-off, icx-2021) or a .toml file
+    /// A model that comes along (development-host, development-host-tracepoint, clx-ap-watchdog-on, clx-ap-watchdog-off, icx-2021) or a .toml file
     #[arg(value_name = "MODEL", default_value = crate::simulated::DEFAULT_MODEL)]
     pub model: String,
 

@@ -4,7 +4,9 @@ mod driver;
 mod events;
 pub mod latency;
 
-use guest::abi::{BootPage, FLAG_TASK_SWITCH, LOG_NMI, LOG_ROTATION, LogEntry, MAGIC, Report, WORKLOAD_IDLE};
+use guest::abi::{
+    BootPage, FLAG_TASK_SWITCH, LOG_NMI, LOG_ROTATION, LogEntry, MAGIC, Report, WORKLOAD_IDLE, WORKLOAD_IO,
+};
 
 use driver::NOBODY;
 use events::Events;
@@ -20,6 +22,8 @@ const STUB_IN: u64 = 11;
 const STUB_OUT: u64 = 13;
 /// Instructions that account for an NMI and log it.
 const ACCOUNT: u64 = 45;
+/// Workload `io` works for this part of a unit between two port writes (256 of 1024 steps).
+const IO_BURST: u64 = 4;
 
 /// When the guest's timer expires again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +122,7 @@ impl<H: SimHost> Guest<H> {
             cpu,
             boot: *boot,
             tsc_hz: tsc_khz * 1000,
-            work_unit: work_unit.max(1),
+            work_unit: if boot.workload == WORKLOAD_IO { work_unit / IO_BURST } else { work_unit }.max(1),
             map: [NOBODY; 64],
             enabled: true,
             freq,
@@ -165,13 +169,24 @@ impl<H: SimHost> Guest<H> {
             Phase::Done => return true,
             Phase::Tail => self.cpu.halt_until(self.next_tick),
             _ if self.boot.workload == WORKLOAD_IDLE => self.cpu.halt_until(self.next_tick),
-            _ => self.user_ns += self.cpu.run_user(self.next_tick),
+            _ if self.boot.workload == WORKLOAD_IO => self.work_and_write(),
+            _ => self.user_ns += self.cpu.run_user(self.next_tick, u64::MAX),
         }
         self.take_nmis();
         if self.phase != Phase::Done && self.cpu.now() >= self.next_tick {
             self.tick();
         }
         self.phase == Phase::Done || self.over_limit()
+    }
+
+    /// A unit of workload `io`, or what of it fits before the next interrupt.
+    fn work_and_write(&mut self) {
+        let left = self.work_unit - self.user_ns % self.work_unit;
+        let spent = self.cpu.run_user(self.next_tick, left);
+        self.user_ns += spent;
+        if spent == left {
+            self.cpu.port_write();
+        }
     }
 
     /// What it leaves.

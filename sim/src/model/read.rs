@@ -130,6 +130,10 @@ impl<'a> Section<'a> {
         }
         Ok(Cost::quantiles(knots))
     }
+
+    pub(super) fn optional_cost(&mut self, key: &str) -> Result<Option<Cost>, String> {
+        if self.table.contains_key(key) { self.cost(key).map(Some) } else { Ok(None) }
+    }
 }
 
 fn ns(path: &str, value: &Value) -> Result<u64, String> {

@@ -42,12 +42,23 @@ fn bad_models_are_refused_with_their_key_in_one_line() {
         (exit, &format!("{exit}\nexits = 3"), "cost.exits: unknown key"),
         ("[host]", "[hosts]", "host: missing"),
         ("follow = \"thread-time\"", "follow = \"time\"", "counts.follow"),
+        ("follow = \"thread-time\"", "follow = \"exits\"", "counts.default.per-exit: missing"),
+        (exit, &format!("{exit}\nio = {{ ns = -1, source = 'x' }}"), "cost.io.ns: -1 is negative"),
+        ("[counts]", "shortest-period = { ns = 0, source = 'x' }\n[counts]", "host.shortest-period.ns: 0 is not"),
         ("fitted = []", "fitted = [{ constant = 'cost.x', figure = 'y' }]", "no constant 'cost.x'"),
         ("name = ", "name = \n#", "line "),
     ] {
         let error = changed(from, to).unwrap_err().to_string();
         assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
     }
+}
+
+#[test]
+fn what_a_model_leaves_out_has_its_default() {
+    let model = Model::embedded("development-host").unwrap();
+    assert_eq!((&model.costs.io, model.host.shortest_period), (&model.costs.exit, 50_000));
+    let model = Model::embedded("development-host-tracepoint").unwrap();
+    assert_eq!((&model.costs.io, model.rate(0x3c).counts(7)), (&Cost::fixed(17_100), 7), "counts are exits");
 }
 
 proptest! {
