@@ -8,7 +8,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
 use sim::host::{self, Behind};
-use sim::model::{CountBase, Model};
+use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 use vmm::vpmu::caps::PmuCaps;
 
@@ -29,10 +29,20 @@ pub const DEFAULT_MODEL: &str = "development-host";
 /// # Errors
 /// Exit 2, with the key that is wrong.
 pub fn model(name: &str) -> Result<Model, Error> {
+    model_text(name).map(|(_, model)| model)
+}
+
+/// The same with its text.
+///
+/// # Errors
+/// Exit 2, with the key that is wrong.
+pub fn model_text(name: &str) -> Result<(String, Model), Error> {
     let refuse = |why: String| Error::usage("cannot use the simulator's model", why, "docs/simulator.md has the keys");
     let path = Path::new(name);
     if path.extension().is_none_or(|extension| extension != "toml") {
-        return Model::embedded(name).map_err(|error| refuse(error.to_string()));
+        let model = Model::embedded(name).map_err(|error| refuse(error.to_string()))?;
+        let text = EMBEDDED.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text);
+        return Ok((text.to_owned(), model));
     }
     let mut text = String::new();
     std::fs::File::open(path)
@@ -41,7 +51,8 @@ pub fn model(name: &str) -> Result<Model, Error> {
     if text.len() as u64 > MAX_MODEL {
         return Err(refuse(format!("{name}: larger than {MAX_MODEL} bytes")));
     }
-    Model::from_toml(name, &text).map_err(|error| refuse(error.to_string()))
+    let model = Model::from_toml(name, &text).map_err(|error| refuse(error.to_string()))?;
+    Ok((text, model))
 }
 
 /// What a plan is made with: a simulated host has whatever events its model says.

@@ -118,6 +118,25 @@ pub struct SimBackend {
     /// No event can signal before the thread's time, or its exits where those are counted, reach this.
     look_at: u64,
     creates: Creates,
+    held: HeldTime,
+}
+
+/// Events held, summed over time.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeldTime {
+    events: u64,
+    since: u64,
+    event_ns: u128,
+}
+
+impl HeldTime {
+    fn until(&self, now: u64) -> u128 {
+        self.event_ns + u128::from(self.events) * u128::from(now - self.since)
+    }
+
+    fn changes(&mut self, now: u64, events: u64) {
+        *self = Self { events, since: now, event_ns: self.until(now) };
+    }
 }
 
 impl SimBackend {
@@ -133,6 +152,7 @@ impl SimBackend {
             running: Vec::new(),
             look_at: u64::MAX,
             creates: Creates::default(),
+            held: HeldTime::default(),
         }
     }
 
@@ -151,6 +171,12 @@ impl SimBackend {
     #[must_use]
     pub const fn creates(&self) -> Creates {
         self.creates
+    }
+
+    /// ns for which events were held, summed over the events.
+    #[must_use]
+    pub fn held_ns(&self) -> u128 {
+        self.held.until(self.clock.now())
     }
 
     /// ns of ring 3 until some event signals.
@@ -275,6 +301,7 @@ impl Backend for SimBackend {
             Source::Fixed { .. } => self.creates.fixed += 1,
         }
         self.on_host.set(self.on_host.get() + 1);
+        self.held.changes(self.clock.now(), self.held.events + 1);
         self.run(at);
         Ok(Event(at))
     }
@@ -284,6 +311,7 @@ impl Backend for SimBackend {
         self.halt(event.0);
         self.spend(|model| if last { &model.costs.release_last } else { &model.costs.release });
         self.on_host.set(self.on_host.get() - 1);
+        self.held.changes(self.clock.now(), self.held.events - 1);
         self.free.push(event.0);
     }
 

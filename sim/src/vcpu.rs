@@ -39,6 +39,9 @@ pub trait SimHost: HostCounters {
 
     /// Events created.
     fn creates(&mut self) -> Creates;
+
+    /// ns for which events were held, summed over the events.
+    fn held_ns(&mut self) -> u128;
 }
 
 impl SimHost for Bank<SimBackend> {
@@ -61,6 +64,10 @@ impl SimHost for Bank<SimBackend> {
     fn creates(&mut self) -> Creates {
         self.backend().creates()
     }
+
+    fn held_ns(&mut self) -> u128 {
+        self.backend().held_ns()
+    }
 }
 
 impl SimHost for SimFloor {
@@ -82,6 +89,10 @@ impl SimHost for SimFloor {
 
     fn creates(&mut self) -> Creates {
         Creates::default()
+    }
+
+    fn held_ns(&mut self) -> u128 {
+        0
     }
 }
 
@@ -115,6 +126,8 @@ pub struct VcpuSide {
     pub host: HostSide,
     /// Events created.
     pub creates: Creates,
+    /// ns for which events were held, summed over the events.
+    pub held_ns: u128,
 }
 
 impl<H: SimHost> Vcpu<H> {
@@ -312,7 +325,7 @@ impl<H: SimHost> Vcpu<H> {
         let pmu = self.pmu.stats();
         let held_at_end = self.held();
         let host = self.pmu.host();
-        let creates = host.creates();
+        let (creates, held_ns) = (host.creates(), host.held_ns());
         let host = HostSide { signals: self.signals, empty_kicks: self.empty_kicks, held_at_end, ..host.tell() };
         let mut msrs: Vec<_> = self.msrs.into_iter().filter(|line| line.reads + line.writes > 0).collect();
         msrs.sort_unstable_by_key(|line| line.msr);
@@ -322,6 +335,7 @@ impl<H: SimHost> Vcpu<H> {
             exit_path_ns: self.exit_path_ns,
             host,
             creates,
+            held_ns,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 pub use cost::Cost;
-use read::Section;
+use read::{MAX_NS, Section};
 
 /// Names and texts of the models that come along.
 pub const EMBEDDED: [(&str, &str); 5] = [
@@ -136,6 +136,68 @@ pub struct Costs {
     pub read: Cost,
 }
 
+impl Costs {
+    /// What [`Model::scale`] takes: every cost's key, and `open` and `release` for both of theirs.
+    pub const SCALABLE: [&str; 19] = [
+        "exit",
+        "io",
+        "vmm",
+        "apic",
+        "signal",
+        "inject",
+        "interrupt",
+        "instruction",
+        "work-unit",
+        "open",
+        "open-first",
+        "open-more",
+        "release",
+        "release-last",
+        "pause",
+        "resume",
+        "resume-other",
+        "period",
+        "read",
+    ];
+
+    fn scale(&mut self, key: &str, factor: f64) -> bool {
+        #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
+        let whole = |value: u64| (value as f64 * factor).round().clamp(1.0, MAX_NS) as u64;
+        let costs: &mut [&mut Cost] = match key {
+            "instruction" => {
+                self.instruction_ps = whole(self.instruction_ps);
+                &mut []
+            }
+            "work-unit" => {
+                self.work_unit = whole(self.work_unit);
+                &mut []
+            }
+            "exit" => &mut [&mut self.exit],
+            "io" => &mut [&mut self.io],
+            "vmm" => &mut [&mut self.vmm],
+            "apic" => &mut [&mut self.apic],
+            "signal" => &mut [&mut self.signal],
+            "inject" => &mut [&mut self.inject],
+            "interrupt" => &mut [&mut self.interrupt],
+            "open" => &mut [&mut self.open_first, &mut self.open_more],
+            "open-first" => &mut [&mut self.open_first],
+            "open-more" => &mut [&mut self.open_more],
+            "release" => &mut [&mut self.release_last, &mut self.release],
+            "release-last" => &mut [&mut self.release_last],
+            "pause" => &mut [&mut self.pause],
+            "resume" => &mut [&mut self.resume],
+            "resume-other" => &mut [&mut self.resume_other],
+            "period" => &mut [&mut self.period],
+            "read" => &mut [&mut self.read],
+            _ => return false,
+        };
+        for cost in costs {
+            **cost = cost.scaled(factor, MAX_NS);
+        }
+        true
+    }
+}
+
 /// A constant that was fitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fitted {
@@ -222,6 +284,22 @@ impl Model {
             }
         }
         Ok(Self { name, about, tsc_khz, host, base, default_rate, rates, costs, fitted, sources })
+    }
+
+    /// Makes an operation `factor` times as dear: a key of `[cost]`; `open` and `release` stand for the host's only event and for
+    /// one of several alike. No cost exceeds what a model may say.
+    ///
+    /// # Errors
+    /// There is no such cost, or the factor is negative, not finite or above 1 000 000.
+    pub fn scale(&mut self, cost: &str, factor: f64) -> Result<(), ModelError> {
+        let refuse = |why| Err(ModelError { name: self.name.clone(), why });
+        if !(0.0..=1e6).contains(&factor) {
+            return refuse(format!("cost.{cost}: {factor} is no factor from 0 to 1000000"));
+        }
+        if !self.costs.scale(cost, factor) {
+            return refuse(format!("there is no cost '{cost}'; known are {}", Costs::SCALABLE.join(", ")));
+        }
+        Ok(())
     }
 
     /// How fast an event counts, by umask << 8 | event code.

@@ -9,7 +9,7 @@ use super::Cost;
 use super::cost::MAX_QUANTILES;
 
 /// Largest cost: a quarter of an hour.
-const MAX_NS: f64 = 1e12;
+pub(super) const MAX_NS: f64 = 1e12;
 
 /// What is left of a table.
 pub(super) struct Section<'a> {

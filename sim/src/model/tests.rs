@@ -61,6 +61,30 @@ fn what_a_model_leaves_out_has_its_default() {
     assert_eq!((&model.costs.io, model.rate(0x3c).counts(7)), (&Cost::fixed(17_100), 7), "counts are exits");
 }
 
+#[test]
+fn every_cost_can_be_scaled_and_nothing_else() {
+    let model = Model::embedded("icx-2021").unwrap();
+    for key in Costs::SCALABLE {
+        let mut dearer = model.clone();
+        dearer.scale(key, 3.0).unwrap();
+        // A cost of 0 stays one.
+        assert!(dearer.costs != model.costs || ["vmm", "resume-other"].contains(&key), "{key}");
+        dearer.scale(key, 1e6).unwrap();
+        dearer.scale(key, 1e6).unwrap();
+    }
+    let mut dearer = model.clone();
+    dearer.scale("open", 2.0).unwrap();
+    let twice = |cost: &Cost| Cost::fixed(2 * cost.smallest());
+    assert_eq!(dearer.costs.open_first, twice(&model.costs.open_first));
+    assert_eq!(dearer.costs.open_more, twice(&model.costs.open_more));
+    for (key, factor, needle) in
+        [("opne", 1.0, "known are exit, io"), ("open", -1.0, "no factor"), ("open", f64::NAN, "no factor")]
+    {
+        let error = dearer.scale(key, factor).unwrap_err().to_string();
+        assert!(error.contains(needle), "{error}");
+    }
+}
+
 proptest! {
     /// When the ns that `ns_for` gives have passed, and not before, the counts are there.
     #[test]
