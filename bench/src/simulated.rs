@@ -215,7 +215,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("m.toml");
         std::fs::write(&file, "name = 'x'").unwrap();
+        let write = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path.into_os_string().into_string().unwrap()
+        };
+        let (binary, huge) = (write("b.toml", b"name = '\xff'"), write("h.toml", &vec![b'#'; 300_000]));
         for (name, needle) in [
+            (binary.as_str(), "UTF-8"),
+            (&huge, "larger than 262144"),
+            (dir.path().with_extension("toml").to_str().unwrap(), "No such file"),
             ("no-such", "known are development-host"),
             ("/nonexistent/m.toml", "No such file"),
             (file.to_str().unwrap(), "about: missing"),

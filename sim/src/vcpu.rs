@@ -111,6 +111,8 @@ pub struct Vcpu<H> {
     exit_path_ns: Histogram<u64>,
     signals: u64,
     empty_kicks: u64,
+    /// The guest is in its tick, and in no NMI handler.
+    in_tick: bool,
 }
 
 /// What a vCPU leaves, besides what the guest tells.
@@ -145,6 +147,7 @@ impl<H: SimHost> Vcpu<H> {
             exit_path_ns: ns_histogram(),
             signals: 0,
             empty_kicks: 0,
+            in_tick: false,
         }
     }
 
@@ -189,6 +192,9 @@ impl<H: SimHost> Vcpu<H> {
     fn access<T>(&mut self, msr: u32, write: bool, act: impl FnOnce(&mut Vpmu<H>) -> Option<T>) -> Option<T> {
         self.execute(1);
         self.spend(|model| &model.costs.exit);
+        if self.in_tick {
+            self.spend(|model| &model.costs.tick_exit);
+        }
         self.pmu.host().clock().exit();
         let exited = self.now();
         self.spend(|model| &model.costs.vmm);
@@ -239,9 +245,21 @@ impl<H: SimHost> Vcpu<H> {
         self.enter();
     }
 
-    /// An interrupt or NMI is taken.
-    pub fn interrupted(&mut self) {
+    /// An interrupt or NMI is taken; whether it is the tick.
+    pub fn interrupted(&mut self, tick: bool) {
+        self.in_tick = tick;
         self.spend(|model| &model.costs.interrupt);
+    }
+
+    /// The handler is done, and what goes on is the tick or not.
+    pub fn returns(&mut self, to_tick: bool) {
+        self.in_tick = to_tick;
+    }
+
+    /// Whether the guest is in its tick.
+    #[must_use]
+    pub fn in_tick(&self) -> bool {
+        self.in_tick
     }
 
     /// Everything due before the guest goes on.

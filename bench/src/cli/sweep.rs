@@ -47,7 +47,7 @@ pub struct SweepArgs {
 
     /// Multiply a cost of the model by each of these, e.g. open=0.1,1,10; an axis for each --cost
     ///
-    /// exit, io, vmm, apic, signal, inject, interrupt, instruction, work-unit, open (open-first and open-more), release
+    /// exit, tick-exit, io, vmm, apic, signal, inject, interrupt, instruction, work-unit, open (open-first and open-more), release
     /// (release-last and release), pause, resume, resume-other, period, read; or a part of open and release by its own name.
     #[arg(long, value_name = "COST=LIST", value_parser = cost)]
     pub cost: Vec<(String, Factors)>,

@@ -22,6 +22,10 @@ const STUB_IN: u64 = 11;
 const STUB_OUT: u64 = 13;
 /// Instructions that account for an NMI and log it.
 const ACCOUNT: u64 = 45;
+/// Instructions that rotate and look for events that fit; for each that does; and for each that is given a counter anew.
+const SCHEDULE: u64 = 35;
+const COLLECT: u64 = 28;
+const PLACE: u64 = 33;
 /// Workload `io` works for this part of a unit between two port writes (256 of 1024 steps).
 const IO_BURST: u64 = 4;
 
@@ -235,7 +239,8 @@ impl<H: SimHost> Guest<H> {
 
     fn nmi(&mut self, seen_at: u64) {
         self.in_nmi = true;
-        self.cpu.interrupted();
+        let from_tick = self.cpu.in_tick();
+        self.cpu.interrupted(false);
         self.cpu.execute(2);
         let (entry, entry_tsc) = (self.cpu.now(), self.cpu.tsc());
         self.cpu.execute(STUB_IN);
@@ -256,6 +261,7 @@ impl<H: SimHost> Guest<H> {
             self.stop_measuring();
         }
         self.cpu.execute(STUB_OUT);
+        self.cpu.returns(from_tick);
         self.in_nmi = false;
     }
 
@@ -283,7 +289,7 @@ impl<H: SimHost> Guest<H> {
     }
 
     fn tick(&mut self) {
-        self.cpu.interrupted();
+        self.cpu.interrupted(true);
         self.cpu.execute(2);
         let (entry, now) = (self.cpu.now(), self.cpu.tsc());
         // Expiries while one is pending are one.
@@ -305,6 +311,7 @@ impl<H: SimHost> Guest<H> {
         }
         self.cpu.write_eoi();
         self.cpu.execute(STUB_OUT);
+        self.cpu.returns(false);
     }
 
     /// The next expiry is the first after `now`.
@@ -367,8 +374,8 @@ impl<H: SimHost> Guest<H> {
         self.stop_active(now);
         if rotate {
             self.events.rotate();
-            self.events.schedule();
-            self.cpu.execute(150);
+            let placed = self.events.schedule();
+            self.cpu.execute(SCHEDULE + (COLLECT + if placed { PLACE } else { 0 }) * self.events.active_count as u64);
         }
         let started = self.start_active();
         self.pmu_enable();

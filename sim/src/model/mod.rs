@@ -100,6 +100,8 @@ pub struct HostModel {
 pub struct Costs {
     /// An MSR access: from the guest's instruction to the vPMU, and from there back.
     pub exit: Cost,
+    /// What an MSR access in the guest's tick costs beyond that.
+    pub tick_exit: Cost,
     /// A port write in ring 3: from the guest's instruction to the VMM, and from there back.
     pub io: Cost,
     /// The vPMU's own work at an exit.
@@ -138,8 +140,9 @@ pub struct Costs {
 
 impl Costs {
     /// What [`Model::scale`] takes: every cost's key, and `open` and `release` for both of theirs.
-    pub const SCALABLE: [&str; 19] = [
+    pub const SCALABLE: [&str; 20] = [
         "exit",
+        "tick-exit",
         "io",
         "vmm",
         "apic",
@@ -173,6 +176,7 @@ impl Costs {
                 &mut []
             }
             "exit" => &mut [&mut self.exit],
+            "tick-exit" => &mut [&mut self.tick_exit],
             "io" => &mut [&mut self.io],
             "vmm" => &mut [&mut self.vmm],
             "apic" => &mut [&mut self.apic],
@@ -362,6 +366,7 @@ fn rate(counts: f64, per: f64) -> Rate {
 fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
     let exit = section.cost("exit")?;
     Ok(Costs {
+        tick_exit: section.optional_cost("tick-exit")?.unwrap_or(Cost::fixed(0)),
         io: section.optional_cost("io")?.unwrap_or_else(|| exit.clone()),
         exit,
         vmm: section.cost("vmm")?,
