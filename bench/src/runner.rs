@@ -46,8 +46,8 @@ pub fn make(plan: &Plan) -> Result<Box<dyn ArmRunner>, Error> {
 
 /// Host events and signals are bounded by the process's limits: too low ones are raised, or refused before anything runs.
 fn check_limits(vcpus: u64) -> Result<(), Error> {
-    /// Files of a vCPU: its own, the monitor, an event per counter, a full pool.
-    const FILES: u64 = 2 + MAX_COUNTERS as u64 + MAX_POOL as u64;
+    /// Files of a vCPU: its own, the monitor's two, an event per counter, a full pool.
+    const FILES: u64 = 3 + MAX_COUNTERS as u64 + MAX_POOL as u64;
     /// Queued signals of a vCPU: a timer, and one per event until it is taken, some of them several times.
     const SIGNALS: u64 = 8 * MAX_COUNTERS as u64;
     for (limit, wanted, name, flag) in [

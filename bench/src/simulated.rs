@@ -8,7 +8,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
 use sim::host::{self, Behind};
-use sim::model::{CountBase, Model};
+use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 use vmm::vpmu::caps::PmuCaps;
 
@@ -18,7 +18,6 @@ use crate::experiment::plan::{GuestPlan, Plan};
 use crate::experiment::{Arm, ArmKind, ArmRunner, Round};
 use crate::host::HostFacts;
 use crate::runner::{boot_page, log_entries};
-use crate::workload::GuestWork;
 
 /// Largest model file.
 const MAX_MODEL: u64 = 256 << 10;
@@ -30,10 +29,20 @@ pub const DEFAULT_MODEL: &str = "development-host";
 /// # Errors
 /// Exit 2, with the key that is wrong.
 pub fn model(name: &str) -> Result<Model, Error> {
+    model_text(name).map(|(_, model)| model)
+}
+
+/// The same with its text.
+///
+/// # Errors
+/// Exit 2, with the key that is wrong.
+pub fn model_text(name: &str) -> Result<(String, Model), Error> {
     let refuse = |why: String| Error::usage("cannot use the simulator's model", why, "docs/simulator.md has the keys");
     let path = Path::new(name);
     if path.extension().is_none_or(|extension| extension != "toml") {
-        return Model::embedded(name).map_err(|error| refuse(error.to_string()));
+        let model = Model::embedded(name).map_err(|error| refuse(error.to_string()))?;
+        let text = EMBEDDED.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text);
+        return Ok((text.to_owned(), model));
     }
     let mut text = String::new();
     std::fs::File::open(path)
@@ -42,13 +51,18 @@ pub fn model(name: &str) -> Result<Model, Error> {
     if text.len() as u64 > MAX_MODEL {
         return Err(refuse(format!("{name}: larger than {MAX_MODEL} bytes")));
     }
-    Model::from_toml(name, &text).map_err(|error| refuse(error.to_string()))
+    let model = Model::from_toml(name, &text).map_err(|error| refuse(error.to_string()))?;
+    Ok((text, model))
 }
 
 /// What a plan is made with: a simulated host has whatever events its model says.
 #[must_use]
 pub fn chosen(model: &Model, why: &str) -> Chosen {
-    let backend = if model.base == CountBase::GuestTime { BackendKey::Hardware } else { BackendKey::CpuClock };
+    let backend = match model.base {
+        CountBase::GuestTime => BackendKey::Hardware,
+        CountBase::ThreadTime => BackendKey::CpuClock,
+        CountBase::Exits => BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() },
+    };
     Chosen { backend, why: format!("{why}: {}", model.about) }
 }
 
@@ -72,6 +86,8 @@ pub fn facts(model: &Model) -> HostFacts {
 pub struct SimRunner {
     model: Model,
     guest: GuestPlan,
+    /// Counts per millisecond of the floor, where the arms beside it count no clock.
+    paced: Option<u64>,
     seed: u64,
 }
 
@@ -81,13 +97,6 @@ impl SimRunner {
     /// # Errors
     /// Exit 2 for what a simulated host does not have.
     pub fn new(model: Model, plan: &Plan) -> Result<Self, Error> {
-        if plan.guest.workload.work == GuestWork::Io {
-            return Err(Error::usage(
-                "workload io cannot be simulated",
-                "port writes are not modelled",
-                "take ftest or idle",
-            ));
-        }
         if !plan.guest.pin.is_empty() {
             return Err(Error::usage(
                 "--pin has no place in a simulation",
@@ -95,7 +104,8 @@ impl SimRunner {
                 "leave it out",
             ));
         }
-        Ok(Self { model, guest: plan.guest.clone(), seed: plan.seed })
+        let paced = (model.base == CountBase::Exits).then_some(plan.parameters.period);
+        Ok(Self { model, guest: plan.guest.clone(), paced, seed: plan.seed })
     }
 }
 
@@ -110,7 +120,9 @@ impl ArmRunner for SimRunner {
     fn run(&mut self, arm: &Arm, round: Round) -> Result<RunOutcome, Error> {
         let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
         let behind = match (&arm.definition, arm.kind) {
-            (_, ArmKind::Floor | ArmKind::Kvm) => Behind::Floor,
+            (_, ArmKind::Floor | ArmKind::Kvm) => {
+                self.paced.map_or(Behind::Floor, |counts_per_ms| Behind::PacedFloor { counts_per_ms })
+            }
             (Some(text), _) => Behind::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?),
             (None, _) => Behind::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?),
         };
@@ -203,7 +215,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("m.toml");
         std::fs::write(&file, "name = 'x'").unwrap();
+        let write = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path.into_os_string().into_string().unwrap()
+        };
+        let (binary, huge) = (write("b.toml", b"name = '\xff'"), write("h.toml", &vec![b'#'; 300_000]));
         for (name, needle) in [
+            (binary.as_str(), "UTF-8"),
+            (&huge, "larger than 262144"),
+            (dir.path().with_extension("toml").to_str().unwrap(), "No such file"),
             ("no-such", "known are development-host"),
             ("/nonexistent/m.toml", "No such file"),
             (file.to_str().unwrap(), "about: missing"),

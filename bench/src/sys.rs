@@ -1,6 +1,8 @@
-//! The only place of this crate that calls libc: SIGINT, resource limits, terminal width.
+//! The only place of this crate that calls libc: SIGINT, resource limits, file locks, terminal width.
 #![expect(unsafe_code, reason = "libc calls without a safe wrapper")]
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -82,6 +84,19 @@ pub fn ensure_limit(limit: Limit, wanted: u64) -> Result<(), u64> {
         return Ok(());
     }
     Err(value.rlim_cur)
+}
+
+/// Takes the advisory lock of an open file or folder until that is closed; whether nobody else had it.
+///
+/// # Errors
+/// The errno of `flock`, but for EWOULDBLOCK.
+pub fn try_lock(file: &File) -> std::io::Result<bool> {
+    // SAFETY: flock takes any descriptor and touches no memory of this process.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    let error = std::io::Error::last_os_error();
+    if error.kind() == std::io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
 }
 
 /// Columns of the terminal on stdout; `None` if it is none or does not tell.

@@ -53,7 +53,6 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["--strateg", "reuse"], "did you mean --strategy"),
         (&["docter"], "did you mean doctor"),
         (&["reproduce", "--measured", "no-such.json"], "No such file"),
-        (&["sim", "--workload", "io"], "not modelled"),
         (&["sim", "--pin", "0"], "--pin"),
         (&["sim", "clx"], "known are development-host"),
         (&["sim", "--backend", "cpu-clock"], "vpmu sim"),

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_header, perf_event_mmap_page};
@@ -228,10 +228,18 @@ impl Ring {
         Ok(Self { page, len, data, size })
     }
 
-    /// The sequence count of the user page: it moves whenever the event is scheduled in.
-    pub(crate) fn sequence(&self) -> u32 {
+    /// Frees the space of new records unread; whether there were any.
+    pub(crate) fn skip(&mut self) -> bool {
+        let page = self.page.as_ptr();
         // SAFETY: the page stays mapped as long as `self`; the kernel writes the aligned field, hence the atomic.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.page.as_ptr()).lock) }.load(Ordering::Acquire)
+        let head = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_head) }.load(Ordering::Acquire);
+        // SAFETY: as above; the tail is written by us alone.
+        let tail = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_tail) };
+        let any = tail.load(Ordering::Relaxed) != head;
+        if any {
+            tail.store(head, Ordering::Release);
+        }
+        any
     }
 
     /// Hands the type of each new record and the first two u64 behind its header (0 where there are none) to `visit`, and

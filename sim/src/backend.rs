@@ -13,9 +13,6 @@ use host_pmu::strategy::{MAX_POOL, OnOverflow, Strategy};
 use crate::clock::{Clock, Times, draw};
 use crate::model::{Cost, CountBase, Model, Rate};
 
-/// A clock's shortest period, ns.
-const LEAST_CLOCK_PERIOD: u64 = 50_000;
-
 /// umask << 8 | event code of what each fixed counter counts (SDM vol. 3, table 21-2).
 const FIXED_CODES: [u16; MAX_FIXED] = [0x00c0, 0x003c, 0x0300, 0x0400];
 
@@ -27,35 +24,48 @@ fn code(spec: Spec) -> u16 {
     }
 }
 
-/// Which times an event follows.
-#[derive(Clone, Copy, Debug)]
-struct Follows {
-    thread: bool,
-    user: bool,
-    kernel: bool,
+/// What an event follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Follows {
+    /// The thread's time; it signals after so many ns at the soonest, as the clocks of `host_pmu::backend::perf`: a shorter
+    /// period could keep the thread busy for good.
+    Thread { least: u64 },
+    /// Exits to userspace.
+    Exits,
+    /// Guest mode, in these rings.
+    Guest { user: bool, kernel: bool },
 }
 
 impl Follows {
     const fn of(self, times: Times) -> u64 {
-        if self.thread {
-            return times.thread;
+        match self {
+            Self::Thread { .. } => times.thread,
+            Self::Exits => times.exits,
+            Self::Guest { user, kernel } => {
+                (if user { times.user } else { 0 }) + (if kernel { times.kernel } else { 0 })
+            }
         }
-        (if self.user { times.user } else { 0 }) + (if self.kernel { times.kernel } else { 0 })
+    }
+
+    /// Whether it grows while the guest is in ring 3.
+    const fn in_user_mode(self) -> bool {
+        matches!(self, Self::Thread { .. } | Self::Guest { user: true, .. })
     }
 }
 
+/// Times are in what the event follows: ns, or exits.
 #[derive(Clone, Copy, Debug)]
 struct State {
     id: u64,
     follows: Follows,
     rate: Rate,
     samples: bool,
-    /// ns it ran before it was last resumed.
+    /// How long it ran before it was last resumed.
     ran: u64,
     /// What it follows, when it was last resumed.
     since: u64,
     period: u64,
-    /// The count at which it signals next, and the ns it must have run until then.
+    /// The count at which it signals next, and how long it must have run until then.
     signal_at: u64,
     due: u64,
     running: bool,
@@ -79,9 +89,8 @@ impl State {
         self.period = period;
         self.signal_at = count.saturating_add(period);
         self.due = self.rate.ns_for(self.signal_at);
-        if self.follows.thread {
-            // As the clocks of `host_pmu::backend::perf`: a shorter period could keep the thread busy for good.
-            self.due = self.due.max(self.rate.ns_for(count).saturating_add(LEAST_CLOCK_PERIOD));
+        if let Follows::Thread { least } = self.follows {
+            self.due = self.due.max(self.rate.ns_for(count).saturating_add(least));
         }
     }
 }
@@ -110,7 +119,7 @@ pub struct SimBackend {
     free: Vec<usize>,
     /// Numbers of the running events.
     running: Vec<usize>,
-    /// No event can signal before the thread's time reaches this.
+    /// No event can signal before the thread's time, or its exits where those are counted, reach this.
     look_at: u64,
     /// Overflows that nobody asked for yet: id and count.
     overflowed: Vec<(u64, u64)>,
@@ -120,6 +129,25 @@ pub struct SimBackend {
     gate: Option<bool>,
     opened: u64,
     creates: Creates,
+    held: HeldTime,
+}
+
+/// Events held, summed over time.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeldTime {
+    events: u64,
+    since: u64,
+    event_ns: u128,
+}
+
+impl HeldTime {
+    fn until(&self, now: u64) -> u128 {
+        self.event_ns + u128::from(self.events) * u128::from(now - self.since)
+    }
+
+    fn changes(&mut self, now: u64, events: u64) {
+        *self = Self { events, since: now, event_ns: self.until(now) };
+    }
 }
 
 impl SimBackend {
@@ -139,6 +167,7 @@ impl SimBackend {
             gate: strategy.gate.then_some(false),
             opened: 0,
             creates: Creates::default(),
+            held: HeldTime::default(),
         }
     }
 
@@ -159,14 +188,20 @@ impl SimBackend {
         self.creates
     }
 
+    /// ns for which events were held, summed over the events.
+    #[must_use]
+    pub fn held_ns(&self) -> u128 {
+        self.held.until(self.clock.now())
+    }
+
     /// ns of ring 3 until some event signals.
     #[must_use]
     pub fn user_ns_to_signal(&self) -> u64 {
         let times = self.clock.times();
         let left = self.running.iter().filter_map(|&at| {
             let state = &self.table[at];
-            let counts = state.follows.thread || state.follows.user;
-            (state.samples && counts && !state.lost).then(|| state.due.saturating_sub(state.ran(times)))
+            (state.samples && state.follows.in_user_mode() && !state.lost)
+                .then(|| state.due.saturating_sub(state.ran(times)))
         });
         left.min().unwrap_or(u64::MAX)
     }
@@ -175,7 +210,8 @@ impl SimBackend {
     #[inline]
     pub fn take_signals(&mut self) -> u64 {
         let times = self.clock.times();
-        if times.thread < self.look_at {
+        let pace = self.pace(times);
+        if pace < self.look_at {
             return 0;
         }
         let (mut signals, mut look_at) = (0, u64::MAX);
@@ -202,11 +238,25 @@ impl SimBackend {
                 overflowed.push((state.id, reached.max(state.rate.counts(state.due))));
                 state.aim(reached, state.period);
             }
-            look_at = look_at.min(times.thread.saturating_add(state.due.saturating_sub(ran)));
+            look_at = look_at.min(pace.saturating_add(state.due.saturating_sub(ran)));
             true
         });
         self.look_at = look_at;
         signals
+    }
+
+    /// What passes at least as fast as anything an event of this host follows.
+    #[inline]
+    fn pace(&self, times: Times) -> u64 {
+        if self.model.base == CountBase::Exits { times.exits } else { times.thread }
+    }
+
+    fn follows(&self, spec: Spec) -> Follows {
+        match self.model.base {
+            CountBase::GuestTime => Follows::Guest { user: spec.user(), kernel: spec.kernel() },
+            CountBase::ThreadTime => Follows::Thread { least: self.model.host.shortest_period },
+            CountBase::Exits => Follows::Exits,
+        }
     }
 
     #[inline]
@@ -220,6 +270,7 @@ impl SimBackend {
         let hardware = self.model.base == CountBase::GuestTime;
         let room = self.model.host.counters - self.model.host.taken;
         let times = self.clock.times();
+        let pace = self.pace(times);
         let state = &mut self.table[at];
         if hardware && self.running.len() as u64 >= room {
             // A pinned event that finds no counter goes to error, and counts no more.
@@ -229,7 +280,7 @@ impl SimBackend {
         state.since = state.follows.of(times);
         let left = state.due.saturating_sub(state.ran);
         self.running.push(at);
-        self.look_at = self.look_at.min(times.thread.saturating_add(left));
+        self.look_at = self.look_at.min(pace.saturating_add(left));
     }
 
     #[inline]
@@ -249,17 +300,15 @@ impl Backend for SimBackend {
     type Event = Event;
 
     fn open(&mut self, spec: Spec, period: u64) -> Result<Event, HostError> {
-        let hardware = self.model.base == CountBase::GuestTime;
         let first = self.on_host.get() == 0;
         self.spend(|model| if first { &model.costs.open_first } else { &model.costs.open_more });
         if draw(self.clock.stream(), 1000) < self.model.host.refused_permille {
             return Err(HostError::Os { call: "perf_event_open", errno: 16, remedy: "" });
         }
-        let follows = Follows { thread: !hardware, user: spec.user(), kernel: spec.kernel() };
         self.opened += 1;
         let mut state = State {
             id: self.opened,
-            follows,
+            follows: self.follows(spec),
             rate: self.model.rate(code(spec)),
             samples: spec.samples(),
             ran: 0,
@@ -283,6 +332,7 @@ impl Backend for SimBackend {
             Source::Fixed { .. } => self.creates.fixed += 1,
         }
         self.on_host.set(self.on_host.get() + 1);
+        self.held.changes(self.clock.now(), self.held.events + 1);
         if self.gate != Some(false) {
             self.run(at);
         }
@@ -294,6 +344,7 @@ impl Backend for SimBackend {
         self.halt(event.0);
         self.spend(|model| if last { &model.costs.release_last } else { &model.costs.release });
         self.on_host.set(self.on_host.get() - 1);
+        self.held.changes(self.clock.now(), self.held.events - 1);
         self.free.push(event.0);
     }
 
@@ -322,11 +373,12 @@ impl Backend for SimBackend {
     fn set_period(&mut self, event: &mut Event, period: u64) -> Result<(), HostError> {
         self.spend(|model| &model.costs.period);
         let times = self.clock.times();
+        let pace = self.pace(times);
         let state = &mut self.table[event.0];
         state.aim(state.count(times), period);
         if state.running {
             let left = state.due.saturating_sub(state.ran(times));
-            self.look_at = self.look_at.min(times.thread.saturating_add(left));
+            self.look_at = self.look_at.min(pace.saturating_add(left));
         }
         Ok(())
     }

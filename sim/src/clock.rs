@@ -28,7 +28,7 @@ pub fn draw(stream: &mut Stream, below: u64) -> u64 {
     ((u128::from(stream.next_u64()) * u128::from(below)) >> 64) as u64
 }
 
-/// What passes while a vCPU runs. All in ns.
+/// What passes while a vCPU runs: ns, and exits to userspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// Since the begin of the simulation.
@@ -39,6 +39,8 @@ pub struct Times {
     pub user: u64,
     /// In guest mode in ring 0.
     pub kernel: u64,
+    /// Exits to userspace.
+    pub exits: u64,
 }
 
 /// The clock of a vCPU thread, its schedule and its random numbers.
@@ -100,6 +102,12 @@ impl Clock {
         self.rest_ps = ps % 1000;
         self.host(ps / 1000);
         self.times.kernel += ps / 1000;
+    }
+
+    /// The guest exits to userspace.
+    #[inline]
+    pub const fn exit(&mut self) {
+        self.times.exits += 1;
     }
 
     /// When the thread's turn ends.
@@ -165,6 +173,6 @@ mod tests {
         }
         clock.user(5);
         clock.host(2);
-        assert_eq!(clock.times(), Times { now: 10, thread: 10, user: 5, kernel: 3 });
+        assert_eq!(clock.times(), Times { now: 10, thread: 10, user: 5, kernel: 3, exits: 0 });
     }
 }

@@ -13,11 +13,11 @@ struct Clocked {
     due: u64,
 }
 
-/// Counts a clock at the TSC's rate.
+/// Counts a clock at the TSC's rate, or at a given pace.
 #[derive(Debug)]
 pub struct SimFloor {
     clock: Clock,
-    tsc_khz: u64,
+    counts_per_ms: u64,
     counters: [Clocked; MAX_COUNTERS],
     running: CounterSet,
     /// When the timer signals; it does once.
@@ -26,12 +26,12 @@ pub struct SimFloor {
 }
 
 impl SimFloor {
-    /// For one vCPU thread.
+    /// For one vCPU thread; at the TSC's rate `counts_per_ms` is its kHz.
     #[must_use]
-    pub fn new(clock: Clock, tsc_khz: u64) -> Self {
+    pub fn new(clock: Clock, counts_per_ms: u64) -> Self {
         Self {
             clock,
-            tsc_khz,
+            counts_per_ms: counts_per_ms.max(1),
             counters: [Clocked::default(); MAX_COUNTERS],
             running: CounterSet::EMPTY,
             armed_for: u64::MAX,
@@ -72,11 +72,11 @@ impl SimFloor {
     }
 
     fn counts(&self, ns: u64) -> u64 {
-        (u128::from(ns) * u128::from(self.tsc_khz) / 1_000_000) as u64
+        (u128::from(ns) * u128::from(self.counts_per_ms) / 1_000_000) as u64
     }
 
     fn due_after(&self, counts: u64) -> u64 {
-        let ns = (u128::from(counts) * 1_000_000).div_ceil(u128::from(self.tsc_khz.max(1)));
+        let ns = (u128::from(counts) * 1_000_000).div_ceil(u128::from(self.counts_per_ms));
         self.clock.now().saturating_add(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 }

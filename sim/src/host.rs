@@ -23,6 +23,11 @@ use crate::vcpu::{SimHost, Vcpu};
 pub enum Behind {
     /// Nothing: a timer.
     Floor,
+    /// The same, for arms that count something rarer than cycles.
+    PacedFloor {
+        /// Counts of a running counter in a millisecond.
+        counts_per_ms: u64,
+    },
     /// Host events, kept by a strategy.
     Events(Strategy),
 }
@@ -57,6 +62,9 @@ pub fn run(model: &Model, plan: &Plan, number: u64) -> Vec<GuestOutcome> {
     let on_host = Rc::new(Cell::new(others));
     match &plan.behind {
         Behind::Floor => run_with(&model, plan, number, |clock| SimFloor::new(clock, model.tsc_khz)),
+        Behind::PacedFloor { counts_per_ms } => {
+            run_with(&model, plan, number, |clock| SimFloor::new(clock, *counts_per_ms))
+        }
         Behind::Events(strategy) => run_with(&model, plan, number, |clock| {
             Bank::new(SimBackend::new(Rc::clone(&model), clock, Rc::clone(&on_host), strategy), strategy.clone())
         }),

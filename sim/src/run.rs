@@ -38,8 +38,14 @@ pub struct Totals {
     pub held_max: u64,
     /// Events held, summed over entries.
     pub held_sum: u64,
+    /// ns for which events were held, summed over events.
+    pub held_ns: u128,
     /// Guest entries.
     pub entries: u64,
+    /// Sched slices that began while events were held.
+    pub sched_ins: u64,
+    /// Guests that were ended from outside.
+    pub timed_out: u64,
     /// Pinned events that lost their counter.
     pub pinned_errors: u64,
     /// Opens that failed.
@@ -66,10 +72,20 @@ impl Totals {
         self.nmis[1] += guest.report.nmis;
         self.held_max = self.held_max.max(side.host.held_max);
         self.held_sum += side.host.held_sum;
+        self.held_ns += side.held_ns;
         self.entries += side.host.entries;
+        self.sched_ins += side.host.sched_ins;
+        self.timed_out += u64::from(guest.timed_out);
         self.pinned_errors += side.host.pinned_errors;
         self.failed_opens += side.host.failed_opens;
         self.ns += guest.ns;
+    }
+
+    /// Simulates host `number` and adds its guests.
+    pub fn add_host(&mut self, model: &Model, plan: &Plan, number: u64) {
+        for guest in &host::run(model, plan, number) {
+            self.add(guest);
+        }
     }
 
     fn merge(mut self, other: &Self) -> Self {
@@ -86,7 +102,10 @@ impl Totals {
         self.nmis = [self.nmis[0] + other.nmis[0], self.nmis[1] + other.nmis[1]];
         self.held_max = self.held_max.max(other.held_max);
         self.held_sum += other.held_sum;
+        self.held_ns += other.held_ns;
         self.entries += other.entries;
+        self.sched_ins += other.sched_ins;
+        self.timed_out += other.timed_out;
         self.pinned_errors += other.pinned_errors;
         self.failed_opens += other.failed_opens;
         self.ns += other.ns;
@@ -98,6 +117,12 @@ impl Totals {
     pub fn per_nmi(&self, n: u64) -> f64 {
         if self.nmis[1] == 0 { 0.0 } else { n as f64 / self.nmis[1] as f64 }
     }
+
+    /// Events held by one vCPU, in the mean over time.
+    #[must_use]
+    pub fn held_mean(&self) -> f64 {
+        if self.ns == 0 { 0.0 } else { self.held_ns as f64 / self.ns as f64 }
+    }
 }
 
 /// Simulates `hosts` like hosts on as many threads as rayon has.
@@ -105,9 +130,7 @@ impl Totals {
 pub fn run(model: &Model, plan: &Plan, hosts: u64) -> Totals {
     let one = |number| {
         let mut totals = Totals::default();
-        for guest in &host::run(model, plan, number) {
-            totals.add(guest);
-        }
+        totals.add_host(model, plan, number);
         totals
     };
     (0..hosts).into_par_iter().map(one).reduce(Totals::default, |a, b| a.merge(&b))

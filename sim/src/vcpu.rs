@@ -39,6 +39,9 @@ pub trait SimHost: HostCounters {
 
     /// Events created.
     fn creates(&mut self) -> Creates;
+
+    /// ns for which events were held, summed over the events.
+    fn held_ns(&mut self) -> u128;
 }
 
 impl SimHost for Bank<SimBackend> {
@@ -60,6 +63,10 @@ impl SimHost for Bank<SimBackend> {
 
     fn creates(&mut self) -> Creates {
         self.backend().creates()
+    }
+
+    fn held_ns(&mut self) -> u128 {
+        self.backend().held_ns()
     }
 }
 
@@ -83,6 +90,10 @@ impl SimHost for SimFloor {
     fn creates(&mut self) -> Creates {
         Creates::default()
     }
+
+    fn held_ns(&mut self) -> u128 {
+        0
+    }
 }
 
 /// A vCPU and its vPMU.
@@ -100,6 +111,8 @@ pub struct Vcpu<H> {
     exit_path_ns: Histogram<u64>,
     signals: u64,
     empty_kicks: u64,
+    /// The guest is in its tick, and in no NMI handler.
+    in_tick: bool,
 }
 
 /// What a vCPU leaves, besides what the guest tells.
@@ -115,6 +128,8 @@ pub struct VcpuSide {
     pub host: HostSide,
     /// Events created.
     pub creates: Creates,
+    /// ns for which events were held, summed over the events.
+    pub held_ns: u128,
 }
 
 impl<H: SimHost> Vcpu<H> {
@@ -132,6 +147,7 @@ impl<H: SimHost> Vcpu<H> {
             exit_path_ns: ns_histogram(),
             signals: 0,
             empty_kicks: 0,
+            in_tick: false,
         }
     }
 
@@ -176,6 +192,10 @@ impl<H: SimHost> Vcpu<H> {
     fn access<T>(&mut self, msr: u32, write: bool, act: impl FnOnce(&mut Vpmu<H>) -> Option<T>) -> Option<T> {
         self.execute(1);
         self.spend(|model| &model.costs.exit);
+        if self.in_tick {
+            self.spend(|model| &model.costs.tick_exit);
+        }
+        self.pmu.host().clock().exit();
         let exited = self.now();
         self.spend(|model| &model.costs.vmm);
         let value = act(&mut self.pmu);
@@ -211,23 +231,45 @@ impl<H: SimHost> Vcpu<H> {
     /// A doorbell: an exit that is no MSR's.
     pub fn doorbell(&mut self) {
         self.execute(1);
-        self.spend(|model| &model.costs.exit);
+        self.port_exit();
+    }
+
+    /// A port write in ring 3.
+    pub fn port_write(&mut self) {
+        self.port_exit();
+    }
+
+    fn port_exit(&mut self) {
+        self.spend(|model| &model.costs.io);
+        self.pmu.host().clock().exit();
         self.enter();
     }
 
-    /// An interrupt or NMI is taken.
-    pub fn interrupted(&mut self) {
+    /// An interrupt or NMI is taken; whether it is the tick.
+    pub fn interrupted(&mut self, tick: bool) {
+        self.in_tick = tick;
         self.spend(|model| &model.costs.interrupt);
+    }
+
+    /// The handler is done, and what goes on is the tick or not.
+    pub fn returns(&mut self, to_tick: bool) {
+        self.in_tick = to_tick;
+    }
+
+    /// Whether the guest is in its tick.
+    #[must_use]
+    pub fn in_tick(&self) -> bool {
+        self.in_tick
     }
 
     /// Everything due before the guest goes on.
     fn enter(&mut self) {
+        let host = self.pmu.host();
+        host.clock().preempt_if_due();
+        let mut signals = host.take_signals();
         for _ in 0..MOST_KICKS {
-            let host = self.pmu.host();
-            host.clock().preempt_if_due();
-            let signals = host.take_signals();
             if signals > 0 {
-                let seen = host.clock().now();
+                let seen = self.now();
                 self.signals += signals;
                 self.empty_kicks += u64::from(self.pmu.kick() == 0);
                 if self.pmu.pmi_requested() {
@@ -238,6 +280,9 @@ impl<H: SimHost> Vcpu<H> {
             if self.pmu.take_pmi() {
                 self.deliver();
             }
+            let host = self.pmu.host();
+            host.clock().preempt_if_due();
+            signals = host.take_signals();
             if signals == 0 {
                 break;
             }
@@ -272,10 +317,10 @@ impl<H: SimHost> Vcpu<H> {
         self.nmi.take()
     }
 
-    /// Runs ring 3 until `until`, or until an NMI waits; gives the ns that were spent in ring 3.
-    pub fn run_user(&mut self, until: u64) -> u64 {
+    /// Runs ring 3 until `until`, for `most` ns of it, or until an NMI waits; gives the ns that were spent in ring 3.
+    pub fn run_user(&mut self, until: u64, most: u64) -> u64 {
         let mut spent = 0;
-        while self.nmi.is_none() {
+        while self.nmi.is_none() && spent < most {
             let host = self.pmu.host();
             let now = host.clock().now();
             if now >= until {
@@ -283,13 +328,13 @@ impl<H: SimHost> Vcpu<H> {
             }
             let to_signal = host.user_ns_to_signal();
             let clock = host.clock();
-            let ns = to_signal.min(until - now).min(clock.turn_ends().saturating_sub(now));
+            let ns = to_signal.min(most - spent).min(until - now).min(clock.turn_ends().saturating_sub(now));
             clock.user(ns);
             spent += ns;
             if ns == to_signal {
                 self.spend(|model| &model.costs.signal);
             }
-            if now + ns < until {
+            if now + ns < until && spent < most {
                 self.enter();
             }
         }
@@ -307,7 +352,7 @@ impl<H: SimHost> Vcpu<H> {
         let pmu = self.pmu.stats();
         let held_at_end = self.held();
         let host = self.pmu.host();
-        let creates = host.creates();
+        let (creates, held_ns) = (host.creates(), host.held_ns());
         let host = HostSide { signals: self.signals, empty_kicks: self.empty_kicks, held_at_end, ..host.tell() };
         let mut msrs: Vec<_> = self.msrs.into_iter().filter(|line| line.reads + line.writes > 0).collect();
         msrs.sort_unstable_by_key(|line| line.msr);
@@ -317,6 +362,7 @@ impl<H: SimHost> Vcpu<H> {
             exit_path_ns: self.exit_path_ns,
             host,
             creates,
+            held_ns,
         }
     }
 }

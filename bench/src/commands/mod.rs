@@ -4,6 +4,7 @@ mod conformance;
 mod doctor;
 mod nmi_latency;
 mod reproduce;
+mod sweep;
 
 use std::ffi::OsString;
 use std::time::Instant;
@@ -27,6 +28,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Request::Run(Command::Conformance(args)) => conformance::run(&args),
         Request::Run(Command::Doctor(args)) => doctor::run(&args),
         Request::Run(Command::Reproduce(args)) => reproduce::run(&args),
+        Request::Run(Command::Sweep(args)) => sweep::run(&args),
         Request::Run(Command::Sim(args)) => {
             if args.experiment.backend != BackendArg::Auto {
                 return Err(Error::usage(

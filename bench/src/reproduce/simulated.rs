@@ -21,6 +21,8 @@ const MUX_INTERVAL_NS: u64 = 4_000_000;
 const TICKS: u64 = 2500;
 /// Hosts simulated for each number: the models behind the figures have no distributed cost, so others would be the same.
 const HOSTS: u64 = 1;
+/// A run that is to show what is rare is this much longer.
+const RARE: u64 = 3;
 /// How often the published guest's counters overflowed was not published. At this period, some 1.3 PMIs fall between two
 /// rotations, and creates fall as published. It is a constant of the guest, fitted to `vpmu-reuse.creates.gp`; handler
 /// latencies hardly depend on it.
@@ -35,6 +37,8 @@ struct Question {
     events: EventSet,
     period: u64,
     strategies: [&'static str; 2],
+    /// Both sample for as long, not for as many ticks: what is rare must not be more likely in the slower one.
+    same_time: bool,
     /// From the totals of a strategy to its number.
     number: fn(&Totals) -> Option<f64>,
 }
@@ -46,6 +50,7 @@ fn question(figure: &str) -> Option<Question> {
         events: EventSet::Sampling10,
         period: PERIOD,
         strategies: ["recreate", "reuse-lazy"],
+        same_time: false,
         number: mean,
     };
     Some(match figure {
@@ -55,6 +60,7 @@ fn question(figure: &str) -> Option<Question> {
         "vpmu-reuse.watchdog-off.min" => Question {
             model: "clx-ap-watchdog-off",
             period: FREQUENT,
+            same_time: true,
             number: |totals| (totals.handler.count() > 0).then_some(totals.handler.min as f64),
             ..watchdog_on
         },
@@ -145,11 +151,12 @@ impl Simulations {
         for (slot, event) in events.iter_mut().zip(&named) {
             *slot = event.spec;
         }
+        let ticks = if question.same_time { RARE * TICKS } else { TICKS };
         let boot = BootPage {
             flags: question.events.flags(),
             tick_count: MUX_INTERVAL_NS,
             baseline_ticks: 1,
-            max_ticks: TICKS,
+            max_ticks: ticks,
             event_count: named.len().min(MAX_EVENTS) as u64,
             events,
             ..BootPage::default()
@@ -162,7 +169,7 @@ impl Simulations {
             boot,
             // Linux rotates by an hrtimer.
             timer: Timer::Forwarded,
-            limit_ns: u64::MAX,
+            limit_ns: if question.same_time { ticks * MUX_INTERVAL_NS } else { u64::MAX },
             seed: self.seed,
         }
     }

@@ -51,7 +51,15 @@ pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     attr
 }
 
-/// The attribute of the monitor event: counts nothing, but is scheduled in with the thread.
+/// The attribute of the event that counts nothing, and has a record written whenever the thread is switched out or in.
+#[must_use]
+pub fn switches_attr() -> perf_event_attr {
+    let mut attr = monitor_attr();
+    attr.set_context_switch(1);
+    attr
+}
+
+/// The attribute of the event that counts nothing, and whose ring takes the others' records.
 #[must_use]
 pub fn monitor_attr() -> perf_event_attr {
     let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_DUMMY));

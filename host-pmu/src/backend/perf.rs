@@ -364,6 +364,8 @@ mod tests {
         while began.elapsed().as_millis() < 1 {}
         assert_eq!(backend.read(&mut events[1]).unwrap(), paused);
         assert!(backend.read(&mut events[0]).unwrap() > told[0].1);
-        events.into_iter().for_each(|event| backend.release(event));
+        for event in events {
+            backend.release(event);
+        }
     }
 }

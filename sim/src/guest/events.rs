@@ -99,12 +99,15 @@ impl Events {
         self.head = if self.head + 1 >= self.all.len() { 0 } else { self.head + 1 };
     }
 
-    /// `ctx_flexible_sched_in`: the longest beginning of the list that fits, then `x86_schedule_events`.
-    pub(super) fn schedule(&mut self) {
+    /// `ctx_flexible_sched_in`: the longest beginning of the list that fits, then `x86_schedule_events`. Whether counters were
+    /// assigned anew.
+    pub(super) fn schedule(&mut self) -> bool {
         self.collect();
-        if !self.fits_as_before() {
+        let anew = !self.fits_as_before();
+        if anew {
             self.assign();
         }
+        anew
     }
 
     fn collect(&mut self) {

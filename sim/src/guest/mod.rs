@@ -4,7 +4,9 @@ mod driver;
 mod events;
 pub mod latency;
 
-use guest::abi::{BootPage, FLAG_TASK_SWITCH, LOG_NMI, LOG_ROTATION, LogEntry, MAGIC, Report, WORKLOAD_IDLE};
+use guest::abi::{
+    BootPage, FLAG_TASK_SWITCH, LOG_NMI, LOG_ROTATION, LogEntry, MAGIC, Report, WORKLOAD_IDLE, WORKLOAD_IO,
+};
 
 use driver::NOBODY;
 use events::Events;
@@ -20,6 +22,12 @@ const STUB_IN: u64 = 11;
 const STUB_OUT: u64 = 13;
 /// Instructions that account for an NMI and log it.
 const ACCOUNT: u64 = 45;
+/// Instructions that rotate and look for events that fit; for each that does; and for each that is given a counter anew.
+const SCHEDULE: u64 = 35;
+const COLLECT: u64 = 28;
+const PLACE: u64 = 33;
+/// Workload `io` works for this part of a unit between two port writes (256 of 1024 steps).
+const IO_BURST: u64 = 4;
 
 /// When the guest's timer expires again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +126,7 @@ impl<H: SimHost> Guest<H> {
             cpu,
             boot: *boot,
             tsc_hz: tsc_khz * 1000,
-            work_unit: work_unit.max(1),
+            work_unit: if boot.workload == WORKLOAD_IO { work_unit / IO_BURST } else { work_unit }.max(1),
             map: [NOBODY; 64],
             enabled: true,
             freq,
@@ -165,13 +173,24 @@ impl<H: SimHost> Guest<H> {
             Phase::Done => return true,
             Phase::Tail => self.cpu.halt_until(self.next_tick),
             _ if self.boot.workload == WORKLOAD_IDLE => self.cpu.halt_until(self.next_tick),
-            _ => self.user_ns += self.cpu.run_user(self.next_tick),
+            _ if self.boot.workload == WORKLOAD_IO => self.work_and_write(),
+            _ => self.user_ns += self.cpu.run_user(self.next_tick, u64::MAX),
         }
         self.take_nmis();
         if self.phase != Phase::Done && self.cpu.now() >= self.next_tick {
             self.tick();
         }
         self.phase == Phase::Done || self.over_limit()
+    }
+
+    /// A unit of workload `io`, or what of it fits before the next interrupt.
+    fn work_and_write(&mut self) {
+        let left = self.work_unit - self.user_ns % self.work_unit;
+        let spent = self.cpu.run_user(self.next_tick, left);
+        self.user_ns += spent;
+        if spent == left {
+            self.cpu.port_write();
+        }
     }
 
     /// What it leaves.
@@ -220,7 +239,8 @@ impl<H: SimHost> Guest<H> {
 
     fn nmi(&mut self, seen_at: u64) {
         self.in_nmi = true;
-        self.cpu.interrupted();
+        let from_tick = self.cpu.in_tick();
+        self.cpu.interrupted(false);
         self.cpu.execute(2);
         let (entry, entry_tsc) = (self.cpu.now(), self.cpu.tsc());
         self.cpu.execute(STUB_IN);
@@ -241,6 +261,7 @@ impl<H: SimHost> Guest<H> {
             self.stop_measuring();
         }
         self.cpu.execute(STUB_OUT);
+        self.cpu.returns(from_tick);
         self.in_nmi = false;
     }
 
@@ -268,7 +289,7 @@ impl<H: SimHost> Guest<H> {
     }
 
     fn tick(&mut self) {
-        self.cpu.interrupted();
+        self.cpu.interrupted(true);
         self.cpu.execute(2);
         let (entry, now) = (self.cpu.now(), self.cpu.tsc());
         // Expiries while one is pending are one.
@@ -290,6 +311,7 @@ impl<H: SimHost> Guest<H> {
         }
         self.cpu.write_eoi();
         self.cpu.execute(STUB_OUT);
+        self.cpu.returns(false);
     }
 
     /// The next expiry is the first after `now`.
@@ -352,8 +374,8 @@ impl<H: SimHost> Guest<H> {
         self.stop_active(now);
         if rotate {
             self.events.rotate();
-            self.events.schedule();
-            self.cpu.execute(150);
+            let placed = self.events.schedule();
+            self.cpu.execute(SCHEDULE + (COLLECT + if placed { PLACE } else { 0 }) * self.events.active_count as u64);
         }
         let started = self.start_active();
         self.pmu_enable();

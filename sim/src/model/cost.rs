@@ -32,6 +32,17 @@ impl Cost {
         }
     }
 
+    /// `factor` times as much, whole quantile by quantile; at most `most` ns.
+    #[must_use]
+    pub(super) fn scaled(&self, factor: f64, most: f64) -> Self {
+        #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
+        let scale = |ns: u64| (ns as f64 * factor).min(most).round() as u64;
+        match &self.0 {
+            Kind::Fixed(ns) => Self::fixed(scale(*ns)),
+            Kind::Quantiles(ns) => Self::quantiles(ns.iter().map(|&ns| scale(ns)).collect()),
+        }
+    }
+
     /// One cost from the distribution: between two quantiles every value is as likely as another.
     #[inline]
     pub fn sample(&self, stream: &mut Stream) -> u64 {

@@ -12,14 +12,15 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 pub use cost::Cost;
-use read::Section;
+use read::{MAX_NS, Section};
 
 /// Names and texts of the models that come along.
-pub const EMBEDDED: [(&str, &str); 4] = [
+pub const EMBEDDED: [(&str, &str); 5] = [
     ("development-host", include_str!("../../models/development-host.toml")),
     ("clx-ap-watchdog-on", include_str!("../../models/clx-ap-watchdog-on.toml")),
     ("clx-ap-watchdog-off", include_str!("../../models/clx-ap-watchdog-off.toml")),
     ("icx-2021", include_str!("../../models/icx-2021.toml")),
+    ("development-host-tracepoint", include_str!("../../models/development-host-tracepoint.toml")),
 ];
 
 /// Binary digits of the fraction of a rate.
@@ -34,14 +35,16 @@ pub enum CountBase {
     GuestTime,
     /// Time of the vCPU thread: a clock as stand-in.
     ThreadTime,
+    /// Exits of the vCPU to userspace: tracepoint `kvm:kvm_userspace_exit` as stand-in.
+    Exits,
 }
 
-/// Counts per nanosecond, in units of 2^-20.
+/// Counts per nanosecond (per exit, where those are counted), in units of 2^-20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// Whole counts in `ns`.
+    /// Whole counts in `ns`, or in so many exits.
     #[inline]
     #[must_use]
     pub const fn counts(self, ns: u64) -> u64 {
@@ -86,6 +89,8 @@ pub struct HostModel {
     pub slice: u64,
     /// Of 1000 opens, those that fail.
     pub refused_permille: u64,
+    /// The shortest period asked of a clock, ns: what `host_pmu::backend::perf` takes there.
+    pub shortest_period: u64,
     /// Other tasks, if there are any.
     pub others: Option<Others>,
 }
@@ -95,6 +100,10 @@ pub struct HostModel {
 pub struct Costs {
     /// An MSR access: from the guest's instruction to the vPMU, and from there back.
     pub exit: Cost,
+    /// What an MSR access in the guest's tick costs beyond that.
+    pub tick_exit: Cost,
+    /// A port write in ring 3: from the guest's instruction to the VMM, and from there back.
+    pub io: Cost,
     /// The vPMU's own work at an exit.
     pub vmm: Cost,
     /// A write to the local APIC (LVTPC, EOI), handled in the kernel.
@@ -127,6 +136,70 @@ pub struct Costs {
     pub period: Cost,
     /// Reading a running event.
     pub read: Cost,
+}
+
+impl Costs {
+    /// What [`Model::scale`] takes: every cost's key, and `open` and `release` for both of theirs.
+    pub const SCALABLE: [&str; 20] = [
+        "exit",
+        "tick-exit",
+        "io",
+        "vmm",
+        "apic",
+        "signal",
+        "inject",
+        "interrupt",
+        "instruction",
+        "work-unit",
+        "open",
+        "open-first",
+        "open-more",
+        "release",
+        "release-last",
+        "pause",
+        "resume",
+        "resume-other",
+        "period",
+        "read",
+    ];
+
+    fn scale(&mut self, key: &str, factor: f64) -> bool {
+        #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
+        let whole = |value: u64| (value as f64 * factor).round().clamp(1.0, MAX_NS) as u64;
+        let costs: &mut [&mut Cost] = match key {
+            "instruction" => {
+                self.instruction_ps = whole(self.instruction_ps);
+                &mut []
+            }
+            "work-unit" => {
+                self.work_unit = whole(self.work_unit);
+                &mut []
+            }
+            "exit" => &mut [&mut self.exit],
+            "tick-exit" => &mut [&mut self.tick_exit],
+            "io" => &mut [&mut self.io],
+            "vmm" => &mut [&mut self.vmm],
+            "apic" => &mut [&mut self.apic],
+            "signal" => &mut [&mut self.signal],
+            "inject" => &mut [&mut self.inject],
+            "interrupt" => &mut [&mut self.interrupt],
+            "open" => &mut [&mut self.open_first, &mut self.open_more],
+            "open-first" => &mut [&mut self.open_first],
+            "open-more" => &mut [&mut self.open_more],
+            "release" => &mut [&mut self.release_last, &mut self.release],
+            "release-last" => &mut [&mut self.release_last],
+            "pause" => &mut [&mut self.pause],
+            "resume" => &mut [&mut self.resume],
+            "resume-other" => &mut [&mut self.resume_other],
+            "period" => &mut [&mut self.period],
+            "read" => &mut [&mut self.read],
+            _ => return false,
+        };
+        for cost in costs {
+            **cost = cost.scaled(factor, MAX_NS);
+        }
+        true
+    }
 }
 
 /// A constant that was fitted.
@@ -217,6 +290,22 @@ impl Model {
         Ok(Self { name, about, tsc_khz, host, base, default_rate, rates, costs, fitted, sources })
     }
 
+    /// Makes an operation `factor` times as dear: a key of `[cost]`; `open` and `release` stand for the host's only event and for
+    /// one of several alike. No cost exceeds what a model may say.
+    ///
+    /// # Errors
+    /// There is no such cost, or the factor is negative, not finite or above 1 000 000.
+    pub fn scale(&mut self, cost: &str, factor: f64) -> Result<(), ModelError> {
+        let refuse = |why| Err(ModelError { name: self.name.clone(), why });
+        if !(0.0..=1e6).contains(&factor) {
+            return refuse(format!("cost.{cost}: {factor} is no factor from 0 to 1000000"));
+        }
+        if !self.costs.scale(cost, factor) {
+            return refuse(format!("there is no cost '{cost}'; known are {}", Costs::SCALABLE.join(", ")));
+        }
+        Ok(())
+    }
+
     /// How fast an event counts, by umask << 8 | event code.
     #[must_use]
     pub fn rate(&self, code: u16) -> Rate {
@@ -229,6 +318,7 @@ fn host(section: &mut Section<'_>) -> Result<HostModel, String> {
         counters: section.whole("counters", "value", 1..=MAX_COUNTERS)?,
         taken: section.whole("taken", "value", 0..=MAX_COUNTERS)?,
         slice: section.whole("slice", "ns", 1000..=1_000_000_000_000)?,
+        shortest_period: section.optional_whole("shortest-period", "ns", 1..=1_000_000_000)?.unwrap_or(50_000),
         refused_permille: section.optional_whole("refused", "permille", 0..=1000)?.unwrap_or(0),
         others: section.optional_section("others", |others| {
             let every = others.cost("every")?;
@@ -247,18 +337,19 @@ fn host(section: &mut Section<'_>) -> Result<HostModel, String> {
 type Counts = (CountBase, Rate, BTreeMap<u16, Rate>);
 
 fn counts(section: &mut Section<'_>) -> Result<Counts, String> {
-    let base = match section.text("follow")?.as_str() {
-        "guest-time" => CountBase::GuestTime,
-        "thread-time" => CountBase::ThreadTime,
-        other => return Err(format!("counts.follow: '{other}' is neither guest-time nor thread-time")),
+    let (base, unit, per) = match section.text("follow")?.as_str() {
+        "guest-time" => (CountBase::GuestTime, "per-us", 1000.0),
+        "thread-time" => (CountBase::ThreadTime, "per-us", 1000.0),
+        "exits" => (CountBase::Exits, "per-exit", 1.0),
+        other => return Err(format!("counts.follow: '{other}' is none of guest-time, thread-time and exits")),
     };
-    let default = rate(section.number("default", "per-us")?);
+    let default = rate(section.number("default", unit)?, per);
     let mut rates = BTreeMap::new();
     let events = section.optional_section("events", |events| {
         for key in events.keys() {
             let code = key.strip_prefix("0x").and_then(|hex| u16::from_str_radix(hex, 16).ok());
             let code = code.ok_or_else(|| format!("{}: not an umask and event code in hex", events.path(&key)))?;
-            rates.insert(code, rate(events.number(&key, "per-us")?));
+            rates.insert(code, rate(events.number(&key, unit)?, per));
         }
         Ok(())
     });
@@ -266,15 +357,18 @@ fn counts(section: &mut Section<'_>) -> Result<Counts, String> {
     Ok((base, default, rates))
 }
 
-/// `per_us` is finite and not negative.
-fn rate(per_us: f64) -> Rate {
+/// `counts` in `per` ns or exits; finite and not negative.
+fn rate(counts: f64, per: f64) -> Rate {
     #[expect(clippy::cast_sign_loss, reason = "checked by the reader")]
-    Rate((per_us * f64::from(1 << RATE_SHIFT) / 1000.0).round().min(1e12) as u64)
+    Rate((counts * f64::from(1 << RATE_SHIFT) / per).round().min(1e12) as u64)
 }
 
 fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
+    let exit = section.cost("exit")?;
     Ok(Costs {
-        exit: section.cost("exit")?,
+        tick_exit: section.optional_cost("tick-exit")?.unwrap_or(Cost::fixed(0)),
+        io: section.optional_cost("io")?.unwrap_or_else(|| exit.clone()),
+        exit,
         vmm: section.cost("vmm")?,
         apic: section.cost("apic")?,
         signal: section.cost("signal")?,

@@ -9,7 +9,7 @@ use super::Cost;
 use super::cost::MAX_QUANTILES;
 
 /// Largest cost: a quarter of an hour.
-const MAX_NS: f64 = 1e12;
+pub(super) const MAX_NS: f64 = 1e12;
 
 /// What is left of a table.
 pub(super) struct Section<'a> {
@@ -129,6 +129,10 @@ impl<'a> Section<'a> {
             return Err(format!("{path}: quantiles must ascend"));
         }
         Ok(Cost::quantiles(knots))
+    }
+
+    pub(super) fn optional_cost(&mut self, key: &str) -> Result<Option<Cost>, String> {
+        if self.table.contains_key(key) { self.cost(key).map(Some) } else { Ok(None) }
     }
 }
 

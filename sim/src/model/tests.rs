@@ -42,11 +42,56 @@ fn bad_models_are_refused_with_their_key_in_one_line() {
         (exit, &format!("{exit}\nexits = 3"), "cost.exits: unknown key"),
         ("[host]", "[hosts]", "host: missing"),
         ("follow = \"thread-time\"", "follow = \"time\"", "counts.follow"),
+        ("follow = \"thread-time\"", "follow = \"exits\"", "counts.default.per-exit: missing"),
+        (exit, &format!("{exit}\nio = {{ ns = -1, source = 'x' }}"), "cost.io.ns: -1 is negative"),
+        ("shortest-period = { ns = 57000", "shortest-period = { ns = 0", "host.shortest-period.ns: 0 is not"),
+        ("others.every = { ns = [1000000,", "others.every = { ns = [0,", "host.others.every: 0 ns between"),
+        ("counters = { value = 64", "counters = { value = 99999999999999999999", "line "),
+        ("taken = { value = 0", "taken = { value = 65", "host.taken.value: 65"),
+        ("khz = 2000000", "khz = 0", "tsc.khz: 0"),
+        ("per-us = 2000", "per-us = -2000", "counts.default.per-us: -2000 is negative"),
+        (exit, "exit = { ns = 1, source = '' }", "cost.exit.source: not a text"),
+        (exit, "exit = { ns = true, source = 'x' }", "cost.exit.ns: true is not a number"),
+        (exit, &format!("exit = {{ ns = [{}], source = 'x' }}", "1,".repeat(1002)), "1002 quantiles"),
+        (exit, &format!("{exit}\n{exit}"), "duplicate"),
         ("fitted = []", "fitted = [{ constant = 'cost.x', figure = 'y' }]", "no constant 'cost.x'"),
         ("name = ", "name = \n#", "line "),
     ] {
         let error = changed(from, to).unwrap_err().to_string();
         assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
+    }
+}
+
+#[test]
+fn what_a_model_leaves_out_has_its_default() {
+    let model = Model::embedded("icx-2021").unwrap();
+    assert_eq!((&model.costs.io, model.host.shortest_period), (&model.costs.exit, 50_000));
+    assert_eq!((&model.costs.tick_exit, &model.host.others), (&Cost::fixed(0), &None));
+    let model = Model::embedded("development-host-tracepoint").unwrap();
+    assert_eq!((&model.costs.io, model.rate(0x3c).counts(7)), (&Cost::fixed(17_100), 7), "counts are exits");
+}
+
+#[test]
+fn every_cost_can_be_scaled_and_nothing_else() {
+    let model = Model::embedded("icx-2021").unwrap();
+    for key in Costs::SCALABLE {
+        let mut dearer = model.clone();
+        dearer.scale(key, 3.0).unwrap();
+        // A cost of 0 stays one.
+        assert!(dearer.costs != model.costs || ["vmm", "resume-other", "tick-exit"].contains(&key), "{key}");
+        dearer.scale(key, 1e6).unwrap();
+        dearer.scale(key, 1e6).unwrap();
+    }
+    let mut dearer = model.clone();
+    dearer.scale("open", 2.0).unwrap();
+    let twice = |cost: &Cost| Cost::fixed(2 * cost.smallest());
+    assert_eq!(dearer.costs.open_first, twice(&model.costs.open_first));
+    assert_eq!(dearer.costs.open_more, twice(&model.costs.open_more));
+    for (key, factor, needle) in
+        [("opne", 1.0, "known are exit, tick-exit"), ("open", -1.0, "no factor"), ("open", f64::NAN, "no factor")]
+    {
+        let error = dearer.scale(key, factor).unwrap_err().to_string();
+        assert!(error.contains(needle), "{error}");
     }
 }
 
@@ -59,6 +104,33 @@ proptest! {
         if ns < u64::MAX {
             prop_assert!(rate.counts(ns) >= counts);
             prop_assert!(rate.counts(ns - 1) < counts);
+        }
+    }
+
+    /// A model that is damaged anywhere is read or refused in one line, and what is read can be simulated with: no cost beyond
+    /// its bounds.
+    #[test]
+    fn a_damaged_model_is_read_or_refused(
+        which in 0..EMBEDDED.len(),
+        damages in proptest::collection::vec((0..4000_usize, 0..12_usize, "[-+0-9a-z.=,{}\\[\\]'\"\n\u{e9}]{0,12}"), 1..4),
+    ) {
+        let (name, text) = EMBEDDED[which];
+        let mut text = text.to_owned();
+        for (at, cut, with) in damages {
+            let boundary = |at: usize| (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+            let (begin, end) = (boundary(at), boundary(at + cut));
+            text.replace_range(begin..end, &with);
+        }
+        match Model::from_toml(name, &text) {
+            Err(error) => prop_assert!(!error.to_string().contains('\n'), "{error}"),
+            Ok(mut model) => {
+                for key in Costs::SCALABLE {
+                    model.scale(key, 1e6).unwrap();
+                }
+                let costs = &model.costs;
+                let largest = [&costs.exit, &costs.open_first, &costs.resume_other].map(Cost::smallest);
+                prop_assert!(largest.into_iter().all(|ns| ns <= 1_000_000_000_000));
+            }
         }
     }
 

@@ -1,0 +1,222 @@
+//! `vpmu sweep`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::parse::number_in;
+use crate::sweep::grid::{Grid, Seeds};
+use crate::sweep::pareto::By;
+
+/// Examples below the options.
+pub const EXAMPLES: &str = "\
+Examples:
+  vpmu sweep                                   every preset on the default model, ten events multiplexed
+  vpmu sweep --strategy deferred,pool --workload sampling4,sampling10 --cost open=0.1,1,10 --seed 1-5 -o out
+  vpmu sweep --model clx-ap-watchdog-on --vcpus 8 --cpus 2,4,8 --slice 1ms,10ms --release-slices 1,2,8
+  vpmu sweep --grid grid.toml --dry-run        list the points, simulate nothing
+  vpmu sweep --grid grid.toml -o out           again after a kill or a full disk: goes on where it stopped
+
+A grid file has the axes and the other options as keys (docs/simulator.md):
+  strategy = ['deferred', 'mine.toml']
+  workload = ['sampling10']
+  cost.open = [0.1, 1, 10]
+  seed = ['1-5']
+
+Exit codes: 0 done, 2 bad usage, bad grid or a result that cannot be written, 3 interrupted.";
+
+/// Options of `vpmu sweep`.
+#[derive(Clone, Debug, Args)]
+pub struct SweepArgs {
+    /// Axes and options from a TOML file; those on the command line replace the file's
+    #[arg(long, value_name = "FILE")]
+    pub grid: Option<PathBuf>,
+
+    /// Strategies: preset names or .toml files [default: every preset]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub strategy: Option<Vec<String>>,
+
+    /// Models of hosts: names of those that come along (see vpmu sim --help) or .toml files [default: development-host]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub model: Option<Vec<String>>,
+
+    /// What the guests sample and do: EVENTS[/WORK], see vpmu nmi-latency --help [default: sampling10]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub workload: Option<Vec<String>>,
+
+    /// Multiply a cost of the model by each of these, e.g. open=0.1,1,10; an axis for each --cost
+    ///
+    /// exit, tick-exit, io, vmm, apic, signal, inject, interrupt, instruction, work-unit, open (open-first and open-more), release
+    /// (release-last and release), pause, resume, resume-other, period, read; or a part of open and release by its own name.
+    #[arg(long, value_name = "COST=LIST", value_parser = cost)]
+    pub cost: Vec<(String, Factors)>,
+
+    /// Turns of a vCPU on a CPU that others share, e.g. 1ms,10ms [default: the model's]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub slice: Option<Vec<String>>,
+
+    /// Slices after which lazy strategies release an unused event [default: the strategy's]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number_in(0..=u64::MAX))]
+    pub release_slices: Option<Vec<u64>>,
+
+    /// vCPUs of a host, of all its VMs together [default: 1]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number_in(0..=u64::MAX))]
+    pub vcpus: Option<Vec<u64>>,
+
+    /// Host CPUs that the vCPUs share in turns [default: one for each vCPU]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = number_in(0..=u64::MAX))]
+    pub cpus: Option<Vec<u64>>,
+
+    /// Seeds, e.g. 1,2 or 1-8 [default: 1]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub seed: Option<Vec<String>>,
+
+    /// Events between two overflows, as in vpmu nmi-latency
+    #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX), conflicts_with = "freq")]
+    pub period: Option<u64>,
+
+    /// Let the guest adjust each event's period to this sampling frequency
+    #[arg(long, value_name = "HZ", value_parser = number_in(0..=u64::MAX))]
+    pub freq: Option<u64>,
+
+    /// The guest's tick: rotation of multiplexed events, task switches [default: 4ms]
+    #[arg(long, value_name = "TIME")]
+    pub mux_interval: Option<String>,
+
+    /// The guest's timer: periodic as the payload's, or forwarded after its work as Linux's [default: periodic]
+    #[arg(long, value_name = "KIND")]
+    pub timer: Option<String>,
+
+    /// NMIs per vCPU (rotations, if the workload only counts) [default: 2000]
+    #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX))]
+    pub samples: Option<u64>,
+
+    /// A guest's measured phase ends after this virtual time even with fewer samples [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    pub time_limit: Option<String>,
+
+    /// Virtual time for which a guest idles afterwards, so that events held for nothing show [default: 16ms]
+    #[arg(long, value_name = "TIME")]
+    pub tail: Option<String>,
+
+    /// Hosts simulated for each point [default: 1]
+    #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX))]
+    pub hosts: Option<u64>,
+
+    /// List the points with their keys (+ marks those that are done) and simulate nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// What strategies are compared by
+    #[arg(long, value_name = "NUMBER", value_enum, default_value_t)]
+    pub by: By,
+
+    /// Threads [default: one for each CPU]; results do not depend on it
+    #[arg(long, value_name = "N", value_parser = number_in(1..=1024))]
+    pub threads: Option<u64>,
+
+    /// Folder of sweep.jsonl, a line per point, and of pareto.json and pareto.md
+    #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results")]
+    pub output: PathBuf,
+
+    /// Print the comparison (with --dry-run the points) as JSON
+    #[arg(long, conflicts_with = "markdown")]
+    pub json: bool,
+
+    /// Print the comparison as Markdown
+    #[arg(long, conflicts_with = "dry_run")]
+    pub markdown: bool,
+
+    /// No progress bar
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// The factors of one `--cost`.
+pub type Factors = Vec<f64>;
+
+fn cost(text: &str) -> Result<(String, Factors), String> {
+    let (cost, list) = text.split_once('=').ok_or("give COST=FACTOR[,FACTOR…], e.g. open=0.1,1,10")?;
+    let number =
+        |text: &str| text.trim().parse().map_err(|_| format!("'{text}' is no number; give e.g. open=0.1,1,10"));
+    Ok((cost.trim().to_owned(), list.split(',').map(number).collect::<Result<_, _>>()?))
+}
+
+impl SweepArgs {
+    /// What the command line says of the grid.
+    ///
+    /// # Errors
+    /// Exit 2 for a cost that is given twice.
+    pub fn to_grid(&self) -> Result<Grid, crate::error::Error> {
+        let mut costs = BTreeMap::new();
+        for (cost, factors) in &self.cost {
+            if costs.insert(cost.clone(), factors.clone()).is_some() {
+                let remedy = format!("give its factors in one: --cost {cost}=0.1,1,10");
+                return Err(crate::error::Error::usage(format!("--cost {cost} stands twice"), "", remedy));
+            }
+        }
+        let seeds = self.seed.as_ref().map(|list| list.iter().cloned().map(Seeds::Text).collect());
+        Ok(Grid {
+            strategy: self.strategy.clone(),
+            model: self.model.clone(),
+            workload: self.workload.clone(),
+            cost: (!costs.is_empty()).then_some(costs),
+            slice: self.slice.clone(),
+            release_slices: self.release_slices.clone(),
+            vcpus: self.vcpus.clone(),
+            cpus: self.cpus.clone(),
+            seed: seeds,
+            period: self.period,
+            freq: self.freq,
+            mux_interval: self.mux_interval.clone(),
+            timer: self.timer.clone(),
+            samples: self.samples,
+            time_limit: self.time_limit.clone(),
+            tail: self.tail.clone(),
+            hosts: self.hosts,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Command, Request, parse};
+
+    fn args(line: &[&str]) -> Result<SweepArgs, crate::error::Error> {
+        match parse(["vpmu", "sweep"].iter().chain(line).copied())? {
+            Request::Run(Command::Sweep(args)) => Ok(*args),
+            other => panic!("not sweep: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_become_the_same_grid_as_keys_of_a_file() {
+        let line =
+            "--strategy pool,reuse --cost open=0.1,10 --cost exit=2 --vcpus 1,2 --seed 1-3,7 --slice 1ms --freq 99";
+        let grid = args(&line.split(' ').collect::<Vec<_>>()).unwrap().to_grid().unwrap();
+        let file = "strategy = ['pool', 'reuse']\ncost.open = [0.1, 10]\ncost.exit = [2]\nvcpus = [1, 2]\n\
+                    seed = ['1-3', '7']\nslice = ['1ms']\nfreq = 99";
+        assert_eq!(grid, toml::from_str(file).unwrap());
+        assert_eq!(args(&[]).unwrap().to_grid().unwrap(), Grid::default());
+    }
+
+    #[test]
+    fn bad_options_are_refused_in_one_line() {
+        for (line, needle) in [
+            (&["--cost", "open"][..], "open=0.1,1,10"),
+            (&["--cost", "open=x"], "'x' is no number"),
+            (&["--vcpus", "x"], "not a whole number"),
+            (&["--json", "--markdown"], "cannot be used with"),
+            (&["--by", "p42"], "p50"),
+            (&["--threads", "0"], "1 to 1024"),
+        ] {
+            let error = args(line).unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            assert!(error.to_string().contains(needle), "{error}");
+        }
+        let twice = args(&["--cost", "open=1", "--cost", "open=2"]).unwrap().to_grid().unwrap_err();
+        assert!(twice.to_string().contains("stands twice"));
+    }
+}

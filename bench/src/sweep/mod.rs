@@ -1,0 +1,129 @@
+//! A grid of simulated experiments on all cores, which a killed run goes on with.
+//!
+//! A [`grid::Grid`] becomes a list of [`point::Point`]s. Each one that is not yet in the [`store::Store`] is simulated and
+//! appended to it as one line; at the end the lines are put into the grid's order, so the file's bytes depend on neither
+//! the number of threads nor on how often the sweep was killed. [`pareto`] then says which strategies no other beats.
+
+pub mod grid;
+pub mod pareto;
+pub mod point;
+mod show;
+pub mod simulate;
+pub mod store;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
+
+pub use show::{dry_run, markdown, text};
+
+use crate::error::Error;
+use crate::experiment::progress::Progress;
+use point::{Line, Point, PointResult};
+use simulate::Simulator;
+use store::{Found, Store};
+
+/// A point and, once it is done, its result.
+pub type Entry = (Point, Option<PointResult>);
+
+/// What a sweep has when it ends.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The grid's points in its order, each with its result if it has one.
+    pub points: Vec<Entry>,
+    /// Points that were there already.
+    pub skipped: usize,
+    /// Whether the user ended it early.
+    pub interrupted: bool,
+}
+
+impl Outcome {
+    /// Points with a result.
+    #[must_use]
+    pub fn done(&self) -> usize {
+        self.points.iter().filter(|(_, result)| result.is_some()).count()
+    }
+}
+
+/// The results of those points that `found` has, by place.
+#[must_use]
+pub fn finished(points: &[Point], found: &Found) -> BTreeMap<usize, Line> {
+    let here: BTreeMap<String, usize> = points.iter().enumerate().map(|(at, point)| (point.key(), at)).collect();
+    let mut finished = BTreeMap::new();
+    for line in found.lines.iter().filter_map(|text| Line::parse(text)) {
+        if let Some(&at) = here.get(&line.key)
+            && line.point == points[at]
+        {
+            finished.entry(at).or_insert(line);
+        }
+    }
+    finished
+}
+
+/// Simulates what is missing, on as many threads as rayon's current pool has.
+///
+/// # Errors
+/// Exit 2 if a result cannot be written; what was written stays.
+pub fn run(
+    points: Vec<Point>,
+    simulator: &Simulator,
+    (mut store, found): (Store, Found),
+    stop: &AtomicBool,
+    progress: &mut (dyn Progress + Send),
+) -> Result<Outcome, Error> {
+    let mut lines = finished(&points, &found);
+    let skipped = lines.len();
+    progress.begin((points.len() - skipped) as u64);
+    let missing: Vec<usize> = (0..points.len()).filter(|at| !lines.contains_key(at)).collect();
+    let shared = Mutex::new((&mut store, progress));
+    let failed = AtomicBool::new(false);
+    let one = |&at: &usize| -> Result<Option<(usize, Line)>, Error> {
+        if stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let line = Line::new(points[at].clone(), simulator.result(&points[at])?);
+        let Ok(mut shared) = shared.lock() else { return Ok(None) };
+        // Whoever else was at work when the disk filled up adds nothing after the first failure.
+        if failed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let (store, progress) = &mut *shared;
+        store.append(&line.text()?).inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+        progress.step();
+        Ok(Some((at, line)))
+    };
+    let results: Vec<Result<_, Error>> = missing.par_iter().with_max_len(1).map(one).collect();
+    if let Ok((_, progress)) = shared.into_inner() {
+        progress.end();
+    }
+    let mut first_error = None;
+    for result in results {
+        match result {
+            Ok(Some((at, line))) => drop(lines.insert(at, line)),
+            Ok(None) => {}
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    if let Some(mut error) = first_error {
+        error.remedy = format!(
+            "{} of {} points are kept there; run the same command again to go on{}",
+            lines.len(),
+            points.len(),
+            if error.remedy.is_empty() { String::new() } else { format!(" ({})", error.remedy) }
+        );
+        return Err(error);
+    }
+    let interrupted = lines.len() < points.len();
+    if interrupted {
+        store.sync()?;
+    } else {
+        let mut sorted = lines.values().map(Line::text).collect::<Result<Vec<_>, _>>()?;
+        sorted.extend(found.others(&points));
+        store.finish(&sorted)?;
+    }
+    let mut results: BTreeMap<usize, PointResult> = lines.into_iter().map(|(at, line)| (at, line.result)).collect();
+    let points = points.into_iter().enumerate().map(|(at, point)| (point, results.remove(&at))).collect();
+    Ok(Outcome { points, skipped, interrupted })
+}

@@ -1,0 +1,321 @@
+//! Which strategies no other beats: latency against events held, and creates.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::Entry;
+use super::point::{Latency, Point, PointResult};
+
+/// The number of a latency that strategies are compared by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// The median.
+    #[default]
+    P50,
+    /// The 90th percentile.
+    P90,
+    /// The 99th percentile.
+    P99,
+    /// The arithmetic mean.
+    Mean,
+}
+
+impl By {
+    /// Its name.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P99 => "p99",
+            Self::Mean => "mean",
+        }
+    }
+
+    fn of(self, latency: &Latency) -> f64 {
+        match self {
+            Self::P50 => latency.p50 as f64,
+            Self::P90 => latency.p90 as f64,
+            Self::P99 => latency.p99 as f64,
+            Self::Mean => latency.mean,
+        }
+    }
+}
+
+/// Where a strategy stands in its scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Front {
+    /// None has a lower latency at as few events held, or fewer events at as low a latency.
+    LatencyAndHeld,
+    /// It is beaten there, but by none that also creates as few events.
+    WithCreates,
+    /// Another one is as good in all three and better in one.
+    Beaten,
+    /// It has no latency.
+    Unknown,
+}
+
+/// A strategy in a scenario: means over seeds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The strategy, with what the grid changed in it.
+    pub strategy: String,
+    /// Seeds that have a result.
+    pub seeds: usize,
+    /// The latency compared by, ns; `None` without samples.
+    pub latency_ns: Option<f64>,
+    /// Its smallest and largest value among the seeds.
+    pub latency_range_ns: Option<[f64; 2]>,
+    /// The median by the floor's.
+    pub x_floor: Option<f64>,
+    /// Events a vCPU held, in the mean over time.
+    pub held_mean: f64,
+    /// The most a vCPU held.
+    pub held_max: u64,
+    /// Events created per sample.
+    pub creates: f64,
+    /// NMIs or overflows that were lost, opens that failed, pinned events without a counter, guests ended from outside.
+    pub doubtful: u64,
+    /// Where it stands.
+    pub front: Front,
+}
+
+/// Points that differ in strategy and seed only.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scenario {
+    /// What they have in common: parameters that vary in the grid, besides model and workload.
+    pub name: String,
+    /// In the grid's order.
+    pub rows: Vec<Row>,
+}
+
+/// The comparison of a whole sweep.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pareto {
+    /// Version of this document.
+    pub schema: &'static str,
+    /// What `latency_ns` is.
+    pub by: By,
+    /// In the grid's order.
+    pub scenarios: Vec<Scenario>,
+}
+
+/// Compares strategies scenario by scenario.
+#[must_use]
+pub fn compare(points: &[Entry], by: By) -> Pareto {
+    let vary = Varying::of(points);
+    let mut places = BTreeMap::new();
+    let mut scenarios: Vec<(String, Vec<&Entry>)> = Vec::new();
+    for entry in points {
+        let name = vary.scenario(&entry.0);
+        let place = *places.entry(name.clone()).or_insert(scenarios.len());
+        if place == scenarios.len() {
+            scenarios.push((name, Vec::new()));
+        }
+        scenarios[place].1.push(entry);
+    }
+    let scenarios = scenarios.into_iter().map(|(name, entries)| Scenario { name, rows: rows(&entries, by) }).collect();
+    Pareto { schema: "vpmu-sweep-pareto/1", by, scenarios }
+}
+
+fn rows(entries: &[&Entry], by: By) -> Vec<Row> {
+    let mut arms: Vec<String> = Vec::new();
+    for (point, _) in entries {
+        if !arms.contains(&point.arm()) {
+            arms.push(point.arm());
+        }
+    }
+    let mut rows: Vec<Row> = arms
+        .into_iter()
+        .filter_map(|arm| {
+            let of_arm = entries.iter().filter(|(point, _)| point.arm() == arm);
+            let results: Vec<&PointResult> = of_arm.filter_map(|(_, result)| result.as_ref()).collect();
+            (!results.is_empty()).then(|| row(arm, &results, by))
+        })
+        .collect();
+    let objectives: Vec<Option<[f64; 3]>> =
+        rows.iter().map(|row| row.latency_ns.map(|latency| [latency, row.held_mean, row.creates])).collect();
+    for (row, own) in rows.iter_mut().zip(&objectives) {
+        row.front = own.map_or(Front::Unknown, |own| {
+            let beaten = |count: usize| objectives.iter().flatten().any(|other| beats(&other[..count], &own[..count]));
+            if !beaten(2) {
+                Front::LatencyAndHeld
+            } else if !beaten(3) {
+                Front::WithCreates
+            } else {
+                Front::Beaten
+            }
+        });
+    }
+    rows
+}
+
+/// As good in each and better in one; smaller is better.
+fn beats(one: &[f64], other: &[f64]) -> bool {
+    let mut pairs = one.iter().zip(other);
+    pairs.clone().all(|(a, b)| a <= b) && pairs.any(|(a, b)| a < b)
+}
+
+fn row(strategy: String, results: &[&PointResult], by: By) -> Row {
+    let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+    let of =
+        |get: &dyn Fn(&PointResult) -> Option<f64>| -> Vec<f64> { results.iter().filter_map(|r| get(r)).collect() };
+    let latencies = of(&|result| result.latency().map(|latency| by.of(latency)));
+    let range = latencies.iter().fold([f64::INFINITY, 0.0], |[low, high], &n| [n.min(low), n.max(high)]);
+    let doubtful = |r: &&PointResult| {
+        r.lost.unsigned_abs() + r.overflows_lost.unsigned_abs() + r.failed_opens + r.pinned_errors + r.timed_out
+    };
+    Row {
+        strategy,
+        seeds: results.len(),
+        latency_ns: mean(&latencies),
+        latency_range_ns: (!latencies.is_empty()).then_some(range),
+        x_floor: mean(&of(&|result| result.x_floor)),
+        held_mean: mean(&of(&|result| Some(result.held_mean))).unwrap_or(0.0),
+        held_max: results.iter().map(|result| result.held_max).max().unwrap_or(0),
+        creates: mean(&of(&|result| Some(result.per_sample.open))).unwrap_or(0.0),
+        doubtful: results.iter().map(doubtful).sum(),
+        front: Front::Unknown,
+    }
+}
+
+/// Which parameters differ between points, besides strategy and seed.
+struct Varying {
+    costs: Vec<String>,
+    vcpus: bool,
+    cpus: bool,
+    slice: bool,
+}
+
+impl Varying {
+    fn of(points: &[Entry]) -> Self {
+        let Some((first, _)) = points.first() else {
+            return Self { costs: Vec::new(), vcpus: false, cpus: false, slice: false };
+        };
+        let differ = |get: &dyn Fn(&Point) -> u64| points.iter().any(|(point, _)| get(point) != get(first));
+        let same_model = |point: &Point| point.model_hash == first.model_hash;
+        Self {
+            costs: first.costs.keys().cloned().collect(),
+            vcpus: differ(&|point| point.vcpus),
+            cpus: differ(&|point| point.vcpus - point.cpus) || first.cpus != first.vcpus,
+            slice: points.iter().any(|(point, _)| same_model(point) && point.slice_ns != first.slice_ns),
+        }
+    }
+
+    fn scenario(&self, point: &Point) -> String {
+        let mut parts = vec![format!("model {}", point.model), format!("workload {}", point.workload)];
+        parts.extend(self.costs.iter().map(|cost| format!("{cost} × {}", point.costs.get(cost).unwrap_or(&1.0))));
+        if self.vcpus || self.cpus {
+            parts.push(format!("{} vCPU{}", point.vcpus, if point.vcpus == 1 { "" } else { "s" }));
+        }
+        if self.cpus {
+            parts.push(format!("on {} CPU{}", point.cpus, if point.cpus == 1 { "" } else { "s" }));
+        }
+        if self.slice && point.cpus < point.vcpus {
+            parts.push(format!("slice {}", crate::table::layout::time(point.slice_ns as f64)));
+        }
+        parts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::point::PerSample;
+    use super::super::point::tests::point;
+    use super::*;
+
+    fn result(p50: u64, held: u64, creates: f64) -> PointResult {
+        let latency = Latency { count: 10, min: p50, p50, p90: p50, p99: p50, max: p50, mean: p50 as f64 };
+        PointResult {
+            guests: 1,
+            timed_out: 0,
+            nmis: 10,
+            lost: 0,
+            overflows_lost: 0,
+            nmi_handler_ns: (p50 > 0).then_some(latency),
+            pmi_delivery_ns: None,
+            rotation_ns: None,
+            floor_p50_ns: None,
+            x_floor: None,
+            per_sample: PerSample { open: creates, ..PerSample::default() },
+            creates_gp: 0,
+            creates_fixed: 0,
+            held_mean: held as f64,
+            held_max: held,
+            sched_ins: 0,
+            pinned_errors: 0,
+            failed_opens: 0,
+            virtual_ns: 1,
+        }
+    }
+
+    fn arm(strategy: &str, seed: u64, result: PointResult) -> Entry {
+        (Point { strategy: strategy.to_owned(), seed, ..point() }, Some(result))
+    }
+
+    #[test]
+    fn the_front_is_what_no_other_beats_and_creates_may_save_one() {
+        let points = [
+            arm("fast", 1, result(10, 8, 0.5)),
+            arm("small", 1, result(20, 2, 0.5)),
+            arm("beaten", 1, result(20, 8, 0.5)),
+            arm("few-creates", 1, result(20, 8, 0.1)),
+            arm("silent", 1, result(0, 1, 0.0)),
+        ];
+        let pareto = compare(&points, By::P50);
+        assert_eq!(pareto.scenarios.len(), 1);
+        let fronts: Vec<Front> = pareto.scenarios[0].rows.iter().map(|row| row.front).collect();
+        assert_eq!(
+            fronts,
+            [Front::LatencyAndHeld, Front::LatencyAndHeld, Front::Beaten, Front::WithCreates, Front::Unknown]
+        );
+    }
+
+    #[test]
+    fn seeds_are_averaged_and_scenarios_kept_apart() {
+        let mut points = vec![arm("a", 1, result(10, 1, 0.0)), arm("a", 2, result(30, 3, 0.0))];
+        points.push((Point { vcpus: 4, cpus: 4, ..points[0].0.clone() }, Some(result(7, 1, 0.0))));
+        points.push((Point { seed: 3, ..points[0].0.clone() }, None));
+        let pareto = compare(&points, By::Mean);
+        let names: Vec<&str> = pareto.scenarios.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["model icx-2021, workload single/ftest, 1 vCPU", "model icx-2021, workload single/ftest, 4 vCPUs"]
+        );
+        let row = &pareto.scenarios[0].rows[0];
+        assert_eq!((row.seeds, row.latency_ns, row.latency_range_ns), (2, Some(20.0), Some([10.0, 30.0])));
+        assert_eq!((row.held_mean, row.held_max), (2.0, 3));
+    }
+
+    proptest! {
+        /// Nothing on the front is beaten, and whatever is not on it is beaten by something that is.
+        #[test]
+        fn a_front_is_a_front(values in proptest::collection::vec((1..9_u64, 0..5_u64, 0..4_u8), 1..12)) {
+            let points: Vec<_> = values
+                .iter()
+                .enumerate()
+                .map(|(i, &(p50, held, creates))| arm(&i.to_string(), 1, result(p50, held, creates.into())))
+                .collect();
+            let rows = &compare(&points, By::P50).scenarios[0].rows;
+            let of = |row: &Row| [row.latency_ns.unwrap(), row.held_mean, row.creates];
+            for row in rows {
+                let by = |count: usize, on: &dyn Fn(&Row) -> bool| {
+                    rows.iter().any(|other| on(other) && beats(&of(other)[..count], &of(row)[..count]))
+                };
+                match row.front {
+                    Front::LatencyAndHeld => prop_assert!(!by(2, &|_| true)),
+                    Front::WithCreates => {
+                        prop_assert!(by(2, &|other| other.front == Front::LatencyAndHeld) && !by(3, &|_| true));
+                    }
+                    Front::Beaten => prop_assert!(by(3, &|other| other.front != Front::Beaten)),
+                    Front::Unknown => prop_assert!(false),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A sweep for people: its points before, its comparison after.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+
+use super::pareto::{Front, Pareto, Row};
+use super::point::Point;
+use crate::table::layout::{STYLE, ratio, time, width};
+
+const LEGEND: &str =
+    "front: ● none has a lower latency at as few events held; ○ one has, but none that creates as few events";
+
+fn columns(pareto: &Pareto) -> [String; 8] {
+    let latency = format!("latency {}", pareto.by.key());
+    ["strategy", &latency, "range", "× floor", "held mean", "held max", "creates", "front"].map(str::to_owned)
+}
+
+fn cells(row: &Row) -> [String; 8] {
+    let dash = || "–".to_owned();
+    let star = if row.doubtful > 0 { "*" } else { "" };
+    [
+        format!("{}{star}", row.strategy),
+        row.latency_ns.map_or_else(dash, time),
+        match row.latency_range_ns {
+            Some([low, high]) if low < high => format!("{} … {}", time(low), time(high)),
+            _ => dash(),
+        },
+        row.x_floor.map_or_else(dash, ratio),
+        ratio(row.held_mean),
+        row.held_max.to_string(),
+        ratio(row.creates),
+        match row.front {
+            Front::LatencyAndHeld => "●".to_owned(),
+            Front::WithCreates => "○".to_owned(),
+            Front::Beaten => String::new(),
+            Front::Unknown => dash(),
+        },
+    ]
+}
+
+fn notes(pareto: &Pareto) -> String {
+    let mut notes =
+        "latency: NMI handler (rotation, where the guest only counts); held: host events of a vCPU, over time; \
+                     creates: per NMI (rotation)\n"
+            .to_owned();
+    notes += LEGEND;
+    notes.push('\n');
+    if pareto.scenarios.iter().flat_map(|scenario| &scenario.rows).any(|row| row.doubtful > 0) {
+        notes +=
+            "*: something was lost, failed to open, or a guest was ended from outside; sweep.jsonl has the counts\n";
+    }
+    notes
+}
+
+/// The comparison as tables for a terminal.
+#[must_use]
+pub fn text(pareto: &Pareto) -> String {
+    let mut text = String::new();
+    for scenario in &pareto.scenarios {
+        let mut table = Table::new();
+        table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_header(columns(pareto));
+        if let Some(width) = width() {
+            table.set_width(width);
+        }
+        for row in &scenario.rows {
+            table.add_row(cells(row));
+        }
+        for column in 1..8 {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        let table = table.to_string();
+        let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+        let _ = writeln!(text, "{}\n{}\n", scenario.name, lines.join("\n"));
+    }
+    text + &notes(pareto)
+}
+
+/// The comparison as Markdown.
+#[must_use]
+pub fn markdown(pareto: &Pareto) -> String {
+    let mut text = String::new();
+    for scenario in &pareto.scenarios {
+        let columns = columns(pareto);
+        let _ = writeln!(text, "### {}\n\n| {} |\n|---|{}", scenario.name, columns.join(" | "), "---:|".repeat(7));
+        for row in &scenario.rows {
+            // A strategy's name cannot hold a bar.
+            let _ = writeln!(text, "| {} |", cells(row).join(" | "));
+        }
+        text.push('\n');
+    }
+    for line in notes(pareto).lines() {
+        let _ = writeln!(text, "- {}", line.replace('*', "\\*"));
+    }
+    text
+}
+
+/// One line per point, `+` before what is there already.
+#[must_use]
+pub fn dry_run(points: &[Point], done: impl Fn(usize) -> bool) -> String {
+    let mut text = String::new();
+    for (at, point) in points.iter().enumerate() {
+        let mark = if done(at) { '+' } else { ' ' };
+        let _ = write!(
+            text,
+            "{mark} {} model={} workload={} vcpus={} cpus={} slice={} seed={}",
+            point.key(),
+            point.model,
+            point.workload,
+            point.vcpus,
+            point.cpus,
+            time(point.slice_ns as f64).replace(' ', ""),
+            point.seed
+        );
+        for (cost, factor) in &point.costs {
+            let _ = write!(text, " {cost}={factor}");
+        }
+        let _ = writeln!(text, " strategy={}", point.arm().replace(' ', ","));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pareto::{By, Scenario};
+    use super::super::point::tests::point;
+    use super::*;
+
+    fn pareto(doubtful: u64) -> Pareto {
+        let row = |strategy: &str, latency_ns, front| Row {
+            strategy: strategy.to_owned(),
+            seeds: 2,
+            latency_ns,
+            latency_range_ns: latency_ns.map(|n| [n, n + 1000.0]),
+            x_floor: Some(1.25),
+            held_mean: 6.9,
+            held_max: 7,
+            creates: 0.21,
+            doubtful,
+            front,
+        };
+        let rows = vec![row("reuse", Some(119_000.0), Front::LatencyAndHeld), row("none", None, Front::Unknown)];
+        Pareto { schema: "x", by: By::P90, scenarios: vec![Scenario { name: "model m, workload w".to_owned(), rows }] }
+    }
+
+    #[test]
+    fn tables_show_the_front_and_what_is_doubtful() {
+        let shown = text(&pareto(0));
+        assert!(shown.starts_with("model m, workload w\nstrategy"), "{shown}");
+        for needle in ["latency p90", "119 µs … 120 µs", "1.25", "6.90", "●", "–"] {
+            assert!(shown.contains(needle), "{shown:?} lacks {needle}");
+        }
+        assert!(!shown.contains("reuse*") && text(&pareto(3)).contains("reuse*"));
+        let shown = markdown(&pareto(1));
+        assert!(shown.contains("| reuse* | 119 µs | 119 µs … 120 µs | 1.25 | 6.90 | 7 | 0.21 | ● |"), "{shown}");
+        assert!(shown.contains("- \\*: something was lost"));
+    }
+
+    #[test]
+    fn a_dry_run_is_a_line_per_point() {
+        let shown = dry_run(&[point(), point()], |at| at == 1);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("  ") && lines[1].starts_with("+ "));
+        assert!(lines[0].ends_with("slice=3.00ms seed=1 strategy=reuse"), "{shown}");
+    }
+}

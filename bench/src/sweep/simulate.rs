@@ -1,0 +1,214 @@
+//! From a point to its result.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
+use host_pmu::stats::OpKind;
+use host_pmu::strategy::Strategy;
+use sim::guest::{Timer, latency};
+use sim::host::{Behind, Plan};
+use sim::model::{CountBase, Model};
+use sim::run::Totals;
+use vmm::vpmu::caps::PmuCaps;
+
+use super::point::{Latency, PerSample, Point, PointResult, hash};
+use crate::error::{Error, Exit};
+use crate::workload::Workload;
+
+/// When a guest that does not end by itself is ended: so many times its limit and a minute.
+const HARD_LIMITS: u64 = 4;
+const MINUTE_NS: u64 = 60_000_000_000;
+
+/// Simulates points of a set of models; any thread may ask.
+#[derive(Debug)]
+pub struct Simulator {
+    models: BTreeMap<String, Model>,
+    /// Medians of floors, by everything but the strategy.
+    floors: Mutex<BTreeMap<String, Option<u64>>>,
+}
+
+impl Simulator {
+    /// For points whose `model_hash` is a key of `models`.
+    #[must_use]
+    pub fn new(models: BTreeMap<String, Model>) -> Self {
+        Self { models, floors: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// What `point` comes to. It depends on the point and its model alone.
+    ///
+    /// # Errors
+    /// A point that no grid makes.
+    pub fn result(&self, point: &Point) -> Result<PointResult, Error> {
+        let wrong =
+            |why: String| Error::new(Exit::Inconclusive, "cannot simulate a point", why, "please report this as a bug");
+        let mut model =
+            self.models.get(&point.model_hash).ok_or_else(|| wrong("its model is missing".to_owned()))?.clone();
+        for (cost, &factor) in &point.costs {
+            model.scale(cost, factor).map_err(|error| wrong(error.to_string()))?;
+        }
+        model.host.slice = point.slice_ns;
+        let strategy = Strategy::from_toml(&point.definition).map_err(|error| wrong(error.to_string()))?;
+        let workload: Workload = point.workload.parse().map_err(wrong)?;
+        let totals = simulate(&model, point, workload, Behind::Events(strategy));
+        let floor = self.floor(&model, point, workload);
+        Ok(result(&totals, floor, point, workload))
+    }
+
+    /// The floor's median: simulated once for all strategies (twice, if two threads want it at the same time).
+    fn floor(&self, model: &Model, point: &Point, workload: Workload) -> Option<u64> {
+        let own = Point { strategy: String::new(), definition: String::new(), release_slices: None, ..point.clone() };
+        let key = hash([own.key().as_bytes()]);
+        let known = || self.floors.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&found) = known().get(&key) {
+            return found;
+        }
+        let behind = match model.base {
+            CountBase::Exits => Behind::PacedFloor { counts_per_ms: point.period },
+            CountBase::GuestTime | CountBase::ThreadTime => Behind::Floor,
+        };
+        let totals = simulate(model, point, workload, behind);
+        let found = latency_of(&totals, workload).map(|latency| latency.p50);
+        known().insert(key, found);
+        found
+    }
+}
+
+fn simulate(model: &Model, point: &Point, workload: Workload, behind: Behind) -> Totals {
+    let named = workload.events.events(point.period);
+    let mut events = [EventSpec::default(); MAX_EVENTS];
+    for (slot, event) in events.iter_mut().zip(&named) {
+        *slot = event.spec;
+    }
+    let ticks = |ns: u64| ns.div_ceil(point.mux_interval_ns.max(1)).max(1);
+    let boot = BootPage {
+        workload: workload.work.abi(),
+        flags: workload.events.flags(),
+        tick_count: point.mux_interval_ns,
+        baseline_ticks: 1,
+        max_ticks: ticks(point.time_limit_ns),
+        tail_ticks: ticks(point.tail_ns),
+        sample_target: point.samples,
+        freq_hz: point.freq_hz.unwrap_or(0),
+        event_count: named.len().min(MAX_EVENTS) as u64,
+        events,
+        ..BootPage::default()
+    };
+    let plan = Plan {
+        behind,
+        pmu: PmuCaps::default(),
+        vcpus: point.vcpus,
+        cpus: point.cpus,
+        boot,
+        timer: if point.timer == "forwarded" { Timer::Forwarded } else { Timer::Periodic },
+        limit_ns: point.time_limit_ns.saturating_mul(HARD_LIMITS).saturating_add(point.tail_ns + MINUTE_NS),
+        seed: point.seed,
+    };
+    let mut totals = Totals::default();
+    for number in 0..point.hosts {
+        totals.add_host(model, &plan, number);
+    }
+    totals
+}
+
+fn latency_of(totals: &Totals, workload: Workload) -> Option<Latency> {
+    summary(if workload.events.samples() { &totals.handler } else { &totals.rotation })
+}
+
+fn summary(latency: &latency::Latency) -> Option<Latency> {
+    // A bucket reaches beyond the values in it.
+    let quantile = |q: f64| latency.histogram.value_at_quantile(q).clamp(latency.min, latency.max);
+    latency.mean().map(|mean| Latency {
+        count: latency.count(),
+        min: latency.min,
+        p50: quantile(0.5),
+        p90: quantile(0.9),
+        p99: quantile(0.99),
+        max: latency.max,
+        mean,
+    })
+}
+
+fn result(totals: &Totals, floor: Option<u64>, point: &Point, workload: Workload) -> PointResult {
+    let latency = latency_of(totals, workload);
+    let samples = latency.map_or(0, |latency| latency.count);
+    let per = |n: u64| if samples == 0 { 0.0 } else { n as f64 / samples as f64 };
+    let op = |kind| per(totals.ops.count(kind));
+    let lost = |[sent, taken]: [u64; 2]| sent.cast_signed() - taken.cast_signed();
+    PointResult {
+        guests: point.vcpus * point.hosts,
+        timed_out: totals.timed_out,
+        nmis: totals.nmis[1],
+        lost: lost(totals.nmis),
+        overflows_lost: lost([totals.overflows, totals.guest_overflows]),
+        nmi_handler_ns: summary(&totals.handler),
+        pmi_delivery_ns: summary(&totals.delivery),
+        rotation_ns: summary(&totals.rotation),
+        floor_p50_ns: floor,
+        x_floor: latency.zip(floor).filter(|&(_, floor)| floor > 0).map(|(l, floor)| l.p50 as f64 / floor as f64),
+        per_sample: PerSample {
+            open: op(OpKind::Open),
+            release: op(OpKind::Release),
+            pause: op(OpKind::Pause),
+            resume: op(OpKind::Resume),
+            period: op(OpKind::Period),
+            read: op(OpKind::Read),
+            msr_accesses: per(totals.accesses),
+        },
+        creates_gp: totals.creates.gp,
+        creates_fixed: totals.creates.fixed,
+        held_mean: totals.held_mean(),
+        held_max: totals.held_max,
+        sched_ins: totals.sched_ins,
+        pinned_errors: totals.pinned_errors,
+        failed_opens: totals.failed_opens,
+        virtual_ns: totals.ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::grid::Grid;
+    use super::*;
+
+    fn results(toml: &str) -> Vec<(Point, PointResult)> {
+        let grid: Grid = toml::from_str(toml).unwrap();
+        let (points, models) = grid.points().unwrap();
+        let simulator = Simulator::new(models);
+        points.into_iter().map(|point| (point.clone(), simulator.result(&point).unwrap())).collect()
+    }
+
+    #[test]
+    fn a_dearer_open_makes_recreate_slower_and_reuse_not() {
+        let found =
+            results("strategy = ['recreate', 'reuse']\nworkload = ['single']\ncost.open = [1, 10]\nsamples = 200");
+        let p50 = |strategy: &str, factor: f64| {
+            let (_, result) = found
+                .iter()
+                .find(|(p, _)| p.strategy == strategy && p.costs["open"].to_bits() == factor.to_bits())
+                .unwrap();
+            result.latency().unwrap().p50
+        };
+        assert!(p50("recreate", 10.0) > p50("recreate", 1.0) + 50_000);
+        assert_eq!(p50("reuse", 10.0), p50("reuse", 1.0));
+    }
+
+    #[test]
+    fn results_are_whole_whatever_the_workload() {
+        let found = results(
+            "strategy = ['deferred']\nworkload = ['single', 'counting1', 'single/idle', 'sampling4/io']\nsamples = 60\n\
+             model = ['development-host', 'development-host-tracepoint', 'icx-2021']\ntime-limit = '1s'",
+        );
+        assert_eq!(found.len(), 12);
+        for (point, result) in found {
+            assert_eq!((result.lost, result.overflows_lost, result.timed_out), (0, 0, 0), "{point:?}");
+            let sampled = result.latency().is_some();
+            // A guest that computes does not exit; a halted one runs for its ticks only.
+            let exits = point.workload.ends_with("/io") || point.workload.starts_with("counting1");
+            let expected = exits || point.model != "development-host-tracepoint";
+            assert!(sampled == expected || point.workload == "single/idle", "{point:?}");
+            assert_eq!(sampled, result.x_floor.is_some() && result.per_sample.msr_accesses > 0.0, "{point:?}");
+            assert!(result.held_mean > 0.0 && result.held_mean <= result.held_max as f64, "{point:?}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The file of finished points: appended line by line, so that a kill at any moment leaves whole lines and at most one torn one.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::point::Point;
+use crate::error::Error;
+use crate::result::write::replace;
+use crate::sys;
+
+/// Name of the file in the results folder.
+pub const FILE: &str = "sweep.jsonl";
+/// Largest file that is read: some 500 000 points.
+const MAX_FILE: u64 = 1 << 30;
+/// What a power cut may cost: lines of so long. A killed process loses none, since the kernel has them.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+/// What the file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Its whole lines.
+    pub lines: Vec<String>,
+    /// Bytes of a last line that was torn.
+    pub torn: usize,
+    keys: Vec<String>,
+}
+
+impl Found {
+    /// Reads the file in `dir`; nothing if there is none.
+    ///
+    /// # Errors
+    /// Exit 2 if it cannot be read, or a line is none of a sweep's.
+    pub fn read(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(FILE);
+        let refuse = |why: String| {
+            Error::usage(
+                format!("cannot go on with {}", path.display()),
+                why,
+                "move it away, or choose another folder with -o DIR",
+            )
+        };
+        let mut bytes = Vec::new();
+        match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(refuse(error.to_string())),
+            Ok(file) => file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| refuse(error.to_string()))?,
+        };
+        if bytes.len() as u64 > MAX_FILE {
+            return Err(refuse(format!("it is larger than {MAX_FILE} bytes")));
+        }
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let torn = bytes.len() - whole;
+        bytes.truncate(whole);
+        let text = String::from_utf8(bytes).map_err(|error| refuse(error.to_string()))?;
+        let mut found = Self { torn, ..Self::default() };
+        for (n, line) in text.lines().enumerate() {
+            /// What tells a line of a sweep, of whatever revision.
+            #[derive(Deserialize)]
+            struct Head {
+                schema: String,
+                key: String,
+            }
+            let head: Head = serde_json::from_str(line).map_err(|error| refuse(format!("line {}: {error}", n + 1)))?;
+            if !head.schema.starts_with("vpmu-sweep/") {
+                return Err(refuse(format!("line {}: schema '{}' is not a sweep's", n + 1, head.schema)));
+            }
+            found.lines.push(line.to_owned());
+            found.keys.push(head.key);
+        }
+        Ok(found)
+    }
+
+    /// Lines of points that are not among `points`: another grid's, another model's, another revision's.
+    #[must_use]
+    pub fn others(&self, points: &[Point]) -> Vec<String> {
+        let here: BTreeSet<String> = points.iter().map(Point::key).collect();
+        self.lines
+            .iter()
+            .zip(&self.keys)
+            .filter(|(_, key)| !here.contains(*key))
+            .map(|(line, _)| line.clone())
+            .collect()
+    }
+}
+
+/// The file, open for appending. Only one sweep at a time has it.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    file: File,
+    /// Up to the end of the last whole line.
+    len: u64,
+    synced: Instant,
+    /// Its folder, locked until this is dropped.
+    _locked: File,
+}
+
+impl Store {
+    /// Opens the file of `dir`, makes both if need be, and cuts off a torn last line.
+    ///
+    /// # Errors
+    /// Exit 2 if that cannot be done, or another sweep is at work there.
+    pub fn open(dir: &Path) -> Result<(Self, Found), Error> {
+        let failed = |error: &io::Error| cannot(dir, error);
+        std::fs::create_dir_all(dir).map_err(|error| failed(&error))?;
+        let locked = File::open(dir).map_err(|error| failed(&error))?;
+        if !sys::try_lock(&locked).map_err(|error| failed(&error))? {
+            return Err(Error::usage(
+                format!("another sweep is writing to {}", dir.display()),
+                "",
+                "wait for it, or choose another folder with -o DIR",
+            ));
+        }
+        let found = Found::read(dir)?;
+        let path = dir.join(FILE);
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(|error| failed(&error))?;
+        let len = found.lines.iter().map(|line| line.len() as u64 + 1).sum();
+        file.set_len(len).map_err(|error| failed(&error))?;
+        Ok((Self { path, file, len, synced: Instant::now(), _locked: locked }, found))
+    }
+
+    /// Adds a line. What could not be written whole is taken back.
+    ///
+    /// # Errors
+    /// Exit 2, with the file system's reason.
+    pub fn append(&mut self, line: &str) -> Result<(), Error> {
+        let text = format!("{line}\n");
+        if let Err(error) = self.file.write_all(text.as_bytes()) {
+            // If even that fails, the next sweep drops the torn line.
+            let _ = self.file.set_len(self.len);
+            return Err(cannot(&self.path, &error));
+        }
+        self.len += text.len() as u64;
+        if self.synced.elapsed() >= SYNC_EVERY {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Puts what was written on the disk.
+    ///
+    /// # Errors
+    /// Exit 2, with the file system's reason.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        self.synced = Instant::now();
+        self.file.sync_data().map_err(|error| cannot(&self.path, &error))
+    }
+
+    /// Puts the lines into this order, by replacing the file.
+    ///
+    /// # Errors
+    /// Exit 2; the file then is as it was.
+    pub fn finish(mut self, lines: &[String]) -> Result<(), Error> {
+        self.sync()?;
+        let mut text = lines.join("\n");
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        if std::fs::read(&self.path).is_ok_and(|there| there == text.as_bytes()) {
+            return Ok(());
+        }
+        replace(&self.path, text.as_bytes()).map_err(|error| cannot(&self.path, &error))
+    }
+}
+
+fn cannot(path: &Path, error: &io::Error) -> Error {
+    Error::usage(format!("cannot write {}", path.display()), error.to_string(), "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(key: &str) -> String {
+        format!(r#"{{"schema":"vpmu-sweep/1","key":"{key}"}}"#)
+    }
+
+    #[test]
+    fn what_was_appended_is_found_and_a_torn_line_is_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("new");
+        assert_eq!(Found::read(&dir).unwrap(), Found::default());
+        let (mut store, _) = Store::open(&dir).unwrap();
+        store.append(&line("a")).unwrap();
+        store.append(&line("b")).unwrap();
+        assert!(Store::open(&dir).unwrap_err().to_string().contains("another sweep"));
+        drop(store);
+        let path = dir.join(FILE);
+        let whole = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{whole}{{\"schema\":\"vp")).unwrap();
+        let found = Found::read(&dir).unwrap();
+        assert_eq!((found.lines.len(), found.torn), (2, 13));
+        let (mut store, found) = Store::open(&dir).unwrap();
+        assert_eq!(found.torn, 13);
+        store.append(&line("c")).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{whole}{}\n", line("c")));
+        store.finish(&[line("c"), line("a")]).unwrap();
+        assert_eq!(Found::read(&dir).unwrap().lines, [line("c"), line("a")]);
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing temporary is left");
+    }
+
+    #[test]
+    fn other_files_of_that_name_are_refused_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        for (text, needle) in [
+            ("{}\n", "line 1: missing field"),
+            ("{\"schema\":\"x/1\",\"key\":\"a\"}\n", "schema 'x/1'"),
+            (&format!("{}\nnonsense\n", line("a")), "line 2"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Store::open(dir.path()).unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            assert!(error.to_string().contains(needle), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        std::fs::write(&path, b"\xff\n").unwrap();
+        assert!(Store::open(dir.path()).unwrap_err().to_string().contains("utf-8"));
+    }
+}

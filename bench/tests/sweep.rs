@@ -1,0 +1,157 @@
+//! `vpmu sweep` from the outside: what a kill, a full disk or another number of threads leaves behind.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// 80 points; one thread takes seconds for them.
+const GRID: &[&str] =
+    &["sweep", "--strategy", "recreate,pool", "--seed", "1-40", "--samples", "400", "-o", "out", "--quiet"];
+
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
+    command.args(args).current_dir(dir).env_remove("RUST_BACKTRACE");
+    command
+}
+
+fn vpmu(dir: &Path, args: &[&str]) -> Output {
+    command(dir, args).output().expect("the binary starts")
+}
+
+fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    args.iter().chain(more).copied().collect()
+}
+
+fn file(dir: &Path) -> String {
+    std::fs::read_to_string(dir.join("out/sweep.jsonl")).unwrap_or_default()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+fn succeeds(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Starts the grid on one thread and gives it `signal` as soon as a few points are done; its exit code.
+fn end_in_the_middle(dir: &Path, signal: &str) -> Option<i32> {
+    let mut sweep =
+        command(dir, &with(GRID, &["--threads", "1"])).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while file(dir).lines().count() < 3 {
+        assert!(sweep.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let sent = Command::new("kill").args([signal, &sweep.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    sweep.wait().unwrap().code()
+}
+
+#[test]
+fn a_killed_sweep_goes_on_and_ends_with_the_bytes_of_one_that_was_not() {
+    let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    succeeds(&vpmu(whole.path(), &with(GRID, &["--threads", "3"])));
+    let expected = file(whole.path());
+    assert_eq!(expected.lines().count(), 80);
+
+    assert_eq!(end_in_the_middle(killed.path(), "-KILL"), None);
+    let left = file(killed.path());
+    let done = left.lines().filter(|line| expected.lines().any(|whole| whole == *line)).count();
+    assert!((3..80).contains(&done), "{done} whole lines");
+    // As if the kill had come in the middle of a write.
+    std::fs::write(killed.path().join("out/sweep.jsonl"), format!("{left}{{\"schema\":\"vpm")).unwrap();
+    let shown = vpmu(killed.path(), GRID);
+    assert!(
+        succeeds(&shown).contains(&format!("80 of 80 points, {done} of them from before")),
+        "{}",
+        text(&shown.stdout)
+    );
+    assert!(text(&shown.stderr).contains("was torn"), "{}", text(&shown.stderr));
+    assert!(file(killed.path()) == expected, "the bytes differ");
+    for name in ["pareto.json", "pareto.md"] {
+        let read = |dir: &Path| std::fs::read_to_string(dir.join("out").join(name)).unwrap();
+        assert!(read(killed.path()) == read(whole.path()), "{name}");
+    }
+}
+
+#[test]
+fn an_interrupted_sweep_is_inconclusive_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(end_in_the_middle(dir.path(), "-INT"), Some(3));
+    assert!(file(dir.path()).ends_with("}\n"), "whole lines only");
+    assert!(succeeds(&vpmu(dir.path(), GRID)).contains("80 of 80 points"));
+}
+
+#[test]
+fn a_full_disk_keeps_finished_points_and_is_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = with(GRID, &["--threads", "2"]).join(" ");
+    // A file that may not grow stands for a full disk. The shell hands the ignored signal down.
+    let script = format!("trap '' XFSZ; ulimit -f 32; exec '{}' {args}", env!("CARGO_BIN_EXE_vpmu"));
+    let output = Command::new("sh").args(["-c", &script]).current_dir(dir.path()).output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    let left = file(dir.path());
+    let kept = left.lines().count();
+    assert!((1..80).contains(&kept) && left.ends_with("}\n"), "{kept}");
+    assert!(error.contains(&format!("{kept} of 80 points are kept")), "{error}");
+    let shown = succeeds(&vpmu(dir.path(), GRID));
+    assert!(shown.contains(&format!("80 of 80 points, {kept} of them from before")), "{shown}");
+}
+
+#[test]
+fn other_grids_share_a_folder_and_stay_out_of_each_others_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = &["sweep", "--strategy", "reuse,pool", "--samples", "50", "-o", "out"];
+    succeeds(&vpmu(dir.path(), small));
+    let first = file(dir.path());
+    let output = vpmu(dir.path(), &with(small, &["--seed", "1,2", "--json"]));
+    let shown: serde_json::Value = serde_json::from_str(&succeeds(&output)).unwrap();
+    assert_eq!(shown["scenarios"][0]["rows"][0]["seeds"], 2);
+    assert_eq!(text(&output.stderr), "", "all that is there is of this grid");
+    let output = vpmu(dir.path(), &with(small, &["--model", "icx-2021", "--markdown"]));
+    assert!(text(&output.stderr).contains("4 points in sweep.jsonl are of another grid"), "{}", text(&output.stderr));
+    let shown = succeeds(&output);
+    assert!(shown.contains("model icx-2021") && !shown.contains("development-host"), "{shown}");
+    assert!(first.lines().all(|line| file(dir.path()).contains(line)));
+    assert_eq!(file(dir.path()).lines().count(), 6);
+}
+
+#[test]
+fn a_dry_run_lists_the_points_and_leaves_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let shown = succeeds(&vpmu(dir.path(), &with(GRID, &["--dry-run"])));
+    assert_eq!(shown.lines().count(), 81);
+    assert!(shown.ends_with("80 points, 0 of them done\n"));
+    let shown = succeeds(&vpmu(dir.path(), &with(GRID, &["--dry-run", "--json"])));
+    assert!(shown.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn bad_grids_and_folders_are_exit_2_in_one_line_and_leave_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("grid.toml"), "strategies = []").unwrap();
+    std::fs::write(dir.path().join("model.toml"), "name = 'x'").unwrap();
+    for (args, needle) in [
+        (&["--strategy", "reus"][..], "known are recreate"),
+        (&["--vcpus", "0"], "vcpus: 0"),
+        (&["--seed", "1-99999"], "more than 100000 are refused"),
+        (&["--slice", "1ms"], "makes no difference"),
+        (&["--cost", "opne=1"], "no 'opne'"),
+        (&["--grid", "grid.toml"], "line 1: unknown field"),
+        (&["--grid", "none.toml"], "No such file"),
+        (&["--model", "model.toml"], "about: missing"),
+        (&["-o", "grid.toml"], "cannot write grid.toml"),
+    ] {
+        let output = vpmu(dir.path(), &with(&["sweep"], args));
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.starts_with("vpmu: error: ") && error.lines().count() == 1 && error.contains(needle), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
