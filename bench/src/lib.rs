@@ -20,6 +20,7 @@ pub mod result;
 pub mod run;
 pub mod runner;
 pub mod simulated;
+pub mod stats;
 pub mod sys;
 pub mod table;
 pub mod workload;

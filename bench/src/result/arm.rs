@@ -69,8 +69,17 @@ pub struct WorkloadCost {
 pub struct RoundLatency {
     /// Number of values.
     pub count: u64,
+    /// Smallest, ns. `None` in documents before version 0.2, as `p10` and `p90`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<u64>,
+    /// 10th percentile, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p10: Option<u64>,
     /// Median, ns.
     pub p50: u64,
+    /// 90th percentile, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p90: Option<u64>,
     /// 99th percentile, ns.
     pub p99: u64,
     /// Largest, ns.
@@ -102,6 +111,9 @@ pub struct RoundResult {
     pub pmi_delivery_ns: Option<RoundLatency>,
     /// Rotations and task switches.
     pub rotation_ns: Option<RoundLatency>,
+    /// VMM time per MSR exit. `None` in documents before version 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_path_ns: Option<RoundLatency>,
     /// Host-event overflows seen by the VMM.
     pub overflows: u64,
     /// NMIs the guest took.

@@ -24,6 +24,7 @@ pub struct Tool {
     /// Version of the tool.
     pub version: String,
     /// git revision it was built from, "-dirty" appended if the tree was changed; "unknown" outside git.
+    /// "+planted-slowdown" is appended where that feature is built in.
     pub git_revision: String,
     /// cargo profile: figures of a debug build are not comparable.
     pub profile: String,
@@ -36,10 +37,15 @@ impl Tool {
         Self {
             name: "vpmu".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            git_revision: env!("VPMU_GIT_REVISION").to_owned(),
+            git_revision: revision(),
             profile: env!("VPMU_PROFILE").to_owned(),
         }
     }
+}
+
+fn revision() -> String {
+    let planted = if cfg!(feature = "planted-slowdown") { "+planted-slowdown" } else { "" };
+    format!("{}{planted}", env!("VPMU_GIT_REVISION"))
 }
 
 /// Whether the experiment is over, and how.
