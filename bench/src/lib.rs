@@ -7,12 +7,14 @@
 pub mod backend;
 pub mod cli;
 pub mod commands;
+pub mod compare;
 pub mod conformance;
 pub mod console;
 pub mod doctor;
 pub mod error;
 pub mod experiment;
 pub mod export;
+pub mod history;
 pub mod host;
 pub mod load;
 pub mod reproduce;
