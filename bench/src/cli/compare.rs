@@ -14,6 +14,8 @@ Examples:
   vpmu compare v1 vpmu-results/nmi-latency-20260131T120000Z.json
   vpmu compare before/ after/                  folders: all their rounds, or their runs where both hold 8 or more
   vpmu compare --markdown v1 new.json          for a pull request
+  vpmu compare --ratios 3 results/baselines/development-host vpmu-results
+                                               only × floor, within a factor: a gate for any host
   vpmu compare --thresholds limits.toml --junit report.xml v1 new.json
 
 Exit codes: 0 no regression, 1 regression, 2 bad usage or input, 3 it cannot be told: too few rounds, unlike hosts, too noisy.";
@@ -56,6 +58,10 @@ pub struct CompareArgs {
     /// Judge although hosts or builds differ
     #[arg(long)]
     pub allow_unlike_hosts: bool,
+
+    /// Instead, only bound each arm's ratio to the floor: NEW's may be FACTOR times BASE's; hosts may differ
+    #[arg(long, value_name = "FACTOR", conflicts_with_all = ["markdown", "junit", "thresholds", "p", "strength"])]
+    pub ratios: Option<f64>,
 
     /// Resamples of the permutation test where it cannot be counted exactly, and of the bootstrap
     #[arg(long, value_name = "N", default_value = "9999", value_parser = number_in(MIN_RESAMPLES.into()..=10_000_000))]

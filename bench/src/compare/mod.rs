@@ -8,6 +8,7 @@
 //! number of rows) *and* strong. "No change" is said only where a slow-down of the strength asked for can be excluded.
 
 mod junit;
+mod ratios;
 mod rules;
 mod sample;
 mod show;
@@ -22,6 +23,7 @@ use crate::stats::bootstrap::{self, Interval};
 use crate::stats::permutation::{self, smallest_p};
 use crate::stats::{cliffs_delta, holm, median};
 pub use junit::junit;
+pub use ratios::{Ratio, Ratios, ratios, ratios_text};
 pub use rules::{Limits, Rules, Statistic};
 pub use sample::MIN_RUNS;
 pub(crate) use sample::{group_key, group_label, value};
@@ -78,6 +80,8 @@ pub struct Row {
     pub change: Option<f64>,
     /// Its 95 % confidence interval.
     pub change_interval: Option<Interval>,
+    /// What the change is below with 95 % confidence, one-sided.
+    pub change_below: Option<f64>,
     /// p value of the permutation test, two-sided.
     pub p: Option<f64>,
     /// The same, adjusted by Holm's method over the rows that are judged.
@@ -260,6 +264,7 @@ fn row(sample: &sample::Sample, request: &Request, seed: u64) -> Row {
         metric: sample.metric.clone(),
         change,
         change_interval: intervals.map(|all| Interval { low: all.ratio.low - 1.0, high: all.ratio.high - 1.0 }),
+        change_below: intervals.map(|all| all.ratio_below - 1.0),
         p: test.map(|test| test.p),
         p_adjusted: None,
         exact: test.is_some_and(|test| test.exact),
@@ -308,10 +313,10 @@ fn verdict(row: &Row, p: f64, family: usize) -> (Verdict, String) {
     if p < level && change.abs() >= strength {
         return (if change > 0.0 { Verdict::Regression } else { Verdict::Improvement }, String::new());
     }
-    match row.change_interval {
-        Some(interval) if interval.high < strength => (Verdict::NoChange, String::new()),
-        Some(interval) => {
-            let (high, asked) = (interval.high * 100.0, strength * 100.0);
+    match row.change_below {
+        Some(below) if below < strength => (Verdict::NoChange, String::new()),
+        Some(below) => {
+            let (high, asked) = (below * 100.0, strength * 100.0);
             (Verdict::TooNoisy, format!("it may be up to {high:.1} % slower, and {asked:.1} % was asked about"))
         }
         None => (Verdict::TooNoisy, "there is no confidence interval".to_owned()),

@@ -3,6 +3,8 @@
 
 pub mod arm;
 pub mod fold;
+#[cfg(test)]
+mod schema;
 pub mod summary;
 pub mod warnings;
 pub mod write;
@@ -18,6 +20,7 @@ pub const SCHEMA: &str = "vpmu-result/1";
 
 /// What made the document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Tool {
     /// Always "vpmu".
     pub name: String,
@@ -50,6 +53,7 @@ fn revision() -> String {
 
 /// Whether the experiment is over, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// More rounds follow: a document that still says so was left by a killed run.
@@ -64,6 +68,7 @@ pub enum Status {
 
 /// An event of the guest's set, as programmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventParameter {
     /// perf's name.
     pub name: String,
@@ -77,6 +82,7 @@ pub struct EventParameter {
 
 /// A strategy as it ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StrategyParameter {
     /// Name of the preset, or of the definition.
     pub name: String,
@@ -86,6 +92,7 @@ pub struct StrategyParameter {
 
 /// Every parameter of the experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Parameters {
     /// The strategies.
     pub strategies: Vec<StrategyParameter>,
@@ -131,6 +138,7 @@ pub struct Parameters {
 
 /// The document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Document {
     /// [`SCHEMA`].
     pub schema: String,

@@ -29,6 +29,8 @@ pub struct Intervals {
     pub new: Interval,
     /// Of new over base.
     pub ratio: Interval,
+    /// What the ratio is below with [`CONFIDENCE`], one-sided: the upper bound for "it is not slower than that".
+    pub ratio_below: f64,
 }
 
 /// Percentile bootstrap of medians. `None` if a sample is empty, or a median is 0 so that there is no ratio.
@@ -49,7 +51,9 @@ pub fn medians(base: &[f64], new: &[f64], resamples: u32, seed: u64) -> Option<I
         ratios.push(new / base);
     }
     let ratio = interval(&mut ratios);
-    ratio.high.is_finite().then(|| Intervals { base: interval(&mut bases), new: interval(&mut news), ratio })
+    let ratio_below = ratios[ratios.len() - 1 - outside(ratios.len(), 1.0 - CONFIDENCE)];
+    let (base, new) = (interval(&mut bases), interval(&mut news));
+    ratio.high.is_finite().then_some(Intervals { base, new, ratio, ratio_below })
 }
 
 fn redrawn(from: &[f64], into: &mut [f64], rng: &mut Xoshiro256PlusPlus) -> Option<f64> {
@@ -61,10 +65,13 @@ fn redrawn(from: &[f64], into: &mut [f64], rng: &mut Xoshiro256PlusPlus) -> Opti
 
 fn interval(values: &mut [f64]) -> Interval {
     values.sort_by(f64::total_cmp);
-    let tail = (1.0 - CONFIDENCE) / 2.0;
-    // The number of values outside on either side; at least 999 values, so 24 or more.
-    let outside = (0..values.len()).take_while(|&n| ((n + 1) as f64) <= tail * values.len() as f64).count();
+    let outside = outside(values.len(), (1.0 - CONFIDENCE) / 2.0);
     Interval { low: values[outside], high: values[values.len() - 1 - outside] }
+}
+
+/// How many of `len` sorted values make up a tail; of 999 values and 2.5 %, 24.
+fn outside(len: usize, tail: f64) -> usize {
+    (1..=len).take_while(|&n| n as f64 <= tail * len as f64).count()
 }
 
 #[cfg(test)]
@@ -88,8 +95,9 @@ mod tests {
         // P(median* <= x_(k)) of 9 values is P(Binomial(9, k/9) >= 5): 0.0013 for k = 1, 0.0304 for k = 2,
         // so the 2.5 % point is x_(2), and by symmetry the 97.5 % point is x_(8).
         let values: Vec<f64> = (1..=9).map(f64::from).collect();
-        let found = medians(&values, &values, 99_999, 1).unwrap().base;
-        assert_eq!(found, Interval { low: 2.0, high: 8.0 });
+        let found = medians(&values, &values, 99_999, 1).unwrap();
+        assert_eq!(found.base, Interval { low: 2.0, high: 8.0 });
+        assert!(found.ratio_below < found.ratio.high);
     }
 
     #[test]
