@@ -1,5 +1,7 @@
 //! The command line: definitions, help, and one-line errors.
 
+pub mod compare;
+pub mod history;
 pub mod parse;
 pub mod run;
 pub mod sweep;
@@ -14,6 +16,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::backend::BackendArg;
 use crate::error::Error;
 use crate::workload::Workload;
+use compare::CompareArgs;
+use history::HistoryArgs;
 use parse::{CpuList, StrategyArg, duration_in, number_in};
 use run::RunArgs;
 use sweep::SweepArgs;
@@ -80,6 +84,14 @@ pub enum Command {
     /// host events held for each scenario. The file's bytes depend on neither threads nor interruptions.
     #[command(after_help = sweep::EXAMPLES)]
     Sweep(Box<SweepArgs>),
+    /// Say whether NEW is slower than BASE, by statistics over rounds: exit 1 if it is, 3 if it cannot be told
+    ///
+    /// BASE and NEW are result documents, folders of them, or names of baselines (--save-baseline NAME).
+    #[command(after_help = compare::EXAMPLES)]
+    Compare(Box<CompareArgs>),
+    /// Find where a folder of results changed over time, and name the first changed revision
+    #[command(after_help = history::EXAMPLES)]
+    History(HistoryArgs),
     /// Set every published vPMU figure beside the simulated one, and measured ones if there are any
     Reproduce(ReproduceArgs),
     /// Check the vPMU against the architectural rules from inside a guest: TAP on stdout, exit 1 if a case fails
@@ -235,6 +247,10 @@ pub struct NmiLatencyArgs {
     /// Folder for the results
     #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results")]
     pub output: PathBuf,
+
+    /// Also keep the result as this baseline, in DIR/baselines/NAME, for `vpmu compare NAME NEW`
+    #[arg(long, value_name = "NAME", value_parser = crate::load::check_name)]
+    pub save_baseline: Option<String>,
 
     /// Do not write a results folder
     #[arg(long)]

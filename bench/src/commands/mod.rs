@@ -1,7 +1,9 @@
 //! The commands, from parsed options to files, table and exit code; a file each.
 
+mod compare;
 mod conformance;
 mod doctor;
+mod history;
 mod nmi_latency;
 mod reproduce;
 mod sweep;
@@ -25,6 +27,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     match cli::parse(args)? {
         Request::Print(text) => print(&text).map(|()| Exit::Done),
+        Request::Run(Command::Compare(args)) => compare::run(&args),
+        Request::Run(Command::History(args)) => history::run(&args),
         Request::Run(Command::Conformance(args)) => conformance::run(&args),
         Request::Run(Command::Doctor(args)) => doctor::run(&args),
         Request::Run(Command::Reproduce(args)) => reproduce::run(&args),

@@ -13,6 +13,7 @@ pub use fs::HostFs;
 
 /// Facts about the host that move a measurement. `None`: the host does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostFacts {
     /// One phrase that says what kind of host this is; see [`host_class`].
     pub class: String,
@@ -70,6 +71,7 @@ pub struct HostFacts {
 
 /// CPU time since boot, in clock ticks of 1/100 s, over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CpuTime {
     /// Stolen.
     pub steal: u64,

@@ -7,6 +7,7 @@ use super::{Document, Parameters};
 
 /// A caveat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Warning {
     /// A stable key, e.g. "lost-nmis".
     pub code: String,
