@@ -2,7 +2,7 @@
 //!
 //! [`cli`] reads the command line, [`commands`] carries it out. An experiment is a [`experiment::plan::Plan`] of
 //! arms and rounds over an [`experiment::ArmRunner`]; [`result`] folds what runs leave behind into the document
-//! that [`table`] and [`export`] show. [`run`] boots somebody else's kernel. [`host`] and [`doctor`] tell what the figures were measured on.
+//! that [`table`] and [`export`] show. [`load`] reads documents back. [`run`] boots somebody else's kernel. [`host`] and [`doctor`] tell what the figures were measured on.
 
 pub mod backend;
 pub mod cli;
@@ -14,6 +14,7 @@ pub mod error;
 pub mod experiment;
 pub mod export;
 pub mod host;
+pub mod load;
 pub mod reproduce;
 pub mod result;
 pub mod run;
