@@ -1,7 +1,10 @@
 //! The command line: definitions, help, and one-line errors.
 
+pub mod export;
 pub mod parse;
+pub mod report;
 pub mod run;
+pub mod shell;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,8 +16,11 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::backend::BackendArg;
 use crate::error::Error;
 use crate::workload::Workload;
+use export::ExportArgs;
 use parse::{CpuList, StrategyArg, duration_in, number_in};
+use report::ReportArgs;
 use run::RunArgs;
+use shell::{CompletionsArgs, ManArgs};
 
 /// What the version line says.
 pub const VERSION: &str =
@@ -85,6 +91,18 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Say what this host can do, what spoils a measurement here, and which backend will be used
     Doctor(DoctorArgs),
+    /// Make one self-contained HTML page of results: plots, tables, hosts, published figures
+    #[command(after_help = report::EXAMPLES)]
+    Report(ReportArgs),
+    /// Write results in another tool's format
+    #[command(after_help = export::EXAMPLES)]
+    Export(ExportArgs),
+    /// Print a shell's completions of this command line
+    #[command(after_help = shell::COMPLETIONS)]
+    Completions(CompletionsArgs),
+    /// Print vpmu's manual page, or write those of all commands
+    #[command(after_help = shell::MAN)]
+    Man(ManArgs),
 }
 
 /// Options of `vpmu reproduce`.

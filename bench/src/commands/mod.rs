@@ -2,8 +2,11 @@
 
 mod conformance;
 mod doctor;
+mod export;
 mod nmi_latency;
+mod report;
 mod reproduce;
+mod shell;
 
 use std::ffi::OsString;
 use std::time::Instant;
@@ -26,6 +29,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Request::Print(text) => print(&text).map(|()| Exit::Done),
         Request::Run(Command::Conformance(args)) => conformance::run(&args),
         Request::Run(Command::Doctor(args)) => doctor::run(&args),
+        Request::Run(Command::Report(args)) => report::run(&args),
+        Request::Run(Command::Export(args)) => export::run(&args),
+        Request::Run(Command::Completions(args)) => shell::completions(&args),
+        Request::Run(Command::Man(args)) => shell::man(&args),
         Request::Run(Command::Reproduce(args)) => reproduce::run(&args),
         Request::Run(Command::Sim(args)) => {
             if args.experiment.backend != BackendArg::Auto {

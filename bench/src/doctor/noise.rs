@@ -197,7 +197,7 @@ fn kernel(host: &HostFacts) -> Vec<Finding> {
             "sudo sysctl kernel.nmi_watchdog=0; published figures exist for on and off, so say which",
         ),
         finding(
-            "transparent huge pages",
+            "huge pages",
             warn_unless(tuning.thp.as_deref() != Some("always")),
             known(tuning.thp.as_deref()),
             "khugepaged moves the guest's memory while it runs, in one run and not in another",
@@ -276,7 +276,7 @@ mod tests {
             ("virtualized", |host| host.virtualized = true),
             ("load", |host| host.loadavg_1m = Some(45.0)),
             ("NMI watchdog", |host| host.nmi_watchdog = Some(true)),
-            ("transparent huge pages", |host| host.tuning.thp = Some("always".to_owned())),
+            ("huge pages", |host| host.tuning.thp = Some("always".to_owned())),
             ("KSM", |host| host.tuning.ksm = Some(true)),
             ("NUMA balancing", |host| host.tuning.numa_balancing = Some(true)),
             ("halt_poll_ns", |host| host.tuning.halt_poll_ns = Some(200_000)),
