@@ -15,6 +15,7 @@ pub mod experiment;
 pub mod export;
 pub mod host;
 pub mod load;
+pub mod report;
 pub mod reproduce;
 pub mod result;
 pub mod run;

@@ -51,14 +51,36 @@ fn pages() -> Result<Vec<Page>, Error> {
     let mut command = Cli::command();
     command.build();
     let subcommands: Vec<clap::Command> = command.get_subcommands().cloned().collect();
-    let page = |command: clap::Command| {
-        let man = clap_mangen::Man::new(command).source(concat!("vpmu ", env!("CARGO_PKG_VERSION")));
-        let name = man.get_filename();
-        let mut page = Vec::new();
-        man.render(&mut page).map_err(|error| internal("cannot make a manual page", error))?;
-        Ok((name, page))
+    std::iter::once(command).chain(subcommands).map(|command| page(&command)).collect()
+}
+
+fn page(command: &clap::Command) -> Result<Page, Error> {
+    let failed = |error: std::io::Error| internal("cannot make a manual page", error);
+    let man = clap_mangen::Man::new(command.clone());
+    let mut page = Vec::new();
+    man.render_title(&mut page).map_err(failed)?;
+    man.render_name_section(&mut page).map_err(failed)?;
+    man.render_synopsis_section(&mut page).map_err(failed)?;
+    man.render_description_section(&mut page).map_err(failed)?;
+    man.render_options_section(&mut page).map_err(failed)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page).map_err(failed)?;
+    }
+    if let Some(text) = command.get_after_help() {
+        page.extend(examples(&text.to_string()).into_bytes());
+    }
+    Ok((man.get_filename(), page))
+}
+
+/// The text after the options as it stands, line by line; clap_mangen would fill it as a paragraph.
+fn examples(text: &str) -> String {
+    let line = |line: &str| {
+        let line = line.replace('\\', "\\e").replace('-', "\\-");
+        // A dot or an apostrophe begins a macro.
+        if line.starts_with(['.', '\'']) { format!("\\&{line}\n") } else { line + "\n" }
     };
-    std::iter::once(command).chain(subcommands).map(page).collect()
+    let lines: String = text.lines().filter(|text| *text != "Examples:").map(line).collect();
+    format!(".SH EXAMPLES\n.nf\n{lines}.fi\n")
 }
 
 #[cfg(test)]
@@ -78,6 +100,12 @@ mod tests {
         };
         assert!(text("vpmu.1").contains("vpmu\\-report(1)"));
         assert!(text("vpmu-report.1").contains("\\-\\-output"));
+        assert!(text("vpmu.1").contains("\nExit codes: 0 done"));
+    }
+
+    #[test]
+    fn an_examples_line_is_no_macro() {
+        assert_eq!(examples("Examples:\n.x\\y -z"), ".SH EXAMPLES\n.nf\n\\&.x\\ey \\-z\n.fi\n");
     }
 
     #[test]
