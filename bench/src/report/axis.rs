@@ -25,7 +25,8 @@ impl Axis {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let (low, high) = (low.min(0.0), if high > low.min(0.0) { high } else { low + 1.0 });
         let ticks = even(low, high);
-        let end = ticks.last().copied().unwrap_or(high).max(high);
+        // A little room, so that the largest value does not lie on the edge.
+        let end = high + 0.03 * (high - low);
         Self { label: label.to_owned(), low, high: end, log: false, ticks, format }
     }
 
@@ -34,6 +35,12 @@ impl Axis {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let high = if high > low { high } else { low + 1.0 };
         Self { label: label.to_owned(), low, high, log: false, ticks: even(low, high), format }
+    }
+
+    /// The same with about every second tick, where their texts are long.
+    pub(super) fn with_few_ticks(mut self) -> Self {
+        self.ticks = self.ticks.into_iter().step_by(2).collect();
+        self
     }
 
     /// Decades, or 1-2-5 where there are few; values that are not above 0 have no place and are left out.

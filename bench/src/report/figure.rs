@@ -6,6 +6,7 @@ use super::plot::{Ink, Shape, class};
 
 /// Cells as text; a row's first is its heading.
 #[derive(Clone, Debug, Default, Serialize)]
+#[serde(into = "Laid")]
 pub(super) struct Table {
     pub(super) caption: String,
     pub(super) head: Vec<String>,
@@ -15,6 +16,36 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(caption: impl Into<String>, head: &[&str]) -> Self {
         Self { caption: caption.into(), head: head.iter().map(|&text| text.to_owned()).collect(), rows: Vec::new() }
+    }
+}
+
+/// A table with its columns' classes: `n` numbers, `t` short texts, `w` texts that are wrapped.
+#[derive(Serialize)]
+struct Laid {
+    caption: String,
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+    classes: Vec<&'static str>,
+}
+
+/// Longer texts are wrapped.
+const SHORT: usize = 24;
+
+impl From<Table> for Laid {
+    fn from(Table { caption, head, rows }: Table) -> Self {
+        let is_number =
+            |cell: &str| cell.is_empty() || cell == dash() || cell.starts_with(|c: char| "+-0123456789".contains(c));
+        let class = |column: usize| {
+            let cells = || rows.iter().filter_map(|row| row.get(column));
+            if cells().any(|cell| cell.chars().count() > SHORT) {
+                "w"
+            } else if cells().all(|cell| is_number(cell)) {
+                "n"
+            } else {
+                "t"
+            }
+        };
+        Self { classes: (0..head.len()).map(class).collect(), caption, head, rows }
     }
 }
 

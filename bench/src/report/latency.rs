@@ -19,6 +19,8 @@ use crate::table::layout::time;
 pub(super) const POINTS: usize = 150;
 /// Most arms in one plot; its table has all.
 pub(super) const ARMS: usize = 12;
+/// Results that lie closer together than this are of one session.
+const SESSION_S: u64 = 2 * 86_400;
 /// Points of a percentile curve for each halving of what is left, as HdrHistogram's own tools do.
 const PER_HALF: u32 = 5;
 
@@ -117,6 +119,8 @@ struct Point {
 pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Result<Option<Figure>, Error> {
     let latest = group.latest();
     let many = group.records.len() > 1;
+    // Results of one session are numbered: a time axis would have them in one place.
+    let dated = latest.started_unix.saturating_sub(group.records[0].started_unix) > SESSION_S;
     let mut series: Vec<(&Arm, Vec<Point>)> = Vec::new();
     let mut what = "";
     // An arm that only older results have is drawn, too.
@@ -151,7 +155,8 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Result<Option<Figure>
             let middle = &run[run.len() / 2];
             let p50 = median(run.iter().map(|point| point.p50));
             let p99 = run.iter().filter_map(|point| point.p99).max_by(f64::total_cmp);
-            line.points.push((middle.at, p50));
+            let number = line.points.len() as f64 + 1.0;
+            line.points.push((if many && !dated { number } else { middle.at }, p50));
             let at = if many { date(middle.at) } else { seconds(middle.at) };
             table.rows.push(vec![arm.name.clone(), at, run.len().to_string(), time(p50), p99.map_or_else(dash, time)]);
         }
@@ -159,13 +164,12 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Result<Option<Figure>
     }
     lines.truncate(ARMS);
     let all = || lines.iter().flat_map(|line| &line.points);
-    let (x_label, format): (&str, fn(f64) -> String) =
-        if many { ("begun, UTC", date) } else { ("since the start", seconds) };
-    let x = if many && most > 1 {
-        let span = latest.started_unix.saturating_sub(group.records[0].started_unix);
-        Axis::span(x_label, all().map(|(x, _)| *x), if span > 4 * 86_400 { day } else { format })
+    let x = if !many {
+        Axis::linear("since the start", all().map(|(x, _)| *x), seconds)
+    } else if dated {
+        Axis::span("begun, UTC", all().map(|(x, _)| *x), short_date).with_few_ticks()
     } else {
-        Axis::linear(x_label, all().map(|(x, _)| *x), format)
+        Axis::span("result, in order of time", all().map(|(x, _)| *x), |n| format!("{n:.0}"))
     };
     let y = Axis::log("median", all().map(|(_, y)| *y), time);
     let title = format!("Median {} over {}", metric_name(what), if many { "results" } else { "rounds" });
@@ -216,8 +220,9 @@ pub(super) fn date(unix: f64) -> String {
     }
 }
 
-fn day(unix: f64) -> String {
-    date(unix).chars().take(10).collect()
+/// 26-01-31: room is scarce below a plot.
+fn short_date(unix: f64) -> String {
+    date(unix).chars().skip(2).take(8).collect()
 }
 
 #[cfg(test)]
@@ -265,6 +270,6 @@ mod tests {
     #[test]
     fn dates_are_utc() {
         assert_eq!(date(951_782_460.0), "2000-02-29 00:01");
-        assert_eq!(day(951_782_460.0), "2000-02-29");
+        assert_eq!(short_date(951_782_460.0), "00-02-29");
     }
 }

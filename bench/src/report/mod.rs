@@ -244,7 +244,7 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
 /// Every arm of a result, those without figures with the reason.
 fn arms(record: &Record) -> Table {
     let metric = record.arms.iter().find_map(primary).map_or_else(String::new, |(name, _)| metric_name(name));
-    let head = ["arm", "backend", "p50", "p90", "p99", "max", "mean", "× floor", "delivery", "lost", "values", "note"];
+    let head = ["arm", "p50", "p90", "p99", "max", "mean", "× floor", "delivery", "lost", "values", "backend", "note"];
     let mut table = Table::new(format!("Every arm of the newest result: {metric}"), &head);
     let floor = floor(record);
     for arm in &record.arms {
@@ -257,7 +257,6 @@ fn arms(record: &Record) -> Table {
         };
         table.rows.push(vec![
             arm.name.clone(),
-            if arm.stand_in { format!("{} (stand-in)", arm.backend) } else { arm.backend.clone() },
             ns(found.map(|metric| metric.p50)),
             ns(found.and_then(|metric| metric.p90)),
             ns(found.and_then(|metric| metric.p99)),
@@ -267,6 +266,7 @@ fn arms(record: &Record) -> Table {
             ns(arm.metrics.get("pmi_delivery_ns").map(|metric| metric.p50)),
             arm.rest.get("lost").and_then(serde_json::Value::as_i64).map_or_else(dash, |n| n.to_string()),
             found.map_or_else(dash, |metric| metric.count.to_string()),
+            if arm.stand_in { format!("{} (stand-in)", arm.backend) } else { arm.backend.clone() },
             note,
         ]);
     }

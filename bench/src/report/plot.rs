@@ -14,7 +14,7 @@ const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 700;
 /// Room of a row of bars, its name above it included.
 const ROW: u32 = 96;
-const FONT: i32 = 28;
+const FONT: i32 = 33;
 /// Lines of the style sheet's colours and dashes.
 pub(super) const COLOURS: usize = 7;
 pub(super) const DASHES: usize = 3;
@@ -23,6 +23,8 @@ pub(super) const DASHES: usize = 3;
 pub(super) type Ink = usize;
 /// What no strategy can beat.
 pub(super) const FLOOR: Ink = COLOURS * DASHES;
+/// What nothing beats in both of two ways.
+pub(super) const FRONT: Ink = FLOOR + 1;
 
 const PAPER: RGBColor = RGBColor(1, 1, 1);
 const TEXT: RGBColor = RGBColor(1, 1, 2);
@@ -30,13 +32,17 @@ const RULE: RGBColor = RGBColor(1, 1, 3);
 const GRID: RGBColor = RGBColor(1, 1, 4);
 
 fn colour(ink: Ink) -> RGBColor {
-    RGBColor(2, 2, ink.min(FLOOR) as u8)
+    RGBColor(2, 2, ink.min(FRONT) as u8)
 }
 
 /// The classes of an ink.
 #[must_use]
 pub(super) fn class(ink: Ink) -> String {
-    if ink >= FLOOR { "c-floor".to_owned() } else { format!("c{} d{}", ink % COLOURS, ink / COLOURS) }
+    match ink {
+        FLOOR => "c-floor".to_owned(),
+        ink if ink >= FRONT => "c-front".to_owned(),
+        ink => format!("c{} d{}", ink % COLOURS, ink / COLOURS),
+    }
 }
 
 /// A line of a plot.
@@ -94,7 +100,7 @@ fn svg(
             text = text.replace(&format!("{attribute}=\"{}\"", hex(sentinel)), &format!("class=\"{class}\""));
         }
     }
-    for ink in 0..=FLOOR {
+    for ink in 0..=FRONT {
         text = text.replace(&format!("stroke=\"{}\"", hex(colour(ink))), &format!("class=\"l {}\"", class(ink)));
         text = text.replace(&format!("fill=\"{}\"", hex(colour(ink))), &format!("class=\"f {}\"", class(ink)));
     }
@@ -111,8 +117,8 @@ pub(super) fn lines(label: &str, x: &Axis, y: &Axis, lines: &[Line], rules: &[(I
         let mut chart = ChartBuilder::on(area)
             .margin(12)
             .margin_right(56)
-            .x_label_area_size(88)
-            .y_label_area_size(150)
+            .x_label_area_size(100)
+            .y_label_area_size(170)
             .build_cartesian_2d(x.clone(), y.clone())?;
         let text = ("sans-serif", FONT).into_font().color(&TEXT);
         chart
@@ -185,7 +191,7 @@ fn rows(
             .margin(12)
             .margin_right(56)
             .margin_left(30)
-            .x_label_area_size(88)
+            .x_label_area_size(100)
             .build_cartesian_2d(x.clone(), Axis::rows(names.len()))?;
         let text = ("sans-serif", FONT).into_font().color(&TEXT);
         chart

@@ -6,7 +6,7 @@ use super::axis::Axis;
 use super::figure::{Figure, Key, Table, dash};
 use super::group::Inks;
 use super::latency::{ARMS, too_many};
-use super::plot::{self, Bar, FLOOR};
+use super::plot::{self, Bar, FLOOR, FRONT};
 use crate::error::Error;
 use crate::export::primary;
 use crate::load::{Arm, Record};
@@ -177,7 +177,7 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
         table.rows.push(vec![point.name.to_owned(), ratio(point.held), time(point.latency), yes.to_owned()]);
     }
     let mut lines = vec![plot::Line {
-        ink: plot::COLOURS, // The first colour, dashed.
+        ink: FRONT,
         points: sorted.iter().filter(|point| best(point)).map(|point| (point.held, point.latency)).collect(),
         marked: false,
     }];
@@ -188,7 +188,7 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
     let x = Axis::linear("host events held, mean", points.iter().map(|point| point.held), ratio);
     let y = Axis::log("median", points.iter().map(|point| point.latency).chain(floor), time);
     let mut key: Vec<Key> = points.iter().map(|point| Key::dot(point.ink, plot::Shape::Circle, point.name)).collect();
-    key.push(Key::line(plot::COLOURS, "not beaten in both"));
+    key.push(Key::line(FRONT, "not beaten in both"));
     key.extend(floor.map(|_| Key::line(FLOOR, "floor")));
     Ok(Figure {
         title: title.to_owned(),
