@@ -1,6 +1,9 @@
-//! The only place of this crate that calls libc: SIGINT, resource limits, terminal width.
+//! The only place of this crate that calls libc: SIGINT, resource limits, terminal width, naming a file.
 #![expect(unsafe_code, reason = "libc calls without a safe wrapper")]
 
+use std::ffi::CString;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -35,6 +38,19 @@ pub fn catch_interrupts() -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Gives a file opened with O_TMPFILE a name, at which nothing may be.
+///
+/// # Errors
+/// The errno of `linkat`, such as EEXIST.
+pub fn give_name(file: &std::fs::File, path: &std::path::Path) -> std::io::Result<()> {
+    let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let [from, to] = [CString::new(from)?, CString::new(path.as_os_str().as_bytes())?];
+    // SAFETY: both paths are NUL-terminated strings that outlive the call.
+    let failed =
+        unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
+    if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 /// A resource limit this tool depends on.

@@ -1,6 +1,8 @@
 //! The command line: definitions, help, and one-line errors.
 
+pub mod compare;
 pub mod export;
+pub mod history;
 pub mod parse;
 pub mod report;
 pub mod run;
@@ -16,7 +18,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::backend::BackendArg;
 use crate::error::Error;
 use crate::workload::Workload;
+use compare::CompareArgs;
 use export::ExportArgs;
+use history::HistoryArgs;
 use parse::{CpuList, StrategyArg, duration_in, number_in};
 use report::ReportArgs;
 use run::RunArgs;
@@ -36,6 +40,7 @@ Examples:
   vpmu nmi-latency --strategy reuse,mine.toml  a strategy of your own beside a preset
   vpmu sim clx-ap-watchdog-off --workload sampling10
                                                a simulated host where the guest's event is the only one
+  vpmu report                                  one HTML page of all results in vpmu-results
   vpmu --json - | jq '.arms[].nmi_handler_ns.p50'
 
 Exit codes: 0 done, 1 regression found, 2 bad usage or input, 3 inconclusive, 4 the host cannot do it.";
@@ -77,6 +82,14 @@ pub enum Command {
     /// The same experiment as nmi-latency, with the same vPMU and strategies, on a host, guest and clock that are simulated.
     /// One seed gives the same figures on any machine. Short for nmi-latency --backend sim:MODEL.
     Sim(Box<SimArgs>),
+    /// Say whether NEW is slower than BASE, by statistics over rounds: exit 1 if it is, 3 if it cannot be told
+    ///
+    /// BASE and NEW are result documents, folders of them, or names of baselines (--save-baseline NAME).
+    #[command(after_help = compare::EXAMPLES)]
+    Compare(Box<CompareArgs>),
+    /// Find where a folder of results changed over time, and name the first changed revision
+    #[command(after_help = history::EXAMPLES)]
+    History(HistoryArgs),
     /// Set every published vPMU figure beside the simulated one, and measured ones if there are any
     Reproduce(ReproduceArgs),
     /// Check the vPMU against the architectural rules from inside a guest: TAP on stdout, exit 1 if a case fails
@@ -244,6 +257,10 @@ pub struct NmiLatencyArgs {
     /// Folder for the results
     #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results")]
     pub output: PathBuf,
+
+    /// Also keep the result as this baseline, in DIR/baselines/NAME, for `vpmu compare NAME NEW`
+    #[arg(long, value_name = "NAME", value_parser = crate::load::check_name)]
+    pub save_baseline: Option<String>,
 
     /// Do not write a results folder
     #[arg(long)]

@@ -1,8 +1,10 @@
 //! The commands, from parsed options to files, table and exit code; a file each.
 
+mod compare;
 mod conformance;
 mod doctor;
 mod export;
+mod history;
 mod nmi_latency;
 mod report;
 mod reproduce;
@@ -27,6 +29,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     match cli::parse(args)? {
         Request::Print(text) => print(&text).map(|()| Exit::Done),
+        Request::Run(Command::Compare(args)) => compare::run(&args),
+        Request::Run(Command::History(args)) => history::run(&args),
         Request::Run(Command::Conformance(args)) => conformance::run(&args),
         Request::Run(Command::Doctor(args)) => doctor::run(&args),
         Request::Run(Command::Report(args)) => report::run(&args),

@@ -20,7 +20,7 @@ use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
 use crate::result::{Document, Status};
 use crate::runner::{self, ThisHost};
 use crate::simulated::{self, SimRunner};
-use crate::{export, sys, table};
+use crate::{export, load, sys, table};
 
 pub(super) fn run(args: &NmiLatencyArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {
     // Whatever can be refused is refused before anything is measured.
@@ -40,6 +40,10 @@ pub(super) fn run(args: &NmiLatencyArgs, command_line: Vec<String>, process_bega
     let mut folder = if args.no_save { None } else { Some(OutputFolder::open(&args.output)?) };
     if let Some(file) = json_file {
         check_file(file)?;
+    }
+    let baseline = args.save_baseline.as_ref().map(|name| load::baseline_folder(&args.output, name));
+    if let Some(dir) = &baseline {
+        OutputFolder::open(dir)?;
     }
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
     let online = host.online();
@@ -81,7 +85,25 @@ pub(super) fn run(args: &NmiLatencyArgs, command_line: Vec<String>, process_bega
     for line in table::warnings(&finished.document) {
         complain(&format!("warning: {line}"));
     }
+    if let Some(dir) = &baseline {
+        keep_baseline(&finished.document, dir)?;
+    }
     finished.error.map_or_else(|| Ok(verdict(&finished.document)), Err)
+}
+
+/// Keeps a complete document as the baseline's; one file an experiment, so that a baseline may hold several.
+fn keep_baseline(document: &Document, dir: &Path) -> Result<(), Error> {
+    if document.status != Status::Complete {
+        complain(&format!("warning: {} is left as it was: this run is not complete", dir.display()));
+        return Ok(());
+    }
+    let path = dir.join(format!("{}.json", document.experiment));
+    let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
+    std::fs::create_dir_all(dir).and_then(|()| replace(&path, json.as_bytes())).map_err(|error| {
+        Error::usage(format!("cannot write {}", path.display()), error.to_string(), "choose another folder with -o DIR")
+    })?;
+    complain(&format!("baseline: {}", path.display()));
+    Ok(())
 }
 
 /// The name of an experiment's files, without extension.

@@ -11,6 +11,8 @@ use crate::report::{Sources, html};
 
 /// What `vpmu sweep` writes to a folder.
 const SWEEP: &str = "jsonl";
+/// And beside it.
+const FRONT: &str = "pareto.json";
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     let sources = sources(&args.sources)?;
@@ -41,11 +43,16 @@ fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
             sources.sweeps.push(source.clone());
             continue;
         }
-        let below = if source.is_dir() { sweeps_of(source)? } else { Vec::new() };
-        if below.is_empty() || has_results(source) {
+        let sweeps = if source.is_dir() { of_kind(source, SWEEP)? } else { Vec::new() };
+        if sweeps.is_empty() {
             sources.records.extend(records(std::slice::from_ref(source))?);
+        } else {
+            // A sweep leaves its front beside its lines; whatever else is there are results.
+            let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == FRONT);
+            let results: Vec<PathBuf> = of_kind(source, "json")?.into_iter().filter(|path| !own(path)).collect();
+            sources.records.extend(records(&results)?);
+            sources.sweeps.extend(sweeps);
         }
-        sources.sweeps.extend(below);
     }
     Ok(sources)
 }
@@ -58,12 +65,10 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     entries.map(|entry| entry.map(|entry| entry.path()).map_err(unreadable)).collect()
 }
 
-fn sweeps_of(dir: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut sweeps: Vec<PathBuf> = entries(dir)?.into_iter().filter(|path| is_sweep(path)).collect();
-    sweeps.sort();
-    Ok(sweeps)
-}
-
-fn has_results(dir: &Path) -> bool {
-    entries(dir).is_ok_and(|paths| paths.iter().any(|path| path.extension() == Some(OsStr::new("json"))))
+/// The folder's files with that extension, in order of their names.
+fn of_kind(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, Error> {
+    let mut paths: Vec<PathBuf> =
+        entries(dir)?.into_iter().filter(|path| path.extension() == Some(OsStr::new(extension))).collect();
+    paths.sort();
+    Ok(paths)
 }

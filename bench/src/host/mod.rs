@@ -15,6 +15,7 @@ pub use tuning::{IdleState, Tuning};
 
 /// Facts about the host that move a measurement. `None`: the host does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostFacts {
     /// One phrase that says what kind of host this is; see [`host_class`].
     pub class: String,
@@ -69,12 +70,13 @@ pub struct HostFacts {
     /// The same, after.
     pub steal_after: Option<CpuTime>,
     /// How the host is tuned, and who else used its CPUs.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Tuning::is_unknown")]
     pub tuning: Tuning,
 }
 
 /// CPU time since boot, in clock ticks of 1/100 s, over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CpuTime {
     /// Stolen.
     pub steal: u64,

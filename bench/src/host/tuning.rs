@@ -14,6 +14,7 @@ const MAX_IDLE_STATES: usize = 16;
 
 /// Settings, and who else uses the CPUs. `None` or empty: the host does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Tuning {
     /// Transparent huge pages: always, madvise or never.
@@ -39,6 +40,7 @@ pub struct Tuning {
 
 /// A CPU's idle state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IdleState {
     /// Its name, e.g. C6.
     pub name: String,
@@ -79,6 +81,12 @@ impl Tuning {
             Some((cpu, now.busy.saturating_sub(began.busy) as f64 / total as f64))
         };
         self.cpu_busy = cpu_times(fs).into_iter().filter_map(share).collect();
+    }
+
+    /// Whether the host told nothing.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
     }
 
     /// The CPUs that share a core with `cpu`, without itself.

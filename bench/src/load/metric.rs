@@ -11,8 +11,6 @@ pub struct Metric {
     pub min: Option<f64>,
     /// 10th percentile.
     pub p10: Option<f64>,
-    /// 25th percentile.
-    pub p25: Option<f64>,
     /// Median.
     pub p50: f64,
     /// 90th percentile.
@@ -81,7 +79,6 @@ impl Metric {
             count,
             min: number("min")?,
             p10: number("p10")?,
-            p25: number("p25")?,
             p50: number("p50")?.ok_or("it has no p50")?,
             p90: number("p90")?,
             p99: number("p99")?,
@@ -99,7 +96,6 @@ impl Metric {
         [
             ("min", self.min),
             ("p10", self.p10),
-            ("p25", self.p25),
             ("p50", Some(self.p50)),
             ("p90", self.p90),
             ("p99", self.p99),

@@ -5,6 +5,8 @@
 //! skipped: a folder with one bad document is a bad folder.
 
 mod check;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod metric;
 mod record;
 mod source;

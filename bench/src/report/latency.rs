@@ -39,6 +39,8 @@ pub(super) fn metric_name(name: &str) -> String {
     match name {
         "nmi_handler_ns" => "guest NMI handler latency".to_owned(),
         "rotation_ns" => "guest rotation latency".to_owned(),
+        "total_ns" => "set-up and tear-down time".to_owned(),
+        "phases/set-up/total_ns" => "guest set-up time".to_owned(),
         other => other.trim_end_matches("_ns").replace(['_', '/'], " ") + " time",
     }
 }

@@ -12,9 +12,6 @@ use crate::export::primary;
 use crate::load::{Arm, Record};
 use crate::table::layout::{ratio, time};
 
-/// The prefix of a set-up's phases among its metrics.
-const PHASES: &str = "phases/";
-
 fn number(value: Option<&Value>) -> f64 {
     value.and_then(Value::as_f64).filter(|n| n.is_finite()).unwrap_or(0.0)
 }
@@ -78,47 +75,57 @@ pub(super) fn host_operations(record: &Record) -> Result<Option<Figure>, Error> 
     }))
 }
 
+/// The phases of an arm and the median of each, ns: those of host events, a list, or those of a guest, by name.
+fn phases_of(arm: &Arm) -> Vec<(String, f64)> {
+    let p50 = |phase: &Value, key: &str| phase.get(key)?.get("p50")?.as_f64().filter(|n| n.is_finite());
+    match arm.rest.get("phases") {
+        Some(Value::Array(list)) => {
+            list.iter().filter_map(|one| Some((one.get("phase")?.as_str()?.to_owned(), p50(one, "wall_ns")?))).collect()
+        }
+        Some(Value::Object(map)) => {
+            // A guest's "set-up" is the sum of the others, and its rotations come later.
+            let parts = map.iter().filter(|(name, _)| !matches!(name.as_str(), "set-up" | "rotate"));
+            parts.filter_map(|(name, one)| Some((name.clone(), p50(one, "total_ns")?))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// The phases of a set-up, stacked, of the newest result; `None` if it has none.
 pub(super) fn phases(record: &Record) -> Result<Option<Figure>, Error> {
-    let phase = |name: &str| -> Option<String> {
-        let name = name.strip_prefix(PHASES)?;
-        Some(name.rsplit('/').next().unwrap_or(name).trim_end_matches("_ns").replace('_', " "))
-    };
     // In the order of an event's life; what is not known there follows.
-    let order = ["open", "map", "enable", "count", "read", "disable", "unmap", "close", "last-close"];
-    let place =
-        |name: &str| order.iter().position(|known| phase(name).as_deref() == Some(*known)).unwrap_or(order.len());
-    let mut names: Vec<&String> =
-        record.arms.iter().flat_map(|arm| arm.metrics.keys()).filter(|name| phase(name).is_some()).collect();
-    names.sort_by_key(|name| (place(name), name.as_str()));
+    let order = ["program", "open", "map", "enable", "count", "read", "disable", "unmap", "close", "last-close"];
+    let place = |name: &str| order.iter().position(|known| *known == name).unwrap_or(order.len());
+    let arms: Vec<(&Arm, Vec<(String, f64)>)> = record.arms.iter().map(|arm| (arm, phases_of(arm))).collect();
+    let mut names: Vec<&str> = arms.iter().flat_map(|(_, phases)| phases).map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable_by_key(|name| (place(name), *name));
     names.dedup();
     if names.is_empty() {
         return Ok(None);
     }
     let title = "Phases of a set-up".to_owned();
-    let shown: Vec<String> = names.iter().filter_map(|name| phase(name)).collect();
     let mut head = vec!["arm".to_owned(), "all".to_owned()];
-    head.extend(shown.iter().cloned());
+    head.extend(names.iter().map(|name| (*name).to_owned()));
     let mut table = Table { caption: format!("{title}: median of each"), head, rows: Vec::new() };
     let mut bars = Vec::new();
-    for arm in &record.arms {
-        let of = |name: &str| arm.metrics.get(name).map(|metric| metric.p50);
-        let all: f64 = names.iter().filter_map(|name| of(name)).sum();
-        if all <= 0.0 {
-            continue;
-        }
+    for (arm, phases) in arms.iter().filter(|(_, phases)| !phases.is_empty()) {
+        let of = |name: &str| phases.iter().find(|(found, _)| found == name).map(|(_, ns)| *ns);
+        let all: f64 = phases.iter().map(|(_, ns)| ns).sum();
         let mut row = vec![arm.name.clone(), time(all)];
         row.extend(names.iter().map(|name| of(name).map_or_else(dash, time)));
         table.rows.push(row);
         let parts = names.iter().enumerate().filter_map(|(ink, name)| Some((ink, of(name)?))).collect();
         bars.push(Bar { name: arm.name.clone(), total: time(all), parts });
     }
-    let arms = bars.len();
+    let drawn = bars.len();
     bars.truncate(ARMS);
     Ok(Some(Figure {
-        note: format!("Newest result. Medians over rounds; their sum need not be the median of all.{}", too_many(arms)),
+        note: format!(
+            "Newest result. Medians of each phase; their sum need not be the median of all.{}",
+            too_many(drawn)
+        ),
         svg: stacked(&title, "time", &bars, time)?,
-        key: shown.iter().enumerate().map(|(ink, name)| Key::bar(ink, name)).collect(),
+        key: names.iter().enumerate().map(|(ink, name)| Key::bar(ink, *name)).collect(),
         title,
         table,
     }))
@@ -226,15 +233,20 @@ mod tests {
     fn phases_are_stacked_in_the_order_of_an_events_life() {
         let (_dir, mut record) = fixture::record(&[]);
         assert!(phases(&record).unwrap().is_none());
-        let metric = record.arms[0].metrics["nmi_handler_ns"].clone();
-        for arm in record.arms.iter_mut().take(2) {
-            for name in ["phases/read_ns", "phases/close_ns", "phases/open_ns"] {
-                arm.metrics.insert(name.to_owned(), metric.clone());
-            }
-        }
+        let ns = |p50: u64| json!({"count": 3, "p50": p50});
+        let list = json!([
+            {"phase": "read", "wall_ns": ns(5)}, {"phase": "open", "wall_ns": ns(1500)}, {"phase": "close", "wall_ns": ns(20)},
+        ]);
+        let guest = json!({
+            "set-up": {"total_ns": ns(30)}, "rotate": {"total_ns": ns(9)},
+            "program": {"total_ns": ns(10)}, "read": {"total_ns": ns(20)},
+        });
+        record.arms[0].rest.insert("phases".to_owned(), list);
+        record.arms[1].rest.insert("phases".to_owned(), guest);
         let figure = phases(&record).unwrap().unwrap();
-        assert_eq!(figure.table.head, ["arm", "all", "open", "read", "close"]);
-        assert_eq!(figure.table.rows.len(), 2);
+        assert_eq!(figure.table.head, ["arm", "all", "program", "open", "read", "close"]);
+        assert_eq!(figure.table.rows[0][1..], ["1.52 µs", "–", "1.50 µs", "5 ns", "20 ns"]);
+        assert_eq!(figure.table.rows[1][1..], ["30 ns", "10 ns", "–", "20 ns", "–"]);
     }
 
     #[test]

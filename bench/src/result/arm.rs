@@ -8,6 +8,7 @@ use super::summary::Summary;
 
 /// What an arm compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ArmKind {
     /// A strategy on the userspace vPMU.
@@ -20,6 +21,7 @@ pub enum ArmKind {
 
 /// One kind of host operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostOp {
     /// How often.
     pub count: u64,
@@ -31,6 +33,7 @@ pub struct HostOp {
 
 /// Exits of one MSR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MsrCount {
     /// RDMSR exits.
     pub reads: u64,
@@ -42,6 +45,7 @@ pub struct MsrCount {
 
 /// Host events held.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventsHeld {
     /// Mean over guest entries, per vCPU.
     pub mean: f64,
@@ -55,6 +59,7 @@ pub struct EventsHeld {
 
 /// What the guest's work cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WorkloadCost {
     /// ns per unit of work without any counter.
     pub unit_ns_without: f64,
@@ -66,11 +71,21 @@ pub struct WorkloadCost {
 
 /// The quantiles of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RoundLatency {
     /// Number of values.
     pub count: u64,
+    /// Smallest, ns. `None` in documents before version 0.2, as `p10` and `p90`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<u64>,
+    /// 10th percentile, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p10: Option<u64>,
     /// Median, ns.
     pub p50: u64,
+    /// 90th percentile, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p90: Option<u64>,
     /// 99th percentile, ns.
     pub p99: u64,
     /// Largest, ns.
@@ -81,6 +96,7 @@ pub struct RoundLatency {
 
 /// One round of one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RoundResult {
     /// Which round, from 0.
     pub round: u64,
@@ -102,6 +118,9 @@ pub struct RoundResult {
     pub pmi_delivery_ns: Option<RoundLatency>,
     /// Rotations and task switches.
     pub rotation_ns: Option<RoundLatency>,
+    /// VMM time per MSR exit. `None` in documents before version 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_path_ns: Option<RoundLatency>,
     /// Host-event overflows seen by the VMM.
     pub overflows: u64,
     /// NMIs the guest took.
@@ -116,6 +135,7 @@ pub struct RoundResult {
 
 /// Everything about one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ArmResult {
     /// Strategy name, "floor" or "kvm".
     pub strategy: String,

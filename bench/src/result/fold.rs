@@ -34,11 +34,13 @@ struct Latencies {
     handler: Histogram<u64>,
     delivery: Histogram<u64>,
     rotation: Histogram<u64>,
+    exit_path: Histogram<u64>,
 }
 
 impl Latencies {
     fn new() -> Self {
-        Self { handler: latency_histogram(), delivery: latency_histogram(), rotation: latency_histogram() }
+        let [handler, delivery, rotation, exit_path] = std::array::from_fn(|_| latency_histogram());
+        Self { handler, delivery, rotation, exit_path }
     }
 }
 
@@ -54,7 +56,6 @@ struct Work {
 pub struct ArmFold {
     result: ArmResult,
     all: Latencies,
-    exit_path: Histogram<u64>,
     ops: OpStats,
     msrs: BTreeMap<u32, MsrCount>,
     held_sum: u64,
@@ -79,7 +80,6 @@ impl ArmFold {
         Self {
             result: empty(arm, stand_in),
             all: Latencies::new(),
-            exit_path: latency_histogram(),
             ops: OpStats::default(),
             msrs: BTreeMap::new(),
             held_sum: 0,
@@ -153,6 +153,7 @@ impl ArmFold {
             nmi_handler_ns: brief(&latencies.handler),
             pmi_delivery_ns: brief(&latencies.delivery),
             rotation_ns: brief(&latencies.rotation),
+            exit_path_ns: brief(&latencies.exit_path),
             overflows: self.result.overflows - before.0,
             nmis: self.result.nmis - before.1,
             lost,
@@ -164,6 +165,7 @@ impl ArmFold {
         merge(&mut self.all.handler, &latencies.handler);
         merge(&mut self.all.delivery, &latencies.delivery);
         merge(&mut self.all.rotation, &latencies.rotation);
+        merge(&mut self.all.exit_path, &latencies.exit_path);
     }
 
     /// Adds one vCPU's part; gives NMIs delivered less NMIs taken, if both are known.
@@ -172,6 +174,7 @@ impl ArmFold {
             self.incomplete(&format!("{who}: {}", vcpu.end));
         }
         self.add_host_side(vcpu);
+        merge(&mut into.exit_path, &vcpu.exit_path_ns);
         let Some(report) = &vcpu.report else {
             self.incomplete(&format!("{who}: the guest left no report"));
             return None;
@@ -227,7 +230,6 @@ impl ArmFold {
             add(&mut count.writes, writes);
             add(&mut count.faults, faults);
         }
-        merge(&mut self.exit_path, &vcpu.exit_path_ns);
     }
 
     fn add_report(&mut self, report: &Report) {
@@ -296,7 +298,7 @@ impl ArmFold {
         result.nmi_handler_ns = Summary::of(&self.all.handler);
         result.pmi_delivery_ns = Summary::of(&self.all.delivery);
         result.rotation_ns = Summary::of(&self.all.rotation);
-        result.exit_path_ns = Summary::of(&self.exit_path);
+        result.exit_path_ns = Summary::of(&self.all.exit_path);
         result.host_ops = OpKind::ALL
             .into_iter()
             .map(|kind| {
@@ -365,7 +367,10 @@ fn ns(duration: Duration) -> u64 {
 fn brief(histogram: &Histogram<u64>) -> Option<RoundLatency> {
     (!histogram.is_empty()).then(|| RoundLatency {
         count: histogram.len(),
+        min: Some(histogram.min()),
+        p10: Some(histogram.value_at_quantile(0.1)),
         p50: histogram.value_at_quantile(0.5),
+        p90: Some(histogram.value_at_quantile(0.9)),
         p99: histogram.value_at_quantile(0.99),
         max: histogram.max(),
         mean: histogram.mean(),

@@ -3,6 +3,8 @@
 
 pub mod arm;
 pub mod fold;
+#[cfg(test)]
+mod schema;
 pub mod summary;
 pub mod warnings;
 pub mod write;
@@ -18,12 +20,14 @@ pub const SCHEMA: &str = "vpmu-result/1";
 
 /// What made the document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Tool {
     /// Always "vpmu".
     pub name: String,
     /// Version of the tool.
     pub version: String,
     /// git revision it was built from, "-dirty" appended if the tree was changed; "unknown" outside git.
+    /// "+planted-slowdown" is appended where that feature is built in.
     pub git_revision: String,
     /// cargo profile: figures of a debug build are not comparable.
     pub profile: String,
@@ -36,14 +40,20 @@ impl Tool {
         Self {
             name: "vpmu".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            git_revision: env!("VPMU_GIT_REVISION").to_owned(),
+            git_revision: revision(),
             profile: env!("VPMU_PROFILE").to_owned(),
         }
     }
 }
 
+fn revision() -> String {
+    let planted = if cfg!(feature = "planted-slowdown") { "+planted-slowdown" } else { "" };
+    format!("{}{planted}", env!("VPMU_GIT_REVISION"))
+}
+
 /// Whether the experiment is over, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// More rounds follow: a document that still says so was left by a killed run.
@@ -58,6 +68,7 @@ pub enum Status {
 
 /// An event of the guest's set, as programmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventParameter {
     /// perf's name.
     pub name: String,
@@ -71,6 +82,7 @@ pub struct EventParameter {
 
 /// A strategy as it ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StrategyParameter {
     /// Name of the preset, or of the definition.
     pub name: String,
@@ -80,6 +92,7 @@ pub struct StrategyParameter {
 
 /// Every parameter of the experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Parameters {
     /// The strategies.
     pub strategies: Vec<StrategyParameter>,
@@ -125,6 +138,7 @@ pub struct Parameters {
 
 /// The document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Document {
     /// [`SCHEMA`].
     pub schema: String,

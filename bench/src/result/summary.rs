@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Nanoseconds of some latency, to three significant digits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Number of values.
     pub count: u64,

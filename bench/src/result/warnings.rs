@@ -9,6 +9,7 @@ use crate::doctor::{Status, noise};
 
 /// A caveat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Warning {
     /// A stable key, e.g. "lost-nmis".
     pub code: String,

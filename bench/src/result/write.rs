@@ -1,13 +1,14 @@
 //! Writing results so that a reader, or a killed run, never meets half a file.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
 use crate::error::Error;
+use crate::sys;
 
 /// Where the results of one experiment go.
 #[derive(Debug)]
@@ -31,11 +32,73 @@ fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(".vpmu-").permissions(Permissions::from_mode(0o644)).tempfile_in(dir)
 }
 
-fn filled(dir: &Path, text: &[u8]) -> io::Result<NamedTempFile> {
-    let mut file = temporary(dir)?;
-    file.write_all(text)?;
-    file.as_file().sync_all()?;
-    Ok(file)
+/// A file that is whole and has no name of its own yet.
+enum Whole {
+    /// It never had one: a process that is killed while it writes leaves nothing.
+    Unnamed(File),
+    /// The file system has no O_TMPFILE (NFS, some overlays).
+    Named(NamedTempFile),
+}
+
+fn filled(dir: &Path, text: &[u8]) -> io::Result<Whole> {
+    let unnamed = OpenOptions::new().write(true).mode(0o644).custom_flags(libc::O_TMPFILE).open(dir);
+    match unnamed {
+        Ok(mut file) => {
+            file.write_all(text)?;
+            file.sync_all()?;
+            Ok(Whole::Unnamed(file))
+        }
+        // Refused by kernels and file systems without it: EOPNOTSUPP, or EISDIR as for a plain open of a folder.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
+            let mut file = temporary(dir)?;
+            file.write_all(text)?;
+            file.as_file().sync_all()?;
+            Ok(Whole::Named(file))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Whole {
+    /// Takes the place of whatever is at `path`.
+    fn replace(self, path: &Path) -> io::Result<()> {
+        let file = match self {
+            Self::Named(file) => return file.persist(path).map(drop).map_err(|error| error.error),
+            Self::Unnamed(file) => file,
+        };
+        // A name can only be given where none is, and only a rename replaces: what a kill between the two leaves is whole.
+        let dir = folder_of(path);
+        for n in 0..100_u32 {
+            let passing = dir.join(format!(".vpmu-{}-{n}", std::process::id()));
+            match sys::give_name(&file, &passing) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    return std::fs::rename(&passing, path).inspect_err(|_| {
+                        let _ = std::fs::remove_file(&passing);
+                    });
+                }
+            }
+        }
+        Err(io::Error::other("a hundred files of killed runs, .vpmu-*, are in the folder"))
+    }
+
+    /// Becomes `path` unless something is there; gives itself back if so.
+    fn place(self, path: &Path) -> io::Result<Option<Self>> {
+        let taken = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        match self {
+            Self::Named(file) => match file.persist_noclobber(path) {
+                Ok(_) => Ok(None),
+                Err(error) if taken(&error.error) => Ok(Some(Self::Named(error.file))),
+                Err(error) => Err(error.error),
+            },
+            Self::Unnamed(file) => match sys::give_name(&file, path) {
+                Ok(()) => Ok(None),
+                Err(error) if taken(&error) => Ok(Some(Self::Unnamed(file))),
+                Err(error) => Err(error),
+            },
+        }
+    }
 }
 
 fn sync_dir(dir: &Path) -> io::Result<()> {
@@ -50,7 +113,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Replaces `path` by `text`: a temporary file in the same folder, fsync, rename. A path that names something
+/// Replaces `path` by `text`: a nameless file in the same folder, fsync, a name, rename. A path that names something
 /// other than a regular file (a pipe, /dev/null) is written as it is.
 ///
 /// # Errors
@@ -61,7 +124,7 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
         return file.write_all(text);
     }
     let dir = folder_of(path);
-    filled(dir, text)?.persist(path)?;
+    filled(dir, text)?.replace(path)?;
     sync_dir(dir)
 }
 
@@ -132,16 +195,13 @@ impl OutputFolder {
         for n in 1..=1000_u32 {
             let stem = if n == 1 { stem.to_owned() } else { format!("{stem}-{n}") };
             let path = self.dir.join(format!("{stem}.{extension}"));
-            match file.persist_noclobber(&path) {
-                Ok(_) => {
+            match file.place(&path).map_err(failed)? {
+                None => {
                     sync_dir(&self.dir).map_err(failed)?;
                     self.stem = Some(stem);
                     return Ok(path);
                 }
-                Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-                    file = error.file;
-                }
-                Err(error) => return Err(failed(error.error)),
+                Some(unplaced) => file = unplaced,
             }
         }
         Err(failed(io::Error::other("1000 results of the same second are there already")))

@@ -4,6 +4,8 @@ pub(crate) mod foreign;
 pub mod lapic;
 pub mod msr_filter;
 mod msr_stats;
+#[cfg(feature = "planted-slowdown")]
+mod planted;
 mod step;
 pub mod vcpu;
 

@@ -55,6 +55,8 @@ pub(crate) struct Vcpu<'a, H, B> {
     lvtpc_msr: Option<Msrs>,
     stats: LoopStats,
     stepper: Option<Stepper<'a>>,
+    #[cfg(feature = "planted-slowdown")]
+    planted: super::planted::Planted,
 }
 
 /// What the loop notes.
@@ -105,6 +107,8 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
             foreign: parts.foreign,
             stats,
             stepper: None,
+            #[cfg(feature = "planted-slowdown")]
+            planted: super::planted::Planted::new(parts.tsc_khz),
         }
     }
 
@@ -154,6 +158,8 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
                 return end;
             }
             if let Some(at) = msr_exit_at.take() {
+                #[cfg(feature = "planted-slowdown")]
+                self.planted.spin(at);
                 self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
             }
             if let Some(stepper) = &mut self.stepper

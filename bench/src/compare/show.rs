@@ -1,0 +1,166 @@
+//! A comparison as a table for a terminal and as Markdown for a pull request.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+
+use super::{Comparison, Group, Level, Row, Verdict};
+use crate::stats::bootstrap::Interval;
+use crate::table::layout::{self, time};
+
+const HEADER: [&str; 8] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "delta", "verdict"];
+
+fn dash() -> String {
+    "–".to_owned()
+}
+
+fn level(level: Option<&Level>) -> String {
+    level.map_or_else(dash, |level| {
+        let interval = level
+            .interval_ns
+            .map_or_else(String::new, |Interval { low, high }| format!(" [{}, {}]", time(low), time(high)));
+        time(level.median_ns) + &interval
+    })
+}
+
+/// A relative change in per cent, signed.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:+.1} %", share * 100.0)
+}
+
+fn change(row: &Row) -> String {
+    let Some(change) = row.change else { return dash() };
+    let interval = row
+        .change_interval
+        .map_or_else(String::new, |Interval { low, high }| format!(" [{:+.1}, {:+.1}]", low * 100.0, high * 100.0));
+    percent(change) + &interval
+}
+
+fn p(row: &Row) -> String {
+    match row.p_adjusted.or(row.p) {
+        None => dash(),
+        Some(p) if p < 0.0001 => "< 0.0001".to_owned(),
+        Some(p) => format!("{p:.4}"),
+    }
+}
+
+pub(super) fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Regression => "SLOWER",
+        Verdict::Improvement => "faster",
+        Verdict::NoChange => "no change",
+        Verdict::TooFew => "too few rounds",
+        Verdict::TooNoisy => "too noisy",
+        Verdict::OneSided => "one-sided",
+        Verdict::ReportOnly => "(not judged)",
+    }
+}
+
+fn cells(row: &Row) -> [String; 8] {
+    [
+        row.arm.clone(),
+        row.metric.clone(),
+        level(row.base.as_ref()),
+        level(row.new.as_ref()),
+        change(row),
+        p(row),
+        row.cliffs_delta.map_or_else(dash, |delta| format!("{delta:+.2}")),
+        word(row.verdict).to_owned(),
+    ]
+}
+
+fn heading(group: &Group, comparison: &Comparison) -> String {
+    let [base, new] = group.documents;
+    let rounds = |pick: fn(&Row) -> Option<&Level>| group.rows.iter().filter_map(pick).map(|level| level.n).max();
+    let (a, b) = (rounds(|row| row.base.as_ref()), rounds(|row| row.new.as_ref()));
+    let (a, b, unit) = (a.unwrap_or(0), b.unwrap_or(0), group.unit);
+    let statistic = comparison.statistic.name();
+    let files = if base + new > 2 { format!(" of {base} and {new} documents") } else { String::new() };
+    format!("{}: median {statistic} over {a} and {b} {unit}s{files}, 95 % intervals", group.label)
+}
+
+/// The comparison as a table, with everything that limits it.
+#[must_use]
+pub fn text(comparison: &Comparison) -> String {
+    let mut out = String::new();
+    for group in &comparison.groups {
+        let mut table = Table::new();
+        table.load_style(layout::STYLE).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(HEADER);
+        for row in &group.rows {
+            table.add_row(cells(row).into_iter().enumerate().map(|(i, text)| {
+                let left = i < 2 || i == 7;
+                Cell::new(text).set_alignment(if left { CellAlignment::Left } else { CellAlignment::Right })
+            }));
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(out, "{}\n{}", heading(group, comparison), table.trim_fmt());
+    }
+    for line in remarks(comparison) {
+        let _ = writeln!(out, "{line}");
+    }
+    let _ = writeln!(
+        out,
+        "delta: Cliff's delta, how far NEW lies above BASE, −1 to 1; p: permutation test, Holm-adjusted, seed {}",
+        comparison.seed
+    );
+    let _ = writeln!(out, "{}", comparison.verdict);
+    out
+}
+
+/// Lines about what is open, differs, or is missing.
+fn remarks(comparison: &Comparison) -> Vec<String> {
+    let mut lines = Vec::new();
+    for row in comparison.rows().filter(|row| !row.why.is_empty()) {
+        lines.push(format!("{}, {}: {}: {}", row.arm, row.metric, word(row.verdict), row.why));
+    }
+    lines.extend(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
+    lines.extend(comparison.notes.iter().map(|line| format!("note: {line}")));
+    lines
+}
+
+/// Keeps a text in its cell.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace('`', "\\`")
+}
+
+/// The comparison as Markdown.
+#[must_use]
+pub fn markdown(comparison: &Comparison) -> String {
+    let mut out = String::new();
+    let mark = match comparison.exit {
+        0 => "✅",
+        1 => "❌",
+        _ => "⚠️",
+    };
+    let _ = writeln!(out, "### {mark} vpmu: {}\n", escaped(&comparison.verdict));
+    for group in &comparison.groups {
+        let _ = writeln!(out, "{}\n", escaped(&heading(group, comparison)));
+        let _ = writeln!(out, "| {} |\n|---|---|---:|---:|---:|---:|---:|---|", HEADER.join(" | "));
+        for row in &group.rows {
+            let mut texts = cells(row).map(|text| escaped(&text));
+            if row.verdict == Verdict::Regression {
+                texts[7] = format!("**{}**", texts[7]);
+            }
+            let _ = writeln!(out, "| {} |", texts.join(" | "));
+        }
+        out.push('\n');
+    }
+    for line in remarks(comparison) {
+        let _ = writeln!(out, "- {}", escaped(&line));
+    }
+    let revisions = |side: &super::Side| escaped(&side.revisions.join(", "));
+    let _ = writeln!(
+        out,
+        "\nBASE {} ({}), NEW {} ({}), host: {}. delta is Cliff's delta; p is Holm-adjusted.",
+        escaped(&comparison.base.source),
+        revisions(&comparison.base),
+        escaped(&comparison.new.source),
+        revisions(&comparison.new),
+        escaped(&comparison.new.host),
+    );
+    out
+}

@@ -1,0 +1,252 @@
+//! Results as files: compared, followed over time, refused where they are bad, and never left half-written. Simulated, so
+//! none of this needs KVM.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+type Change = fn(&mut Value);
+
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
+    command.args(args).current_dir(dir).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+    command
+}
+
+fn vpmu(dir: &Path, args: &[&str]) -> Output {
+    command(dir, args).output().expect("the binary starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// Simulates 10 short rounds into `file`.
+fn simulate(dir: &Path, file: &str, more: &[&str]) {
+    let line = ["sim", "--rounds", "10", "--samples", "30", "--no-save", "--quiet", "--json", file];
+    let output = vpmu(dir, &[&line[..], more].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+fn change(path: &Path, change: impl FnOnce(&mut Value)) {
+    let mut value: Value = serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON");
+    change(&mut value);
+    std::fs::write(path, value.to_string()).expect("a file");
+}
+
+/// Makes every latency of the file half as much again.
+fn slow_down(value: &mut Value) {
+    let longer = |summary: &mut Value| {
+        if let Some(map) = summary.as_object_mut() {
+            for (key, number) in map.iter_mut().filter(|(key, _)| *key != "count") {
+                if let Some(n) = number.as_f64() {
+                    *number = if key == "mean" { json!(n * 1.5) } else { json!((n * 1.5) as i64) };
+                }
+            }
+        }
+    };
+    for arm in value["arms"].as_array_mut().expect("arms") {
+        for metric in ["nmi_handler_ns", "pmi_delivery_ns", "rotation_ns", "exit_path_ns"] {
+            longer(&mut arm[metric]);
+            for round in arm["rounds"].as_array_mut().expect("rounds") {
+                if !round[metric].is_null() {
+                    longer(&mut round[metric]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_baseline_by_name_a_regression_and_every_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    let saved = vpmu(at, &["sim", "--rounds", "10", "--samples", "30", "-q", "--no-save", "--save-baseline", "v1"]);
+    assert_eq!(saved.status.code(), Some(0), "{}", text(&saved.stderr));
+    assert!(text(&saved.stderr).contains("vpmu-results/baselines/v1/nmi-latency.json"));
+    simulate(at, "same.json", &[]);
+    simulate(at, "slow.json", &[]);
+    change(&at.join("slow.json"), slow_down);
+
+    let same = vpmu(at, &["compare", "v1", "same.json"]);
+    let shown = text(&same.stdout);
+    assert_eq!(same.status.code(), Some(0), "{shown}{}", text(&same.stderr));
+    assert!(shown.contains("no regression") && shown.contains("nmi_handler_ns") && !shown.contains('\x1b'), "{shown}");
+
+    let slow = vpmu(at, &["compare", "v1", "slow.json", "--json", "--junit", "report.xml"]);
+    assert_eq!(slow.status.code(), Some(1), "{}", text(&slow.stderr));
+    let found: Value = serde_json::from_slice(&slow.stdout).unwrap();
+    assert_eq!((&found["schema"], &found["exit"]), (&json!("vpmu-compare/1"), &json!(1)));
+    let row = &found["groups"][0]["rows"][0];
+    assert_eq!(row["verdict"], "regression");
+    assert!(row["p_adjusted"].as_f64() < Some(0.01) && row["base"]["interval_ns"]["low"].as_f64() > Some(0.0), "{row}");
+    assert!(std::fs::read_to_string(at.join("report.xml")).unwrap().contains("<failure"));
+    let markdown = vpmu(at, &["compare", "v1", "slow.json", "--markdown"]);
+    assert!(text(&markdown.stdout).contains("| **SLOWER** |"));
+
+    // Seeds decide, so a comparison repeats to the byte.
+    let again = |seed: &str| vpmu(at, &["compare", "v1", "slow.json", "--seed", seed]).stdout;
+    assert_eq!(again("7"), again("7"));
+    let bounded = vpmu(at, &["compare", "--ratios", "3", "v1", "slow.json"]);
+    assert_eq!(bounded.status.code(), Some(0), "{}", text(&bounded.stdout));
+}
+
+#[test]
+fn a_folder_has_a_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let series = dir.path().join("series");
+    std::fs::create_dir(&series).unwrap();
+    for n in 0..14_u64 {
+        let file = series.join(format!("run-{n}.json"));
+        simulate(dir.path(), file.to_str().unwrap(), &["--seed", &n.to_string()]);
+        change(&file, |value| {
+            value["started_unix"] = (1_700_000_000 + n).into();
+            value["tool"]["git_revision"] = format!("{n:07x}").into();
+            if n >= 8 {
+                slow_down(value);
+            }
+        });
+    }
+    let output = vpmu(dir.path(), &["history", "series"]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(shown.contains("0000008") && shown.contains("(run 9)") && shown.contains("+50.0 %"), "{shown}");
+    let output = vpmu(dir.path(), &["history", "series", "--json", "--arm", "floor", "--metric", "nmi_handler_ns"]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["series"][0]["changes"][0]["last_good_revision"], "0000007");
+    assert_eq!(vpmu(dir.path(), &["history", "series/run-1.json"]).status.code(), Some(3));
+}
+
+#[test]
+fn bad_input_is_one_line_and_exit_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    simulate(at, "good.json", &[]);
+    let good = std::fs::read_to_string(at.join("good.json")).unwrap();
+    std::fs::create_dir(at.join("empty")).unwrap();
+    std::fs::create_dir(at.join("mixed")).unwrap();
+    std::fs::write(at.join("mixed/a.json"), &good).unwrap();
+    std::fs::write(at.join("mixed/b.json"), "{}").unwrap();
+    std::fs::write(at.join("limits.toml"), "stength = 0.1").unwrap();
+    std::fs::write(at.join("other.toml"), "[metric.no_such_ns]\nstrength = 0.1").unwrap();
+    let cases: [(&str, Change); 9] = [
+        ("newer", |d| d["schema"] = json!("vpmu-result/9")),
+        ("0 arms", |d| d["arms"] = json!([])),
+        ("there twice", |d| d["arms"][1]["strategy"] = d["arms"][0]["strategy"].clone()),
+        ("does not say why", |d| d["arms"][0]["rounds"] = json!([])),
+        ("not a number of ns", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = Value::Null),
+        ("edited by hand", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!(1)),
+        ("clock goes backwards", |d| d["arms"][0]["rounds"][0]["started_ns"] = json!(u64::MAX)),
+        ("mixed units", |d| {
+            d["arms"][0].as_object_mut().unwrap().remove("nmi_handler_ns");
+        }),
+        ("missing field", |d| {
+            d.as_object_mut().unwrap().remove("tool");
+        }),
+    ];
+    let mut files: Vec<(String, String)> = vec![
+        ("no-such.json".into(), "no such file".into()),
+        ("../evil".into(), "no such file".into()),
+        ("empty".into(), "no .json".into()),
+        ("mixed".into(), "b.json".into()),
+    ];
+    for (number, (needle, spoil)) in cases.into_iter().enumerate() {
+        let name = format!("bad-{number}.json");
+        std::fs::write(at.join(&name), &good).unwrap();
+        change(&at.join(&name), spoil);
+        files.push((name, needle.to_owned()));
+    }
+    for (name, content, needle) in [
+        ("cut.json", &good[..good.len() / 3], "truncated"),
+        ("nan.json", &good.replacen("\"p50\": ", "\"p50\": NaN, \"x\": ", 1), "NaN"),
+        ("huge.json", "{\"schema\": 1e999}", "not JSON"),
+        ("none.json", "", "is empty"),
+        ("text.json", "hello", "not JSON"),
+    ] {
+        std::fs::write(at.join(name), content).unwrap();
+        files.push((name.to_owned(), needle.to_owned()));
+    }
+    let bad = |args: &[&str], needle: &str| {
+        let output = vpmu(at, args);
+        let line = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {line}");
+        assert_eq!(line.trim_end().lines().count(), 1, "{line}");
+        assert!(line.starts_with("vpmu: error: ") && line.contains(needle), "{line} lacks {needle}");
+        assert!(output.stdout.is_empty());
+    };
+    for (file, needle) in &files {
+        bad(&["compare", "good.json", file], needle);
+        bad(&["compare", file, "good.json"], needle);
+        bad(&["history", file], needle);
+    }
+    bad(&["compare", "good.json", "good.json", "--thresholds", "limits.toml"], "stength");
+    bad(&["compare", "good.json", "good.json", "--thresholds", "other.toml"], "there are");
+    bad(&["compare", "good.json", "good.json", "--arm", "reues"], "there are");
+    bad(&["compare", "good.json", "good.json", "--resamples", "99"], "9999");
+    bad(&["compare", "good.json", "good.json", "--ratios", "0"], "factor");
+    bad(&["compare", "good.json", "good.json", "--junit", "no/such/x.xml"], "--junit");
+    bad(&["compare", "good.json"], "NEW");
+    bad(&["sim", "--save-baseline", "../x"], "baseline's name");
+    simulate(at, "other.json", &["--workload", "sampling10"]);
+    bad(&["compare", "good.json", "other.json"], "measured different things");
+}
+
+#[test]
+fn comparing_too_few_rounds_or_unlike_hosts_is_inconclusive() {
+    let dir = tempfile::tempdir().unwrap();
+    simulate(dir.path(), "a.json", &[]);
+    simulate(dir.path(), "b.json", &["--rounds", "3"]);
+    let output = vpmu(dir.path(), &["compare", "a.json", "b.json"]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("too few rounds"));
+    std::fs::copy(dir.path().join("a.json"), dir.path().join("b.json")).unwrap();
+    change(&dir.path().join("b.json"), |value| value["host"]["microcode"] = json!("0x1"));
+    let output = vpmu(dir.path(), &["compare", "a.json", "b.json"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stdout).contains("unlike: microcode"));
+    let allowed = vpmu(dir.path(), &["compare", "a.json", "b.json", "--allow-unlike-hosts"]);
+    assert_eq!(allowed.status.code(), Some(0));
+}
+
+/// Every file of a folder, however hidden.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_file()).collect()
+}
+
+/// 200 runs are killed at moments drawn from a fixed sequence, over the time in which they write again and again.
+#[test]
+fn killed_at_200_moments_every_file_is_whole_and_valid_or_absent() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = ["sim", "--rounds", "400", "--samples", "3", "--quiet", "--strategy", "reuse", "--json", "out.json"];
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let (mut documents, mut unfinished) = (0, 0);
+    for number in 0..200 {
+        let at = dir.path().join(number.to_string());
+        std::fs::create_dir(&at).unwrap();
+        let mut child = command(&at, &line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_micros((state >> 33) % 120_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for file in files(&at).into_iter().chain(files(&at.join("vpmu-results"))) {
+            match file.extension().and_then(|extension| extension.to_str()) {
+                Some("hlog" | "txt") => {
+                    let text = std::fs::read_to_string(&file).unwrap();
+                    assert!(text.ends_with('\n') && text.len() > 100, "{}", file.display());
+                }
+                // The document, also under the passing name that a rename takes away.
+                _ => {
+                    let record = bench::load::record(&file).unwrap();
+                    documents += 1;
+                    unfinished += u32::from(record.status == bench::result::Status::Running);
+                }
+            }
+        }
+    }
+    println!("{documents} documents, {unfinished} of them of runs that were killed while they went on");
+    // Most moments must have hit a run that writes, or this shows nothing.
+    assert!(unfinished >= 50, "{unfinished} of {documents}");
+}
