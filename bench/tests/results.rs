@@ -23,9 +23,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// Simulates 10 short rounds into `file`.
+/// Simulates short rounds, 10 unless `more` says otherwise, into `file`.
 fn simulate(dir: &Path, file: &str, more: &[&str]) {
-    let line = ["sim", "--rounds", "10", "--samples", "30", "--no-save", "--quiet", "--json", file];
+    let line = ["sim", "--samples", "30", "--no-save", "--quiet", "--json", file];
     let output = vpmu(dir, &[&line[..], more].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }

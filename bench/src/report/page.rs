@@ -14,7 +14,14 @@ pub(super) fn render(page: &Page) -> Result<String, Error> {
     };
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(failed)?);
+    environment.set_syntax(
+        SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .keep_trailing_newline(true)
+            .build()
+            .map_err(failed)?,
+    );
     environment.add_template("page", include_str!("page.html")).map_err(failed)?;
     let template = environment.get_template("page").map_err(failed)?;
     template

@@ -75,7 +75,7 @@ pub struct WorkloadCost {
 pub struct RoundLatency {
     /// Number of values.
     pub count: u64,
-    /// Smallest, ns. `None` in documents before version 0.2, as `p10` and `p90`.
+    /// Smallest, ns. `None` in older documents, as `p10` and `p90`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<u64>,
     /// 10th percentile, ns.
@@ -118,7 +118,7 @@ pub struct RoundResult {
     pub pmi_delivery_ns: Option<RoundLatency>,
     /// Rotations and task switches.
     pub rotation_ns: Option<RoundLatency>,
-    /// VMM time per MSR exit. `None` in documents before version 0.2.
+    /// VMM time per MSR exit. `None` in older documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_path_ns: Option<RoundLatency>,
     /// Host-event overflows seen by the VMM.

@@ -41,7 +41,12 @@ enum Whole {
 }
 
 fn filled(dir: &Path, text: &[u8]) -> io::Result<Whole> {
-    let unnamed = OpenOptions::new().write(true).mode(0o644).custom_flags(libc::O_TMPFILE).open(dir);
+    // A file without a name gets one by way of /proc.
+    let unnamed = if Path::new("/proc/self/fd").is_dir() {
+        OpenOptions::new().write(true).mode(0o644).custom_flags(libc::O_TMPFILE).open(dir)
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    };
     match unnamed {
         Ok(mut file) => {
             file.write_all(text)?;
@@ -149,7 +154,7 @@ pub fn check_file(path: &Path) -> Result<(), Error> {
             Err(error) => Err(refuse(error.to_string())),
         };
     }
-    temporary(folder_of(path)).map(drop).map_err(|error| refuse(error.to_string()))
+    filled(folder_of(path), b"").map(drop).map_err(|error| refuse(error.to_string()))
 }
 
 impl OutputFolder {
@@ -168,7 +173,7 @@ impl OutputFolder {
             stem: None,
         };
         std::fs::create_dir_all(dir).map_err(|error| cannot(dir, &error))?;
-        temporary(dir).map_err(|error| cannot(dir, &error))?;
+        filled(dir, b"").map_err(|error| cannot(dir, &error))?;
         Ok(folder)
     }
 

@@ -220,6 +220,9 @@ mod tests {
     }
 
     proptest! {
+        // A window is cubic work, and tests are not optimized.
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
         #[test]
         fn any_series_gives_ordered_points_within(
             series in prop::collection::vec(0.0_f64..1e9, 0..120), window in 2_usize..60,
