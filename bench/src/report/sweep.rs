@@ -134,7 +134,11 @@ fn figure(title: &str, setting: &str, points: &[&Point]) -> Result<Option<Figure
     }
     let mut candidates: Vec<Candidate<'_>> = by_arm
         .iter()
-        .map(|(name, (n, held, latency))| Candidate { name, ink: 0, held: held / n, latency: latency / n })
+        .enumerate()
+        .map(|(index, (name, (n, held, latency)))| {
+            // By name: a strategy has one colour in all plots of a sweep.
+            Candidate { name, ink: index % (COLOURS * DASHES), held: held / n, latency: latency / n }
+        })
         .collect();
     if candidates.is_empty() {
         return Ok(None);
@@ -142,9 +146,6 @@ fn figure(title: &str, setting: &str, points: &[&Point]) -> Result<Option<Figure
     candidates.sort_by(|a, b| a.latency.total_cmp(&b.latency).then(a.held.total_cmp(&b.held)));
     let left_out = candidates.len().saturating_sub(CANDIDATES);
     candidates.truncate(CANDIDATES);
-    for (ink, candidate) in candidates.iter_mut().enumerate() {
-        candidate.ink = ink % (COLOURS * DASHES);
-    }
     let floor = points.iter().filter_map(|point| point.result.floor_p50_ns).min().map(|ns| ns as f64);
     let slow = if left_out > 0 { format!(" The {left_out} slowest strategies are left out.") } else { String::new() };
     let many = points.len();
