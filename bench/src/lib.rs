@@ -17,6 +17,7 @@ pub mod export;
 pub mod history;
 pub mod host;
 pub mod load;
+pub mod report;
 pub mod reproduce;
 pub mod result;
 pub mod run;

@@ -57,6 +57,12 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["sim", "clx"], "known are development-host"),
         (&["sim", "--backend", "cpu-clock"], "vpmu sim"),
         (&["--backend", "sim:no-such.toml"], "No such file"),
+        (&["report", "no-such-folder"], "No such file"),
+        (&["report", "."], "no .json"),
+        (&["export", "no-such.json", "--format", "csv"], "No such file"),
+        (&["export", "."], "--format"),
+        (&["export", ".", "--format", "xml"], "github-action"),
+        (&["completions", "tcsh"], "zsh"),
     ] {
         is_usage_error(&vpmu(dir.path(), args), needle);
     }
@@ -110,6 +116,35 @@ fn a_simulated_experiment_needs_no_host_and_repeats_to_the_byte() {
         json["arms"].to_string()
     };
     assert_eq!(figures("7"), figures("7"));
+}
+
+#[test]
+fn reports_and_exports_are_whole_or_absent() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = ["sim", "icx-2021", "--samples", "50", "--rounds", "2", "--quiet", "-o", "results"];
+    assert_eq!(vpmu(dir.path(), &run).status.code(), Some(0));
+    let output = vpmu(dir.path(), &["report", "results"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(output.stdout.is_empty());
+    let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"), "{}", &page[page.len() - 40..]);
+    for format in ["hlog", "benchstat", "csv", "bmf", "github-action", "prometheus"] {
+        let output = vpmu(dir.path(), &["export", "results", "--format", format]);
+        assert_eq!(output.status.code(), Some(0), "{format}: {}", stderr(&output));
+        assert!(!output.stdout.is_empty());
+        let file = vpmu(dir.path(), &["export", "results", "--format", format, "-o", "x"]);
+        assert!(file.stdout.is_empty());
+        assert_eq!(std::fs::read(dir.path().join("x")).unwrap(), output.stdout);
+    }
+    // One bad document spoils the folder, and what was written before stays.
+    std::fs::write(dir.path().join("results/cut.json"), "{\"schema\": \"vpmu-result/1\", ").unwrap();
+    is_usage_error(&vpmu(dir.path(), &["report", "results"]), "cut.json");
+    is_usage_error(&vpmu(dir.path(), &["export", "results", "--format", "csv", "-o", "x"]), "truncated");
+    is_usage_error(&vpmu(dir.path(), &["report", "results/cut.json", "-o", "/dev/full"]), "truncated");
+    assert_eq!(std::fs::read_to_string(dir.path().join("report.html")).unwrap(), page);
+    std::fs::remove_file(dir.path().join("results/cut.json")).unwrap();
+    is_usage_error(&vpmu(dir.path(), &["report", "results", "-o", "/dev/full"]), "No space left");
+    is_usage_error(&vpmu(dir.path(), &["report", "results", "-o", "no/such/folder.html"]), "-o");
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! The command line: definitions, help, and one-line errors.
 
 pub mod compare;
+pub mod export;
 pub mod history;
 pub mod parse;
+pub mod report;
 pub mod run;
+pub mod shell;
 pub mod sweep;
 
 use std::ffi::OsString;
@@ -17,9 +20,12 @@ use crate::backend::BackendArg;
 use crate::error::Error;
 use crate::workload::Workload;
 use compare::CompareArgs;
+use export::ExportArgs;
 use history::HistoryArgs;
 use parse::{CpuList, StrategyArg, duration_in, number_in};
+use report::ReportArgs;
 use run::RunArgs;
+use shell::{CompletionsArgs, ManArgs};
 use sweep::SweepArgs;
 
 /// What the version line says.
@@ -36,6 +42,7 @@ Examples:
   vpmu nmi-latency --strategy reuse,mine.toml  a strategy of your own beside a preset
   vpmu sim clx-ap-watchdog-off --workload sampling10
                                                a simulated host where the guest's event is the only one
+  vpmu report                                  one HTML page of all results in vpmu-results
   vpmu --json - | jq '.arms[].nmi_handler_ns.p50'
 
 Exit codes: 0 done, 1 regression found, 2 bad usage or input, 3 inconclusive, 4 the host cannot do it.";
@@ -106,6 +113,18 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Say what this host can do, what spoils a measurement here, and which backend will be used
     Doctor(DoctorArgs),
+    /// Make one self-contained HTML page of results: plots, tables, hosts, published figures
+    #[command(after_help = report::EXAMPLES)]
+    Report(ReportArgs),
+    /// Write results in another tool's format
+    #[command(after_help = export::EXAMPLES)]
+    Export(ExportArgs),
+    /// Print a shell's completions of this command line
+    #[command(after_help = shell::COMPLETIONS)]
+    Completions(CompletionsArgs),
+    /// Print vpmu's manual page, or write those of all commands
+    #[command(after_help = shell::MAN)]
+    Man(ManArgs),
 }
 
 /// Options of `vpmu reproduce`.

@@ -3,9 +3,12 @@
 mod compare;
 mod conformance;
 mod doctor;
+mod export;
 mod history;
 mod nmi_latency;
+mod report;
 mod reproduce;
+mod shell;
 mod sweep;
 
 use std::ffi::OsString;
@@ -31,6 +34,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Request::Run(Command::History(args)) => history::run(&args),
         Request::Run(Command::Conformance(args)) => conformance::run(&args),
         Request::Run(Command::Doctor(args)) => doctor::run(&args),
+        Request::Run(Command::Report(args)) => report::run(&args),
+        Request::Run(Command::Export(args)) => export::run(&args),
+        Request::Run(Command::Completions(args)) => shell::completions(&args),
+        Request::Run(Command::Man(args)) => shell::man(&args),
         Request::Run(Command::Reproduce(args)) => reproduce::run(&args),
         Request::Run(Command::Sweep(args)) => sweep::run(&args),
         Request::Run(Command::Sim(args)) => {

@@ -12,7 +12,7 @@ const FILES_WANTED: u64 = 1024;
 /// Signals that may be queued at once by 7 counters on each of some vCPUs, with room to spare.
 const SIGNALS_WANTED: u64 = 256;
 
-fn finding(
+pub(super) fn finding(
     check: &'static str,
     status: Status,
     found: impl Into<String>,
@@ -29,7 +29,7 @@ fn finding(
     }
 }
 
-fn warn_unless(ok: bool) -> Status {
+pub(super) fn warn_unless(ok: bool) -> Status {
     if ok { Status::Ok } else { Status::Warn }
 }
 
@@ -162,87 +162,4 @@ pub(super) fn limits(limits: Limits) -> Vec<Finding> {
             format!("ulimit -i {SIGNALS_WANTED}"),
         ),
     ]
-}
-
-/// What makes figures noisy or different.
-pub(super) fn noise(host: &HostFacts) -> Vec<Finding> {
-    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
-    let on_off = |value: Option<bool>| match value {
-        Some(true) => "on",
-        Some(false) => "off",
-        None => "unknown",
-    };
-    let cpus = host.online().map_or(1, |list| list.len());
-    vec![
-        finding(
-            "virtualized",
-            warn_unless(!host.virtualized),
-            if host.virtualized { "this host is itself a guest" } else { "bare metal" },
-            "exits and host events cost what the hypervisor below makes them cost",
-            "compare arms of one run only; absolute figures are this host's",
-        ),
-        finding(
-            "governor",
-            warn_unless(host.governor.as_deref().is_none_or(|g| g == "performance")),
-            text(&host.governor),
-            "a CPU that changes its frequency changes every latency",
-            "sudo cpupower frequency-set -g performance",
-        ),
-        finding(
-            "turbo",
-            warn_unless(host.turbo != Some(true)),
-            on_off(host.turbo),
-            "the frequency depends on what other cores do",
-            "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo",
-        ),
-        finding(
-            "SMT",
-            warn_unless(host.smt.as_deref() != Some("on")),
-            text(&host.smt),
-            "a busy sibling thread slows the vCPU down",
-            "echo off | sudo tee /sys/devices/system/cpu/smt/control, or --pin to idle cores",
-        ),
-        finding(
-            "NMI watchdog",
-            // Neither setting is wrong: with hardware events it decides which published regime applies.
-            Status::Ok,
-            match host.nmi_watchdog {
-                Some(true) => "on: it holds a hardware event already, so a further one is cheap",
-                Some(false) => "off: a guest's hardware event is the host's only one, and costly to create",
-                None => "unknown",
-            },
-            "with hardware events it decides what creating one costs",
-            "",
-        ),
-        finding(
-            "TSC",
-            warn_unless(host.invariant_tsc && host.clocksource.as_deref().is_none_or(|c| c == "tsc")),
-            format!(
-                "{}, clock source {}",
-                if host.invariant_tsc { "invariant" } else { "not invariant" },
-                text(&host.clocksource)
-            ),
-            "the guest times its handler with it",
-            "use a host with an invariant TSC and clocksource=tsc",
-        ),
-        finding(
-            "load",
-            // Half a CPU of foreign load per CPU already shares cores with the vCPU now and then.
-            warn_unless(host.loadavg_1m.is_some_and(|load| load < 0.5 * cpus as f64)),
-            host.loadavg_1m.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2} on {cpus} CPUs")),
-            "other work preempts the vCPU, and its NMIs wait",
-            "stop other work, or --pin to idle or isolated cores",
-        ),
-        finding(
-            "steal",
-            warn_unless(steal_since_boot(host) < 0.001),
-            format!("{:.2} % of CPU time since boot", steal_since_boot(host) * 100.0),
-            "the hypervisor below takes the CPU away unseen",
-            "ask for dedicated cores; the result records the steal of its own run",
-        ),
-    ]
-}
-
-fn steal_since_boot(host: &HostFacts) -> f64 {
-    host.steal_before.filter(|t| t.total > 0).map_or(0.0, |t| t.steal as f64 / t.total as f64)
 }

@@ -1,7 +1,10 @@
 //! `vpmu doctor`: what this host can do, what spoils a measurement here, what will be used.
 
 mod checks;
+pub mod noise;
 mod show;
+
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -91,14 +94,22 @@ impl Limits {
     }
 }
 
-/// Looks at everything.
-pub fn diagnose(fs: &HostFs, limits: Limits, kvm: &dyn KvmProbe, events: &dyn EventProbe) -> Diagnosis {
-    let host = HostFacts::read(fs);
+/// Looks at everything, for `watch` at who uses the CPUs.
+pub fn diagnose(
+    fs: &HostFs,
+    limits: Limits,
+    kvm: &dyn KvmProbe,
+    events: &dyn EventProbe,
+    watch: Duration,
+) -> Diagnosis {
+    let mut host = HostFacts::read(fs);
+    std::thread::sleep(watch);
+    host.finish(fs);
     let auto = choose_backend(events);
     let mut findings = checks::kvm(fs, &host, kvm);
     findings.extend(checks::events(&host, limits, &auto));
     findings.extend(checks::limits(limits));
-    findings.extend(checks::noise(&host));
+    findings.extend(noise::findings(&host, &[]));
     let AutoBackend { backend, why } = auto;
     Diagnosis {
         schema: "vpmu-doctor/1",
@@ -127,7 +138,7 @@ mod tests {
     #[test]
     fn a_good_host_is_fine() {
         let (_dir, fs) = tree(CASCADE_LAKE);
-        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["hardware", "cpu-clock"]));
+        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["hardware", "cpu-clock"]), Duration::ZERO);
         assert_eq!(diagnosis.exit(), Exit::Done);
         assert_eq!(diagnosis.auto_backend.as_deref(), Some("hardware"));
         for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "open files", "load"] {
@@ -139,7 +150,13 @@ mod tests {
     fn what_is_missing_has_a_reason_and_a_remedy() {
         let (_dir, fs) = tree(PVM);
         let limits = Limits { open_files: Some(64), pending_signals: Some(10), root: false };
-        let diagnosis = diagnose(&fs, limits, &KvmWithout(&[KvmCap::MsrFilter, KvmCap::PmuCapability]), &Opens(&[]));
+        let diagnosis = diagnose(
+            &fs,
+            limits,
+            &KvmWithout(&[KvmCap::MsrFilter, KvmCap::PmuCapability]),
+            &Opens(&[]),
+            Duration::ZERO,
+        );
         assert_eq!(diagnosis.exit(), Exit::Host);
         for check in ["/dev/kvm", "KVM capabilities", "event backend"] {
             assert_eq!(status(&diagnosis, check).status, Status::Missing, "{check}");
@@ -156,7 +173,7 @@ mod tests {
     #[test]
     fn text_shows_every_check_and_the_choice() {
         let (_dir, fs) = tree(PVM);
-        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["cpu-clock"]));
+        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["cpu-clock"]), Duration::ZERO);
         let text = text(&diagnosis);
         for finding in &diagnosis.findings {
             assert!(text.contains(finding.check));

@@ -12,6 +12,9 @@ use crate::host::{HostFacts, HostFs};
 use crate::result::fold::{ArmFold, Place};
 use crate::result::{Document, SCHEMA, Status, Tool, warnings};
 
+/// The experiment's name in documents.
+pub const NAME: &str = "nmi-latency";
+
 /// An arm is given up after this many runs in a row that did not end as they should: a guest that hangs does so
 /// until its time limit, and would hold up every round.
 const GIVE_UP: u32 = 2;
@@ -219,7 +222,7 @@ impl<'a> Experiment<'a> {
         };
         let mut document = Document {
             schema: SCHEMA.to_owned(),
-            experiment: "nmi-latency".to_owned(),
+            experiment: NAME.to_owned(),
             tool: Tool::this(),
             command_line: context.command_line.clone(),
             started_unix: self.began_unix,

@@ -5,6 +5,9 @@
 
 use std::fmt::Write;
 
+use crate::error::Error;
+use crate::experiment::nmi_latency;
+use crate::load::{self, Record};
 use crate::result::Document;
 
 /// Keeps to one line, and to text that benchstat does not take for structure.
@@ -67,6 +70,36 @@ pub fn text(document: &Document) -> String {
     out
 }
 
+/// Any experiments' documents, one after another; each has its own configuration lines.
+///
+/// # Errors
+/// Those of [`load::document`].
+pub fn of_records(records: &[Record]) -> Result<String, Error> {
+    let mut out = String::new();
+    for record in records {
+        // nmi-latency's has units of its own.
+        if record.experiment == nmi_latency::NAME {
+            out.push_str(&text(&load::document(&record.path)?));
+        } else {
+            generic(&mut out, record);
+        }
+    }
+    Ok(out)
+}
+
+/// A line per arm, metric and round, in ns/op.
+fn generic(out: &mut String, record: &Record) {
+    // Writing to a String cannot fail.
+    let _ = write!(out, "pkg: vpmu/{}\nhost: {}\n", clean(&record.experiment), clean(&record.host.class));
+    for (arm, round) in record.arms.iter().flat_map(|arm| arm.rounds.iter().map(move |round| (arm, round))) {
+        for (key, metric) in &round.metrics {
+            let name = part(key.strip_suffix("_ns").unwrap_or(key));
+            let (arm, backend, count, p50) = (part(&arm.name), part(&arm.backend), metric.count, metric.p50);
+            let _ = writeln!(out, "Benchmark{name}/arm={arm}/backend={backend} {count} {p50} p50-ns/op");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::experiment::mock;
@@ -95,6 +128,16 @@ mod tests {
         // Two rounds of three strategies and the floor.
         assert_eq!(lines, 8);
         assert!(text.contains("BenchmarkNMIHandler/strategy=reuse/backend=cpu-clock-1 "));
+    }
+
+    #[test]
+    fn a_document_read_back_gives_the_runs_own_lines_and_another_experiment_generic_ones() {
+        let (_dir, mut record) = crate::export::fixture::record(&["--rounds", "2"]);
+        let own = super::text(&mock::finished(&["--rounds", "2"]).document);
+        assert_eq!(super::of_records(&[record.clone()]).unwrap(), own);
+        record.experiment = "stat-setup".to_owned();
+        let text = super::of_records(&[record]).unwrap();
+        assert!(text.contains("Benchmarknmi_handler/arm=recreate/backend=cpu-clock 40 "), "{text}");
     }
 
     #[test]

@@ -3,46 +3,102 @@
 
 use std::time::{Duration, SystemTime};
 
+use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
+use super::primary;
+use crate::error::{Error, one_line};
+use crate::load::Record;
 use crate::result::Document;
 use crate::result::fold::ArmFold;
-use crate::result::summary::decode;
+use crate::result::summary::{decode, decode_text};
+
+/// An interval as it is written.
+struct Line {
+    tag: String,
+    start: Duration,
+    length: Duration,
+    histogram: Histogram<u64>,
+}
+
+/// A tag's text: the format separates by commas and white space.
+fn tag(name: &str) -> String {
+    name.chars().map(|c| if c == ',' || c.is_whitespace() { '_' } else { c }).collect()
+}
 
 /// The log's bytes. `arms` belong to `document.arms`, in order.
 ///
 /// # Errors
 /// A sentence, if a histogram cannot be encoded.
 pub fn text(document: &Document, arms: &[ArmFold]) -> Result<Vec<u8>, String> {
-    let start = SystemTime::UNIX_EPOCH + Duration::from_secs(document.started_unix);
-    let mut intervals: Vec<_> = document
-        .arms
-        .iter()
-        .zip(arms)
-        .flat_map(|(arm, fold)| fold.intervals().iter().map(|i| (arm.strategy.as_str(), i)))
-        .collect();
-    intervals.sort_by_key(|(_, interval)| interval.start);
+    let mut lines = Vec::new();
+    for (arm, fold) in document.arms.iter().zip(arms) {
+        for interval in fold.intervals() {
+            lines.push(Line {
+                tag: tag(&arm.strategy),
+                start: interval.start,
+                length: interval.length,
+                histogram: decode(&interval.histogram)?,
+            });
+        }
+    }
+    let parameters = &document.parameters;
+    let comment = format!(
+        "vpmu {} nmi-latency, {}, backend {}, {}; values in ns",
+        document.tool.version, parameters.workload, parameters.backend, document.host.class,
+    );
+    write(&comment, document.started_unix, lines)
+}
 
+/// Documents' arms, an interval each over the whole run: only a run itself has its rounds' histograms.
+///
+/// # Errors
+/// Exit 2 for a damaged histogram.
+pub fn of_records(records: &[Record]) -> Result<Vec<u8>, Error> {
+    let refuse = |record: &Record, why: String| {
+        Error::usage(format!("cannot use {}", record.path.display()), why, "measure again, or restore the file")
+    };
+    let began = records.iter().map(|record| record.started_unix).min().unwrap_or(0);
+    let mut lines = Vec::new();
+    for record in records {
+        for arm in &record.arms {
+            let Some((name, text)) = primary(arm).and_then(|(name, metric)| Some((name, metric.histogram.as_ref()?)))
+            else {
+                continue;
+            };
+            lines.push(Line {
+                tag: tag(&arm.name),
+                start: Duration::from_secs(record.started_unix - began),
+                length: Duration::from_nanos(record.wall_ns),
+                histogram: decode_text(text).map_err(|why| refuse(record, format!("{} {name}: {why}", arm.name)))?,
+            });
+        }
+    }
+    let comment = format!("vpmu export of {} results, an interval per arm; values in ns", records.len());
+    write(&comment, began, lines)
+        .map_err(|why| Error::usage("cannot write an interval log", why, "take another format"))
+}
+
+fn write(comment: &str, began: u64, mut lines: Vec<Line>) -> Result<Vec<u8>, String> {
+    lines.sort_by_key(|line| line.start);
+    // A clock that is off by ages is the document's, and adding it must not overflow.
+    let start = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(began)).ok_or("the start is out of range")?;
     let mut bytes = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
     let mut builder = IntervalLogWriterBuilder::new();
     builder
-        .add_comment(&format!(
-            "vpmu {} nmi-latency, {}, backend {}, {}; values in ns",
-            document.tool.version, document.parameters.workload, document.parameters.backend, document.host.class,
-        ))
+        .add_comment(&one_line(comment))
         .with_start_time(start)
         .with_base_time(start)
         .with_max_value_divisor(1_000_000.0);
     let mut writer = builder
         .begin_log_with(&mut bytes, &mut serializer)
         .map_err(|error| format!("cannot begin the interval log: {error}"))?;
-    for (name, interval) in intervals {
-        let histogram = decode(&interval.histogram)?;
+    for line in lines {
         writer
-            .write_histogram(&histogram, interval.start, interval.length, Tag::new(name))
-            .map_err(|error| format!("cannot write an interval of {name}: {error:?}"))?;
+            .write_histogram(&line.histogram, line.start, line.length, Tag::new(&line.tag))
+            .map_err(|error| format!("cannot write an interval of {}: {error:?}", line.tag))?;
     }
     Ok(bytes)
 }
@@ -55,6 +111,18 @@ mod tests {
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
     use crate::experiment::mock;
+
+    #[test]
+    fn a_document_gives_an_interval_per_arm_and_a_damaged_one_is_refused() {
+        let (_dir, mut record) = crate::export::fixture::record(&["--rounds", "3"]);
+        let bytes = super::of_records(std::slice::from_ref(&record)).unwrap();
+        let intervals = IntervalLogIterator::new(&bytes).filter(|e| matches!(e, Ok(LogEntry::Interval(_)))).count();
+        assert_eq!(intervals, record.arms.iter().filter(|arm| !arm.metrics.is_empty()).count());
+        record.arms[0].metrics.get_mut("nmi_handler_ns").unwrap().histogram = Some("AAAA".to_owned());
+        let error = super::of_records(&[record]).unwrap_err();
+        assert!(error.to_string().contains("HdrHistogram"), "{error}");
+        assert_eq!(super::tag("my own,arm"), "my_own_arm");
+    }
 
     #[test]
     fn the_crates_own_reader_finds_every_round_of_every_arm() {

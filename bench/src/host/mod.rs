@@ -3,13 +3,15 @@
 mod class;
 mod fs;
 pub mod probe;
+mod tuning;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 pub use class::host_class;
 pub use fs::HostFs;
+pub use tuning::{IdleState, Tuning};
 
 /// Facts about the host that move a measurement. `None`: the host does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,7 +41,7 @@ pub struct HostFacts {
     pub kvm: Option<String>,
     /// `kvm.enable_pmu`: whether KVM offers its own vPMU.
     pub kvm_enable_pmu: Option<String>,
-    /// cpufreq governor of CPU 0.
+    /// cpufreq governor; of several, each once.
     pub governor: Option<String>,
     /// Whether turbo is on.
     pub turbo: Option<bool>,
@@ -67,6 +69,9 @@ pub struct HostFacts {
     pub steal_before: Option<CpuTime>,
     /// The same, after.
     pub steal_after: Option<CpuTime>,
+    /// How the host is tuned, and who else used its CPUs.
+    #[serde(default, skip_serializing_if = "Tuning::is_unknown")]
+    pub tuning: Tuning,
 }
 
 /// CPU time since boot, in clock ticks of 1/100 s, over all CPUs.
@@ -129,7 +134,7 @@ impl HostFacts {
                 .find(|module| fs.exists(&format!("sys/module/{module}")))
                 .map(str::to_owned),
             kvm_enable_pmu: fs.text("sys/module/kvm/parameters/enable_pmu"),
-            governor: fs.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            governor: governor(fs),
             turbo: fs
                 .number("sys/devices/system/cpu/intel_pstate/no_turbo")
                 .map(|n| n == 0)
@@ -146,14 +151,16 @@ impl HostFacts {
             loadavg_1m: fs.text("proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok()),
             steal_before: cpu_time(fs),
             steal_after: None,
+            tuning: Tuning::read(fs),
         };
         facts.class = host_class(&facts);
         facts
     }
 
-    /// Notes the stolen time once more, after the measurement.
+    /// Notes stolen and busy time once more, after the measurement.
     pub fn finish(&mut self, fs: &HostFs) {
         self.steal_after = cpu_time(fs);
+        self.tuning.finish(fs);
     }
 
     /// The share of CPU time stolen during the measurement.
@@ -168,6 +175,15 @@ impl HostFacts {
         let list: crate::cli::parse::CpuList = self.cpus_online.as_deref()?.parse().ok()?;
         Some(list.0)
     }
+}
+
+/// The governors of all CPUs, each once.
+fn governor(fs: &HostFs) -> Option<String> {
+    let dir = "sys/devices/system/cpu";
+    let cpus = fs.names(dir).into_iter().filter(|name| name.starts_with("cpu"));
+    let governors: BTreeSet<String> =
+        cpus.filter_map(|cpu| fs.text(&format!("{dir}/{cpu}/cpufreq/scaling_governor"))).collect();
+    (!governors.is_empty()).then(|| governors.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 fn mitigations(fs: &HostFs) -> BTreeMap<String, String> {

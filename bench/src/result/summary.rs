@@ -65,6 +65,15 @@ pub fn decode(bytes: &[u8]) -> Result<Histogram<u64>, String> {
     Deserializer::new().deserialize(&mut &bytes[..]).map_err(|error| format!("not an HdrHistogram V2: {error}"))
 }
 
+/// Reads base64 of what [`encode`] wrote.
+///
+/// # Errors
+/// A sentence saying what is wrong with it.
+pub fn decode_text(text: &str) -> Result<Histogram<u64>, String> {
+    let bytes = STANDARD.decode(text).map_err(|error| format!("histogram is not base64: {error}"))?;
+    decode(&bytes)
+}
+
 impl Summary {
     /// The summary of a histogram; `None` if nothing was recorded.
     #[must_use]
@@ -87,8 +96,7 @@ impl Summary {
     /// # Errors
     /// A sentence saying what is wrong with it.
     pub fn decode(&self) -> Result<Histogram<u64>, String> {
-        let bytes = STANDARD.decode(&self.histogram).map_err(|error| format!("histogram is not base64: {error}"))?;
-        decode(&bytes)
+        decode_text(&self.histogram)
     }
 }
 

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::arm::{ArmKind, ArmResult, RoundLatency, RoundResult};
 use super::{Document, Parameters};
+use crate::cli::parse::CpuList;
+use crate::doctor::{Status, noise};
 
 /// A caveat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +17,9 @@ pub struct Warning {
     pub arm: Option<String>,
     /// What, and what it means.
     pub message: String,
+    /// The command that mends it, for a setting of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
 }
 
 /// Share of stolen CPU time above which it is worth a warning.
@@ -25,7 +30,7 @@ const STEAL: f64 = 0.01;
 pub fn collect(document: &Document) -> Vec<Warning> {
     let mut found = Vec::new();
     let mut add = |code: &str, message: String| {
-        found.push(Warning { code: code.to_owned(), arm: None, message });
+        found.push(Warning { code: code.to_owned(), arm: None, message, remedy: None });
     };
     if document.tool.profile != "release" {
         add("debug-build", "this is a debug build; build with --release for figures".to_owned());
@@ -35,18 +40,33 @@ pub fn collect(document: &Document) -> Vec<Warning> {
         add("steal", format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile"));
     }
     let cpus = document.host.online().map_or(1, |list| list.len());
-    if let Some(load) = document.host.loadavg_1m.filter(|&load| load >= cpus as f64) {
-        add("load", format!("the load was {load:.2} on {cpus} CPUs before the start: other work shared them"));
-    }
     let parameters = &document.parameters;
     if u64::try_from(cpus).is_ok_and(|cpus| parameters.vcpus > cpus) {
         let vcpus = parameters.vcpus;
         add("overcommit", format!("{vcpus} vCPUs share {cpus} CPUs: latencies hold waiting times"));
     }
+    // A simulated host has no settings.
+    if !parameters.backend.starts_with("sim:") {
+        found.extend(of_settings(document));
+    }
     for arm in &document.arms {
         found.extend(of_arm(arm, parameters));
     }
     found
+}
+
+/// What `doctor` finds in the host's settings; steal is judged above, by the run's own.
+fn of_settings(document: &Document) -> impl Iterator<Item = Warning> {
+    let pinned = document.parameters.pin.as_deref().and_then(|list| list.parse::<CpuList>().ok());
+    noise::findings(&document.host, &pinned.map_or_else(Vec::new, |list| list.0))
+        .into_iter()
+        .filter(|finding| finding.status != Status::Ok && finding.check != "steal")
+        .map(|finding| Warning {
+            code: finding.check.to_lowercase().replace(' ', "-"),
+            arm: None,
+            message: format!("{}: {}; {}", finding.check, finding.found, finding.why),
+            remedy: Some(finding.remedy),
+        })
 }
 
 /// A count that should be 0, its code, and what it means.
@@ -59,7 +79,12 @@ fn of_arm(arm: &ArmResult, parameters: &Parameters) -> Vec<Warning> {
     caveats
         .into_iter()
         .filter(|(n, ..)| *n > 0)
-        .map(|(_, code, message)| Warning { code: code.to_owned(), arm: Some(arm.strategy.clone()), message })
+        .map(|(_, code, message)| Warning {
+            code: code.to_owned(),
+            arm: Some(arm.strategy.clone()),
+            message,
+            remedy: None,
+        })
         .collect()
 }
 
@@ -160,6 +185,7 @@ mod tests {
         let mut document = mock::finished(&["--rounds", "2"]).document;
         document.tool.profile = "release".to_owned();
         document.host.loadavg_1m = Some(0.1);
+        document.host.virtualized = false;
         change(&mut document);
         collect(&document).into_iter().map(|w| w.code).collect()
     }
@@ -167,6 +193,22 @@ mod tests {
     #[test]
     fn a_clean_result_has_no_caveat() {
         assert!(codes(|_| {}).is_empty());
+    }
+
+    #[test]
+    fn what_doctor_finds_in_a_host_is_in_its_results_with_the_remedy() {
+        let found = codes(|document| {
+            document.host.virtualized = true;
+            document.host.tuning.halt_poll_ns = Some(200_000);
+            document.host.governor = Some("powersave".to_owned());
+        });
+        assert_eq!(found, ["governor", "virtualized", "halt_poll_ns"]);
+        let mut document = mock::finished(&[]).document;
+        let warnings = collect(&document);
+        let load = warnings.iter().find(|warning| warning.code == "load").unwrap();
+        assert!(load.remedy.as_deref().is_some_and(|remedy| remedy.contains("--pin")), "{load:?}");
+        document.parameters.backend = "sim:icx-2021".to_owned();
+        assert!(collect(&document).iter().all(|warning| warning.remedy.is_none()), "a simulated host has no settings");
     }
 
     #[test]

@@ -79,12 +79,23 @@ fn cells(texts: [String; 8]) -> impl Iterator<Item = Cell> {
     })
 }
 
-/// The document's warnings, one line each.
+/// The document's warnings, one line each; the host's settings together in one, since `doctor` tells all about them.
 pub fn warnings(document: &Document) -> impl Iterator<Item = String> {
-    document.warnings.iter().map(|warning| match &warning.arm {
+    let settings: Vec<&str> = document
+        .warnings
+        .iter()
+        .filter(|warning| warning.remedy.is_some())
+        .map(|warning| warning.code.as_str())
+        .collect();
+    let settings = (!settings.is_empty()).then(|| {
+        format!("this host may spoil figures ({}); `vpmu doctor` says how, and what helps", settings.join(", "))
+    });
+    let own = document.warnings.iter().filter(|warning| warning.remedy.is_none());
+    let own = own.map(|warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),
         None => warning.message.clone(),
-    })
+    });
+    own.chain(settings)
 }
 
 /// Table, what it was measured with, and what is not whole.

@@ -1,0 +1,74 @@
+//! `vpmu report`.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use super::export::{records, write};
+use crate::cli::report::ReportArgs;
+use crate::console::{complain, print};
+use crate::error::{Error, Exit};
+use crate::report::{Sources, html};
+
+/// What `vpmu sweep` writes to a folder.
+const SWEEP: &str = "jsonl";
+/// And beside it.
+const FRONT: &str = "pareto.json";
+
+pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
+    let sources = sources(&args.sources)?;
+    let page = html(&sources, &args.title)?;
+    if args.output == Path::new("-") {
+        return print(&page).map(|()| Exit::Done);
+    }
+    write(&args.output, page.as_bytes())?;
+    complain(&format!(
+        "{} results, {} sweeps in {} ({:.1} MB)",
+        sources.records.len(),
+        sources.sweeps.len(),
+        args.output.display(),
+        page.len() as f64 / 1e6
+    ));
+    Ok(Exit::Done)
+}
+
+fn is_sweep(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new(SWEEP))
+}
+
+/// The results and sweeps of files and folders. A folder may have either.
+fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
+    let mut sources = Sources { records: Vec::new(), sweeps: Vec::new() };
+    for source in given {
+        if is_sweep(source) {
+            sources.sweeps.push(source.clone());
+            continue;
+        }
+        let sweeps = if source.is_dir() { of_kind(source, SWEEP)? } else { Vec::new() };
+        if sweeps.is_empty() {
+            sources.records.extend(records(std::slice::from_ref(source))?);
+        } else {
+            // A sweep leaves its front beside its lines; whatever else is there are results.
+            let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == FRONT);
+            let results: Vec<PathBuf> = of_kind(source, "json")?.into_iter().filter(|path| !own(path)).collect();
+            sources.records.extend(records(&results)?);
+            sources.sweeps.extend(sweeps);
+        }
+    }
+    Ok(sources)
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let unreadable = |error: std::io::Error| {
+        Error::usage(format!("cannot read {}", dir.display()), error.to_string(), "give a folder of results")
+    };
+    let entries = std::fs::read_dir(dir).map_err(unreadable)?;
+    entries.map(|entry| entry.map(|entry| entry.path()).map_err(unreadable)).collect()
+}
+
+/// The folder's files with that extension, in order of their names.
+fn of_kind(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, Error> {
+    let mut paths: Vec<PathBuf> =
+        entries(dir)?.into_iter().filter(|path| path.extension() == Some(OsStr::new(extension))).collect();
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,201 @@
+//! An axis whose ticks are chosen here: times and shares of events want others than a plotting library's.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+
+/// Most ticks an axis is given; a plot is as narrow as a phone.
+const MOST: usize = 7;
+
+/// One axis.
+#[derive(Clone)]
+pub(super) struct Axis {
+    /// What it shows, with its unit.
+    pub(super) label: String,
+    low: f64,
+    high: f64,
+    log: bool,
+    ticks: Vec<f64>,
+    format: fn(f64) -> String,
+}
+
+impl Axis {
+    /// From 0 (or a lower value) to the highest of `values`, in even steps.
+    pub(super) fn linear(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
+        let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
+        let (low, high) = (low.min(0.0), if high > low.min(0.0) { high } else { low + 1.0 });
+        let ticks = even(low, high);
+        // A little room, so that the largest value does not lie on the edge.
+        let end = high + 0.03 * (high - low);
+        Self { label: label.to_owned(), low, high: end, log: false, ticks, format }
+    }
+
+    /// From the lowest to the highest of `values`, in even steps, without 0.
+    pub(super) fn span(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
+        let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
+        let high = if high > low { high } else { low + 1.0 };
+        Self { label: label.to_owned(), low, high, log: false, ticks: even(low, high), format }
+    }
+
+    /// The same with about every second tick, where their texts are long.
+    pub(super) fn with_few_ticks(mut self) -> Self {
+        self.ticks = self.ticks.into_iter().step_by(2).collect();
+        self
+    }
+
+    /// Decades, or 1-2-5 where there are few; values that are not above 0 have no place and are left out.
+    pub(super) fn log(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
+        let positive = values.into_iter().filter(|&value| value > 0.0);
+        let (low, high) = bounds(positive).unwrap_or((1.0, 10.0));
+        // A little room, and at least a factor of 2.
+        let (mut low, mut high) = (low / 1.1, high * 1.1);
+        if high / low < 2.0 {
+            let middle = (low * high).sqrt();
+            (low, high) = (middle / 1.5, middle * 1.5);
+        }
+        Self { label: label.to_owned(), low, high, log: true, ticks: powers(low, high), format }
+    }
+
+    /// HdrHistogram's usual axis: x = 1 / (1 − p), so that each further nine takes the same room.
+    pub(super) fn percentile(largest: f64) -> Self {
+        let high = largest.clamp(10.0, 1e9);
+        let decades = high.log10().floor() as i32;
+        let ticks = (0..=decades).map(|n| 10_f64.powi(n)).chain([2.0]).collect();
+        Self { label: "percentile".to_owned(), low: 1.0, high, log: true, ticks, format: percentile }
+    }
+
+    /// These positions, numbered from 0, downwards: rows of a chart.
+    pub(super) fn rows(count: usize) -> Self {
+        Self {
+            label: String::new(),
+            low: count as f64,
+            high: 0.0,
+            log: false,
+            ticks: Vec::new(),
+            format: |_| String::new(),
+        }
+    }
+
+    pub(super) fn low(&self) -> f64 {
+        self.low
+    }
+
+    pub(super) fn high(&self) -> f64 {
+        self.high
+    }
+
+    /// Where a value lies between the ends, 0 to 1.
+    fn share(&self, value: f64) -> f64 {
+        let scale = |v: f64| if self.log { v.max(f64::MIN_POSITIVE).ln() } else { v };
+        let (low, high) = (scale(self.low), scale(self.high));
+        ((scale(value) - low) / (high - low)).clamp(0.0, 1.0)
+    }
+}
+
+fn bounds(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    values.into_iter().filter(|value| value.is_finite()).fold(None, |found, value| {
+        Some(found.map_or((value, value), |(low, high): (f64, f64)| (low.min(value), high.max(value))))
+    })
+}
+
+/// Multiples of 1, 2 or 5 times a power of ten that cover the range.
+fn even(low: f64, high: f64) -> Vec<f64> {
+    let wanted = (high - low) / (MOST - 1) as f64;
+    let power = 10_f64.powf(wanted.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| *step >= wanted * 0.999_999);
+    let step = step.unwrap_or(10.0 * power);
+    let first = (low / step - 1e-9).ceil();
+    (0..=MOST).map(|n| (first + n as f64) * step).take_while(|tick| *tick <= high + step * 1e-9).collect()
+}
+
+/// The finest of 1-2-5 per decade, decades, and every second or third decade that is not too fine.
+fn powers(low: f64, high: f64) -> Vec<f64> {
+    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let within = |digits: &[f64], every: i32| -> Vec<f64> {
+        (first..=last)
+            .filter(|power| power.rem_euclid(every) == 0)
+            .flat_map(|power| digits.iter().map(move |digit| digit * 10_f64.powi(power)))
+            .filter(|tick| (low..=high).contains(tick))
+            .collect()
+    };
+    let fine = [within(&[1.0, 2.0, 5.0], 1), within(&[1.0, 3.0], 1), within(&[1.0], 1), within(&[1.0], 3)];
+    let found = fine.into_iter().find(|ticks| ticks.len() <= MOST).unwrap_or_default();
+    if found.len() < 3 { even(low, high) } else { found }
+}
+
+fn percentile(x: f64) -> String {
+    if x <= 1.0 {
+        return "0 %".to_owned();
+    }
+    // 99.9 % is the first with a decimal.
+    let nines = (3..=9).filter(|power| 10_f64.powi(*power) <= x * 1.01).count();
+    if x < 10.0 { "50 %".to_owned() } else { format!("{:.nines$} %", 100.0 - 100.0 / x) }
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        limit.0 + (f64::from(limit.1 - limit.0) * self.share(*value)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.low..self.high
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format(value: &f64) -> String {
+        value.to_string()
+    }
+
+    fn format_ext(&self, value: &f64) -> String {
+        (self.format)(*value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_few_and_within() {
+        for (low, high) in [(0.0, 1.0), (0.0, 7.3), (3.0, 3.1), (1e9, 1.000_001e9), (0.0, 0.004)] {
+            let ticks = even(low, high);
+            assert!((2..=MOST + 1).contains(&ticks.len()), "{low} {high} {ticks:?}");
+        }
+        for (low, high) in [(75e3, 13e6), (80e3, 90e3), (1.0, 1e9), (5e3, 45e6), (0.5, 2.0)] {
+            let ticks = powers(low, high);
+            assert!((2..=MOST + 1).contains(&ticks.len()), "{low} {high} {ticks:?}");
+            assert!(ticks.iter().all(|tick| (low * 0.99..=high * 1.01).contains(tick)), "{ticks:?}");
+        }
+    }
+
+    #[test]
+    fn degenerate_values_give_a_range_all_the_same() {
+        for values in [vec![], vec![0.0], vec![5.0, 5.0], vec![f64::NAN, f64::INFINITY], vec![-1.0]] {
+            for axis in [
+                Axis::linear("", values.clone(), |v| v.to_string()),
+                Axis::span("", values.clone(), |v| v.to_string()),
+                Axis::log("", values.clone(), |v| v.to_string()),
+            ] {
+                assert!(axis.high > axis.low && axis.high.is_finite(), "{values:?}");
+                assert!(axis.ticks.iter().all(|tick| tick.is_finite()));
+                assert!((0.0..=1.0).contains(&axis.share(3.0)));
+            }
+        }
+    }
+
+    #[test]
+    fn each_nine_takes_the_same_room() {
+        let axis = Axis::percentile(10_000.0);
+        let texts: Vec<String> = axis.ticks.iter().map(|tick| axis.format_ext(tick)).collect();
+        assert_eq!(texts, ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "50 %"]);
+        assert!((axis.share(100.0) - 0.5).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,93 @@
+//! A plot with its key and its table.
+
+use serde::Serialize;
+
+use super::plot::{Ink, Shape, class};
+
+/// Cells as text; a row's first is its heading.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(into = "Laid")]
+pub(super) struct Table {
+    pub(super) caption: String,
+    pub(super) head: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(super) fn new(caption: impl Into<String>, head: &[&str]) -> Self {
+        Self { caption: caption.into(), head: head.iter().map(|&text| text.to_owned()).collect(), rows: Vec::new() }
+    }
+}
+
+/// A table with its columns' classes: `n` numbers, `t` short texts, `w` texts that are wrapped.
+#[derive(Serialize)]
+struct Laid {
+    caption: String,
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+    classes: Vec<&'static str>,
+}
+
+/// Longer texts are wrapped.
+const SHORT: usize = 24;
+
+impl From<Table> for Laid {
+    fn from(Table { caption, head, rows }: Table) -> Self {
+        let is_number =
+            |cell: &str| cell.is_empty() || cell == dash() || cell.starts_with(|c: char| "+-0123456789".contains(c));
+        let class = |column: usize| {
+            let cells = || rows.iter().filter_map(|row| row.get(column));
+            if cells().any(|cell| cell.chars().count() > SHORT) {
+                "w"
+            } else if cells().all(|cell| is_number(cell)) {
+                "n"
+            } else {
+                "t"
+            }
+        };
+        Self { classes: (0..head.len()).map(class).collect(), caption, head, rows }
+    }
+}
+
+/// A name in a plot's key.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Key {
+    class: String,
+    /// How it is drawn: line, bar, circle, cross.
+    mark: &'static str,
+    name: String,
+}
+
+impl Key {
+    pub(super) fn line(ink: Ink, name: impl Into<String>) -> Self {
+        Self { class: class(ink), mark: "line", name: name.into() }
+    }
+
+    pub(super) fn bar(ink: Ink, name: impl Into<String>) -> Self {
+        Self { class: class(ink), mark: "bar", name: name.into() }
+    }
+
+    pub(super) fn dot(ink: Ink, shape: Shape, name: impl Into<String>) -> Self {
+        let mark = match shape {
+            Shape::Circle => "circle",
+            Shape::Cross => "cross",
+        };
+        Self { class: class(ink), mark, name: name.into() }
+    }
+}
+
+/// A plot.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Figure {
+    pub(super) title: String,
+    /// What it shows, where it comes from, and what was left out or thinned.
+    pub(super) note: String,
+    pub(super) svg: String,
+    pub(super) key: Vec<Key>,
+    pub(super) table: Table,
+}
+
+/// A dash for what is not known.
+pub(super) fn dash() -> String {
+    "–".to_owned()
+}
