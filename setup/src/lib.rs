@@ -6,6 +6,7 @@
 mod affinity;
 pub mod choose;
 pub mod costs;
+pub mod last_close;
 pub mod limit;
 pub mod list;
 pub mod method;

@@ -246,6 +246,59 @@ pub(crate) fn fault_pages(pages: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Another process that ran `prepare`, and runs `finish` when it is told to.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pid: libc::pid_t,
+    go: Option<std::io::PipeWriter>,
+}
+
+impl Child {
+    /// Starts it and waits until it is ready.
+    pub(crate) fn start<T>(prepare: impl FnOnce() -> Option<T>, finish: impl FnOnce(T)) -> io::Result<Self> {
+        use std::io::{Read as _, Write as _};
+        let (mut ready, mut tell) = std::io::pipe()?;
+        let (mut wait, go) = std::io::pipe()?;
+        // SAFETY: the child runs the two closures and leaves by _exit. Callers have no other threads, so no lock is held
+        // that the child would need.
+        let pid = checked(unsafe { libc::fork() })?;
+        if pid == 0 {
+            drop((ready, go));
+            let prepared = prepare();
+            if prepared.is_some() && tell.write_all(b"r").is_ok() {
+                // End of file is the word to go on.
+                let _ = wait.read(&mut [0]);
+            }
+            if let Some(prepared) = prepared {
+                finish(prepared);
+            }
+            // SAFETY: ends this process; nothing of the parent's is flushed or dropped.
+            unsafe { libc::_exit(0) };
+        }
+        drop((tell, wait));
+        let child = Self { pid, go: Some(go) };
+        if ready.read(&mut [0])? == 1 {
+            Ok(child)
+        } else {
+            Err(io::Error::other("the other process could not prepare"))
+        }
+    }
+
+    /// Tells it to go on.
+    pub(crate) fn go(&mut self) {
+        self.go = None;
+    }
+}
+
+impl Drop for Child {
+    /// Waits for its end.
+    fn drop(&mut self) {
+        self.go();
+        // SAFETY: waits for a child of ours that nobody else waits for; no status is asked for.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
