@@ -129,7 +129,7 @@ fn of_task(group: &str, name: &str, sysfs: &mut Sysfs) -> Result<OwnedFd, String
 /// Migrations of this thread and of workers, on every CPU: the event happens in whoever moves the thread.
 fn of_cpus(sysfs: &mut Sysfs) -> Result<Vec<OwnedFd>, String> {
     let attr = attr(Code { kind: PERF_TYPE_TRACEPOINT, config: id("sched", "sched_migrate_task", sysfs)? });
-    let text = format!("pid=={}||comm==\"{}\"", std::process::id(), worker_name(0));
+    let text = format!("pid=={}||comm==\"{}\"", std::process::id(), worker_name());
     let filter = CString::new(text).map_err(|error| error.to_string())?;
     let open = |cpu: u32| -> std::io::Result<OwnedFd> {
         let fd = sys::open(&attr, Target::Cpu(cpu), None)?;

@@ -111,3 +111,63 @@ fn of_event(job: &Job<'_>, reports: &[Report], event: usize) -> Outcome {
         _ => Outcome::NotCounted { why: format!("whole on {whole} of {} CPUs only: {why}{place}", wanted.len()) },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::list::{EventList, parse::parse, resolve::resolve, sysfs::Sysfs};
+    use crate::method::Method;
+    use crate::unit::Failure;
+
+    fn list() -> EventList {
+        resolve(&parse("cs,nothing").unwrap(), &mut Sysfs::at("/nonexistent"))
+    }
+
+    fn report(cpu: u32, count: Option<Count>, errno: Option<i32>) -> Report {
+        let failures = errno.map(|errno| Failure { event: 0, cpu, errno }).into_iter().collect();
+        let open = count.is_some() || matches!(errno, Some(libc::ENODEV));
+        Report { cpu, open: vec![open, false], counts: vec![count, None], failures }
+    }
+
+    fn fate(reports: &[Report]) -> Outcome {
+        let list = list();
+        let job = Job { list: &list, cpus: &[0, 1], method: Method::CPU_MAJOR, purpose: Use::Stat, ring_pages: 1 };
+        let (mut found, _) = outcomes(&job, reports);
+        assert!(matches!(&found[1], Outcome::NotSupported { why } if why.contains("no event")));
+        found.remove(0)
+    }
+
+    const COUNT: Option<Count> = Some(Count { value: 5, enabled: 100, running: 50 });
+
+    #[test]
+    fn a_sum_is_whole_or_there_is_none() {
+        let whole = fate(&[report(0, COUNT, None), report(1, COUNT, None)]);
+        assert_eq!(whole, Outcome::Counted { value: 10, enabled_ns: 200, running_ns: 100 });
+        for (errno, needle) in [
+            (libc::EMFILE, "hard limit"),
+            // Opened, and gone when it was read: a PMU or a CPU that went away.
+            (libc::ENODEV, "went away"),
+            (libc::EINVAL, "whole on 1 of 2"),
+        ] {
+            let partial = fate(&[report(0, COUNT, None), report(1, None, Some(errno))]);
+            assert!(matches!(&partial, Outcome::NotCounted { why } if why.contains(needle)), "{partial:?}");
+        }
+        let silent = fate(&[report(0, COUNT, None)]);
+        assert!(matches!(&silent, Outcome::NotCounted { why } if why.contains("1 of 2")), "{silent:?}");
+        let never = Some(Count { value: 0, enabled: 100, running: 0 });
+        let starved = fate(&[report(0, never, None), report(1, never, None)]);
+        assert!(matches!(&starved, Outcome::NotCounted { why } if why.contains("never got")), "{starved:?}");
+    }
+
+    #[test]
+    fn what_fails_everywhere_is_not_supported_as_perf_has_it() {
+        for (errno, needle) in
+            [(libc::ENOENT, "No such"), (libc::EACCES, "perf_event_paranoid"), (libc::EOPNOTSUPP, "")]
+        {
+            let none = fate(&[report(0, None, Some(errno)), report(1, None, None)]);
+            assert!(matches!(&none, Outcome::NotSupported { why } if why.contains(needle)), "{none:?}");
+        }
+        let full = fate(&[report(0, None, Some(libc::EMFILE)), report(1, None, Some(libc::EMFILE))]);
+        assert!(matches!(full, Outcome::NotCounted { .. }));
+    }
+}

@@ -266,7 +266,7 @@ impl Child {
             drop((ready, go));
             let prepared = prepare();
             if prepared.is_some() && tell.write_all(b"r").is_ok() {
-                // End of file is the word to go on.
+                // A byte is the word to go on. End of file would come late: later children hold copies of the other end.
                 let _ = wait.read(&mut [0]);
             }
             if let Some(prepared) = prepared {
@@ -286,7 +286,11 @@ impl Child {
 
     /// Tells it to go on.
     pub(crate) fn go(&mut self) {
-        self.go = None;
+        use std::io::Write as _;
+        if let Some(mut go) = self.go.take() {
+            // A child that is gone already needs no word.
+            let _ = go.write_all(b"g");
+        }
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn with_crew(
         for &cpu in job.cpus {
             let (order, orders) = channel();
             let answer = answer.clone();
-            let name = worker_name(cpu);
+            let name = worker_name();
             let started = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn_scoped(scope, move || {
                 worker(cpu, shared, &orders, &answer);
             });
@@ -62,7 +62,7 @@ pub(crate) fn with_crew(
 }
 
 /// A worker's name: the process's id tells runs apart in traces.
-pub(crate) fn worker_name(_cpu: u32) -> String {
+pub(crate) fn worker_name() -> String {
     format!("su{}", std::process::id())
 }
 

@@ -162,7 +162,7 @@ pub(crate) fn experiment(
         calibration,
         choice,
         arms: arm_results,
-        agree: rounds.disagreements.is_empty() && status != Status::Interrupted,
+        agree: rounds.disagreements.is_empty() && rounds.arms.iter().all(|arm| arm.check.is_some()),
         disagreements: rounds.disagreements,
         events: event_results(&list, outcomes),
         scaling,

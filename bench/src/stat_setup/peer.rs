@@ -249,26 +249,25 @@ fn shortened(rival: &Rival) -> String {
     std::iter::once(name).chain(rival.args.iter().map(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// The fastest of some group sizes, two runs each; where a run takes long they are all the same to perf.
+/// The fastest of some group sizes, two runs each. Where a run takes seconds, as with tracepoints, it is not the grouping that
+/// takes them, and the middle size serves.
 fn best_grouping(same: &Same<'_>) -> Result<Rival, Error> {
-    let mut best: Option<(u64, Rival)> = None;
+    let grouped =
+        |size: usize| same.rival(&format!("groups of {size}"), What::Stat, Some(&same.list.to_perf(Some(size))));
+    let mut best: Option<(u64, usize)> = None;
     for size in SIZES.into_iter().filter(|&size| size / 2 < same.list.events.len()) {
-        let mut rival = same.rival(&format!("groups of {size}"), What::Stat, Some(&same.list.to_perf(Some(size))));
+        let mut rival = grouped(size);
         rival.run()?;
-        let slow = rival.walls[0] > 1_000_000_000;
-        if !slow {
-            rival.run()?;
+        if rival.walls[0] > 1_000_000_000 {
+            return Ok(grouped(SIZES[SIZES.len() / 2]));
         }
+        rival.run()?;
         let least = rival.walls.iter().copied().min().unwrap_or(u64::MAX);
-        rival.walls.clear();
-        if slow && size >= 50 {
-            return Ok(rival);
-        }
-        if !slow && best.as_ref().is_none_or(|(best, _)| least < *best) {
-            best = Some((least, rival));
+        if best.is_none_or(|(best, _)| least < best) {
+            best = Some((least, size));
         }
     }
-    best.map(|(_, rival)| rival).ok_or_else(|| no_perf("no grouping runs"))
+    Ok(grouped(best.map_or(SIZES[0], |(_, size)| size)))
 }
 
 /// Events that perf gives a count for.

@@ -185,6 +185,28 @@ mod tests {
     }
 
     #[test]
+    fn offline_cpus_are_named_and_cpus_outside_the_machine_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let cpu = dir.path().join("sys/devices/system/cpu");
+        std::fs::create_dir_all(&cpu).unwrap();
+        std::fs::write(cpu.join("possible"), "0-3\n").unwrap();
+        std::fs::write(cpu.join("online"), "0-1,3\n").unwrap();
+        let ask = |text: &str| {
+            let mut warnings = Vec::new();
+            let list: CpuList = text.parse().unwrap();
+            cpus(Some(&list), &mut Sysfs::at(dir.path()), &mut warnings).map(|cpus| (cpus, warnings))
+        };
+        let (on, warnings) = ask("1-3").unwrap();
+        assert_eq!(on, [1, 3]);
+        assert!(warnings[0].message.contains("CPU 2 is offline: <not counted> there"), "{warnings:?}");
+        let outside = ask("0-4").unwrap_err();
+        assert!(outside.exit.code() == 2 && outside.to_string().contains("this machine has 0-3"), "{outside}");
+        let off = ask("2").unwrap_err();
+        assert_eq!(off.exit.code(), 4, "{off}");
+        assert_eq!(cpus(None, &mut Sysfs::at(dir.path()), &mut Vec::new()).unwrap(), [0, 1, 3]);
+    }
+
+    #[test]
     fn lists_of_any_size_keep_their_groups() {
         let mut sysfs = Sysfs::at("/nonexistent");
         let list = Request::List("cs,{dummy,page-faults}:W".into()).sized(7, &mut sysfs).unwrap();

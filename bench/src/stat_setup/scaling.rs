@@ -1,6 +1,7 @@
 //! Growth over events and over CPUs.
 
 use setup::list::sysfs::Sysfs;
+use setup::outcome::Outcome;
 
 use super::document::{Growth, ScalePoint, Spread};
 use super::measure::{Setting, method, ns};
@@ -18,6 +19,8 @@ struct Point<'a> {
     setting: Setting<'a>,
     method: setup::method::Method,
     totals: Vec<u64>,
+    /// Whether every event that the host supports was opened everywhere: else the time is of something smaller.
+    whole: bool,
 }
 
 /// Measures every strategy at every number of events on all CPUs, and with the full list on 1, 2, 4 ... CPUs.
@@ -38,7 +41,7 @@ pub(crate) fn measure(
             .map(|strategy| {
                 let cpus = setting.cpus.len();
                 let method = method(strategy, setting.list, cpus, &calibrated.costs, &calibrated.choice(&setting));
-                Point { strategy, setting, method, totals: Vec::new() }
+                Point { strategy, setting, method, totals: Vec::new(), whole: true }
             })
             .collect();
         for _ in 0..RUNS {
@@ -48,10 +51,11 @@ pub(crate) fn measure(
                     format!("{} × {}, {}", point.setting.list.events.len(), point.setting.cpus.len(), point.strategy)
                 })?;
                 let finished = point.setting.timed(point.method);
+                point.whole &= !finished.outcomes.iter().any(|o| matches!(o, Outcome::NotCounted { .. }));
                 point.totals.push(ns(finished.phases.iter().map(|cost| cost.wall).sum()));
             }
         }
-        points.extend(here.into_iter().map(|point| ScalePoint {
+        points.extend(here.into_iter().filter(|point| point.whole).map(|point| ScalePoint {
             strategy: point.strategy.to_owned(),
             events: point.setting.list.events.len() as u64,
             cpus: point.setting.cpus.len() as u64,

@@ -235,16 +235,25 @@ pub(crate) fn text(document: &Document) -> String {
     };
     let _ = writeln!(out, "{}", by_phase(&document.arms, wall, &["total", "× best"], total));
     out.push_str("\nOne call on an event: p50/p99\n");
+    let short = |ns: f64| time(ns).replace(' ', "");
     let call = |phase: &super::document::PhaseResult| {
-        let short = |ns: u64| time(ns as f64).replace(' ', "");
-        format!("{}/{}", short(phase.call_ns.p50), short(phase.call_ns.p99))
+        format!("{}/{}", short(phase.call_ns.p50 as f64), short(phase.call_ns.p99 as f64))
     };
     let _ = writeln!(out, "{}", by_phase(&document.arms, call, &[], |_| Vec::new()));
-    out.push_str("\nWork of a round\n");
+    out.push_str("\nUser/system time of the process, mean, by the kernel's accounting\n");
+    let times = |phase: &super::document::PhaseResult| format!("{}/{}", short(phase.user_ns), short(phase.sys_ns));
+    let _ = writeln!(out, "{}", by_phase(&document.arms, times, &[], |_| Vec::new()));
+    out.push_str("\nSystem calls/interrupts to other CPUs/migrations of a round, by trace events\n");
+    let traffic = |phase: &super::document::PhaseResult| {
+        let found = phase.traffic;
+        [found.syscalls, found.ipis, found.migrations].map(number).join("/")
+    };
+    let _ = writeln!(out, "{}", by_phase(&document.arms, traffic, &[], |_| Vec::new()));
+    out.push_str("\nAll phases of a round\n");
     let _ = writeln!(out, "{}", work(&document.arms));
     out.push_str(
-        "user, sys: by the kernel's accounting; calls: on events, and about affinity; syscalls: all of the process;\n\
-         remote: functions queued to another CPU; moves: migrations of its threads (? where trace events do not open)\n\n",
+        "calls: on events, and about affinity; syscalls: all of the process; remote: functions queued to another CPU;\n\
+         moves: migrations of its threads; ? where trace events do not open\n\n",
     );
     for arm in document.arms.iter().filter(|arm| matches!(arm.strategy.as_str(), "packed" | "auto")) {
         let why = if arm.strategy == "auto" { document.choice.why.as_str() } else { arm.what.as_str() };
@@ -262,6 +271,8 @@ pub(crate) fn text(document: &Document) -> String {
             out,
             "counts: all strategies opened and counted the same events; {checked} of them checked against planted work"
         );
+    } else if document.disagreements.is_empty() {
+        out.push_str("counts: not checked\n");
     } else {
         out.push_str("counts: NOT the same for all strategies\n");
         for line in &document.disagreements {
