@@ -1,4 +1,5 @@
 //! `vpmu stat-setup` from the outside, with real perf events. What is missing is listed as ignored, with the reason.
+#![expect(clippy::unwrap_used, reason = "tests without libtest's harness, which the lint does not know as tests")]
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Output};
