@@ -4,6 +4,9 @@
 //! [`Strategy`]. Zeroing an event after a pause is done here by remembering the count that was handed over, which costs
 //! no host call.
 
+mod gate;
+mod release;
+
 use std::time::Duration;
 
 use crate::backend::step::StepCounts;
@@ -11,20 +14,51 @@ use crate::backend::{Backend, HostError};
 use crate::counters::{HostCounters, Touch};
 use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use crate::stats::{OpKind, OpStats};
-use crate::strategy::{Apply, Release, Reuse, Strategy};
+use crate::strategy::{Apply, OnOverflow, Release, Reuse, Strategy};
+
+use self::gate::Gate;
 
 /// A host event and what the bank knows of it.
 #[derive(Debug)]
 struct Held<E> {
     event: E,
+    /// The backend's number of it.
+    id: u64,
     spec: Spec,
     running: bool,
     /// The part of its count that the vPMU has got.
     taken: u64,
+    /// The count at which its counter overflows, as the host was last asked.
+    aim: u64,
+    /// Its count when it last overflowed, until the vPMU takes it.
+    told: Option<u64>,
+    /// It stopped itself at an overflow and was not resumed since.
+    stopped: bool,
+    /// The host may have stopped it without our knowing; it is not used again.
+    doubtful: bool,
+    /// Behind a gate: its count when the gate was shut, and whether it counts while the gate is open.
+    shut_at: u64,
+    lets_count: bool,
     /// Slices without a guest access, since its counter went off.
     idle_slices: u32,
     /// When it was paused, for release by time and for the pool's LRU order.
     parked_at: u64,
+}
+
+impl<E> Held<E> {
+    /// What was gathered until its count was `total`, once.
+    fn gather(&mut self, total: u64) -> u64 {
+        let gathered = total.saturating_sub(self.taken);
+        self.taken = self.taken.max(total);
+        gathered
+    }
+}
+
+/// A counter whose event is opened before the next entry.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    spec: Spec,
+    period: u64,
 }
 
 /// What a bank did and what went wrong.
@@ -61,6 +95,11 @@ pub struct Bank<B: Backend> {
     /// Parked events of no counter; its capacity is reserved up front.
     pool: Vec<Held<B::Event>>,
     pool_cap: usize,
+    /// Counters that found no event, while there is a bound: what others take first needs not be given back for them.
+    wanted: [Option<Wanted>; MAX_COUNTERS],
+    gate: Gate,
+    /// Counters whose overflow was heard and that no kick has looked at; `None` if any of them may have overflowed.
+    heard: Option<CounterSet>,
     in_use: CounterSet,
     retries: CounterSet,
     backoff: Backoff,
@@ -100,6 +139,9 @@ impl<B: Backend> Bank<B> {
             slots: std::array::from_fn(|_| None),
             pool: Vec::with_capacity(pool_cap),
             pool_cap,
+            wanted: [None; MAX_COUNTERS],
+            gate: Gate::default(),
+            heard: Some(CounterSet::EMPTY),
             in_use: CounterSet::EMPTY,
             retries: CounterSet::EMPTY,
             backoff: Backoff::default(),
@@ -124,26 +166,6 @@ impl<B: Backend> Bank<B> {
         host_op(&mut self.backend, &mut self.stats, kind, op)
     }
 
-    fn release(&mut self, held: Held<B::Event>) {
-        // Releasing cannot fail: close frees the descriptor whatever it returns.
-        let _ = self.host(OpKind::Release, |backend| {
-            backend.release(held.event);
-            Ok(())
-        });
-        self.held -= 1;
-    }
-
-    /// Gives up an event that failed; its counter is tried again.
-    fn give_up(&mut self, counter: CounterId, error: &HostError) {
-        if *error == HostError::PinnedLost {
-            self.stats.pinned_errors += 1;
-        }
-        self.retries.insert(counter);
-        if let Some(held) = self.slots[counter.index()].take() {
-            self.release(held);
-        }
-    }
-
     fn open(&mut self, counter: CounterId, spec: Spec, period: u64) {
         if self.held == 0 {
             // Slices that began while nothing was held are not this event's.
@@ -152,8 +174,21 @@ impl<B: Backend> Bank<B> {
         match self.host(OpKind::Open, |backend| backend.open(spec, period)) {
             Ok(event) => {
                 self.backoff = Backoff::default();
-                self.slots[counter.index()] =
-                    Some(Held { event, spec, running: true, taken: 0, idle_slices: 0, parked_at: 0 });
+                self.slots[counter.index()] = Some(Held {
+                    id: self.backend.id(&event),
+                    event,
+                    spec,
+                    running: true,
+                    taken: 0,
+                    aim: period,
+                    told: None,
+                    stopped: false,
+                    doubtful: false,
+                    shut_at: 0,
+                    lets_count: true,
+                    idle_slices: 0,
+                    parked_at: 0,
+                });
                 self.held += 1;
                 self.stats.held_max = self.stats.held_max.max(self.held);
             }
@@ -169,11 +204,7 @@ impl<B: Backend> Bank<B> {
     fn park(&mut self, counter: CounterId) {
         let Some(mut held) = self.slots[counter.index()].take() else { return };
         if self.pool.len() == self.pool_cap {
-            let oldest = (0..self.pool.len()).min_by_key(|&i| self.pool[i].parked_at);
-            if let Some(oldest) = oldest {
-                let evicted = self.pool.swap_remove(oldest);
-                self.release(evicted);
-            }
+            self.release_oldest_of_pool();
         }
         held.parked_at = self.backend.now_ns();
         self.pool.push(held);
@@ -181,68 +212,87 @@ impl<B: Backend> Bank<B> {
 
     /// Makes the event in the slot, which has the right spec, count again.
     fn resume(&mut self, counter: CounterId, period: u64) -> bool {
+        if self.backend.stops_at_overflow() {
+            // It may have overflowed between the last kick and its pause, and what stopped itself is resumed otherwise.
+            self.hear_overflows();
+        }
+        let gated = self.backend.has_gate();
         let Some(held) = &mut self.slots[counter.index()] else { return false };
         let (backend, stats) = (&mut self.backend, &mut self.stats);
-        if held.spec.samples() {
+        let aim = held.taken.saturating_add(period);
+        let keeps = self.strategy.skip_period && held.aim == aim && !held.stopped;
+        if held.spec.samples() && !keeps {
             let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, period));
             if set.is_err() {
                 stats.refused_periods += 1;
                 return false;
             }
         }
-        match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)) {
-            Ok(()) => {
-                held.running = true;
-                held.idle_slices = 0;
-                stats.reused += 1;
-                true
+        held.aim = aim;
+        // Behind a gate the event itself was not stopped, or is started with the others before the entry.
+        if !gated {
+            let spent = held.stopped;
+            if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, spent)).is_err() {
+                return false;
             }
-            Err(_) => false,
+            held.stopped = false;
+        }
+        held.running = true;
+        held.told = None;
+        held.idle_slices = 0;
+        stats.reused += 1;
+        true
+    }
+
+    /// Hears which events overflowed.
+    fn hear_overflows(&mut self) {
+        let stops = self.backend.stops_at_overflow();
+        let Self { backend, slots, pool, heard, .. } = self;
+        let all = backend.overflowed(&mut |id, count| {
+            let at = slots.iter().position(|slot| slot.as_ref().is_some_and(|held| held.id == id));
+            let held = match at {
+                Some(at) => slots[at].as_mut(),
+                None => pool.iter_mut().find(|held| held.id == id),
+            };
+            let Some(held) = held else { return };
+            held.stopped = stops;
+            if held.running {
+                held.told = Some(count);
+                if let (Some(counter), Some(heard)) = (at.and_then(counter_at), &mut *heard) {
+                    heard.insert(counter);
+                }
+            }
+        });
+        if all {
+            return;
+        }
+        *heard = None;
+        if stops {
+            for held in slots.iter_mut().flatten().chain(pool) {
+                held.doubtful = true;
+            }
         }
     }
 
-    /// KVM's `kvm_pmu_cleanup`: once per slice, gives back what no guest access marked and whose own enable is off.
-    fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
-        self.stats.sched_ins += 1;
+    /// Reads a running event.
+    fn read(&mut self, counter: CounterId) -> u64 {
+        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
+        match host_op(&mut self.backend, &mut self.stats, OpKind::Read, |b| b.read(&mut held.event)) {
+            Ok(total) => held.gather(total),
+            Err(error) => {
+                self.give_up(counter, &error);
+                0
+            }
+        }
+    }
+
+    /// Opens what the counters that started still lack, making room as far as there is a bound.
+    fn open_wanted(&mut self) {
         for index in 0..MAX_COUNTERS {
-            let Some(held) = &mut self.slots[index] else { continue };
+            let Some(Wanted { spec, period }) = self.wanted[index].take() else { continue };
             let Some(counter) = counter_at(index) else { continue };
-            if enabled.contains(counter) || self.in_use.contains(counter) {
-                held.idle_slices = 0;
-                continue;
-            }
-            held.idle_slices += 1;
-            if held.idle_slices >= slices
-                && let Some(held) = self.slots[index].take()
-            {
-                self.release(held);
-            }
-        }
-        for held in &mut self.pool {
-            held.idle_slices += 1;
-        }
-        self.release_from_pool(|held| held.idle_slices >= slices);
-        self.in_use = CounterSet::EMPTY;
-    }
-
-    fn release_after_time(&mut self, idle: Duration, enabled: CounterSet) {
-        let idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
-        let now = self.backend.now_ns();
-        let expired = |parked_at: u64| now.saturating_sub(parked_at) >= idle;
-        for index in 0..MAX_COUNTERS {
-            let counter_enabled = counter_at(index).is_some_and(|counter| enabled.contains(counter));
-            let slot = &mut self.slots[index];
-            if let Some(held) = slot.take_if(|held| !held.running && !counter_enabled && expired(held.parked_at)) {
-                self.release(held);
-            }
-        }
-        self.release_from_pool(|held| expired(held.parked_at));
-    }
-
-    fn release_from_pool(&mut self, dead: impl Fn(&Held<B::Event>) -> bool) {
-        while let Some(at) = self.pool.iter().position(&dead) {
-            let held = self.pool.swap_remove(at);
-            self.release(held);
+            while self.held >= self.strategy.hold_max as u64 && self.release_oldest() {}
+            self.open(counter, spec, period);
         }
     }
 }
@@ -271,42 +321,80 @@ impl<B: Backend> HostCounters for Bank<B> {
         self.strategy.apply
     }
 
+    fn on_overflow(&self) -> OnOverflow {
+        match self.strategy.overflow {
+            // An event whose stop is not told must not be relied on to have stopped.
+            OnOverflow::Stop if !self.backend.stops_at_overflow() => OnOverflow::Reprogram,
+            policy => policy,
+        }
+    }
+
+    fn overflowed(&mut self) -> CounterSet {
+        self.hear_overflows();
+        let Some(mut heard) = self.heard.replace(CounterSet::EMPTY).filter(|heard| !heard.is_empty()) else {
+            // A signal that no record explains: look everywhere.
+            return CounterSet::ALL;
+        };
+        for (index, held) in self.slots.iter().enumerate() {
+            // What does not sample is never heard of.
+            if held.as_ref().is_some_and(|held| held.running && !held.spec.samples())
+                && let Some(counter) = counter_at(index)
+            {
+                heard.insert(counter);
+            }
+        }
+        heard
+    }
+
     fn take(&mut self, counter: CounterId) -> u64 {
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         if !held.running {
             return 0;
         }
-        match host_op(&mut self.backend, &mut self.stats, OpKind::Read, |b| b.read(&mut held.event)) {
-            Ok(total) => {
-                let gathered = total.saturating_sub(held.taken);
-                held.taken = total;
-                gathered
-            }
-            Err(error) => {
-                self.give_up(counter, &error);
-                0
-            }
+        let told = held.told.take();
+        if let Some(total) = told
+            && total >= held.aim
+        {
+            return held.gather(total);
         }
+        // A clock may signal a little early: what it counted since is there by now.
+        if told.is_none() && held.stopped && !held.doubtful {
+            return 0;
+        }
+        if self.gate.is_shut() && self.backend.has_gate() {
+            return held.gather(held.shut_at);
+        }
+        self.read(counter)
     }
 
     fn pause(&mut self, counter: CounterId) -> u64 {
+        self.wanted[counter.index()] = None;
         if self.strategy.release == Release::Eager {
-            let gathered = self.take(counter);
+            let gathered = if self.slots[counter.index()].as_ref().is_some_and(|held| held.running) {
+                self.read(counter)
+            } else {
+                0
+            };
             if let Some(held) = self.slots[counter.index()].take() {
                 self.release(held);
             }
             return gathered;
         }
+        if self.backend.has_gate() {
+            return self.pause_behind_gate(counter);
+        }
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         if !held.running && self.strategy.skip_paused {
             return 0;
         }
+        if held.stopped && !held.doubtful {
+            held.running = false;
+            return 0;
+        }
         match host_op(&mut self.backend, &mut self.stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
             Ok(total) => {
-                let gathered = total.saturating_sub(held.taken);
-                held.taken = total;
                 held.running = false;
-                gathered
+                held.gather(total)
             }
             Err(error) => {
                 self.give_up(counter, &error);
@@ -317,7 +405,7 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn start(&mut self, counter: CounterId, spec: Spec, period: u64) {
         self.retries.remove(counter);
-        let same = |held: &Held<B::Event>| held.spec == spec;
+        let same = |held: &Held<B::Event>| held.spec == spec && !held.doubtful;
         let mut found = self.strategy.reuse != Reuse::None && self.slots[counter.index()].as_ref().is_some_and(same);
         if !found && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             let parked = self.pool.iter().position(same).map(|at| self.pool.swap_remove(at));
@@ -331,11 +419,16 @@ impl<B: Backend> HostCounters for Bank<B> {
         if let Some(held) = self.slots[counter.index()].take() {
             self.release(held);
         }
-        self.open(counter, spec, period);
+        if self.strategy.hold_max == 0 {
+            self.open(counter, spec, period);
+        } else {
+            self.wanted[counter.index()] = Some(Wanted { spec, period });
+        }
     }
 
     fn stop(&mut self, counter: CounterId, own_enable: bool) {
         self.retries.remove(counter);
+        self.wanted[counter.index()] = None;
         if !own_enable && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             self.park(counter);
         } else if matches!(self.strategy.release, Release::IdleMs(_)) {
@@ -347,14 +440,24 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
+        if let Some(wanted) = &mut self.wanted[counter.index()] {
+            wanted.period = period;
+        }
         let Some(held) = &mut self.slots[counter.index()] else { return };
         if !held.running || !held.spec.samples() {
             return;
         }
-        let set =
-            host_op(&mut self.backend, &mut self.stats, OpKind::Period, |b| b.set_period(&mut held.event, period));
+        let (backend, stats) = (&mut self.backend, &mut self.stats);
+        let mut set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, period));
+        // 0 is no aim: the next start sets a period in any case.
+        held.aim = if set.is_ok() { held.taken.saturating_add(period) } else { 0 };
         if set.is_err() {
-            self.stats.refused_periods += 1;
+            stats.refused_periods += 1;
+        } else if held.stopped {
+            set = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, true));
+            held.stopped = false;
+        }
+        if set.is_err() {
             self.retries.insert(counter);
         }
     }
@@ -372,6 +475,7 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn on_entry(&mut self, enabled: CounterSet) {
         self.stats.entries += 1;
+        self.open_wanted();
         if self.held == 0 {
             return;
         }
@@ -384,6 +488,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             Release::IdleMs(idle) => self.release_after_time(idle, enabled),
             Release::Eager | Release::Never => {}
         }
+        self.settle_gate();
         self.stats.held_sum += self.held;
     }
 

@@ -2,7 +2,7 @@
 
 use crate::backend::step::StepCounts;
 use crate::spec::{CounterId, CounterSet, Spec};
-use crate::strategy::Apply;
+use crate::strategy::{Apply, OnOverflow};
 
 /// A guest access that may keep a counter in use (see [`crate::strategy::Mark`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,16 @@ pub enum Touch {
 pub trait HostCounters {
     /// Whether the vPMU reprograms at the guest's access or once per entry.
     fn apply(&self) -> Apply;
+
+    /// What the vPMU does about a counter that overflowed.
+    fn on_overflow(&self) -> OnOverflow {
+        OnOverflow::Reprogram
+    }
+
+    /// The host signalled: counters that may have overflowed since this was last asked.
+    fn overflowed(&mut self) -> CounterSet {
+        CounterSet::ALL
+    }
 
     /// Hands over what the counter gathered; it goes on counting.
     fn take(&mut self, counter: CounterId) -> u64;

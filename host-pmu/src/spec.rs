@@ -68,6 +68,20 @@ impl CounterSet {
     /// No counter.
     pub const EMPTY: Self = Self(0);
 
+    /// Every counter a guest may have.
+    pub const ALL: Self = Self(((1u32 << MAX_COUNTERS) - 1) as u16);
+
+    /// Those in both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Adds all of `others`.
+    pub const fn extend(&mut self, others: Self) {
+        self.0 |= others.0;
+    }
+
     /// Adds one.
     pub fn insert(&mut self, counter: CounterId) {
         self.0 |= 1 << counter.0;

@@ -47,6 +47,20 @@ pub enum Apply {
     Deferred,
 }
 
+/// What becomes of a host event that overflowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnOverflow {
+    /// It is paused and resumed before the next entry, aimed at the counter's next overflow (KVM).
+    #[default]
+    Reprogram,
+    /// It counts on; it is aimed anew when its counter is next started.
+    Keep,
+    /// It stops by itself (IOC_REFRESH). It is started again when the guest turns the counter on, or one entry later if the
+    /// guest never turned it off. What the guest counts between the PMI and its next exit is lost.
+    Stop,
+}
+
 /// Which guest accesses keep a counter "in use", beyond writes to its own registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -74,6 +88,19 @@ pub struct Strategy {
     /// No host call to pause an event that is paused.
     #[serde(default)]
     pub skip_paused: bool,
+    /// No host call to set a period that the event has anyway.
+    #[serde(default)]
+    pub skip_period: bool,
+    /// What becomes of an event that overflowed.
+    #[serde(default)]
+    pub overflow: OnOverflow,
+    /// All events of a vCPU are one group behind a leader that counts nothing: one call stops or starts them all.
+    #[serde(default)]
+    pub gate: bool,
+    /// Events held at most, as far as the counters that run allow; 0 is no bound. With a pool, events are opened after all
+    /// counters took what is parked.
+    #[serde(default)]
+    pub hold_max: usize,
     /// What keeps a counter in use.
     #[serde(default)]
     pub mark: Mark,
@@ -99,7 +126,7 @@ pub enum StrategyError {
 }
 
 /// Names of the presets.
-pub const PRESETS: [&str; 6] = ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool"];
+pub const PRESETS: [&str; 7] = ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate"];
 
 impl Strategy {
     /// The preset `name`.
@@ -110,8 +137,13 @@ impl Strategy {
             release: Release::Slices(1),
             apply: Apply::AtOnce,
             skip_paused: false,
+            skip_period: false,
+            overflow: OnOverflow::Reprogram,
+            gate: false,
+            hold_max: 0,
             mark: Mark::default(),
         };
+        let deferred = Self { skip_paused: true, apply: Apply::Deferred, overflow: OnOverflow::Stop, ..base.clone() };
         Ok(match name {
             // KVM before 5.5.
             "recreate" => Self { reuse: Reuse::None, release: Release::Eager, ..base },
@@ -121,9 +153,18 @@ impl Strategy {
             "reuse-lazy" => base,
             // Linux 5.16.
             "paused-flag" => Self { skip_paused: true, ..base },
-            // Linux 6.2 (68fb4757e867).
-            "deferred" => Self { skip_paused: true, apply: Apply::Deferred, ..base },
-            "pool" => Self { reuse: Reuse::Pool(16), skip_paused: true, apply: Apply::Deferred, ..base },
+            // Linux 6.2 (68fb4757e867), with one-shot events in the literal sense.
+            "deferred" => deferred,
+            "pool" => Self { reuse: Reuse::Pool(16), ..deferred },
+            // Seven is what a Cascade Lake guest can run at once.
+            "gate" => Self {
+                reuse: Reuse::Pool(7),
+                hold_max: 7,
+                gate: true,
+                overflow: OnOverflow::Keep,
+                skip_period: true,
+                ..deferred
+            },
             _ => return Err(StrategyError::Unknown(name.to_owned())),
         })
     }
@@ -151,6 +192,12 @@ impl Strategy {
                 return impossible("with release = \"eager\" nothing is parked that could be reused");
             }
             _ => {}
+        }
+        if self.hold_max > MAX_POOL {
+            return impossible("hold-max is 1 to 64 events, or 0 for no bound");
+        }
+        if self.gate && self.reuse == Reuse::None {
+            return impossible("with reuse = \"none\" there is nothing a gate could stop and start again");
         }
         match self.release {
             Release::Slices(0) => impossible("release after 0 slices is \"eager\""),
@@ -217,6 +264,8 @@ mod tests {
             ("{ pool = 65 }", "'never'", "1 to 64"),
             ("'last'", "{ slices = 0 }", "eager"),
             ("'last'", "{ idle-ms = 0 }", "eager"),
+            ("'none'\ngate = true", "'eager'", "a gate"),
+            ("'last'\nhold-max = 65", "'never'", "1 to 64"),
         ] {
             let error = Strategy::from_toml(&text(reuse, release)).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

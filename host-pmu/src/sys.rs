@@ -28,10 +28,12 @@ fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
 }
 
-/// `perf_event_open` on the calling thread, any CPU.
-pub(crate) fn open_on_this_thread(mut attr: perf_event_attr) -> io::Result<OwnedFd> {
+/// `perf_event_open` on the calling thread, any CPU, in the group of `leader` if there is one.
+pub(crate) fn open_on_this_thread(mut attr: perf_event_attr, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    let group = leader.map_or(-1, AsRawFd::as_raw_fd);
     // SAFETY: `attr` outlives the call and its size field is that of the structure; the kernel keeps no pointer to it.
-    let fd = checked(unsafe { perf::perf_event_open(&raw mut attr, 0, -1, -1, u64::from(PERF_FLAG_FD_CLOEXEC) as _) })?;
+    let fd =
+        checked(unsafe { perf::perf_event_open(&raw mut attr, 0, -1, group, u64::from(PERF_FLAG_FD_CLOEXEC) as _) })?;
     // SAFETY: the kernel just made this descriptor for us and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -46,6 +48,20 @@ pub(crate) fn enable(fd: &OwnedFd) -> io::Result<()> {
 pub(crate) fn disable(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: the ioctl takes no pointer.
     checked(unsafe { perf::ioctls::DISABLE(fd.as_raw_fd(), 0) }).map(drop)
+}
+
+/// IOC_REFRESH by 1: enables the event until its next overflow, at which the kernel disables it.
+pub(crate) fn refresh_once(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the ioctl takes a number, not a pointer.
+    checked(unsafe { perf::ioctls::REFRESH(fd.as_raw_fd(), 1) }).map(drop)
+}
+
+/// IOC_ID.
+pub(crate) fn event_id(fd: &OwnedFd) -> io::Result<u64> {
+    let mut id = 0u64;
+    // SAFETY: the kernel writes one u64 to a pointer valid for the call.
+    checked(unsafe { perf::ioctls::ID(fd.as_raw_fd(), &raw mut id) })?;
+    Ok(id)
 }
 
 /// IOC_PERIOD.
@@ -72,6 +88,14 @@ pub(crate) fn read_count(fd: &OwnedFd) -> io::Result<Option<u64>> {
     }
 }
 
+/// Reads a group (PERF_FORMAT_GROUP | PERF_FORMAT_ID): its number of events, then the count and id of each. Gives the u64s
+/// that were read; 0 at end of file, which is how a pinned group in error state reads.
+pub(crate) fn read_group(leader: &OwnedFd, into: &mut [u64]) -> io::Result<usize> {
+    // SAFETY: the buffer is that many writable bytes.
+    let got = unsafe { libc::read(leader.as_raw_fd(), into.as_mut_ptr().cast(), size_of_val(into)) };
+    usize::try_from(got).map(|bytes| bytes / size_of::<u64>()).map_err(|_| io::Error::last_os_error())
+}
+
 /// Overflows of `fd` raise `signal` on the calling thread.
 pub(crate) fn signal_this_thread(fd: &OwnedFd, signal: libc::c_int) -> io::Result<()> {
     let owner = FOwnerEx { type_: F_OWNER_TID, pid: gettid() };
@@ -93,6 +117,18 @@ pub(crate) fn gettid() -> libc::pid_t {
 /// The first real-time signal this project uses; glibc keeps the first ones for itself.
 pub(crate) fn rtmin() -> libc::c_int {
     libc::SIGRTMIN()
+}
+
+/// Blocks `signal` on the calling thread.
+#[cfg(test)]
+pub(crate) fn block_signal(signal: libc::c_int) {
+    // SAFETY: all-zero is a valid sigset_t, which outlives the calls; nothing else is taken.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
 }
 
 /// How often the calling thread was switched out, by its own will or not.
@@ -198,23 +234,35 @@ impl Ring {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.page.as_ptr()).lock) }.load(Ordering::Acquire)
     }
 
-    /// Hands the type of each new record to `visit` and frees its space.
-    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32)) {
+    /// Hands the type of each new record and the first two u64 behind its header (0 where there are none) to `visit`, and
+    /// frees its space.
+    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32, [u64; 2])) {
         let page = self.page.as_ptr();
         // SAFETY: mapped, aligned, and written by the kernel, hence the atomics.
         let head = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_head) }.load(Ordering::Acquire);
         // SAFETY: as above; the tail is written by us alone.
         let tail = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_tail) };
         let mut at = tail.load(Ordering::Relaxed);
+        if at == head {
+            return;
+        }
+        let offset = |at: u64| self.data + (at as usize & (self.size - 1));
         while at < head {
-            let offset = self.data + (at as usize & (self.size - 1));
             // SAFETY: the ring is a power of two and records are 8-byte aligned and 8 bytes at least, so a header never
             // wraps: it lies inside the mapping and the kernel is done writing it (head was acquired).
-            let header = unsafe { page.byte_add(offset).cast::<perf_event_header>().read() };
+            let header = unsafe { page.byte_add(offset(at)).cast::<perf_event_header>().read() };
             if usize::from(header.size) < size_of::<perf_event_header>() {
                 break;
             }
-            visit(header.type_);
+            let word = |n: u64| {
+                let behind = size_of::<perf_event_header>() as u64 + 8 * n;
+                if behind + 8 > u64::from(header.size) {
+                    return 0;
+                }
+                // SAFETY: inside the record, aligned, and so inside the mapping: an aligned u64 never wraps either.
+                unsafe { page.byte_add(offset(at + behind)).cast::<u64>().read() }
+            };
+            visit(header.type_, [word(0), word(1)]);
             at += u64::from(header.size);
         }
         tail.store(head, Ordering::Release);

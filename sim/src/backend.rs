@@ -7,7 +7,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use host_pmu::backend::{Backend, HostError};
-use host_pmu::spec::{MAX_FIXED, Source, Spec};
+use host_pmu::spec::{MAX_COUNTERS, MAX_FIXED, Source, Spec};
+use host_pmu::strategy::{MAX_POOL, OnOverflow, Strategy};
 
 use crate::clock::{Clock, Times, draw};
 use crate::model::{Cost, CountBase, Model, Rate};
@@ -45,6 +46,7 @@ impl Follows {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
+    id: u64,
     follows: Follows,
     rate: Rate,
     samples: bool,
@@ -57,6 +59,8 @@ struct State {
     signal_at: u64,
     due: u64,
     running: bool,
+    /// Behind a gate: it runs while the gate is open.
+    let_in: bool,
     /// A pinned event without a counter.
     lost: bool,
 }
@@ -108,13 +112,20 @@ pub struct SimBackend {
     running: Vec<usize>,
     /// No event can signal before the thread's time reaches this.
     look_at: u64,
+    /// Overflows that nobody asked for yet: id and count.
+    overflowed: Vec<(u64, u64)>,
+    /// Events stop at an overflow.
+    one_shot: bool,
+    /// Whether the gate is open, if there is one.
+    gate: Option<bool>,
+    opened: u64,
     creates: Creates,
 }
 
 impl SimBackend {
-    /// A thread's events; `on_host` counts those of the whole host.
+    /// A thread's events, which do what `strategy` asks of them; `on_host` counts those of the whole host.
     #[must_use]
-    pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>) -> Self {
+    pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> Self {
         Self {
             model,
             clock,
@@ -123,6 +134,10 @@ impl SimBackend {
             free: Vec::new(),
             running: Vec::new(),
             look_at: u64::MAX,
+            overflowed: Vec::with_capacity(MAX_POOL + MAX_COUNTERS),
+            one_shot: strategy.overflow == OnOverflow::Stop,
+            gate: strategy.gate.then_some(false),
+            opened: 0,
             creates: Creates::default(),
         }
     }
@@ -164,22 +179,32 @@ impl SimBackend {
             return 0;
         }
         let (mut signals, mut look_at) = (0, u64::MAX);
-        for &at in &self.running {
-            let state = &mut self.table[at];
+        let Self { table, running, overflowed, one_shot, .. } = self;
+        running.retain(|&at| {
+            let state = &mut table[at];
             if !state.samples || state.lost {
-                continue;
+                return true;
             }
             let ran = state.ran(times);
             if ran >= state.due {
                 signals += 1;
+                // Of several overflows of an event only the last matters.
+                overflowed.retain(|&(id, _)| id != state.id);
+                if *one_shot {
+                    overflowed.push((state.id, state.rate.counts(state.due)));
+                    (state.ran, state.running, state.let_in) = (state.due, false, false);
+                    return false;
+                }
                 // Periods that passed unseen are one overflow: perf interrupts once.
                 let count = state.rate.counts(ran);
                 let passed = (count - state.signal_at) / state.period.max(1);
                 let reached = state.signal_at + passed * state.period;
+                overflowed.push((state.id, reached.max(state.rate.counts(state.due))));
                 state.aim(reached, state.period);
             }
             look_at = look_at.min(times.thread.saturating_add(state.due.saturating_sub(ran)));
-        }
+            true
+        });
         self.look_at = look_at;
         signals
     }
@@ -211,6 +236,9 @@ impl SimBackend {
     fn halt(&mut self, at: usize) {
         let times = self.clock.times();
         let state = &mut self.table[at];
+        if !state.running {
+            return;
+        }
         state.ran = state.ran(times);
         state.running = false;
         self.running.retain(|&other| other != at);
@@ -228,7 +256,9 @@ impl Backend for SimBackend {
             return Err(HostError::Os { call: "perf_event_open", errno: 16, remedy: "" });
         }
         let follows = Follows { thread: !hardware, user: spec.user(), kernel: spec.kernel() };
+        self.opened += 1;
         let mut state = State {
+            id: self.opened,
             follows,
             rate: self.model.rate(code(spec)),
             samples: spec.samples(),
@@ -238,6 +268,7 @@ impl Backend for SimBackend {
             signal_at: 0,
             due: 0,
             running: false,
+            let_in: true,
             lost: false,
         };
         state.aim(0, period);
@@ -252,7 +283,9 @@ impl Backend for SimBackend {
             Source::Fixed { .. } => self.creates.fixed += 1,
         }
         self.on_host.set(self.on_host.get() + 1);
-        self.run(at);
+        if self.gate != Some(false) {
+            self.run(at);
+        }
         Ok(Event(at))
     }
 
@@ -268,16 +301,20 @@ impl Backend for SimBackend {
     fn pause(&mut self, event: &mut Event) -> Result<u64, HostError> {
         self.halt(event.0);
         self.spend(|model| &model.costs.pause);
-        let state = &self.table[event.0];
+        let state = &mut self.table[event.0];
+        state.let_in = false;
         if state.lost { Err(HostError::PinnedLost) } else { Ok(state.count(self.clock.times())) }
     }
 
     #[inline]
-    fn resume(&mut self, event: &mut Event) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut Event, _spent: bool) -> Result<(), HostError> {
         self.spend(|model| &model.costs.resume);
-        let others = self.model.costs.resume_other.sample_n(self.running.len() as u64, self.clock.stream());
-        self.clock.host(others);
-        self.run(event.0);
+        self.table[event.0].let_in = true;
+        if self.gate != Some(false) {
+            let others = self.model.costs.resume_other.sample_n(self.running.len() as u64, self.clock.stream());
+            self.clock.host(others);
+            self.run(event.0);
+        }
         Ok(())
     }
 
@@ -299,6 +336,55 @@ impl Backend for SimBackend {
         self.spend(|model| &model.costs.read);
         let state = &self.table[event.0];
         if state.lost { Err(HostError::PinnedLost) } else { Ok(state.count(self.clock.times())) }
+    }
+
+    fn id(&self, event: &Event) -> u64 {
+        self.table[event.0].id
+    }
+
+    #[inline]
+    fn overflowed(&mut self, tell: &mut dyn FnMut(u64, u64)) -> bool {
+        self.overflowed.drain(..).for_each(|(id, count)| tell(id, count));
+        true
+    }
+
+    fn stops_at_overflow(&self) -> bool {
+        self.one_shot
+    }
+
+    fn has_gate(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    fn open_gate(&mut self) -> Result<(), HostError> {
+        self.spend(|model| &model.costs.resume);
+        self.gate = Some(true);
+        for at in 0..self.table.len() {
+            if self.table[at].let_in && !self.free.contains(&at) && !self.table[at].running {
+                let other = self.model.costs.resume_other.sample(self.clock.stream());
+                self.clock.host(other);
+                self.run(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn shut_gate(&mut self, tell: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+        self.gate = Some(false);
+        while let Some(&at) = self.running.last() {
+            self.halt(at);
+        }
+        self.spend(|model| &model.costs.pause);
+        let times = self.clock.times();
+        if (0..self.table.len()).any(|at| self.table[at].lost && !self.free.contains(&at)) {
+            return Err(HostError::PinnedLost);
+        }
+        for (at, state) in self.table.iter().enumerate() {
+            if !self.free.contains(&at) {
+                tell(state.id, state.count(times));
+            }
+        }
+        Ok(())
     }
 
     #[inline]

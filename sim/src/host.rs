@@ -58,7 +58,7 @@ pub fn run(model: &Model, plan: &Plan, number: u64) -> Vec<GuestOutcome> {
     match &plan.behind {
         Behind::Floor => run_with(&model, plan, number, |clock| SimFloor::new(clock, model.tsc_khz)),
         Behind::Events(strategy) => run_with(&model, plan, number, |clock| {
-            Bank::new(SimBackend::new(Rc::clone(&model), clock, Rc::clone(&on_host)), strategy.clone())
+            Bank::new(SimBackend::new(Rc::clone(&model), clock, Rc::clone(&on_host), strategy), strategy.clone())
         }),
     }
 }

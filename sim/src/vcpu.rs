@@ -248,7 +248,10 @@ impl<H: SimHost> Vcpu<H> {
     fn deliver(&mut self) {
         let seen_at = self.seen_at.take();
         match Lvtpc::from_bits(self.lvtpc).delivery() {
-            Delivery::Masked => self.pmi.masked += 1,
+            Delivery::Masked => {
+                self.pmi.masked += 1;
+                self.pmu.pmi_not_handled();
+            }
             Delivery::Nmi => {
                 self.spend(|model| &model.costs.inject);
                 self.pmi.nmis += 1;
@@ -257,7 +260,10 @@ impl<H: SimHost> Vcpu<H> {
                 self.nmi.get_or_insert(seen_at.unwrap_or(now));
                 self.lvtpc |= LVT_MASKED;
             }
-            Delivery::Fixed(_) | Delivery::Unsupported(_) => self.pmi.undeliverable += 1,
+            Delivery::Fixed(_) | Delivery::Unsupported(_) => {
+                self.pmi.undeliverable += 1;
+                self.pmu.pmi_not_handled();
+            }
         }
     }
 

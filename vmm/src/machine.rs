@@ -100,8 +100,8 @@ impl Behind {
                 Ok(work.run(Bank::new(StepBackend::new(), strategy.clone())))
             }
             Self::Events { backend, strategy } => {
-                let backend =
-                    PerfBackend::new(backend, tsc_khz).map_err(|error| MachineError::Host(error.to_string()))?;
+                let backend = PerfBackend::with(backend, tsc_khz, strategy)
+                    .map_err(|error| MachineError::Host(error.to_string()))?;
                 Ok(work.run(Bank::new(backend, strategy.clone())))
             }
         }

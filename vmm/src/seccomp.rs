@@ -44,7 +44,7 @@ const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
 /// What the loop and the step backend ask of a vCPU, a VM and a perf event; the most frequent first.
-const IOCTLS: [u64; 20] = [
+const IOCTLS: [u64; 22] = [
     ioc(NONE, KVM, 0x80, 0),                             // KVM_RUN
     ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),  // KVM_GET_LAPIC
     ioc(NONE, KVM, 0x9a, 0),                             // KVM_NMI
@@ -52,7 +52,9 @@ const IOCTLS: [u64; 20] = [
     ioc(NONE, PERF, 0, 0),                               // PERF_EVENT_IOC_ENABLE
     ioc(NONE, PERF, 1, 0),                               // PERF_EVENT_IOC_DISABLE
     ioc(WRITE, PERF, 4, 8),                              // PERF_EVENT_IOC_PERIOD
+    ioc(NONE, PERF, 2, 0),                               // PERF_EVENT_IOC_REFRESH
     ioc(NONE, PERF, 5, 0),                               // PERF_EVENT_IOC_SET_OUTPUT
+    ioc(READ, PERF, 7, 8),                               // PERF_EVENT_IOC_ID
     ioc(NONE, PERF, 3, 0),                               // PERF_EVENT_IOC_RESET
     ioc(READ, KVM, 0x81, size_of::<kvm_regs>()),         // KVM_GET_REGS
     ioc(WRITE, KVM, 0x82, size_of::<kvm_regs>()),        // KVM_SET_REGS

@@ -6,8 +6,8 @@
 
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_COUNT_HW_REF_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK,
-    PERF_COUNT_SW_DUMMY, PERF_COUNT_SW_TASK_CLOCK, PERF_SAMPLE_IDENTIFIER, PERF_TYPE_HARDWARE, PERF_TYPE_RAW,
-    PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
+    PERF_COUNT_SW_DUMMY, PERF_COUNT_SW_TASK_CLOCK, PERF_FORMAT_GROUP, PERF_FORMAT_ID, PERF_SAMPLE_IDENTIFIER,
+    PERF_SAMPLE_READ, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
 use crate::spec::{Source, Spec};
@@ -38,8 +38,8 @@ pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     if spec.samples() {
         attr.__bindgen_anon_1.sample_period = period;
     }
-    // Identifies the event in the monitor's shared ring; costs the kernel 16 bytes per overflow.
-    attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER);
+    // Says in the monitor's shared ring which event it was, and its count then.
+    attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_READ);
     attr.__bindgen_anon_2.wakeup_events = 1;
     if kind == EventKind::Hardware {
         attr.set_pinned(1);
@@ -58,6 +58,18 @@ pub fn monitor_attr() -> perf_event_attr {
     attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER);
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
+    attr
+}
+
+/// The attribute of a gate: counts nothing, and leads a group of events of `kind` that are stopped and started with it.
+#[must_use]
+pub fn gate_attr(kind: EventKind) -> perf_event_attr {
+    let mut attr = monitor_attr();
+    attr.sample_type = 0;
+    attr.read_format = u64::from(PERF_FORMAT_GROUP | PERF_FORMAT_ID);
+    attr.set_disabled(1);
+    // Only a leader can be pinned, and its group with it.
+    attr.set_pinned(u64::from(kind == EventKind::Hardware));
     attr
 }
 

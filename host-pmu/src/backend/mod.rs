@@ -29,14 +29,45 @@ pub trait Backend {
     /// Stops an event and returns its count since it was opened.
     fn pause(&mut self, event: &mut Self::Event) -> Result<u64, HostError>;
 
-    /// Lets a paused event count again.
-    fn resume(&mut self, event: &mut Self::Event) -> Result<(), HostError>;
+    /// Lets a paused event count again. `spent`: it [stopped itself](Self::stops_at_overflow) since it was last resumed.
+    fn resume(&mut self, event: &mut Self::Event, spent: bool) -> Result<(), HostError>;
 
     /// The event shall signal after `period` more.
     fn set_period(&mut self, event: &mut Self::Event, period: u64) -> Result<(), HostError>;
 
     /// The event's count since it was opened.
     fn read(&mut self, event: &mut Self::Event) -> Result<u64, HostError>;
+
+    /// A number that no other of its events has.
+    fn id(&self, _event: &Self::Event) -> u64 {
+        0
+    }
+
+    /// Tells the id and the count, at that moment, of each event that overflowed since this was last asked. `false`: it
+    /// cannot tell, or not of all, and every running event must be read.
+    fn overflowed(&mut self, _tell: &mut dyn FnMut(u64, u64)) -> bool {
+        false
+    }
+
+    /// Whether its events stop by themselves at an overflow, of which [`overflowed`](Self::overflowed) then tells.
+    fn stops_at_overflow(&self) -> bool {
+        false
+    }
+
+    /// Whether it opens its events behind a gate, which is shut at first.
+    fn has_gate(&self) -> bool {
+        false
+    }
+
+    /// Opens the gate: every event that is not paused counts.
+    fn open_gate(&mut self) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    /// Shuts the gate: no event counts. Tells the id and count of each.
+    fn shut_gate(&mut self, _tell: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+        Ok(())
+    }
 
     /// Whether a new sched slice began since this was last asked.
     fn sched_in(&mut self) -> bool;

@@ -2,8 +2,8 @@
 //!
 //! Its user page carries a sequence count that the kernel moves each time the event is scheduled in with its thread
 //! (`perf_event_update_userpage` at `pmu->add`): a new **sched slice** costs one load of shared memory to notice and no
-//! system call. Its ring takes the records of every other event of the thread (IOC_SET_OUTPUT), so that throttling is
-//! seen; without samples' payloads an overflow costs 16 bytes there.
+//! system call. Its ring takes the records of every other event of the thread (IOC_SET_OUTPUT): which event overflowed,
+//! and its count then, costs no system call either, and throttling is seen. An overflow takes 24 bytes there.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -34,6 +34,17 @@ pub struct Records {
     pub lost: u64,
 }
 
+impl Records {
+    fn note(&mut self, type_: u32) {
+        match type_ {
+            PERF_RECORD_SAMPLE => self.overflows += 1,
+            PERF_RECORD_THROTTLE => self.throttled += 1,
+            PERF_RECORD_LOST => self.lost += 1,
+            _ => {}
+        }
+    }
+}
+
 impl Monitor {
     /// A monitor of the calling thread. Where the kernel refuses the ring (locked-memory limit), slices are told from
     /// the thread's context-switch counts and throttling is not seen.
@@ -52,7 +63,7 @@ impl Monitor {
     }
 
     fn open_ring() -> io::Result<(OwnedFd, sys::Ring)> {
-        let fd = sys::open_on_this_thread(monitor_attr())?;
+        let fd = sys::open_on_this_thread(monitor_attr(), None)?;
         let ring = sys::Ring::map(&fd, RING_PAGES)?;
         Ok((fd, ring))
     }
@@ -78,26 +89,31 @@ impl Monitor {
         moved
     }
 
-    /// Sends the records of `event` to the monitor's ring.
-    pub(crate) fn adopt(&self, event: &OwnedFd) -> io::Result<()> {
-        match &self.ring {
-            Some((fd, _)) => sys::set_output(event, fd),
-            None => Ok(()),
-        }
+    /// Sends the records of `event` to the monitor's ring. A kernel that keeps hardware and software events of a thread in
+    /// contexts of their own (before 6.2) refuses that for a hardware event: `false`.
+    pub(crate) fn adopt(&self, event: &OwnedFd) -> bool {
+        self.ring.as_ref().is_some_and(|(fd, _)| sys::set_output(event, fd).is_ok())
+    }
+
+    /// Tells the id and the count of each event that overflowed since this was last asked; `false` if records were lost.
+    #[inline]
+    pub fn overflowed(&mut self, tell: &mut dyn FnMut(u64, u64)) -> bool {
+        let Some((_, ring)) = &mut self.ring else { return false };
+        let records = &mut self.records;
+        let lost = records.lost;
+        ring.drain(|type_, [id, count]| {
+            records.note(type_);
+            if type_ == PERF_RECORD_SAMPLE {
+                tell(id, count);
+            }
+        });
+        records.lost == lost
     }
 
     /// Reads the ring and returns all records so far.
     pub fn records(&mut self) -> Records {
-        let records = &mut self.records;
-        if let Some((_, ring)) = &mut self.ring {
-            ring.drain(|type_| match type_ {
-                PERF_RECORD_SAMPLE => records.overflows += 1,
-                PERF_RECORD_THROTTLE => records.throttled += 1,
-                PERF_RECORD_LOST => records.lost += 1,
-                _ => {}
-            });
-        }
-        *records
+        self.overflowed(&mut |_, _| ());
+        self.records
     }
 }
 

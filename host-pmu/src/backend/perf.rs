@@ -6,10 +6,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
 
-use super::attr::{EventKind, event_attr};
+use super::attr::{EventKind, event_attr, gate_attr};
 use super::monitor::Monitor;
 use super::{Backend, BackendKey, HostError, Scale};
-use crate::spec::Spec;
+use crate::spec::{MAX_COUNTERS, Spec};
+use crate::strategy::{MAX_POOL, OnOverflow, Strategy};
 use crate::{kick, sys};
 
 /// Where tracefs may be mounted.
@@ -44,10 +45,27 @@ pub struct PerfBackend {
     /// In host counts.
     shortest_period: u64,
     monitor: Monitor,
+    /// The leader of all its events.
+    gate: Option<OwnedFd>,
+    /// Events disable themselves at an overflow.
+    one_shot: bool,
+    /// Some event's records do not reach the monitor.
+    blind: bool,
     epoch: Instant,
 }
 
 impl PerfBackend {
+    /// A backend for `key` whose events do what `strategy` asks of them. `tsc_khz` scales clocks to cycles.
+    pub fn with(key: &BackendKey, tsc_khz: u64, strategy: &Strategy) -> Result<Self, HostError> {
+        let mut backend = Self::new(key, tsc_khz)?;
+        backend.one_shot = strategy.overflow == OnOverflow::Stop;
+        if strategy.gate {
+            let leader = sys::open_on_this_thread(gate_attr(backend.kind), None);
+            backend.gate = Some(leader.map_err(|error| os("perf_event_open", &error))?);
+        }
+        Ok(backend)
+    }
+
     /// A backend for `key`. `tsc_khz` scales clocks to cycles.
     pub fn new(key: &BackendKey, tsc_khz: u64) -> Result<Self, HostError> {
         let clock = Scale::ns_to_tsc(tsc_khz);
@@ -62,7 +80,10 @@ impl PerfBackend {
         };
         let is_clock = matches!(kind, EventKind::CpuClock | EventKind::TaskClock);
         let shortest_period = if is_clock { shortest_clock_period() } else { 1 };
-        Ok(Self { kind, scale, shortest_period, monitor: Monitor::new(), epoch: Instant::now() })
+        let monitor = Monitor::new();
+        let blind = !monitor.sees_records();
+        let epoch = Instant::now();
+        Ok(Self { kind, scale, shortest_period, monitor, gate: None, one_shot: false, blind, epoch })
     }
 
     /// Opens and closes one event, to learn whether this backend works here before anything is measured.
@@ -118,7 +139,11 @@ fn os(call: &'static str, error: &io::Error) -> HostError {
 #[derive(Debug)]
 pub struct PerfEvent {
     fd: OwnedFd,
+    id: u64,
 }
+
+/// Room for a group read: their number, then two words for each event a bank may hold, and for the leader.
+const GROUP_WORDS: usize = 1 + 2 * (MAX_POOL + MAX_COUNTERS + 1);
 
 impl PerfBackend {
     fn host_period(&self, period: u64) -> u64 {
@@ -138,11 +163,23 @@ impl Backend for PerfBackend {
     type Event = PerfEvent;
 
     fn open(&mut self, spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
-        let attr = event_attr(self.kind, spec, self.host_period(period));
-        let fd = sys::open_on_this_thread(attr).map_err(|error| os("perf_event_open", &error))?;
+        let mut attr = event_attr(self.kind, spec, self.host_period(period));
+        if self.gate.is_some() {
+            // The leader's business.
+            attr.set_pinned(0);
+        }
+        // Enabled by IOC_REFRESH, lest it overflows before that.
+        let one_shot = self.stops_at_overflow() && spec.samples();
+        attr.set_disabled(u64::from(one_shot));
+        let fd = sys::open_on_this_thread(attr, self.gate.as_ref()).map_err(|error| os("perf_event_open", &error))?;
         sys::signal_this_thread(&fd, kick::signal()).map_err(|error| os("fcntl on a perf event", &error))?;
-        self.monitor.adopt(&fd).map_err(|error| os("IOC_SET_OUTPUT", &error))?;
-        Ok(PerfEvent { fd })
+        self.blind |= !self.monitor.adopt(&fd);
+        let id = sys::event_id(&fd).map_err(|error| os("IOC_ID", &error))?;
+        if one_shot {
+            let start = if self.blind { sys::enable } else { sys::refresh_once };
+            start(&fd).map_err(|error| os("IOC_REFRESH", &error))?;
+        }
+        Ok(PerfEvent { fd, id })
     }
 
     fn release(&mut self, event: PerfEvent) {
@@ -154,7 +191,11 @@ impl Backend for PerfBackend {
         self.count(event)
     }
 
-    fn resume(&mut self, event: &mut PerfEvent) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut PerfEvent, spent: bool) -> Result<(), HostError> {
+        // The limit of one overflow outlives a pause: renewed unasked it would be a limit of two.
+        if spent && self.one_shot {
+            return sys::refresh_once(&event.fd).map_err(|error| os("IOC_REFRESH", &error));
+        }
         sys::enable(&event.fd).map_err(|error| os("IOC_ENABLE", &error))
     }
 
@@ -164,6 +205,43 @@ impl Backend for PerfBackend {
 
     fn read(&mut self, event: &mut PerfEvent) -> Result<u64, HostError> {
         self.count(event)
+    }
+
+    fn id(&self, event: &PerfEvent) -> u64 {
+        event.id
+    }
+
+    #[inline]
+    fn overflowed(&mut self, tell: &mut dyn FnMut(u64, u64)) -> bool {
+        let scale = self.scale;
+        self.monitor.overflowed(&mut |id, count| tell(id, scale.to_guest(count))) && !self.blind
+    }
+
+    fn stops_at_overflow(&self) -> bool {
+        self.one_shot && !self.blind
+    }
+
+    fn has_gate(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    fn open_gate(&mut self) -> Result<(), HostError> {
+        let Some(leader) = &self.gate else { return Ok(()) };
+        sys::enable(leader).map_err(|error| os("IOC_ENABLE", &error))
+    }
+
+    fn shut_gate(&mut self, tell: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+        let Some(leader) = &self.gate else { return Ok(()) };
+        sys::disable(leader).map_err(|error| os("IOC_DISABLE", &error))?;
+        let mut words = [0; GROUP_WORDS];
+        let got = sys::read_group(leader, &mut words).map_err(|error| os("read of a perf event", &error))?;
+        if got == 0 {
+            return Err(HostError::PinnedLost);
+        }
+        for pair in words[1..got].chunks_exact(2) {
+            tell(pair[1], self.scale.to_guest(pair[0]));
+        }
+        Ok(())
     }
 
     fn sched_in(&mut self) -> bool {
@@ -209,9 +287,83 @@ mod tests {
         spin();
         assert_eq!(backend.read(&mut event).unwrap(), first, "a paused event stands still");
         backend.set_period(&mut event, 1 << 41).unwrap();
-        backend.resume(&mut event).unwrap();
+        backend.resume(&mut event, false).unwrap();
         spin();
         assert!(backend.read(&mut event).unwrap() > first);
         backend.release(event);
+    }
+
+    /// A backend for the clock whose events do what `preset` asks; `None` where perf events are not allowed.
+    fn for_preset(preset: &str) -> Option<PerfBackend> {
+        let strategy = Strategy::preset(preset).unwrap();
+        let mut backend = PerfBackend::with(&BackendKey::CpuClock, 1_000_000, &strategy).ok()?;
+        match backend.probe() {
+            Ok(()) => Some(backend),
+            Err(error) => {
+                eprintln!("SKIP: {error}");
+                None
+            }
+        }
+    }
+
+    /// Has the thread run until some event overflowed; its id and count then. Signals are blocked meanwhile.
+    fn run_to_overflow(backend: &mut PerfBackend) -> (u64, u64) {
+        let began = Instant::now();
+        let mut told = None;
+        while told.is_none() && began.elapsed().as_secs() < 10 {
+            backend.overflowed(&mut |id, count| told = Some((id, count)));
+        }
+        told.expect("an event of 1 ms overflows within 10 s")
+    }
+
+    const CYCLES: Spec = Spec(crate::spec::Source::Selector(0x51_003c));
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_one_shot_event_stops_at_its_overflow_and_is_told_of() {
+        crate::sys::block_signal(kick::signal());
+        let Some(mut backend) = for_preset("deferred") else { return };
+        let mut event = backend.open(CYCLES, MS).unwrap();
+        for spent in [false, true, true] {
+            if spent {
+                backend.set_period(&mut event, MS).unwrap();
+                backend.resume(&mut event, true).unwrap();
+            }
+            let (id, count) = run_to_overflow(&mut backend);
+            assert_eq!(id, backend.id(&event));
+            let stopped_at = backend.read(&mut event).unwrap();
+            assert!(stopped_at >= count && count >= MS, "{count} told, {stopped_at} read");
+            let began = Instant::now();
+            while began.elapsed().as_millis() < 3 {}
+            assert_eq!(backend.read(&mut event).unwrap(), stopped_at, "it counts on after its overflow");
+        }
+        backend.release(event);
+    }
+
+    #[test]
+    fn a_shut_gate_stops_all_events_and_tells_their_counts() {
+        crate::sys::block_signal(kick::signal());
+        let Some(mut backend) = for_preset("gate") else { return };
+        let mut events = [backend.open(CYCLES, 1 << 40).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];
+        assert_eq!(backend.read(&mut events[0]).unwrap(), 0, "the gate is shut at first");
+        backend.open_gate().unwrap();
+        let began = Instant::now();
+        while began.elapsed().as_millis() < 2 {}
+        let mut told = Vec::new();
+        backend.shut_gate(&mut |id, count| told.push((id, count))).unwrap();
+        for event in &mut events {
+            let count = backend.read(event).unwrap();
+            assert!(count > MS, "{count} in 2 ms");
+            assert!(told.contains(&(backend.id(event), count)), "{told:?}");
+        }
+        // One that is paused stays so while the gate is open.
+        backend.pause(&mut events[1]).unwrap();
+        let paused = backend.read(&mut events[1]).unwrap();
+        backend.open_gate().unwrap();
+        let began = Instant::now();
+        while began.elapsed().as_millis() < 1 {}
+        assert_eq!(backend.read(&mut events[1]).unwrap(), paused);
+        assert!(backend.read(&mut events[0]).unwrap() > told[0].1);
+        events.into_iter().for_each(|event| backend.release(event));
     }
 }

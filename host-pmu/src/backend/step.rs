@@ -203,7 +203,7 @@ impl Backend for StepBackend {
         self.read(event)
     }
 
-    fn resume(&mut self, event: &mut StepEvent) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut StepEvent, _spent: bool) -> Result<(), HostError> {
         self.counts.set_running(event, true);
         Ok(())
     }
@@ -317,7 +317,7 @@ mod tests {
         assert!(!step.stepper().unwrap().wanted());
         step.stepper().unwrap().retire(PLAIN);
         assert_eq!(step.read(&mut event), Ok(1), "a paused counter stands still");
-        step.resume(&mut event).unwrap();
+        step.resume(&mut event, false).unwrap();
         step.release(event);
         assert!(!step.stepper().unwrap().wanted());
         let mut other = step.open(selector(0xc4 | OS), 9).unwrap();

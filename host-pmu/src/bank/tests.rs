@@ -50,7 +50,7 @@ impl Backend for Host {
         if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
     }
 
-    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut usize, _spent: bool) -> Result<(), HostError> {
         self.0.borrow_mut().log.push(format!("resume {event}"));
         Ok(())
     }

@@ -247,9 +247,18 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
         let delivery = lapic::deliver(&mut port, contended)?;
         let pmi = &mut self.stats.pmi;
         match delivery {
-            Delivery::Masked => pmi.masked += 1,
-            Delivery::Unsupported(_) => pmi.undeliverable += 1,
-            Delivery::Fixed(_) => pmi.fixed += 1,
+            Delivery::Masked => {
+                pmi.masked += 1;
+                self.pmu.pmi_not_handled();
+            }
+            Delivery::Unsupported(_) => {
+                pmi.undeliverable += 1;
+                self.pmu.pmi_not_handled();
+            }
+            Delivery::Fixed(_) => {
+                pmi.fixed += 1;
+                self.pmu.pmi_not_handled();
+            }
             Delivery::Nmi => {
                 pmi.nmis += 1;
                 if self.stats.deliveries.len() < self.stats.deliveries.capacity() {

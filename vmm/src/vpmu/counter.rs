@@ -2,7 +2,9 @@
 
 use host_pmu::spec::{Source, Spec};
 
-use super::{CounterId, GeneralProtection, HostCounters, PerfEvtSel, Touch, Vpmu, regs::FixedControl, status, within};
+use super::{
+    CounterId, GeneralProtection, HostCounters, OnOverflow, PerfEvtSel, Touch, Vpmu, regs::FixedControl, status, within,
+};
 
 impl<H: HostCounters> Vpmu<H> {
     /// IA32_PERFEVTSEL`n`; a write of the same value changes nothing (KVM elides it), but keeps the counter in use.
@@ -67,10 +69,23 @@ impl<H: HostCounters> Vpmu<H> {
         if self.running.contains(counter) {
             let gathered = self.host.take(counter);
             if self.advance(counter, gathered) {
-                // perf is used as if one-shot: the next entry aims at the next overflow.
-                self.dirty.insert(counter);
+                match self.host.on_overflow() {
+                    // perf is used as if one-shot: the next entry aims at the next overflow.
+                    OnOverflow::Reprogram => self.dirty.insert(counter),
+                    // What goes on with its old period signals too early, unless the counter is near its top again.
+                    OnOverflow::Keep if self.distance(counter) <= self.caps.counter_mask() / 2 => self.aim(counter),
+                    OnOverflow::Keep => {}
+                    OnOverflow::Stop => self.stopped.insert(counter),
+                }
             }
         }
+    }
+
+    /// Aims a running counter at its next overflow. What the host told of it may be older than what an aim needs.
+    pub(super) fn aim(&mut self, counter: CounterId) {
+        let gathered = self.host.take(counter);
+        self.advance(counter, gathered);
+        self.host.set_period(counter, self.distance(counter));
     }
 
     /// Pauses the counter and starts it again if it still counts: KVM's `reprogram_counter`.
@@ -78,6 +93,8 @@ impl<H: HostCounters> Vpmu<H> {
         let gathered = self.host.pause(counter);
         self.running.remove(counter);
         self.dirty.remove(counter);
+        self.stopped.remove(counter);
+        self.left_stopped.remove(counter);
         self.advance(counter, gathered);
         if self.counts(counter) {
             self.running.insert(counter);

@@ -17,7 +17,7 @@ pub mod regs;
 
 use host_pmu::counters::{HostCounters, Touch};
 use host_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_FIXED, MAX_GP};
-use host_pmu::strategy::Apply;
+use host_pmu::strategy::{Apply, OnOverflow};
 
 use self::caps::PmuCaps;
 use self::filter::EventFilter;
@@ -157,6 +157,10 @@ pub struct Vpmu<H> {
     running: CounterSet,
     /// Counters to look at again before the next entry.
     dirty: CounterSet,
+    /// Counters whose host event stopped at its overflow, since the last entry and before that. It stays so for one entry
+    /// with a PMI, whose handler is expected to turn the counter off first of all.
+    stopped: CounterSet,
+    left_stopped: CounterSet,
     pmi_pending: bool,
     stats: VpmuStats,
 }
@@ -179,6 +183,8 @@ impl<H: HostCounters> Vpmu<H> {
             enabled: CounterSet::EMPTY,
             running: CounterSet::EMPTY,
             dirty: CounterSet::EMPTY,
+            stopped: CounterSet::EMPTY,
+            left_stopped: CounterSet::EMPTY,
             pmi_pending: false,
             stats: VpmuStats::default(),
         }
@@ -200,6 +206,8 @@ impl<H: HostCounters> Vpmu<H> {
         self.enabled = CounterSet::EMPTY;
         self.running = CounterSet::EMPTY;
         self.dirty = CounterSet::EMPTY;
+        self.stopped = CounterSet::EMPTY;
+        self.left_stopped = CounterSet::EMPTY;
         self.pmi_pending = false;
     }
 
@@ -307,28 +315,32 @@ impl<H: HostCounters> Vpmu<H> {
     /// counter anew, so that such an overflow is signalled again.
     pub fn kick(&mut self) -> u32 {
         let before = self.stats.overflows;
-        for counter in self.running {
+        let told = self.host.overflowed();
+        let mut early = CounterSet::EMPTY;
+        for counter in self.running.and(told) {
+            let overflows = self.stats.overflows;
             self.sync(counter);
+            early.set(counter, self.stats.overflows == overflows);
         }
-        let found = self.stats.overflows - before;
-        if found == 0 {
-            for counter in self.running {
-                self.host.set_period(counter, self.distance(counter));
-            }
+        // Where it is not told whose signal it was, it was that of a counter that overflowed, if there is one.
+        let whose = told != CounterSet::ALL || self.host.on_overflow() == OnOverflow::Keep;
+        if whose || self.stats.overflows == before {
+            early.into_iter().for_each(|counter| self.aim(counter));
         }
-        found as u32
+        (self.stats.overflows - before) as u32
     }
 
     /// Everything due before the guest is entered: failed starts, counters marked dirty, release by the strategy.
     pub fn enter(&mut self) {
-        for counter in self.host.take_retries() {
-            self.dirty.insert(counter);
+        self.dirty.extend(self.host.take_retries());
+        let stopped = std::mem::take(&mut self.stopped);
+        self.dirty.extend(std::mem::take(&mut self.left_stopped));
+        if self.pmi_pending {
+            self.left_stopped = stopped;
+        } else {
+            self.dirty.extend(stopped);
         }
-        if !self.dirty.is_empty() {
-            for counter in std::mem::take(&mut self.dirty) {
-                self.reprogram(counter);
-            }
-        }
+        self.reprogram_dirty();
         self.host.on_entry(self.enabled);
     }
 
@@ -339,6 +351,23 @@ impl<H: HostCounters> Vpmu<H> {
         }
         self.freeze_on_pmi();
         true
+    }
+
+    /// The PMI that was taken starts no handler at once: LVTPC is masked, or has no NMI.
+    pub fn pmi_not_handled(&mut self) {
+        if !self.left_stopped.is_empty() {
+            self.dirty.extend(std::mem::take(&mut self.left_stopped));
+            self.reprogram_dirty();
+            self.host.on_entry(self.enabled);
+        }
+    }
+
+    fn reprogram_dirty(&mut self) {
+        if !self.dirty.is_empty() {
+            for counter in std::mem::take(&mut self.dirty) {
+                self.reprogram(counter);
+            }
+        }
     }
 
     fn existing(&self, index: u32) -> Result<PmuMsr, GeneralProtection> {

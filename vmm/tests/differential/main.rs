@@ -11,12 +11,14 @@
 
 mod lazy_release;
 mod model;
+mod one_shot;
 mod ops;
 
 use std::cell::Cell;
 
 use model::pair::{Activity, Pair};
 use ops::{ops, shape, strategy};
+use proptest::prelude::any;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 /// Operations in `cargo test`.
@@ -41,8 +43,8 @@ fn the_vpmu_is_the_ideal_one_by_every_strategy() {
     let done = Cell::new(0u64);
     let activity = Cell::new(Activity::default());
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let result = runner.run(&(shape(), strategy(), ops(LONGEST)), |(shape, strategy, ops)| {
-        let mut pair = Pair::new(shape, strategy);
+    let result = runner.run(&(shape(), strategy(), any::<bool>(), ops(LONGEST)), |(shape, strategy, tells, ops)| {
+        let mut pair = Pair::new(shape, strategy, tells);
         for (at, op) in ops.iter().enumerate() {
             pair.step(op).map_err(|why| TestCaseError::fail(format!("operation {at}, {op:x?}: {why}")))?;
         }

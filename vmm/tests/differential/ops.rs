@@ -142,11 +142,15 @@ pub(crate) fn strategy() -> impl Strategy<Value = Kept> {
         (1..4u32).prop_map(|n| format!("{{ slices = {n} }}")),
         (1..30u32).prop_map(|ms| format!("{{ idle-ms = {ms} }}")),
     ];
-    let valid = (reuse, release, any::<[bool; 4]>()).prop_filter_map("contradiction", |(reuse, release, flags)| {
-        let [deferred, skip, reads, global] = flags;
+    // A host whose events do not stop by themselves makes "stop" a "reprogram"; `one_shot.rs` has those that do.
+    let overflow = prop::sample::select(vec!["reprogram", "keep", "stop"]);
+    let valid = (reuse, release, any::<[bool; 6]>(), prop::sample::select(vec![0, 0, 1, 4, 9]), overflow);
+    let valid = valid.prop_filter_map("contradiction", |(reuse, release, flags, hold_max, overflow)| {
+        let [deferred, skip, reads, global, skip_period, gate] = flags;
         let apply = if deferred { "deferred" } else { "at-once" };
         Kept::from_toml(&format!(
             "name = 'random'\nreuse = {reuse}\nrelease = {release}\napply = '{apply}'\nskip-paused = {skip}\n\
+             skip-period = {skip_period}\ngate = {gate}\nhold-max = {hold_max}\noverflow = '{overflow}'\n\
              mark = {{ reads = {reads}, global-ctrl = {global} }}"
         ))
         .ok()

@@ -1,6 +1,6 @@
 //! A PMU, a strategy and a sequence from bytes, for fuzzers.
 
-use host_pmu::strategy::{Apply, MAX_POOL, Mark, PRESETS, Release, Reuse, Strategy};
+use host_pmu::strategy::{Apply, MAX_POOL, Mark, OnOverflow, PRESETS, Release, Reuse, Strategy};
 use std::time::Duration;
 
 use super::Shape;
@@ -67,12 +67,17 @@ impl Bytes<'_> {
             2 => Release::Slices(1 + u32::from(n) % 3),
             _ => Release::IdleMs(Duration::from_millis(1 + u64::from(n) % 30)),
         };
+        let gate = reuse != Reuse::None && self.flag()?;
         Some(Strategy {
             name: "fuzzed".to_owned(),
             reuse,
             release,
             apply: if self.flag()? { Apply::Deferred } else { Apply::AtOnce },
             skip_paused: self.flag()?,
+            skip_period: self.flag()?,
+            overflow: if self.flag()? { OnOverflow::Keep } else { OnOverflow::Reprogram },
+            gate,
+            hold_max: usize::from(self.below(9)?),
             mark: Mark { reads: self.flag()?, global_ctrl: self.flag()? },
         })
     }
@@ -142,7 +147,8 @@ impl Bytes<'_> {
 pub(crate) fn run(bytes: &[u8]) -> Result<(), String> {
     let mut bytes = Bytes(bytes);
     let Some((shape, strategy)) = bytes.shape().zip(bytes.strategy()) else { return Ok(()) };
-    let mut pair = Pair::new(shape, strategy);
+    let Some(tells) = bytes.flag() else { return Ok(()) };
+    let mut pair = Pair::new(shape, strategy, tells);
     for at in 0..MOST_OPS {
         let Some(op) = bytes.op() else { break };
         pair.step(&op).map_err(|why| format!("operation {at}, {op:x?}: {why}"))?;

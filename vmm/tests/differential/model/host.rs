@@ -5,16 +5,19 @@ use std::rc::Rc;
 
 use host_pmu::backend::{Backend, HostError};
 use host_pmu::spec::{Source, Spec};
+use host_pmu::strategy::{OnOverflow, Strategy};
 
 use super::{Armed, Burst};
 
 #[derive(Debug)]
 struct Event {
+    id: u64,
     spec: Spec,
     running: bool,
     total: u64,
-    /// Counts to the signal; `None` once it was signalled.
+    /// Counts to the signal, for what samples; after it the period begins anew.
     left: Option<u64>,
+    period: u64,
     lost: bool,
 }
 
@@ -34,6 +37,15 @@ struct State {
     now: u64,
     /// Failures that were handed out: opens, periods, pinned events.
     failures: [u64; 3],
+    /// Overflows nobody asked for yet: id and count.
+    overflowed: Vec<(u64, u64)>,
+    /// Whether it can tell which events overflowed.
+    tells: bool,
+    /// Whether its events stop at an overflow.
+    stops: bool,
+    /// Whether the gate is open, if it has one.
+    gate: Option<bool>,
+    opened: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -42,24 +54,50 @@ pub(crate) struct ScriptedHost(Rc<RefCell<State>>);
 const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
 
 impl ScriptedHost {
+    /// A host whose events do what `strategy` asks of them, and which tells of overflows or leaves them to be read. Nothing
+    /// stops at an overflow here: counts would be lost, as they may be, and the ideal PMU loses none.
+    pub(crate) fn for_strategy(strategy: &Strategy, tells: bool) -> Self {
+        Self(Rc::new(RefCell::new(State { tells, gate: strategy.gate.then_some(false), ..State::default() })))
+    }
+
+    /// A host whose events stop at an overflow if `strategy` says so.
+    pub(crate) fn one_shot(strategy: &Strategy) -> Self {
+        let host = Self::for_strategy(strategy, true);
+        host.0.borrow_mut().stops = strategy.overflow == OnOverflow::Stop;
+        host
+    }
+
     /// The guest executes `burst`; whether any event signalled.
     pub(crate) fn run(&self, burst: Burst) -> bool {
         let mut signalled = false;
-        for event in self.0.borrow_mut().events.iter_mut().flatten().filter(|e| e.running && !e.lost) {
+        let State { events, overflowed, stops, gate, .. } = &mut *self.0.borrow_mut();
+        if *gate == Some(false) {
+            return false;
+        }
+        for event in events.iter_mut().flatten().filter(|e| e.running && !e.lost) {
             let select = match event.spec.0 {
                 Source::Selector(selector) => selector & 0xffff,
                 Source::Fixed { index, .. } => [0xc0, 0x3c, 0x13c, 0x1a4][usize::from(index)],
             };
             let n = burst.count(select, event.spec.kernel(), event.spec.user());
-            event.total += n;
-            match event.left {
-                Some(left) if left <= n => {
-                    event.left = None;
-                    signalled = true;
-                }
-                Some(left) => event.left = Some(left - n),
-                None => {}
+            let Some(left) = event.left else {
+                event.total += n;
+                continue;
+            };
+            if n < left {
+                event.total += n;
+                event.left = Some(left - n);
+                continue;
             }
+            signalled = true;
+            if *stops {
+                event.total += left;
+                event.running = false;
+            } else {
+                event.total += n;
+            }
+            event.left = Some(event.period - (n - left) % event.period);
+            overflowed.push((event.id, event.total));
         }
         signalled
     }
@@ -70,7 +108,10 @@ impl ScriptedHost {
 
     /// Every pinned event that runs loses its counter.
     pub(crate) fn lose(&self) {
-        self.0.borrow_mut().events.iter_mut().flatten().filter(|e| e.running).for_each(|e| e.lost = true);
+        let mut state = self.0.borrow_mut();
+        if state.gate != Some(false) {
+            state.events.iter_mut().flatten().filter(|e| e.running).for_each(|e| e.lost = true);
+        }
     }
 
     pub(crate) fn new_slice(&self) {
@@ -92,6 +133,9 @@ impl ScriptedHost {
     /// Events that run, sorted.
     pub(crate) fn armed(&self) -> Vec<Armed> {
         let state = self.0.borrow();
+        if state.gate == Some(false) {
+            return Vec::new();
+        }
         let mut armed: Vec<_> = state
             .events
             .iter()
@@ -121,7 +165,8 @@ impl Backend for ScriptedHost {
         }
         assert!(period > 0, "perf refuses a period of 0 for what samples");
         let left = spec.samples().then_some(period);
-        let event = Some(Event { spec, running: true, total: 0, left, lost: false });
+        state.opened += 1;
+        let event = Some(Event { id: state.opened, spec, running: true, total: 0, left, period, lost: false });
         let free = state.events.iter().position(Option::is_none);
         Ok(match free {
             Some(at) => {
@@ -146,7 +191,7 @@ impl Backend for ScriptedHost {
         Ok(total)
     }
 
-    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut usize, _spent: bool) -> Result<(), HostError> {
         if self.0.borrow().failing.resume {
             return Err(REFUSED);
         }
@@ -163,6 +208,7 @@ impl Backend for ScriptedHost {
         self.with(*event, |e| {
             assert!(e.spec.samples(), "perf refuses a period for what only counts");
             e.left = Some(period);
+            e.period = period;
         });
         Ok(())
     }
@@ -174,6 +220,44 @@ impl Backend for ScriptedHost {
             return Err(HostError::PinnedLost);
         }
         Ok(total)
+    }
+
+    fn id(&self, event: &usize) -> u64 {
+        self.with(*event, |e| e.id)
+    }
+
+    fn overflowed(&mut self, tell: &mut dyn FnMut(u64, u64)) -> bool {
+        let mut state = self.0.borrow_mut();
+        state.overflowed.drain(..).for_each(|(id, count)| tell(id, count));
+        state.tells
+    }
+
+    fn stops_at_overflow(&self) -> bool {
+        self.0.borrow().stops
+    }
+
+    fn has_gate(&self) -> bool {
+        self.0.borrow().gate.is_some()
+    }
+
+    fn open_gate(&mut self) -> Result<(), HostError> {
+        let mut state = self.0.borrow_mut();
+        if state.failing.resume {
+            return Err(REFUSED);
+        }
+        state.gate = Some(true);
+        Ok(())
+    }
+
+    fn shut_gate(&mut self, tell: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+        let mut state = self.0.borrow_mut();
+        state.gate = Some(false);
+        if state.events.iter().flatten().any(|e| e.running && e.lost) {
+            state.failures[2] += 1;
+            return Err(HostError::PinnedLost);
+        }
+        state.events.iter().flatten().for_each(|e| tell(e.id, e.total));
+        Ok(())
     }
 
     fn sched_in(&mut self) -> bool {

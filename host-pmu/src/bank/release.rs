@@ -1,0 +1,95 @@
+//! When parked events are given back to the host.
+
+use std::time::Duration;
+
+use super::{Bank, Held, counter_at};
+use crate::backend::{Backend, HostError};
+use crate::spec::{CounterId, CounterSet, MAX_COUNTERS};
+use crate::stats::OpKind;
+
+impl<B: Backend> Bank<B> {
+    pub(super) fn release(&mut self, held: Held<B::Event>) {
+        // Releasing cannot fail: close frees the descriptor whatever it returns.
+        let _ = self.host(OpKind::Release, |backend| {
+            backend.release(held.event);
+            Ok(())
+        });
+        self.held -= 1;
+    }
+
+    /// Gives up an event that failed; its counter is tried again.
+    pub(super) fn give_up(&mut self, counter: CounterId, error: &HostError) {
+        if *error == HostError::PinnedLost {
+            self.stats.pinned_errors += 1;
+        }
+        self.retries.insert(counter);
+        if let Some(held) = self.slots[counter.index()].take() {
+            self.release(held);
+        }
+    }
+
+    /// Gives back the event that was parked first, of no counter if there is one, else of a counter that is off.
+    pub(super) fn release_oldest(&mut self) -> bool {
+        if self.release_oldest_of_pool() {
+            return true;
+        }
+        let parked = |at: &usize| self.slots[*at].as_ref().is_some_and(|held| !held.running);
+        let oldest = (0..MAX_COUNTERS).filter(parked).min_by_key(|&at| self.slots[at].as_ref().map(|h| h.parked_at));
+        let Some(held) = oldest.and_then(|at| self.slots[at].take()) else { return false };
+        self.release(held);
+        true
+    }
+
+    pub(super) fn release_oldest_of_pool(&mut self) -> bool {
+        let oldest = (0..self.pool.len()).min_by_key(|&i| self.pool[i].parked_at);
+        let Some(oldest) = oldest else { return false };
+        let evicted = self.pool.swap_remove(oldest);
+        self.release(evicted);
+        true
+    }
+
+    /// KVM's `kvm_pmu_cleanup`: once per slice, gives back what no guest access marked and whose own enable is off.
+    pub(super) fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
+        self.stats.sched_ins += 1;
+        for index in 0..MAX_COUNTERS {
+            let Some(held) = &mut self.slots[index] else { continue };
+            let Some(counter) = counter_at(index) else { continue };
+            if enabled.contains(counter) || self.in_use.contains(counter) {
+                held.idle_slices = 0;
+                continue;
+            }
+            held.idle_slices += 1;
+            if held.idle_slices >= slices
+                && let Some(held) = self.slots[index].take()
+            {
+                self.release(held);
+            }
+        }
+        for held in &mut self.pool {
+            held.idle_slices += 1;
+        }
+        self.release_from_pool(|held| held.idle_slices >= slices);
+        self.in_use = CounterSet::EMPTY;
+    }
+
+    pub(super) fn release_after_time(&mut self, idle: Duration, enabled: CounterSet) {
+        let idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
+        let now = self.backend.now_ns();
+        let expired = |parked_at: u64| now.saturating_sub(parked_at) >= idle;
+        for index in 0..MAX_COUNTERS {
+            let counter_enabled = counter_at(index).is_some_and(|counter| enabled.contains(counter));
+            let slot = &mut self.slots[index];
+            if let Some(held) = slot.take_if(|held| !held.running && !counter_enabled && expired(held.parked_at)) {
+                self.release(held);
+            }
+        }
+        self.release_from_pool(|held| expired(held.parked_at));
+    }
+
+    fn release_from_pool(&mut self, dead: impl Fn(&Held<B::Event>) -> bool) {
+        while let Some(at) = self.pool.iter().position(&dead) {
+            let held = self.pool.swap_remove(at);
+            self.release(held);
+        }
+    }
+}
