@@ -48,6 +48,7 @@ fn errno_text(errno: i32) -> String {
         libc::EACCES | libc::EPERM => {
             format!("{text}: counting on a CPU needs root, CAP_PERFMON, or kernel.perf_event_paranoid=0")
         }
+        libc::ENOENT => format!("{text}: no PMU of this host counts it"),
         libc::EMFILE => format!("{text}: the hard limit of open files (ulimit -Hn) is used up"),
         libc::ENODEV => format!("{text}: the CPU or the PMU went away"),
         _ => text,

@@ -107,7 +107,7 @@ pub(crate) fn experiment(
     let calibration = calibrate(&cpus, REPETITIONS);
     let calibrated = Calibrated { costs: calibration.costs };
     let choice = calibrated.choice(&setting);
-    let strategies = args.host.strategies.clone();
+    let strategies = strategies(args);
     let arms = strategies
         .iter()
         .map(|name| Arm::new(name, method(name, &list, cpus.len(), &calibration.costs, &choice)))
@@ -175,6 +175,17 @@ pub(crate) fn experiment(
     Ok(document)
 }
 
+/// The strategies asked for, each once.
+fn strategies(args: &StatSetupArgs) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for name in &args.host.strategies {
+        if !found.contains(name) {
+            found.push(name.clone());
+        }
+    }
+    found
+}
+
 fn parameters(args: &StatSetupArgs, setting: &Setting<'_>, look_ups: (u64, u64)) -> Parameters {
     let mode = if setting.purpose == Use::Mmap { "mmap" } else { "stat" };
     Parameters {
@@ -183,7 +194,7 @@ fn parameters(args: &StatSetupArgs, setting: &Setting<'_>, look_ups: (u64, u64))
         groups: setting.list.groups.len() as u64,
         cpus: setting.cpus.to_vec(),
         mode: format!("{mode}, {} events", prepare::kind(setting.list)),
-        strategies: args.host.strategies.clone(),
+        strategies: strategies(args),
         rounds: args.rounds,
         count_ns: measure::ns(setting.count),
         look_ups,
