@@ -23,6 +23,7 @@ pub mod result;
 pub mod run;
 pub mod runner;
 pub mod simulated;
+pub mod stat_setup;
 pub mod stats;
 pub mod sweep;
 pub mod sys;

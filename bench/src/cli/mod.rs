@@ -8,6 +8,8 @@ pub mod report;
 pub mod run;
 pub mod shell;
 pub mod sweep;
+pub mod stat_setup;
+pub mod stat_setup_guest;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,6 +29,7 @@ use report::ReportArgs;
 use run::RunArgs;
 use shell::{CompletionsArgs, ManArgs};
 use sweep::SweepArgs;
+use stat_setup::StatSetupArgs;
 
 /// What the version line says.
 pub const VERSION: &str =
@@ -111,6 +114,12 @@ pub enum Command {
     /// Its serial port (0x3f8) goes to stdout. A 32-bit OUT to port 0xf4 ends the run, as kvm-unit-tests do it.
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Time setting up N perf events on M CPUs: by strategy, beside stock perf, and inside a guest
+    ///
+    /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
+    /// in random order from the seed. Writes DIR/stat-setup-TIME.json, and a table on stdout.
+    #[command(after_help = stat_setup::EXAMPLES)]
+    StatSetup(Box<StatSetupArgs>),
     /// Say what this host can do, what spoils a measurement here, and which backend will be used
     Doctor(DoctorArgs),
     /// Make one self-contained HTML page of results: plots, tables, hosts, published figures
@@ -311,8 +320,12 @@ where
         Err(error) => return Err(usage(&error)),
     };
     let command = cli.command.unwrap_or(Command::NmiLatency(Box::new(cli.nmi_latency)));
-    if let Command::NmiLatency(args) = &command
-        && let Some(file) = &args.json
+    let json = match &command {
+        Command::NmiLatency(args) => args.json.as_ref(),
+        Command::StatSetup(args) => args.json.as_ref(),
+        _ => None,
+    };
+    if let Some(file) = json
         && Cli::command().get_subcommands().any(|sub| file.as_os_str() == sub.get_name())
     {
         let name = file.display();

@@ -10,6 +10,8 @@ mod report;
 mod reproduce;
 mod shell;
 mod sweep;
+mod stat_setup;
+mod stat_setup_guest;
 
 use std::ffi::OsString;
 use std::time::Instant;
@@ -52,6 +54,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
             nmi_latency::run(&args, command_line, process_began)
         }
         Request::Run(Command::NmiLatency(args)) => nmi_latency::run(&args, command_line, process_began),
+        Request::Run(Command::StatSetup(args)) => stat_setup::run(&args, command_line, process_began),
         Request::Run(Command::Run(args)) => {
             let chosen = backend::choose(&args.backend, &ThisHost)?;
             crate::run::run(&args, chosen.backend)

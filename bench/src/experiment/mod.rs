@@ -5,7 +5,7 @@ pub(crate) mod mock;
 pub mod nmi_latency;
 pub mod plan;
 pub mod progress;
-mod schedule;
+pub(crate) mod schedule;
 
 use vmm::outcome::RunOutcome;
 
