@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::counters::HostCounters;
 use host_pmu::stats::ns_histogram;
@@ -19,6 +20,7 @@ use super::step::{Go, Stepper};
 use super::tsc::TickClock;
 use crate::devices::bus::{Bus, Next};
 use crate::outcome::{End, MsrExits, PmiStats};
+use crate::phases::{PhaseTally, Phases};
 use crate::sys::{self, KickGuard};
 use crate::vpmu::Vpmu;
 
@@ -63,9 +65,17 @@ struct LoopStats {
     clock: TickClock,
     pmi: PmiStats,
     msr: MsrStats,
+    phases: Phases,
     deliveries: Vec<u64>,
     exit_path_ns: Histogram<u64>,
     empty_kicks: u64,
+}
+
+impl LoopStats {
+    fn count_msr(&mut self, msr: u32, write: bool, fault: bool) {
+        self.msr.count(msr, write, fault);
+        self.phases.exit(write);
+    }
 }
 
 /// What a vCPU's loop leaves.
@@ -82,6 +92,7 @@ pub(crate) struct LoopOutcome<H, B> {
     pub(crate) exit_path_ns: Histogram<u64>,
     pub(crate) empty_kicks: u64,
     pub(crate) signals: u64,
+    pub(crate) phases: [PhaseTally; PHASES],
 }
 
 impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
@@ -90,6 +101,7 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
             clock: TickClock::new(parts.tsc_khz),
             pmi: PmiStats::default(),
             msr: MsrStats::default(),
+            phases: Phases::default(),
             deliveries: Vec::with_capacity(parts.log_entries.saturating_mul(DELIVERIES_PER_LOG_ENTRY)),
             exit_path_ns: ns_histogram(),
             empty_kicks: 0,
@@ -120,8 +132,10 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
         let signals = sys::kicks();
         drop(guard);
         let pmu = self.pmu.stats();
+        let phases = self.stats.phases.finish(self.pmu.host().ops());
         LoopOutcome {
             end,
+            phases,
             host: self.pmu.into_host(),
             bus: self.bus,
             rdpmcs: self.foreign.map_or(0, |foreign| foreign.rdpmcs()),
@@ -190,7 +204,7 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
                     }
                     let fault = pmu.wrmsr(exit.index, exit.data).is_err();
                     *exit.error = u8::from(fault);
-                    stats.msr.count(exit.index, true, fault);
+                    stats.count_msr(exit.index, true, fault);
                     msr_exit_at = Some(returned_at);
                     Next::Continue
                 }
@@ -201,7 +215,7 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
                     let value = pmu.rdmsr(exit.index);
                     *exit.data = value.unwrap_or(0);
                     *exit.error = u8::from(value.is_err());
-                    stats.msr.count(exit.index, false, value.is_err());
+                    stats.count_msr(exit.index, false, value.is_err());
                     msr_exit_at = Some(returned_at);
                     Next::Continue
                 }
@@ -233,6 +247,7 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
                     let held = self.pmu.host().held();
                     self.bus.note_held(held);
                 }
+                Next::Phase(phase) => self.stats.phases.begin(phase, self.pmu.host().ops()),
                 Next::End(end) => return end,
             }
         }
@@ -263,14 +278,14 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
     fn foreign_rdmsr(&mut self, index: u32) {
         let Some(foreign) = &mut self.foreign else { return };
         let value = foreign.rdmsr(&self.fd, &mut self.pmu, index);
-        self.stats.msr.count(index, false, value.is_err());
+        self.stats.count_msr(index, false, value.is_err());
         sys::answer_msr(&mut self.fd, value.ok());
     }
 
     fn foreign_wrmsr(&mut self, index: u32, value: u64) {
         let Some(foreign) = &mut self.foreign else { return };
         let fault = foreign.wrmsr(&self.fd, &mut self.pmu, index, value).is_err();
-        self.stats.msr.count(index, true, fault);
+        self.stats.count_msr(index, true, fault);
         sys::answer_msr(&mut self.fd, (!fault).then_some(value));
     }
 
