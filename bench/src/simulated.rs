@@ -154,6 +154,7 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
         exit_path_ns: guest.side.exit_path_ns,
         host: guest.side.host,
         held_at_tail_tick: guest.held_at_tail_tick,
+        phases: guest.side.phases,
     }
 }
 
