@@ -115,7 +115,7 @@ impl ArmRunner for SimRunner {
             (None, _) => Behind::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?),
         };
         let mut boot = boot_page(&self.guest, round.samples);
-        boot.log_capacity = log_entries(round.samples);
+        boot.log_capacity = log_entries(&self.guest, round.samples);
         let plan = host::Plan {
             behind,
             pmu: PmuCaps {

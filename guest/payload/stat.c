@@ -170,6 +170,7 @@ static void rotate(struct cpu *c, const struct interrupt *frame)
 /* As Linux leaves an idle PMU: GLOBAL_CTRL on, no selector enabled. */
 void stat_begin(struct cpu *c)
 {
+	c->limit_tsc = c->boot->limit_us * (c->boot->tsc_hz / 1000000);
 	c->event_count = 0;
 	c->active_count = 0;
 	pmu_enable(c);
@@ -191,7 +192,7 @@ bool stat_tick(struct cpu *c, const struct interrupt *frame)
 		return true;
 	} else {
 		tear_down(c, frame);
-		if (c->cycles == boot->sample_target || c->phase_ticks >= boot->max_ticks)
+		if (c->cycles == boot->sample_target || rdtsc() - c->report->measure_begin >= c->limit_tsc)
 			return false;
 	}
 	c->ticks_waited = 0;

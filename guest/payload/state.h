@@ -69,6 +69,7 @@ struct cpu {
 	bool counting;            /* between a set-up and its tear-down */
 	u64 ticks_waited;         /* since either */
 	u64 cycles;
+	u64 limit_tsc;
 	u64 stamps[MAX_EVENTS + 1]; /* TSC before and after each call of a phase */
 	struct event events[MAX_EVENTS];
 	struct event *maps[2][64];

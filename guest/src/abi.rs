@@ -260,6 +260,8 @@ shared_struct! {
         window_ticks: u64,
         /// With [`FLAG_STAT_SETUP`]: ticks from disabling them to the next set-up.
         gap_ticks: u64,
+        /// With [`FLAG_STAT_SETUP`], in place of `max_ticks`: no set-up begins after so many µs of the measured phase.
+        limit_us: u64,
         /// Sampling frequency in Hz per event, 0 = fixed period.
         freq_hz: u64,
         /// The vCPU's TSC frequency.

@@ -27,6 +27,7 @@ fn boot(events: usize, window_ticks: u64, cycles: u64) -> BootPage {
         tail_ticks: 4,
         sample_target: cycles,
         window_ticks,
+        limit_us: u64::MAX >> 20,
         gap_ticks: 1,
         log_capacity: 1 << 20,
         event_count: events as u64,

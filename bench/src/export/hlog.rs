@@ -29,8 +29,12 @@ pub fn text(document: &Document, arms: &[ArmFold]) -> Result<Vec<u8>, String> {
     let mut builder = IntervalLogWriterBuilder::new();
     builder
         .add_comment(&format!(
-            "vpmu {} nmi-latency, {}, backend {}, {}; values in ns",
-            document.tool.version, document.parameters.workload, document.parameters.backend, document.host.class,
+            "vpmu {} {}, {}, backend {}, {}; values in ns",
+            document.tool.version,
+            document.experiment,
+            document.parameters.workload,
+            document.parameters.backend,
+            document.host.class,
         ))
         .with_start_time(start)
         .with_base_time(start)

@@ -60,12 +60,17 @@ impl<H: SimHost> Guest<H> {
             return true;
         } else {
             self.tear_down();
-            if self.stat.cycles == self.boot.sample_target || self.phase_ticks >= self.boot.max_ticks {
+            if self.stat.cycles == self.boot.sample_target || self.past_limit() {
                 return false;
             }
         }
         self.stat.ticks = 0;
         true
+    }
+
+    fn past_limit(&mut self) -> bool {
+        let ticks = self.cpu.tsc() - self.report.measure_begin;
+        ticks >= self.boot.limit_us.saturating_mul(self.tsc_hz / 1_000_000)
     }
 
     fn set_up(&mut self) {

@@ -23,7 +23,14 @@ fn set_ups(behind: Behind, events: &[EventSpec], cycles: u64) -> Plan {
     let plan = plan(behind, events, cycles);
     Plan {
         log_entries: cycles * 4 * events.len() as u64 + 4096,
-        boot: BootPage { flags: FLAG_STAT_SETUP, tick_count: 1_000_000, window_ticks: 2, gap_ticks: 1, ..plan.boot },
+        boot: BootPage {
+            flags: FLAG_STAT_SETUP,
+            tick_count: 1_000_000,
+            window_ticks: 2,
+            gap_ticks: 1,
+            limit_us: 20_000_000,
+            ..plan.boot
+        },
         ..plan
     }
 }
