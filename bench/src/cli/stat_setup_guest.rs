@@ -55,11 +55,11 @@ pub struct StatSetupGuestArgs {
     #[arg(long, value_name = "CPULIST")]
     pub pin: Option<CpuList>,
 
-    /// Set-ups per arm, round and vCPU [default: 100]
+    /// Set-ups per arm, round and vCPU [default: 40]
     #[arg(long, value_name = "N", value_parser = number_in(1..=100_000))]
     pub samples: Option<u64>,
 
-    /// In a round no set-up begins after this time, even with fewer samples [default: 1100ms]
+    /// In a round no set-up begins after this time, even with fewer samples [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_millis(10)..=Duration::from_secs(3600)))]
     pub time_limit: Option<Duration>,
 
