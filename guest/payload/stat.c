@@ -41,13 +41,21 @@ static u64 place_of(const struct cpu *c, const struct event *e)
 	return n;
 }
 
-/* ctx_resched */
-static void reschedule(struct cpu *c)
+/*
+ * ctx_resched, or perf_rotate_context. Running time is taken while counters can count: where ring 0 is slow, starting and stopping them
+ * takes a good part of a tick.
+ */
+static void reschedule(struct cpu *c, bool rotate)
 {
+	u64 now = rdtsc();
+
 	pmu_disable(c);
-	pmu_stop_active(c, rdtsc());
+	pmu_stop_active(c, now);
+	if (rotate)
+		sched_rotate(c);
 	sched_in(c);
 	pmu_start_active(c);
+	c->sched_in = rdtsc();
 	pmu_enable(c);
 }
 
@@ -63,7 +71,7 @@ static void enable(struct cpu *c, u64 i)
 {
 	c->events[i].enabled_at = rdtsc();
 	c->event_count = i + 1;
-	reschedule(c);
+	reschedule(c, false);
 }
 
 /* enable_on_exec: all of them, and one ctx_resched. */
@@ -74,7 +82,7 @@ static void enable_all(struct cpu *c)
 	for (u64 i = 0; i < c->opened; i++)
 		c->events[i].enabled_at = now;
 	c->event_count = c->opened;
-	reschedule(c);
+	reschedule(c, false);
 }
 
 static void read(struct cpu *c, u64 i)
@@ -155,12 +163,7 @@ static void rotate(struct cpu *c, const struct interrupt *frame)
 {
 	begin_phase(PHASE_ROTATE);
 	c->stamps[0] = rdtsc();
-	pmu_disable(c);
-	pmu_stop_active(c, rdtsc());
-	sched_rotate(c);
-	sched_in(c);
-	pmu_start_active(c);
-	pmu_enable(c);
+	reschedule(c, true);
 	c->stamps[1] = rdtsc();
 	begin_phase(PHASE_NONE);
 	log_phase(c, PHASE_ROTATE, 1, frame);

@@ -52,6 +52,15 @@ pub fn plan(args: &StatSetupArgs, chosen: &Chosen, online: Option<&[u32]>) -> Re
     // A turn brings each event to the head of the list once.
     let multiplexed = count > gp + fixed;
     let window_ticks = guest.window.unwrap_or(if multiplexed { count + 1 } else { WINDOW_TICKS });
+    let (limit, tick) = (Duration::from_nanos(plan.parameters.time_limit_ns), plan.guest.mux_interval);
+    let cycle = tick * u32::try_from(window_ticks + GAP_TICKS).unwrap_or(u32::MAX);
+    if cycle > limit {
+        return Err(Error::usage(
+            format!("one set-up takes {cycle:?}, longer than the time limit of {limit:?}"),
+            format!("its events count for {window_ticks} ticks of {tick:?}"),
+            "raise --time-limit, or lower --window or --mux-interval",
+        ));
+    }
     let enable = guest.enable.unwrap_or(Enable::Each);
     let (events, parameters): (Vec<EventSpec>, Vec<EventParameter>) = events(count).into_iter().unzip();
     plan.experiment = "stat-setup";
@@ -60,7 +69,6 @@ pub fn plan(args: &StatSetupArgs, chosen: &Chosen, online: Option<&[u32]>) -> Re
     plan.guest.freq_hz = 0;
     plan.guest.window_ticks = window_ticks;
     plan.guest.gap_ticks = GAP_TICKS;
-    let limit = Duration::from_nanos(plan.parameters.time_limit_ns);
     plan.guest.limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
     plan.guest.hard_limit = limit * 2 + PATIENCE;
     plan.parameters.events = parameters;
@@ -214,7 +222,8 @@ pub(crate) mod tests {
             (&["--vcpus", "2", "--pin", "0"], "1 CPUs for 2 vCPUs"),
             (&["--pin", "5"], "not online"),
             (&["--events", "64", "--samples", "10000"], "do not fit the guest's log"),
-            (&["--mux-interval", "1s"], "shorter than two ticks"),
+            (&["--mux-interval", "1500ms"], "shorter than two ticks"),
+            (&["--mux-interval", "1s"], "one set-up takes 12s"),
         ] {
             let error = plan_of(line).unwrap_err();
             assert_eq!(error.exit.code(), 2);

@@ -5,6 +5,9 @@ use super::arm::{ArmKind, ArmResult};
 use super::phases::EventCount;
 
 /// How far scaled counts (count × enabled / running, per time enabled) lie apart: (largest − smallest) / largest.
+///
+/// Host work takes time from the guest, which hardware does not count and a clock of the host does. So where a clock stands in, the
+/// counts themselves are compared between arms, and elsewhere an event's share of all that its arm counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Agreement {
     /// One event's, between arms whose host events count the same; the event where it is most.
@@ -40,9 +43,12 @@ impl Agreement {
         let same_events = |arm: &&&ArmResult| arm.kind == ArmKind::Strategy || stand_in && arm.kind == ArmKind::Floor;
         let compared: Vec<_> = arms.iter().filter(same_events).collect();
         let events = compared.iter().map(|arm| arm.counts.len()).max().unwrap_or(0);
+        let whole = |arm: &ArmResult| {
+            if stand_in { 1.0 } else { arm.counts.iter().filter_map(EventCount::rate).sum::<f64>() }
+        };
         let rates_of = |event: usize| {
             let compared = &compared;
-            compared.iter().filter_map(move |arm| arm.counts.get(event).and_then(EventCount::rate))
+            compared.iter().filter_map(move |arm| Some(arm.counts.get(event)?.rate()? / whole(arm)))
         };
         let one_clock = arms.iter().filter(|arm| arm.stand_in || arm.kind == ArmKind::Floor);
         let never = |arm: &&ArmResult| arm.counts.iter().filter(|event| event.running_ns == 0).count();
@@ -76,14 +82,17 @@ mod tests {
     }
 
     #[test]
-    fn hardware_events_are_compared_by_event() {
-        let mut document = document([&[200, 10], &[190, 10], &[3, 3]]);
+    fn hardware_events_are_compared_by_their_shares() {
+        // Host work took half of the guest's time in the second arm.
+        let mut document = document([&[200, 50], &[100, 25], &[3, 3]]);
         for arm in &mut document.arms {
             arm.stand_in = false;
         }
         let found = Agreement::of(&document);
-        assert!(found.between_arms.is_some_and(|share| (share - 0.05).abs() < 1e-9));
+        assert_eq!(found.between_arms, Some(0.0));
         assert_eq!(found.between_events, Some(0.0), "of the floor alone");
+        document.arms[1].counts[1].count = 50;
+        assert!(Agreement::of(&document).between_arms.is_some_and(|share| share > 0.3));
     }
 
     #[test]

@@ -53,7 +53,9 @@ pub fn collect(document: &Document) -> Vec<Warning> {
         let percent = share * 100.0;
         add(
             "counts-differ",
-            format!("scaled counts that should agree differ by {percent:.0} %: a longer --window, or a quieter host"),
+            format!(
+                "scaled counts that should agree differ by {percent:.0} %: raise --mux-interval, of which rotations may take much, or --window"
+            ),
         );
     }
     if counts.never_counted > 0 {

@@ -60,11 +60,11 @@ fn cost_row(arm: &ArmResult) -> [String; 8] {
 fn counts(document: &Document) -> String {
     let found = Agreement::of(document);
     let percent = |share: Option<f64>| share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));
-    let mut out = format!(
-        "counts × enabled / running: an event's differ by {} at most between arms,\n",
-        percent(found.between_arms)
-    );
-    let _ = writeln!(out, "events that count the same by {} at most within one", percent(found.between_events));
+    let mut out = format!("scaled counts: an event's differ by {} at most between arms", percent(found.between_arms));
+    if found.between_events.is_some() {
+        let _ = write!(out, ",\nevents that count the same by {} at most within one", percent(found.between_events));
+    }
+    out.push('\n');
     if found.never_counted > 0 {
         let _ = writeln!(out, "{} events never had a counter: raise --window", found.never_counted);
     }

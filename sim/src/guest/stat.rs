@@ -151,18 +151,18 @@ impl<H: SimHost> Guest<H> {
         self.set_period(at);
     }
 
-    /// `ctx_resched`.
+    /// `ctx_resched`, or `perf_rotate_context`.
     fn resched(&mut self, rotate: bool) {
-        self.cpu.execute(5);
-        self.pmu_disable();
-        self.cpu.execute(8);
+        self.cpu.execute(13);
         let now = self.cpu.tsc();
+        self.pmu_disable();
         self.stop_active(now);
         if rotate {
             self.events.rotate();
         }
         self.schedule();
         self.start_active();
+        self.sched_in = self.cpu.tsc();
         self.pmu_enable();
     }
 
