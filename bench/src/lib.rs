@@ -19,6 +19,7 @@ pub mod result;
 pub mod run;
 pub mod runner;
 pub mod simulated;
+pub mod stat_setup;
 pub mod sys;
 pub mod table;
 pub mod workload;

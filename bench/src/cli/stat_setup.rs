@@ -1,6 +1,7 @@
 //! Options of `vpmu stat-setup`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -15,7 +16,7 @@ Examples:
   vpmu stat-setup --against perf               the same beside stock `perf stat -a`, shuffled, 15 rounds
   vpmu stat-setup --events '{context-switches,cpu-migrations}:W,page-faults,sched:sched_switch'
   vpmu stat-setup --events events.txt --cpus 0-3 --strategy event-major,cpu-major,auto
-  vpmu stat-setup --events tracepoints:700 --against perf
+  vpmu stat-setup --events tracepoints:700 --strategy auto --against perf --rounds 5 --last-close
                                                tracepoints, whose last close waits tens of ms
   vpmu stat-setup --scale 100,200,400,800,1600 --strategy auto,packed
                                                growth over N, with its exponent
@@ -133,8 +134,53 @@ pub struct StatSetupHostArgs {
     #[arg(long, value_name = "PEER", value_enum)]
     pub against: Option<Peer>,
 
-    /// Also measure growth over these numbers of events (of the list's kind), and over CPUs
-    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, default_missing_value = "100,200,400,800,1600",
-          value_parser = number_in(1..=100_000))]
-    pub scale: Vec<u64>,
+    /// Measure growth over these numbers of events and over CPUs, too; none leaves it out [default: 100,200,400,800,1600;
+    /// none for tracepoints, whose closes take seconds]
+    #[arg(long, value_name = "LIST|none")]
+    pub scale: Option<Scale>,
+
+    /// Set up once, print the counts on stdout as `perf stat -x,` does, then close; nothing is compared
+    #[arg(long, conflicts_with_all = ["against", "scale", "last_close", "mode"])]
+    pub once: bool,
+
+    /// Also measure how far the last close of each tracepoint can be shortened: one by one, by threads, by processes, at exit
+    #[arg(long)]
+    pub last_close: bool,
+}
+
+/// Numbers of events to measure growth over; empty: none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scale(pub Vec<usize>);
+
+impl FromStr for Scale {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::default());
+        }
+        let number = number_in(1..=100_000);
+        let read = |part: &str| number(part.trim()).map(|n| n as usize);
+        let mut sizes = text.split(',').map(read).collect::<Result<Vec<_>, _>>()?;
+        sizes.sort_unstable();
+        sizes.dedup();
+        if sizes.len() < 2 {
+            return Err("growth needs two different numbers at least, e.g. 100,1600".to_owned());
+        }
+        Ok(Self(sizes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales() {
+        assert_eq!("1600,100".parse(), Ok(Scale(vec![100, 1600])));
+        assert_eq!("none".parse(), Ok(Scale::default()));
+        for bad in ["", "100", "100,100", "0,1", "a,b", "1,999999999"] {
+            assert!(bad.parse::<Scale>().is_err(), "{bad}");
+        }
+    }
 }

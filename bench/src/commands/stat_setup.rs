@@ -1,17 +1,25 @@
 //! `vpmu stat-setup`.
 
+use std::path::Path;
 use std::time::Instant;
 
-use super::stat_setup_guest;
+use super::{internal, stat_setup_guest};
 use crate::cli::stat_setup::{HOST_STRATEGIES, Place, StatSetupArgs};
+use crate::console::{complain, print};
 use crate::error::{Error, Exit};
+use crate::experiment::progress::{Bar, Progress, Silent};
+use crate::result::Status;
+use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
+use crate::stat_setup::document::Document;
+use crate::stat_setup::{experiment, once, show};
+use crate::sys;
 
 pub(super) fn run(args: &StatSetupArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {
     match args.place {
         Place::Guest => stat_setup_guest::run(args, command_line, process_began),
         Place::Host => {
             refuse_guest_options(args)?;
-            Err(Error::host("stat-setup cannot set up host events yet", "", ""))
+            if args.host.once { once::run_once(args) } else { in_host(args, command_line) }
         }
     }
 }
@@ -33,4 +41,44 @@ fn refuse_guest_options(args: &StatSetupArgs) -> Result<(), Error> {
         )),
         None => Ok(()),
     }
+}
+
+fn in_host(args: &StatSetupArgs, command_line: Vec<String>) -> Result<Exit, Error> {
+    let json_file = args.json.as_deref().filter(|file| *file != Path::new("-"));
+    let mut folder = if args.no_save { None } else { Some(OutputFolder::open(&args.output)?) };
+    if let Some(file) = json_file {
+        check_file(file)?;
+    }
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let mut bar = Bar::new();
+    let mut silent = Silent;
+    let progress: &mut dyn Progress = if args.quiet { &mut silent } else { &mut bar };
+    let document = experiment(args, command_line, progress)?;
+    let json =
+        serde_json::to_string_pretty(&document).map_err(|error| internal("cannot show the result", error))? + "\n";
+    let mut saved = String::new();
+    if let Some(folder) = &mut folder {
+        let stem = format!("{}-{}", document.experiment, time_stamp(document.started_unix));
+        let path = folder.write(&stem, "json", json.as_bytes())?;
+        saved = format!("saved: {}\n", path.display());
+    }
+    if let Some(file) = json_file {
+        replace(file, json.as_bytes()).map_err(|error| {
+            Error::usage(format!("cannot write {}", file.display()), error.to_string(), "give --json another file")
+        })?;
+    }
+    if args.json.as_deref() == Some(Path::new("-")) {
+        print(&json)?;
+    } else {
+        print(&(show::text(&document) + &saved))?;
+    }
+    for warning in &document.warnings {
+        complain(&format!("warning: {}", warning.message));
+    }
+    Ok(verdict(&document))
+}
+
+/// Whether the document answers its question: not if it was cut short, or the strategies did not do the same.
+fn verdict(document: &Document) -> Exit {
+    if document.status == Status::Complete && document.agree { Exit::Done } else { Exit::Inconclusive }
 }

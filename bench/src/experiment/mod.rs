@@ -5,7 +5,7 @@ pub(crate) mod mock;
 pub mod nmi_latency;
 pub mod plan;
 pub mod progress;
-mod schedule;
+pub(crate) mod schedule;
 pub mod stat_guest;
 
 use vmm::outcome::RunOutcome;

@@ -121,7 +121,7 @@ fn refuse_host_options(args: &StatSetupArgs) -> Result<(), Error> {
     let given = [
         (host.cpus.is_some(), "--cpus", "take --vcpus and --pin"),
         (host.against.is_some(), "--against", "the guest has no perf of its own; the arm 'floor' comes along"),
-        (!host.scale.is_empty(), "--scale", "run it again with other --events"),
+        (host.scale.is_some(), "--scale", "run it again with other --events"),
         (host.count != Duration::ZERO, "--count", "take --window"),
         (host.mode != Mode::Stat, "--mode", "counters of a guest's vPMU are not mapped"),
     ];

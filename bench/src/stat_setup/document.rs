@@ -1,0 +1,274 @@
+//! The result document of `stat-setup --in host`.
+
+use serde::{Deserialize, Serialize};
+use setup::choose::Choice;
+use setup::costs::Calibration;
+use setup::limit::FileLimit;
+use setup::list::Class;
+use setup::method::Method;
+use setup::monitor::Traffic;
+use setup::outcome::Outcome;
+use setup::verify::Check;
+
+use crate::host::HostFacts;
+use crate::result::warnings::Warning;
+use crate::result::{Status, Tool};
+
+/// Times of several runs, ns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Runs.
+    pub count: u64,
+    /// Least.
+    pub min: u64,
+    /// Median; of an even number the lower one.
+    pub p50: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Largest.
+    pub max: u64,
+}
+
+impl Spread {
+    /// Of these values.
+    #[must_use]
+    pub fn of(values: &[u64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable();
+        let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return Self::default() };
+        let mean = sorted.iter().map(|&ns| ns as f64).sum::<f64>() / sorted.len() as f64;
+        Self { count: sorted.len() as u64, min, p50: sorted[(sorted.len() - 1) / 2], mean, max }
+    }
+}
+
+/// Lengths of single calls, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Calls {
+    /// Calls of all rounds.
+    pub count: u64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Longest.
+    pub max: u64,
+}
+
+/// One phase of one arm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseResult {
+    /// open, enable, read, disable, close, last-close; map, unmap.
+    pub phase: String,
+    /// Wall time.
+    pub wall_ns: Spread,
+    /// Mean user time of the process, by the kernel's accounting: coarse for a single short phase.
+    pub user_ns: f64,
+    /// Mean system time.
+    pub sys_ns: f64,
+    /// System calls on events, and affinity calls, per round.
+    pub syscalls: u64,
+    /// Length of a call on an event.
+    pub call_ns: Calls,
+    /// What the kernel's trace events counted in a round of its own.
+    pub traffic: Traffic,
+}
+
+/// One strategy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArmResult {
+    /// Its name.
+    pub strategy: String,
+    /// What it did.
+    pub method: Method,
+    /// The same in words.
+    pub what: String,
+    /// The phases, in order.
+    pub phases: Vec<PhaseResult>,
+    /// All phases together.
+    pub total_ns: Spread,
+    /// Until the counts were read: open, enable and read.
+    pub to_counts_ns: Spread,
+    /// `total_ns` of each round, in order.
+    pub rounds_ns: Vec<u64>,
+    /// Weak groups broken up.
+    pub broken_groups: u64,
+    /// Whether its counts are right.
+    pub check: Option<Check>,
+}
+
+impl ArmResult {
+    /// One of its phases.
+    #[must_use]
+    pub fn phase(&self, name: &str) -> Option<&PhaseResult> {
+        self.phases.iter().find(|phase| phase.phase == name)
+    }
+}
+
+/// An event, or several of the same name and fate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventResult {
+    /// As written.
+    pub name: String,
+    /// How many of the list.
+    pub copies: u64,
+    /// How it behaves; `None`: unknown here.
+    pub class: Option<Class>,
+    /// What became of the first of them.
+    pub outcome: Outcome,
+}
+
+/// One point of a growth curve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScalePoint {
+    /// Strategy.
+    pub strategy: String,
+    /// Events per CPU.
+    pub events: u64,
+    /// CPUs.
+    pub cpus: u64,
+    /// All phases together.
+    pub total_ns: Spread,
+}
+
+/// How time grows: total ~ x^exponent, fitted over the points by least squares of the logarithms.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Growth {
+    /// Strategy.
+    pub strategy: String,
+    /// "events" or "cpus".
+    pub over: String,
+    /// Least and largest x.
+    pub from: u64,
+    /// See `from`.
+    pub to: u64,
+    /// 1 is linear.
+    pub exponent: f64,
+}
+
+/// A command of the peer's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerArm {
+    /// "start-up", "ungrouped", "groups of 50", "as given", "bench", "vpmu", "vpmu start-up".
+    pub name: String,
+    /// The command, its list shortened.
+    pub command: String,
+    /// From its start to its end (of `bench`: what it reports).
+    pub wall_ns: Spread,
+    /// The same less the median of the start-up alone.
+    pub less_startup_ns: Option<i64>,
+    /// Of `vpmu`: from its start to the last count on its output.
+    pub to_counts_ns: Option<Spread>,
+    /// `wall_ns` of each round.
+    pub rounds_ns: Vec<u64>,
+}
+
+/// Stock perf, in the same run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Peer {
+    /// `perf version`.
+    pub version: String,
+    /// Its commands.
+    pub arms: Vec<PeerArm>,
+    /// Events perf gave a count for, once, untimed; events that this tool gave a count for.
+    pub counted: Option<(u64, u64)>,
+    /// What is compared, and how many times longer the peer took.
+    pub ratios: Vec<(String, f64)>,
+}
+
+/// One way of giving back the last descriptors of tracepoints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastClose {
+    /// "one by one", "by threads" ...
+    pub way: String,
+    /// Distinct tracepoints, each closed for the last time.
+    pub tracepoints: u64,
+    /// Until the last was closed.
+    pub wall_ns: u64,
+}
+
+/// Every parameter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parameters {
+    /// `--events` as given, shortened to 4 KiB.
+    pub events_requested: String,
+    /// Events of the list.
+    pub events: u64,
+    /// Groups as written, events alone included.
+    pub groups: u64,
+    /// CPUs.
+    pub cpus: Vec<u32>,
+    /// "stat" or "mmap".
+    pub mode: String,
+    /// Strategies.
+    pub strategies: Vec<String>,
+    /// Rounds that count.
+    pub rounds: u64,
+    /// Between enable and read.
+    pub count_ns: u64,
+    /// sysfs and tracefs files read, and asked for: what the cache saves.
+    pub look_ups: (u64, u64),
+}
+
+/// The document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// "vpmu-result/1".
+    pub schema: String,
+    /// "stat-setup".
+    pub experiment: String,
+    /// "host".
+    pub place: String,
+    /// What made it.
+    pub tool: Tool,
+    /// The command line.
+    pub command_line: Vec<String>,
+    /// Start, seconds since 1970.
+    pub started_unix: u64,
+    /// From the start to the end.
+    pub wall_ns: u64,
+    /// How it ended.
+    pub status: Status,
+    /// Seed of the order of arms.
+    pub seed: u64,
+    /// Parameters.
+    pub parameters: Parameters,
+    /// The host.
+    pub host: HostFacts,
+    /// Room for descriptors.
+    pub file_limit: FileLimit,
+    /// What calls cost here; none of it is in the arms' times.
+    pub calibration: Calibration,
+    /// What `auto` chose, and why.
+    pub choice: Choice,
+    /// The strategies.
+    pub arms: Vec<ArmResult>,
+    /// Whether all strategies opened and counted the same, and each counted right.
+    pub agree: bool,
+    /// Where not.
+    pub disagreements: Vec<String>,
+    /// What became of the events.
+    pub events: Vec<EventResult>,
+    /// Growth, point by point.
+    pub scaling: Vec<ScalePoint>,
+    /// Growth, as exponents.
+    pub growth: Vec<Growth>,
+    /// Stock perf.
+    pub peer: Option<Peer>,
+    /// Ways of closing.
+    pub last_close: Vec<LastClose>,
+    /// What a reader should know.
+    pub warnings: Vec<Warning>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads() {
+        let spread = Spread::of(&[4, 1, 3, 2]);
+        assert_eq!((spread.count, spread.min, spread.p50, spread.max), (4, 1, 2, 4));
+        assert!((spread.mean - 2.5).abs() < f64::EPSILON);
+        assert_eq!(Spread::of(&[]), Spread::default());
+    }
+}

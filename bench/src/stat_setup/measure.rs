@@ -1,0 +1,152 @@
+//! The rounds: every arm once in each, in random order from the seed.
+
+use std::time::{Duration, Instant};
+
+use setup::choose::{Choice, tuned_pack};
+use setup::costs::Costs;
+use setup::list::EventList;
+use setup::method::Method;
+use setup::monitor::{Monitor, Traffic};
+use setup::outcome::Outcome;
+use setup::phase::{Phase, Use};
+use setup::run::{Finished, Job, run};
+use setup::verify::{Check, check, plant};
+
+use super::document::{ArmResult, Calls, PhaseResult, Spread};
+
+/// A strategy and all that was measured of it.
+#[derive(Debug)]
+pub(crate) struct Arm {
+    pub(crate) strategy: String,
+    pub(crate) method: Method,
+    pub(crate) rounds: Vec<Finished>,
+    pub(crate) traffic: Vec<(Phase, Traffic)>,
+    pub(crate) check: Option<Check>,
+    pub(crate) outcomes: Vec<Outcome>,
+}
+
+/// The method behind a strategy's name.
+pub(crate) fn method(name: &str, list: &EventList, cpus: usize, costs: &Costs, choice: &Choice) -> Method {
+    match name {
+        "event-major" => Method::EVENT_MAJOR,
+        "cpu-major" => Method::CPU_MAJOR,
+        "threads" => Method::THREADS,
+        "packed" => tuned_pack(list, cpus, costs),
+        _ => choice.method,
+    }
+}
+
+/// What all arms have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting<'a> {
+    pub(crate) list: &'a EventList,
+    pub(crate) cpus: &'a [u32],
+    pub(crate) purpose: Use,
+    pub(crate) count: Duration,
+}
+
+/// Data pages perf maps by default: what kernel.perf_event_mlock_kb allows an unprivileged user, less the user page.
+pub(crate) const RING_PAGES: usize = 128;
+
+impl Setting<'_> {
+    fn job(&self, method: Method) -> Job<'_> {
+        Job { list: self.list, cpus: self.cpus, method, purpose: self.purpose, ring_pages: RING_PAGES }
+    }
+
+    /// One timed run.
+    pub(crate) fn timed(&self, method: Method) -> Finished {
+        run(&self.job(method), &mut |phase, _| {
+            if phase == Phase::Enable && !self.count.is_zero() {
+                std::thread::sleep(self.count);
+            }
+        })
+    }
+
+    /// One run around a known amount of work.
+    pub(crate) fn checked(&self, method: Method) -> (Check, Vec<Outcome>) {
+        let mut problem = None;
+        let finished = run(&self.job(method), &mut |phase, _| {
+            if phase == Phase::Enable {
+                problem = plant(self.cpus).err();
+            }
+        });
+        let mut found = check(self.list, &finished.outcomes, finished.opened, self.cpus.len());
+        if let Some(error) = problem {
+            found.problems.push(format!("the work to be counted could not be done: {error}"));
+        }
+        (found, finished.outcomes)
+    }
+
+    /// One run under the monitor's eyes.
+    pub(crate) fn monitored(&self, method: Method, monitor: &Monitor) -> Vec<(Phase, Traffic)> {
+        let mut found = Vec::new();
+        let (mut last, _) = monitor.read();
+        run(&self.job(method), &mut |phase, _| {
+            let (now, own) = monitor.read();
+            found.push((phase, now.since(last).since(own)));
+            last = monitor.read().0;
+        });
+        found
+    }
+}
+
+impl Arm {
+    pub(crate) fn new(strategy: &str, method: Method) -> Self {
+        let strategy = strategy.to_owned();
+        Self { strategy, method, rounds: Vec::new(), traffic: Vec::new(), check: None, outcomes: Vec::new() }
+    }
+
+    /// Folds the rounds.
+    pub(crate) fn result(&self) -> ArmResult {
+        let phases: Vec<Phase> =
+            self.rounds.first().map(|round| round.phases.iter().map(|cost| cost.phase).collect()).unwrap_or_default();
+        let upto = |finished: &Finished, last: Option<Phase>| {
+            let phases = finished.phases.iter().take_while(|cost| last.is_none_or(|last| cost.phase <= last));
+            ns(phases.map(|cost| cost.wall).sum())
+        };
+        let rounds_ns: Vec<u64> = self.rounds.iter().map(|round| upto(round, None)).collect();
+        let to_counts: Vec<u64> = self.rounds.iter().map(|round| upto(round, Some(Phase::Read))).collect();
+        ArmResult {
+            strategy: self.strategy.clone(),
+            method: self.method,
+            what: self.method.to_string(),
+            phases: phases.into_iter().map(|phase| self.phase(phase)).collect(),
+            total_ns: Spread::of(&rounds_ns),
+            to_counts_ns: Spread::of(&to_counts),
+            rounds_ns,
+            broken_groups: self.rounds.first().map_or(0, |round| round.broken as u64),
+            check: self.check.clone(),
+        }
+    }
+
+    fn phase(&self, phase: Phase) -> PhaseResult {
+        let costs = || self.rounds.iter().flat_map(|round| &round.phases).filter(|cost| cost.phase == phase);
+        let walls: Vec<u64> = costs().map(|cost| ns(cost.wall)).collect();
+        let n = walls.len().max(1) as f64;
+        let mut calls: Vec<u32> = costs().flat_map(|cost| cost.calls_ns.iter().copied()).collect();
+        calls.sort_unstable();
+        let at = |percent: usize| -> u64 {
+            let last = calls.len().saturating_sub(1);
+            calls.get((last * percent).div_ceil(100)).copied().unwrap_or(0).into()
+        };
+        let traffic = self.traffic.iter().find(|(found, _)| *found == phase).map(|(_, traffic)| *traffic);
+        PhaseResult {
+            phase: phase.name().to_owned(),
+            wall_ns: Spread::of(&walls),
+            user_ns: costs().map(|cost| cost.user.as_nanos() as f64).sum::<f64>() / n,
+            sys_ns: costs().map(|cost| cost.sys.as_nanos() as f64).sum::<f64>() / n,
+            syscalls: costs().next().map_or(0, |cost| cost.syscalls),
+            call_ns: Calls { count: calls.len() as u64, p50: at(50), p99: at(99), max: at(100) },
+            traffic: traffic.unwrap_or_default(),
+        }
+    }
+}
+
+pub(crate) fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// ns since `began`.
+pub(crate) fn since(began: Instant) -> u64 {
+    ns(began.elapsed())
+}

@@ -1,0 +1,348 @@
+//! Stock perf, in the same run and on the same list.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use setup::list::EventList;
+
+use super::document::{Peer, PeerArm, Spread};
+use super::measure::since;
+use super::prepare::Request;
+use crate::cli::parse::CpuList;
+use crate::error::Error;
+
+/// Longest single argument of a command (MAX_ARG_STRLEN, 32 pages).
+const MAX_ARGUMENT: usize = 32 * 4096;
+/// Group sizes that perf's best grouping is sought among.
+const SIZES: [usize; 5] = [10, 25, 50, 100, 200];
+
+/// What a command is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    /// perf without events.
+    StartUp,
+    /// perf with the list.
+    Stat,
+    /// `perf bench internals evlist-open-close`, one iteration.
+    Bench,
+    /// This tool with one event: its own start-up.
+    OwnStartUp,
+    /// This tool with the list, `--once`.
+    Own {
+        /// Lines it prints.
+        lines: usize,
+    },
+}
+
+/// A command and its rounds.
+#[derive(Debug)]
+pub(crate) struct Rival {
+    name: String,
+    what: What,
+    program: PathBuf,
+    args: Vec<String>,
+    walls: Vec<u64>,
+    counts: Vec<u64>,
+}
+
+/// perf and what it shall do.
+#[derive(Debug)]
+pub(crate) struct Rivals {
+    version: String,
+    pub(crate) commands: Vec<Rival>,
+    counted: Option<u64>,
+}
+
+fn no_perf(why: impl Into<String>) -> Error {
+    Error::host(
+        "cannot set stock perf beside it",
+        why,
+        "install perf (Debian: linux-perf, elsewhere linux-tools or perf), or leave out --against",
+    )
+}
+
+fn failed(rival: &Rival, why: impl std::fmt::Display) -> Error {
+    no_perf(format!("{} {} ...: {why}", rival.program.display(), rival.args.first().map_or("", String::as_str)))
+}
+
+/// `perf version`.
+fn version() -> Result<String, Error> {
+    let output = Command::new("perf").arg("version").stdin(Stdio::null()).output();
+    let output = output.map_err(|error| no_perf(format!("perf does not start: {error}")))?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.success() && !text.is_empty() { Ok(text) } else { Err(no_perf("perf version fails")) }
+}
+
+/// What the rivals are given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Same<'a> {
+    pub(crate) request: &'a str,
+    pub(crate) kind: &'a Request,
+    pub(crate) list: &'a EventList,
+    pub(crate) cpus: &'a [u32],
+    pub(crate) all_online: bool,
+    pub(crate) mmap: bool,
+}
+
+impl Same<'_> {
+    fn which_cpus(&self) -> Vec<String> {
+        if self.all_online {
+            vec!["-a".to_owned()]
+        } else {
+            vec!["-C".to_owned(), CpuList(self.cpus.to_vec()).to_string()]
+        }
+    }
+
+    fn rival(&self, name: &str, what: What, list: Option<&str>) -> Rival {
+        let text = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<String>>();
+        let mut args = match what {
+            What::StartUp => text(&["stat", "-n", "--", "true"]),
+            What::Stat => {
+                let mut args = text(&["stat"]);
+                args.extend(self.which_cpus());
+                args.extend(text(&["-x,", "-o", "/dev/null"]));
+                args
+            }
+            What::Bench => {
+                let mut args = text(&["bench", "internals", "evlist-open-close", "-i", "1", "-n", "1"]);
+                args.extend(self.which_cpus());
+                args
+            }
+            What::OwnStartUp | What::Own { .. } => {
+                text(&["stat-setup", "--once", "--quiet", "--strategy", "auto", "--cpus"])
+            }
+        };
+        match what {
+            What::OwnStartUp | What::Own { .. } => args.push(CpuList(self.cpus.to_vec()).to_string()),
+            _ => {}
+        }
+        if let Some(list) = list {
+            args.extend([
+                if matches!(what, What::Own { .. } | What::OwnStartUp) { "--events" } else { "-e" }.to_owned(),
+                list.to_owned(),
+            ]);
+        }
+        if what == What::Stat {
+            args.extend(text(&["--", "true"]));
+        }
+        let own = std::env::current_exe().unwrap_or_else(|_| "vpmu".into());
+        let program = if matches!(what, What::OwnStartUp | What::Own { .. }) { own } else { "perf".into() };
+        Rival { name: name.to_owned(), what, program, args, walls: Vec::new(), counts: Vec::new() }
+    }
+}
+
+impl Rivals {
+    /// Finds perf, checks that it takes the list, and seeks its best grouping.
+    pub(crate) fn find(same: Same<'_>) -> Result<Self, Error> {
+        let version = version()?;
+        let usable: Vec<usize> =
+            (0..same.list.events.len()).filter(|&event| same.list.events[event].open.is_ok()).collect();
+        if usable.len() < same.list.events.len() {
+            return Err(Error::usage(
+                "cannot set stock perf beside it",
+                "the list has events this host does not know, and perf refuses such a list whole",
+                "take them out of --events",
+            ));
+        }
+        let longest = same.list.to_perf(Some(2)).len();
+        if longest > MAX_ARGUMENT {
+            return Err(Error::usage(
+                "cannot set stock perf beside it",
+                format!("the list has {longest} bytes and a command's argument {MAX_ARGUMENT} at most"),
+                "take fewer events",
+            ));
+        }
+        let mut rivals = Vec::new();
+        let as_given = same.list.to_perf(None);
+        if same.mmap {
+            rivals.push(same.rival("bench", What::Bench, Some(&as_given)));
+        } else {
+            rivals.push(same.rival("start-up", What::StartUp, None));
+            let free = !same.list.has_groups()
+                && same.list.events.iter().all(|event| event.class().is_some_and(setup::list::Class::never_competes));
+            if free {
+                let ungrouped = same.list.to_perf(Some(1));
+                rivals.push(same.rival("ungrouped", What::Stat, Some(&ungrouped)));
+                if same.list.events.len() > 1 {
+                    rivals.push(best_grouping(&same)?);
+                }
+            } else {
+                rivals.push(same.rival("as given", What::Stat, Some(&as_given)));
+            }
+            rivals.push(same.rival("vpmu start-up", What::OwnStartUp, Some("dummy")));
+            // The request itself, so that both tools read and look up a list.
+            let lines = same.list.events.len();
+            let list = match same.kind {
+                Request::List(list) => list.as_str(),
+                _ => same.request,
+            };
+            rivals.push(same.rival("vpmu", What::Own { lines }, Some(list)));
+        }
+        let counted = if same.mmap { None } else { Some(counted(&same, &as_given)?) };
+        Ok(Self { version, commands: rivals, counted })
+    }
+
+    /// Folds the rounds and compares.
+    pub(crate) fn result(&self, whole: u64, arms: &[super::document::ArmResult]) -> Peer {
+        let p50 = |name: &str| {
+            let rival = self.commands.iter().find(|rival| rival.name == name && !rival.walls.is_empty())?;
+            Some(Spread::of(&rival.walls).p50)
+        };
+        let arms_of_peer = self.commands.iter().map(|rival| {
+            let wall_ns = Spread::of(&rival.walls);
+            let startup = match rival.what {
+                What::Stat => p50("start-up"),
+                What::Own { .. } => p50("vpmu start-up"),
+                _ => None,
+            };
+            PeerArm {
+                name: rival.name.clone(),
+                command: shortened(rival),
+                less_startup_ns: startup.map(|startup| wall_ns.p50.cast_signed() - startup.cast_signed()),
+                to_counts_ns: (!rival.counts.is_empty()).then(|| Spread::of(&rival.counts)),
+                rounds_ns: rival.walls.clone(),
+                wall_ns,
+            }
+        });
+        let peer: Vec<PeerArm> = arms_of_peer.collect();
+        let ratios = ratios(&peer, arms);
+        Peer { version: self.version.clone(), arms: peer, counted: self.counted.map(|n| (n, whole)), ratios }
+    }
+}
+
+/// Every figure of the peer over the best of ours that answers the same question.
+fn ratios(peer: &[PeerArm], arms: &[super::document::ArmResult]) -> Vec<(String, f64)> {
+    let mut found = Vec::new();
+    let own = peer.iter().find(|arm| arm.name == "vpmu");
+    let auto = arms.iter().find(|arm| arm.strategy == "auto");
+    for rival in peer.iter().filter(|arm| arm.less_startup_ns.is_some() && arm.name != "vpmu") {
+        let net = rival.less_startup_ns.unwrap_or(0) as f64;
+        if let Some(auto) = auto.filter(|auto| auto.total_ns.p50 > 0) {
+            found.push((format!("perf {}, less start-up ÷ auto", rival.name), net / auto.total_ns.p50 as f64));
+        }
+        if let Some(own) = own {
+            if let Some(less) = own.less_startup_ns.filter(|&ns| ns > 0) {
+                found.push((format!("perf {} ÷ vpmu, both processes less start-up", rival.name), net / less as f64));
+            }
+            if let Some(counts) = own.to_counts_ns.as_ref().filter(|counts| counts.p50 > 0) {
+                let name = format!("perf {}'s end ÷ vpmu's counts, both whole processes", rival.name);
+                found.push((name, rival.wall_ns.p50 as f64 / counts.p50 as f64));
+            }
+        }
+    }
+    if let Some(bench) = peer.iter().find(|arm| arm.name == "bench") {
+        for arm in arms.iter().filter(|arm| arm.total_ns.p50 > 0) {
+            let name = format!("perf bench ÷ {}", arm.strategy);
+            found.push((name, bench.wall_ns.p50 as f64 / arm.total_ns.p50 as f64));
+        }
+    }
+    found
+}
+
+fn shortened(rival: &Rival) -> String {
+    let word = |arg: &String| {
+        if arg.chars().count() > 60 { arg.chars().take(40).collect::<String>() + "..." } else { arg.clone() }
+    };
+    let name = rival.program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    std::iter::once(name).chain(rival.args.iter().map(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// The fastest of some group sizes, two runs each; where a run takes long they are all the same to perf.
+fn best_grouping(same: &Same<'_>) -> Result<Rival, Error> {
+    let mut best: Option<(u64, Rival)> = None;
+    for size in SIZES.into_iter().filter(|&size| size / 2 < same.list.events.len()) {
+        let mut rival = same.rival(&format!("groups of {size}"), What::Stat, Some(&same.list.to_perf(Some(size))));
+        rival.run()?;
+        let slow = rival.walls[0] > 1_000_000_000;
+        if !slow {
+            rival.run()?;
+        }
+        let least = rival.walls.iter().copied().min().unwrap_or(u64::MAX);
+        rival.walls.clear();
+        if slow && size >= 50 {
+            return Ok(rival);
+        }
+        if !slow && best.as_ref().is_none_or(|(best, _)| least < *best) {
+            best = Some((least, rival));
+        }
+    }
+    best.map(|(_, rival)| rival).ok_or_else(|| no_perf("no grouping runs"))
+}
+
+/// Events that perf gives a count for.
+fn counted(same: &Same<'_>, list: &str) -> Result<u64, Error> {
+    let mut command = Command::new("perf");
+    command.arg("stat").args(same.which_cpus()).args(["-x,", "-e", list, "--", "true"]).stdin(Stdio::null());
+    let output = command.output().map_err(|error| no_perf(format!("perf does not start: {error}")))?;
+    // Counts go to stderr; a line is value,unit,event,...
+    let text = String::from_utf8_lossy(&output.stderr);
+    let is_count = |line: &&str| line.split(',').next().is_some_and(|value| value.trim().parse::<f64>().is_ok());
+    Ok(text.lines().filter(is_count).count() as u64)
+}
+
+impl Rival {
+    /// For the progress bar.
+    pub(crate) fn name(&self) -> String {
+        format!("perf: {}", self.name)
+    }
+
+    /// One round.
+    pub(crate) fn run(&mut self) -> Result<(), Error> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).stdin(Stdio::null()).stderr(Stdio::null());
+        let piped = matches!(self.what, What::Bench | What::Own { .. });
+        command.stdout(if piped { Stdio::piped() } else { Stdio::null() });
+        let began = Instant::now();
+        let mut child = command.spawn().map_err(|error| failed(self, error))?;
+        let mut reported = None;
+        if let Some(out) = child.stdout.take() {
+            let mut lines = 0;
+            for line in BufReader::new(out).lines() {
+                let line = line.map_err(|error| failed(self, error))?;
+                lines += 1;
+                match self.what {
+                    What::Own { lines: all } if lines == all => self.counts.push(since(began)),
+                    What::Bench => reported = reported.or_else(|| average(&line)),
+                    _ => {}
+                }
+            }
+        }
+        let status = child.wait().map_err(|error| failed(self, error))?;
+        let wall = since(began);
+        // Events that are not supported here make this tool inconclusive, not wrong.
+        let inconclusive = matches!(self.what, What::Own { .. }) && status.code() == Some(3);
+        if !(status.success() || inconclusive) {
+            return Err(failed(self, status));
+        }
+        match (&self.what, reported) {
+            (What::Bench, Some(ns)) => self.walls.push(ns),
+            (What::Bench, None) => return Err(failed(self, "it reports no average")),
+            _ => self.walls.push(wall),
+        }
+        Ok(())
+    }
+}
+
+/// "Average open-close took: 689.200 usec (+- 300.907 usec)" in ns.
+fn average(line: &str) -> Option<u64> {
+    let (_, after) = line.split_once("open-close took:")?;
+    let us = after.split_whitespace().next()?;
+    let (whole, part) = us.split_once('.').unwrap_or((us, "0"));
+    let part: u64 = format!("{part:0<3}").get(..3)?.parse().ok()?;
+    whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn perf_bench_s_average_is_read() {
+        assert_eq!(average("  Average open-close took: 689.200 usec (+- 300.907 usec)"), Some(689_200));
+        assert_eq!(average("  Average open-close took: 12 usec (+- 0 usec)"), Some(12_000));
+        assert_eq!(average("  Number of cpus: 2"), None);
+        assert_eq!(average("open-close took: x"), None);
+    }
+}

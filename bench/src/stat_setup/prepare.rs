@@ -1,0 +1,194 @@
+//! From options to a list, CPUs and room for descriptors; whatever can be refused is refused here.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use setup::limit::{self, FileLimit};
+use setup::list::names::symbol;
+use setup::list::parse::{MAX_EVENTS, MAX_TEXT, join_lines, parse};
+use setup::list::resolve::resolve;
+use setup::list::sysfs::Sysfs;
+use setup::list::{Class, EventList, generate};
+
+use crate::cli::parse::CpuList;
+use crate::error::Error;
+use crate::result::warnings::Warning;
+
+/// What `--events` means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// That many software events.
+    Software(usize),
+    /// That many trace events.
+    Tracepoints(usize),
+    /// A list, from the command line or from a file.
+    List(String),
+}
+
+fn refuse(why: impl Into<String>) -> Error {
+    Error::usage("cannot use --events", why, "give a number, tracepoints:N, a list such as cs,page-faults, or a file")
+}
+
+impl Request {
+    /// Reads the option, and the file if it names one.
+    pub(crate) fn read(text: &str) -> Result<Self, Error> {
+        let count = |digits: &str| {
+            let n = digits.parse::<usize>().ok().filter(|n| (1..=MAX_EVENTS).contains(n));
+            n.ok_or_else(|| refuse(format!("{digits} events; from 1 to {MAX_EVENTS} are possible")))
+        };
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if is_number(text) {
+            return Ok(Self::Software(count(text)?));
+        }
+        if let Some(n) = text.strip_prefix("tracepoints:").filter(|n| is_number(n)) {
+            return Ok(Self::Tracepoints(count(n)?));
+        }
+        let file = Path::new(text);
+        if text.len() < 4096 && symbol(text).is_none() && file.is_file() {
+            return Self::file(file);
+        }
+        Ok(Self::List(text.to_owned()))
+    }
+
+    fn file(file: &Path) -> Result<Self, Error> {
+        let failed = |why: String| refuse(format!("{}: {why}", file.display()));
+        let mut text = String::new();
+        std::fs::File::open(file)
+            .and_then(|file| file.take(MAX_TEXT as u64 + 1).read_to_string(&mut text))
+            .map_err(|error| failed(error.to_string()))?;
+        if text.len() > MAX_TEXT {
+            return Err(failed(format!("it is larger than {MAX_TEXT} bytes")));
+        }
+        let list = join_lines(&text);
+        if list.is_empty() { Err(failed("there is no event in it".to_owned())) } else { Ok(Self::List(list)) }
+    }
+
+    /// The list, looked up.
+    pub(crate) fn list(&self, sysfs: &mut Sysfs) -> Result<EventList, Error> {
+        let text = match self {
+            Self::Software(n) => generate::software(*n),
+            Self::Tracepoints(n) => generate::tracepoints(*n, sysfs)
+                .map_err(|why| Error::host("cannot set up tracepoint events", why, "or take software events"))?,
+            Self::List(list) => list.clone(),
+        };
+        let written = parse(&text).map_err(|error| refuse(error.to_string()))?;
+        Ok(resolve(&written, sysfs))
+    }
+
+    /// A list of the same kind with `n` events, for growth.
+    pub(crate) fn sized(&self, n: usize, sysfs: &mut Sysfs) -> Result<EventList, Error> {
+        match self {
+            Self::Software(_) => Self::Software(n).list(sysfs),
+            Self::Tracepoints(_) => Self::Tracepoints(n).list(sysfs),
+            Self::List(_) => {
+                let all = self.list(sysfs)?;
+                let mut sized = EventList::default();
+                // Whole groups in turn, so that n may be passed by a group's members less one.
+                for group in all.groups.iter().cycle() {
+                    if sized.events.len() >= n {
+                        break;
+                    }
+                    let first = sized.events.len();
+                    sized.events.extend(group.members.iter().map(|&event| all.events[event].clone()));
+                    let members = (first..sized.events.len()).collect();
+                    sized.groups.push(setup::list::Group { members, weak: group.weak });
+                }
+                Ok(sized)
+            }
+        }
+    }
+}
+
+/// CPUs to count on: those asked for that are online, or all online ones.
+pub(crate) fn cpus(asked: Option<&CpuList>, sysfs: &mut Sysfs, warnings: &mut Vec<Warning>) -> Result<Vec<u32>, Error> {
+    let online = sysfs.online();
+    if online.is_empty() {
+        return Err(Error::host("cannot tell which CPUs are online", "sysfs does not say", "mount /sys"));
+    }
+    let Some(asked) = asked else { return Ok(online) };
+    let possible = sysfs.possible();
+    if let Some(outside) = asked.0.iter().find(|cpu| !possible.is_empty() && !possible.contains(cpu)) {
+        let all = CpuList(possible.clone());
+        return Err(Error::usage(
+            format!("--cpus names CPU {outside}"),
+            format!("this machine has {all}"),
+            "leave it out",
+        ));
+    }
+    let (on, off): (Vec<u32>, Vec<u32>) = asked.0.iter().copied().partition(|cpu| online.contains(cpu));
+    if !off.is_empty() {
+        let off = CpuList(off);
+        let message = format!("CPU {off} is offline: <not counted> there; all figures are of the other CPUs");
+        warnings.push(Warning { code: "cpu-offline".to_owned(), arm: None, message });
+    }
+    if on.is_empty() {
+        return Err(Error::host("every CPU of --cpus is offline", "", "bring one online, or choose others"));
+    }
+    Ok(on)
+}
+
+/// Raises the limit of open files once, up front.
+pub(crate) fn room(events: usize, cpus: usize, warnings: &mut Vec<Warning>) -> Result<FileLimit, Error> {
+    let needed = (events * cpus) as u64;
+    let limit = limit::raise(needed)
+        .map_err(|error| Error::host("cannot raise the limit of open files", error.to_string(), "see ulimit -n"))?;
+    let mut warn = |code: &str, message| warnings.push(Warning { code: code.to_owned(), arm: None, message });
+    if limit.now > limit.before {
+        let FileLimit { before, now, .. } = limit;
+        warn("file-limit-raised", format!("the limit of open files was raised from {before} to {now}"));
+    }
+    if limit.room() < needed {
+        let (room, hard) = (limit.room(), limit.hard);
+        warn(
+            "file-limit",
+            format!(
+                "{needed} descriptors are needed and {room} fit under the hard limit of open files, {hard} (ulimit -Hn): \
+                 where one table serves all CPUs, the events beyond are <not counted>; threads have a table each"
+            ),
+        );
+    }
+    Ok(limit)
+}
+
+/// What most of the list is, in a word.
+pub(crate) fn kind(list: &EventList) -> &'static str {
+    match list.main_class() {
+        Some(Class::Software) => "software",
+        Some(Class::Tracepoint) => "tracepoint",
+        Some(Class::Hardware) => "hardware",
+        Some(Class::OtherPmu) => "other PMUs'",
+        None => "unsupported",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_lists_and_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("events.txt");
+        std::fs::write(&file, "# two\ncs\n{dummy,page-faults}:W\n").unwrap();
+        let path = file.to_str().unwrap();
+        assert_eq!(Request::read("700").unwrap(), Request::Software(700));
+        assert_eq!(Request::read("tracepoints:9").unwrap(), Request::Tracepoints(9));
+        assert_eq!(Request::read("cs").unwrap(), Request::List("cs".into()));
+        assert_eq!(Request::read(path).unwrap(), Request::List("cs,{dummy,page-faults}:W".into()));
+        std::fs::write(&file, "# nothing\n").unwrap();
+        assert!(Request::read(path).unwrap_err().to_string().contains("no event"));
+        for bad in ["0", "100001", "99999999999999999999"] {
+            assert!(Request::read(bad).unwrap_err().to_string().contains("100000"), "{bad}");
+        }
+        let error = Request::List("{cs".into()).list(&mut Sysfs::host()).unwrap_err();
+        assert!(error.to_string().contains("closing brace"), "{error}");
+    }
+
+    #[test]
+    fn lists_of_any_size_keep_their_groups() {
+        let mut sysfs = Sysfs::at("/nonexistent");
+        let list = Request::List("cs,{dummy,page-faults}:W".into()).sized(7, &mut sysfs).unwrap();
+        assert_eq!((list.events.len(), list.groups.len()), (7, 5));
+        assert_eq!(Request::Software(3).sized(9, &mut sysfs).unwrap().events.len(), 9);
+    }
+}

@@ -1,0 +1,298 @@
+//! The result as tables and plots for a terminal.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+
+use super::document::{ArmResult, Document, Growth, ScalePoint};
+use crate::cli::parse::CpuList;
+use crate::result::Status;
+use crate::table::layout::{self, ratio, time};
+use setup::outcome::Outcome;
+
+fn table(header: Vec<String>) -> Table {
+    let mut table = Table::new();
+    table.load_style(layout::STYLE).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(cells(header));
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    table
+}
+
+fn cells(texts: Vec<String>) -> impl Iterator<Item = Cell> {
+    texts.into_iter().enumerate().map(|(i, text)| {
+        let side = if i == 0 { CellAlignment::Left } else { CellAlignment::Right };
+        Cell::new(text).set_alignment(side)
+    })
+}
+
+fn header(first: &str, arms: &[ArmResult], last: &[&str]) -> (Vec<String>, Vec<String>) {
+    let mut names: Vec<String> = Vec::new();
+    for phase in arms.iter().flat_map(|arm| &arm.phases) {
+        if !names.contains(&phase.phase) {
+            names.push(phase.phase.clone());
+        }
+    }
+    let mut all = vec![first.to_owned()];
+    all.extend(names.iter().cloned());
+    all.extend(last.iter().map(|&text| text.to_owned()));
+    (names, all)
+}
+
+/// A row per arm, a column per phase.
+fn by_phase(
+    arms: &[ArmResult],
+    get: impl Fn(&super::document::PhaseResult) -> String,
+    last: &[&str],
+    more: impl Fn(&ArmResult) -> Vec<String>,
+) -> String {
+    let (names, head) = header("strategy", arms, last);
+    let mut table = table(head);
+    for arm in arms {
+        let mut row = vec![arm.strategy.clone()];
+        row.extend(names.iter().map(|name| arm.phase(name).map_or_else(|| "–".to_owned(), &get)));
+        row.extend(more(arm));
+        table.add_row(cells(row));
+    }
+    table.trim_fmt()
+}
+
+fn number(n: Option<u64>) -> String {
+    n.map_or_else(|| "?".to_owned(), |n| n.to_string())
+}
+
+fn work(arms: &[ArmResult]) -> String {
+    let head = ["strategy", "user", "sys", "calls", "all syscalls", "remote calls", "IPIs", "moves", "descriptors"];
+    let mut table = table(head.map(str::to_owned).to_vec());
+    for arm in arms {
+        let sum = |get: fn(&super::document::PhaseResult) -> f64| time(arm.phases.iter().map(get).sum());
+        let traffic =
+            arm.phases.iter().map(|phase| phase.traffic).reduce(setup::monitor::Traffic::plus).unwrap_or_default();
+        table.add_row(cells(vec![
+            arm.strategy.clone(),
+            sum(|phase| phase.user_ns),
+            sum(|phase| phase.sys_ns),
+            arm.phases.iter().map(|phase| phase.syscalls).sum::<u64>().to_string(),
+            number(traffic.syscalls),
+            number(traffic.remote_calls),
+            number(traffic.ipis),
+            number(traffic.migrations),
+            number(arm.check.as_ref().map(|check| check.opened)),
+        ]));
+    }
+    table.trim_fmt()
+}
+
+/// Events without a whole count, one by one as perf names them, the first hundred.
+fn not_whole(document: &Document) -> String {
+    let mut out = String::new();
+    let lost = document.events.iter().filter(|event| !event.outcome.is_whole());
+    let (shown, rest): (Vec<_>, Vec<_>) = lost.enumerate().partition(|(i, _)| *i < 100);
+    for (_, event) in shown {
+        let (word, why) = match &event.outcome {
+            Outcome::NotSupported { why } => ("<not supported>", why),
+            Outcome::NotCounted { why } => ("<not counted>", why),
+            _ => continue,
+        };
+        let copies = if event.copies > 1 { format!(" ({} of them)", event.copies) } else { String::new() };
+        let _ = writeln!(out, "{word:>16}  {}{copies}: {}", event.name, crate::error::one_line(why));
+    }
+    if !rest.is_empty() {
+        let _ = writeln!(out, "{:>16}  and {} more", "", rest.len());
+    }
+    out
+}
+
+fn growth(document: &Document, over: &str) -> String {
+    let all = document.parameters.cpus.len() as u64;
+    let x = |point: &ScalePoint| if over == "events" { point.events } else { point.cpus };
+    let full = document.parameters.events;
+    let here: Vec<&ScalePoint> = document
+        .scaling
+        .iter()
+        .filter(|point| if over == "events" { point.cpus == all } else { point.events == full })
+        .collect();
+    let mut xs: Vec<u64> = here.iter().map(|point| x(point)).collect();
+    xs.sort_unstable();
+    xs.dedup();
+    if xs.len() < 2 {
+        return String::new();
+    }
+    let mut head = vec!["strategy".to_owned()];
+    head.extend(xs.iter().map(u64::to_string));
+    head.push("exponent".to_owned());
+    let mut table = table(head);
+    for name in &document.parameters.strategies {
+        let mut row = vec![name.clone()];
+        row.extend(xs.iter().map(|&at| {
+            // The full list on all CPUs was measured for both axes: the first figure serves.
+            let point = here.iter().find(|point| point.strategy == *name && x(point) == at);
+            point.map_or_else(|| "–".to_owned(), |point| time(point.total_ns.p50 as f64))
+        }));
+        let fit: Option<&Growth> = document.growth.iter().find(|fit| fit.strategy == *name && fit.over == over);
+        row.push(fit.map_or_else(|| "–".to_owned(), |fit| format!("{:.2}", fit.exponent)));
+        table.add_row(cells(row));
+    }
+    format!("\nGrowth over {over}: all phases, median; total ~ {over}^exponent\n{}\n", table.trim_fmt())
+}
+
+/// Height of the plot in lines.
+const LINES: usize = 12;
+
+/// Total time over events, both axes logarithmic, a letter a strategy.
+fn plot(document: &Document) -> String {
+    let all = document.parameters.cpus.len() as u64;
+    let mut points: Vec<(u64, u64, char)> = Vec::new();
+    let mut legend = Vec::new();
+    for (name, letter) in document.parameters.strategies.iter().zip('a'..='z') {
+        legend.push(format!("{letter} {name}"));
+        let here = document.scaling.iter().filter(|point| point.strategy == *name && point.cpus == all);
+        points.extend(here.map(|point| (point.events, point.total_ns.p50.max(1), letter)));
+    }
+    let (Some(x0), Some(x1)) = (points.iter().map(|p| p.0).min(), points.iter().map(|p| p.0).max()) else {
+        return String::new();
+    };
+    let (y0, y1) = (points.iter().map(|p| p.1).min().unwrap_or(1), points.iter().map(|p| p.1).max().unwrap_or(1));
+    if x0 == x1 || y0 == y1 {
+        return String::new();
+    }
+    // Positions in 0..=steps, by logarithm; both ends are in range, so nothing is lost in the rounding.
+    let place = |value: u64, least: u64, most: u64, steps: usize| {
+        let share = (value as f64 / least as f64).ln() / (most as f64 / least as f64).ln();
+        (0..=steps).min_by_key(|&step| ordered((share * steps as f64 - step as f64).abs())).unwrap_or(0)
+    };
+    let width = 60;
+    let mut grid = vec![vec![' '; width + 1]; LINES];
+    for (x, y, letter) in points {
+        let cell = &mut grid[LINES - 1 - place(y, y0, y1, LINES - 1)][place(x, x0, x1, width)];
+        *cell = if *cell == ' ' { letter } else { '*' };
+    }
+    let mut out = String::new();
+    for (i, line) in grid.iter().enumerate() {
+        let label = match i {
+            0 => time(y1 as f64),
+            i if i == LINES - 1 => time(y0 as f64),
+            _ => String::new(),
+        };
+        let line: String = line.iter().collect();
+        let _ = writeln!(out, "{label:>8} │{}", line.trim_end());
+    }
+    let _ = writeln!(out, "{:>8} └{}", "", "─".repeat(width + 1));
+    let _ = writeln!(out, "{:>10}{x0}{x1:>pad$} events", "", pad = width + 1 - x0.to_string().len());
+    let _ = writeln!(out, "{:>10}both axes logarithmic; {}, * several", "", legend.join(", "));
+    out
+}
+
+/// A non-negative number as a key that can be compared.
+fn ordered(value: f64) -> u64 {
+    value.to_bits()
+}
+
+fn peer(document: &Document) -> String {
+    let Some(peer) = &document.peer else { return String::new() };
+    let mut table =
+        table(["command", "min", "p50", "max", "p50 less start-up", "to counts"].map(str::to_owned).to_vec());
+    for arm in &peer.arms {
+        let less = arm.less_startup_ns.map_or_else(|| "–".to_owned(), |ns| time(ns.max(0) as f64));
+        table.add_row(cells(vec![
+            if arm.name.starts_with("vpmu") { arm.name.clone() } else { format!("perf {}", arm.name) },
+            time(arm.wall_ns.min as f64),
+            time(arm.wall_ns.p50 as f64),
+            time(arm.wall_ns.max as f64),
+            less,
+            arm.to_counts_ns.as_ref().map_or_else(|| "–".to_owned(), |counts| time(counts.p50 as f64)),
+        ]));
+    }
+    let mut out = format!("\nBeside stock perf ({}), whole processes\n{}\n", peer.version, table.trim_fmt());
+    for (what, value) in &peer.ratios {
+        let _ = writeln!(out, "{what}: {} ×", ratio(*value));
+    }
+    if let Some((perf, own)) = peer.counted {
+        let _ = writeln!(out, "counts: perf gave {perf}, this tool {own}");
+    }
+    out
+}
+
+/// The whole result.
+#[must_use]
+pub(crate) fn text(document: &Document) -> String {
+    let parameters = &document.parameters;
+    let cpus = CpuList(parameters.cpus.clone());
+    let mut out = format!(
+        "Set-up of {} events on CPU {cpus} ({}), median of {} rounds\n",
+        parameters.events,
+        parameters.mode,
+        document.arms.first().map_or(0, |arm| arm.rounds_ns.len())
+    );
+    let best = document.arms.iter().map(|arm| arm.total_ns.p50).min().unwrap_or(0);
+    let wall = |phase: &super::document::PhaseResult| time(phase.wall_ns.p50 as f64);
+    let total = |arm: &ArmResult| {
+        let times = if best > 0 { ratio(arm.total_ns.p50 as f64 / best as f64) } else { "–".to_owned() };
+        vec![time(arm.total_ns.p50 as f64), times]
+    };
+    let _ = writeln!(out, "{}", by_phase(&document.arms, wall, &["total", "× best"], total));
+    out.push_str("\nOne call on an event: p50/p99\n");
+    let call = |phase: &super::document::PhaseResult| {
+        let short = |ns: u64| time(ns as f64).replace(' ', "");
+        format!("{}/{}", short(phase.call_ns.p50), short(phase.call_ns.p99))
+    };
+    let _ = writeln!(out, "{}", by_phase(&document.arms, call, &[], |_| Vec::new()));
+    out.push_str("\nWork of a round: time by the kernel's accounting; calls on events and affinity calls; what trace events count\n");
+    let _ = writeln!(out, "{}", work(&document.arms));
+    for arm in document.arms.iter().filter(|arm| matches!(arm.strategy.as_str(), "packed" | "auto")) {
+        let why = if arm.strategy == "auto" { document.choice.why.as_str() } else { arm.what.as_str() };
+        let _ = writeln!(out, "{}: {why}", arm.strategy);
+    }
+    let _ = writeln!(
+        out,
+        "calibration: {}, once per process, in no figure above",
+        time(document.calibration.took_ns as f64)
+    );
+    let checked =
+        document.arms.iter().filter_map(|arm| arm.check.as_ref()).map(|check| check.checked).min().unwrap_or(0);
+    if document.agree {
+        let _ = writeln!(
+            out,
+            "counts: all strategies opened and counted the same events; {checked} of them checked against planted work"
+        );
+    } else {
+        out.push_str("counts: NOT the same for all strategies\n");
+        for line in &document.disagreements {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+    out.push_str(&not_whole(document));
+    out.push_str(&growth(document, "events"));
+    out.push_str(&plot(document));
+    out.push_str(&growth(document, "cpus"));
+    out.push_str(&peer(document));
+    if !document.last_close.is_empty() {
+        let mut table = table(["last closes", "tracepoints", "wall", "each"].map(str::to_owned).to_vec());
+        for way in &document.last_close {
+            let each = way.wall_ns as f64 / way.tracepoints.max(1) as f64;
+            table.add_row(cells(vec![
+                way.way.clone(),
+                way.tracepoints.to_string(),
+                time(way.wall_ns as f64),
+                time(each),
+            ]));
+        }
+        let _ = writeln!(out, "\n{}", table.trim_fmt());
+    }
+    if document.events.iter().all(|event| event.class.is_none_or(setup::list::Class::never_competes)) {
+        out.push_str("software and trace events program no PMU: these are the costs of the kernel's bookkeeping\n");
+    }
+    let _ = writeln!(out, "host: {}", document.host.class);
+    let _ = writeln!(out, "{} in {}, seed {}", ended(document.status), time(document.wall_ns as f64), document.seed);
+    out
+}
+
+fn ended(status: Status) -> &'static str {
+    match status {
+        Status::Running => "still running",
+        Status::Complete => "complete",
+        Status::Incomplete => "incomplete",
+        Status::Interrupted => "interrupted: finished rounds only",
+    }
+}

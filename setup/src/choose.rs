@@ -1,0 +1,192 @@
+//! `auto`: the method that costs least, by what calls were measured to cost here.
+
+use serde::{Deserialize, Serialize};
+
+use crate::costs::Costs;
+use crate::list::{Class, EventList};
+use crate::method::{MAX_PACK, Method, Order, Phases, layout};
+use crate::phase::Phase;
+
+/// A method and what it is predicted to take.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// In words.
+    pub what: String,
+    /// The method.
+    pub method: Method,
+    /// All phases together, ns.
+    pub predicted_ns: f64,
+}
+
+/// What `auto` chose, and from what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The method.
+    pub method: Method,
+    /// Why: its prediction beside the best of the other kinds.
+    pub why: String,
+    /// The best of each kind, least first.
+    pub candidates: Vec<Candidate>,
+}
+
+/// Sizes of packs that are tried.
+const PACKS: [usize; 15] = [2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, MAX_PACK];
+const PHASES: [Phase; 5] = [Phase::Open, Phase::Enable, Phase::Read, Phase::Disable, Phase::Close];
+
+/// Work of one phase on one CPU: time of its calls there, and the calls that need an interrupt from elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Work {
+    ns: f64,
+    remote: f64,
+}
+
+/// Each phase's work on one CPU for groups of these sizes.
+fn work(sizes: &[usize], costs: &Costs) -> [Work; 5] {
+    let mut all = [Work::default(); 5];
+    let [open, enable, read, disable, close] = &mut all;
+    let mut active = 0.0;
+    for &size in sizes {
+        let n = size as f64;
+        // 0 + 1 + ... + (n - 1) members meet each other.
+        let meetings = n * (n - 1.0) / 2.0;
+        open.ns += n * costs.open + meetings * costs.open_member;
+        active += n;
+        enable.ns += costs.enable + active * costs.reschedule;
+        read.ns += costs.read + (n - 1.0) * costs.read_member;
+        disable.ns += costs.disable + (n - 1.0) * costs.disable_member;
+        close.ns += n * costs.close + meetings * costs.close_member;
+        close.remote += n;
+    }
+    // Opening a disabled event needs no interrupt since Linux 5.5 (db0503e4f675).
+    for phase in [enable, read, disable] {
+        phase.remote = sizes.len() as f64;
+    }
+    all
+}
+
+/// What a method takes for groups of these sizes on each of `cpus` CPUs, and in which phases it pays to move.
+fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Costs) -> (f64, Phases) {
+    let work = work(sizes, costs);
+    let m = cpus as f64;
+    let mut moving = Phases::NONE;
+    let mut total = 0.0;
+    if threads {
+        // Opening and closing trace events takes one lock for the whole host.
+        let contention =
+            |phase| if serial && matches!(phase, Phase::Open | Phase::Close) { m } else { costs.contention };
+        total += m * costs.thread;
+        for (work, phase) in work.iter().zip(PHASES) {
+            total += work.ns * contention(phase) + m * costs.round;
+        }
+        return (total, moving);
+    }
+    for (work, phase) in work.iter().zip(PHASES) {
+        let interrupts = (m - 1.0) * work.remote * costs.ipi;
+        // There, on to each other CPU, and back; and two calls about the mask.
+        let moves = if cpus > 1 { (m + 1.0) * costs.migrate } else { 0.0 };
+        if moves < interrupts {
+            moving = moving.with(phase);
+        }
+        total += m * work.ns + interrupts.min(moves);
+    }
+    (total, moving)
+}
+
+fn sizes(list: &EventList, pack: Option<usize>) -> Vec<usize> {
+    layout(list, pack).iter().map(|pack| pack.members.len()).collect()
+}
+
+/// The best method for a list on `cpus` CPUs.
+#[must_use]
+pub fn choose(list: &EventList, cpus: usize, costs: &Costs) -> Choice {
+    let serial = list.main_class() == Some(Class::Tracepoint);
+    let mut candidates = Vec::new();
+    for threads in [false, true] {
+        for packed in [false, true] {
+            let packs: Vec<Option<usize>> = if packed { PACKS.into_iter().map(Some).collect() } else { vec![None] };
+            let best = packs.into_iter().map(|pack| (pack, predict(&sizes(list, pack), cpus, threads, serial, costs)));
+            let best = best.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
+            let Some((pack, (predicted_ns, moving))) = best else { continue };
+            let order = if threads { Order::Threads } else { Order::CpuMajor(moving) };
+            let method = Method { order, pack, close_ranges: true, keep_last: true };
+            candidates.push(Candidate { what: method.to_string(), method, predicted_ns });
+        }
+    }
+    candidates.sort_by(|a, b| a.predicted_ns.total_cmp(&b.predicted_ns));
+    let us = |candidate: &Candidate| format!("{} ({:.0} µs predicted)", candidate.what, candidate.predicted_ns / 1e3);
+    let rest: Vec<String> = candidates[1..].iter().map(us).collect();
+    Choice {
+        method: candidates[0].method,
+        why: format!("{}; rather than {}", us(&candidates[0]), rest.join("; ")),
+        candidates,
+    }
+}
+
+/// The size of packs that costs least when one thread serves all CPUs, and where it pays to move: strategy `packed`.
+#[must_use]
+pub fn tuned_pack(list: &EventList, cpus: usize, costs: &Costs) -> Method {
+    let best = PACKS.into_iter().map(|pack| (pack, predict(&sizes(list, Some(pack)), cpus, false, false, costs)));
+    let best = best.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
+    best.map_or(Method::CPU_MAJOR, |(pack, (_, moving))| Method::packed(pack, moving))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::list::{generate, parse::parse, resolve::resolve, sysfs::Sysfs};
+
+    fn list(text: &str) -> EventList {
+        resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"))
+    }
+
+    /// Of the order of a two-CPU virtual machine's.
+    const COSTS: Costs = Costs {
+        open: 1200.0,
+        open_member: 13.0,
+        enable: 500.0,
+        reschedule: 60.0,
+        read: 500.0,
+        read_member: 20.0,
+        disable: 400.0,
+        disable_member: 20.0,
+        close: 800.0,
+        close_member: 8.0,
+        ipi: 3000.0,
+        migrate: 7000.0,
+        thread: 30_000.0,
+        round: 5000.0,
+        contention: 1.5,
+    };
+
+    #[test]
+    fn few_events_stay_where_they_are_and_many_are_packed() {
+        let one = choose(&list("cs"), 2, &COSTS);
+        assert_eq!(one.method.order, Order::CpuMajor(Phases::NONE), "{one:?}");
+        let many = choose(&list(&generate::software(700)), 2, &COSTS);
+        assert_eq!(many.method.order, Order::Threads);
+        assert!(many.method.pack.is_some_and(|size| (16..=192).contains(&size)), "{many:?}");
+        assert!(many.why.contains("rather than"));
+        assert!(many.candidates.windows(2).all(|pair| pair[0].predicted_ns <= pair[1].predicted_ns));
+        // Hardware events compete: their groups are left alone.
+        let hardware = choose(&list(&vec!["cycles"; 700].join(",")), 2, &COSTS);
+        assert_eq!(layout(&list("cycles,instructions"), hardware.method.pack).len(), 2);
+    }
+
+    #[test]
+    fn moving_pays_where_interrupts_cost_more() {
+        let method = tuned_pack(&list(&generate::software(700)), 2, &COSTS);
+        let Order::CpuMajor(moving) = method.order else { panic!("{method:?}") };
+        assert!(moving.has(Phase::Close) && !moving.has(Phase::Open), "{method}");
+        let free = Costs { ipi: 0.0, ..COSTS };
+        let Order::CpuMajor(moving) = tuned_pack(&list("cs,cs,cs"), 2, &free).order else { panic!() };
+        assert_eq!(moving, Phases::NONE);
+    }
+
+    #[test]
+    fn larger_packs_trade_enable_for_open() {
+        let quick = Costs { open_member: 0.0, close_member: 0.0, ..COSTS };
+        let list = list(&generate::software(1600));
+        let pack = |costs| tuned_pack(&list, 2, costs).pack.unwrap();
+        assert!(pack(&quick) > pack(&COSTS));
+    }
+}

@@ -1,0 +1,208 @@
+//! Names that need no look-up: perf's software, hardware and cache events (`include/uapi/linux/perf_event.h`), and
+//! modifiers.
+
+use perf_event_open_sys::bindings as sys;
+use perf_event_open_sys::bindings::perf_event_attr;
+
+/// Type and config of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// PERF_TYPE_*.
+    pub kind: u32,
+    /// What is counted.
+    pub config: u64,
+}
+
+const SOFTWARE: [(&str, u32); 15] = [
+    ("cpu-clock", sys::PERF_COUNT_SW_CPU_CLOCK),
+    ("task-clock", sys::PERF_COUNT_SW_TASK_CLOCK),
+    ("page-faults", sys::PERF_COUNT_SW_PAGE_FAULTS),
+    ("faults", sys::PERF_COUNT_SW_PAGE_FAULTS),
+    ("context-switches", sys::PERF_COUNT_SW_CONTEXT_SWITCHES),
+    ("cs", sys::PERF_COUNT_SW_CONTEXT_SWITCHES),
+    ("cpu-migrations", sys::PERF_COUNT_SW_CPU_MIGRATIONS),
+    ("migrations", sys::PERF_COUNT_SW_CPU_MIGRATIONS),
+    ("minor-faults", sys::PERF_COUNT_SW_PAGE_FAULTS_MIN),
+    ("major-faults", sys::PERF_COUNT_SW_PAGE_FAULTS_MAJ),
+    ("alignment-faults", sys::PERF_COUNT_SW_ALIGNMENT_FAULTS),
+    ("emulation-faults", sys::PERF_COUNT_SW_EMULATION_FAULTS),
+    ("dummy", sys::PERF_COUNT_SW_DUMMY),
+    ("bpf-output", sys::PERF_COUNT_SW_BPF_OUTPUT),
+    ("cgroup-switches", sys::PERF_COUNT_SW_CGROUP_SWITCHES),
+];
+
+const HARDWARE: [(&str, u32); 14] = [
+    ("cycles", sys::PERF_COUNT_HW_CPU_CYCLES),
+    ("cpu-cycles", sys::PERF_COUNT_HW_CPU_CYCLES),
+    ("instructions", sys::PERF_COUNT_HW_INSTRUCTIONS),
+    ("cache-references", sys::PERF_COUNT_HW_CACHE_REFERENCES),
+    ("cache-misses", sys::PERF_COUNT_HW_CACHE_MISSES),
+    ("branches", sys::PERF_COUNT_HW_BRANCH_INSTRUCTIONS),
+    ("branch-instructions", sys::PERF_COUNT_HW_BRANCH_INSTRUCTIONS),
+    ("branch-misses", sys::PERF_COUNT_HW_BRANCH_MISSES),
+    ("bus-cycles", sys::PERF_COUNT_HW_BUS_CYCLES),
+    ("stalled-cycles-frontend", sys::PERF_COUNT_HW_STALLED_CYCLES_FRONTEND),
+    ("idle-cycles-frontend", sys::PERF_COUNT_HW_STALLED_CYCLES_FRONTEND),
+    ("stalled-cycles-backend", sys::PERF_COUNT_HW_STALLED_CYCLES_BACKEND),
+    ("idle-cycles-backend", sys::PERF_COUNT_HW_STALLED_CYCLES_BACKEND),
+    ("ref-cycles", sys::PERF_COUNT_HW_REF_CPU_CYCLES),
+];
+
+const CACHES: [&str; 7] = ["L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node"];
+/// Suffix, operation, result.
+const CACHE_OPS: [(&str, u64, u64); 6] = [
+    ("loads", 0, 0),
+    ("load-misses", 0, 1),
+    ("stores", 1, 0),
+    ("store-misses", 1, 1),
+    ("prefetches", 2, 0),
+    ("prefetch-misses", 2, 1),
+];
+
+/// An event known by its name alone: software, hardware, cache (`LLC-load-misses`) or raw (`r1a8`, hexadecimal).
+#[must_use]
+pub fn symbol(name: &str) -> Option<Code> {
+    let find = |table: &[(&str, u32)]| table.iter().find(|(known, _)| *known == name).map(|&(_, config)| config);
+    if let Some(config) = find(&SOFTWARE) {
+        return Some(Code { kind: sys::PERF_TYPE_SOFTWARE, config: config.into() });
+    }
+    if let Some(config) = find(&HARDWARE) {
+        return Some(Code { kind: sys::PERF_TYPE_HARDWARE, config: config.into() });
+    }
+    if let Some((cache, rest)) =
+        CACHES.iter().enumerate().find_map(|(i, cache)| Some((i as u64, name.strip_prefix(cache)?.strip_prefix('-')?)))
+    {
+        let (_, op, result) = CACHE_OPS.iter().find(|(suffix, ..)| *suffix == rest)?;
+        return Some(Code { kind: sys::PERF_TYPE_HW_CACHE, config: cache | op << 8 | result << 16 });
+    }
+    let hex = name.strip_prefix('r').filter(|hex| (1..=16).contains(&hex.len()))?;
+    let config = hex.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u64::from_str_radix(hex, 16).ok())??;
+    Some(Code { kind: sys::PERF_TYPE_RAW, config })
+}
+
+/// Modifiers after an event or a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modifiers {
+    user: bool,
+    kernel: bool,
+    hypervisor: bool,
+    guest: bool,
+    host: bool,
+    no_idle: bool,
+    pinned: bool,
+    exclusive: bool,
+    precise: u8,
+    /// `W`: the group may be broken up.
+    pub weak: bool,
+}
+
+impl Modifiers {
+    /// Reads letters such as `uk` or `W`.
+    ///
+    /// # Errors
+    /// The letter that is none, or does not go with the others.
+    pub fn parse(letters: &str) -> Result<Self, String> {
+        let mut found = Self::default();
+        if letters.is_empty() {
+            return Err("no modifier after the colon".to_owned());
+        }
+        for letter in letters.chars() {
+            match letter {
+                'u' => found.user = true,
+                'k' => found.kernel = true,
+                'h' => found.hypervisor = true,
+                'G' => found.guest = true,
+                'H' => found.host = true,
+                'I' => found.no_idle = true,
+                'D' => found.pinned = true,
+                'e' => found.exclusive = true,
+                'W' => found.weak = true,
+                'p' if found.precise < 3 => found.precise += 1,
+                // The highest precision there is; the kernel knows which.
+                'P' => found.precise = 3,
+                // Read by the leader's sample: counting has no samples.
+                'S' => {}
+                _ => return Err(format!("{letter} is no modifier here")),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether all of `letters` are modifiers.
+    #[must_use]
+    pub fn are(letters: &str) -> bool {
+        Self::parse(letters).is_ok()
+    }
+
+    /// Both sets together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            user: self.user | other.user,
+            kernel: self.kernel | other.kernel,
+            hypervisor: self.hypervisor | other.hypervisor,
+            guest: self.guest | other.guest,
+            host: self.host | other.host,
+            no_idle: self.no_idle | other.no_idle,
+            pinned: self.pinned | other.pinned,
+            exclusive: self.exclusive | other.exclusive,
+            precise: self.precise.max(other.precise),
+            weak: self.weak | other.weak,
+        }
+    }
+
+    /// Sets an attribute's bits: naming a level excludes the levels not named.
+    pub fn apply(self, attr: &mut perf_event_attr) {
+        if self.user | self.kernel | self.hypervisor {
+            attr.set_exclude_user(u64::from(!self.user));
+            attr.set_exclude_kernel(u64::from(!self.kernel));
+            attr.set_exclude_hv(u64::from(!self.hypervisor));
+        }
+        if self.guest | self.host {
+            attr.set_exclude_guest(u64::from(!self.guest));
+            attr.set_exclude_host(u64::from(!self.host));
+        }
+        attr.set_exclude_idle(u64::from(self.no_idle));
+        attr.set_pinned(u64::from(self.pinned));
+        attr.set_exclusive(u64::from(self.exclusive));
+        attr.set_precise_ip(self.precise.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_every_kind() {
+        for (name, kind, config) in [
+            ("page-faults", 1, 2),
+            ("cs", 1, 3),
+            ("cycles", 0, 0),
+            ("ref-cycles", 0, 9),
+            ("LLC-load-misses", 3, 0x1_0002),
+            ("L1-dcache-prefetches", 3, 0x200),
+            ("branch-misses", 0, 5),
+            ("branch-loads", 3, 5),
+            ("r1a8", 4, 0x1a8),
+            ("rffffffffffffffff", 4, u64::MAX),
+        ] {
+            assert_eq!(symbol(name), Some(Code { kind, config }), "{name}");
+        }
+        for name in ["", "r", "rx", "r10000000000000000", "LLC-", "cyclez", "duration_time", "raw", "r+1"] {
+            assert_eq!(symbol(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_named_level_excludes_the_others() {
+        let mut attr = perf_event_attr::default();
+        Modifiers::parse("u").unwrap().and(Modifiers::parse("D").unwrap()).apply(&mut attr);
+        assert_eq!((attr.exclude_user(), attr.exclude_kernel(), attr.exclude_hv()), (0, 1, 1));
+        assert_eq!((attr.pinned(), attr.exclude_guest()), (1, 0));
+        let mut attr = perf_event_attr::default();
+        Modifiers::parse("pp").unwrap().apply(&mut attr);
+        assert_eq!((attr.precise_ip(), attr.exclude_user()), (2, 0));
+        assert!(Modifiers::parse("").is_err() && Modifiers::parse("ux").is_err() && Modifiers::parse("pppp").is_err());
+    }
+}

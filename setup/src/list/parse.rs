@@ -1,0 +1,324 @@
+//! perf's event list syntax, as far as counting needs it.
+//!
+//! ```text
+//! list   = item { "," item }
+//! item   = event | "{" event { "," event } "}" [ ":" modifiers ]
+//! event  = name [ ":" modifiers ]                    page-faults:u, cycles, LLC-load-misses, r1a8
+//!        | group ":" name [ ":" modifiers ]          sched:sched_switch, sched:*
+//!        | pmu "/" terms "/" [ modifiers ]           cpu/event=0x3c,umask=0/u, msr/tsc/
+//! ```
+//!
+//! Whether a name exists is not asked here: an unknown event is `<not supported>`, not a syntax error.
+
+use super::names::{Modifiers, symbol};
+
+/// Longest list, in bytes.
+pub const MAX_TEXT: usize = 4 << 20;
+/// Most events of a list.
+pub const MAX_EVENTS: usize = 100_000;
+/// Longest event, in bytes.
+const MAX_EVENT: usize = 1024;
+
+/// What an event is, by its syntax.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A name, known or not.
+    Symbol(String),
+    /// A trace event; `*` and `?` in the names stand for any characters and any one.
+    Tracepoint {
+        /// Its group, such as sched.
+        group: String,
+        /// Its name.
+        name: String,
+    },
+    /// An event of a PMU that sysfs lists.
+    Pmu {
+        /// The PMU.
+        pmu: String,
+        /// Terms, such as event=0x3c; a term without value is 1.
+        terms: Vec<(String, Option<String>)>,
+    },
+}
+
+/// An event as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The text, modifiers included.
+    pub text: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Its own modifiers and its group's.
+    pub modifiers: Modifiers,
+}
+
+/// A group as written, or an event alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenGroup {
+    /// The events, the leader first; never empty.
+    pub events: Vec<Written>,
+    /// Whether it may be broken up.
+    pub weak: bool,
+}
+
+/// What is wrong with a list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} at '{near}'")]
+pub struct SyntaxError {
+    /// What.
+    pub what: String,
+    /// The text there.
+    pub near: String,
+}
+
+fn wrong(what: impl Into<String>, near: &str) -> SyntaxError {
+    SyntaxError { what: what.into(), near: near.chars().take(40).collect() }
+}
+
+/// Reads a list.
+///
+/// # Errors
+/// What cannot be read, and where.
+pub fn parse(text: &str) -> Result<Vec<WrittenGroup>, SyntaxError> {
+    if text.len() > MAX_TEXT {
+        return Err(wrong(format!("a list may have {MAX_TEXT} bytes"), text));
+    }
+    let mut rest = text.trim();
+    let mut groups = Vec::new();
+    let mut events = 0;
+    loop {
+        let group;
+        if let Some(inside) = rest.strip_prefix('{') {
+            (group, rest) = braces(inside)?;
+        } else {
+            let (event, after) = event(rest)?;
+            let weak = event.modifiers.weak;
+            group = WrittenGroup { events: vec![event], weak };
+            rest = after;
+        }
+        events += group.events.len();
+        if events > MAX_EVENTS {
+            return Err(wrong(format!("a list may have {MAX_EVENTS} events"), rest));
+        }
+        groups.push(group);
+        rest = rest.trim_start();
+        match rest.strip_prefix(',') {
+            Some(after) => rest = after.trim_start(),
+            None if rest.is_empty() => return Ok(groups),
+            None => return Err(wrong("a comma is missing", rest)),
+        }
+    }
+}
+
+/// What follows an opening brace: the group, and the text after it.
+fn braces(text: &str) -> Result<(WrittenGroup, &str), SyntaxError> {
+    let mut rest = text;
+    let mut events = Vec::new();
+    loop {
+        let (event, after) = event(rest.trim_start())?;
+        events.push(event);
+        if events.len() > MAX_EVENTS {
+            return Err(wrong(format!("a list may have {MAX_EVENTS} events"), rest));
+        }
+        rest = after.trim_start();
+        if let Some(after) = rest.strip_prefix(',') {
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix('}') {
+            rest = after;
+            break;
+        } else if rest.is_empty() {
+            return Err(wrong("the closing brace is missing", text));
+        } else {
+            return Err(wrong("a comma or a closing brace is missing", rest));
+        }
+    }
+    let mut shared = Modifiers::default();
+    if let Some(after) = rest.strip_prefix(':') {
+        let end = after.find([',', ' ']).unwrap_or(after.len());
+        let (letters, after_letters) = after.split_at(end);
+        shared = Modifiers::parse(letters.trim()).map_err(|what| wrong(what, letters))?;
+        rest = after_letters;
+    }
+    for event in &mut events {
+        event.modifiers = event.modifiers.and(shared);
+    }
+    Ok((WrittenGroup { events, weak: shared.weak }, rest))
+}
+
+/// One event, and the text after it.
+fn event(text: &str) -> Result<(Written, &str), SyntaxError> {
+    let mut in_terms = false;
+    let end = text
+        .find(|c: char| {
+            in_terms ^= c == '/';
+            !in_terms && matches!(c, ',' | '}' | '{')
+        })
+        .unwrap_or(text.len());
+    if in_terms && end == text.len() {
+        return Err(wrong("the closing / is missing", text));
+    }
+    let (word, rest) = text.split_at(end);
+    let word = word.trim();
+    if word.is_empty() {
+        return Err(wrong("an event's name is missing", text));
+    }
+    if word.len() > MAX_EVENT {
+        return Err(wrong(format!("an event may have {MAX_EVENT} bytes"), word));
+    }
+    let printable = |c: char| c.is_ascii_graphic();
+    if !word.chars().all(printable) {
+        return Err(wrong("an event's name has printable ASCII without spaces", word));
+    }
+    let (kind, modifiers) = if word.contains('/') { pmu(word)? } else { named(word)? };
+    Ok((Written { text: word.to_owned(), kind, modifiers }, rest))
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.*?".contains(&b))
+}
+
+/// `name[:modifiers]` or `group:name[:modifiers]`.
+fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
+    let parts: Vec<&str> = word.split(':').collect();
+    if let Some(bad) = parts.iter().find(|part| !is_name(part)) {
+        return Err(wrong(if bad.is_empty() { "a name is missing" } else { "not a name" }, word));
+    }
+    let modifiers = |letters: &str| Modifiers::parse(letters).map_err(|what| wrong(what, word));
+    let tracepoint = |group: &str, name: &str| Kind::Tracepoint { group: group.to_owned(), name: name.to_owned() };
+    match *parts.as_slice() {
+        [name] => Ok((Kind::Symbol(name.to_owned()), Modifiers::default())),
+        // perf reads `cycles:u` as a modifier and `sched:sched_switch` as a trace event; so does this.
+        [name, letters] if symbol(name).is_some() || Modifiers::are(letters) => {
+            Ok((Kind::Symbol(name.to_owned()), modifiers(letters)?))
+        }
+        [group, name] => Ok((tracepoint(group, name), Modifiers::default())),
+        [group, name, letters] => Ok((tracepoint(group, name), modifiers(letters)?)),
+        _ => Err(wrong("too many colons", word)),
+    }
+}
+
+/// `pmu/terms/[modifiers]`; perf takes a colon before the modifiers, too.
+fn pmu(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
+    let parts: Vec<&str> = word.split('/').collect();
+    let &[pmu, terms, letters] = parts.as_slice() else {
+        return Err(wrong("a PMU's event is pmu/terms/", word));
+    };
+    if !is_name(pmu) || pmu.contains(['*', '?']) || pmu.starts_with('.') {
+        return Err(wrong("not a PMU's name", word));
+    }
+    let mut found = Vec::new();
+    for term in terms.split(',').map(str::trim).filter(|term| !term.is_empty()) {
+        let (key, value) = match term.split_once('=') {
+            Some((key, value)) => (key, Some(value.to_owned())),
+            None => (term, None),
+        };
+        if !is_name(key) || key.starts_with('.') {
+            return Err(wrong("not a term's name", term));
+        }
+        found.push((key.to_owned(), value));
+    }
+    let letters = letters.strip_prefix(':').unwrap_or(letters);
+    let modifiers = match letters {
+        "" => Modifiers::default(),
+        letters => Modifiers::parse(letters).map_err(|what| wrong(what, word))?,
+    };
+    Ok((Kind::Pmu { pmu: pmu.to_owned(), terms: found }, modifiers))
+}
+
+/// Joins a file's lines to one list: a list a line, `#` begins a comment.
+#[must_use]
+pub fn join_lines(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim().trim_end_matches(','));
+    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts(list: &str) -> Vec<Vec<String>> {
+        let groups = parse(list).unwrap();
+        groups.into_iter().map(|group| group.events.into_iter().map(|event| event.text).collect()).collect()
+    }
+
+    #[test]
+    fn every_form_perf_writes() {
+        let groups =
+            parse("page-faults:u, {cs,migrations}:W ,sched:sched_switch:k,cpu/event=0x3c,umask=0/u,msr/tsc/,r1a8")
+                .unwrap();
+        assert_eq!(groups.len(), 6);
+        assert_eq!(groups[0].events[0].kind, Kind::Symbol("page-faults".into()));
+        assert!(groups[1].weak && groups[1].events.len() == 2 && !groups[0].weak);
+        let trace = Kind::Tracepoint { group: "sched".into(), name: "sched_switch".into() };
+        assert_eq!(groups[2].events[0].kind, trace);
+        let Kind::Pmu { pmu, terms } = &groups[3].events[0].kind else { panic!("{groups:?}") };
+        assert_eq!(pmu, "cpu");
+        assert_eq!(*terms, [("event".into(), Some("0x3c".into())), ("umask".into(), Some("0".into()))]);
+        assert_eq!(groups[3].events[0].text, "cpu/event=0x3c,umask=0/u");
+        assert_eq!(texts("msr/tsc/,{a,b}"), [vec!["msr/tsc/"], vec!["a", "b"]]);
+        assert_eq!(texts("sched:*"), [["sched:*"]]);
+    }
+
+    #[test]
+    fn syntax_errors_say_what_and_where() {
+        for (list, what) in [
+            ("", "name is missing"),
+            ("a,,b", "name is missing"),
+            ("a,", "name is missing"),
+            ("{a,b", "closing brace"),
+            ("{}", "name is missing"),
+            ("{a}b", "comma"),
+            ("a}", "comma"),
+            ("{a,{b}}", "name is missing"),
+            ("{a}:", "no modifier"),
+            ("{a}:x", "no modifier here"),
+            ("cpu/event=1", "closing /"),
+            ("cpu/event=1/x", "no modifier here"),
+            ("../../etc/passwd", "closing /"),
+            ("../../etc/passwd/", "pmu/terms/"),
+            ("../x/", "not a PMU's name"),
+            ("cycles:x", "no modifier here"),
+            ("a:b:c:d", "too many colons"),
+            ("a:b:x", "no modifier here"),
+            ("pa ge", "without spaces"),
+            (":u", "name is missing"),
+            ("a\u{1b}[0m", "printable"),
+        ] {
+            let error = parse(list).unwrap_err();
+            assert!(error.to_string().contains(what), "{list}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_a_list_a_line() {
+        assert_eq!(join_lines("# mix\ncs,page-faults,\n\n{a,b}:W # weak\n"), "cs,page-faults,{a,b}:W");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_without_a_panic(text in "[a-z{}:,/=W*. 0-9é]{0,60}") {
+            let _ = parse(&text);
+            let _ = parse(&join_lines(&text));
+        }
+
+        #[test]
+        fn what_was_read_is_written_back(sizes in prop::collection::vec(1_usize..5, 1..20), weak: bool) {
+            let mut n = 0;
+            let groups: Vec<String> = sizes.iter().map(|&size| {
+                let names: Vec<String> = (0..size).map(|_| { n += 1; format!("e{n}:u") }).collect();
+                let names = names.join(",");
+                match (size, weak) {
+                    (1, _) => names,
+                    (_, true) => format!("{{{names}}}:W"),
+                    (_, false) => format!("{{{names}}}"),
+                }
+            }).collect();
+            let read = parse(&groups.join(",")).unwrap();
+            prop_assert_eq!(read.iter().map(|group| group.events.len()).collect::<Vec<_>>(), sizes);
+            for group in read {
+                prop_assert_eq!(group.weak, weak && group.events.len() > 1);
+            }
+        }
+    }
+}

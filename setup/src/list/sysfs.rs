@@ -1,0 +1,334 @@
+//! What sysfs and tracefs say about PMUs and trace events; every file is read once in the life of a [`Sysfs`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Largest file read.
+const MAX_FILE: u64 = 64 << 10;
+/// Where Linux lists PMUs.
+const DEVICES: &str = "sys/bus/event_source/devices";
+/// Where tracefs may be mounted.
+const TRACING: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
+
+/// A reader of sysfs with a cache.
+#[derive(Debug)]
+pub struct Sysfs {
+    root: PathBuf,
+    files: HashMap<PathBuf, Result<String, std::io::ErrorKind>>,
+    opened: u64,
+    asked: u64,
+}
+
+/// A PMU as sysfs describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pmu {
+    /// Its name.
+    pub name: String,
+    /// Its PERF_TYPE.
+    pub kind: u32,
+    /// The CPUs its events are opened on; `None`: any.
+    pub cpus: Option<Vec<u32>>,
+    /// Whether it is a CPU's core PMU.
+    pub core: bool,
+}
+
+/// Bits of a config word that make a term, low bits first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Which of config, config1, config2.
+    pub word: usize,
+    /// First and last bit of each range.
+    pub ranges: Vec<(u32, u32)>,
+}
+
+impl Format {
+    /// Reads e.g. `config:0-7,32-35` or `config1:3`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (word, ranges) = text.trim().split_once(':')?;
+        let word = ["config", "config1", "config2"].iter().position(|known| *known == word)?;
+        let ranges = ranges
+            .split(',')
+            .map(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+                (first <= last && last < 64).then_some((first, last))
+            })
+            .collect::<Option<Vec<_>>>()?;
+        Some(Self { word, ranges })
+    }
+
+    /// The term's bits, in place; `None` if `value` does not fit.
+    #[must_use]
+    pub fn place(&self, value: u64) -> Option<u64> {
+        let (mut left, mut placed) = (value, 0);
+        for &(first, last) in &self.ranges {
+            let width = last - first + 1;
+            let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
+            placed |= (left & mask) << first;
+            left = if width == 64 { 0 } else { left >> width };
+        }
+        (left == 0).then_some(placed)
+    }
+}
+
+/// Reads a CPU list as Linux writes it, e.g. `0-3,8`.
+#[must_use]
+pub fn cpu_list(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last >= 8192 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Some(cpus)
+}
+
+impl Sysfs {
+    /// The host's own.
+    #[must_use]
+    pub fn host() -> Self {
+        Self::at("/")
+    }
+
+    /// A tree below `root`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), files: HashMap::new(), opened: 0, asked: 0 }
+    }
+
+    /// Files opened so far, and files asked for: what the cache saves.
+    #[must_use]
+    pub const fn look_ups(&self) -> (u64, u64) {
+        (self.opened, self.asked)
+    }
+
+    /// A file's text without trailing white space.
+    pub fn text(&mut self, path: &str) -> Result<String, std::io::ErrorKind> {
+        self.asked += 1;
+        let path = self.root.join(path);
+        if let Some(known) = self.files.get(&path) {
+            return known.clone();
+        }
+        self.opened += 1;
+        let found = read(&path).map_err(|error| error.kind());
+        self.files.insert(path, found.clone());
+        found
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.root.join(path)) else { return Vec::new() };
+        let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Online CPUs; empty if sysfs does not tell.
+    pub fn online(&mut self) -> Vec<u32> {
+        self.text("sys/devices/system/cpu/online").ok().and_then(|text| cpu_list(&text)).unwrap_or_default()
+    }
+
+    /// CPUs the machine could have.
+    pub fn possible(&mut self) -> Vec<u32> {
+        self.text("sys/devices/system/cpu/possible").ok().and_then(|text| cpu_list(&text)).unwrap_or_default()
+    }
+
+    /// `kernel.perf_event_paranoid`.
+    pub fn paranoid(&mut self) -> Option<i64> {
+        self.text("proc/sys/kernel/perf_event_paranoid").ok()?.parse().ok()
+    }
+
+    /// A PMU by name.
+    ///
+    /// # Errors
+    /// That there is none, or that it makes no sense.
+    pub fn pmu(&mut self, name: &str) -> Result<Pmu, String> {
+        let dir = format!("{DEVICES}/{name}");
+        let kind = self.text(&format!("{dir}/type")).map_err(|_| format!("this host has no PMU {name}"))?;
+        let kind = kind.parse().map_err(|_| format!("PMU {name} has a type that is no number: {kind}"))?;
+        let mask = self.text(&format!("{dir}/cpumask")).or_else(|_| self.text(&format!("{dir}/cpus")));
+        let cpus = mask.ok().and_then(|text| cpu_list(&text)).filter(|cpus| !cpus.is_empty());
+        Ok(Pmu { name: name.to_owned(), kind, cpus, core: matches!(name, "cpu" | "cpu_core" | "cpu_atom") })
+    }
+
+    /// Where a PMU's term goes; `None` if it has no such term.
+    pub fn format(&mut self, pmu: &str, term: &str) -> Option<Format> {
+        let text = self.text(&format!("{DEVICES}/{pmu}/format/{term}")).ok()?;
+        Format::parse(&text)
+    }
+
+    /// A PMU's named event: the terms it stands for.
+    pub fn alias(&mut self, pmu: &str, event: &str) -> Option<String> {
+        self.text(&format!("{DEVICES}/{pmu}/events/{event}")).ok()
+    }
+
+    /// Unit and scale of a PMU's named event.
+    pub fn unit(&mut self, pmu: &str, event: &str) -> (String, f64) {
+        let mut get = |what: &str| self.text(&format!("{DEVICES}/{pmu}/events/{event}.{what}")).ok();
+        let unit = get("unit").filter(|unit| unit.len() < 32).unwrap_or_default();
+        let scale = get("scale").and_then(|scale| scale.parse().ok()).filter(|scale: &f64| scale.is_finite());
+        (unit, scale.unwrap_or(1.0))
+    }
+
+    /// A trace event's number.
+    ///
+    /// # Errors
+    /// That there is none, that tracefs is not mounted, or that it may not be read.
+    pub fn tracepoint(&mut self, group: &str, name: &str) -> Result<u64, String> {
+        let mut refused = false;
+        for dir in TRACING {
+            match self.text(&format!("{dir}/events/{group}/{name}/id")) {
+                Ok(id) => return id.parse().map_err(|_| format!("trace event {group}:{name} has no number")),
+                Err(std::io::ErrorKind::PermissionDenied) => refused = true,
+                Err(_) => {}
+            }
+        }
+        Err(if refused {
+            "tracefs may not be read by this user (run as root)".to_owned()
+        } else if self.tracing().is_none() {
+            "tracefs is not mounted (mount -t tracefs tracefs /sys/kernel/tracing)".to_owned()
+        } else {
+            "this kernel has no such trace event".to_owned()
+        })
+    }
+
+    fn tracing(&self) -> Option<&'static str> {
+        TRACING.into_iter().find(|dir| self.root.join(dir).join("events").is_dir())
+    }
+
+    /// Trace events whose group and name match, sorted, by group.
+    #[must_use]
+    pub fn tracepoints(&self, group: &str, name: &str) -> BTreeMap<String, Vec<String>> {
+        let Some(dir) = self.tracing() else { return BTreeMap::new() };
+        let groups = self.names(&format!("{dir}/events")).into_iter().filter(|found| glob(group, found));
+        groups
+            .map(|group| {
+                let all = self.names(&format!("{dir}/events/{group}"));
+                let here = |found: &String| {
+                    glob(name, found) && self.root.join(format!("{dir}/events/{group}/{found}/id")).exists()
+                };
+                (group.clone(), all.into_iter().filter(here).collect::<Vec<_>>())
+            })
+            .filter(|(_, names)| !names.is_empty())
+            .collect()
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_FILE).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
+
+/// Whether `text` matches `pattern`, in which `*` stands for any characters and `?` for one.
+fn glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&c) if c == b'?' || c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                // The last star takes one character more.
+                Some((at, taken)) => {
+                    star = Some((at, taken + 1));
+                    p = at + 1;
+                    t = taken + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|&c| c == b'*')
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A tree of files in a temporary folder.
+    pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Sysfs) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let sysfs = Sysfs::at(dir.path());
+        (dir, sysfs)
+    }
+
+    #[test]
+    fn formats_place_bits_in_their_ranges() {
+        let format = Format::parse("config:0-7,32-35\n").unwrap();
+        assert_eq!(format.place(0xabc), Some(0xa_0000_00bc));
+        assert_eq!(format.place(0x1000), None);
+        assert_eq!(Format::parse("config1:0-63").unwrap().place(u64::MAX), Some(u64::MAX));
+        assert_eq!(Format::parse("config:21").unwrap().place(1), Some(1 << 21));
+        for bad in ["", "config", "config:", "config:8-7", "config:64", "config:a", "confug:1"] {
+            assert_eq!(Format::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_once() {
+        let (dir, mut sysfs) = tree(&[("sys/bus/event_source/devices/uncore/type", "17\n")]);
+        assert_eq!(sysfs.pmu("uncore").unwrap().kind, 17);
+        let before = sysfs.look_ups().0;
+        std::fs::remove_dir_all(dir.path().join("sys")).unwrap();
+        assert_eq!(sysfs.pmu("uncore").unwrap().kind, 17);
+        assert_eq!(sysfs.look_ups().0, before);
+        assert!(sysfs.look_ups().1 > before);
+    }
+
+    #[test]
+    fn cpu_lists_of_linux() {
+        assert_eq!(cpu_list("0-2,8\n"), Some(vec![0, 1, 2, 8]));
+        assert_eq!(cpu_list(""), Some(vec![]));
+        for bad in ["a", "3-1", "0-99999", "1-2-3"] {
+            assert_eq!(cpu_list(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn globs() {
+        for (pattern, text, matches) in [
+            ("sched_*", "sched_switch", true),
+            ("*", "", true),
+            ("*it*", "sched_switch", true),
+            ("?", "", false),
+            ("a?c", "abc", true),
+            ("a*b*c", "axxbyyc", true),
+            ("a*b*c", "axxbyy", false),
+            ("sched", "sched_switch", false),
+        ] {
+            assert_eq!(glob(pattern, text), matches, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn trace_events_say_why_not() {
+        let (_dir, mut none) = tree(&[]);
+        assert!(none.tracepoint("sched", "sched_switch").unwrap_err().contains("not mounted"));
+        let (_dir, mut sysfs) = tree(&[
+            ("sys/kernel/tracing/events/sched/sched_switch/id", "301\n"),
+            ("sys/kernel/tracing/events/sched/enable", "0\n"),
+        ]);
+        assert_eq!(sysfs.tracepoint("sched", "sched_switch"), Ok(301));
+        assert!(sysfs.tracepoint("sched", "nothing").unwrap_err().contains("no such"));
+        assert_eq!(sysfs.tracepoints("sched", "*")["sched"], ["sched_switch"]);
+        assert!(sysfs.tracepoints("x*", "*").is_empty());
+    }
+}

@@ -1,0 +1,176 @@
+//! A way of setting events up, as data: in which order, by whom, and in which groups.
+
+use serde::{Deserialize, Serialize};
+
+use crate::list::{Class, EventList};
+use crate::phase::Phase;
+
+/// Most events of a packed group. A group's read is limited to 16 KiB: 2 045 counts and three words.
+pub const MAX_PACK: usize = 1024;
+
+/// A set of phases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phases(u16);
+
+impl Phases {
+    /// No phase.
+    pub const NONE: Self = Self(0);
+    /// Every phase.
+    pub const ALL: Self = Self(u16::MAX);
+
+    /// With one more.
+    #[must_use]
+    pub const fn with(self, phase: Phase) -> Self {
+        Self(self.0 | 1 << phase as u16)
+    }
+
+    /// Whether `phase` is in it.
+    #[must_use]
+    pub const fn has(self, phase: Phase) -> bool {
+        self.0 >> phase as u16 & 1 == 1
+    }
+}
+
+/// In which order the calls are made, and from where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Event by event, each on every CPU, from whatever CPU the process is on.
+    EventMajor,
+    /// CPU by CPU; in these phases the process moves to each CPU first.
+    CpuMajor(Phases),
+    /// A thread pinned to each CPU, with a descriptor table of its own.
+    Threads,
+}
+
+/// A way of setting events up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Method {
+    /// Order of the calls.
+    pub order: Order,
+    /// Size of the groups into which events that never compete are packed; `None`: groups as the list has them.
+    pub pack: Option<usize>,
+    /// Close runs of descriptors with one call.
+    pub close_ranges: bool,
+    /// Keep the last descriptor of each tracepoint until the counts are out.
+    pub keep_last: bool,
+}
+
+impl Method {
+    /// perf before Linux 5.5.
+    pub const EVENT_MAJOR: Self = Self::plain(Order::EventMajor);
+    /// The series of 2019 (Linux 5.5): 4804e0111662, 7736627b865d, 704e2f5b700d.
+    pub const CPU_MAJOR: Self = Self::plain(Order::CpuMajor(Phases::ALL));
+    /// A pinned worker per CPU, kept for all phases.
+    pub const THREADS: Self = Self::plain(Order::Threads);
+
+    const fn plain(order: Order) -> Self {
+        Self { order, pack: None, close_ranges: false, keep_last: false }
+    }
+
+    /// Groups of `size`, CPU by CPU, moving to a CPU in these phases.
+    #[must_use]
+    pub const fn packed(size: usize, affinity: Phases) -> Self {
+        Self { order: Order::CpuMajor(affinity), pack: Some(size), close_ranges: true, keep_last: true }
+    }
+}
+
+impl std::fmt::Display for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.pack {
+            Some(size) => write!(f, "groups of {size}, ")?,
+            None => f.write_str("groups as given, ")?,
+        }
+        match self.order {
+            Order::EventMajor => f.write_str("event by event"),
+            Order::CpuMajor(Phases::NONE) => f.write_str("CPU by CPU without moving"),
+            Order::CpuMajor(Phases::ALL) => f.write_str("CPU by CPU, moving to each"),
+            Order::CpuMajor(phases) => {
+                let all = [Phase::Open, Phase::Enable, Phase::Read, Phase::Disable, Phase::Close];
+                let names: Vec<&str> = all.into_iter().filter(|&p| phases.has(p)).map(Phase::name).collect();
+                write!(f, "CPU by CPU, moving to {}", names.join("+"))
+            }
+            Order::Threads => f.write_str("a pinned thread per CPU"),
+        }
+    }
+}
+
+/// A group as it shall be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pack {
+    /// Events, the leader first.
+    pub(crate) members: Vec<usize>,
+    /// Whether it is broken up rather than given up when a member does not join: weak groups, and our own.
+    pub(crate) weak: bool,
+}
+
+/// The groups of a list as `pack` wants them; events that cannot be opened are left out.
+pub(crate) fn layout(list: &EventList, pack: Option<usize>) -> Vec<Pack> {
+    let usable = |&event: &usize| list.events[event].open.is_ok();
+    // Never competing, and on every CPU: which group such an event is in changes no count of it.
+    let free = |&event: &usize| {
+        let event = &list.events[event];
+        event.class().is_some_and(Class::never_competes) && event.cpus.is_none()
+    };
+    let mut packs = Vec::with_capacity(list.groups.len());
+    let mut loose = Vec::new();
+    for group in &list.groups {
+        let members: Vec<usize> = group.members.iter().copied().filter(usable).collect();
+        if pack.is_some() && members.iter().all(free) {
+            loose.extend(members);
+        } else if !members.is_empty() {
+            packs.push(Pack { members, weak: group.weak });
+        }
+    }
+    let size = pack.unwrap_or(1).clamp(1, MAX_PACK);
+    // Packs of equal size: 101 events in packs of 100 would be a pack and a straggler.
+    let chunks = loose.len().div_ceil(size).max(1);
+    for chunk in loose.chunks(loose.len().div_ceil(chunks).max(1)) {
+        packs.push(Pack { members: chunk.to_vec(), weak: true });
+    }
+    packs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::list::parse::parse;
+    use crate::list::resolve::resolve;
+    use crate::list::sysfs::Sysfs;
+
+    fn list(text: &str) -> EventList {
+        resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"))
+    }
+
+    #[test]
+    fn only_what_never_competes_is_packed() {
+        let list = list("cs,{dummy,page-faults},{cycles,cs}:W,nothing,cpu-clock,instructions");
+        let sizes = |pack| layout(&list, pack).iter().map(|pack| pack.members.len()).collect::<Vec<_>>();
+        assert_eq!(sizes(None), [1, 2, 2, 1, 1]);
+        // {cycles,cs} and instructions stay as they are; cs, dummy, page-faults and cpu-clock are packed.
+        assert_eq!(sizes(Some(100)), [2, 1, 4]);
+        assert_eq!(sizes(Some(3)), [2, 1, 2, 2]);
+        assert!(layout(&list, Some(100))[0].weak && !layout(&list, Some(100))[1].weak);
+    }
+
+    #[test]
+    fn packs_are_of_equal_size_and_hold_every_event_once() {
+        let list = list(&crate::list::generate::software(701));
+        for size in [1, 2, 50, 100, 700, 5000] {
+            let packs = layout(&list, Some(size));
+            let mut all: Vec<usize> = packs.iter().flat_map(|pack| pack.members.clone()).collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..701).collect::<Vec<_>>());
+            let largest = packs.iter().map(|pack| pack.members.len()).max().unwrap();
+            assert!(largest <= size.min(MAX_PACK), "{size}: {largest}");
+        }
+        assert!(layout(&EventList::default(), Some(5)).is_empty());
+    }
+
+    #[test]
+    fn methods_say_what_they_do() {
+        let close = Phases::NONE.with(Phase::Close);
+        assert_eq!(Method::packed(96, close).to_string(), "groups of 96, CPU by CPU, moving to close");
+        assert_eq!(Method::EVENT_MAJOR.to_string(), "groups as given, event by event");
+    }
+}

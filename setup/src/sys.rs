@@ -1,0 +1,327 @@
+//! Every system call and raw memory access of this crate.
+#![expect(unsafe_code, reason = "the crate's only door to the kernel")]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use perf_event_open_sys as perf;
+use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr};
+
+/// Longs of a CPU mask: Linux's largest CONFIG_NR_CPUS is 8192, and the kernel refuses a mask shorter than its own.
+const MASK_LONGS: usize = 8192 / 64;
+
+fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
+}
+
+fn checked_long(ret: libc::c_long) -> io::Result<libc::c_long> {
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
+}
+
+/// What an event counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Everything on one CPU.
+    Cpu(u32),
+    /// The calling thread, wherever it runs.
+    ThisThread,
+}
+
+/// `perf_event_open`, close-on-exec.
+pub(crate) fn open(attr: &perf_event_attr, target: Target, leader: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+    let mut attr = *attr;
+    let (pid, cpu) = match target {
+        Target::Cpu(cpu) => (-1, cpu.cast_signed()),
+        Target::ThisThread => (0, -1),
+    };
+    let group = leader.map_or(-1, |fd| fd.as_raw_fd());
+    // SAFETY: `attr` outlives the call and its size field is that of the structure; the kernel keeps no pointer to it.
+    let fd = checked(unsafe {
+        perf::perf_event_open(&raw mut attr, pid, cpu, group, u64::from(PERF_FLAG_FD_CLOEXEC) as _)
+    })?;
+    // SAFETY: the kernel just made this descriptor for us and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// IOC_ENABLE.
+pub(crate) fn enable(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the ioctl takes no pointer.
+    checked(unsafe { perf::ioctls::ENABLE(fd.as_raw_fd(), 0) }).map(drop)
+}
+
+/// IOC_DISABLE.
+pub(crate) fn disable(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the ioctl takes no pointer.
+    checked(unsafe { perf::ioctls::DISABLE(fd.as_raw_fd(), 0) }).map(drop)
+}
+
+/// IOC_SET_FILTER: a tracepoint event counts only records that match.
+pub(crate) fn set_filter(fd: &OwnedFd, filter: &std::ffi::CStr) -> io::Result<()> {
+    const REQUEST: libc::Ioctl = perf::bindings::SET_FILTER as libc::Ioctl;
+    // SAFETY: the kernel copies the NUL-terminated string during the call.
+    checked(unsafe { libc::ioctl(fd.as_raw_fd(), REQUEST, filter.as_ptr()) }).map(drop)
+}
+
+/// Reads an event's words; the number of whole words read.
+pub(crate) fn read(fd: &OwnedFd, words: &mut [u64]) -> io::Result<usize> {
+    // SAFETY: the buffer is `size_of_val(words)` writable bytes, and any bytes are valid u64s.
+    let got = unsafe { libc::read(fd.as_raw_fd(), words.as_mut_ptr().cast(), size_of_val(words)) };
+    usize::try_from(got).map(|bytes| bytes / size_of::<u64>()).map_err(|_| io::Error::last_os_error())
+}
+
+/// Closes one descriptor, and tells how that went.
+pub(crate) fn close(fd: OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor was owned and is given up here.
+    checked(unsafe { libc::close(fd.into_raw_fd()) }).map(drop)
+}
+
+/// Closes descriptors, runs of consecutive numbers with one call each; the number of calls.
+pub(crate) fn close_all(fds: impl IntoIterator<Item = OwnedFd>) -> u64 {
+    let mut raw: Vec<libc::c_int> = fds.into_iter().map(IntoRawFd::into_raw_fd).collect();
+    raw.sort_unstable();
+    let mut calls = 0;
+    let mut rest = raw.as_slice();
+    while let [first, ..] = *rest {
+        let run = rest.iter().zip(first..).take_while(|&(&fd, expected)| fd == expected).count();
+        let last = rest[run - 1];
+        calls += 1;
+        // SAFETY: every number from `first` to `last` is a descriptor that was owned and is given up here.
+        let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0;
+        if !closed {
+            // Linux before 5.9 has no close_range.
+            for &fd in &rest[..run] {
+                calls += 1;
+                // SAFETY: as above.
+                unsafe { libc::close(fd) };
+            }
+        }
+        rest = &rest[run..];
+    }
+    calls
+}
+
+/// Gives the calling thread a descriptor table of its own, empty but for the standard streams.
+pub(crate) fn own_descriptor_table() -> io::Result<()> {
+    // SAFETY: CLONE_FILES takes no pointer; what other threads hold stays open in their table.
+    checked(unsafe { libc::unshare(libc::CLONE_FILES) })?;
+    // SAFETY: closes this thread's copies only; no OwnedFd of this thread exists yet.
+    checked_long(unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) }).map(drop)
+}
+
+/// A set of CPUs in the kernel's form.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Mask([u64; MASK_LONGS]);
+
+impl std::fmt::Debug for Mask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries((0..8192_u32).filter(|&cpu| self.has(cpu))).finish()
+    }
+}
+
+impl Mask {
+    /// One CPU. A number beyond the mask gives the empty set, which the kernel refuses.
+    pub(crate) fn one(cpu: u32) -> Self {
+        let mut mask = Self([0; MASK_LONGS]);
+        if let Some(long) = mask.0.get_mut(cpu as usize / 64) {
+            *long |= 1 << (cpu % 64);
+        }
+        mask
+    }
+
+    /// Whether `cpu` is in it.
+    pub(crate) fn has(&self, cpu: u32) -> bool {
+        self.0.get(cpu as usize / 64).is_some_and(|long| long >> (cpu % 64) & 1 == 1)
+    }
+}
+
+/// The calling thread's CPU mask.
+pub(crate) fn affinity() -> io::Result<Mask> {
+    let mut mask = Mask([0; MASK_LONGS]);
+    // SAFETY: the kernel writes at most the size given into `mask`.
+    unsafe { checked(libc::sched_getaffinity(0, size_of_val(&mask.0), mask.0.as_mut_ptr().cast())) }?;
+    Ok(mask)
+}
+
+/// Binds the calling thread.
+pub(crate) fn set_affinity(mask: &Mask) -> io::Result<()> {
+    // SAFETY: the kernel reads the size given from `mask`.
+    unsafe { checked(libc::sched_setaffinity(0, size_of_val(&mask.0), mask.0.as_ptr().cast())) }.map(drop)
+}
+
+/// The CPU the calling thread is on.
+#[cfg(test)]
+pub(crate) fn current_cpu() -> u32 {
+    // SAFETY: takes no pointer.
+    u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+}
+
+/// User and system time of this process.
+pub(crate) fn times() -> (Duration, Duration) {
+    // SAFETY: all-zero is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure outlives the call, which cannot fail for RUSAGE_SELF.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    let duration = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.cast_unsigned()) + Duration::from_micros(time.tv_usec.cast_unsigned())
+    };
+    (duration(usage.ru_utime), duration(usage.ru_stime))
+}
+
+/// Soft and hard limit of open files.
+pub(crate) fn file_limit() -> io::Result<(u64, u64)> {
+    let mut value = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `value` is a valid rlimit for the kernel to fill.
+    checked(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut value) })?;
+    Ok((value.rlim_cur, value.rlim_max))
+}
+
+/// Sets the soft limit of open files.
+pub(crate) fn set_file_limit(soft: u64, hard: u64) -> io::Result<()> {
+    let value = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: `value` is a valid rlimit that outlives the call.
+    checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const value) }).map(drop)
+}
+
+/// A mapped event buffer of two pages, as `perf bench internals evlist-open-close` maps them: one page of data.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    at: NonNull<libc::c_void>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and is never read; moving it to another thread moves nothing in memory.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps the user page and `pages` of data of `fd`.
+    pub(crate) fn new(fd: &OwnedFd, pages: usize) -> io::Result<Self> {
+        // SAFETY: sysconf takes no pointer.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
+        let len = page * (1 + pages);
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the descriptor is an open perf event.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd.as_raw_fd(), 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let at = NonNull::new(at).ok_or_else(|| io::Error::other("mmap gave the zero page"))?;
+        Ok(Self { at, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what `new` mapped; no reference into it exists.
+        unsafe { libc::munmap(self.at.as_ptr(), self.len) };
+    }
+}
+
+/// IOC_SET_OUTPUT: `fd`'s records go to `ring`'s buffer.
+pub(crate) fn set_output(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the ioctl takes a descriptor, not a pointer.
+    checked(unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), ring.as_raw_fd()) }).map(drop)
+}
+
+/// Touches `pages` fresh pages of memory: that many minor faults on the CPU the thread is on.
+pub(crate) fn fault_pages(pages: usize) -> io::Result<()> {
+    // SAFETY: sysconf takes no pointer.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
+    let len = page * pages;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a fresh private mapping at an address of the kernel's choice.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the range was mapped just now; without huge pages each first touch of a page is one fault.
+    unsafe {
+        libc::madvise(at, len, libc::MADV_NOHUGEPAGE);
+        for i in 0..pages {
+            at.cast::<u8>().add(i * page).write_volatile(1);
+        }
+        libc::munmap(at, len);
+    }
+    Ok(())
+}
+
+/// Another process that ran `prepare`, and runs `finish` when it is told to.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pid: libc::pid_t,
+    go: Option<std::io::PipeWriter>,
+}
+
+impl Child {
+    /// Starts it and waits until it is ready.
+    pub(crate) fn start<T>(prepare: impl FnOnce() -> Option<T>, finish: impl FnOnce(T)) -> io::Result<Self> {
+        use std::io::{Read as _, Write as _};
+        let (mut ready, mut tell) = std::io::pipe()?;
+        let (mut wait, go) = std::io::pipe()?;
+        // SAFETY: the child runs the two closures and leaves by _exit. Callers have no other threads, so no lock is held
+        // that the child would need.
+        let pid = checked(unsafe { libc::fork() })?;
+        if pid == 0 {
+            drop((ready, go));
+            let prepared = prepare();
+            if prepared.is_some() && tell.write_all(b"r").is_ok() {
+                // End of file is the word to go on.
+                let _ = wait.read(&mut [0]);
+            }
+            if let Some(prepared) = prepared {
+                finish(prepared);
+            }
+            // SAFETY: ends this process; nothing of the parent's is flushed or dropped.
+            unsafe { libc::_exit(0) };
+        }
+        drop((tell, wait));
+        let child = Self { pid, go: Some(go) };
+        if ready.read(&mut [0])? == 1 {
+            Ok(child)
+        } else {
+            Err(io::Error::other("the other process could not prepare"))
+        }
+    }
+
+    /// Tells it to go on.
+    pub(crate) fn go(&mut self) {
+        self.go = None;
+    }
+}
+
+impl Drop for Child {
+    /// Waits for its end.
+    fn drop(&mut self) {
+        self.go();
+        // SAFETY: waits for a child of ours that nobody else waits for; no status is asked for.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_hold_what_they_are_made_of() {
+        let mask = Mask::one(93);
+        assert!(mask.has(93) && !mask.has(92) && !mask.has(8192));
+        assert_eq!(format!("{mask:?}"), "[93]");
+        assert_eq!(format!("{:?}", Mask::one(9000)), "[]");
+    }
+
+    #[test]
+    fn runs_of_descriptors_close_with_one_call() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let fds: Vec<OwnedFd> = (0..20).map(|_| OwnedFd::from(file.try_clone().unwrap())).collect();
+        let raw: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        assert!(close_all(fds) <= 20);
+        for fd in raw {
+            // Another test may have taken the number meanwhile, but not for /dev/null.
+            let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+            assert!(link.is_err() || link.unwrap() != std::path::Path::new("/dev/null"));
+        }
+        assert_eq!(close_all([]), 0);
+    }
+}

@@ -1,0 +1,363 @@
+//! All events of one CPU: the calls of each phase, in whichever order and from wherever they are made.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use perf_event_open_sys::bindings::{
+    PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
+};
+
+use crate::list::{Class, EventList};
+use crate::method::{MAX_PACK, Pack};
+use crate::phase::Recorder;
+use crate::sys::{self, Mapping, Target};
+
+/// What one event counted on one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    /// As the kernel gave it, unscaled.
+    pub(crate) value: u64,
+    /// For how long it was enabled, ns.
+    pub(crate) enabled: u64,
+    /// For how long it was on a counter, ns.
+    pub(crate) running: u64,
+}
+
+/// A leader and those that joined it.
+#[derive(Clone, Copy, Debug)]
+struct Led {
+    /// The group it was opened for.
+    pack: usize,
+    /// Where its members stand in [`Unit::order`].
+    first: usize,
+    len: usize,
+}
+
+/// An event that did not open on this CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) event: usize,
+    pub(crate) cpu: u32,
+    pub(crate) errno: i32,
+}
+
+/// What all CPUs share.
+#[derive(Debug)]
+pub(crate) struct Shared<'a> {
+    pub(crate) list: &'a EventList,
+    pub(crate) packs: &'a [Pack],
+    /// Events the host does not support: asked once, not once a CPU.
+    pub(crate) unsupported: Vec<AtomicBool>,
+    /// Groups a member did not join: broken up on every CPU by [`Unit::close_broken`] and [`Unit::reopen_broken`].
+    pub(crate) broken: Vec<AtomicBool>,
+    /// Data pages of a mapped buffer.
+    pub(crate) ring_pages: usize,
+    pub(crate) close_ranges: bool,
+    pub(crate) keep_last: bool,
+}
+
+/// Errors by which the kernel says that it cannot count such an event at all, as perf takes them.
+pub(crate) fn is_unsupported(errno: i32) -> bool {
+    matches!(errno, libc::EINVAL | libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP | libc::ENXIO)
+}
+
+impl Shared<'_> {
+    fn skip(&self, event: usize) -> bool {
+        self.unsupported[event].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_broken(&self, pack: usize) -> bool {
+        self.broken[pack].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn any_broken(&self) -> bool {
+        self.broken.iter().any(|broken| broken.load(Ordering::Relaxed))
+    }
+}
+
+/// One CPU's events.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    pub(crate) cpu: u32,
+    fds: Vec<Option<OwnedFd>>,
+    leds: Vec<Led>,
+    /// Events in the order in which they were opened: each leader, then its members.
+    order: Vec<usize>,
+    ring: Option<Mapping>,
+    pub(crate) counts: Vec<Option<Count>>,
+    pub(crate) failures: Vec<Failure>,
+    buffer: Vec<u64>,
+}
+
+impl Unit {
+    pub(crate) fn new(cpu: u32, shared: &Shared<'_>) -> Self {
+        let events = shared.list.events.len();
+        Self {
+            cpu,
+            fds: (0..events).map(|_| None).collect(),
+            leds: Vec::with_capacity(shared.packs.len()),
+            order: Vec::with_capacity(events),
+            ring: None,
+            counts: vec![None; events],
+            failures: Vec::new(),
+            buffer: vec![0; MAX_PACK * 2 + 3],
+        }
+    }
+
+    /// Opens every event, in order.
+    pub(crate) fn open_all(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+        for pack in 0..shared.packs.len() {
+            for position in 0..shared.packs[pack].members.len() {
+                self.open_one(shared, pack, position, rec);
+            }
+        }
+    }
+
+    /// Opens one event of a group, with what was opened of the group before as its leader.
+    pub(crate) fn open_one(&mut self, shared: &Shared<'_>, pack: usize, position: usize, rec: &mut Recorder) {
+        let Some(&event) = shared.packs[pack].members.get(position) else { return };
+        if shared.is_broken(pack) {
+            // Pass A and B will see to it.
+            return;
+        }
+        let led = self.leds.last().copied().filter(|led| led.pack == pack);
+        let weak = shared.packs[pack].weak;
+        match self.try_open(shared, event, led, rec) {
+            Some(libc::EINVAL | libc::EBADF) if weak && led.is_some() => {
+                shared.broken[pack].store(true, Ordering::Relaxed);
+            }
+            Some(errno) => self.failed(shared, event, errno),
+            None => {}
+        }
+        if self.fds[event].is_some() {
+            self.joined(pack, event, led.is_some());
+        }
+    }
+
+    fn joined(&mut self, pack: usize, event: usize, has_leader: bool) {
+        match self.leds.last_mut() {
+            Some(led) if has_leader => led.len += 1,
+            _ => self.leds.push(Led { pack, first: self.order.len(), len: 1 }),
+        }
+        self.order.push(event);
+    }
+
+    fn failed(&mut self, shared: &Shared<'_>, event: usize, errno: i32) {
+        if is_unsupported(errno) {
+            shared.unsupported[event].store(true, Ordering::Relaxed);
+        }
+        self.failures.push(Failure { event, cpu: self.cpu, errno });
+    }
+
+    /// One perf_event_open; the errno if it failed.
+    fn try_open(&mut self, shared: &Shared<'_>, event: usize, led: Option<Led>, rec: &mut Recorder) -> Option<i32> {
+        let described = &shared.list.events[event];
+        if shared.skip(event) || !described.counts_on(self.cpu) {
+            return None;
+        }
+        let Ok(open) = &described.open else { return None };
+        let mut attr = open.attr;
+        let leader = led.and_then(|led| self.fds[self.order[led.first]].as_ref());
+        attr.read_format = u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
+        if leader.is_none() {
+            // Members are opened enabled, and go on and off with their leader.
+            attr.set_disabled(1);
+            // Only the leader is read: a format of their own would cost members a check of the whole group at each open.
+            attr.read_format |= u64::from(PERF_FORMAT_GROUP);
+        }
+        rec.begin();
+        let opened = sys::open(&attr, Target::Cpu(self.cpu), leader.map(AsFd::as_fd));
+        rec.call();
+        match opened {
+            Ok(fd) => {
+                self.fds[event] = Some(fd);
+                None
+            }
+            Err(error) => Some(error.raw_os_error().unwrap_or(libc::EIO)),
+        }
+    }
+
+    /// Pass A: closes what is open of broken groups.
+    pub(crate) fn close_broken(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+        let leds = std::mem::take(&mut self.leds);
+        for led in &leds {
+            if shared.is_broken(led.pack) {
+                // Members before their leader: each would else become a group of its own first.
+                for at in (led.first..led.first + led.len).rev() {
+                    self.close_event(self.order[at], rec);
+                }
+            }
+        }
+        self.leds = leds.into_iter().filter(|led| !shared.is_broken(led.pack)).collect();
+    }
+
+    /// Pass B: opens the events of broken groups, each as a group of its own.
+    pub(crate) fn reopen_broken(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+        for (pack, group) in shared.packs.iter().enumerate() {
+            if !shared.is_broken(pack) {
+                continue;
+            }
+            for &event in &group.members {
+                match self.try_open(shared, event, None, rec) {
+                    Some(errno) => self.failed(shared, event, errno),
+                    None if self.fds[event].is_some() => self.joined(pack, event, false),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// How many leaders there are: calls of enable, read and disable.
+    pub(crate) fn leaders(&self) -> usize {
+        self.leds.len()
+    }
+
+    fn leader_fd(&self, led: usize) -> Option<&OwnedFd> {
+        self.fds[self.order[self.leds.get(led)?.first]].as_ref()
+    }
+
+    pub(crate) fn enable(&mut self, led: usize, rec: &mut Recorder) {
+        if let Some(fd) = self.leader_fd(led) {
+            rec.begin();
+            let done = sys::enable(fd);
+            rec.call();
+            self.note(led, &done);
+        }
+    }
+
+    pub(crate) fn disable(&mut self, led: usize, rec: &mut Recorder) {
+        if let Some(fd) = self.leader_fd(led) {
+            rec.begin();
+            let done = sys::disable(fd);
+            rec.call();
+            self.note(led, &done);
+        }
+    }
+
+    /// A call on a leader that failed makes its group's counts doubtful.
+    fn note(&mut self, led: usize, done: &io::Result<()>) {
+        if let (Err(error), Some(led)) = (done, self.leds.get(led).copied()) {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            for at in led.first..led.first + led.len {
+                self.failures.push(Failure { event: self.order[at], cpu: self.cpu, errno });
+            }
+        }
+    }
+
+    /// One read for a group: number, times, a count each.
+    pub(crate) fn read(&mut self, led: usize, rec: &mut Recorder) {
+        let Some(&Led { first, len, .. }) = self.leds.get(led) else { return };
+        let Some(fd) = self.fds[self.order[first]].as_ref() else { return };
+        let words = 3 + len;
+        if self.buffer.len() < words {
+            self.buffer.resize(words, 0);
+        }
+        rec.begin();
+        let got = sys::read(fd, &mut self.buffer[..words]);
+        rec.call();
+        match got {
+            Ok(got) if got == words && self.buffer[0] == len as u64 => {
+                let (enabled, running) = (self.buffer[1], self.buffer[2]);
+                for (at, &value) in (first..first + len).zip(&self.buffer[3..words]) {
+                    self.counts[self.order[at]] = Some(Count { value, enabled, running });
+                }
+            }
+            // End of file is how a pinned event in error state, or one whose PMU went away, reads.
+            Ok(_) => self.note(led, &Err(io::Error::from_raw_os_error(libc::ENODEV))),
+            Err(error) => self.note(led, &Err(error)),
+        }
+    }
+
+    /// One buffer for the CPU, and every event's records into it.
+    pub(crate) fn map(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+        let mut events = self.order.iter().filter_map(|&event| Some((event, self.fds[event].as_ref()?)));
+        let Some((event, first)) = events.next() else { return };
+        let mut failed = None;
+        rec.begin();
+        match Mapping::new(first, shared.ring_pages) {
+            Ok(ring) => self.ring = Some(ring),
+            Err(error) => failed = Some((event, error)),
+        }
+        rec.call();
+        for (event, fd) in events {
+            if let Err(error) = sys::set_output(fd, first) {
+                failed = Some((event, error));
+            }
+            rec.call();
+        }
+        if let Some((event, error)) = failed {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            self.failures.push(Failure { event, cpu: self.cpu, errno });
+        }
+    }
+
+    pub(crate) fn unmap(&mut self, rec: &mut Recorder) {
+        if let Some(ring) = self.ring.take() {
+            rec.begin();
+            drop(ring);
+            rec.call();
+        }
+    }
+
+    pub(crate) fn close_event(&mut self, event: usize, rec: &mut Recorder) {
+        if let Some(fd) = self.fds[event].take() {
+            rec.begin();
+            // A perf event's close has nothing to report.
+            let _ = sys::close(fd);
+            rec.call();
+        }
+    }
+
+    /// Closes every event but those kept back.
+    pub(crate) fn close_all(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+        let kept = self.kept(shared);
+        let mut order = std::mem::take(&mut self.order);
+        if shared.close_ranges {
+            rec.begin();
+            let fds = order.iter().filter(|event| !kept.contains(event)).filter_map(|&event| self.fds[event].take());
+            let fds: Vec<OwnedFd> = fds.collect();
+            if !fds.is_empty() {
+                let calls = sys::close_all(fds);
+                rec.call();
+                rec.other(calls - 1);
+            }
+        } else {
+            for &event in order.iter().rev() {
+                if !kept.contains(&event) {
+                    self.close_event(event, rec);
+                }
+            }
+        }
+        order.retain(|event| kept.contains(event));
+        self.order = order;
+        self.leds.clear();
+    }
+
+    /// One event of each distinct tracepoint, if the method keeps them back.
+    fn kept(&self, shared: &Shared<'_>) -> std::collections::BTreeSet<usize> {
+        let mut by_number = std::collections::BTreeMap::new();
+        if shared.keep_last {
+            for &event in &self.order {
+                if let (Ok(open), true) = (&shared.list.events[event].open, self.fds[event].is_some())
+                    && open.class == Class::Tracepoint
+                {
+                    by_number.insert(open.attr.config, event);
+                }
+            }
+        }
+        by_number.into_values().collect()
+    }
+
+    /// Closes what was kept back.
+    pub(crate) fn close_kept(&mut self, rec: &mut Recorder) {
+        for event in std::mem::take(&mut self.order) {
+            self.close_event(event, rec);
+        }
+    }
+
+    /// Whether `event` was opened here.
+    pub(crate) fn is_open(&self, event: usize) -> bool {
+        self.fds[event].is_some()
+    }
+}

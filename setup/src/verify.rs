@@ -1,0 +1,139 @@
+//! Do strategies count the same? Each sets the list up around a known amount of work, and its counts are checked.
+
+use perf_event_open_sys::bindings as perf;
+use serde::{Deserialize, Serialize};
+
+use crate::affinity::Guard;
+use crate::list::{Event, EventList};
+use crate::outcome::Outcome;
+use crate::sys;
+
+/// Page faults planted on each CPU.
+pub const FAULTS: u64 = 64;
+
+/// Makes [`FAULTS`] page faults on each CPU.
+///
+/// # Errors
+/// Those of mmap.
+pub fn plant(cpus: &[u32]) -> std::io::Result<()> {
+    let mut guard = Guard::new();
+    for &cpu in cpus {
+        guard.move_to(cpu);
+        sys::fault_pages(FAULTS as usize)?;
+    }
+    Ok(())
+}
+
+/// What one strategy's counts look like.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// Descriptors open at once.
+    pub opened: u64,
+    /// Events with a whole count.
+    pub whole: u64,
+    /// Events whose count could be checked against what was planted or against their own time.
+    pub checked: u64,
+    /// Least and largest count of an event that counts the planted faults, all CPUs together.
+    pub faults: Option<(u64, u64)>,
+    /// What does not add up.
+    pub problems: Vec<String>,
+}
+
+/// Page faults of user code, counted everywhere.
+fn counts_faults(event: &Event) -> bool {
+    let Ok(open) = &event.open else { return false };
+    let wanted = [perf::PERF_COUNT_SW_PAGE_FAULTS, perf::PERF_COUNT_SW_PAGE_FAULTS_MIN];
+    open.attr.type_ == perf::PERF_TYPE_SOFTWARE
+        && wanted.iter().any(|&config| open.attr.config == u64::from(config))
+        && open.attr.exclude_user() == 0
+}
+
+fn is_software(event: &Event, config: u32) -> bool {
+    event
+        .open
+        .as_ref()
+        .is_ok_and(|open| open.attr.type_ == perf::PERF_TYPE_SOFTWARE && open.attr.config == u64::from(config))
+}
+
+/// Checks one strategy's counts.
+#[must_use]
+pub fn check(list: &EventList, outcomes: &[Outcome], opened: usize, cpus: usize) -> Check {
+    let mut found = Check { opened: opened as u64, ..Check::default() };
+    let planted = FAULTS * cpus as u64;
+    for (event, outcome) in list.events.iter().zip(outcomes) {
+        let Outcome::Counted { value, enabled_ns, running_ns } = *outcome else { continue };
+        found.whole += 1;
+        let mut doubt = |what: String| found.problems.push(format!("{}: {what}", event.name));
+        if event.class().is_some_and(crate::list::Class::never_competes) && running_ns != enabled_ns {
+            doubt(format!("ran for {running_ns} of {enabled_ns} ns"));
+        }
+        if counts_faults(event) {
+            found.checked += 1;
+            if value < planted {
+                doubt(format!("{value} faults where {planted} were planted"));
+            }
+            let (least, most) = found.faults.unwrap_or((value, value));
+            found.faults = Some((least.min(value), most.max(value)));
+        } else if is_software(event, perf::PERF_COUNT_SW_DUMMY) {
+            found.checked += 1;
+            if value != 0 {
+                doubt(format!("counted {value}, and counts nothing"));
+            }
+        } else if is_software(event, perf::PERF_COUNT_SW_CPU_CLOCK) {
+            found.checked += 1;
+            // The clock and the time it ran are read some microseconds apart.
+            let slack = running_ns / 20 + 200_000 * cpus as u64;
+            if value.abs_diff(running_ns) > slack {
+                doubt(format!("{value} ns in {running_ns} ns"));
+            }
+        }
+    }
+    found.problems.truncate(20);
+    found
+}
+
+/// Whether two strategies opened and counted the same events.
+#[must_use]
+pub fn differences(list: &EventList, a: &[Outcome], b: &[Outcome]) -> Vec<String> {
+    let both = list.events.iter().zip(a.iter().zip(b));
+    both.filter(|(_, (a, b))| std::mem::discriminant(*a) != std::mem::discriminant(*b))
+        .map(|(event, (a, b))| format!("{}: {a:?} against {b:?}", event.name))
+        .take(20)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::list::{parse::parse, resolve::resolve, sysfs::Sysfs};
+
+    fn counted(value: u64) -> Outcome {
+        Outcome::Counted { value, enabled_ns: 1_000_000, running_ns: 1_000_000 }
+    }
+
+    #[test]
+    fn counts_that_cannot_be_are_found() {
+        let list =
+            resolve(&parse("page-faults,dummy,cpu-clock,minor-faults:k,cs").unwrap(), &mut Sysfs::at("/nonexistent"));
+        let good = [counted(130), counted(0), counted(1_000_100), counted(1), counted(5)];
+        let check_of = |outcomes: &[Outcome]| check(&list, outcomes, 10, 2);
+        let found = check_of(&good);
+        assert!(found.problems.is_empty(), "{found:?}");
+        assert_eq!((found.whole, found.checked, found.faults), (5, 3, Some((130, 130))));
+        for (at, bad, what) in [
+            (0, counted(127), "127 faults"),
+            (1, counted(1), "counts nothing"),
+            (2, counted(9_000_000), "9000000 ns"),
+            (4, Outcome::Counted { value: 5, enabled_ns: 9, running_ns: 8 }, "ran for 8 of 9"),
+        ] {
+            let mut outcomes = good.to_vec();
+            outcomes[at] = bad;
+            let found = check_of(&outcomes);
+            assert!(found.problems.len() == 1 && found.problems[0].contains(what), "{found:?}");
+        }
+        let mut other = good.to_vec();
+        other[4] = Outcome::NotCounted { why: "x".into() };
+        assert_eq!(differences(&list, &good, &other).len(), 1);
+        assert!(differences(&list, &good, &good).is_empty());
+    }
+}
