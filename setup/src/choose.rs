@@ -81,9 +81,11 @@ fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Co
         return (total, moving);
     }
     for (work, phase) in work.iter().zip(PHASES) {
-        let interrupts = (m - 1.0) * work.remote * costs.ipi;
-        // There, on to each other CPU, and back; and two calls about the mask.
-        let moves = if cpus > 1 { (m + 1.0) * costs.migrate } else { 0.0 };
+        // The process is on any of the online CPUs; on one of `m` that is one of its own, it saves the interrupts.
+        let away = m - m / costs.online.max(m).max(1.0);
+        let interrupts = away * work.remote * costs.ipi;
+        // To each, and back.
+        let moves = (m + 1.0) * costs.migrate;
         if moves < interrupts {
             moving = moving.with(phase);
         }
@@ -156,6 +158,7 @@ mod tests {
         thread: 30_000.0,
         round: 5000.0,
         contention: 1.5,
+        online: 2.0,
     };
 
     #[test]
@@ -170,6 +173,15 @@ mod tests {
         // Hardware events compete: their groups are left alone.
         let hardware = choose(&list(&vec!["cycles"; 700].join(",")), 2, &COSTS);
         assert_eq!(layout(&list("cycles,instructions"), hardware.method.pack).len(), 2);
+    }
+
+    #[test]
+    fn one_cpu_may_be_another_than_the_own() {
+        let many = list(&generate::software(700));
+        let Order::CpuMajor(moving) = choose(&many, 1, &COSTS).method.order else { panic!() };
+        assert!(moving.has(Phase::Close));
+        let alone = Costs { online: 1.0, ..COSTS };
+        assert_eq!(choose(&many, 1, &alone).method.order, Order::CpuMajor(Phases::NONE));
     }
 
     #[test]

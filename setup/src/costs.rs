@@ -43,6 +43,8 @@ pub struct Costs {
     pub round: f64,
     /// How many times longer a call takes while every worker makes such calls.
     pub contention: f64,
+    /// CPUs the process may find itself on: it is elsewhere the more often the more there are.
+    pub online: f64,
 }
 
 /// Costs, and what it took to find them.
@@ -120,6 +122,7 @@ fn measure(cpus: &[u32]) -> Costs {
             let reversed: Vec<u32> = calls(&grouped, Phase::Close).iter().rev().copied().collect();
             slope(&reversed)
         },
+        online: Sysfs::host().online().len().max(cpus.len()) as f64,
         ..Costs::default()
     };
     let of_group = |phase, alone: f64| ((mean(calls(&grouped, phase)) - alone) / (GROUP - 1) as f64).max(0.0);
@@ -183,6 +186,7 @@ impl Costs {
             thread: f(self.thread, other.thread),
             round: f(self.round, other.round),
             contention: f(self.contention, other.contention),
+            online: self.online,
         }
     }
 }
@@ -200,8 +204,8 @@ mod tests {
 
     #[test]
     fn the_least_of_each_cost_is_kept() {
-        let a = Costs { open: 1.0, ipi: 5.0, ..Costs::default() };
+        let a = Costs { open: 1.0, ipi: 5.0, online: 4.0, ..Costs::default() };
         let b = Costs { open: 2.0, ipi: 3.0, ..Costs::default() };
-        assert_eq!(a.zip(&b, f64::min), Costs { open: 1.0, ipi: 3.0, ..Costs::default() });
+        assert_eq!(a.zip(&b, f64::min), Costs { open: 1.0, ipi: 3.0, online: 4.0, ..Costs::default() });
     }
 }

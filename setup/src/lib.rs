@@ -10,6 +10,7 @@ pub mod last_close;
 pub mod limit;
 pub mod list;
 pub mod method;
+pub mod model;
 pub mod monitor;
 pub mod outcome;
 pub mod phase;

@@ -1,8 +1,9 @@
-//! `reproduce`: every published vPMU figure beside the simulated and the measured one, and whether it was fitted.
+//! `reproduce`: every published figure about vPMUs and `perf stat`'s set-up beside the simulated and the measured one, and whether it was fitted.
 
 mod measured;
 mod show;
 mod simulated;
+mod stat_setup;
 
 use serde::Serialize;
 
@@ -102,6 +103,8 @@ pub struct Reproduction {
     pub seed: u64,
     /// The rows, in the order of `results/published.toml`.
     pub rows: Vec<Row>,
+    /// Constants of the set-up model that were fitted.
+    pub fitted: Vec<setup::model::Fitted>,
 }
 
 /// Simulates what the published figures are about, and sets it beside them and `documents`.
@@ -144,7 +147,10 @@ pub fn reproduce(seed: u64, documents: &[Document]) -> Result<Reproduction, Erro
             });
         }
     }
-    Ok(Reproduction { schema: "vpmu-reproduce/1", seed, rows })
+    let (more, fitted) =
+        stat_setup::rows(figures).ok_or_else(|| internal("perf-stat-setup is not whole".to_owned()))?;
+    rows.extend(more);
+    Ok(Reproduction { schema: "vpmu-reproduce/1", seed, rows, fitted })
 }
 
 fn float(value: &toml::Value) -> Option<f64> {

@@ -9,6 +9,7 @@ fn value(row: &Row, value: f64) -> String {
         Number::Change => format!("{value:.2} %"),
         Number::Ratio if value < 100.0 => format!("{value:.2} ×"),
         Number::Ratio => format!("{value:.0} ×"),
+        Number::Before | Number::After if row.unit == "s" => format!("{value:.3} s"),
         Number::Before | Number::After => format!("{value:.0} {}", row.unit),
     }
 }
@@ -60,7 +61,16 @@ pub fn markdown(reproduction: &Reproduction) -> String {
             last = &row.figure;
         }
     }
-    let _ =
-        writeln!(out, "\nSimulated with seed {}. Constants and their sources: docs/simulator.md.", reproduction.seed);
+    if !reproduction.fitted.is_empty() {
+        out.push_str("\nConstants fitted for perf-stat-setup:\n\n");
+    }
+    for fitted in &reproduction.fitted {
+        let _ = writeln!(out, "- {}: {:.3} {} (to {})", fitted.constant, fitted.value, fitted.unit, fitted.to);
+    }
+    let _ = writeln!(
+        out,
+        "\nSimulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
+        reproduction.seed
+    );
     out
 }

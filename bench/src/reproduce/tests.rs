@@ -10,6 +10,7 @@ fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
     let found = reproduce(1, &[]).unwrap();
     let published = PUBLISHED.matches("id = \"vpmu-").count();
     let mut figures: Vec<&str> = found.rows.iter().map(|row| row.figure.as_str()).collect();
+    figures.retain(|figure| figure.starts_with(PREFIX));
     figures.dedup();
     assert_eq!(figures.len(), published);
     assert!(found.rows.iter().all(|row| row.simulated.is_some() && row.measured.is_none()));
@@ -28,7 +29,10 @@ fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
 
     let text = markdown(&found);
     assert!(text.contains("fitted (cost.open-more)") && text.contains("not measured here"), "{text}");
-    assert_eq!(text.lines().filter(|line| line.starts_with("| vpmu-")).count(), found.rows.len());
+    assert_eq!(
+        text.lines().filter(|line| line.starts_with("| vpmu-")).count(),
+        found.rows.iter().filter(|row| row.figure.starts_with(PREFIX)).count()
+    );
 }
 
 #[test]
@@ -44,4 +48,19 @@ fn measured_numbers_come_from_documents_of_that_regime_only() {
     assert!(number(&document, "vpmu-reuse.watchdog-off.mean").is_some());
     document.parameters.backend = "sim:icx-2021".to_owned();
     assert_eq!(number(&document, "vpmu-reuse.watchdog-on.mean"), None, "a simulation is no measurement");
+}
+
+#[test]
+fn set_up_times_stand_beside_the_model_with_fitted_and_predicted_apart() {
+    let found = reproduce(1, &[]).unwrap();
+    let real = |number| row(&found, "perf-stat-setup.94cpu.real", number).clone();
+    assert!((real(Number::Before).published - 8.607).abs() < 1e-9);
+    assert_eq!(real(Number::Before).origin, Origin::Predicted);
+    assert!(matches!(real(Number::After).origin, Origin::Fitted(_)));
+    assert_eq!(row(&found, "perf-stat-setup.4socket.real", Number::After).origin, Origin::Predicted);
+    let rows = found.rows.iter().filter(|row| row.figure.starts_with("perf-stat-setup.")).count();
+    // Real, user and sys, before, after and their ratio, of two machines.
+    assert_eq!(rows, 18);
+    let text = markdown(&found);
+    assert!(text.contains("8.607 s") && text.contains("an interrupt to another CPU"), "{text}");
 }

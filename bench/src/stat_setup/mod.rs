@@ -156,17 +156,7 @@ pub(crate) fn experiment(
         wall_ns: since(began),
         status,
         seed: args.seed,
-        parameters: Parameters {
-            events_requested: args.events.chars().take(4096).collect(),
-            events: list.events.len() as u64,
-            groups: list.groups.len() as u64,
-            cpus: cpus.clone(),
-            mode: format!("{}, {} events", if purpose == Use::Mmap { "mmap" } else { "stat" }, prepare::kind(&list)),
-            strategies,
-            rounds: args.rounds,
-            count_ns: measure::ns(args.host.count),
-            look_ups,
-        },
+        parameters: parameters(args, &setting, look_ups),
         host,
         file_limit,
         calibration,
@@ -183,6 +173,21 @@ pub(crate) fn experiment(
     };
     warn(&mut document, warnings);
     Ok(document)
+}
+
+fn parameters(args: &StatSetupArgs, setting: &Setting<'_>, look_ups: (u64, u64)) -> Parameters {
+    let mode = if setting.purpose == Use::Mmap { "mmap" } else { "stat" };
+    Parameters {
+        events_requested: args.events.chars().take(4096).collect(),
+        events: setting.list.events.len() as u64,
+        groups: setting.list.groups.len() as u64,
+        cpus: setting.cpus.to_vec(),
+        mode: format!("{mode}, {} events", prepare::kind(setting.list)),
+        strategies: args.host.strategies.clone(),
+        rounds: args.rounds,
+        count_ns: measure::ns(setting.count),
+        look_ups,
+    }
 }
 
 /// The numbers of events growth is measured over.

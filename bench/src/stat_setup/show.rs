@@ -30,7 +30,8 @@ fn cells(texts: Vec<String>) -> impl Iterator<Item = Cell> {
 fn header(first: &str, arms: &[ArmResult], last: &[&str]) -> (Vec<String>, Vec<String>) {
     let mut names: Vec<String> = Vec::new();
     for phase in arms.iter().flat_map(|arm| &arm.phases) {
-        if !names.contains(&phase.phase) {
+        // A last close that has nothing to close is no column.
+        if !names.contains(&phase.phase) && phase.call_ns.count > 0 {
             names.push(phase.phase.clone());
         }
     }
@@ -51,7 +52,8 @@ fn by_phase(
     let mut table = table(head);
     for arm in arms {
         let mut row = vec![arm.strategy.clone()];
-        row.extend(names.iter().map(|name| arm.phase(name).map_or_else(|| "–".to_owned(), &get)));
+        let phase = |name: &String| arm.phase(name).filter(|phase| phase.call_ns.count > 0);
+        row.extend(names.iter().map(|name| phase(name).map_or_else(|| "–".to_owned(), &get)));
         row.extend(more(arm));
         table.add_row(cells(row));
     }
@@ -63,7 +65,7 @@ fn number(n: Option<u64>) -> String {
 }
 
 fn work(arms: &[ArmResult]) -> String {
-    let head = ["strategy", "user", "sys", "calls", "all syscalls", "remote calls", "IPIs", "moves", "descriptors"];
+    let head = ["strategy", "user", "sys", "calls", "syscalls", "remote", "IPIs", "moves", "fds"];
     let mut table = table(head.map(str::to_owned).to_vec());
     for arm in arms {
         let sum = |get: fn(&super::document::PhaseResult) -> f64| time(arm.phases.iter().map(get).sum());
@@ -238,8 +240,12 @@ pub(crate) fn text(document: &Document) -> String {
         format!("{}/{}", short(phase.call_ns.p50), short(phase.call_ns.p99))
     };
     let _ = writeln!(out, "{}", by_phase(&document.arms, call, &[], |_| Vec::new()));
-    out.push_str("\nWork of a round: time by the kernel's accounting; calls on events and affinity calls; what trace events count\n");
+    out.push_str("\nWork of a round\n");
     let _ = writeln!(out, "{}", work(&document.arms));
+    out.push_str(
+        "user, sys: by the kernel's accounting; calls: on events, and about affinity; syscalls: all of the process;\n\
+         remote: functions queued to another CPU; moves: migrations of its threads (? where trace events do not open)\n\n",
+    );
     for arm in document.arms.iter().filter(|arm| matches!(arm.strategy.as_str(), "packed" | "auto")) {
         let why = if arm.strategy == "auto" { document.choice.why.as_str() } else { arm.what.as_str() };
         let _ = writeln!(out, "{}: {why}", arm.strategy);

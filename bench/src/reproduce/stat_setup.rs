@@ -1,0 +1,69 @@
+//! Set-up times of `perf stat`, published and by the model of [`setup::model`].
+
+use setup::model::{Fitted, Pair, Simulated, Times, simulate};
+
+use super::{Number, Origin, Row, float};
+
+const FIGURES: [&str; 2] = ["94cpu", "4socket"];
+type Part = (&'static str, fn(&Times) -> f64);
+const PARTS: [Part; 3] = [("real", |times| times.real), ("user", |times| times.user), ("sys", |times| times.sys)];
+
+fn published(figures: &[toml::Value], name: &str) -> Option<(Pair, String)> {
+    let id = format!("perf-stat-setup.{name}");
+    let figure = figures.iter().find(|figure| figure.get("id").and_then(toml::Value::as_str) == Some(&id))?;
+    let times = |key: &str| -> Option<Times> {
+        let part = |part: &str| figure.get(key)?.get(part).and_then(float);
+        Some(Times { real: part("real")?, user: part("user")?, sys: part("sys")? })
+    };
+    let what = figure.get("what").and_then(toml::Value::as_str).unwrap_or_default().to_owned();
+    Some((Pair { before: times("before")?, after: times("after")? }, what))
+}
+
+/// The rows, and the model's fitted constants; `None` if the published figures are not whole.
+pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
+    let known = FIGURES.map(|name| published(figures, name));
+    let [Some((small, _)), Some((large, _))] = &known else { return None };
+    let found = simulate(small, large);
+    let mut rows = Vec::new();
+    for (name, (pair, what)) in FIGURES.into_iter().zip(known.iter().flatten()) {
+        let model = if name == "94cpu" { &found.cpus94 } else { &found.sockets4 };
+        for (part, get) in PARTS {
+            for number in [Number::Before, Number::After, Number::Ratio] {
+                let of = |pair: &Pair| match number {
+                    Number::Before => get(&pair.before),
+                    Number::After => get(&pair.after),
+                    _ => get(&pair.before) / get(&pair.after),
+                };
+                let (published, simulated) = (of(pair), of(model));
+                rows.push(Row {
+                    figure: format!("perf-stat-setup.{name}.{part}"),
+                    what: what.split(": ").next().unwrap_or(what).to_owned() + ", " + part,
+                    number,
+                    unit: if number == Number::Ratio { "ratio".to_owned() } else { "s".to_owned() },
+                    published,
+                    model: "setup::model".to_owned(),
+                    simulated: Some(simulated),
+                    error: Some(100.0 * (simulated / published - 1.0)),
+                    origin: origin(&found, name, part, number),
+                    measured: None,
+                });
+            }
+        }
+    }
+    Some((rows, found.fitted))
+}
+
+fn origin(found: &Simulated, name: &str, part: &str, number: Number) -> Origin {
+    let to = |number: Number| -> Vec<String> {
+        let target = format!("{name} {} {part}", number.key());
+        found.fitted.iter().filter(|fitted| fitted.to == target).map(|fitted| fitted.constant.clone()).collect()
+    };
+    let here = to(number);
+    if !here.is_empty() {
+        Origin::Fitted(here)
+    } else if number == Number::Ratio && !to(Number::Before).is_empty() && !to(Number::After).is_empty() {
+        Origin::OfFitted
+    } else {
+        Origin::Predicted
+    }
+}
