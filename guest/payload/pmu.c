@@ -115,7 +115,7 @@ void pmu_stop(struct event *e)
 }
 
 /*
- * An event that was just opened gets its counter ready: selector without EN, full period. Linux leaves both to the first enable; see
+ * An event that was just opened gets its counter ready: selector without EN, its period. Linux leaves both to the first enable; see
  * stat.c.
  */
 void pmu_program(struct event *e)
@@ -124,7 +124,6 @@ void pmu_program(struct event *e)
 		set_fixed(e, 0);
 	else
 		wrmsr(e->config_msr, e->config & ~(u64)EVNTSEL_EN);
-	e->left = e->period;
 	set_period(e);
 }
 

@@ -125,8 +125,10 @@ static void set_up(struct cpu *c, const struct interrupt *frame)
 	u64 enables = c->opened;
 
 	c->head = 0;
-	for (u64 i = 0; i < c->opened; i++)
+	for (u64 i = 0; i < c->opened; i++) {
 		c->events[i].index = -1;
+		c->events[i].left = c->events[i].period;
+	}
 	each(c, PHASE_PROGRAM, program);
 	begin_phase(PHASE_NONE);
 	log_phase(c, PHASE_PROGRAM, c->opened, frame);

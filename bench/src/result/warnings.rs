@@ -60,7 +60,7 @@ pub fn collect(document: &Document) -> Vec<Warning> {
     }
     if counts.never_counted > 0 {
         let events = counts.never_counted;
-        add("not-counted", format!("{events} events never had a counter: raise --window"));
+        add("not-counted", format!("a counter was never left for {events} of an arm's events: raise --window"));
     }
     for arm in &document.arms {
         found.extend(of_arm(arm, parameters));

@@ -65,8 +65,9 @@ fn counts(document: &Document) -> String {
         let _ = write!(out, ",\nevents that count the same by {} at most within one", percent(found.between_events));
     }
     out.push('\n');
-    if found.never_counted > 0 {
-        let _ = writeln!(out, "{} events never had a counter: raise --window", found.never_counted);
+    let never = found.never_counted;
+    if never > 0 {
+        let _ = writeln!(out, "{never} event{} never had a counter: raise --window", if never == 1 { "" } else { "s" });
     }
     out
 }
@@ -94,4 +95,60 @@ pub(super) fn text(document: &Document) -> String {
     out.push_str("Host work: opens, perf ops and MSR exits per set-up\n");
     let _ = writeln!(out, "{}", costs.trim_fmt());
     out + &absent + &counts(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::text;
+    use crate::experiment::mock;
+    use crate::result::phases::{EventCount, PhaseResult, SET_UP};
+    use crate::result::summary::{Summary, latency_histogram};
+    use crate::result::{Document, SetUpParameters};
+
+    fn document() -> Document {
+        let mut document = mock::finished(&["--strategy", "recreate,reuse"]).document;
+        let set_up = SetUpParameters { enable: "each".to_owned(), window_ticks: 2, gap_ticks: 1 };
+        document.parameters.set_up = Some(set_up);
+        document.parameters.workload = "64 counting events/ftest".to_owned();
+        for (arm, ns) in document.arms.iter_mut().zip([43_163_000, 2_000, 1_000]) {
+            let mut histogram = latency_histogram();
+            histogram.saturating_record(ns);
+            let summary = Summary::of(&histogram);
+            let ops = [("open".to_owned(), 140), ("pause".to_owned(), 2)];
+            let phase = PhaseResult {
+                call_ns: summary.clone(),
+                total_ns: summary,
+                begun: 10,
+                msr_reads: 20,
+                msr_writes: 22,
+                host_ops: ops.into_iter().collect(),
+                host_ops_ns: 9,
+            };
+            for key in ["program", "enable", "read", "disable", "rotate", SET_UP] {
+                arm.phases.insert(key.to_owned(), phase.clone());
+            }
+            let event = |count| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };
+            arm.counts = vec![event(100), event(90), EventCount::default()];
+        }
+        document
+    }
+
+    #[test]
+    fn phases_and_costs_stand_in_their_columns_and_fit_80() {
+        let text = text(&document());
+        let rows: Vec<_> = text.lines().filter(|line| line.starts_with("reuse")).collect();
+        let columns: Vec<Vec<&str>> = rows.iter().map(|row| row.split_whitespace().collect()).collect();
+        assert_eq!(columns[0].last(), Some(&"2.00"), "× floor in {text}");
+        assert_eq!(columns[1][1..4], ["14.0", "14.2", "4.20"], "opens, perf ops and exits per set-up in {text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80 || line.contains("not available")), "{text}");
+    }
+
+    #[test]
+    fn how_well_counts_agree_is_said() {
+        let text = text(&document());
+        assert!(text.contains("an event's differ by 0.0 % at most between arms"), "{text}");
+        assert!(text.contains("by 10.0 % at most within one"), "{text}");
+        assert!(text.contains("1 event never had a counter: raise --window"), "{text}");
+        assert!(text.contains("a stand-in for hardware events"), "{text}");
+    }
 }

@@ -122,6 +122,7 @@ impl Events {
         self.head = 0;
         for event in &mut self.all {
             event.index = None;
+            event.left = event.period;
         }
     }
 

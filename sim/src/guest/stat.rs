@@ -147,7 +147,6 @@ impl<H: SimHost> Guest<H> {
             self.wrmsr(IA32_PERFEVTSEL0 + u32::from(event.index.unwrap_or(0)), event.config & !EVNTSEL_EN);
         }
         self.cpu.execute(14);
-        self.events.all[at].left = event.period;
         self.set_period(at);
     }
 
