@@ -110,7 +110,9 @@ pub(crate) fn layout(list: &EventList, pack: Option<usize>) -> Vec<Pack> {
     // Never competing, and on every CPU: which group such an event is in changes no count of it.
     let free = |&event: &usize| {
         let event = &list.events[event];
-        event.class().is_some_and(Class::never_competes) && event.cpus.is_none()
+        // Only a leader may be pinned or exclusive.
+        let joins = event.open.as_ref().is_ok_and(|open| open.attr.pinned() == 0 && open.attr.exclusive() == 0);
+        event.class().is_some_and(Class::never_competes) && event.cpus.is_none() && joins
     };
     let mut packs = Vec::with_capacity(list.groups.len());
     let mut loose = Vec::new();
@@ -144,12 +146,12 @@ mod tests {
 
     #[test]
     fn only_what_never_competes_is_packed() {
-        let list = list("cs,{dummy,page-faults},{cycles,cs}:W,nothing,cpu-clock,instructions");
+        let list = list("cs,{dummy,page-faults},{cycles,cs}:W,nothing,cpu-clock,instructions,cs:D");
         let sizes = |pack| layout(&list, pack).iter().map(|pack| pack.members.len()).collect::<Vec<_>>();
-        assert_eq!(sizes(None), [1, 2, 2, 1, 1]);
-        // {cycles,cs} and instructions stay as they are; cs, dummy, page-faults and cpu-clock are packed.
-        assert_eq!(sizes(Some(100)), [2, 1, 4]);
-        assert_eq!(sizes(Some(3)), [2, 1, 2, 2]);
+        assert_eq!(sizes(None), [1, 2, 2, 1, 1, 1]);
+        // {cycles,cs} and instructions stay as they are; cs, dummy, page-faults and cpu-clock are packed, cs:D is not.
+        assert_eq!(sizes(Some(100)), [2, 1, 1, 4]);
+        assert_eq!(sizes(Some(3)), [2, 1, 1, 2, 2]);
         assert!(layout(&list, Some(100))[0].weak && !layout(&list, Some(100))[1].weak);
     }
 

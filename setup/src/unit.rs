@@ -124,7 +124,8 @@ impl Unit {
         let led = self.leds.last().copied().filter(|led| led.pack == pack);
         let weak = shared.packs[pack].weak;
         match self.try_open(shared, event, led, rec) {
-            Some(libc::EINVAL | libc::EBADF) if weak && led.is_some() => {
+            // As perf does; and E2BIG, by which the kernel refuses a group whose read would pass 16 KiB.
+            Some(libc::EINVAL | libc::EBADF | libc::E2BIG) if weak && led.is_some() => {
                 shared.broken[pack].store(true, Ordering::Relaxed);
             }
             Some(errno) => self.failed(shared, event, errno),

@@ -126,3 +126,11 @@ fn a_seed_means_the_same_bytes() {
     let all = || guests("clx-ap-watchdog-off", "reuse-lazy", &boot(10, 4, 10), 3);
     assert_eq!(format!("{:?}", all()), format!("{:?}", all()));
 }
+
+/// An event that was closed is a new one when it is opened again: none gets so old that it overflows.
+#[test]
+fn every_set_up_begins_with_a_whole_period() {
+    let guest = guest("clx-ap-watchdog-on", "reuse", &boot(20, 40, 600));
+    assert!(guest.report.counts[..20].iter().all(|&count| count > 1 << 32), "{:?}", guest.report.counts);
+    assert_eq!((guest.side.pmi.overflows, guest.report.nmis), (0, 0));
+}

@@ -216,7 +216,7 @@ pub(crate) mod tests {
             (&["--strategy", "auto"], "unknown strategy 'auto'"),
             (&["--strategy", ","], "empty name"),
             (&["--cpus", "0"], "--vcpus"),
-            (&["--scale", "100"], "--scale has no place"),
+            (&["--scale", "100,200"], "--scale has no place"),
             (&["--against", "perf"], "--against has no place"),
             (&["--count", "1s"], "--window"),
             (&["--vcpus", "2", "--pin", "0"], "1 CPUs for 2 vCPUs"),

@@ -52,7 +52,7 @@ impl Number {
 pub enum Origin {
     /// These constants, of the model or the guest, were fitted to it.
     Fitted(Vec<String>),
-    /// It is the ratio of numbers that were fitted.
+    /// It is made of numbers that were fitted: their ratio or sum.
     OfFitted,
     /// Nothing was fitted to it.
     Predicted,

@@ -25,7 +25,7 @@ fn error(row: &Row) -> String {
 fn origin(row: &Row) -> String {
     match &row.origin {
         Origin::Fitted(constants) => format!("fitted ({})", constants.join(", ")),
-        Origin::OfFitted => "of two fitted".to_owned(),
+        Origin::OfFitted => "of fitted".to_owned(),
         Origin::Predicted => "predicted".to_owned(),
     }
 }

@@ -59,8 +59,12 @@ fn origin(found: &Simulated, name: &str, part: &str, number: Number) -> Origin {
         found.fitted.iter().filter(|fitted| fitted.to == target).map(|fitted| fitted.constant.clone()).collect()
     };
     let here = to(number);
+    // Real time before the series is user and system time: what those were fitted to, it was, too.
+    let sum = part == "real" && (number == Number::Before || (number, name) == (Number::Ratio, "94cpu"));
     if !here.is_empty() {
         Origin::Fitted(here)
+    } else if sum {
+        Origin::OfFitted
     } else if number == Number::Ratio && !to(Number::Before).is_empty() && !to(Number::After).is_empty() {
         Origin::OfFitted
     } else {

@@ -55,7 +55,7 @@ fn set_up_times_stand_beside_the_model_with_fitted_and_predicted_apart() {
     let found = reproduce(1, &[]).unwrap();
     let real = |number| row(&found, "perf-stat-setup.94cpu.real", number).clone();
     assert!((real(Number::Before).published - 8.607).abs() < 1e-9);
-    assert_eq!(real(Number::Before).origin, Origin::Predicted);
+    assert_eq!(real(Number::Before).origin, Origin::OfFitted);
     assert!(matches!(real(Number::After).origin, Origin::Fitted(_)));
     assert_eq!(row(&found, "perf-stat-setup.4socket.real", Number::After).origin, Origin::Predicted);
     let rows = found.rows.iter().filter(|row| row.figure.starts_with("perf-stat-setup.")).count();

@@ -38,6 +38,12 @@ impl Agreement {
     #[must_use]
     pub fn of(document: &Document) -> Self {
         let arms: Vec<&ArmResult> = document.arms.iter().filter(|arm| !arm.counts.is_empty()).collect();
+        let never = |arm: &&ArmResult| arm.counts.iter().filter(|event| event.running_ns == 0).count();
+        let never_counted = arms.iter().map(never).max().unwrap_or(0);
+        if document.parameters.backend.starts_with("tracepoint:") {
+            // Its occurrences come in bursts, many of them in the set-ups themselves: no rate is that of a part of the time.
+            return Self { never_counted, ..Self::default() };
+        }
         // The floor counts the TSC, and so do stand-ins after scaling.
         let stand_in = arms.iter().any(|arm| arm.stand_in);
         let same_events = |arm: &&&ArmResult| arm.kind == ArmKind::Strategy || stand_in && arm.kind == ArmKind::Floor;
@@ -51,11 +57,10 @@ impl Agreement {
             compared.iter().filter_map(move |arm| Some(arm.counts.get(event)?.rate()? / whole(arm)))
         };
         let one_clock = arms.iter().filter(|arm| arm.stand_in || arm.kind == ArmKind::Floor);
-        let never = |arm: &&ArmResult| arm.counts.iter().filter(|event| event.running_ns == 0).count();
         Self {
             between_arms: largest((0..events).map(|event| spread(rates_of(event)))),
             between_events: largest(one_clock.map(|arm| spread(arm.counts.iter().filter_map(EventCount::rate)))),
-            never_counted: arms.iter().map(never).max().unwrap_or(0),
+            never_counted,
         }
     }
 }
@@ -103,6 +108,8 @@ mod tests {
             Agreement::of(&document),
             Agreement { between_arms: Some(0.0), between_events: Some(0.0), never_counted: 1 }
         );
+        document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();
+        assert_eq!(Agreement::of(&document), Agreement { never_counted: 1, ..Agreement::default() });
         assert_eq!(Agreement::of(&mock::finished(&[]).document), Agreement::default());
     }
 }

@@ -56,15 +56,19 @@ fn cost_row(arm: &ArmResult) -> [String; 8] {
     ]
 }
 
-/// How well scaled counts agree.
+/// How well scaled counts agree, where they can.
 fn counts(document: &Document) -> String {
     let found = Agreement::of(document);
     let percent = |share: Option<f64>| share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));
-    let mut out = format!("scaled counts: an event's differ by {} at most between arms", percent(found.between_arms));
-    if found.between_events.is_some() {
-        let _ = write!(out, ",\nevents that count the same by {} at most within one", percent(found.between_events));
+    let mut out = String::new();
+    if found.between_arms.is_some() {
+        let _ = write!(out, "scaled counts: an event's differ by {} at most between arms", percent(found.between_arms));
+        if found.between_events.is_some() {
+            let _ =
+                write!(out, ",\nevents that count the same by {} at most within one", percent(found.between_events));
+        }
+        out.push('\n');
     }
-    out.push('\n');
     let never = found.never_counted;
     if never > 0 {
         let _ = writeln!(out, "{never} event{} never had a counter: raise --window", if never == 1 { "" } else { "s" });

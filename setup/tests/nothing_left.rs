@@ -1,0 +1,69 @@
+//! Whatever the method, nothing is left open and no thread is left over. One test, so that no other opens files meanwhile.
+
+use setup::list::{EventList, generate, parse::parse, resolve::resolve, sysfs::Sysfs};
+use setup::method::{Method, Order, Phases};
+use setup::outcome::Outcome;
+use setup::phase::{Phase, Use};
+use setup::run::{Job, run};
+
+fn entries(dir: &str) -> usize {
+    std::fs::read_dir(dir).map_or(0, Iterator::count)
+}
+
+/// Descriptors and threads of this process.
+fn held() -> (usize, usize) {
+    (entries("/proc/self/fd"), entries("/proc/self/task"))
+}
+
+fn list(text: &str, sysfs: &mut Sysfs) -> EventList {
+    resolve(&parse(text).unwrap(), sysfs)
+}
+
+#[test]
+fn nothing_is_left_open_and_all_methods_open_the_same() {
+    let mut sysfs = Sysfs::host();
+    let cpus = sysfs.online();
+    let mixed = format!("{},{{cs,nothing,dummy}}:W,{{cpu-clock,page-faults}}", generate::software(45));
+    let mut lists = vec![list(&mixed, &mut sysfs), EventList::default()];
+    if let Ok(text) = generate::tracepoints(3, &sysfs) {
+        lists.push(list(&text, &mut sysfs));
+    }
+    let packed = Method::packed(16, Phases::ALL);
+    let methods = [
+        Method::EVENT_MAJOR,
+        Method::CPU_MAJOR,
+        Method::THREADS,
+        packed,
+        Method::packed(1, Phases::NONE),
+        Method { order: Order::Threads, ..packed },
+    ];
+    let before = held();
+    let mut during = 0;
+    for list in &lists {
+        let mut first: Option<Vec<std::mem::Discriminant<Outcome>>> = None;
+        for purpose in [Use::Stat, Use::Mmap] {
+            for method in methods {
+                let job = Job { list, cpus: &cpus, method, purpose, ring_pages: 1 };
+                let mut phases = Vec::new();
+                let finished = run(&job, &mut |phase, _| {
+                    phases.push(phase);
+                    if phase == Phase::Enable {
+                        during = during.max(held().0);
+                    }
+                });
+                assert_eq!(held(), before, "{method} {purpose:?}");
+                assert!(phases.starts_with(&[Phase::Open]) && phases.len() == finished.phases.len());
+                assert_eq!(finished.outcomes.len(), list.events.len());
+                if purpose == Use::Stat {
+                    let fates: Vec<_> = finished.outcomes.iter().map(std::mem::discriminant).collect();
+                    assert_eq!(*first.get_or_insert_with(|| fates.clone()), fates, "{method}");
+                    let whole = finished.outcomes.iter().filter(|outcome| outcome.is_whole()).count();
+                    assert_eq!(finished.opened, whole * cpus.len(), "{method}: an event is open everywhere or nowhere");
+                }
+            }
+        }
+    }
+    if lists[0].events.is_empty() || during == before.0 {
+        eprintln!("SKIP: events do not open on a CPU here; only their absence was checked");
+    }
+}
