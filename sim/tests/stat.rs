@@ -55,15 +55,15 @@ fn accesses_of_a_phase_are_the_payloads() {
     let per_cycle = |events| {
         let guest = guest("clx-ap-watchdog-on", "floor", &boot(events, 2, 6));
         assert_eq!(guest.report.cycles, 6);
-        guest.side.phases.map(|line| [line.msr_reads, line.msr_writes].map(|n| n as f64 / 6.0))
+        guest.side.phases.map(|line| [line.msr_reads, line.msr_writes].map(|n| (n / 6, n % 6)))
     };
-    let one = per_cycle(1);
-    assert_eq!(one[1..], [[1.0, 2.0], [1.0, 4.0], [1.0, 0.0], [2.0, 3.0], [0.0, 0.0]]);
+    let whole = |per_cycle: [u64; 2]| per_cycle.map(|n| (n, 0));
+    assert_eq!(per_cycle(1)[1..], [[1, 2], [1, 4], [1, 0], [2, 3], [0, 0]].map(whole));
     let ten = per_cycle(10);
-    assert_eq!(ten[PHASE_PROGRAM as usize], [3.0, 14.0]);
-    assert_eq!(ten[PHASE_READ as usize], [6.0, 0.0]);
-    assert_eq!(ten[PHASE_DISABLE as usize], [8.0, 26.0]);
-    assert_eq!(ten[PHASE_ROTATE as usize], [12.0, 21.0]);
+    assert_eq!(ten[PHASE_PROGRAM as usize], whole([3, 14]));
+    assert_eq!(ten[PHASE_READ as usize], whole([6, 0]));
+    assert_eq!(ten[PHASE_DISABLE as usize], whole([8, 26]));
+    assert_eq!(ten[PHASE_ROTATE as usize], whole([12, 21]));
 }
 
 #[test]

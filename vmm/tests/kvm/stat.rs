@@ -141,7 +141,9 @@ pub(crate) fn log_and_counts() {
         let report = report(vcpu);
         for event in 0..20 {
             let (count, enabled, running) = (report.counts[event], report.enabled[event], report.running[event]);
-            assert!(0 < count && count <= running && running < enabled, "event {event}: {count} {running} {enabled}");
+            // The floor counts the TSC, also while the host has the CPU between the stamp and the write that stops it.
+            let possible = 0 < count && count < enabled && 0 < running && running < enabled;
+            assert!(possible, "event {event}: {count} {running} {enabled}");
         }
         assert_eq!((report.counts[20], report.enabled[20]), (0, 0));
     }
