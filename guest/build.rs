@@ -44,6 +44,7 @@ const SOURCES: &[&str] = &[
     "payload/sched.c",
     "payload/nmi.c",
     "payload/tick.c",
+    "payload/stat.c",
     "payload/workload.c",
 ];
 
@@ -72,6 +73,7 @@ fn build() -> Result<(), String> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=payload");
     println!("cargo::rerun-if-changed=src/abi.rs");
+    println!("cargo::rerun-if-changed=src/abi/conformance.rs");
     println!("cargo::rerun-if-env-changed=LD");
 
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
@@ -140,7 +142,7 @@ fn link(objects: &[PathBuf], script: &Path, elf: &Path) -> Result<(), String> {
 /// The ABI as a header for C and, without the structures, for assembly.
 fn abi_header() -> String {
     let mut h = String::from("/* Generated from guest/src/abi.rs. */\n#pragma once\n");
-    for (name, value) in abi::CONSTANTS {
+    for (name, value) in abi::CONSTANTS.iter().chain(abi::conformance::CONSTANTS) {
         let _ = writeln!(h, "#define {name} {value:#x}");
     }
     h.push_str("#ifndef __ASSEMBLER__\n#include <stddef.h>\n#include <stdint.h>\ntypedef uint64_t u64;\n");

@@ -91,7 +91,7 @@ impl ArmRunner for KvmRunner {
             },
             vcpus: self.guest.vcpus as usize,
             pin: self.guest.pin.iter().map(|&cpu| cpu as usize).collect(),
-            log_entries: log_entries(round.samples),
+            log_entries: log_entries(&self.guest, round.samples),
             boot: boot_page(&self.guest, round.samples),
             time_limit: self.guest.hard_limit,
             seccomp: self.guest.seccomp,
@@ -120,8 +120,10 @@ fn behind(arm: &Arm, paced: Option<u64>) -> Result<Behind, Error> {
 }
 
 /// Log entries for a run that shall take so many samples.
-pub(crate) const fn log_entries(samples: u64) -> u64 {
-    samples * LOG_PER_SAMPLE + LOG_SPARE
+pub(crate) const fn log_entries(guest: &GuestPlan, samples: u64) -> u64 {
+    // A set-up logs each call of its four phases, and the rotations after it.
+    let set_up = 4 * guest.events.len() as u64 + guest.window_ticks;
+    samples * (if guest.window_ticks > 0 { set_up } else { LOG_PER_SAMPLE }) + LOG_SPARE
 }
 
 /// What the guest is told, without addresses and frequencies.
@@ -138,6 +140,9 @@ pub(crate) fn boot_page(guest: &GuestPlan, samples: u64) -> BootPage {
         max_ticks: guest.max_ticks,
         tail_ticks: guest.tail_ticks,
         sample_target: samples,
+        window_ticks: guest.window_ticks,
+        gap_ticks: guest.gap_ticks,
+        limit_us: guest.limit_us,
         freq_hz: guest.freq_hz,
         event_count: guest.events.len().min(MAX_EVENTS) as u64,
         events,

@@ -127,7 +127,7 @@ impl ArmRunner for SimRunner {
             (None, _) => Behind::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?),
         };
         let mut boot = boot_page(&self.guest, round.samples);
-        boot.log_capacity = log_entries(round.samples);
+        boot.log_capacity = log_entries(&self.guest, round.samples);
         let plan = host::Plan {
             behind,
             pmu: PmuCaps {
@@ -166,6 +166,7 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
         exit_path_ns: guest.side.exit_path_ns,
         host: guest.side.host,
         held_at_tail_tick: guest.held_at_tail_tick,
+        phases: guest.side.phases,
     }
 }
 

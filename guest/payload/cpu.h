@@ -30,6 +30,7 @@ enum {
 	SVR_ENABLE = 1 << 8,
 	LVT_NMI = 4 << 8,
 	LVT_MASKED = 1 << 16,
+	LVT_ONE_SHOT = 0,
 	LVT_PERIODIC = 1 << 17,
 	DIVIDE_BY_1 = 0xb,
 	EVNTSEL_USR = 1 << 16,

@@ -32,12 +32,12 @@ static void exchange_tsc(Report *report)
 	}
 }
 
-static void apic_setup(u64 tick_count)
+static void apic_setup(u64 tick_count, u32 timer_mode)
 {
 	wrmsr(MSR_APIC_BASE, rdmsr(MSR_APIC_BASE) | APIC_BASE_X2APIC);
 	wrmsr(MSR_SVR, SVR_ENABLE | VECTOR_SPURIOUS);
 	wrmsr(MSR_TIMER_DIVIDE, DIVIDE_BY_1);
-	wrmsr(MSR_LVT_TIMER, LVT_PERIODIC | VECTOR_TIMER);
+	wrmsr(MSR_LVT_TIMER, timer_mode | VECTOR_TIMER);
 	wrmsr(MSR_TIMER_COUNT, (u32)tick_count);
 }
 
@@ -58,7 +58,8 @@ _Noreturn void payload_main(BootPage *boot)
 
 	exchange_tsc(c->report);
 	pmu_setup(c);
-	apic_setup(boot->tick_count);
+	c->stat_setup = boot->flags & FLAG_STAT_SETUP;
+	apic_setup(boot->tick_count, c->stat_setup ? LVT_ONE_SHOT : LVT_PERIODIC);
 
 	if (boot->workload == WORKLOAD_IDLE) {
 		for (;;) {

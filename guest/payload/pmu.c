@@ -37,7 +37,7 @@ void pmu_setup(struct cpu *c)
 			c->log_kind = LOG_NMI;
 		n++;
 	}
-	c->event_count = n;
+	c->opened = c->event_count = n;
 }
 
 /* x86_pmu_disable. An NMI between the two lines finds the driver off and leaves it so. */
@@ -67,7 +67,7 @@ void pmu_enable(struct cpu *c)
 }
 
 /* x86_perf_event_update */
-static void update(struct event *e)
+void pmu_update(struct event *e)
 {
 	u64 now = rdmsr(e->counter_msr);
 	u64 delta = (now - e->prev) << COUNTER_SHIFT >> COUNTER_SHIFT;
@@ -105,13 +105,26 @@ static void set_fixed(const struct event *e, u64 bits)
 }
 
 /* x86_pmu_stop with PERF_EF_UPDATE */
-static void stop(struct event *e)
+void pmu_stop(struct event *e)
 {
 	if (e->index >= FIXED)
 		set_fixed(e, 0);
 	else
 		wrmsr(e->config_msr, e->config & ~(u64)EVNTSEL_EN);
-	update(e);
+	pmu_update(e);
+}
+
+/*
+ * An event that was just opened gets its counter ready: selector without EN, its period. Linux leaves both to the first enable; see
+ * stat.c.
+ */
+void pmu_program(struct event *e)
+{
+	if (e->index >= FIXED)
+		set_fixed(e, 0);
+	else
+		wrmsr(e->config_msr, e->config & ~(u64)EVNTSEL_EN);
+	set_period(e);
 }
 
 /* x86_pmu_start with PERF_EF_RELOAD */
@@ -131,7 +144,7 @@ void pmu_stop_active(struct cpu *c, u64 now)
 	for (u64 i = 0; i < c->active_count; i++) {
 		struct event *e = c->active[i];
 
-		stop(e);
+		pmu_stop(e);
 		e->running += ran;
 	}
 }
@@ -191,7 +204,7 @@ void pmu_adjust_tick(struct cpu *c)
 
 		if (!e->freq)
 			continue;
-		stop(e);
+		pmu_stop(e);
 		u64 count = e->count - e->freq_count;
 		e->freq_count = e->count;
 		if (count) {

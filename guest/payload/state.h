@@ -24,7 +24,9 @@ struct event {
 	bool takes_gp;
 	bool freq;
 	s64 index;        /* counter last used, -1 = none yet */
+	u64 enabled;      /* TSC ticks it was wanted, and was on a counter */
 	u64 running;
+	u64 enabled_at;
 	u64 freq_tsc;     /* last overflow */
 	u64 freq_count;   /* count at the last tick */
 	u64 spec;         /* index in BootPage.events */
@@ -50,7 +52,8 @@ struct cpu {
 	u64 rotations;
 
 	u64 gp_mask;
-	u64 event_count;
+	u64 opened;               /* events there are a counter for, */
+	u64 event_count;          /* of which the first so many are enabled */
 	u64 head;                 /* the event list begins here: perf's rotation moves the first event to the end */
 	u64 active_count;
 	struct event *active[MAX_EVENTS];
@@ -62,9 +65,15 @@ struct cpu {
 	u64 units_at_start;
 	volatile UserPage *user;
 	Report *report;
+	bool stat_setup;
+	bool counting;            /* between a set-up and its tear-down */
+	u64 ticks_waited;         /* since either */
+	u64 cycles;
+	u64 limit_tsc;
+	u64 stamps[MAX_EVENTS + 1]; /* TSC before and after each call of a phase */
 	struct event events[MAX_EVENTS];
 	struct event *maps[2][64];
-} __attribute__((aligned(4096)));
+} __attribute__((aligned(16384))); /* a power of two that its size is, too: finding it is a shift */
 
 extern struct cpu cpus[MAX_VCPUS];
 
@@ -120,6 +129,9 @@ void pmu_disable(struct cpu *c);
 void pmu_enable(struct cpu *c);
 void pmu_stop_active(struct cpu *c, u64 now);
 u64 pmu_start_active(struct cpu *c);
+void pmu_program(struct event *e);
+void pmu_update(struct event *e);
+void pmu_stop(struct event *e);
 void pmu_adjust_overflow(struct event *e, u64 now, u64 tick, const BootPage *boot);
 void pmu_adjust_tick(struct cpu *c);
 
@@ -127,6 +139,10 @@ void pmu_adjust_tick(struct cpu *c);
 bool sched_rotation_needed(const struct cpu *c);
 void sched_rotate(struct cpu *c);
 void sched_in(struct cpu *c);
+
+/* stat.c */
+void stat_begin(struct cpu *c);
+bool stat_tick(struct cpu *c, const struct interrupt *frame);
 
 /* main.c */
 _Noreturn void fail(u64 vector, u64 error, u64 rip, u64 cr2);

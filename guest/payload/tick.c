@@ -3,6 +3,13 @@
 
 void tick(const struct interrupt *frame);
 
+/* Set-ups may take longer than a tick, and shall not eat the time that events count: their timer is armed again and again. */
+static void arm_timer(const struct cpu *c)
+{
+	if (c->stat_setup)
+		wrmsr(MSR_TIMER_COUNT, (u32)c->boot->tick_count);
+}
+
 static void begin_measuring(struct cpu *c)
 {
 	Report *report = c->report;
@@ -15,6 +22,10 @@ static void begin_measuring(struct cpu *c)
 	/* RESET leaves the general-purpose counters' bits set: a counter must not run before all of them are armed. */
 	wrmsr(MSR_GLOBAL_CTRL, 0);
 	report->measure_begin = rdtsc();
+	if (c->stat_setup) {
+		stat_begin(c);
+		return;
+	}
 	sched_in(c);
 	pmu_start_active(c);
 	pmu_enable(c);
@@ -34,7 +45,7 @@ static void end_measuring(struct cpu *c)
 	c->lvtpc |= LVT_MASKED;
 	wrmsr(MSR_LVTPC, c->lvtpc);
 	for (u64 i = 0; i < c->event_count; i++)
-		report->enabled[c->events[i].spec] = report->measure_end - report->measure_begin;
+		c->events[i].enabled = report->measure_end - report->measure_begin;
 	ring(DB_MEASURE_END);
 }
 
@@ -44,6 +55,7 @@ _Noreturn static void tail(struct cpu *c)
 
 	c->phase = TAIL;
 	c->phase_ticks = 0;
+	arm_timer(c);
 	wrmsr(MSR_EOI, 0);
 	while (c->boot->tail_ticks > c->phase_ticks) {
 		sti_hlt();
@@ -51,16 +63,18 @@ _Noreturn static void tail(struct cpu *c)
 	}
 	wrmsr(MSR_TIMER_COUNT, 0);
 
-	for (u64 i = 0; i < c->event_count; i++) {
+	for (u64 i = 0; i < c->opened; i++) {
 		const struct event *e = &c->events[i];
 
 		report->overflows[e->spec] = e->overflows;
 		report->counts[e->spec] = e->count;
+		report->enabled[e->spec] = e->enabled;
 		report->running[e->spec] = e->running;
 		report->periods[e->spec] = (u64)e->period;
 	}
 	report->ticks = c->ticks;
 	report->rotations = c->rotations;
+	report->cycles = c->cycles;
 	report->nmis = c->nmis;
 	report->nmis_without_status = c->nmis_without_status;
 
@@ -91,7 +105,10 @@ static void reschedule(struct cpu *c, const struct interrupt *frame, bool rotate
 
 static void measure_tick(struct cpu *c, const struct interrupt *frame)
 {
-	if (!c->target_met && c->phase_ticks < c->boot->max_ticks) {
+	if (c->stat_setup) {
+		if (stat_tick(c, frame))
+			return;
+	} else if (!c->target_met && c->phase_ticks < c->boot->max_ticks) {
 		if (c->freq)
 			pmu_adjust_tick(c);
 		if (sched_rotation_needed(c))
@@ -137,5 +154,6 @@ void tick(const struct interrupt *frame)
 		ring(DB_TAIL_TICK);
 	else
 		baseline_tick(c, now);
+	arm_timer(c);
 	wrmsr(MSR_EOI, 0);
 }

@@ -503,6 +503,10 @@ impl<B: Backend> HostCounters for Bank<B> {
         self.held
     }
 
+    fn ops(&self) -> Option<&OpStats> {
+        Some(&self.stats.ops)
+    }
+
     fn stepper(&mut self) -> Option<&mut StepCounts> {
         self.backend.stepper()
     }

@@ -2,6 +2,7 @@
 
 use crate::backend::step::StepCounts;
 use crate::spec::{CounterId, CounterSet, Spec};
+use crate::stats::OpStats;
 use crate::strategy::{Apply, OnOverflow};
 
 /// A guest access that may keep a counter in use (see [`crate::strategy::Mark`]).
@@ -59,6 +60,11 @@ pub trait HostCounters {
 
     /// Host events held now.
     fn held(&self) -> u64;
+
+    /// Host operations so far; `None` if there are never any.
+    fn ops(&self) -> Option<&OpStats> {
+        None
+    }
 
     /// Whom to tell of retired instructions; `None` if the host side counts by itself.
     fn stepper(&mut self) -> Option<&mut StepCounts> {

@@ -4,12 +4,14 @@
 
 use std::rc::Rc;
 
+use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::bank::Bank;
 use host_pmu::counters::HostCounters;
 use host_pmu::stats::ns_histogram;
 use vmm::kvm::lapic::{Delivery, Lvtpc};
 use vmm::outcome::{HostSide, MsrExits, PmiStats};
+use vmm::phases::{PhaseTally, Phases};
 use vmm::vpmu::{PmuMsr, Vpmu};
 
 use crate::backend::{Creates, SimBackend};
@@ -108,6 +110,7 @@ pub struct Vcpu<H> {
     seen_at: Option<u64>,
     pmi: PmiStats,
     msrs: [MsrExits; PmuMsr::SLOTS],
+    phases: Phases,
     exit_path_ns: Histogram<u64>,
     signals: u64,
     empty_kicks: u64,
@@ -122,6 +125,8 @@ pub struct VcpuSide {
     pub pmi: PmiStats,
     /// MSR exits by register.
     pub msrs: Vec<MsrExits>,
+    /// What the phases of set-ups took.
+    pub phases: [PhaseTally; PHASES],
     /// From an MSR exit to the entry after it.
     pub exit_path_ns: Histogram<u64>,
     /// What stood behind the counters.
@@ -144,6 +149,7 @@ impl<H: SimHost> Vcpu<H> {
             seen_at: None,
             pmi: PmiStats::default(),
             msrs: [MsrExits::default(); PmuMsr::SLOTS],
+            phases: Phases::default(),
             exit_path_ns: ns_histogram(),
             signals: 0,
             empty_kicks: 0,
@@ -206,6 +212,7 @@ impl<H: SimHost> Vcpu<H> {
             line.reads += u64::from(!write);
             line.faults += u64::from(value.is_none());
         }
+        self.phases.exit(write);
         if self.pmu.pmi_requested() {
             self.seen_at.get_or_insert(exited);
         }
@@ -226,6 +233,18 @@ impl<H: SimHost> Vcpu<H> {
     pub fn write_eoi(&mut self) {
         self.execute(1);
         self.spend(|model| &model.costs.apic);
+    }
+
+    /// A write to the local APIC's timer.
+    pub fn write_timer(&mut self) {
+        self.execute(1);
+        self.spend(|model| &model.costs.apic);
+    }
+
+    /// The doorbell of a phase that begins.
+    pub fn begin_phase(&mut self, phase: usize) {
+        self.doorbell();
+        self.phases.begin(phase, self.pmu.host().ops());
     }
 
     /// A doorbell: an exit that is no MSR's.
@@ -359,6 +378,7 @@ impl<H: SimHost> Vcpu<H> {
         VcpuSide {
             pmi: PmiStats { overflows: pmu.overflows, pmi_requests: pmu.pmi_requests, ..self.pmi },
             msrs,
+            phases: self.phases.finish(self.pmu.host().ops()),
             exit_path_ns: self.exit_path_ns,
             host,
             creates,

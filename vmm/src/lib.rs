@@ -3,7 +3,8 @@
 //! - [`vpmu`]: the PMU itself, free of KVM.
 //! - [`kvm`]: the VM, the vCPU loop, the MSR filter, the LAPIC's LVTPC.
 //! - [`boot`]: putting a guest into memory; [`devices`]: its few devices.
-//! - [`machine`]: one run of a payload; [`image_machine`]: one of somebody else's image; [`outcome`]: what they leave behind.
+//! - [`machine`]: one run of a payload; [`image_machine`]: one of somebody else's image; [`outcome`]: what they leave behind;
+//!   [`phases`]: what the phases of a set-up take.
 //! - [`seccomp`]: what a vCPU thread may ask of the kernel.
 
 pub mod boot;
@@ -13,6 +14,7 @@ pub mod image_machine;
 pub mod kvm;
 pub mod machine;
 pub mod outcome;
+pub mod phases;
 pub mod seccomp;
 mod sys;
 pub mod vpmu;

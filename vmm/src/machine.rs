@@ -323,6 +323,7 @@ fn gather<H: HostCounters + Tell>(
             ..left.host.tell()
         },
         held_at_tail_tick: left.bus.held_at_tail_tick,
+        phases: left.phases,
     }
 }
 

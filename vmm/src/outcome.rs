@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use guest::abi::{LogEntry, Report};
+use guest::abi::{LogEntry, PHASES, Report};
 use hdrhistogram::Histogram;
 use host_pmu::bank::BankStats;
 use host_pmu::stats::OpStats;
+
+use crate::phases::PhaseTally;
 
 /// Why a run, or one of its vCPUs, ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,6 +218,8 @@ pub struct VcpuOutcome {
     pub host: HostSide,
     /// Sum of host events held at each tail tick: the last one tells what lazy release left.
     pub held_at_tail_tick: Vec<u64>,
+    /// What the phases of its set-ups took, by `PHASE_*`; all in the first if it made none.
+    pub phases: [PhaseTally; PHASES],
 }
 
 /// One run of a guest.

@@ -7,9 +7,9 @@ pub mod parse;
 pub mod report;
 pub mod run;
 pub mod shell;
-pub mod sweep;
 pub mod stat_setup;
 pub mod stat_setup_guest;
+pub mod sweep;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -28,8 +28,8 @@ use parse::{CpuList, StrategyArg, duration_in, number_in};
 use report::ReportArgs;
 use run::RunArgs;
 use shell::{CompletionsArgs, ManArgs};
-use sweep::SweepArgs;
 use stat_setup::StatSetupArgs;
+use sweep::SweepArgs;
 
 /// What the version line says.
 pub const VERSION: &str =

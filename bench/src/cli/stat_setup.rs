@@ -24,6 +24,9 @@ Examples:
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive, 4 the host cannot do it.";
 
+/// Strategies of `--in host`.
+pub const HOST_STRATEGIES: [&str; 5] = ["event-major", "cpu-major", "threads", "packed", "auto"];
+
 /// Where the events are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Place {
@@ -59,9 +62,9 @@ pub struct StatSetupArgs {
     /// The events: a number, a list as perf writes it, or a file of such lists
     ///
     /// N: that many software events, a mix. tracepoints:N: that many tracepoint events over as many distinct tracepoints as
-    /// the host has, 90 at most. LIST: names, groups {a,b}:W, software, hardware, raw (r1a8), tracepoints (sched:sched_switch), sysfs PMU events
+    /// the host has, 90 at most. With --in guest only a number, 10 unless given. LIST: names, groups {a,b}:W, software, hardware, raw (r1a8), tracepoints (sched:sched_switch), sysfs PMU events
     /// (cpu/event=0x3c,umask=0/, msr/tsc/) with modifiers (:u :k :W ...). FILE: lists, one a line; # begins a comment.
-    #[arg(long, value_name = "N|LIST|FILE", default_value = "700")]
+    #[arg(long, value_name = "N|LIST|FILE", default_value = "700", default_value_if("place", "guest", "10"))]
     pub events: String,
 
     /// Seed of the order of the arms within each round
@@ -84,8 +87,8 @@ pub struct StatSetupArgs {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Rounds that count; every arm runs once in each, after a warm-up
-    #[arg(long, value_name = "N", default_value = "15", value_parser = number_in(1..=10_000))]
+    /// Rounds that count; every arm runs once in each, after a warm-up; 5 with --in guest
+    #[arg(long, value_name = "N", default_value = "15", default_value_if("place", "guest", "5"), value_parser = number_in(1..=10_000))]
     pub rounds: u64,
 
     /// Options of `--in host`.
@@ -102,9 +105,16 @@ pub struct StatSetupArgs {
 #[command(next_help_heading = "With --in host")]
 pub struct StatSetupHostArgs {
     /// Strategies to compare: event-major, cpu-major, threads, packed, auto
-    #[arg(long = "strategy", value_name = "LIST", value_delimiter = ',',
-          default_value = "event-major,cpu-major,threads,packed,auto",
-          value_parser = ["event-major", "cpu-major", "threads", "packed", "auto"])]
+    ///
+    /// With --in guest: how host events are kept behind the guest's counters, presets of nmi-latency or .toml files, by default
+    /// recreate,reuse,reuse-lazy,deferred,pool; the floor always comes along.
+    #[arg(
+        long = "strategy",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "event-major,cpu-major,threads,packed,auto",
+        default_value_if("place", "guest", "recreate,reuse,reuse-lazy,deferred,pool")
+    )]
     pub strategies: Vec<String>,
 
     /// CPUs to count on, e.g. 0-3 [default: all online]

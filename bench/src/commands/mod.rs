@@ -9,9 +9,9 @@ mod nmi_latency;
 mod report;
 mod reproduce;
 mod shell;
-mod sweep;
 mod stat_setup;
 mod stat_setup_guest;
+mod sweep;
 
 use std::ffi::OsString;
 use std::time::Instant;

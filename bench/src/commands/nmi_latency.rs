@@ -1,6 +1,6 @@
 //! `vpmu nmi-latency`, the main job.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
@@ -22,12 +22,48 @@ use crate::runner::{self, ThisHost};
 use crate::simulated::{self, SimRunner};
 use crate::{export, load, sys, table};
 
+/// What every experiment with arms and rounds is asked for, whatever its guest does.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted<'a> {
+    /// `--backend`.
+    pub(super) backend: &'a BackendArg,
+    /// `--output`; `None` with `--no-save`.
+    pub(super) output: Option<&'a Path>,
+    /// `--json`.
+    pub(super) json: Option<&'a Path>,
+    /// The folder that keeps the result as a baseline.
+    pub(super) baseline: Option<PathBuf>,
+    /// `--quiet`.
+    pub(super) quiet: bool,
+}
+
 pub(super) fn run(args: &NmiLatencyArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {
+    let wanted = Wanted {
+        backend: &args.backend,
+        output: (!args.no_save).then_some(&args.output),
+        json: args.json.as_deref(),
+        baseline: args.save_baseline.as_ref().map(|name| load::baseline_folder(&args.output, name)),
+        quiet: args.quiet,
+    };
+    let plan = |chosen: &Chosen, online: Option<&[u32]>| Plan::new(args, &PRESETS, chosen, online);
+    measure(&wanted, &plan, command_line, process_began)
+}
+
+/// Makes the plan for a backend and the host's CPUs, if they are known.
+type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Plan, Error>;
+
+/// Makes the plan for the backend that is chosen, carries it out, and shows and keeps what it gave.
+pub(super) fn measure(
+    wanted: &Wanted<'_>,
+    plan: MakePlan<'_>,
+    command_line: Vec<String>,
+    process_began: Instant,
+) -> Result<Exit, Error> {
     // Whatever can be refused is refused before anything is measured.
     let mut fs = HostFs::default();
     let mut host = HostFacts::read(&fs);
-    let without_kvm = args.backend == BackendArg::Auto && !fs.path("dev/kvm").exists();
-    let simulate = match &args.backend {
+    let without_kvm = *wanted.backend == BackendArg::Auto && !fs.path("dev/kvm").exists();
+    let simulate = match wanted.backend {
         BackendArg::Sim(name) => Some((name.as_str(), "asked for")),
         BackendArg::Auto if without_kvm => Some((simulated::DEFAULT_MODEL, "this host has no /dev/kvm")),
         _ => None,
@@ -36,24 +72,23 @@ pub(super) fn run(args: &NmiLatencyArgs, command_line: Vec<String>, process_bega
         Some((name, why)) => Some((simulated::model(name)?, why)),
         None => None,
     };
-    let json_file = args.json.as_deref().filter(|file| *file != Path::new("-"));
-    let mut folder = if args.no_save { None } else { Some(OutputFolder::open(&args.output)?) };
+    let json_file = wanted.json.filter(|file| *file != Path::new("-"));
+    let mut folder = wanted.output.map(OutputFolder::open).transpose()?;
     if let Some(file) = json_file {
         check_file(file)?;
     }
-    let baseline = args.save_baseline.as_ref().map(|name| load::baseline_folder(&args.output, name));
-    if let Some(dir) = &baseline {
+    if let Some(dir) = &wanted.baseline {
         OutputFolder::open(dir)?;
     }
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
     let online = host.online();
     let dry = Chosen { backend: BackendKey::None, why: String::new() };
-    Plan::new(args, &PRESETS, &dry, online.as_deref())?;
+    plan(&dry, online.as_deref())?;
     let chosen = match &simulate {
         Some((model, why)) => simulated::chosen(model, why),
-        None => choose(&args.backend, &ThisHost)?,
+        None => choose(wanted.backend, &ThisHost)?,
     };
-    let mut plan = Plan::new(args, &PRESETS, &chosen, online.as_deref())?;
+    let mut plan = plan(&chosen, online.as_deref())?;
     let mut runner: Box<dyn ArmRunner> = match simulate {
         Some((model, why)) => {
             if without_kvm {
@@ -74,18 +109,18 @@ pub(super) fn run(args: &NmiLatencyArgs, command_line: Vec<String>, process_bega
 
     let mut bar = Bar::new();
     let mut silent = Silent;
-    let progress: &mut dyn Progress = if args.quiet { &mut silent } else { &mut bar };
+    let progress: &mut dyn Progress = if wanted.quiet { &mut silent } else { &mut bar };
     let mut save = |document: &Document| save(document, folder.as_mut(), json_file);
     let finished = nmi_latency::run(
         &plan,
         runner.as_mut(),
         Context { process_began, stop: sys::interrupted(), fs: &fs, host, command_line, progress, save: &mut save },
     )?;
-    print(&report(&finished, folder.as_mut(), args)?)?;
+    print(&report(&finished, folder.as_mut(), wanted.json)?)?;
     for line in table::warnings(&finished.document) {
         complain(&format!("warning: {line}"));
     }
-    if let Some(dir) = &baseline {
+    if let Some(dir) = &wanted.baseline {
         keep_baseline(&finished.document, dir)?;
     }
     finished.error.map_or_else(|| Ok(verdict(&finished.document)), Err)
@@ -125,7 +160,7 @@ fn save(document: &Document, folder: Option<&mut OutputFolder>, file: Option<&Pa
 }
 
 /// Writes the exports and gives what stdout shall show: the table, or JSON.
-fn report(finished: &Finished, folder: Option<&mut OutputFolder>, args: &NmiLatencyArgs) -> Result<String, Error> {
+fn report(finished: &Finished, folder: Option<&mut OutputFolder>, json: Option<&Path>) -> Result<String, Error> {
     let document = &finished.document;
     let measured = finished.arms.iter().any(|arm| !arm.intervals().is_empty());
     let mut saved = String::new();
@@ -139,7 +174,7 @@ fn report(finished: &Finished, folder: Option<&mut OutputFolder>, args: &NmiLate
             saved = format!("saved: {} (and .hlog, .txt)\n", path.display());
         }
     }
-    if args.json.as_deref() == Some(Path::new("-")) {
+    if json == Some(Path::new("-")) {
         return document.to_json().map_err(|error| internal("cannot show the result", error));
     }
     Ok(table::text(document) + &saved)
@@ -174,13 +209,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let extra = dir.path().join("extra.json");
         let finished = mock::finished(&["--json", "/dev/null"]);
-        let args = crate::experiment::plan::tests::args(&["--json", "-"]);
         let mut folder = OutputFolder::open(&dir.path().join("out")).unwrap();
         save(&finished.document, Some(&mut folder), Some(&extra)).unwrap();
-        let shown = report(&finished, Some(&mut folder), &args).unwrap();
+        let shown = report(&finished, Some(&mut folder), Some(Path::new("-"))).unwrap();
         assert!(serde_json::from_str::<Document>(&shown).is_ok());
-        let args = crate::experiment::plan::tests::args(&[]);
-        let shown = report(&finished, Some(&mut folder), &args).unwrap();
+        let shown = report(&finished, Some(&mut folder), None).unwrap();
         assert!(shown.contains("saved: ") && shown.contains("recreate"));
         let mut names: Vec<_> = std::fs::read_dir(dir.path().join("out"))
             .unwrap()

@@ -68,6 +68,7 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
             ..HostSide::default()
         },
         held_at_tail_tick: vec![3, 0],
+        phases: <_>::default(),
     }
 }
 

@@ -6,6 +6,7 @@ pub mod nmi_latency;
 pub mod plan;
 pub mod progress;
 pub(crate) mod schedule;
+pub mod stat_guest;
 
 use vmm::outcome::RunOutcome;
 

@@ -222,7 +222,8 @@ impl<'a> Experiment<'a> {
         };
         let mut document = Document {
             schema: SCHEMA.to_owned(),
-            experiment: NAME.to_owned(),
+            experiment: plan.experiment.to_owned(),
+            place: plan.parameters.set_up.is_some().then(|| "guest".to_owned()),
             tool: Tool::this(),
             command_line: context.command_line.clone(),
             started_unix: self.began_unix,

@@ -49,6 +49,12 @@ pub struct GuestPlan {
     pub tail_ticks: u64,
     /// `BootPage::max_ticks`: the guest itself ends the measured phase after `--time-limit`.
     pub max_ticks: u64,
+    /// `BootPage::window_ticks`, `gap_ticks` and `limit_us`; 0 where the guest sets nothing up.
+    pub window_ticks: u64,
+    /// See `window_ticks`.
+    pub gap_ticks: u64,
+    /// See `window_ticks`.
+    pub limit_us: u64,
     /// When the VMM ends a guest that did not end by itself.
     pub hard_limit: Duration,
     /// Virtual CPUs.
@@ -68,6 +74,8 @@ pub struct GuestPlan {
 /// A checked plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
+    /// The experiment's name.
+    pub experiment: &'static str,
     /// Strategies in the order given, then the floor, then `kvm`.
     pub arms: Vec<Arm>,
     /// The backend of the strategies' arms; never `auto`.
@@ -131,6 +139,9 @@ impl Plan {
             baseline_ticks: ticks(BASELINE),
             tail_ticks: TAIL_TICKS,
             max_ticks: ticks(args.time_limit),
+            window_ticks: 0,
+            gap_ticks: 0,
+            limit_us: 0,
             // Ticks merge while a handler takes longer than one, so the guest's own end may come late.
             hard_limit: args.time_limit * 2 + args.mux_interval * 16 + Duration::from_secs(5),
             vcpus: args.vcpus,
@@ -171,8 +182,10 @@ impl Plan {
             fixed_counters: FIXED_COUNTERS,
             baseline_ticks: guest.baseline_ticks,
             tail_ticks: guest.tail_ticks,
+            set_up: None,
         };
         Ok(Self {
+            experiment: "nmi-latency",
             arms: arms(strategies, &backend),
             backend,
             guest,

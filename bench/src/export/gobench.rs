@@ -45,10 +45,11 @@ pub fn text(document: &Document) -> String {
     let vcpus = parameters.vcpus;
     for arm in &document.arms {
         for round in &arm.rounds {
-            let (name, unit, latency) = match (&round.nmi_handler_ns, &round.rotation_ns) {
-                (Some(latency), _) => ("NMIHandler", "nmi", latency),
-                (None, Some(latency)) => ("Rotation", "rotation", latency),
-                (None, None) => continue,
+            let (name, unit, latency) = match (&round.set_up_ns, &round.nmi_handler_ns, &round.rotation_ns) {
+                (Some(latency), ..) => ("StatSetup", "setup", latency),
+                (None, Some(latency), _) => ("NMIHandler", "nmi", latency),
+                (None, None, Some(latency)) => ("Rotation", "rotation", latency),
+                (None, None, None) => continue,
             };
             let _ = write!(
                 out,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::phases::{EventCount, PhaseResult};
 use super::summary::Summary;
 
 /// What an arm compares.
@@ -121,6 +122,9 @@ pub struct RoundResult {
     /// VMM time per MSR exit. `None` in older documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_path_ns: Option<RoundLatency>,
+    /// Whole set-ups: all calls of one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_up_ns: Option<RoundLatency>,
     /// Host-event overflows seen by the VMM.
     pub overflows: u64,
     /// NMIs the guest took.
@@ -225,8 +229,22 @@ pub struct ArmResult {
     pub workload_ns: u64,
     /// What the guest's work cost with and without counters.
     pub workload: Option<WorkloadCost>,
+    /// Finished set-ups and tear-downs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cycles: u64,
+    /// What each phase of a set-up took; "set-up" are program, enable, read and disable together.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub phases: BTreeMap<String, PhaseResult>,
+    /// What the events counted while they were set up, in the guest's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<EventCount>,
     /// Round by round.
     pub rounds: Vec<RoundResult>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde asks for")]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl ArmResult {

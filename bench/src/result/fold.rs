@@ -13,6 +13,7 @@ use host_pmu::stats::{OpKind, OpStats};
 use vmm::outcome::{MsrExits, RunOutcome, VcpuOutcome};
 
 use super::arm::{ArmKind, ArmResult, EventsHeld, HostOp, MsrCount, RoundLatency, RoundResult, WorkloadCost};
+use super::phases::PhaseFold;
 use super::summary::{Summary, encode, latency_histogram, merge};
 use crate::error::one_line;
 use crate::experiment::{Arm, Round};
@@ -35,12 +36,13 @@ struct Latencies {
     delivery: Histogram<u64>,
     rotation: Histogram<u64>,
     exit_path: Histogram<u64>,
+    set_up: Histogram<u64>,
 }
 
 impl Latencies {
     fn new() -> Self {
-        let [handler, delivery, rotation, exit_path] = std::array::from_fn(|_| latency_histogram());
-        Self { handler, delivery, rotation, exit_path }
+        let [handler, delivery, rotation, exit_path, set_up] = std::array::from_fn(|_| latency_histogram());
+        Self { handler, delivery, rotation, exit_path, set_up }
     }
 }
 
@@ -58,6 +60,7 @@ pub struct ArmFold {
     all: Latencies,
     ops: OpStats,
     msrs: BTreeMap<u32, MsrCount>,
+    phases: PhaseFold,
     held_sum: u64,
     baseline: Work,
     measured: Work,
@@ -82,6 +85,7 @@ impl ArmFold {
             all: Latencies::new(),
             ops: OpStats::default(),
             msrs: BTreeMap::new(),
+            phases: PhaseFold::default(),
             held_sum: 0,
             baseline: Work::default(),
             measured: Work::default(),
@@ -154,13 +158,15 @@ impl ArmFold {
             pmi_delivery_ns: brief(&latencies.delivery),
             rotation_ns: brief(&latencies.rotation),
             exit_path_ns: brief(&latencies.exit_path),
+            set_up_ns: brief(&latencies.set_up),
             overflows: self.result.overflows - before.0,
             nmis: self.result.nmis - before.1,
             lost,
             opens: self.ops.count(OpKind::Open) - before.2,
             held_at_end,
         });
-        let shown = if latencies.handler.is_empty() { &latencies.rotation } else { &latencies.handler };
+        let all = [&latencies.handler, &latencies.rotation, &latencies.set_up];
+        let shown = all.into_iter().find(|histogram| !histogram.is_empty()).unwrap_or(&latencies.handler);
         self.intervals.push(Interval { start: place.started, length: outcome.wall, histogram: encode(shown) });
         merge(&mut self.all.handler, &latencies.handler);
         merge(&mut self.all.delivery, &latencies.delivery);
@@ -248,7 +254,8 @@ impl ArmFold {
         let uncertainty = ticks_to_ns(vcpu.tsc.uncertainty, khz);
         let result = &mut self.result;
         result.tsc_uncertainty_ns = result.tsc_uncertainty_ns.max(uncertainty);
-        for entry in &vcpu.log {
+        result.log_invalid += self.phases.add(vcpu, report, &mut into.set_up);
+        for entry in vcpu.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
             let histogram = match entry.kind {
                 LOG_NMI if entry.rearmed == 0 => {
                     result.nmis_driver_off += 1;
@@ -312,6 +319,7 @@ impl ArmFold {
         if result.entries > 0 {
             result.events_held.mean = self.held_sum as f64 / result.entries as f64;
         }
+        (result.cycles, result.phases, result.counts) = self.phases.result();
         result.workload_ns = self.measured.ns;
         result.workload = cost(self.baseline, self.measured);
         result
@@ -350,7 +358,7 @@ fn deliveries(vcpu: &VcpuOutcome, report: &Report) -> Option<Vec<i64>> {
 }
 
 /// TSC ticks as ns; saturates.
-fn ticks_to_ns(ticks: u64, khz: u64) -> u64 {
+pub(super) fn ticks_to_ns(ticks: u64, khz: u64) -> u64 {
     let ns = u128::from(ticks) * 1_000_000 / u128::from(khz.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
@@ -421,6 +429,9 @@ fn empty(arm: &Arm, stand_in: bool) -> ArmResult {
         last_error: None,
         workload_ns: 0,
         workload: None,
+        cycles: 0,
+        phases: BTreeMap::new(),
+        counts: Vec::new(),
         rounds: Vec::new(),
     }
 }

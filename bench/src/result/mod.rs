@@ -1,8 +1,10 @@
 //! The result document, `"schema": "vpmu-result/1"`: everything measured, and everything needed to measure
 //! it again.
 
+pub mod agreement;
 pub mod arm;
 pub mod fold;
+pub mod phases;
 #[cfg(test)]
 mod schema;
 pub mod summary;
@@ -134,6 +136,21 @@ pub struct Parameters {
     pub baseline_ticks: u64,
     /// Guest ticks with all counters off and the vCPU halted, after it.
     pub tail_ticks: u64,
+    /// What a set-up is, where the guest sets events up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_up: Option<SetUpParameters>,
+}
+
+/// How a guest sets events up, again and again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SetUpParameters {
+    /// "each": a re-scheduling for each event, as `perf stat -a`; "once": one for all of them, as `perf stat COMMAND`.
+    pub enable: String,
+    /// Guest ticks from enabling events to reading them.
+    pub window_ticks: u64,
+    /// Guest ticks from disabling them to the next set-up.
+    pub gap_ticks: u64,
 }
 
 /// The document.
@@ -144,6 +161,9 @@ pub struct Document {
     pub schema: String,
     /// Name of the experiment.
     pub experiment: String,
+    /// Where it was carried out, if the experiment has places: "guest".
+    #[serde(rename = "in", default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// What made it.
     pub tool: Tool,
     /// The command line, program name first.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{ArmKind, ArmResult, RoundLatency, RoundResult};
 use super::{Document, Parameters};
 use crate::cli::parse::CpuList;
@@ -44,6 +45,25 @@ pub fn collect(document: &Document) -> Vec<Warning> {
     if u64::try_from(cpus).is_ok_and(|cpus| parameters.vcpus > cpus) {
         let vcpus = parameters.vcpus;
         add("overcommit", format!("{vcpus} vCPUs share {cpus} CPUs: latencies hold waiting times"));
+    }
+    let counts = Agreement::of(document);
+    if let Some(share) = [counts.between_arms, counts.between_events]
+        .into_iter()
+        .flatten()
+        .reduce(f64::max)
+        .filter(|&share| share > DOUBTFUL)
+    {
+        let percent = share * 100.0;
+        add(
+            "counts-differ",
+            format!(
+                "scaled counts that should agree differ by {percent:.0} %: raise --mux-interval, of which rotations may take much, or --window"
+            ),
+        );
+    }
+    if counts.never_counted > 0 {
+        let events = counts.never_counted;
+        add("not-counted", format!("a counter was never left for {events} of an arm's events: raise --window"));
     }
     // A simulated host has no settings.
     if !parameters.backend.starts_with("sim:") {
@@ -170,7 +190,7 @@ fn measured(round: &RoundResult, parameters: &Parameters) -> u64 {
         // The log may be full before the target is reached; NMIs are counted regardless.
         round.nmis.max(count(&round.nmi_handler_ns))
     } else {
-        count(&round.rotation_ns)
+        count(&round.rotation_ns).max(count(&round.set_up_ns))
     };
     all / parameters.vcpus.max(1)
 }

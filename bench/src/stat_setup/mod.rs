@@ -236,7 +236,7 @@ fn warm_up(
     let monitor = Monitor::open(sysfs);
     if !monitor.missing.is_empty() {
         let message = format!("not counted here: {}", monitor.missing.join("; "));
-        warnings.push(Warning { code: "no-monitor".to_owned(), arm: None, message });
+        warnings.push(Warning { code: "no-monitor".to_owned(), arm: None, message, remedy: None });
     }
     for arm in &mut rounds.arms {
         steps.step(|| format!("{}: interrupts", arm.strategy))?;
@@ -324,7 +324,9 @@ fn event_results(list: &EventList, outcomes: &[Outcome]) -> Vec<EventResult> {
 
 /// Warnings about the whole experiment.
 fn warn(document: &mut Document, mut warnings: Vec<Warning>) {
-    let mut add = |code: &str, message: String| warnings.push(Warning { code: code.to_owned(), arm: None, message });
+    let mut add = |code: &str, message: String| {
+        warnings.push(Warning { code: code.to_owned(), arm: None, message, remedy: None });
+    };
     if document.tool.profile != "release" {
         add("debug-build", "this is a debug build; build with --release for figures".to_owned());
     }

@@ -1,6 +1,7 @@
 //! The result as a table for people.
 
 pub mod layout;
+mod stat;
 
 use std::fmt::Write;
 
@@ -101,6 +102,9 @@ pub fn warnings(document: &Document) -> impl Iterator<Item = String> {
 /// Table, what it was measured with, and what is not whole.
 #[must_use]
 pub fn text(document: &Document) -> String {
+    if document.parameters.set_up.is_some() {
+        return stat::text(document) + &surroundings(document);
+    }
     let sampling = document.parameters.events.iter().any(|event| event.period > 0);
     let latency = |arm: &'_ ArmResult| -> Option<Summary> {
         if sampling { arm.nmi_handler_ns.clone() } else { arm.rotation_ns.clone() }
@@ -133,6 +137,13 @@ pub fn text(document: &Document) -> String {
     let _ = writeln!(out, "Host work: opens, perf ops and MSR exits per {per}");
     let _ = writeln!(out, "{}", costs.trim_fmt());
     out.push_str(&absent);
+    out + &surroundings(document)
+}
+
+/// What it was measured with, and what is not whole.
+fn surroundings(document: &Document) -> String {
+    let mut out = String::new();
+    let parameters = &document.parameters;
     let stand_in = if document.arms.iter().any(|arm| arm.stand_in) {
         ", a stand-in for hardware events (compare arms only)"
     } else {

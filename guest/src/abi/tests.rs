@@ -49,11 +49,21 @@ fn c_definitions_name_arrays_as_c_does() {
 
 #[test]
 fn doorbells_and_vectors_are_distinct() {
-    for prefix in ["DB_", "VECTOR_", "WORKLOAD_", "FLAG_", "PORT_", "LOG_", "CASE_", "SKIP_"] {
-        let mut of_prefix = CONSTANTS.iter().filter(|(name, _)| name.starts_with(prefix));
+    for prefix in ["DB_", "VECTOR_", "WORKLOAD_", "FLAG_", "PORT_", "LOG_", "PHASE_", "CASE_", "SKIP_"] {
+        let mut of_prefix = CONSTANTS.iter().chain(conformance::CONSTANTS).filter(|(name, _)| name.starts_with(prefix));
         while let Some((name, value)) = of_prefix.next() {
             assert!(of_prefix.clone().all(|(_, other)| other != value), "{name}");
         }
     }
     assert!(VECTOR_SPURIOUS < ISR_COUNT as u64);
+}
+
+/// A doorbell, a log line and a call's number say what they mean for every phase and every event.
+#[test]
+fn phases_have_doorbells_and_log_lines_of_their_own() {
+    let phases = [PHASE_NONE, PHASE_PROGRAM, PHASE_ENABLE, PHASE_READ, PHASE_DISABLE, PHASE_ROTATE];
+    assert_eq!(phases, core::array::from_fn::<u64, PHASES, _>(|n| n as u64), "dense");
+    assert!(u64::from(DB_FAILED) < u64::from(DB_PHASE) && LOG_ROTATION < LOG_PHASE);
+    assert!((MAX_EVENTS as u64) < CALLS);
+    assert!(conformance::CONSTANTS.iter().all(|(name, _)| CONSTANTS.iter().all(|(other, _)| name != other)));
 }

@@ -11,7 +11,7 @@ use super::Guest;
 use super::events::{Event, FIXED, MAX_PERIOD};
 use crate::vcpu::SimHost;
 
-const EVNTSEL_EN: u64 = 1 << 22;
+pub(super) const EVNTSEL_EN: u64 = 1 << 22;
 /// Counters are 48 bits wide.
 const COUNTER_MASK: u64 = (1 << 48) - 1;
 /// The handler goes round its loop at most this often.
@@ -25,7 +25,7 @@ impl Event {
         if index >= FIXED as u32 { IA32_FIXED_CTR0 + index - FIXED as u32 } else { IA32_PMC0 + index }
     }
 
-    fn is_fixed(&self) -> bool {
+    pub(super) fn is_fixed(&self) -> bool {
         self.index.is_some_and(|index| usize::from(index) >= FIXED)
     }
 
@@ -90,7 +90,7 @@ impl<H: SimHost> Guest<H> {
     }
 
     /// `x86_pmu_stop` with PERF_EF_UPDATE.
-    fn stop(&mut self, at: usize) {
+    pub(super) fn stop(&mut self, at: usize) {
         let event = self.events.all[at];
         if event.is_fixed() {
             self.set_fixed(&event, 0);
@@ -99,8 +99,13 @@ impl<H: SimHost> Guest<H> {
             let index = u32::from(event.index.unwrap_or(0));
             self.wrmsr(IA32_PERFEVTSEL0 + index, event.config & !EVNTSEL_EN);
         }
+        self.update(at);
+    }
+
+    /// `x86_perf_event_update`.
+    pub(super) fn update(&mut self, at: usize) {
         self.cpu.execute(3);
-        let now = self.rdmsr(event.counter_msr());
+        let now = self.rdmsr(self.events.all[at].counter_msr());
         self.cpu.execute(12);
         self.events.all[at].update(now);
     }
@@ -120,14 +125,14 @@ impl<H: SimHost> Guest<H> {
         self.cpu.execute(10);
     }
 
-    fn set_period(&mut self, at: usize) {
+    pub(super) fn set_period(&mut self, at: usize) {
         let value = self.events.all[at].next_left();
         let msr = self.events.all[at].counter_msr();
         self.wrmsr(msr, value);
     }
 
     /// `intel_pmu_enable_fixed` and `_disable_fixed`.
-    fn set_fixed(&mut self, event: &Event, bits: u64) {
+    pub(super) fn set_fixed(&mut self, event: &Event, bits: u64) {
         let shift = (usize::from(event.index.unwrap_or(0)) - FIXED) * 4;
         self.cpu.execute(6);
         let ctrl = self.rdmsr(IA32_FIXED_CTR_CTRL);

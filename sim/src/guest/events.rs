@@ -31,6 +31,9 @@ pub(super) struct Event {
     pub(super) freq: bool,
     /// The counter it has or had last.
     pub(super) index: Option<u8>,
+    /// TSC ticks it was wanted, and since when.
+    pub(super) enabled_ticks: u64,
+    pub(super) enabled_at: u64,
     /// TSC ticks on a counter.
     pub(super) running: u64,
     /// TSC of the last overflow.
@@ -45,6 +48,8 @@ pub(super) struct Event {
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     pub(super) all: Vec<Event>,
+    /// The first so many are enabled.
+    pub(super) enabled: usize,
     /// The list begins here: rotation moves the first event to the end.
     head: usize,
     active: [u8; MAX_EVENTS],
@@ -76,8 +81,10 @@ impl Events {
                 }
             })
         });
+        let all: Vec<Event> = all.collect();
         Self {
-            all: all.collect(),
+            enabled: all.len(),
+            all,
             head: 0,
             active: [0; MAX_EVENTS],
             active_count: 0,
@@ -91,12 +98,12 @@ impl Events {
     }
 
     pub(super) fn rotation_needed(&self) -> bool {
-        self.active_count < self.all.len()
+        self.active_count < self.enabled
     }
 
     /// `rotate_ctx`.
     pub(super) fn rotate(&mut self) {
-        self.head = if self.head + 1 >= self.all.len() { 0 } else { self.head + 1 };
+        self.head = if self.head + 1 >= self.enabled { 0 } else { self.head + 1 };
     }
 
     /// `ctx_flexible_sched_in`: the longest beginning of the list that fits, then `x86_schedule_events`. Whether counters were
@@ -110,11 +117,31 @@ impl Events {
         anew
     }
 
+    /// All are closed and opened anew.
+    pub(super) fn close(&mut self) {
+        self.head = 0;
+        for event in &mut self.all {
+            event.index = None;
+            event.left = event.period;
+        }
+    }
+
+    /// Where an event is among the active ones.
+    pub(super) fn place_of(&self, at: usize) -> Option<usize> {
+        self.active[..self.active_count].iter().position(|&active| usize::from(active) == at)
+    }
+
+    /// `x86_pmu_del`: the active one at this place is none any more.
+    pub(super) fn remove_active(&mut self, place: usize) {
+        self.active.copy_within(place + 1..self.active_count, place);
+        self.active_count -= 1;
+    }
+
     fn collect(&mut self) {
         let (mut gp_free, mut fixed_used, mut fixed_movable) = (self.gp_counters, 0_u64, 0_u64);
         let mut n = 0;
         let mut at = self.head;
-        while n < self.all.len() {
+        while n < self.enabled {
             let event = &self.all[at];
             let mask = event.fixed.map_or(0, |n| 1 << n);
             if mask & !fixed_used != 0 {
@@ -133,7 +160,7 @@ impl Events {
             }
             self.active[n] = at as u8;
             n += 1;
-            at = if at + 1 == self.all.len() { 0 } else { at + 1 };
+            at = if at + 1 == self.enabled { 0 } else { at + 1 };
         }
         self.active_count = n;
     }

@@ -3,6 +3,7 @@
 mod driver;
 mod events;
 pub mod latency;
+mod stat;
 
 use guest::abi::{
     BootPage, FLAG_TASK_SWITCH, LOG_NMI, LOG_ROTATION, LogEntry, MAGIC, Report, WORKLOAD_IDLE, WORKLOAD_IO,
@@ -11,6 +12,7 @@ use guest::abi::{
 use driver::NOBODY;
 use events::Events;
 use latency::Latency;
+use stat::StatSetup;
 
 use crate::vcpu::{SimHost, Vcpu, VcpuSide};
 
@@ -79,6 +81,7 @@ pub struct Guest<H> {
     phase_ticks: u64,
     user_ns: u64,
     units_at_start: u64,
+    stat: StatSetup,
     report: Box<Report>,
     log: Vec<LogEntry>,
     log_capacity: usize,
@@ -147,6 +150,7 @@ impl<H: SimHost> Guest<H> {
             phase_ticks: 0,
             user_ns: 0,
             units_at_start: 0,
+            stat: StatSetup::default(),
             report: Box::new(Report { magic: MAGIC, ..Report::default() }),
             log: Vec::new(),
             log_capacity: boot.log_capacity as usize,
@@ -305,7 +309,11 @@ impl<H: SimHost> Guest<H> {
             Phase::WarmUp | Phase::Baseline => self.baseline_tick(now),
             Phase::Done => {}
         }
-        if self.timer == Timer::Forwarded {
+        if self.stat_setup() {
+            // As the payload, which arms its timer again.
+            self.cpu.write_timer();
+            self.next_tick = self.cpu.now() + self.boot.tick_count.max(1);
+        } else if self.timer == Timer::Forwarded {
             let now = self.cpu.now();
             self.forward_timer(now);
         }
@@ -345,13 +353,21 @@ impl<H: SimHost> Guest<H> {
         // Linux's driver holds the PMU for enabled at boot: the counters that GLOBAL_CTRL enables at RESET stop here.
         self.pmu_disable();
         self.report.measure_begin = self.cpu.tsc();
+        if self.stat_setup() {
+            self.stat_begin();
+            return;
+        }
         self.events.schedule();
         self.start_active();
         self.pmu_enable();
     }
 
     fn measure_tick(&mut self, entry: [u64; 2]) {
-        if !self.target_met && self.phase_ticks < self.boot.max_ticks {
+        if self.stat_setup() {
+            if self.stat_tick() {
+                return;
+            }
+        } else if !self.target_met && self.phase_ticks < self.boot.max_ticks {
             if self.freq {
                 self.adjust_at_tick();
             }
@@ -393,8 +409,8 @@ impl<H: SimHost> Guest<H> {
         self.stop_active(end.max(self.sched_in));
         self.lvtpc |= LVT_MASKED;
         self.cpu.write_lvtpc(self.lvtpc);
-        for event in &self.events.all {
-            self.report.enabled[event.spec] = end - self.report.measure_begin;
+        for event in self.events.all.iter_mut().take(self.events.enabled) {
+            event.enabled_ticks = end - self.report.measure_begin;
         }
         self.cpu.doorbell();
         self.phase = Phase::Tail;
@@ -416,6 +432,7 @@ impl<H: SimHost> Guest<H> {
         for event in &self.events.all {
             self.report.overflows[event.spec] = event.overflows;
             self.report.counts[event.spec] = event.count;
+            self.report.enabled[event.spec] = event.enabled_ticks;
             self.report.running[event.spec] = event.running;
             self.report.periods[event.spec] = event.period.cast_unsigned();
         }

@@ -9,6 +9,8 @@ pub enum Next {
     Continue,
     /// Tell [`Bus::note_held`] the host events held now, and go on.
     NoteHeld,
+    /// That phase of the guest's set-up begins (`PHASE_*`), and go on.
+    Phase(usize),
     /// The vCPU ends.
     End(End),
 }

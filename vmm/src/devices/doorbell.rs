@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use guest::abi::{
-    DB_BOOTED, DB_DONE, DB_FAILED, DB_SYNC, DB_TAIL_TICK, PORT_CONSOLE, PORT_DOORBELL, PORT_WORKLOAD, SYNC_ROUNDS,
+    DB_BOOTED, DB_DONE, DB_FAILED, DB_PHASE, DB_SYNC, DB_TAIL_TICK, PHASES, PORT_CONSOLE, PORT_DOORBELL, PORT_WORKLOAD,
+    SYNC_ROUNDS,
 };
 
 use super::bus::{Bus, Next};
@@ -21,6 +22,8 @@ pub enum Rung {
     Nothing,
     /// A tail tick: note the host events held.
     TailTick,
+    /// A phase of a set-up begins.
+    Phase(usize),
     /// The vCPU is done.
     Done,
     /// The payload met an exception.
@@ -84,6 +87,7 @@ impl Doorbell {
             DB_TAIL_TICK => Rung::TailTick,
             DB_DONE => Rung::Done,
             DB_FAILED => Rung::Failed,
+            _ if (DB_PHASE..DB_PHASE + PHASES as u32).contains(&code) => Rung::Phase((code - DB_PHASE) as usize),
             _ => Rung::Nothing,
         }
     }
@@ -94,6 +98,7 @@ impl Bus for Doorbell {
         match self.write(port, data, tsc) {
             Rung::Nothing => Next::Continue,
             Rung::TailTick => Next::NoteHeld,
+            Rung::Phase(phase) => Next::Phase(phase),
             Rung::Done => Next::End(End::Done),
             // The machine replaces this by what the guest's report says.
             Rung::Failed => Next::End(End::GuestFault { vector: 0, error: 0, rip: 0, cr2: 0 }),
@@ -120,6 +125,8 @@ mod tests {
         assert!(doorbell.booted.is_some());
         assert_eq!(ring(&mut doorbell, DB_DONE), Rung::Done);
         assert_eq!(ring(&mut doorbell, 0xffff), Rung::Nothing);
+        assert_eq!(ring(&mut doorbell, DB_PHASE), Rung::Phase(0));
+        assert_eq!(ring(&mut doorbell, DB_PHASE + PHASES as u32), Rung::Nothing);
         assert_eq!(doorbell.write(PORT_DOORBELL, &[1], 7), Rung::Unknown);
         assert_eq!(doorbell.write(0x60, &[1], 7), Rung::Unknown);
         assert_eq!(doorbell.write_port(PORT_DOORBELL, &DB_DONE.to_le_bytes(), 7), Next::End(End::Done));

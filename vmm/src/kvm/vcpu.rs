@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::counters::HostCounters;
 use host_pmu::stats::ns_histogram;
@@ -19,6 +20,7 @@ use super::step::{Go, Stepper};
 use super::tsc::TickClock;
 use crate::devices::bus::{Bus, Next};
 use crate::outcome::{End, MsrExits, PmiStats};
+use crate::phases::{PhaseTally, Phases};
 use crate::sys::{self, KickGuard};
 use crate::vpmu::Vpmu;
 
@@ -65,9 +67,17 @@ struct LoopStats {
     clock: TickClock,
     pmi: PmiStats,
     msr: MsrStats,
+    phases: Phases,
     deliveries: Vec<u64>,
     exit_path_ns: Histogram<u64>,
     empty_kicks: u64,
+}
+
+impl LoopStats {
+    fn count_msr(&mut self, msr: u32, write: bool, fault: bool) {
+        self.msr.count(msr, write, fault);
+        self.phases.exit(write);
+    }
 }
 
 /// What a vCPU's loop leaves.
@@ -84,6 +94,7 @@ pub(crate) struct LoopOutcome<H, B> {
     pub(crate) exit_path_ns: Histogram<u64>,
     pub(crate) empty_kicks: u64,
     pub(crate) signals: u64,
+    pub(crate) phases: [PhaseTally; PHASES],
 }
 
 impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
@@ -92,6 +103,7 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
             clock: TickClock::new(parts.tsc_khz),
             pmi: PmiStats::default(),
             msr: MsrStats::default(),
+            phases: Phases::default(),
             deliveries: Vec::with_capacity(parts.log_entries.saturating_mul(DELIVERIES_PER_LOG_ENTRY)),
             exit_path_ns: ns_histogram(),
             empty_kicks: 0,
@@ -124,8 +136,10 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
         let signals = sys::kicks();
         drop(guard);
         let pmu = self.pmu.stats();
+        let phases = self.stats.phases.finish(self.pmu.host().ops());
         LoopOutcome {
             end,
+            phases,
             host: self.pmu.into_host(),
             bus: self.bus,
             rdpmcs: self.foreign.map_or(0, |foreign| foreign.rdpmcs()),
@@ -191,23 +205,19 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
                     Next::Continue
                 }
                 Ok(VcpuExit::X86Wrmsr(exit)) => {
-                    if let (Some(stepper), Some(counts)) = (&mut self.stepper, pmu.host().stepper()) {
-                        stepper.left_within(counts);
-                    }
+                    left_within(&mut self.stepper, pmu);
                     let fault = pmu.wrmsr(exit.index, exit.data).is_err();
                     *exit.error = u8::from(fault);
-                    stats.msr.count(exit.index, true, fault);
+                    stats.count_msr(exit.index, true, fault);
                     msr_exit_at = Some(returned_at);
                     Next::Continue
                 }
                 Ok(VcpuExit::X86Rdmsr(exit)) => {
-                    if let (Some(stepper), Some(counts)) = (&mut self.stepper, pmu.host().stepper()) {
-                        stepper.left_within(counts);
-                    }
+                    left_within(&mut self.stepper, pmu);
                     let value = pmu.rdmsr(exit.index);
                     *exit.data = value.unwrap_or(0);
                     *exit.error = u8::from(value.is_err());
-                    stats.msr.count(exit.index, false, value.is_err());
+                    stats.count_msr(exit.index, false, value.is_err());
                     msr_exit_at = Some(returned_at);
                     Next::Continue
                 }
@@ -239,6 +249,7 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
                     let held = self.pmu.host().held();
                     self.bus.note_held(held);
                 }
+                Next::Phase(phase) => self.stats.phases.begin(phase, self.pmu.host().ops()),
                 Next::End(end) => return end,
             }
         }
@@ -278,20 +289,27 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
     fn foreign_rdmsr(&mut self, index: u32) {
         let Some(foreign) = &mut self.foreign else { return };
         let value = foreign.rdmsr(&self.fd, &mut self.pmu, index);
-        self.stats.msr.count(index, false, value.is_err());
+        self.stats.count_msr(index, false, value.is_err());
         sys::answer_msr(&mut self.fd, value.ok());
     }
 
     fn foreign_wrmsr(&mut self, index: u32, value: u64) {
         let Some(foreign) = &mut self.foreign else { return };
         let fault = foreign.wrmsr(&self.fd, &mut self.pmu, index, value).is_err();
-        self.stats.msr.count(index, true, fault);
+        self.stats.count_msr(index, true, fault);
         sys::answer_msr(&mut self.fd, (!fault).then_some(value));
     }
 
     fn internal_error(&mut self) -> End {
         let (suberror, instruction) = sys::internal_error(&mut self.fd);
         End::InternalError { suberror, instruction }
+    }
+}
+
+/// KVM_RUN returned in the middle of the instruction, for the host side that counts by steps.
+fn left_within<H: HostCounters>(stepper: &mut Option<Stepper<'_>>, pmu: &mut Vpmu<H>) {
+    if let (Some(stepper), Some(counts)) = (stepper, pmu.host().stepper()) {
+        stepper.left_within(counts);
     }
 }
 

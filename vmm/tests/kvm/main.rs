@@ -3,6 +3,7 @@
 mod alloc;
 mod guests;
 mod runs;
+mod stat;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,10 @@ const TRIALS: &[Entry] = &[
     ("a_run_past_its_time_keeps_what_was_measured", runs::time_limit, Need::Kvm),
     ("an_interrupted_run_keeps_what_was_measured", runs::interruption, Need::Kvm),
     ("the_exit_path_does_not_allocate", runs::no_allocation, Need::Perf),
+    ("setting_up_one_event_takes_the_accesses_of_its_driver", stat::accesses_of_one_event, Need::Kvm),
+    ("setting_up_ten_events_takes_the_accesses_of_their_driver", stat::accesses_of_ten_events, Need::Kvm),
+    ("a_set_up_opens_as_its_strategy_says", stat::opens_by_strategy, Need::Perf),
+    ("set_ups_log_every_call_and_share_the_counters", stat::log_and_counts, Need::Kvm),
     ("too_many_vcpus_are_refused", runs::too_many_vcpus, Need::Kvm),
 ];
 

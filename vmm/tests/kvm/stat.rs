@@ -1,0 +1,150 @@
+//! Trials of the payload's `perf stat` set-ups. None asserts a time.
+
+use guest::abi::{
+    BootPage, CALLS, EventSpec, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, LOG_PHASE, PHASE_DISABLE, PHASE_ENABLE, PHASE_NONE,
+    PHASE_PROGRAM, PHASE_READ, PHASE_ROTATE, PHASES,
+};
+use host_pmu::stats::OpKind;
+use host_pmu::strategy::PRESETS;
+use vmm::machine::{Behind, Plan};
+use vmm::outcome::{End, VcpuOutcome};
+use vmm::phases::PhaseTally;
+
+use crate::guests::{clock, fixed, gp, plan, report, run};
+
+/// Counting events, as `perf stat` without options begins with: three with a fixed counter, the others without.
+fn events(count: usize) -> Vec<EventSpec> {
+    let first = [fixed(1, 0x3c, 0), fixed(0, 0xc0, 0), fixed(2, 0x300, 0)];
+    let others = (0..).map(|n| gp(0xc4 + (n << 8), 0));
+    first.into_iter().chain(others).take(count).collect()
+}
+
+fn set_ups(behind: Behind, events: &[EventSpec], cycles: u64) -> Plan {
+    let plan = plan(behind, events, cycles);
+    Plan {
+        log_entries: cycles * 4 * events.len() as u64 + 4096,
+        boot: BootPage {
+            flags: FLAG_STAT_SETUP,
+            tick_count: 1_000_000,
+            window_ticks: 2,
+            gap_ticks: 1,
+            limit_us: 20_000_000,
+            ..plan.boot
+        },
+        ..plan
+    }
+}
+
+/// RDMSR and WRMSR exits of each phase per cycle.
+fn accesses(vcpu: &VcpuOutcome) -> [[u64; 2]; PHASES] {
+    let cycles = report(vcpu).cycles;
+    let mut lines = vcpu.phases;
+    // Outside of phases the run begins and ends.
+    lines[PHASE_NONE as usize] = PhaseTally::default();
+    lines.map(|line| {
+        assert!(
+            line.msr_reads % cycles == 0 && line.msr_writes % cycles == 0,
+            "each cycle is like the others: {line:?}"
+        );
+        [line.msr_reads / cycles, line.msr_writes / cycles]
+    })
+}
+
+fn one(plan: &Plan) -> VcpuOutcome {
+    let mut outcome = run(plan);
+    assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, 1));
+    let vcpu = outcome.vcpus.remove(0);
+    assert_eq!(report(&vcpu).cycles, plan.boot.sample_target);
+    assert_eq!(vcpu.msr_exits.iter().map(|line| line.faults).sum::<u64>(), 0);
+    vcpu
+}
+
+pub(crate) fn accesses_of_one_event() {
+    for (events, expected) in [
+        // Selector and value; GLOBAL_CTRL, value, selector, GLOBAL_CTRL; the counter; GLOBAL_CTRL, selector, GLOBAL_CTRL.
+        (vec![gp(0xc4, 0)], [[0, 2], [0, 4], [1, 0], [1, 3]]),
+        // FIXED_CTR_CTRL is read before it is written.
+        (vec![fixed(0, 0xc0, 0)], [[1, 2], [1, 4], [1, 0], [2, 3]]),
+    ] {
+        let vcpu = one(&set_ups(Behind::Floor, &events, 10));
+        assert_eq!(accesses(&vcpu)[1..5], expected);
+        assert_eq!(vcpu.phases[PHASE_ROTATE as usize].begun, 0, "one event needs no rotation");
+    }
+}
+
+/// A register is touched for a counter that there is: seven of ten events, and each enable starts what counts again.
+pub(crate) fn accesses_of_ten_events() {
+    let accesses_with = |flags| {
+        let mut plan = set_ups(Behind::Floor, &events(10), 6);
+        plan.boot.flags |= flags;
+        accesses(&one(&plan))
+    };
+    // Stops and starts of an event: two writes, with a fixed counter a read each beside them; a stop reads the value.
+    let (three_fixed, four_gp) = ([3, 2 * 3], [0, 2 * 4]);
+    let all_started = [3, 2 * 7];
+    // perf fills counters up to the first event that finds none: after a rotation six count, two of them with a fixed counter.
+    let six_stopped = [2 + 6, 6];
+    let each = accesses_with(0);
+    assert_eq!(each[PHASE_PROGRAM as usize], [three_fixed[0], three_fixed[1] + four_gp[1]]);
+    assert_eq!(each[PHASE_READ as usize], [6, 0]);
+    assert_eq!(each[PHASE_DISABLE as usize], [six_stopped[0], six_stopped[1] + 2 * 10]);
+    assert_eq!(each[PHASE_ROTATE as usize], [3 + 7 + 2, 7 + 2 * 6 + 2], "one rotation in a window of two ticks");
+    // The k-th enable stops k - 1 events (7 at most) and starts k.
+    let (mut reads, mut writes) = (0, 0);
+    for k in 1..=10_u64 {
+        let (stopped, started) = ((k - 1).min(7), k.min(7));
+        reads += stopped.min(3) + stopped + started.min(3);
+        writes += stopped + 2 * started + 2;
+    }
+    assert_eq!(each[PHASE_ENABLE as usize], [reads, writes]);
+    let once = accesses_with(FLAG_ENABLE_ONCE);
+    assert_eq!(once[PHASE_ENABLE as usize], [all_started[0], all_started[1] + 2]);
+    assert_eq!(once[PHASE_DISABLE as usize], each[PHASE_DISABLE as usize]);
+}
+
+/// Without reuse each set-up opens its event anew, with it there is one for good; and only enabling opens.
+pub(crate) fn opens_by_strategy() {
+    for preset in PRESETS {
+        let cycles = 12;
+        let vcpu = one(&set_ups(clock(preset), &events(1), cycles));
+        let opens = vcpu.phases.map(|line| line.ops[OpKind::Open as usize]);
+        let expected = match preset {
+            "recreate" => cycles..=cycles,
+            "reuse" => 1..=1,
+            // A slice without a guest access may fall between two set-ups.
+            _ => 1..=cycles,
+        };
+        assert!(expected.contains(&opens[PHASE_ENABLE as usize]), "{preset}: {opens:?}");
+        assert_eq!(opens.iter().sum::<u64>(), opens[PHASE_ENABLE as usize], "{preset}: {opens:?}");
+        let all = vcpu.phases.iter().map(|line| line.ops.iter().sum::<u64>()).sum::<u64>();
+        assert_eq!(all, OpKind::ALL.into_iter().map(|kind| vcpu.host.ops.count(kind)).sum::<u64>(), "{preset}");
+    }
+}
+
+/// Every call is in the log, and in order; every event had its share, and no count is more than the time it ran.
+pub(crate) fn log_and_counts() {
+    let mut plan = set_ups(Behind::Floor, &events(20), 4);
+    plan.boot.window_ticks = 24;
+    plan.vcpus = 2;
+    let outcome = run(&plan);
+    assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, 2));
+    for vcpu in &outcome.vcpus {
+        let calls = |phase: u64| vcpu.log.iter().filter(move |entry| entry.kind == LOG_PHASE + phase);
+        for phase in [PHASE_PROGRAM, PHASE_ENABLE, PHASE_READ, PHASE_DISABLE] {
+            let numbers: Vec<_> = calls(phase).map(|entry| (entry.status / CALLS, entry.status % CALLS)).collect();
+            let expected: Vec<_> = (0..4).flat_map(|cycle| (0..20).map(move |call| (cycle, call))).collect();
+            assert_eq!(numbers, expected, "phase {phase}");
+            assert!(calls(phase).all(|entry| entry.tsc_entry < entry.tsc_exit));
+        }
+        assert_eq!((calls(PHASE_ROTATE).count(), report(vcpu).rotations), (4 * 23, 4 * 23));
+        assert_eq!(calls(PHASE_NONE).count(), 0);
+        let report = report(vcpu);
+        for event in 0..20 {
+            let (count, enabled, running) = (report.counts[event], report.enabled[event], report.running[event]);
+            // The floor counts the TSC, also while the host has the CPU between the stamp and the write that stops it.
+            let possible = 0 < count && count < enabled && 0 < running && running < enabled;
+            assert!(possible, "event {event}: {count} {running} {enabled}");
+        }
+        assert_eq!((report.counts[20], report.enabled[20]), (0, 0));
+    }
+}
