@@ -5,6 +5,7 @@
 //! that [`table`] and [`export`] show. [`load`] reads documents back. [`run`] boots somebody else's kernel. [`host`] and [`doctor`] tell what the figures were measured on.
 
 pub mod backend;
+pub mod calibrate;
 pub mod cli;
 pub mod commands;
 pub mod compare;

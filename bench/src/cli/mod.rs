@@ -1,5 +1,6 @@
 //! The command line: definitions, help, and one-line errors.
 
+pub mod calibrate;
 pub mod compare;
 pub mod export;
 pub mod history;
@@ -21,6 +22,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::backend::BackendArg;
 use crate::error::Error;
 use crate::workload::Workload;
+use calibrate::CalibrateArgs;
 use compare::CompareArgs;
 use export::ExportArgs;
 use history::HistoryArgs;
@@ -87,6 +89,12 @@ pub enum Command {
     /// The same experiment as nmi-latency, with the same vPMU and strategies, on a host, guest and clock that are simulated.
     /// One seed gives the same figures on any machine. Short for nmi-latency --backend sim:MODEL.
     Sim(Box<SimArgs>),
+    /// Measure what guests and host operations cost here, and write a simulator's model of this host
+    ///
+    /// Runs real guests with one event and with ten, under recreate, reuse and no host events at all. With --check every
+    /// strategy is measured beside simulated.
+    #[command(after_help = calibrate::EXAMPLES)]
+    Calibrate(Box<CalibrateArgs>),
     /// Simulate a grid of experiments on all cores, and say which strategies no other beats
     ///
     /// Strategy × model × cost × workload × vCPUs × CPUs × slice × slices until release × seed. Each point becomes one line of

@@ -1,5 +1,6 @@
 //! The commands, from parsed options to files, table and exit code; a file each.
 
+mod calibrate;
 mod compare;
 mod conformance;
 mod doctor;
@@ -41,6 +42,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Request::Run(Command::Completions(args)) => shell::completions(&args),
         Request::Run(Command::Man(args)) => shell::man(&args),
         Request::Run(Command::Reproduce(args)) => reproduce::run(&args),
+        Request::Run(Command::Calibrate(args)) => calibrate::run(&args),
         Request::Run(Command::Sweep(args)) => sweep::run(&args),
         Request::Run(Command::Sim(args)) => {
             if args.experiment.backend != BackendArg::Auto {

@@ -298,6 +298,12 @@ impl ArmFold {
         }
     }
 
+    /// Its host operations so far.
+    #[must_use]
+    pub fn ops(&self) -> &OpStats {
+        &self.ops
+    }
+
     /// The arm as it stands now.
     #[must_use]
     pub fn result(&self) -> ArmResult {

@@ -21,12 +21,13 @@ const MIN_CLOCK_PERIOD: RangeInclusive<u64> = 50_000..=2_000_000;
 /// The same in system calls of this host: a timer interrupt and a signal cost some tens of them.
 const MIN_CLOCK_PERIOD_CALLS: u64 = 200;
 
-/// Shortest period asked of a clock, ns.
+/// Shortest period asked of a clock on this host, ns.
 ///
 /// The kernel's own limit of 10 µs would let a counter that was restarted just before its overflow take a timer interrupt
 /// and a signal every 10 µs until it is looked at. Where those cost as much (nested hosts; emulated ones far more), the vCPU
 /// thread would never get to look. An overflow is still exactly where its count is: it is only signalled up to this much later.
-fn shortest_clock_period() -> u64 {
+#[must_use]
+pub fn shortest_clock_period() -> u64 {
     let call = || {
         let begin = Instant::now();
         std::hint::black_box(sys::context_switches());

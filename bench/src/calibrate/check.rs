@@ -1,0 +1,142 @@
+//! Measured beside simulated, strategy by strategy.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use host_pmu::strategy::PRESETS;
+use serde::Serialize;
+use sim::model::Model;
+
+use super::Measured;
+use crate::error::Error;
+use crate::experiment::nmi_latency::{self, Context, Finished};
+use crate::experiment::plan::Plan;
+use crate::experiment::progress::Silent;
+use crate::host::HostFs;
+use crate::result::arm::{ArmKind, ArmResult};
+use crate::simulated::{self, SimRunner};
+use crate::sys;
+
+/// Host operations that are compared.
+const OPS: [&str; 3] = ["open", "pause", "resume"];
+
+/// Simulates what `measured` ran, with these of its strategies and the floor.
+///
+/// # Errors
+/// The simulator's.
+pub(super) fn simulate(model: Model, measured: &Measured, strategies: &[&str]) -> Result<Finished, Error> {
+    let mut plan = Plan::new(&measured.args, &PRESETS, &simulated::chosen(&model, "calibration"), None)?;
+    simulated::rename(&mut plan, &model.name);
+    plan.arms.retain(|arm| arm.kind == ArmKind::Floor || strategies.contains(&arm.strategy.as_str()));
+    let host = simulated::facts(&model);
+    let mut runner = SimRunner::new(model, &plan)?;
+    let context = Context {
+        process_began: Instant::now(),
+        stop: sys::interrupted(),
+        fs: &HostFs::at("/nonexistent"),
+        host,
+        command_line: Vec::new(),
+        progress: &mut Silent,
+        save: &mut |_| Ok(()),
+    };
+    nmi_latency::run(&plan, &mut runner, context)
+}
+
+/// One strategy under one workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// Events and work.
+    pub workload: &'static str,
+    /// The strategy, or the floor.
+    pub strategy: String,
+    /// Whether the model was solved for this very figure.
+    pub fitted: bool,
+    /// Median handler latency, ns.
+    pub measured_ns: u64,
+    /// The same of the simulated guest.
+    pub simulated_ns: u64,
+    /// Opens, pauses and resumes per PMI, measured and simulated.
+    pub ops: Vec<OpPair>,
+}
+
+/// One kind of host operation, per PMI.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpPair {
+    /// Its key.
+    pub op: &'static str,
+    /// Measured.
+    pub measured: f64,
+    /// Simulated.
+    pub simulated: f64,
+}
+
+impl Line {
+    /// How far the simulated latency is off, as a fraction of the measured one.
+    #[must_use]
+    pub fn off(&self) -> f64 {
+        self.simulated_ns as f64 / self.measured_ns.max(1) as f64 - 1.0
+    }
+}
+
+/// Every arm of `measured` beside its simulation by `model`.
+///
+/// # Errors
+/// The simulator's.
+pub fn compare(model: &Model, measured: &[Measured]) -> Result<Vec<Line>, Error> {
+    let mut lines = Vec::new();
+    for measured in measured {
+        let real = &measured.finished.document.arms;
+        let names: Vec<&str> = real.iter().map(|arm| arm.strategy.as_str()).collect();
+        let simulated = simulate(model.clone(), measured, &names)?;
+        for real in real {
+            let found = simulated.document.arms.iter().find(|arm| arm.strategy == real.strategy);
+            lines.extend(found.and_then(|simulated| line(measured.workload, real, simulated)));
+        }
+    }
+    Ok(lines)
+}
+
+fn line(workload: &'static str, real: &ArmResult, simulated: &ArmResult) -> Option<Line> {
+    let p50 = |arm: &ArmResult| arm.nmi_handler_ns.as_ref().map(|handler| handler.p50);
+    let per_pmi = |arm: &ArmResult, op: &str| {
+        let count = arm.host_ops.get(op).map_or(0, |op| op.count);
+        count as f64 / arm.nmis.max(1) as f64
+    };
+    let ops = OPS.map(|op| OpPair { op, measured: per_pmi(real, op), simulated: per_pmi(simulated, op) });
+    Some(Line {
+        workload,
+        strategy: real.strategy.clone(),
+        fitted: real.kind == ArmKind::Floor && !workload.starts_with("sampling4"),
+        measured_ns: p50(real)?,
+        simulated_ns: p50(simulated)?,
+        ops: ops.into(),
+    })
+}
+
+/// As a Markdown table.
+#[must_use]
+pub fn text(lines: &[Line]) -> String {
+    let mut out = String::from(
+        "| workload | strategy | handler p50 measured | simulated | off | opens per PMI | pauses | resumes |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    for line in lines {
+        let us = |ns: u64| format!("{:.1} µs", ns as f64 / 1000.0);
+        let fitted = if line.fitted { " (fitted)" } else { "" };
+        let _ = write!(
+            out,
+            "| {} | {} | {} | {} | {:+.1} %{fitted}",
+            line.workload,
+            line.strategy,
+            us(line.measured_ns),
+            us(line.simulated_ns),
+            100.0 * line.off(),
+        );
+        for pair in &line.ops {
+            let _ = write!(out, " | {:.3} : {:.3}", pair.measured, pair.simulated);
+        }
+        out.push_str(" |\n");
+    }
+    let worst = lines.iter().filter(|line| !line.fitted).map(|line| line.off().abs()).fold(0.0, f64::max);
+    let _ = writeln!(out, "\nmeasured : simulated. Worst predicted latency: {:.1} % off.", 100.0 * worst);
+    out
+}

@@ -1,0 +1,146 @@
+//! A model of this host, from what guests and host operations take here.
+//!
+//! Costs of host operations are the distributions that arms `recreate` and `reuse` met. What only the guest sees is solved
+//! for with the simulator itself: an access's exit and ring 0's instructions so that the simulated *floor*, where no host
+//! event has a part, takes as long as the measured one with one event and with ten; the tick's accesses so that its rotations
+//! do. No latency of a strategy is fitted: each is what the model says, and [`check`] shows how far off.
+
+pub mod check;
+mod draft;
+mod fit;
+
+use std::time::Instant;
+
+use crate::cli::{Command, NmiLatencyArgs, Request};
+use crate::error::{Error, Exit};
+use crate::experiment::nmi_latency::{self, Context, Finished};
+use crate::experiment::plan::Plan;
+use crate::experiment::progress::Progress;
+use crate::experiment::{Arm, ArmRunner, Round};
+use crate::host::{HostFacts, HostFs};
+use crate::result::Status;
+use crate::result::arm::ArmKind;
+use crate::result::fold::ArmFold;
+use crate::sys;
+
+pub use draft::Draft;
+pub use fit::fit;
+
+/// What a calibration runs.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The backend's key, never `auto`.
+    pub backend: String,
+    /// Whether a create costs milliseconds and events count exits.
+    pub tracepoint: bool,
+    /// Beside `recreate` and `reuse`.
+    pub others: Vec<String>,
+    /// Rounds of each workload.
+    pub rounds: u64,
+    /// Samples of each run.
+    pub samples: u64,
+}
+
+/// One workload, measured.
+#[derive(Debug)]
+pub struct Measured {
+    /// As the command line names it.
+    pub workload: &'static str,
+    /// The options it was run with.
+    pub args: NmiLatencyArgs,
+    /// Its arms.
+    pub finished: Finished,
+    /// The guest's TSC.
+    pub tsc_khz: u64,
+}
+
+impl Measured {
+    /// The arm of `strategy`, if it ran.
+    #[must_use]
+    pub fn arm(&self, strategy: &str) -> Option<&ArmFold> {
+        let at = self.finished.document.arms.iter().position(|arm| arm.strategy == strategy)?;
+        self.finished.arms.get(at).filter(|arm| !arm.intervals().is_empty())
+    }
+}
+
+/// The workloads: one event, and as many as there are counters.
+#[must_use]
+pub fn workloads(tracepoint: bool, check: bool) -> Vec<&'static str> {
+    match (tracepoint, check) {
+        (true, _) => vec!["single/io", "sampling10/io"],
+        (false, false) => vec!["single", "sampling10"],
+        (false, true) => vec!["single", "sampling10", "sampling4"],
+    }
+}
+
+/// The options of one workload, as its command line.
+///
+/// # Errors
+/// Exit 2 for what that command line refuses.
+pub fn options(wanted: &Wanted, workload: &str, strategies: &[String]) -> Result<NmiLatencyArgs, Error> {
+    let strategies = strategies.join(",");
+    let (rounds, samples) = (wanted.rounds.to_string(), wanted.samples.to_string());
+    let line = ["vpmu", "nmi-latency", "--no-save", "--quiet", "--workload", workload, "--strategy", &strategies];
+    let more = ["--backend", &wanted.backend, "--rounds", &rounds, "--samples", &samples, "--time-limit", "20s"];
+    match crate::cli::parse(line.into_iter().chain(more))? {
+        Request::Run(Command::NmiLatency(args)) => Ok(*args),
+        other => Err(Error::new(Exit::Usage, "cannot calibrate", format!("{other:?}"), "please report this as a bug")),
+    }
+}
+
+/// Runs guests, and notes their TSC.
+struct Noting<'a> {
+    inner: &'a mut dyn ArmRunner,
+    tsc_khz: u64,
+}
+
+impl ArmRunner for Noting<'_> {
+    fn available(&mut self, arm: &Arm) -> Result<(), String> {
+        match arm.kind {
+            ArmKind::Kvm => Err("not part of a model".to_owned()),
+            ArmKind::Strategy | ArmKind::Floor => self.inner.available(arm),
+        }
+    }
+
+    fn run(&mut self, arm: &Arm, round: Round) -> Result<vmm::outcome::RunOutcome, Error> {
+        let outcome = self.inner.run(arm, round)?;
+        if let Some(vcpu) = outcome.vcpus.first() {
+            self.tsc_khz = vcpu.tsc.khz;
+        }
+        Ok(outcome)
+    }
+}
+
+/// Runs `plan`; nothing is saved.
+///
+/// # Errors
+/// The experiment's, and exit 3 if it was interrupted or incomplete.
+pub fn run(
+    workload: &'static str,
+    args: NmiLatencyArgs,
+    plan: &Plan,
+    runner: &mut dyn ArmRunner,
+    host: (HostFacts, &HostFs),
+    progress: &mut dyn Progress,
+) -> Result<Measured, Error> {
+    let mut noting = Noting { inner: runner, tsc_khz: 0 };
+    let context = Context {
+        process_began: Instant::now(),
+        stop: sys::interrupted(),
+        fs: host.1,
+        host: host.0,
+        command_line: Vec::new(),
+        progress,
+        save: &mut |_| Ok(()),
+    };
+    let finished = nmi_latency::run(plan, &mut noting, context)?;
+    match (&finished.error, finished.document.status) {
+        (None, Status::Complete) => Ok(Measured { workload, args, finished, tsc_khz: noting.tsc_khz }),
+        (error, status) => Err(Error::new(
+            Exit::Inconclusive,
+            format!("workload {workload} did not end as it should"),
+            error.as_ref().map_or_else(|| format!("{status:?}").to_lowercase(), ToString::to_string),
+            "no model was written; run it again",
+        )),
+    }
+}
