@@ -63,14 +63,20 @@ impl Measured {
     }
 }
 
-/// The workloads: one event, and as many as there are counters.
+/// The workloads and their strategies: one event, and as many as there are counters; of four events only the check is made.
 #[must_use]
-pub fn workloads(tracepoint: bool, check: bool) -> Vec<&'static str> {
-    match (tracepoint, check) {
-        (true, _) => vec!["single/io", "sampling10/io"],
-        (false, false) => vec!["single", "sampling10"],
-        (false, true) => vec!["single", "sampling10", "sampling4"],
+pub fn workloads(wanted: &Wanted) -> Vec<(&'static str, Vec<String>)> {
+    let needed = ["recreate", "reuse"].map(str::to_owned);
+    let all: Vec<String> = needed.iter().chain(&wanted.others).cloned().collect();
+    if wanted.tracepoint {
+        // With more events a rotation under recreate takes longer than a tick.
+        return vec![("single/io", all), ("sampling10/io", vec!["reuse".to_owned()])];
     }
+    let mut workloads = vec![("single", all.clone()), ("sampling10", all.clone())];
+    if !wanted.others.is_empty() {
+        workloads.push(("sampling4", all));
+    }
+    workloads
 }
 
 /// The options of one workload, as its command line.

@@ -39,9 +39,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     let fs = HostFs::default();
     let (mut bar, mut silent) = (Bar::new(), Silent);
     let progress: &mut dyn Progress = if args.quiet { &mut silent } else { &mut bar };
-    let strategies: Vec<String> = NEEDED.into_iter().map(str::to_owned).chain(wanted.others.clone()).collect();
     let mut measured: Vec<Measured> = Vec::new();
-    for workload in workloads(tracepoint, args.check) {
+    for (workload, strategies) in workloads(&wanted) {
         let options = options(&wanted, workload, &strategies)?;
         let host = HostFacts::read(&fs);
         let plan = Plan::new(&options, &PRESETS, &chosen, host.online().as_deref())?;
