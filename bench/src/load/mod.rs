@@ -8,6 +8,7 @@ mod check;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod metric;
+mod older;
 mod record;
 mod source;
 
@@ -57,7 +58,10 @@ fn parse(path: &Path) -> Result<Value, Error> {
 }
 
 fn text(path: &Path) -> Result<String, Error> {
-    let unreadable = |error: std::io::Error| refuse(path, error.to_string(), NOT_OURS);
+    let unreadable = |error: std::io::Error| {
+        let absent = error.kind() == std::io::ErrorKind::NotFound;
+        refuse(path, error.to_string(), if absent { "measure first, or give the path of a result" } else { NOT_OURS })
+    };
     let file = std::fs::File::open(path).map_err(unreadable)?;
     if file.metadata().map_err(unreadable)?.is_dir() {
         return Err(refuse(path, "it is a folder", NOT_OURS));
