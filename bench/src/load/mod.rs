@@ -11,6 +11,7 @@ mod metric;
 mod older;
 mod record;
 mod source;
+mod unique;
 
 use std::io::Read as _;
 use std::path::Path;
@@ -78,7 +79,7 @@ fn value(path: &Path, text: &str) -> Result<Value, Error> {
     if text.trim().is_empty() {
         return Err(refuse(path, "it is empty", NOT_OURS));
     }
-    let value: Value = serde_json::from_str(text).map_err(|error| {
+    let unique::Unique(value) = serde_json::from_str(text).map_err(|error| {
         if error.is_eof() {
             return refuse(path, format!("it is truncated: {error}"), "measure again, or restore the file");
         }
@@ -86,7 +87,8 @@ fn value(path: &Path, text: &str) -> Result<Value, Error> {
         if ["NaN", "Infinity", "inf", "nan"].iter().any(|word| near.contains(word)) {
             return refuse(path, format!("NaN and Infinity are no JSON numbers: {error}"), NOT_OURS);
         }
-        refuse(path, format!("it is not JSON: {error}"), NOT_OURS)
+        let what = if error.is_data() { String::new() } else { "it is not JSON: ".to_owned() };
+        refuse(path, format!("{what}{error}"), NOT_OURS)
     })?;
     schema(&value).map_err(|(why, remedy)| refuse(path, why, remedy))?;
     Ok(value)
