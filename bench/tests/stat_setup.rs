@@ -52,6 +52,58 @@ fn strategies_agree() {
     assert!(calls(3, 1) < calls(0, 1) / 2, "packs are enabled with one call each");
 }
 
+/// The document is what its schema says, and what every command that reads results takes.
+fn its_document_is_read_by_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.json");
+    let file = file.to_str().unwrap();
+    let measured = setup(&["--events", "20", "--scale", "10,20", "--rounds", "3", "--json", file]);
+    assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results/vpmu-result-1-stat-setup-host.schema.json");
+    let schema: serde_json::Value = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&found).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+
+    let record = bench::load::record(Path::new(file)).unwrap();
+    let auto = record.arm("auto").unwrap();
+    assert_eq!((auto.rounds.len(), auto.metrics["total_ns"].count), (3, 3));
+    for round in &auto.rounds {
+        let ns = |name: &str| round.metrics[name].p50;
+        let phases: f64 =
+            round.metrics.iter().filter(|(name, _)| name.starts_with("phases/")).map(|(_, m)| m.p50).sum();
+        assert!((phases - ns("total_ns")).abs() < 1.0 && ns("to_counts_ns") <= ns("total_ns"), "{round:?}");
+    }
+    let compared = vpmu(&["compare", file, file]);
+    assert_eq!(compared.status.code(), Some(3), "three rounds are too few: {}", text(&compared.stderr));
+    let shown = text(&compared.stdout);
+    assert!(shown.contains("phases/open/wall_ns") && shown.contains("stat-setup, 20 events"), "{shown}");
+    for line in
+        [&["export", "--format", "csv", file][..], &["report", file, "-o", "-"], &["export", "-f", "benchstat", file]]
+    {
+        let output = vpmu(line);
+        assert_eq!(output.status.code(), Some(0), "{line:?}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("cpu-major"), "{line:?}");
+    }
+
+    // The form before rounds had phases and a start.
+    let mut older = found;
+    for arm in older["arms"].as_array_mut().unwrap() {
+        let arm = arm.as_object_mut().unwrap();
+        let rounds = arm.remove("rounds").unwrap();
+        let totals =
+            rounds.as_array().unwrap().iter().map(|round| round["total_ns"]["p50"].clone()).collect::<Vec<_>>();
+        arm.insert("rounds_ns".to_owned(), totals.into());
+        for key in ["kind", "backend", "stand_in"] {
+            arm.remove(key);
+        }
+    }
+    std::fs::write(file, older.to_string()).unwrap();
+    let again = bench::load::record(Path::new(file)).unwrap();
+    assert_eq!(again.arm("auto").unwrap().rounds[2].metrics["total_ns"], auto.rounds[2].metrics["total_ns"]);
+}
+
 /// Groups as perf writes them, and events that this host cannot count: named, the rest measured.
 fn events_that_cannot_be_counted_are_named() {
     let list = "cs,{page-faults,dummy}:W,nothing-of-the-kind,nmu/x/,cpu-clock:u";
@@ -223,6 +275,7 @@ fn main() -> ExitCode {
         [
             case("refuses_bad_input", events(), refuses_bad_input),
             case("strategies_agree", events(), strategies_agree),
+            case("its_document_is_read_by_all", events(), its_document_is_read_by_all),
             case("events_that_cannot_be_counted_are_named", events(), events_that_cannot_be_counted_are_named),
             case("a_list_without_any_event_is_refused", events(), a_list_without_any_event_is_refused),
             case("a_weak_group_is_broken_up", events(), a_weak_group_is_broken_up),

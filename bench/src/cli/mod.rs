@@ -88,6 +88,11 @@ pub enum Command {
     ///
     /// The same experiment as nmi-latency, with the same vPMU and strategies, on a host, guest and clock that are simulated.
     /// One seed gives the same figures on any machine. Short for nmi-latency --backend sim:MODEL.
+    #[command(after_help = "\
+Examples:
+  vpmu sim                                               the default experiment, to the byte the same anywhere
+  vpmu sim clx-ap-watchdog-off --workload sampling10     a published host, ten events multiplexed
+  vpmu sim mine.toml --strategy reuse,pool --json -      a model of your own (docs/simulator.md)")]
     Sim(Box<SimArgs>),
     /// Measure what guests and host operations cost here, and write a simulator's model of this host
     ///
@@ -111,11 +116,19 @@ pub enum Command {
     #[command(after_help = history::EXAMPLES)]
     History(HistoryArgs),
     /// Set every published vPMU figure beside the simulated one, and measured ones if there are any
+    #[command(after_help = "\
+Examples:
+  vpmu reproduce                                         published beside simulated, as Markdown
+  vpmu reproduce --measured vpmu-results/nmi-*.json      and what was measured, where it answers a figure")]
     Reproduce(ReproduceArgs),
     /// Check the vPMU against the architectural rules from inside a guest: TAP on stdout, exit 1 if a case fails
     ///
     /// A stand-in is asked for what it can promise (counters stand and go, overflows come); `--backend step`
     /// single-steps the guest and checks every count exactly, in seconds to minutes.
+    #[command(after_help = "\
+Examples:
+  vpmu conformance                                       every case, for every strategy
+  vpmu conformance --backend step --strategy reuse       and every count exactly")]
     Conformance(ConformanceArgs),
     /// Boot somebody else's kernel with the userspace vPMU: multiboot 1 and ELF images
     ///
@@ -129,6 +142,10 @@ pub enum Command {
     #[command(after_help = stat_setup::EXAMPLES)]
     StatSetup(Box<StatSetupArgs>),
     /// Say what this host can do, what spoils a measurement here, and which backend will be used
+    #[command(after_help = "\
+Examples:
+  vpmu doctor                                            what to mend before measuring, and how
+  vpmu doctor --json                                     the same for a script")]
     Doctor(DoctorArgs),
     /// Make one self-contained HTML page of results: plots, tables, hosts, published figures
     #[command(after_help = report::EXAMPLES)]
@@ -371,10 +388,20 @@ fn usage(error: &clap::Error) -> Error {
         .into_iter()
         .find_map(get)
         .map_or_else(
-            || "`vpmu --help` lists commands and options".to_owned(),
+            || help(&get(ContextKind::Usage).unwrap_or_default()),
             |suggested| format!("did you mean {suggested}?"),
         );
     Error::usage(first, "", remedy)
+}
+
+/// Where help is, for a usage line such as `Usage: vpmu compare [OPTIONS] <BASE> <NEW>`.
+fn help(usage: &str) -> String {
+    let word = usage.split_whitespace().nth(2).unwrap_or_default();
+    if Cli::command().get_subcommands().any(|sub| sub.get_name() == word) {
+        format!("`vpmu {word} --help` lists what it takes")
+    } else {
+        "`vpmu --help` lists commands and options".to_owned()
+    }
 }
 
 #[cfg(test)]

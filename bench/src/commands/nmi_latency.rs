@@ -117,7 +117,7 @@ pub(super) fn measure(
         Context { process_began, stop: sys::interrupted(), fs: &fs, host, command_line, progress, save: &mut save },
     )?;
     print(&report(&finished, folder.as_mut(), wanted.json)?)?;
-    for line in table::warnings(&finished.document) {
+    for line in table::warnings(&finished.document.warnings) {
         complain(&format!("warning: {line}"));
     }
     if let Some(dir) = &wanted.baseline {

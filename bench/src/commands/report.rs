@@ -8,11 +8,11 @@ use crate::cli::report::ReportArgs;
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
 use crate::report::{Sources, html};
+use crate::sweep::store;
+use crate::table::layout::plural;
 
 /// What `vpmu sweep` writes to a folder.
 const SWEEP: &str = "jsonl";
-/// And beside it.
-const FRONT: &str = "pareto.json";
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     let sources = sources(&args.sources)?;
@@ -22,9 +22,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     }
     write(&args.output, page.as_bytes())?;
     complain(&format!(
-        "{} results, {} sweeps in {} ({:.1} MB)",
-        sources.records.len(),
-        sources.sweeps.len(),
+        "{}, {} in {} ({:.1} MB)",
+        plural(sources.records.len(), "result"),
+        plural(sources.sweeps.len(), "sweep"),
         args.output.display(),
         page.len() as f64 / 1e6
     ));
@@ -48,7 +48,7 @@ fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
             sources.records.extend(records(std::slice::from_ref(source))?);
         } else {
             // A sweep leaves its front beside its lines; whatever else is there are results.
-            let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == FRONT);
+            let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == store::FRONT);
             let results: Vec<PathBuf> = of_kind(source, "json")?.into_iter().filter(|path| !own(path)).collect();
             sources.records.extend(records(&results)?);
             sources.sweeps.extend(sweeps);

@@ -12,7 +12,7 @@ use crate::result::Status;
 use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
 use crate::stat_setup::document::Document;
 use crate::stat_setup::{experiment, once, show};
-use crate::sys;
+use crate::{sys, table};
 
 pub(super) fn run(args: &StatSetupArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {
     match args.place {
@@ -72,8 +72,8 @@ fn in_host(args: &StatSetupArgs, command_line: Vec<String>) -> Result<Exit, Erro
     } else {
         print(&(show::text(&document) + &saved))?;
     }
-    for warning in &document.warnings {
-        complain(&format!("warning: {}", warning.message));
+    for warning in table::warnings(&document.warnings) {
+        complain(&format!("warning: {warning}"));
     }
     Ok(verdict(&document))
 }

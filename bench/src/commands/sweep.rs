@@ -13,7 +13,7 @@ use crate::sweep::grid::Grid;
 use crate::sweep::pareto::{self, Pareto};
 use crate::sweep::point::Point;
 use crate::sweep::simulate::Simulator;
-use crate::sweep::store::{Found, Store};
+use crate::sweep::store::{self, Found, Store};
 use crate::{sweep, sys};
 
 pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
@@ -72,7 +72,7 @@ fn save(dir: &Path, pareto: &Pareto, json: &str, markdown: &str) -> Result<(), E
     if pareto.scenarios.iter().all(|scenario| scenario.rows.is_empty()) {
         return Ok(());
     }
-    for (name, text) in [("pareto.json", json), ("pareto.md", markdown)] {
+    for (name, text) in [(store::FRONT, json), ("pareto.md", markdown)] {
         let path = dir.join(name);
         replace(&path, text.as_bytes()).map_err(|error| {
             Error::usage(

@@ -8,6 +8,7 @@ use super::{Request, Statistic};
 use crate::error::Error;
 use crate::load::{Arm, Record};
 use crate::stats::median;
+use crate::table::layout::plural;
 
 /// With this many documents on both sides the unit is the run.
 pub const MIN_RUNS: usize = 8;
@@ -15,8 +16,16 @@ pub const MIN_RUNS: usize = 8;
 pub(super) const ONLY_IN: &str = "only in ";
 
 /// Parameters that say how much is measured or why, not what: they may differ.
-const HOW_MUCH: [&str; 7] =
-    ["rounds", "samples", "warmup_samples", "time_limit_ns", "strategies", "backend_requested", "backend_why"];
+const HOW_MUCH: [&str; 8] = [
+    "rounds",
+    "samples",
+    "warmup_samples",
+    "time_limit_ns",
+    "strategies",
+    "backend_requested",
+    "backend_why",
+    "look_ups",
+];
 
 /// Documents of both sides that measured the same.
 #[derive(Debug)]
@@ -56,6 +65,12 @@ pub(crate) fn group_key(record: &Record) -> BTreeMap<String, Value> {
 /// The experiment and its main parameters, for people.
 pub(crate) fn group_label(record: &Record) -> String {
     let mut parts = vec![record.experiment.clone()];
+    if record.parameter("workload").is_none() {
+        for (name, unit) in [("events", "event"), ("cpus", "CPU")] {
+            parts.extend(record.size(name).and_then(|n| usize::try_from(n).ok()).map(|n| plural(n, unit)));
+        }
+        parts.extend(record.parameter("mode"));
+    }
     parts.extend(["workload", "backend"].into_iter().filter_map(|name| record.parameter(name)));
     parts.extend(record.parameter("vcpus").map(|vcpus| format!("{vcpus} vCPU")));
     parts.join(", ")
@@ -128,6 +143,8 @@ fn rounds<'a>(arm: &'a Arm, metric: &'a str, statistic: Statistic) -> impl Itera
 /// Every arm and metric of a pair, in the documents' order.
 pub(super) fn samples(pair: &Pair<'_>, request: &Request, notes: &mut Vec<String>) -> Vec<Sample> {
     let mut found = Vec::new();
+    // Metrics that are known over all rounds only, and the arms that have them.
+    let mut without: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for name in arms(pair) {
         let asked = request.arms.is_empty() || request.arms.contains(&name);
         let of = |records: &[&Record]| -> Vec<Arm> { records.iter().filter_map(|r| r.arm(&name)).cloned().collect() };
@@ -157,12 +174,20 @@ pub(super) fn samples(pair: &Pair<'_>, request: &Request, notes: &mut Vec<String
             };
             let (base, new) = (values(&base), values(&new));
             if base.is_empty() && new.is_empty() {
-                let statistic = request.statistic.name();
-                notes.push(format!("{name}: {metric} has no {statistic} by round on either side: not compared"));
+                without.entry(metric.clone()).or_default().push(name.clone());
                 continue;
             }
             found.push(Sample { arm: name.clone(), metric: metric.clone(), base, new });
         }
+    }
+    // A line for all metrics that the same arms lack.
+    let mut by_arms: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
+    for (metric, arms) in without {
+        by_arms.entry(arms).or_default().push(metric);
+    }
+    for (arms, metrics) in by_arms {
+        let (arms, metrics, statistic) = (arms.join(", "), metrics.join(", "), request.statistic.name());
+        notes.push(format!("{arms}: not compared, as no {statistic} is known by round: {metrics}"));
     }
     found
 }

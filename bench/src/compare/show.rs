@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use super::{Comparison, Group, Level, Row, Verdict};
 use crate::stats::bootstrap::Interval;
-use crate::table::layout::{self, time};
+use crate::table::layout::{self, plural, time};
 
 const HEADER: [&str; 8] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "delta", "verdict"];
 
@@ -114,8 +114,17 @@ pub fn text(comparison: &Comparison) -> String {
 /// Lines about what is open, differs, or is missing.
 fn remarks(comparison: &Comparison) -> Vec<String> {
     let mut lines = Vec::new();
+    // Rows that are open for the same reason, in the order of the first of each.
+    let mut open: Vec<(&Row, usize)> = Vec::new();
     for row in comparison.rows().filter(|row| !row.why.is_empty()) {
-        lines.push(format!("{}, {}: {}: {}", row.arm, row.metric, word(row.verdict), row.why));
+        match open.iter_mut().find(|(first, _)| first.why == row.why && first.verdict == row.verdict) {
+            Some((_, more)) => *more += 1,
+            None => open.push((row, 0)),
+        }
+    }
+    for (row, more) in open {
+        let more = if more > 0 { format!(" and {}", plural(more, "other row")) } else { String::new() };
+        lines.push(format!("{}, {}{more}: {}: {}", row.arm, row.metric, word(row.verdict), row.why));
     }
     lines.extend(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
     lines.extend(comparison.notes.iter().map(|line| format!("note: {line}")));

@@ -45,7 +45,7 @@ pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
 }
 
 /// Metrics that stand for an arm where a format has room for one, the best first.
-const PRIMARY: [&str; 4] = ["nmi_handler_ns", "rotation_ns", "total_ns", "phases/set-up/total_ns"];
+const PRIMARY: [&str; 4] = ["nmi_handler_ns", "set_up_ns", "rotation_ns", "total_ns"];
 
 /// The name of an arm's most telling metric, and its figures: that of handlers, rotations or set-ups, else the first there is.
 #[must_use]

@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use super::{History, MIN_DOCUMENTS};
 use crate::result::write::time_stamp;
-use crate::table::layout::{self, time};
+use crate::table::layout::{self, plural, time};
 
 const HEADER: [&str; 8] = ["arm", "metric", "before", "after", "change", "p", "first changed", "at"];
 
@@ -24,10 +24,10 @@ pub fn text(history: &History) -> String {
     labels.dedup();
     for label in labels {
         let of_label = || history.series.iter().filter(|series| series.label == label);
-        let runs = of_label().map(|series| series.points.len()).max().unwrap_or(0);
+        let runs = plural(of_label().map(|series| series.points.len()).max().unwrap_or(0), "run");
         let statistic = history.statistic.name();
         // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "{label}: {runs} runs, median {statistic} over each run's rounds");
+        let _ = writeln!(out, "{label}: {runs}, median {statistic} over each run's rounds");
         if of_label().all(|series| series.too_short) {
             let _ = writeln!(out, "too few runs: change points need {MIN_DOCUMENTS}");
             continue;

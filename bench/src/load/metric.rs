@@ -32,8 +32,15 @@ fn is_summary(map: &Map<String, Value>) -> bool {
     map.contains_key("p50") && map.contains_key("count")
 }
 
+/// A summary of nothing, as it stands for what did not happen: zeros throughout.
+fn is_empty(map: &Map<String, Value>) -> bool {
+    map.values().all(|value| value.as_f64() == Some(0.0))
+}
+
 /// How deep summaries may lie within an arm: `phases` → `open` → `open_ns`.
-const DEPTH: usize = 3;
+const DEPTH: usize = 2;
+/// The key of a list of phases.
+const PHASES: &str = "phases";
 
 /// Every summary within `map`, by its path, such as `nmi_handler_ns` or `phases/open_ns`.
 ///
@@ -47,15 +54,30 @@ pub(super) fn find(map: &Map<String, Value>) -> Result<Vec<(String, Metric)>, St
 
 fn walk(above: &str, map: &Map<String, Value>, depth: usize, found: &mut Vec<(String, Metric)>) -> Result<(), String> {
     for (key, value) in map {
-        let Value::Object(inner) = value else { continue };
         let path = if above.is_empty() { key.clone() } else { format!("{above}/{key}") };
+        let inner = match value {
+            Value::Object(inner) => inner,
+            // Phases in their order, each with its name.
+            Value::Array(list) if key == PHASES && depth > 1 => {
+                for phase in list {
+                    let named = phase.as_object().and_then(|map| Some((map.get("phase")?.as_str()?, map)));
+                    let (name, inner) = named.ok_or_else(|| format!("{path}: a phase has no name (\"phase\")"))?;
+                    walk(&format!("{path}/{name}"), inner, depth - 2, found)?;
+                }
+                continue;
+            }
+            _ => continue,
+        };
         if is_summary(inner) {
+            if is_empty(inner) {
+                continue;
+            }
             let metric = Metric::new(inner).map_err(|why| format!("{path}: {why}"))?;
             if !path.ends_with("_ns") {
                 return Err(format!("{path}: its unit is unknown; a summary's name ends in _ns"));
             }
             found.push((path, metric));
-        } else if depth > 1 {
+        } else if depth > 0 {
             walk(&path, inner, depth - 1, found)?;
         }
     }

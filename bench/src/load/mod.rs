@@ -8,8 +8,10 @@ mod check;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod metric;
+mod older;
 mod record;
 mod source;
+mod unique;
 
 use std::io::Read as _;
 use std::path::Path;
@@ -57,7 +59,10 @@ fn parse(path: &Path) -> Result<Value, Error> {
 }
 
 fn text(path: &Path) -> Result<String, Error> {
-    let unreadable = |error: std::io::Error| refuse(path, error.to_string(), NOT_OURS);
+    let unreadable = |error: std::io::Error| {
+        let absent = error.kind() == std::io::ErrorKind::NotFound;
+        refuse(path, error.to_string(), if absent { "measure first, or give the path of a result" } else { NOT_OURS })
+    };
     let file = std::fs::File::open(path).map_err(unreadable)?;
     if file.metadata().map_err(unreadable)?.is_dir() {
         return Err(refuse(path, "it is a folder", NOT_OURS));
@@ -74,7 +79,7 @@ fn value(path: &Path, text: &str) -> Result<Value, Error> {
     if text.trim().is_empty() {
         return Err(refuse(path, "it is empty", NOT_OURS));
     }
-    let value: Value = serde_json::from_str(text).map_err(|error| {
+    let unique::Unique(value) = serde_json::from_str(text).map_err(|error| {
         if error.is_eof() {
             return refuse(path, format!("it is truncated: {error}"), "measure again, or restore the file");
         }
@@ -82,7 +87,8 @@ fn value(path: &Path, text: &str) -> Result<Value, Error> {
         if ["NaN", "Infinity", "inf", "nan"].iter().any(|word| near.contains(word)) {
             return refuse(path, format!("NaN and Infinity are no JSON numbers: {error}"), NOT_OURS);
         }
-        refuse(path, format!("it is not JSON: {error}"), NOT_OURS)
+        let what = if error.is_data() { String::new() } else { "it is not JSON: ".to_owned() };
+        refuse(path, format!("{what}{error}"), NOT_OURS)
     })?;
     schema(&value).map_err(|(why, remedy)| refuse(path, why, remedy))?;
     Ok(value)

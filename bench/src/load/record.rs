@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Metric, NOT_OURS, check, metric, refuse};
+use super::{Metric, NOT_OURS, check, metric, older, refuse};
 use crate::error::Error;
 use crate::host::HostFacts;
 use crate::result::warnings::Warning;
 use crate::result::{Status, Tool};
+use crate::stat_setup::document::ScalePoint;
 
 /// A checked document of any experiment.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +38,8 @@ pub struct Record {
     pub host: HostFacts,
     /// The arms; never empty, no two alike.
     pub arms: Vec<Arm>,
+    /// How times grow with events and CPUs, where the experiment measured that.
+    pub scaling: Vec<ScalePoint>,
     /// What a reader should know before trusting a figure.
     pub warnings: Vec<Warning>,
 }
@@ -77,6 +80,10 @@ pub struct Round {
     pub metrics: BTreeMap<String, Metric>,
 }
 
+/// Whole set-ups of a guest stand among its phases, and by this name in its rounds, which serves for both.
+const SET_UPS: &str = "phases/set-up/total_ns";
+const SET_UPS_OF_ROUND: &str = "set_up_ns";
+
 #[derive(Deserialize)]
 struct Envelope {
     experiment: String,
@@ -90,6 +97,8 @@ struct Envelope {
     parameters: Map<String, Value>,
     host: HostFacts,
     arms: Vec<Map<String, Value>>,
+    #[serde(default)]
+    scaling: Vec<ScalePoint>,
     warnings: Vec<Warning>,
 }
 
@@ -110,6 +119,7 @@ impl Record {
             parameters: envelope.parameters,
             host: envelope.host,
             arms,
+            scaling: envelope.scaling,
             warnings: envelope.warnings,
         };
         check::record(&record).map_err(wrong)?;
@@ -120,6 +130,15 @@ impl Record {
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<String> {
         self.parameters.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    }
+
+    /// A parameter that is a number, or the length of one that is a list: how many `events`, `cpus`, `vcpus`.
+    #[must_use]
+    pub fn size(&self, name: &str) -> Option<u64> {
+        match self.parameters.get(name)? {
+            Value::Array(list) => Some(list.len() as u64),
+            value => value.as_u64(),
+        }
     }
 
     /// The arm of that name.
@@ -142,13 +161,17 @@ impl Arm {
         };
         let (kind, backend, not_available) = (text("kind")?, text("backend")?, text("not_available")?);
         let within = |why: String| format!("arm {name}: {why}");
+        older::convert(&mut map);
         let rounds = match map.remove("rounds") {
             Some(Value::Array(rounds)) => {
                 rounds.into_iter().map(Round::new).collect::<Result<_, _>>().map_err(within)?
             }
             _ => return Err(within("it has no list of rounds".to_owned())),
         };
-        let metrics = metric::find(&map).map_err(within)?.into_iter().collect();
+        let mut metrics: BTreeMap<String, Metric> = metric::find(&map).map_err(within)?.into_iter().collect();
+        if let Some(whole) = metrics.remove(SET_UPS) {
+            metrics.insert(SET_UPS_OF_ROUND.to_owned(), whole);
+        }
         let incomplete = match map.remove("incomplete") {
             None => Vec::new(),
             Some(value) => serde_json::from_value(value).map_err(|error| within(format!("incomplete: {error}")))?,

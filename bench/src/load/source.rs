@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::{MAX_DOCUMENTS, Record, record, refuse};
 use crate::error::Error;
+use crate::sweep::store;
 
 /// The folder of baselines within a results folder.
 pub const BASELINES: &str = "baselines";
@@ -69,7 +70,9 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
         let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden && path.extension().is_some_and(|extension| extension == "json") {
+        // A sweep leaves its front beside its lines: no result.
+        let front = path.file_name().is_some_and(|name| name == store::FRONT) && dir.join(store::FILE).exists();
+        if !hidden && !front && path.extension().is_some_and(|extension| extension == "json") {
             paths.push(path);
         }
     }

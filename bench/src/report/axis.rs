@@ -37,6 +37,12 @@ impl Axis {
         Self { label: label.to_owned(), low, high, log: false, ticks: even(low, high), format }
     }
 
+    /// The same without ticks between whole numbers: half a CPU is none.
+    pub(super) fn whole(mut self) -> Self {
+        self.ticks.retain(|tick| (tick - tick.round()).abs() < 1e-9);
+        self
+    }
+
     /// The same with about every second tick, where their texts are long.
     pub(super) fn with_few_ticks(mut self) -> Self {
         self.ticks = self.ticks.into_iter().step_by(2).collect();

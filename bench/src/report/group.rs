@@ -34,8 +34,17 @@ pub(super) fn key(record: &Record, without: &[&str]) -> String {
             !value.is_object() && !value.is_array() && !NOT_WHAT.contains(&name) && !without.contains(&name)
         })
         .map(|(name, value)| format!("{name}={value}"));
-    let parts: Vec<String> = [record.experiment.clone(), record.host.class.clone()].into_iter().chain(what).collect();
-    parts.join("\n")
+    let sizes = ["events", "cpus"].into_iter().filter(|name| !without.contains(name));
+    let sizes = sizes.filter_map(|name| Some(format!("{name}: {}", record.size(name)?)));
+    let enable = enable(record).map(|how| format!("enable={how}"));
+    let parts =
+        [record.experiment.clone(), record.host.class.clone()].into_iter().chain(what).chain(sizes).chain(enable);
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// How a guest's set-up enables its events: "each" or "once".
+fn enable(record: &Record) -> Option<&str> {
+    record.parameters.get("set_up")?.get("enable")?.as_str()
 }
 
 /// The groups; that of the newest result first.
@@ -65,11 +74,18 @@ pub(super) fn title(record: &Record) -> String {
     if let Some(workload) = record.parameter("workload") {
         title = format!("{title}, {workload}");
     }
-    for (name, unit) in [("events", "events"), ("cpus", "CPUs"), ("vcpus", "vCPUs")] {
-        let value = record.parameters.get(name).and_then(serde_json::Value::as_u64);
-        if let Some(n) = value.filter(|&n| name != "vcpus" || n != 1) {
-            title = format!("{title}, {n} {unit}");
+    let host = record.parameter("workload").is_none();
+    for (name, one, many) in [("events", "event", "events"), ("cpus", "CPU", "CPUs"), ("vcpus", "vCPU", "vCPUs")] {
+        // A workload says itself how many events it has, and one vCPU is what a guest has.
+        if let Some(n) = record.size(name).filter(|&n| host || name == "vcpus" && n != 1) {
+            title = format!("{title}, {n} {}", if n == 1 { one } else { many });
         }
+    }
+    if let Some(mode) = record.parameter("mode") {
+        title = format!("{title}, {mode}");
+    }
+    if enable(record) == Some("once") {
+        title.push_str(", enabled at once");
     }
     format!("{title}, {}", backend(record))
 }
@@ -101,9 +117,16 @@ impl Inks {
     /// Inks in the order in which arms are met.
     pub(super) fn new(records: &[Record]) -> Self {
         let mut inks = BTreeMap::new();
-        for arm in records.iter().flat_map(|record| &record.arms).filter(|arm| arm.kind != "floor") {
-            let next = inks.len() % (COLOURS * DASHES);
-            inks.entry(arm.name.clone()).or_insert(next);
+        // Set-ups on a host have strategies of their own, which meet a guest's in no plot.
+        for of_guest in [true, false] {
+            let mut next = 0;
+            let records = records.iter().filter(|record| record.parameter("workload").is_some() == of_guest);
+            for arm in records.flat_map(|record| &record.arms).filter(|arm| arm.kind != "floor") {
+                inks.entry(arm.name.clone()).or_insert_with(|| {
+                    next += 1;
+                    (next - 1) % (COLOURS * DASHES)
+                });
+            }
         }
         Self(inks)
     }

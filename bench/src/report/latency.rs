@@ -40,7 +40,7 @@ pub(super) fn metric_name(name: &str) -> String {
         "nmi_handler_ns" => "guest NMI handler latency".to_owned(),
         "rotation_ns" => "guest rotation latency".to_owned(),
         "total_ns" => "set-up and tear-down time".to_owned(),
-        "phases/set-up/total_ns" => "guest set-up time".to_owned(),
+        "set_up_ns" => "guest set-up time".to_owned(),
         other => other.trim_end_matches("_ns").replace(['_', '/'], " ") + " time",
     }
 }
@@ -171,7 +171,7 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Result<Option<Figure>
     } else if dated {
         Axis::span("begun, UTC", all().map(|(x, _)| *x), short_date).with_few_ticks()
     } else {
-        Axis::span("result, in order of time", all().map(|(x, _)| *x), |n| format!("{n:.0}"))
+        Axis::span("result, in order of time", all().map(|(x, _)| *x), |n| format!("{n:.0}")).whole()
     };
     let y = Axis::log("median", all().map(|(_, y)| *y), time);
     let title = format!("Median {} over {}", metric_name(what), if many { "results" } else { "rounds" });

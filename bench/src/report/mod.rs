@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::export::primary;
 use crate::load::{Arm, Record};
 use crate::result::{Status, Tool};
-use crate::table::layout::{ratio, time};
+use crate::table::layout::{plural, ratio, time};
 use figure::{Figure, Table, dash};
 use group::{Group, Inks, groups};
 use hosts::Host;
@@ -131,10 +131,6 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
     })
 }
 
-fn plural(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
 fn summary(records: &[Record], points: usize) -> String {
     let times = || records.iter().map(|record| record.started_unix);
     let mut parts = Vec::new();
@@ -207,6 +203,7 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
     figures.extend(latency::over_time(group, inks)?);
     figures.extend(work::host_operations(newest)?);
     figures.extend(work::phases(newest)?);
+    figures.extend(scaling::growth(newest, inks)?);
     figures.extend(work::pareto(newest, inks)?);
     let caveat = |warning: &crate::result::warnings::Warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),

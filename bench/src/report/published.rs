@@ -11,7 +11,7 @@ use crate::experiment::nmi_latency;
 use crate::load::{self, Record};
 use crate::reproduce::{self, Number, Origin, Reproduction, Row};
 use crate::result::Document;
-use crate::table::layout::ratio;
+use crate::table::layout::{ratio, time};
 
 /// Seed of the simulations, the default of `vpmu reproduce`.
 const SEED: u64 = 1;
@@ -40,7 +40,8 @@ fn value(row: &Row, value: f64) -> String {
     match row.number {
         Number::Change => format!("{value:.1} %"),
         Number::Ratio => format!("{} ×", ratio(value)),
-        Number::Before | Number::After if row.unit == "ns" => crate::table::layout::time(value),
+        Number::Before | Number::After if row.unit == "ns" => time(value),
+        Number::Before | Number::After if row.unit == "s" => time(value * 1e9),
         Number::Before | Number::After => format!("{value:.0} {}", row.unit),
     }
 }

@@ -16,7 +16,7 @@ fn number(value: Option<&Value>) -> f64 {
     value.and_then(Value::as_f64).filter(|n| n.is_finite()).unwrap_or(0.0)
 }
 
-/// What an arm's work is divided by: the NMIs it took, or its rotations.
+/// What an arm's work is divided by: the NMIs it took, its set-ups, or its rotations.
 pub(super) fn samples(arm: &Arm) -> Option<f64> {
     let nmis = number(arm.rest.get("nmis"));
     let counted = primary(arm).map_or(0.0, |(_, metric)| metric.count as f64);
@@ -43,8 +43,11 @@ pub(super) fn host_operations(record: &Record) -> Result<Option<Figure>, Error> 
     if kinds.is_empty() {
         return Ok(None);
     }
-    let sampling = record.arms.iter().any(|arm| arm.metrics.contains_key("nmi_handler_ns"));
-    let per = if sampling { "PMI" } else { "rotation" };
+    let per = match record.arms.iter().find_map(primary) {
+        Some(("nmi_handler_ns", _)) => "PMI",
+        Some(("set_up_ns", _)) => "set-up",
+        _ => "rotation",
+    };
     let title = format!("Host operations per {per}");
     let mut head = vec!["arm".to_owned(), "all".to_owned()];
     head.extend(kinds.iter().map(|kind| (*kind).to_owned()));
@@ -199,7 +202,7 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
     key.extend(floor.map(|_| Key::line(FLOOR, "floor")));
     Ok(Figure {
         title: title.to_owned(),
-        note: format!("{note} Left and low is better: fewer host events held, and a shorter handler."),
+        note: format!("{note} Left and low is better: fewer host events held, and less time."),
         svg: plot::lines(title, &x, &y, &lines, &rules)?,
         key,
         table,

@@ -1,15 +1,18 @@
-//! The JSON Schema of the result document, `results/vpmu-result-1.schema.json`: made from the types, kept by a test.
+//! The JSON Schemas of result documents, in `results/`: made from the types, kept by a test. `stat-setup --in host` has a type
+//! and a schema of its own, all else shares one.
 //!
 //! `VPMU_WRITE_SCHEMA=1 cargo test -p bench --lib schema` writes it anew after a change of the types.
 
 use std::path::{Path, PathBuf};
 
 use jsonschema::Validator;
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
 use super::{Document, SCHEMA};
 use crate::experiment::mock;
+use crate::stat_setup;
 
 type Change = fn(&mut Value);
 
@@ -17,38 +20,42 @@ fn results() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../results")
 }
 
-fn file() -> PathBuf {
-    results().join("vpmu-result-1.schema.json")
-}
+const GUESTS: &str = "vpmu-result-1.schema.json";
+const HOSTS: &str = "vpmu-result-1-stat-setup-host.schema.json";
 
 /// Draft 2020-12, as documents are written.
-fn generated() -> String {
-    let mut schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Document>();
-    schema.insert("title".to_owned(), json!("vpmu result, version 1"));
+fn generated<D: JsonSchema>(title: &str) -> String {
+    let mut schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<D>();
+    schema.insert("title".to_owned(), json!(title));
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut).unwrap();
     properties["schema"]["const"] = json!(SCHEMA);
     properties["arms"]["minItems"] = json!(1);
     serde_json::to_string_pretty(&schema).unwrap() + "\n"
 }
 
-fn validator() -> Validator {
-    let schema: Value = serde_json::from_str(&std::fs::read_to_string(file()).unwrap()).unwrap();
+fn validator(name: &str) -> Validator {
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(results().join(name)).unwrap()).unwrap();
     assert!(jsonschema::meta::is_valid(&schema));
     jsonschema::validator_for(&schema).unwrap()
 }
 
 #[test]
-fn the_schema_in_results_is_that_of_the_types() {
-    if std::env::var_os("VPMU_WRITE_SCHEMA").is_some() {
-        std::fs::write(file(), generated()).unwrap();
+fn the_schemas_in_results_are_those_of_the_types() {
+    let guests = generated::<Document>("vpmu result, version 1");
+    let hosts = generated::<stat_setup::document::Document>("vpmu result, version 1, of stat-setup --in host");
+    for (name, schema) in [(GUESTS, guests), (HOSTS, hosts)] {
+        let file = results().join(name);
+        if std::env::var_os("VPMU_WRITE_SCHEMA").is_some() {
+            std::fs::write(&file, &schema).unwrap();
+        }
+        let there = std::fs::read_to_string(&file).unwrap();
+        assert!(there == schema, "run: VPMU_WRITE_SCHEMA=1 cargo test -p bench --lib schema");
     }
-    let there = std::fs::read_to_string(file()).unwrap();
-    assert!(there == generated(), "run: VPMU_WRITE_SCHEMA=1 cargo test -p bench --lib schema");
 }
 
 #[test]
 fn what_this_tool_writes_is_valid() {
-    let validator = validator();
+    let validator = validator(GUESTS);
     let mut absent = mock::finished(&["--rounds", "1"]).document;
     absent.arms[0].nmi_handler_ns = None;
     for document in [mock::finished(&[]).document, absent] {
@@ -60,7 +67,8 @@ fn what_this_tool_writes_is_valid() {
 
 #[test]
 fn every_document_in_results_is_valid_and_loads() {
-    let validator = validator();
+    let (guests, hosts) = (validator(GUESTS), validator(HOSTS));
+    let schemas = [GUESTS, HOSTS].map(|name| results().join(name));
     let mut seen = 0;
     let mut folders = vec![results()];
     while let Some(folder) = folders.pop() {
@@ -68,10 +76,11 @@ fn every_document_in_results_is_valid_and_loads() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "json") && path != file() {
+            } else if path.extension().is_some_and(|extension| extension == "json") && !schemas.contains(&path) {
                 let value: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+                let validator = if value["in"] == "host" { &hosts } else { &guests };
                 assert!(validator.is_valid(&value), "{}", path.display());
-                crate::load::document(&path).unwrap();
+                crate::load::record(&path).unwrap();
                 seen += 1;
             }
         }
@@ -81,7 +90,7 @@ fn every_document_in_results_is_valid_and_loads() {
 
 #[test]
 fn what_is_not_a_result_is_not_valid() {
-    let validator = validator();
+    let validator = validator(GUESTS);
     let good = serde_json::to_value(mock::finished(&["--rounds", "1"]).document).unwrap();
     let changes: [Change; 6] = [
         |d| d["schema"] = json!("vpmu-result/2"),

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{ArmKind, ArmResult, RoundLatency, RoundResult};
-use super::{Document, Parameters};
+use super::{Document, Parameters, Tool};
 use crate::cli::parse::CpuList;
 use crate::doctor::{Status, noise};
+use crate::host::HostFacts;
 
 /// A caveat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,23 +24,21 @@ pub struct Warning {
     pub remedy: Option<String>,
 }
 
+impl Warning {
+    /// About the whole experiment.
+    pub(crate) fn of_all(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), arm: None, message: message.into(), remedy: None }
+    }
+}
+
 /// Share of stolen CPU time above which it is worth a warning.
 const STEAL: f64 = 0.01;
 
 /// All caveats of a document.
 #[must_use]
 pub fn collect(document: &Document) -> Vec<Warning> {
-    let mut found = Vec::new();
-    let mut add = |code: &str, message: String| {
-        found.push(Warning { code: code.to_owned(), arm: None, message, remedy: None });
-    };
-    if document.tool.profile != "release" {
-        add("debug-build", "this is a debug build; build with --release for figures".to_owned());
-    }
-    if let Some(share) = document.host.steal_share().filter(|&share| share > STEAL) {
-        let percent = share * 100.0;
-        add("steal", format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile"));
-    }
+    let mut found = of_run(&document.tool, &document.host);
+    let mut add = |code: &str, message: String| found.push(Warning::of_all(code, message));
     let cpus = document.host.online().map_or(1, |list| list.len());
     let parameters = &document.parameters;
     if u64::try_from(cpus).is_ok_and(|cpus| parameters.vcpus > cpus) {
@@ -67,7 +66,8 @@ pub fn collect(document: &Document) -> Vec<Warning> {
     }
     // A simulated host has no settings.
     if !parameters.backend.starts_with("sim:") {
-        found.extend(of_settings(document));
+        let pinned = document.parameters.pin.as_deref().and_then(|list| list.parse::<CpuList>().ok());
+        found.extend(of_settings(&document.host, &pinned.map_or_else(Vec::new, |list| list.0)));
     }
     for arm in &document.arms {
         found.extend(of_arm(arm, parameters));
@@ -75,10 +75,24 @@ pub fn collect(document: &Document) -> Vec<Warning> {
     found
 }
 
-/// What `doctor` finds in the host's settings; steal is judged above, by the run's own.
-fn of_settings(document: &Document) -> impl Iterator<Item = Warning> {
-    let pinned = document.parameters.pin.as_deref().and_then(|list| list.parse::<CpuList>().ok());
-    noise::findings(&document.host, &pinned.map_or_else(Vec::new, |list| list.0))
+/// What any experiment's figures suffer from: how the tool was built, and time that the hypervisor took from the run.
+#[must_use]
+pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
+    let mut found = Vec::new();
+    if tool.profile != "release" {
+        found.push(Warning::of_all("debug-build", "this is a debug build; build with --release for figures"));
+    }
+    if let Some(share) = host.steal_share().filter(|&share| share > STEAL) {
+        let percent = share * 100.0;
+        let message = format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile");
+        found.push(Warning::of_all("steal", message));
+    }
+    found
+}
+
+/// What `doctor` finds in the host's settings; steal is judged by the run's own.
+pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = Warning> {
+    noise::findings(host, pinned)
         .into_iter()
         .filter(|finding| finding.status != Status::Ok && finding.check != "steal")
         .map(|finding| Warning {

@@ -16,6 +16,7 @@ use crate::result::{Status, Tool};
 
 /// Times of several runs, ns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spread {
     /// Runs.
     pub count: u64,
@@ -43,6 +44,7 @@ impl Spread {
 
 /// Lengths of single calls, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Calls {
     /// Calls of all rounds.
     pub count: u64,
@@ -56,6 +58,7 @@ pub struct Calls {
 
 /// One phase of one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PhaseResult {
     /// open, enable, read, disable, close, last-close; map, unmap.
     pub phase: String,
@@ -70,15 +73,54 @@ pub struct PhaseResult {
     /// Length of a call on an event.
     pub call_ns: Calls,
     /// What the kernel's trace events counted in a round of its own.
+    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub traffic: Traffic,
+}
+
+/// What a phase took in one round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RoundPhase {
+    /// As in [`PhaseResult`].
+    pub phase: String,
+    /// Wall time: one value.
+    pub wall_ns: Spread,
+}
+
+/// One round of one strategy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RoundResult {
+    /// Which round, from 0.
+    pub round: u64,
+    /// Which of the round's runs this was, those of the peer counted, from 0.
+    pub position: u64,
+    /// Whether what it measured is whole. Cut rounds are not kept.
+    pub complete: bool,
+    /// Its start, ns after the experiment's.
+    pub started_ns: u64,
+    /// All phases together: one value, as all below.
+    pub total_ns: Spread,
+    /// Until the counts were read.
+    pub to_counts_ns: Spread,
+    /// The phases, in order.
+    pub phases: Vec<RoundPhase>,
 }
 
 /// One strategy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ArmResult {
     /// Its name.
     pub strategy: String,
+    /// "strategy".
+    pub kind: String,
+    /// "perf_event_open".
+    pub backend: String,
+    /// Whether the backend only stands in for hardware events: no.
+    pub stand_in: bool,
     /// What it did.
+    #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub method: Method,
     /// The same in words.
     pub what: String,
@@ -88,11 +130,12 @@ pub struct ArmResult {
     pub total_ns: Spread,
     /// Until the counts were read: open, enable and read.
     pub to_counts_ns: Spread,
-    /// `total_ns` of each round, in order.
-    pub rounds_ns: Vec<u64>,
+    /// Round by round.
+    pub rounds: Vec<RoundResult>,
     /// Weak groups broken up.
     pub broken_groups: u64,
     /// Whether its counts are right.
+    #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
     pub check: Option<Check>,
 }
 
@@ -106,19 +149,23 @@ impl ArmResult {
 
 /// An event, or several of the same name and fate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventResult {
     /// As written.
     pub name: String,
     /// How many of the list.
     pub copies: u64,
     /// How it behaves; `None`: unknown here.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub class: Option<Class>,
     /// What became of the first of them.
+    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub outcome: Outcome,
 }
 
 /// One point of a growth curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ScalePoint {
     /// Strategy.
     pub strategy: String,
@@ -132,6 +179,7 @@ pub struct ScalePoint {
 
 /// How time grows: total ~ x^exponent, fitted over the points by least squares of the logarithms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Growth {
     /// Strategy.
     pub strategy: String,
@@ -147,6 +195,7 @@ pub struct Growth {
 
 /// A command of the peer's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PeerArm {
     /// "start-up", "ungrouped", "groups of 50", "as given", "bench", "vpmu", "vpmu start-up".
     pub name: String,
@@ -164,6 +213,7 @@ pub struct PeerArm {
 
 /// Stock perf, in the same run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Peer {
     /// `perf version`.
     pub version: String,
@@ -177,6 +227,7 @@ pub struct Peer {
 
 /// One way of giving back the last descriptors of tracepoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LastClose {
     /// "one by one", "by threads" ...
     pub way: String,
@@ -188,6 +239,7 @@ pub struct LastClose {
 
 /// Every parameter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Parameters {
     /// `--events` as given, shortened to 4 KiB.
     pub events_requested: String,
@@ -211,12 +263,14 @@ pub struct Parameters {
 
 /// The document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Document {
     /// "vpmu-result/1".
     pub schema: String,
     /// "stat-setup".
     pub experiment: String,
-    /// "host".
+    /// Where it was carried out: "host".
+    #[serde(rename = "in")]
     pub place: String,
     /// What made it.
     pub tool: Tool,
@@ -235,10 +289,13 @@ pub struct Document {
     /// The host.
     pub host: HostFacts,
     /// Room for descriptors.
+    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub file_limit: FileLimit,
     /// What calls cost here; none of it is in the arms' times.
+    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub calibration: Calibration,
     /// What `auto` chose, and why.
+    #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub choice: Choice,
     /// The strategies.
     pub arms: Vec<ArmResult>,

@@ -12,14 +12,52 @@ use setup::phase::{Phase, Use};
 use setup::run::{Finished, Job, run};
 use setup::verify::{Check, check, plant};
 
-use super::document::{ArmResult, Calls, PhaseResult, Spread};
+use super::document::{ArmResult, Calls, PhaseResult, RoundPhase, RoundResult, Spread};
+
+/// One timed run of a strategy.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) number: u64,
+    /// Which of the round's runs it was.
+    pub(crate) position: u64,
+    /// ns after the experiment's start.
+    pub(crate) started_ns: u64,
+    pub(crate) finished: Finished,
+}
+
+impl Round {
+    /// All phases up to `last` together, ns.
+    fn upto(&self, last: Phase) -> u64 {
+        ns(self.finished.phases.iter().take_while(|cost| cost.phase <= last).map(|cost| cost.wall).sum())
+    }
+
+    fn total(&self) -> u64 {
+        ns(self.finished.phases.iter().map(|cost| cost.wall).sum())
+    }
+
+    fn result(&self) -> RoundResult {
+        let one = |ns: u64| Spread::of(&[ns]);
+        let phases = self.finished.phases.iter();
+        RoundResult {
+            round: self.number,
+            position: self.position,
+            complete: true,
+            started_ns: self.started_ns,
+            total_ns: one(self.total()),
+            to_counts_ns: one(self.upto(Phase::Read)),
+            phases: phases
+                .map(|cost| RoundPhase { phase: cost.phase.name().to_owned(), wall_ns: one(ns(cost.wall)) })
+                .collect(),
+        }
+    }
+}
 
 /// A strategy and all that was measured of it.
 #[derive(Debug)]
 pub(crate) struct Arm {
     pub(crate) strategy: String,
     pub(crate) method: Method,
-    pub(crate) rounds: Vec<Finished>,
+    pub(crate) rounds: Vec<Round>,
     pub(crate) traffic: Vec<(Phase, Traffic)>,
     pub(crate) check: Option<Check>,
     pub(crate) outcomes: Vec<Outcome>,
@@ -98,29 +136,29 @@ impl Arm {
 
     /// Folds the rounds.
     pub(crate) fn result(&self) -> ArmResult {
-        let phases: Vec<Phase> =
-            self.rounds.first().map(|round| round.phases.iter().map(|cost| cost.phase).collect()).unwrap_or_default();
-        let upto = |finished: &Finished, last: Option<Phase>| {
-            let phases = finished.phases.iter().take_while(|cost| last.is_none_or(|last| cost.phase <= last));
-            ns(phases.map(|cost| cost.wall).sum())
-        };
-        let rounds_ns: Vec<u64> = self.rounds.iter().map(|round| upto(round, None)).collect();
-        let to_counts: Vec<u64> = self.rounds.iter().map(|round| upto(round, Some(Phase::Read))).collect();
+        let phases: Vec<Phase> = self
+            .rounds
+            .first()
+            .map_or_else(Vec::new, |round| round.finished.phases.iter().map(|cost| cost.phase).collect());
+        let spread = |get: &dyn Fn(&Round) -> u64| Spread::of(&self.rounds.iter().map(get).collect::<Vec<_>>());
         ArmResult {
             strategy: self.strategy.clone(),
+            kind: "strategy".to_owned(),
+            backend: "perf_event_open".to_owned(),
+            stand_in: false,
             method: self.method,
             what: self.method.to_string(),
             phases: phases.into_iter().map(|phase| self.phase(phase)).collect(),
-            total_ns: Spread::of(&rounds_ns),
-            to_counts_ns: Spread::of(&to_counts),
-            rounds_ns,
-            broken_groups: self.rounds.first().map_or(0, |round| round.broken as u64),
+            total_ns: spread(&Round::total),
+            to_counts_ns: spread(&|round| round.upto(Phase::Read)),
+            rounds: self.rounds.iter().map(Round::result).collect(),
+            broken_groups: self.rounds.first().map_or(0, |round| round.finished.broken as u64),
             check: self.check.clone(),
         }
     }
 
     fn phase(&self, phase: Phase) -> PhaseResult {
-        let costs = || self.rounds.iter().flat_map(|round| &round.phases).filter(|cost| cost.phase == phase);
+        let costs = || self.rounds.iter().flat_map(|round| &round.finished.phases).filter(|cost| cost.phase == phase);
         let walls: Vec<u64> = costs().map(|cost| ns(cost.wall)).collect();
         let n = walls.len().max(1) as f64;
         let mut calls: Vec<u32> = costs().flat_map(|cost| cost.calls_ns.iter().copied()).collect();

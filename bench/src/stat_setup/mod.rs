@@ -25,11 +25,11 @@ use crate::error::{Error, Exit};
 use crate::experiment::progress::Progress;
 use crate::experiment::schedule::Schedule;
 use crate::host::{HostFacts, HostFs};
-use crate::result::warnings::Warning;
+use crate::result::warnings::{self, Warning};
 use crate::result::{SCHEMA, Status, Tool};
 use crate::sys;
 use document::{Document, EventResult, LastClose, Parameters};
-use measure::{Arm, Setting, method, since};
+use measure::{Arm, Round, Setting, method, since};
 use peer::Rivals;
 use prepare::Request;
 
@@ -125,7 +125,7 @@ pub(crate) fn experiment(
     let done = (|| -> Result<(), Error> {
         warm_up(&setting, &mut rounds, &mut sysfs, &mut warnings, &mut steps)?;
         nothing_opens(&setting, &rounds)?;
-        measure_rounds(&setting, &mut rounds, args.rounds, &mut schedule, &mut steps)?;
+        measure_rounds(&setting, &mut rounds, args.rounds, &mut schedule, &mut steps, began)?;
         if args.host.last_close {
             last_close = last_closes(&list)?;
         }
@@ -236,7 +236,7 @@ fn warm_up(
     let monitor = Monitor::open(sysfs);
     if !monitor.missing.is_empty() {
         let message = format!("not counted here: {}", monitor.missing.join("; "));
-        warnings.push(Warning { code: "no-monitor".to_owned(), arm: None, message, remedy: None });
+        warnings.push(Warning::of_all("no-monitor", message));
     }
     for arm in &mut rounds.arms {
         steps.step(|| format!("{}: interrupts", arm.strategy))?;
@@ -265,14 +265,16 @@ fn measure_rounds(
     count: u64,
     schedule: &mut Schedule,
     steps: &mut Steps<'_>,
+    began: Instant,
 ) -> Result<(), Error> {
-    for _ in 0..count {
+    for number in 0..count {
         let rivals = rounds.rivals.as_ref().map_or(0, |rivals| rivals.commands.len());
         let mut done = Vec::new();
-        for at in schedule.next_round(rounds.arms.len() + rivals) {
+        for (position, at) in (0..).zip(schedule.next_round(rounds.arms.len() + rivals)) {
             if let Some(arm) = rounds.arms.get(at) {
                 steps.step(|| arm.strategy.clone())?;
-                done.push((at, setting.timed(arm.method)));
+                let started_ns = since(began);
+                done.push((at, Round { number, position, started_ns, finished: setting.timed(arm.method) }));
             } else if let Some(rivals) = &mut rounds.rivals {
                 let rival = &mut rivals.commands[at - rounds.arms.len()];
                 steps.step(|| rival.name())?;
@@ -280,8 +282,8 @@ fn measure_rounds(
             }
         }
         // Only whole rounds count.
-        for (at, finished) in done {
-            rounds.arms[at].rounds.push(finished);
+        for (at, round) in done {
+            rounds.arms[at].rounds.push(round);
         }
     }
     Ok(())
@@ -324,25 +326,15 @@ fn event_results(list: &EventList, outcomes: &[Outcome]) -> Vec<EventResult> {
 
 /// Warnings about the whole experiment.
 fn warn(document: &mut Document, mut warnings: Vec<Warning>) {
-    let mut add = |code: &str, message: String| {
-        warnings.push(Warning { code: code.to_owned(), arm: None, message, remedy: None });
-    };
-    if document.tool.profile != "release" {
-        add("debug-build", "this is a debug build; build with --release for figures".to_owned());
-    }
-    if let Some(share) = document.host.steal_share().filter(|&share| share > 0.01) {
-        add("steal", format!("the hypervisor took {:.1} % of this host's CPU time meanwhile", share * 100.0));
-    }
-    let cpus = document.host.online().map_or(1, |list| list.len());
-    if let Some(load) = document.host.loadavg_1m.filter(|&load| load >= cpus as f64) {
-        add("load", format!("the load was {load:.2} on {cpus} CPUs before the start: other work shared them"));
-    }
+    warnings.extend(warnings::of_run(&document.tool, &document.host));
     let lost: u64 = document.events.iter().filter(|event| !event.outcome.is_whole()).map(|event| event.copies).sum();
     if lost > 0 {
-        add("not-whole", format!("{lost} of {} events have no whole count", document.parameters.events));
+        let all = document.parameters.events;
+        warnings.push(Warning::of_all("not-whole", format!("{lost} of {all} events have no whole count")));
     }
     if !document.agree && document.status == Status::Complete {
-        add("disagreement", "the strategies' counts do not agree".to_owned());
+        warnings.push(Warning::of_all("disagreement", "the strategies' counts do not agree"));
     }
+    warnings.extend(warnings::of_settings(&document.host, &[]));
     document.warnings = warnings;
 }

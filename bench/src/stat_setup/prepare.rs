@@ -119,7 +119,7 @@ pub(crate) fn cpus(asked: Option<&CpuList>, sysfs: &mut Sysfs, warnings: &mut Ve
     if !off.is_empty() {
         let off = CpuList(off);
         let message = format!("CPU {off} is offline: <not counted> there; all figures are of the other CPUs");
-        warnings.push(Warning { code: "cpu-offline".to_owned(), arm: None, message, remedy: None });
+        warnings.push(Warning::of_all("cpu-offline", message));
     }
     if on.is_empty() {
         return Err(Error::host("every CPU of --cpus is offline", "", "bring one online, or choose others"));
@@ -132,8 +132,7 @@ pub(crate) fn room(events: usize, cpus: usize, warnings: &mut Vec<Warning>) -> R
     let needed = (events * cpus) as u64;
     let limit = limit::raise(needed)
         .map_err(|error| Error::host("cannot raise the limit of open files", error.to_string(), "see ulimit -n"))?;
-    let mut warn =
-        |code: &str, message| warnings.push(Warning { code: code.to_owned(), arm: None, message, remedy: None });
+    let mut warn = |code: &str, message: String| warnings.push(Warning::of_all(code, message));
     if limit.now > limit.before {
         let FileLimit { before, now, .. } = limit;
         warn("file-limit-raised", format!("the limit of open files was raised from {before} to {now}"));

@@ -225,7 +225,7 @@ pub(crate) fn text(document: &Document) -> String {
         "Set-up of {} events on CPU {cpus} ({}), median of {} rounds\n",
         parameters.events,
         parameters.mode,
-        document.arms.first().map_or(0, |arm| arm.rounds_ns.len())
+        document.arms.first().map_or(0, |arm| arm.rounds.len())
     );
     let best = document.arms.iter().map(|arm| arm.total_ns.p50).min().unwrap_or(0);
     let wall = |phase: &super::document::PhaseResult| time(phase.wall_ns.p50 as f64);

@@ -15,6 +15,8 @@ use crate::sys;
 
 /// Name of the file in the results folder.
 pub const FILE: &str = "sweep.jsonl";
+/// The Pareto front of its points, beside it.
+pub const FRONT: &str = "pareto.json";
 /// Largest file that is read: some 500 000 points.
 const MAX_FILE: u64 = 1 << 30;
 /// What a power cut may cost: lines of so long. A killed process loses none, since the kernel has them.

@@ -51,6 +51,12 @@ pub fn ratio(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// So many of something: `1 run`, `2 runs`.
+#[must_use]
+pub fn plural(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

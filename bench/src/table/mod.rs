@@ -9,6 +9,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use crate::result::arm::{ArmKind, ArmResult};
 use crate::result::summary::Summary;
+use crate::result::warnings::Warning;
 use crate::result::{Document, Status};
 use layout::{ratio, time};
 
@@ -80,18 +81,14 @@ fn cells(texts: [String; 8]) -> impl Iterator<Item = Cell> {
     })
 }
 
-/// The document's warnings, one line each; the host's settings together in one, since `doctor` tells all about them.
-pub fn warnings(document: &Document) -> impl Iterator<Item = String> {
-    let settings: Vec<&str> = document
-        .warnings
-        .iter()
-        .filter(|warning| warning.remedy.is_some())
-        .map(|warning| warning.code.as_str())
-        .collect();
+/// A document's warnings, one line each; the host's settings together in one, since `doctor` tells all about them.
+pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
+    let settings: Vec<&str> =
+        warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();
     let settings = (!settings.is_empty()).then(|| {
         format!("this host may spoil figures ({}); `vpmu doctor` says how, and what helps", settings.join(", "))
     });
-    let own = document.warnings.iter().filter(|warning| warning.remedy.is_none());
+    let own = warnings.iter().filter(|warning| warning.remedy.is_none());
     let own = own.map(|warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),
         None => warning.message.clone(),
@@ -213,7 +210,7 @@ mod tests {
         assert!(text.contains("recreate*"), "{text}");
         assert!(text.contains("recreate: round 2, vCPU 0"), "{text}");
         assert!(
-            super::warnings(&finished.document)
+            super::warnings(&finished.document.warnings)
                 .any(|line| { line == "reuse: 3 NMIs were delivered but not taken by the guest" })
         );
     }

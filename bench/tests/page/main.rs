@@ -24,7 +24,7 @@ fn vpmu(dir: &Path, args: &[&str]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// A folder with simulated results: a series, two sizes, another host, a hostile document; and the page of it.
+/// A folder with simulated results: a series, two sizes, another host, set-ups, a hostile document; and the page of it.
 fn page(dir: &Path) -> Result<PathBuf, String> {
     let short = ["--samples", "60", "--rounds", "3", "--quiet", "-o", "results"];
     for line in [
@@ -33,6 +33,8 @@ fn page(dir: &Path) -> Result<PathBuf, String> {
         &["sim", "clx-ap-watchdog-off", "--strategy", "recreate,reuse,reuse-lazy,paused-flag,deferred,pool"],
         &["sim", "icx-2021"],
         &["sim", "icx-2021", "--vcpus", "2"],
+        &["stat-setup", "--in", "guest", "--backend", "sim:clx-ap-watchdog-on", "--events", "4"],
+        &["stat-setup", "--in", "guest", "--backend", "sim:clx-ap-watchdog-on", "--events", "10"],
     ] {
         vpmu(dir, &[line, &short].concat())?;
     }

@@ -75,7 +75,7 @@ fn bad_grids_are_refused_with_the_axis() {
         ("seed = ['a']", "seed: 'a'"),
         ("seed = ['0-99999999999']", "seed: too many"),
         ("seed = ['1-4', 2]", "seed: one stands twice"),
-        ("seed = ['1-99999']\nvcpus = [1, 2]", "the grid has 1399986 points"),
+        ("strategy = ['reuse']\nseed = ['1-99999']\nvcpus = [1, 2]", "the grid has 199998 points"),
         ("period = 100\nfreq = 100", "period and freq exclude"),
         ("period = 0", "period: 0 is out of range"),
         ("samples = 0", "samples: 0"),
