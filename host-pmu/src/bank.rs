@@ -7,8 +7,6 @@
 mod gate;
 mod release;
 
-use std::time::Duration;
-
 use crate::backend::step::StepCounts;
 use crate::backend::{Backend, HostError};
 use crate::counters::{HostCounters, Touch};
@@ -97,6 +95,8 @@ pub struct Bank<B: Backend> {
     pool_cap: usize,
     /// Counters that found no event, while there is a bound: what others take first needs not be given back for them.
     wanted: [Option<Wanted>; MAX_COUNTERS],
+    /// Those that have one; a look at each at every entry would cost as much as the entry.
+    wanting: CounterSet,
     gate: Gate,
     /// Counters whose overflow was heard and that no kick has looked at; `None` if any of them may have overflowed.
     heard: Option<CounterSet>,
@@ -140,6 +140,7 @@ impl<B: Backend> Bank<B> {
             pool: Vec::with_capacity(pool_cap),
             pool_cap,
             wanted: [None; MAX_COUNTERS],
+            wanting: CounterSet::EMPTY,
             gate: Gate::default(),
             heard: Some(CounterSet::EMPTY),
             in_use: CounterSet::EMPTY,
@@ -288,9 +289,8 @@ impl<B: Backend> Bank<B> {
 
     /// Opens what the counters that started still lack, making room as far as there is a bound.
     fn open_wanted(&mut self) {
-        for index in 0..MAX_COUNTERS {
-            let Some(Wanted { spec, period }) = self.wanted[index].take() else { continue };
-            let Some(counter) = counter_at(index) else { continue };
+        for counter in std::mem::take(&mut self.wanting) {
+            let Some(Wanted { spec, period }) = self.wanted[counter.index()].take() else { continue };
             while self.held >= self.strategy.hold_max as u64 && self.release_oldest() {}
             self.open(counter, spec, period);
         }
@@ -309,7 +309,7 @@ fn host_op<B: Backend, T>(
 ) -> Result<T, HostError> {
     let begin = backend.now_ns();
     let result = op(backend);
-    stats.ops.record(kind, Duration::from_nanos(backend.now_ns().saturating_sub(begin)));
+    stats.ops.record(kind, backend.now_ns().saturating_sub(begin));
     if let Err(error) = &result {
         stats.last_error = Some(error.clone());
     }
@@ -423,6 +423,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             self.open(counter, spec, period);
         } else {
             self.wanted[counter.index()] = Some(Wanted { spec, period });
+            self.wanting.insert(counter);
         }
     }
 

@@ -90,7 +90,7 @@ fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
         // From one PMI to the next the guest exits a hundred times: its port writes, and the handler's last exit or two.
         let entries = totals.per_nmi(totals.entries);
         assert!((entries - 107.0).abs() < 2.0, "{strategy}: {entries}");
-        let release = totals.ops.op(OpKind::Release).total_ns;
+        let release = totals.ops.total_ns(OpKind::Release);
         assert_eq!(release > 1_000_000_000, strategy == "recreate", "{strategy}: {release}");
     }
     let mut boot = boot(SINGLE, 100, 1000, 30_000);
@@ -149,9 +149,10 @@ fn fewer_creates_follow_from_the_guest_alone() {
 }
 
 fn fingerprint(totals: &Totals) -> String {
-    let ops: Vec<_> = OpKind::ALL.into_iter().map(|k| (totals.ops.count(k), totals.ops.op(k).total_ns)).collect();
+    let ops: Vec<_> = OpKind::ALL.into_iter().map(|k| (totals.ops.count(k), totals.ops.total_ns(k))).collect();
     let values = |latency: &sim::guest::latency::Latency| {
-        let all = latency.histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value()));
+        let histogram = latency.histogram();
+        let all = histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value()));
         format!("{:?} {} {} {}", all.collect::<Vec<_>>(), latency.sum, latency.min, latency.max)
     };
     format!("{ops:?} {} {} {totals:?}", values(&totals.handler), values(&totals.delivery))
