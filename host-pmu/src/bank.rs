@@ -104,6 +104,8 @@ pub struct Bank<B: Backend> {
     retries: CounterSet,
     backoff: Backoff,
     held: u64,
+    /// Events were opened or given back since the last entry, for which the thread may have slept.
+    may_have_slept: bool,
     stats: BankStats,
 }
 
@@ -147,6 +149,7 @@ impl<B: Backend> Bank<B> {
             retries: CounterSet::EMPTY,
             backoff: Backoff::default(),
             held: 0,
+            may_have_slept: false,
             stats: BankStats::default(),
         }
     }
@@ -172,6 +175,7 @@ impl<B: Backend> Bank<B> {
             // Slices that began while nothing was held are not this event's.
             self.backend.sched_in();
         }
+        self.may_have_slept = true;
         match self.host(OpKind::Open, |backend| backend.open(spec, period)) {
             Ok(event) => {
                 self.backoff = Backoff::default();
@@ -487,6 +491,7 @@ impl<B: Backend> HostCounters for Bank<B> {
                 }
             }
             Release::IdleMs(idle) => self.release_after_time(idle, enabled),
+            Release::Hlt => self.release_after_halt(enabled),
             Release::Eager | Release::Never => {}
         }
         self.settle_gate();

@@ -451,6 +451,11 @@ impl Backend for SimBackend {
     }
 
     #[inline]
+    fn slept(&mut self) -> bool {
+        self.clock.take_slept()
+    }
+
+    #[inline]
     fn now_ns(&self) -> u64 {
         self.clock.now()
     }
