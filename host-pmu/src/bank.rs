@@ -7,8 +7,6 @@
 mod gate;
 mod release;
 
-use std::time::Duration;
-
 use crate::backend::step::StepCounts;
 use crate::backend::{Backend, HostError};
 use crate::counters::{HostCounters, Touch};
@@ -97,6 +95,8 @@ pub struct Bank<B: Backend> {
     pool_cap: usize,
     /// Counters that found no event, while there is a bound: what others take first needs not be given back for them.
     wanted: [Option<Wanted>; MAX_COUNTERS],
+    /// Those that have one; a look at each at every entry would cost as much as the entry.
+    wanting: CounterSet,
     gate: Gate,
     /// Counters whose overflow was heard and that no kick has looked at; `None` if any of them may have overflowed.
     heard: Option<CounterSet>,
@@ -104,6 +104,8 @@ pub struct Bank<B: Backend> {
     retries: CounterSet,
     backoff: Backoff,
     held: u64,
+    /// Events were opened or given back since the last entry, for which the thread may have slept.
+    may_have_slept: bool,
     stats: BankStats,
 }
 
@@ -140,12 +142,14 @@ impl<B: Backend> Bank<B> {
             pool: Vec::with_capacity(pool_cap),
             pool_cap,
             wanted: [None; MAX_COUNTERS],
+            wanting: CounterSet::EMPTY,
             gate: Gate::default(),
             heard: Some(CounterSet::EMPTY),
             in_use: CounterSet::EMPTY,
             retries: CounterSet::EMPTY,
             backoff: Backoff::default(),
             held: 0,
+            may_have_slept: false,
             stats: BankStats::default(),
         }
     }
@@ -171,6 +175,7 @@ impl<B: Backend> Bank<B> {
             // Slices that began while nothing was held are not this event's.
             self.backend.sched_in();
         }
+        self.may_have_slept = true;
         match self.host(OpKind::Open, |backend| backend.open(spec, period)) {
             Ok(event) => {
                 self.backoff = Backoff::default();
@@ -288,9 +293,8 @@ impl<B: Backend> Bank<B> {
 
     /// Opens what the counters that started still lack, making room as far as there is a bound.
     fn open_wanted(&mut self) {
-        for index in 0..MAX_COUNTERS {
-            let Some(Wanted { spec, period }) = self.wanted[index].take() else { continue };
-            let Some(counter) = counter_at(index) else { continue };
+        for counter in std::mem::take(&mut self.wanting) {
+            let Some(Wanted { spec, period }) = self.wanted[counter.index()].take() else { continue };
             while self.held >= self.strategy.hold_max as u64 && self.release_oldest() {}
             self.open(counter, spec, period);
         }
@@ -309,7 +313,7 @@ fn host_op<B: Backend, T>(
 ) -> Result<T, HostError> {
     let begin = backend.now_ns();
     let result = op(backend);
-    stats.ops.record(kind, Duration::from_nanos(backend.now_ns().saturating_sub(begin)));
+    stats.ops.record(kind, backend.now_ns().saturating_sub(begin));
     if let Err(error) = &result {
         stats.last_error = Some(error.clone());
     }
@@ -423,6 +427,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             self.open(counter, spec, period);
         } else {
             self.wanted[counter.index()] = Some(Wanted { spec, period });
+            self.wanting.insert(counter);
         }
     }
 
@@ -486,6 +491,7 @@ impl<B: Backend> HostCounters for Bank<B> {
                 }
             }
             Release::IdleMs(idle) => self.release_after_time(idle, enabled),
+            Release::Hlt => self.release_after_halt(enabled),
             Release::Eager | Release::Never => {}
         }
         self.settle_gate();

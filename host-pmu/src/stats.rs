@@ -1,7 +1,5 @@
 //! What the host operations cost: counted and timed one by one, without allocating.
 
-use std::time::Duration;
-
 use hdrhistogram::Histogram;
 
 /// One kind of host operation.
@@ -48,54 +46,146 @@ pub fn ns_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 100_000_000_000, 2).expect("constant bounds")
 }
 
-/// Count and cost of each kind of host operation.
+/// A [histogram of nanoseconds](ns_histogram) that takes a value it took lately for the price of an addition.
+///
+/// What a model says an operation costs is a few values again and again, and a histogram's bucket takes longer to find than
+/// the operation to simulate. Nothing is rounded or lost: values that wait are counted, and written down when it is read.
 #[derive(Clone, Debug)]
+pub struct Recorder {
+    histogram: Histogram<u64>,
+    /// Values that were lately recorded, and how often since they were last written down.
+    waiting: [(u64, u64); Self::PLACES],
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { histogram: ns_histogram(), waiting: [(0, 0); Self::PLACES] }
+    }
+}
+
+impl Recorder {
+    const PLACES: usize = 16;
+
+    /// Records `ns`, at least 1.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        let ns = ns.max(1);
+        // Fibonacci hashing: the top four bits of the product.
+        let place = ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
+        let (value, times) = &mut self.waiting[place as usize];
+        if *value != ns {
+            if *times > 0 {
+                self.histogram.saturating_record_n(*value, *times);
+            }
+            (*value, *times) = (ns, 0);
+        }
+        *times += 1;
+    }
+
+    /// All that was recorded.
+    #[must_use]
+    pub fn histogram(&self) -> Histogram<u64> {
+        self.clone().into_histogram()
+    }
+
+    /// All that was recorded.
+    #[must_use]
+    pub fn into_histogram(mut self) -> Histogram<u64> {
+        for (value, times) in self.waiting {
+            if times > 0 {
+                self.histogram.saturating_record_n(value, times);
+            }
+        }
+        self.histogram
+    }
+
+    /// Adds all of another's.
+    pub fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("the same constant bounds");
+        for (value, times) in other.waiting {
+            if times > 0 {
+                self.histogram.saturating_record_n(value, times);
+            }
+        }
+    }
+}
+
+/// Count and cost of each kind of host operation.
+#[derive(Clone, Debug, Default)]
 pub struct OpStats {
     per_kind: [Op; OpKind::ALL.len()],
 }
 
 /// Count and cost of one kind of host operation.
-#[derive(Clone, Debug)]
-pub struct Op {
-    /// Nanoseconds of each call.
-    pub ns: Histogram<u64>,
-    /// Their exact sum.
-    pub total_ns: u64,
-}
-
-impl Default for OpStats {
-    fn default() -> Self {
-        Self { per_kind: std::array::from_fn(|_| Op { ns: ns_histogram(), total_ns: 0 }) }
-    }
+#[derive(Clone, Debug, Default)]
+struct Op {
+    count: u64,
+    total_ns: u64,
+    ns: Recorder,
 }
 
 impl OpStats {
     /// Records one operation.
     #[inline]
-    pub fn record(&mut self, kind: OpKind, cost: Duration) {
-        let ns = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
+    pub fn record(&mut self, kind: OpKind, ns: u64) {
         let op = &mut self.per_kind[kind as usize];
-        op.ns.saturating_record(ns.max(1));
+        op.count += 1;
         op.total_ns = op.total_ns.saturating_add(ns);
+        op.ns.record(ns);
     }
 
     /// How often `kind` was carried out.
     #[must_use]
-    pub fn count(&self, kind: OpKind) -> u64 {
-        self.per_kind[kind as usize].ns.len()
+    pub const fn count(&self, kind: OpKind) -> u64 {
+        self.per_kind[kind as usize].count
     }
 
-    /// Cost of `kind`.
+    /// Exact sum of what `kind` cost, ns.
     #[must_use]
-    pub fn op(&self, kind: OpKind) -> &Op {
-        &self.per_kind[kind as usize]
+    pub const fn total_ns(&self, kind: OpKind) -> u64 {
+        self.per_kind[kind as usize].total_ns
+    }
+
+    /// What each operation of `kind` cost.
+    #[must_use]
+    pub fn histogram(&self, kind: OpKind) -> Histogram<u64> {
+        self.per_kind[kind as usize].ns.histogram()
     }
 
     /// Adds another vCPU's or round's operations.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.per_kind.iter_mut().zip(&other.per_kind) {
-            mine.ns.add(&theirs.ns).expect("the same constant bounds");
+            mine.count += theirs.count;
             mine.total_ns = mine.total_ns.saturating_add(theirs.total_ns);
+            mine.ns.merge(&theirs.ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// A recorder, whole or merged of two, is the histogram of the same values.
+        #[test]
+        fn a_recorder_is_its_histogram(
+            values in proptest::collection::vec(prop_oneof![0..40u64, 0..100_000u64, Just(u64::MAX)], 0..200),
+            at: proptest::sample::Index,
+        ) {
+            let mut plain = ns_histogram();
+            let (mut whole, mut first, mut second) = (Recorder::default(), Recorder::default(), Recorder::default());
+            let at = at.index(values.len() + 1);
+            for (i, &value) in values.iter().enumerate() {
+                plain.saturating_record(value.max(1));
+                whole.record(value);
+                if i < at { first.record(value) } else { second.record(value) }
+            }
+            first.merge(&second);
+            prop_assert_eq!(whole.histogram(), plain.clone());
+            prop_assert_eq!(first.into_histogram(), plain);
         }
     }
 }

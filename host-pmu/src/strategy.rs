@@ -33,6 +33,8 @@ pub enum Release {
     /// When it was parked for this long, looked at on guest entry.
     #[serde(with = "millis")]
     IdleMs(Duration),
+    /// When the guest halted since the last entry: seen as the vCPU thread having slept, at the entry after it.
+    Hlt,
     /// Never, until the configuration changes.
     Never,
 }

@@ -133,11 +133,21 @@ pub(crate) fn block_signal(signal: libc::c_int) {
 
 /// How often the calling thread was switched out, by its own will or not.
 pub(crate) fn context_switches() -> u64 {
+    let usage = thread_usage();
+    (usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned()
+}
+
+/// How often the calling thread slept: was switched out by its own will.
+pub(crate) fn sleeps() -> u64 {
+    thread_usage().ru_nvcsw.cast_unsigned()
+}
+
+fn thread_usage() -> libc::rusage {
     // SAFETY: all-zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the structure outlives the call, which cannot fail for RUSAGE_THREAD.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    (usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned()
+    usage
 }
 
 /// This CPU's time-stamp counter.

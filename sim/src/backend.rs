@@ -209,11 +209,14 @@ impl SimBackend {
     /// Takes the signals that are due; each event then aims at its next period, as perf does.
     #[inline]
     pub fn take_signals(&mut self) -> u64 {
+        // Asked at each entry, and nearly always in vain.
+        if self.pace(self.clock.times()) < self.look_at { 0 } else { self.signals_due() }
+    }
+
+    #[inline(never)]
+    fn signals_due(&mut self) -> u64 {
         let times = self.clock.times();
         let pace = self.pace(times);
-        if pace < self.look_at {
-            return 0;
-        }
         let (mut signals, mut look_at) = (0, u64::MAX);
         let Self { table, running, overflowed, one_shot, .. } = self;
         running.retain(|&at| {
@@ -233,7 +236,8 @@ impl SimBackend {
                 }
                 // Periods that passed unseen are one overflow: perf interrupts once.
                 let count = state.rate.counts(ran);
-                let passed = (count - state.signal_at) / state.period.max(1);
+                let late = count - state.signal_at;
+                let passed = if late < state.period { 0 } else { late / state.period.max(1) };
                 let reached = state.signal_at + passed * state.period;
                 overflowed.push((state.id, reached.max(state.rate.counts(state.due))));
                 state.aim(reached, state.period);
@@ -292,7 +296,9 @@ impl SimBackend {
         }
         state.ran = state.ran(times);
         state.running = false;
-        self.running.retain(|&other| other != at);
+        if let Some(place) = self.running.iter().position(|&other| other == at) {
+            self.running.remove(place);
+        }
     }
 }
 
@@ -442,6 +448,11 @@ impl Backend for SimBackend {
     #[inline]
     fn sched_in(&mut self) -> bool {
         self.clock.take_switched_in()
+    }
+
+    #[inline]
+    fn slept(&mut self) -> bool {
+        self.clock.take_slept()
     }
 
     #[inline]

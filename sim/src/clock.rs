@@ -52,6 +52,7 @@ pub struct Clock {
     schedule: Schedule,
     stream: Stream,
     switched_in: bool,
+    slept: bool,
 }
 
 impl Clock {
@@ -59,7 +60,7 @@ impl Clock {
     #[must_use]
     pub fn new(schedule: Schedule, stream: Stream) -> Self {
         let times = Times { now: schedule.first(), ..Times::default() };
-        Self { times, rest_ps: 0, schedule, stream, switched_in: false }
+        Self { times, rest_ps: 0, schedule, stream, switched_in: false, slept: false }
     }
 
     /// All times.
@@ -129,12 +130,19 @@ impl Clock {
     pub fn sleep_until(&mut self, at: u64) {
         self.times.now = self.schedule.woken(self.times.now.max(at), &mut self.stream);
         self.switched_in = true;
+        self.slept = true;
     }
 
     /// Whether the thread was switched in since this was last asked.
     #[inline]
     pub const fn take_switched_in(&mut self) -> bool {
         std::mem::replace(&mut self.switched_in, false)
+    }
+
+    /// Whether the thread slept since this was last asked.
+    #[inline]
+    pub const fn take_slept(&mut self) -> bool {
+        std::mem::replace(&mut self.slept, false)
     }
 }
 

@@ -8,7 +8,7 @@ use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::bank::Bank;
 use host_pmu::counters::HostCounters;
-use host_pmu::stats::ns_histogram;
+use host_pmu::stats::Recorder;
 use vmm::kvm::lapic::{Delivery, Lvtpc};
 use vmm::outcome::{HostSide, MsrExits, PmiStats};
 use vmm::phases::{PhaseTally, Phases};
@@ -111,7 +111,7 @@ pub struct Vcpu<H> {
     pmi: PmiStats,
     msrs: [MsrExits; PmuMsr::SLOTS],
     phases: Phases,
-    exit_path_ns: Histogram<u64>,
+    exit_path_ns: Recorder,
     signals: u64,
     empty_kicks: u64,
     /// The guest is in its tick, and in no NMI handler.
@@ -150,7 +150,7 @@ impl<H: SimHost> Vcpu<H> {
             pmi: PmiStats::default(),
             msrs: [MsrExits::default(); PmuMsr::SLOTS],
             phases: Phases::default(),
-            exit_path_ns: ns_histogram(),
+            exit_path_ns: Recorder::default(),
             signals: 0,
             empty_kicks: 0,
             in_tick: false,
@@ -164,8 +164,9 @@ impl<H: SimHost> Vcpu<H> {
 
     /// The guest's TSC.
     pub fn tsc(&mut self) -> u64 {
-        let ns = self.now();
-        (u128::from(ns) * u128::from(self.model.tsc_khz) / 1_000_000) as u64
+        let (ms, ns) = (self.now() / 1_000_000, self.now() % 1_000_000);
+        // A model's frequency has far fewer than 44 bits: no product overflows.
+        ms * self.model.tsc_khz + ns * self.model.tsc_khz / 1_000_000
     }
 
     /// Events held now.
@@ -218,7 +219,7 @@ impl<H: SimHost> Vcpu<H> {
         }
         self.enter();
         let ns = self.now() - exited;
-        self.exit_path_ns.saturating_record(ns.max(1));
+        self.exit_path_ns.record(ns);
         value
     }
 
@@ -379,7 +380,7 @@ impl<H: SimHost> Vcpu<H> {
             pmi: PmiStats { overflows: pmu.overflows, pmi_requests: pmu.pmi_requests, ..self.pmi },
             msrs,
             phases: self.phases.finish(self.pmu.host().ops()),
-            exit_path_ns: self.exit_path_ns,
+            exit_path_ns: self.exit_path_ns.into_histogram(),
             host,
             creates,
             held_ns,

@@ -6,7 +6,7 @@ mod common;
 
 use common::{FOUR, SINGLE, TEN, boot, plan};
 use host_pmu::stats::OpKind;
-use host_pmu::strategy::PRESETS;
+use host_pmu::strategy::{PRESETS, Strategy};
 use proptest::prelude::*;
 use sim::guest::Timer;
 use sim::host::{self, Behind, Plan};
@@ -90,7 +90,7 @@ fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
         // From one PMI to the next the guest exits a hundred times: its port writes, and the handler's last exit or two.
         let entries = totals.per_nmi(totals.entries);
         assert!((entries - 107.0).abs() < 2.0, "{strategy}: {entries}");
-        let release = totals.ops.op(OpKind::Release).total_ns;
+        let release = totals.ops.total_ns(OpKind::Release);
         assert_eq!(release > 1_000_000_000, strategy == "recreate", "{strategy}: {release}");
     }
     let mut boot = boot(SINGLE, 100, 1000, 30_000);
@@ -149,9 +149,10 @@ fn fewer_creates_follow_from_the_guest_alone() {
 }
 
 fn fingerprint(totals: &Totals) -> String {
-    let ops: Vec<_> = OpKind::ALL.into_iter().map(|k| (totals.ops.count(k), totals.ops.op(k).total_ns)).collect();
+    let ops: Vec<_> = OpKind::ALL.into_iter().map(|k| (totals.ops.count(k), totals.ops.total_ns(k))).collect();
     let values = |latency: &sim::guest::latency::Latency| {
-        let all = latency.histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value()));
+        let histogram = latency.histogram();
+        let all = histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value()));
         format!("{:?} {} {} {}", all.collect::<Vec<_>>(), latency.sum, latency.min, latency.max)
     };
     format!("{ops:?} {} {} {totals:?}", values(&totals.handler), values(&totals.delivery))
@@ -245,4 +246,26 @@ proptest! {
                 left.side.host.ops.count(OpKind::Release) + left.side.host.held_at_end);
         }
     }
+}
+
+/// Of an idle guest that sampled before, the choices of release hold more events the longer they wait.
+#[test]
+fn an_idle_guest_holds_what_its_release_leaves_it() {
+    let mut boot = boot(FOUR, 100_000, 200, 500);
+    boot.tail_ticks = 100;
+    let held = |release: &str| {
+        let reuse = if release == "'eager'" { "none" } else { "last" };
+        let text =
+            format!("name = 'x'\nreuse = '{reuse}'\nrelease = {release}\napply = 'deferred'\nskip-paused = true");
+        let plan = Plan { behind: Behind::Events(Strategy::from_toml(&text).unwrap()), ..plan("reuse", &boot) };
+        let left = host::run(&model("development-host"), &plan, 0);
+        let tail = &left[0].held_at_tail_tick;
+        let mean = left[0].side.held_ns as f64 / left[0].ns as f64;
+        eprintln!("{release:>16}: {mean:.3} events held in the mean, {tail:?}");
+        (mean, tail.iter().sum::<u64>())
+    };
+    let choices = ["'eager'", "'hlt'", "{ slices = 1 }", "{ slices = 4 }", "{ idle-ms = 100 }", "'never'"].map(held);
+    let [eager, hlt, one, four, idle, never] = choices.map(|(_, tail)| tail);
+    assert_eq!(eager, 0);
+    assert!(hlt <= one && one <= four && four < idle && idle < never, "{choices:?}");
 }

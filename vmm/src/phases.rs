@@ -49,7 +49,7 @@ impl Phases {
                 let count = ops.count(kind);
                 line.ops[at] += count - self.ops[at];
                 self.ops[at] = count;
-                ops_ns += ops.op(kind).total_ns;
+                ops_ns += ops.total_ns(kind);
             }
             line.ops_ns += ops_ns - self.ops_ns;
             self.ops_ns = ops_ns;
@@ -69,8 +69,6 @@ impl Phases {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use guest::abi::{PHASE_ENABLE, PHASE_NONE, PHASE_READ};
 
     use super::*;
@@ -78,17 +76,17 @@ mod tests {
     #[test]
     fn each_phase_has_its_own_exits_and_operations() {
         let (mut phases, mut ops) = (Phases::default(), OpStats::default());
-        ops.record(OpKind::Open, Duration::from_nanos(100));
+        ops.record(OpKind::Open, 100);
         phases.exit(true);
         phases.begin(PHASE_ENABLE as usize, Some(&ops));
-        ops.record(OpKind::Open, Duration::from_nanos(30));
-        ops.record(OpKind::Resume, Duration::from_nanos(4));
+        ops.record(OpKind::Open, 30);
+        ops.record(OpKind::Resume, 4);
         phases.exit(true);
         phases.exit(false);
         phases.begin(PHASE_NONE as usize, Some(&ops));
         phases.begin(PHASE_READ as usize, Some(&ops));
         phases.exit(false);
-        ops.record(OpKind::Read, Duration::from_nanos(2));
+        ops.record(OpKind::Read, 2);
         let lines = phases.finish(Some(&ops));
         let line = |begun, msr_reads, msr_writes, ops, ops_ns| PhaseTally { begun, msr_reads, msr_writes, ops, ops_ns };
         assert_eq!(lines[PHASE_NONE as usize], line(1, 0, 1, [1, 0, 0, 0, 0, 0], 100));

@@ -37,7 +37,7 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
     };
     report.overflows[0] = nmis;
     let mut ops = OpStats::default();
-    ops.record(OpKind::Open, Duration::from_micros(30));
+    ops.record(OpKind::Open, 30_000);
     let mut exit_path_ns = ns_histogram();
     exit_path_ns.saturating_record(250);
     VcpuOutcome {

@@ -315,9 +315,9 @@ impl ArmFold {
         result.host_ops = OpKind::ALL
             .into_iter()
             .map(|kind| {
-                let op = self.ops.op(kind);
-                let p50_ns = if op.ns.is_empty() { 0 } else { op.ns.value_at_quantile(0.5) };
-                let op = HostOp { count: op.ns.len(), p50_ns, total_ns: op.total_ns };
+                let count = self.ops.count(kind);
+                let p50_ns = if count == 0 { 0 } else { self.ops.histogram(kind).value_at_quantile(0.5) };
+                let op = HostOp { count, p50_ns, total_ns: self.ops.total_ns(kind) };
                 (kind.key().to_owned(), op)
             })
             .collect();

@@ -117,7 +117,8 @@ fn latency_of(totals: &Totals, workload: Workload) -> Option<Latency> {
 
 fn summary(latency: &latency::Latency) -> Option<Latency> {
     // A bucket reaches beyond the values in it.
-    let quantile = |q: f64| latency.histogram.value_at_quantile(q).clamp(latency.min, latency.max);
+    let histogram = latency.histogram();
+    let quantile = |q: f64| histogram.value_at_quantile(q).clamp(latency.min, latency.max);
     latency.mean().map(|mean| Latency {
         count: latency.count(),
         min: latency.min,

@@ -72,6 +72,9 @@ pub trait Backend {
     /// Whether a new sched slice began since this was last asked.
     fn sched_in(&mut self) -> bool;
 
+    /// Whether the thread slept of its own will since this was last asked: in KVM_RUN it does so in a guest's HLT only.
+    fn slept(&mut self) -> bool;
+
     /// A monotonic clock, ns.
     fn now_ns(&self) -> u64;
 

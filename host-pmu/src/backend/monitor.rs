@@ -27,6 +27,8 @@ pub struct Monitor {
     switches: Option<(OwnedFd, sys::Ring)>,
     /// The thread's context switches when they were last looked at, where there is no ring of them.
     seen: u64,
+    /// Of its own will, likewise.
+    sleeps: u64,
     records: Records,
 }
 
@@ -68,7 +70,13 @@ impl Monitor {
     /// A monitor that uses no perf event at all.
     #[must_use]
     pub fn without_ring() -> Self {
-        Self { ring: None, switches: None, seen: sys::context_switches(), records: Records::default() }
+        Self {
+            ring: None,
+            switches: None,
+            seen: sys::context_switches(),
+            sleeps: sys::sleeps(),
+            records: Records::default(),
+        }
     }
 
     fn open_ring(attr: perf_event_attr, pages: usize) -> io::Result<(OwnedFd, sys::Ring)> {
@@ -90,6 +98,15 @@ impl Monitor {
         }
         let switches = sys::context_switches();
         std::mem::replace(&mut self.seen, switches) != switches
+    }
+
+    /// Whether it was switched out of its own will since this was last asked: one load of shared memory unless there was a switch.
+    pub fn slept(&mut self) -> bool {
+        if !self.sched_in() {
+            return false;
+        }
+        let sleeps = sys::sleeps();
+        std::mem::replace(&mut self.sleeps, sleeps) != sleeps
     }
 
     /// Sends the records of `event` to the monitor's ring. A kernel that keeps hardware and software events of a thread in
@@ -140,6 +157,10 @@ mod tests {
         assert!((0..100).any(|_| !monitor.sched_in()), "every look claims a new slice");
         std::thread::sleep(Duration::from_millis(2));
         assert!(monitor.sched_in(), "the thread slept and was switched in again");
+        monitor.slept();
+        assert!((0..100).any(|_| !monitor.slept()), "every look claims a sleep");
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(monitor.slept());
     }
 
     /// Each resume adds the event anew, which moves the sequence count of the page it shares.

@@ -225,6 +225,10 @@ impl Backend for StepBackend {
         self.monitor.sched_in()
     }
 
+    fn slept(&mut self) -> bool {
+        self.monitor.slept()
+    }
+
     fn now_ns(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }

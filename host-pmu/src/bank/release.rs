@@ -15,6 +15,7 @@ impl<B: Backend> Bank<B> {
             Ok(())
         });
         self.held -= 1;
+        self.may_have_slept = true;
     }
 
     /// Gives up an event that failed; its counter is tried again.
@@ -84,6 +85,18 @@ impl<B: Backend> Bank<B> {
             }
         }
         self.release_from_pool(|held| expired(held.parked_at));
+    }
+
+    /// A halt gives back all that is parked. Opening and giving back may sleep, too: a sleep beside them is not taken for a halt.
+    pub(super) fn release_after_halt(&mut self, enabled: CounterSet) {
+        let slept = self.backend.slept();
+        if slept && !self.may_have_slept {
+            self.release_after_time(Duration::ZERO, enabled);
+            if self.may_have_slept {
+                self.backend.slept();
+            }
+        }
+        self.may_have_slept = false;
     }
 
     fn release_from_pool(&mut self, dead: impl Fn(&Held<B::Event>) -> bool) {

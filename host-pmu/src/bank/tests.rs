@@ -1,5 +1,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::*;
 use crate::spec::Source;
@@ -12,6 +13,7 @@ struct Script {
     open: Vec<usize>,
     now: u64,
     sched_in: bool,
+    slept: bool,
     refuse_open: bool,
     refuse_period: bool,
     lost: bool,
@@ -69,6 +71,10 @@ impl Backend for Host {
 
     fn sched_in(&mut self) -> bool {
         std::mem::take(&mut self.0.borrow_mut().sched_in)
+    }
+
+    fn slept(&mut self) -> bool {
+        std::mem::take(&mut self.0.borrow_mut().slept)
     }
 
     fn now_ns(&self) -> u64 {
@@ -237,6 +243,29 @@ fn idle_time_releases_what_is_parked_and_spares_what_runs() {
     host.0.borrow_mut().now += 6_000_000;
     bank.on_entry([pmc(1)].into_iter().collect());
     assert_eq!(bank.held(), 1);
+}
+
+#[test]
+fn a_halt_releases_what_is_parked_and_opening_is_no_halt() {
+    let host = Host::default();
+    let mut bank = Bank::new(host.clone(), Strategy { release: Release::Hlt, ..Strategy::preset("reuse").unwrap() });
+    let enabled: CounterSet = [pmc(1)].into_iter().collect();
+    for n in 0..2 {
+        bank.start(pmc(n), A, 10);
+    }
+    bank.pause(pmc(0));
+    bank.stop(pmc(0), true);
+    // perf_event_open may sleep.
+    host.0.borrow_mut().slept = true;
+    bank.on_entry(enabled);
+    assert_eq!(bank.held(), 2);
+    // A slice is no halt.
+    host.slice();
+    bank.on_entry(enabled);
+    assert_eq!(bank.held(), 2);
+    host.0.borrow_mut().slept = true;
+    bank.on_entry(enabled);
+    assert_eq!((bank.held(), bank.take(pmc(1))), (1, 0), "what runs stays");
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! A latency: its histogram, and exactly what a histogram rounds.
 
 use hdrhistogram::Histogram;
-use host_pmu::stats::ns_histogram;
+use host_pmu::stats::Recorder;
 
 /// Nanoseconds of many events, in fixed space.
 #[derive(Clone, Debug)]
 pub struct Latency {
-    /// To two significant digits.
-    pub histogram: Histogram<u64>,
+    count: u64,
+    ns: Recorder,
     /// The exact sum.
     pub sum: u128,
     /// The smallest; `u64::MAX` if there is none.
@@ -18,14 +18,16 @@ pub struct Latency {
 
 impl Default for Latency {
     fn default() -> Self {
-        Self { histogram: ns_histogram(), sum: 0, min: u64::MAX, max: 0 }
+        Self { count: 0, ns: Recorder::default(), sum: 0, min: u64::MAX, max: 0 }
     }
 }
 
 impl Latency {
     /// Adds one.
+    #[inline]
     pub fn record(&mut self, ns: u64) {
-        self.histogram.saturating_record(ns.max(1));
+        self.count += 1;
+        self.ns.record(ns);
         self.sum += u128::from(ns);
         self.min = self.min.min(ns);
         self.max = self.max.max(ns);
@@ -33,7 +35,8 @@ impl Latency {
 
     /// Adds all of another's.
     pub fn merge(&mut self, other: &Self) {
-        self.histogram.add(&other.histogram).expect("the same constant bounds");
+        self.count += other.count;
+        self.ns.merge(&other.ns);
         self.sum += other.sum;
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
@@ -41,8 +44,14 @@ impl Latency {
 
     /// How many.
     #[must_use]
-    pub fn count(&self) -> u64 {
-        self.histogram.len()
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// All of them, to two significant digits.
+    #[must_use]
+    pub fn histogram(&self) -> Histogram<u64> {
+        self.ns.histogram()
     }
 
     /// The mean; `None` if there is none.

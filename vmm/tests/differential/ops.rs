@@ -139,6 +139,7 @@ pub(crate) fn strategy() -> impl Strategy<Value = Kept> {
     let release = prop_oneof![
         Just("'never'".to_owned()),
         Just("'eager'".to_owned()),
+        Just("'hlt'".to_owned()),
         (1..4u32).prop_map(|n| format!("{{ slices = {n} }}")),
         (1..30u32).prop_map(|ms| format!("{{ idle-ms = {ms} }}")),
     ];

@@ -63,7 +63,8 @@ impl Bytes<'_> {
         };
         let release = match self.below(4)? {
             0 if reuse == Reuse::None => Release::Eager,
-            0 | 1 => Release::Never,
+            0 => Release::Never,
+            1 => Release::Hlt,
             2 => Release::Slices(1 + u32::from(n) % 3),
             _ => Release::IdleMs(Duration::from_millis(1 + u64::from(n) % 30)),
         };

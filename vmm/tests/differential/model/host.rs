@@ -264,6 +264,11 @@ impl Backend for ScriptedHost {
         std::mem::take(&mut self.0.borrow_mut().sched_in)
     }
 
+    /// Every switch is a guest's halt here.
+    fn slept(&mut self) -> bool {
+        self.sched_in()
+    }
+
     fn now_ns(&self) -> u64 {
         let mut state = self.0.borrow_mut();
         state.now += 1;
