@@ -97,9 +97,9 @@ fn operations(draft: &mut Draft, wanted: &Wanted, single: &Measured, many: &Meas
         ("read", one_recreated, OpKind::Read, "one event, recreate"),
     ] {
         let source = format!("measured: quantiles of {}, {whose}", kind.key());
-        draft.distribution(key, &arm.ops().op(kind).ns, &source).ok_or_else(|| missing(key))?;
+        draft.distribution(key, &arm.ops().histogram(kind), &source).ok_or_else(|| missing(key))?;
     }
-    let p50 = |arm: &ArmFold, kind| arm.ops().op(kind).ns.value_at_quantile(0.5);
+    let p50 = |arm: &ArmFold, kind| arm.ops().histogram(kind).value_at_quantile(0.5);
     // GLOBAL_CTRL resumes one after the other: the first runs alone, the last beside all others, the median beside half.
     let resume = p50(one_reused, OpKind::Resume);
     let beside = p50(many_reused, OpKind::Resume).saturating_sub(resume);
