@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -216,11 +216,26 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_file()).collect()
 }
 
+/// How long a run takes here until its first document is there.
+fn until_it_writes(dir: &Path, line: &[&str]) -> Duration {
+    let (at, began) = (dir.join("first"), Instant::now());
+    std::fs::create_dir(&at).unwrap();
+    let mut child = command(&at, line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while files(&at.join("vpmu-results")).is_empty() && began.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let took = began.elapsed();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    took
+}
+
 /// 200 runs are killed at moments drawn from a fixed sequence, over the time in which they write again and again.
 #[test]
 fn killed_at_200_moments_every_file_is_whole_and_valid_or_absent() {
     let dir = tempfile::tempdir().unwrap();
     let line = ["sim", "--rounds", "400", "--samples", "3", "--quiet", "--strategy", "reuse", "--json", "out.json"];
+    let window = u64::try_from(3 * until_it_writes(dir.path(), &line).as_micros()).unwrap();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let (mut documents, mut unfinished) = (0, 0);
     for number in 0..200 {
@@ -228,7 +243,7 @@ fn killed_at_200_moments_every_file_is_whole_and_valid_or_absent() {
         std::fs::create_dir(&at).unwrap();
         let mut child = command(&at, &line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_micros((state >> 33) % 120_000));
+        std::thread::sleep(Duration::from_micros((state >> 33) % window));
         child.kill().unwrap();
         child.wait().unwrap();
         for file in files(&at).into_iter().chain(files(&at.join("vpmu-results"))) {

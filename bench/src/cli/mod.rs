@@ -201,7 +201,7 @@ pub struct DoctorArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ConformanceArgs {
     /// Strategies to check: preset names or .toml files
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool", value_parser = parse::strategy)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate", value_parser = parse::strategy)]
     pub strategy: Vec<StrategyArg>,
 
     /// What counts behind the guest's counters: auto, hardware, cpu-clock, task-clock, step or none

@@ -17,6 +17,7 @@ struct Script {
     refuse_open: bool,
     refuse_period: bool,
     lost: bool,
+    gated: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -67,6 +68,28 @@ impl Backend for Host {
         let mut s = self.0.borrow_mut();
         s.log.push(format!("read {event}"));
         if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
+    }
+
+    fn id(&self, event: &usize) -> u64 {
+        *event as u64
+    }
+
+    fn has_gate(&self) -> bool {
+        self.0.borrow().gated
+    }
+
+    fn open_gate(&mut self) -> Result<(), HostError> {
+        self.0.borrow_mut().log.push("open gate".to_owned());
+        Ok(())
+    }
+
+    fn shut_gate(&mut self, tell: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push("shut gate".to_owned());
+        for &id in &s.open {
+            tell(id as u64, s.counts[id]);
+        }
+        Ok(())
     }
 
     fn sched_in(&mut self) -> bool {
@@ -339,4 +362,61 @@ fn pitfall_22_a_lost_pinned_event_is_reported_and_opened_again() {
     assert_eq!((bank.pause(pmc(0)), bank.held()), (0, 0), "a count that is gone is not made up");
     assert_eq!((bank.stats().pinned_errors, &bank.stats().last_error), (1, &Some(HostError::PinnedLost)));
     assert!(bank.take_retries().contains(pmc(0)), "and the counter is looked at again");
+}
+
+/// A guest turns all its counters off and on again.
+fn off_and_on(bank: &mut Bank<Host>, counters: &[(usize, Spec, u64)]) {
+    for &(n, ..) in counters {
+        bank.pause(pmc(n));
+        bank.stop(pmc(n), true);
+    }
+    bank.on_entry(CounterSet::EMPTY);
+    for &(n, spec, period) in counters {
+        bank.start(pmc(n), spec, period);
+    }
+    bank.on_entry(CounterSet::EMPTY);
+}
+
+#[test]
+fn behind_a_gate_off_and_on_are_two_calls_whatever_the_number_of_counters() {
+    let (mut bank, host) = bank("gate");
+    host.0.borrow_mut().gated = true;
+    for (n, spec) in [(0, A), (1, B)] {
+        bank.start(pmc(n), spec, 100);
+    }
+    bank.on_entry(CounterSet::EMPTY);
+    host.log();
+    host.0.borrow_mut().counts = vec![30, 100];
+    off_and_on(&mut bank, &[(0, A, 70), (1, B, 55)]);
+    assert_eq!(host.log(), ["shut gate", "period 1 55", "open gate"], "only what overflowed has a new period");
+    assert_eq!((bank.stats().ops.count(OpKind::Pause), bank.stats().ops.count(OpKind::Resume)), (1, 2));
+    // One counter goes off by itself: its event is taken out while the gate is shut for it.
+    assert_eq!(bank.pause(pmc(0)), 0, "what was counted before was handed over");
+    bank.stop(pmc(0), true);
+    bank.on_entry(CounterSet::EMPTY);
+    assert_eq!(host.log(), ["shut gate", "pause 0", "open gate"]);
+}
+
+#[test]
+fn with_a_bound_events_are_opened_after_every_counter_took_what_is_parked() {
+    let host = Host::default();
+    let strategy = Strategy { reuse: Reuse::Pool(2), hold_max: 2, ..Strategy::preset("pool").unwrap() };
+    let mut bank = Bank::new(host.clone(), strategy);
+    let c = Spec(Source::Selector(0x53_00c0));
+    for (n, spec) in [(0, A), (1, B)] {
+        bank.start(pmc(n), spec, 100);
+    }
+    bank.on_entry(CounterSet::EMPTY);
+    for n in 0..2 {
+        bank.pause(pmc(n));
+        bank.stop(pmc(n), false);
+    }
+    host.log();
+    // The first counter wants what is not there; the second what the first once had.
+    bank.start(pmc(0), c, 100);
+    bank.start(pmc(1), A, 100);
+    bank.on_entry(CounterSet::EMPTY);
+    let log = host.log();
+    assert_eq!(log, ["period 0 100", "resume 0", "release 1", "open 2 0xc0 100"], "the event nobody wanted gave way");
+    assert_eq!((bank.held(), bank.stats().held_max), (2, 2));
 }
