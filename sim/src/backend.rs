@@ -154,6 +154,7 @@ impl SimBackend {
     /// A thread's events, which do what `strategy` asks of them; `on_host` counts those of the whole host.
     #[must_use]
     pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> Self {
+        let follows_time = model.base != CountBase::Exits;
         Self {
             model,
             clock,
@@ -163,7 +164,8 @@ impl SimBackend {
             running: Vec::new(),
             look_at: u64::MAX,
             overflowed: Vec::with_capacity(MAX_POOL + MAX_COUNTERS),
-            one_shot: strategy.overflow == OnOverflow::Stop,
+            // As the real backend: tracepoints, which count exits, do not.
+            one_shot: strategy.overflow == OnOverflow::Stop && follows_time,
             gate: strategy.gate.then_some(false),
             opened: 0,
             creates: Creates::default(),

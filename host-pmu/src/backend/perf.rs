@@ -59,7 +59,9 @@ impl PerfBackend {
     /// A backend for `key` whose events do what `strategy` asks of them. `tsc_khz` scales clocks to cycles.
     pub fn with(key: &BackendKey, tsc_khz: u64, strategy: &Strategy) -> Result<Self, HostError> {
         let mut backend = Self::new(key, tsc_khz)?;
-        backend.one_shot = strategy.overflow == OnOverflow::Stop;
+        // A tracepoint event that IOC_REFRESH let stop is not heard of again after the next one (seen on Linux 6.18).
+        let comes_back = !matches!(backend.kind, EventKind::Tracepoint(_));
+        backend.one_shot = strategy.overflow == OnOverflow::Stop && comes_back;
         if strategy.gate {
             let leader = sys::open_on_this_thread(gate_attr(backend.kind), None);
             backend.gate = Some(leader.map_err(|error| os("perf_event_open", &error))?);
@@ -343,6 +345,15 @@ mod tests {
             assert_eq!(backend.read(&mut event).unwrap(), stopped_at, "it counts on after its overflow");
         }
         backend.release(event);
+    }
+
+    #[test]
+    fn a_tracepoint_is_not_relied_on_to_stop() {
+        let key = BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() };
+        match PerfBackend::with(&key, 1_000_000, &Strategy::preset("deferred").unwrap()) {
+            Ok(backend) => assert!(!backend.stops_at_overflow()),
+            Err(error) => eprintln!("SKIP: {error}"),
+        }
     }
 
     #[test]
