@@ -309,10 +309,10 @@ impl<H: HostCounters> Vpmu<H> {
         }
     }
 
-    /// A signal said that a host event overflowed: looks at every running counter, and returns how many overflowed.
+    /// A signal said that a host event overflowed: looks at the counters it may have been, and returns how many overflowed.
     ///
-    /// A clock may signal a little before its count is there. A kick that finds nothing therefore aims each running
-    /// counter anew, so that such an overflow is signalled again.
+    /// A clock may signal a little before its count is there. What it signalled for without an overflow is therefore aimed
+    /// anew, so that the overflow is signalled again.
     pub fn kick(&mut self) -> u32 {
         let before = self.stats.overflows;
         let told = self.host.overflowed();
