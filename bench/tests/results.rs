@@ -219,14 +219,14 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 /// How long a run takes here until its first document is there.
 fn until_it_writes(dir: &Path, line: &[&str]) -> Duration {
     let (at, began) = (dir.join("first"), Instant::now());
-    std::fs::create_dir(&at).unwrap();
-    let mut child = command(&at, line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::fs::create_dir(&at).expect("a new folder");
+    let mut child = command(&at, line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the tool starts");
     while files(&at.join("vpmu-results")).is_empty() && began.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(1));
     }
     let took = began.elapsed();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill().expect("it is ours");
+    child.wait().expect("it is ours");
     took
 }
 
