@@ -1,9 +1,9 @@
 //! Real guests on this host's KVM, one at a time: the allocation count is the process's.
 
-mod alloc;
 mod guests;
 mod runs;
 mod stat;
+mod sys;
 
 use std::process::ExitCode;
 

@@ -10,8 +10,8 @@ use host_pmu::strategy::{PRESETS, Strategy};
 use vmm::machine::{Behind, MachineError};
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 
-use crate::alloc;
 use crate::guests::{JULY_2021, PERIOD, SINGLE, clock, fixed, gp, nmis_logged, plan, report, run, run_until};
+use crate::sys;
 
 /// The tracepoint of the guide.
 pub(crate) fn userspace_exit() -> BackendKey {
@@ -234,10 +234,10 @@ pub(crate) fn no_allocation() {
         let allocations = |samples: u64| {
             let mut plan = plan(clock(preset), JULY_2021, samples);
             plan.log_entries = 8192;
-            let before = alloc::count();
+            let before = sys::count();
             let outcome = run(&plan);
             assert!(report(only(&outcome)).nmis >= samples);
-            alloc::count() - before
+            sys::count() - before
         };
         allocations(50);
         let (few, many) = (allocations(100), allocations(800));
