@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use setup::list::parse::{join_lines, parse};
-use setup::list::resolve::resolve;
-use setup::list::sysfs::Sysfs;
+use stat_setup::list::parse::{join_lines, parse};
+use stat_setup::list::resolve::resolve;
+use stat_setup::list::sysfs::Sysfs;
 
 fuzz_target!(|text: &str| {
     let _ = parse(&join_lines(text));

@@ -104,7 +104,7 @@ pub struct Reproduction {
     /// The rows, in the order of `results/published.toml`.
     pub rows: Vec<Row>,
     /// Constants of the set-up model that were fitted.
-    pub fitted: Vec<setup::model::Fitted>,
+    pub fitted: Vec<::stat_setup::model::Fitted>,
 }
 
 /// Simulates what the published figures are about, and sets it beside them and `documents`.

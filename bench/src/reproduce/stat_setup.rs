@@ -1,6 +1,6 @@
-//! Set-up times of `perf stat`, published and by the model of [`setup::model`].
+//! Set-up times of `perf stat`, published and by the model of [`stat_setup::model`].
 
-use setup::model::{Fitted, Pair, Simulated, Times, simulate};
+use stat_setup::model::{Fitted, Pair, Simulated, Times, simulate};
 
 use super::{Number, Origin, Row, float};
 
@@ -41,7 +41,7 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
                     number,
                     unit: if number == Number::Ratio { "ratio".to_owned() } else { "s".to_owned() },
                     published,
-                    model: "setup::model".to_owned(),
+                    model: "stat_setup::model".to_owned(),
                     simulated: Some(simulated),
                     error: Some(100.0 * (simulated / published - 1.0)),
                     origin: origin(&found, name, part, number),

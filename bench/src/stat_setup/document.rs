@@ -1,14 +1,14 @@
 //! The result document of `stat-setup --in host`.
 
 use serde::{Deserialize, Serialize};
-use setup::choose::Choice;
-use setup::costs::Calibration;
-use setup::limit::FileLimit;
-use setup::list::Class;
-use setup::method::Method;
-use setup::monitor::Traffic;
-use setup::outcome::Outcome;
-use setup::verify::Check;
+use stat_setup::choose::Choice;
+use stat_setup::costs::Calibration;
+use stat_setup::limit::FileLimit;
+use stat_setup::list::Class;
+use stat_setup::method::Method;
+use stat_setup::monitor::Traffic;
+use stat_setup::outcome::Outcome;
+use stat_setup::verify::Check;
 
 use crate::host::HostFacts;
 use crate::result::warnings::Warning;

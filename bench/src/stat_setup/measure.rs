@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use setup::choose::{Choice, tuned_pack};
-use setup::costs::Costs;
-use setup::list::EventList;
-use setup::method::Method;
-use setup::monitor::{Monitor, Traffic};
-use setup::outcome::Outcome;
-use setup::phase::{Phase, Use};
-use setup::run::{Finished, Job, run};
-use setup::verify::{Check, check, plant};
+use stat_setup::choose::{Choice, tuned_pack};
+use stat_setup::costs::Costs;
+use stat_setup::list::EventList;
+use stat_setup::method::Method;
+use stat_setup::monitor::{Monitor, Traffic};
+use stat_setup::outcome::Outcome;
+use stat_setup::phase::{Phase, Use};
+use stat_setup::run::{Finished, Job, run};
+use stat_setup::verify::{Check, check, plant};
 
 use super::document::{ArmResult, Calls, PhaseResult, RoundPhase, RoundResult, Spread};
 

@@ -11,14 +11,14 @@ pub(crate) mod show;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use setup::choose::{Choice, choose};
-use setup::costs::{Costs, calibrate};
-use setup::list::EventList;
-use setup::list::sysfs::Sysfs;
-use setup::monitor::Monitor;
-use setup::outcome::Outcome;
-use setup::phase::Use;
-use setup::verify::differences;
+use stat_setup::choose::{Choice, choose};
+use stat_setup::costs::{Costs, calibrate};
+use stat_setup::list::EventList;
+use stat_setup::list::sysfs::Sysfs;
+use stat_setup::monitor::Monitor;
+use stat_setup::outcome::Outcome;
+use stat_setup::phase::Use;
+use stat_setup::verify::differences;
 
 use crate::cli::stat_setup::{Mode, Peer, StatSetupArgs};
 use crate::error::{Error, Exit};
@@ -206,7 +206,7 @@ fn sizes(args: &StatSetupArgs, list: &EventList) -> Vec<usize> {
     match &args.host.scale {
         Some(scale) => scale.0.clone(),
         // Seconds for each close of a list of tracepoints, times points, strategies and runs.
-        None if list.main_class() == Some(setup::list::Class::Tracepoint) => Vec::new(),
+        None if list.main_class() == Some(stat_setup::list::Class::Tracepoint) => Vec::new(),
         None => SIZES.to_vec(),
     }
 }
@@ -290,14 +290,14 @@ fn measure_rounds(
 }
 
 fn last_closes(list: &EventList) -> Result<Vec<LastClose>, Error> {
-    let ways = setup::last_close::measure(list)
+    let ways = stat_setup::last_close::measure(list)
         .map_err(|error| Error::host("cannot measure last closes", error.to_string(), "run as root"))?;
     if ways.is_empty() {
         return Err(Error::usage("--last-close needs tracepoints", "the list has none", "try --events tracepoints:90"));
     }
     let expedited = HostFs::default().number("sys/kernel/rcu_expedited");
     let suffix = expedited.map_or_else(String::new, |value| format!(" (rcu_expedited={value})"));
-    let of = |way: setup::last_close::Way| LastClose {
+    let of = |way: stat_setup::last_close::Way| LastClose {
         way: format!("{}{suffix}", way.way),
         tracepoints: way.tracepoints as u64,
         wall_ns: measure::ns(way.wall),

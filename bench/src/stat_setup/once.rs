@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use setup::choose::choose;
-use setup::costs::calibrate;
-use setup::list::{Event, EventList};
-use setup::outcome::Outcome;
-use setup::phase::{Phase, Use};
-use setup::run::{Job, run};
+use stat_setup::choose::choose;
+use stat_setup::costs::calibrate;
+use stat_setup::list::{Event, EventList};
+use stat_setup::outcome::Outcome;
+use stat_setup::phase::{Phase, Use};
+use stat_setup::run::{Job, run};
 
 use super::measure::method;
 use super::prepare::{self, Request};
@@ -15,7 +15,7 @@ use crate::cli::stat_setup::StatSetupArgs;
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
 use crate::table::layout::time;
-use setup::list::sysfs::Sysfs;
+use stat_setup::list::sysfs::Sysfs;
 
 /// Runs it.
 pub(crate) fn run_once(args: &StatSetupArgs) -> Result<Exit, Error> {
@@ -99,7 +99,7 @@ pub(crate) fn shown(event: &Event, outcome: &Outcome) -> (String, u64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use setup::list::{parse::parse, resolve::resolve};
+    use stat_setup::list::{parse::parse, resolve::resolve};
 
     #[test]
     fn counts_are_shown_as_perf_shows_them() {

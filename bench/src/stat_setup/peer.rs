@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use setup::list::EventList;
+use stat_setup::list::EventList;
 
 use super::document::{Peer, PeerArm, Spread};
 use super::measure::since;
@@ -161,7 +161,11 @@ impl Rivals {
         } else {
             rivals.push(same.rival("start-up", What::StartUp, None));
             let free = !same.list.has_groups()
-                && same.list.events.iter().all(|event| event.class().is_some_and(setup::list::Class::never_competes));
+                && same
+                    .list
+                    .events
+                    .iter()
+                    .all(|event| event.class().is_some_and(stat_setup::list::Class::never_competes));
             if free {
                 let ungrouped = same.list.to_perf(Some(1));
                 rivals.push(same.rival("ungrouped", What::Stat, Some(&ungrouped)));

@@ -3,12 +3,12 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use setup::limit::{self, FileLimit};
-use setup::list::names::symbol;
-use setup::list::parse::{MAX_EVENTS, MAX_TEXT, join_lines, parse};
-use setup::list::resolve::resolve;
-use setup::list::sysfs::Sysfs;
-use setup::list::{Class, EventList, generate};
+use stat_setup::limit::{self, FileLimit};
+use stat_setup::list::names::symbol;
+use stat_setup::list::parse::{MAX_EVENTS, MAX_TEXT, join_lines, parse};
+use stat_setup::list::resolve::resolve;
+use stat_setup::list::sysfs::Sysfs;
+use stat_setup::list::{Class, EventList, generate};
 
 use crate::cli::parse::CpuList;
 use crate::error::Error;
@@ -91,7 +91,7 @@ impl Request {
                     let first = sized.events.len();
                     sized.events.extend(group.members.iter().map(|&event| all.events[event].clone()));
                     let members = (first..sized.events.len()).collect();
-                    sized.groups.push(setup::list::Group { members, weak: group.weak });
+                    sized.groups.push(stat_setup::list::Group { members, weak: group.weak });
                 }
                 Ok(sized)
             }

@@ -1,7 +1,7 @@
 //! Growth over events and over CPUs.
 
-use setup::list::sysfs::Sysfs;
-use setup::outcome::Outcome;
+use stat_setup::list::sysfs::Sysfs;
+use stat_setup::outcome::Outcome;
 
 use super::document::{Growth, ScalePoint, Spread};
 use super::measure::{Setting, method, ns};
@@ -17,7 +17,7 @@ const RUNS: usize = 5;
 struct Point<'a> {
     strategy: &'a str,
     setting: Setting<'a>,
-    method: setup::method::Method,
+    method: stat_setup::method::Method,
     totals: Vec<u64>,
     /// Whether every event that the host supports was opened everywhere: else the time is of something smaller.
     whole: bool,

@@ -8,7 +8,7 @@ use super::document::{ArmResult, Document, Growth, ScalePoint};
 use crate::cli::parse::CpuList;
 use crate::result::Status;
 use crate::table::layout::{self, ratio, time};
-use setup::outcome::Outcome;
+use stat_setup::outcome::Outcome;
 
 fn table(header: Vec<String>) -> Table {
     let mut table = Table::new();
@@ -70,7 +70,7 @@ fn work(arms: &[ArmResult]) -> String {
     for arm in arms {
         let sum = |get: fn(&super::document::PhaseResult) -> f64| time(arm.phases.iter().map(get).sum());
         let traffic =
-            arm.phases.iter().map(|phase| phase.traffic).reduce(setup::monitor::Traffic::plus).unwrap_or_default();
+            arm.phases.iter().map(|phase| phase.traffic).reduce(stat_setup::monitor::Traffic::plus).unwrap_or_default();
         table.add_row(cells(vec![
             arm.strategy.clone(),
             sum(|phase| phase.user_ns),
@@ -297,7 +297,7 @@ pub(crate) fn text(document: &Document) -> String {
         }
         let _ = writeln!(out, "\n{}", table.trim_fmt());
     }
-    if document.events.iter().all(|event| event.class.is_none_or(setup::list::Class::never_competes)) {
+    if document.events.iter().all(|event| event.class.is_none_or(stat_setup::list::Class::never_competes)) {
         out.push_str("software and trace events program no PMU: these are the costs of the kernel's bookkeeping\n");
     }
     let _ = writeln!(out, "host: {}", document.host.class);

@@ -1,10 +1,10 @@
 //! Whatever the method, nothing is left open and no thread is left over. One test, so that no other opens files meanwhile.
 
-use setup::list::{EventList, generate, parse::parse, resolve::resolve, sysfs::Sysfs};
-use setup::method::{Method, Order, Phases};
-use setup::outcome::Outcome;
-use setup::phase::{Phase, Use};
-use setup::run::{Job, run};
+use stat_setup::list::{EventList, generate, parse::parse, resolve::resolve, sysfs::Sysfs};
+use stat_setup::method::{Method, Order, Phases};
+use stat_setup::outcome::Outcome;
+use stat_setup::phase::{Phase, Use};
+use stat_setup::run::{Job, run};
 
 fn entries(dir: &str) -> usize {
     std::fs::read_dir(dir).map_or(0, Iterator::count)
