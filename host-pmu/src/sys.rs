@@ -119,18 +119,6 @@ pub(crate) fn rtmin() -> libc::c_int {
     libc::SIGRTMIN()
 }
 
-/// Blocks `signal` on the calling thread.
-#[cfg(test)]
-pub(crate) fn block_signal(signal: libc::c_int) {
-    // SAFETY: all-zero is a valid sigset_t, which outlives the calls; nothing else is taken.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, signal);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-    }
-}
-
 /// How often the calling thread was switched out, by its own will or not.
 pub(crate) fn context_switches() -> u64 {
     let usage = thread_usage();

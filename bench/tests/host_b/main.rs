@@ -49,6 +49,12 @@ const BOOTS: [(&str, Boot); 9] = [
     ("conformance::step", conformance::step),
 ];
 
+/// Comparisons with this machine's own KVM, which needs one.
+const BOTH: [(&str, Boot); 2] = [
+    ("conformance::cpu_clock_is_the_same_here", conformance::cpu_clock_here),
+    ("conformance::step_is_the_same_here", conformance::step_here),
+];
+
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     if words.next().as_deref() == Some(probe::ARGUMENT) {
@@ -72,10 +78,15 @@ fn main() -> ExitCode {
     let skip = found.is_err() && !required;
     let mut trials: Vec<_> =
         CHECKS.iter().map(|&(name, check)| Trial::test(name, move || check().map_err(failed))).collect();
-    for (name, boot) in BOOTS {
+    let kvm = std::path::Path::new("/dev/kvm").exists();
+    if !kvm && !arguments.list {
+        eprintln!("SKIP: no /dev/kvm here to compare stock KVM with");
+    }
+    let boots = BOOTS.iter().map(|boot| (boot, skip)).chain(BOTH.iter().map(|boot| (boot, skip || !kvm)));
+    for (&(name, boot), ignored) in boots {
         let found = found.clone();
         let trial = Trial::test(name, move || boot(&found?).map_err(failed));
-        trials.push(trial.with_ignored_flag(skip));
+        trials.push(trial.with_ignored_flag(ignored));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

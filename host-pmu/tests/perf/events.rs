@@ -1,0 +1,96 @@
+//! Counts, overflows and the gate of real events. The signal of an overflow is blocked throughout.
+
+use std::time::{Duration, Instant};
+
+use host_pmu::backend::perf::PerfBackend;
+use host_pmu::backend::{Backend as _, BackendKey};
+use host_pmu::spec::{Source, Spec};
+
+use crate::{clock, for_preset};
+
+pub(crate) const CYCLES: Spec = Spec(Source::Selector(0x51_003c));
+const MS: u64 = 1_000_000;
+
+/// The tracepoint of exits to userspace.
+pub(crate) fn userspace_exit() -> BackendKey {
+    BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() }
+}
+
+/// Keeps the thread on its CPU.
+fn run_for(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {}
+}
+
+/// Runs the thread until an event overflows; returns its id and its count at the overflow.
+fn run_to_overflow(backend: &mut PerfBackend) -> (u64, u64) {
+    let began = Instant::now();
+    let mut found = None;
+    while found.is_none() && began.elapsed().as_secs() < 10 {
+        backend.overflowed(&mut |id, count| found = Some((id, count)));
+    }
+    found.expect("an event of 1 ms overflows within 10 s")
+}
+
+pub(crate) fn counts_pauses_and_resumes() {
+    let mut backend = clock("recreate");
+    let mut event = backend.open(CYCLES, 1 << 40).unwrap();
+    let spin = || std::hint::black_box((0..20_000u64).fold(0, |a, b| a ^ std::hint::black_box(b)));
+    spin();
+    let first = backend.pause(&mut event).unwrap();
+    assert!(first > 0);
+    spin();
+    assert_eq!(backend.read(&mut event).unwrap(), first, "a paused event counts");
+    backend.set_period(&mut event, 1 << 41).unwrap();
+    backend.resume(&mut event, false).unwrap();
+    spin();
+    assert!(backend.read(&mut event).unwrap() > first);
+    backend.release(event);
+}
+
+pub(crate) fn one_shot() {
+    let mut backend = clock("deferred");
+    let mut event = backend.open(CYCLES, MS).unwrap();
+    for spent in [false, true, true] {
+        if spent {
+            backend.set_period(&mut event, MS).unwrap();
+            backend.resume(&mut event, true).unwrap();
+        }
+        let (id, count) = run_to_overflow(&mut backend);
+        assert_eq!(id, backend.id(&event));
+        let stopped_at = backend.read(&mut event).unwrap();
+        assert!(stopped_at >= count && count >= MS, "{count} at the overflow, {stopped_at} read");
+        run_for(Duration::from_millis(3));
+        assert_eq!(backend.read(&mut event).unwrap(), stopped_at, "it counts on after its overflow");
+    }
+    backend.release(event);
+}
+
+pub(crate) fn tracepoint_goes_on() {
+    assert!(!for_preset(&userspace_exit(), "deferred").unwrap().stops_at_overflow());
+}
+
+pub(crate) fn gate() {
+    let mut backend = clock("gate");
+    let mut events = [backend.open(CYCLES, 1 << 40).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];
+    assert_eq!(backend.read(&mut events[0]).unwrap(), 0, "the gate is shut at first");
+    backend.open_gate().unwrap();
+    run_for(Duration::from_millis(2));
+    let mut found = Vec::new();
+    backend.shut_gate(&mut |id, count| found.push((id, count))).unwrap();
+    for event in &mut events {
+        let count = backend.read(event).unwrap();
+        assert!(count > MS, "{count} in 2 ms");
+        assert!(found.contains(&(backend.id(event), count)), "{found:?}");
+    }
+    // A paused event stays paused while the gate is open.
+    backend.pause(&mut events[1]).unwrap();
+    let paused = backend.read(&mut events[1]).unwrap();
+    backend.open_gate().unwrap();
+    run_for(Duration::from_millis(1));
+    assert_eq!(backend.read(&mut events[1]).unwrap(), paused);
+    assert!(backend.read(&mut events[0]).unwrap() > found[0].1);
+    for event in events {
+        backend.release(event);
+    }
+}

@@ -1,0 +1,67 @@
+//! The perf backend and the monitor on this host's kernel. Tests without their prerequisite are listed as ignored.
+#![expect(clippy::unwrap_used, reason = "tests without libtest's harness, which the lint does not recognise")]
+
+mod events;
+mod slices;
+mod sys;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use host_pmu::backend::monitor::Monitor;
+use host_pmu::backend::perf::PerfBackend;
+use host_pmu::backend::{BackendKey, HostError};
+use host_pmu::strategy::Strategy;
+use trials::Case;
+
+/// TSC frequency given to the backends: one guest cycle per ns.
+const TSC_KHZ: u64 = 1_000_000;
+
+/// A backend whose events do as `preset` asks.
+fn for_preset(key: &BackendKey, preset: &str) -> Result<PerfBackend, HostError> {
+    PerfBackend::with(key, TSC_KHZ, &Strategy::preset(preset).expect("a preset"))
+}
+
+/// A clock backend for `preset`, where perf events open.
+fn clock(preset: &str) -> PerfBackend {
+    for_preset(&BackendKey::CpuClock, preset).expect("the prerequisite is a clock event that opens")
+}
+
+/// Why no clock event opens.
+fn no_clock() -> Option<String> {
+    let probe = PerfBackend::new(&BackendKey::CpuClock, TSC_KHZ).and_then(|mut backend| backend.probe());
+    probe.err().map(|error| error.to_string())
+}
+
+/// Why the monitor has no rings: events do not open, or the limit of locked memory is reached.
+fn no_rings() -> Option<String> {
+    no_clock()
+        .or_else(|| (!Monitor::new().sees_records()).then(|| "perf rings exceed the locked-memory limit".to_owned()))
+}
+
+/// Why the tracepoint of the tests has no backend.
+fn no_tracepoint() -> Option<String> {
+    for_preset(&events::userspace_exit(), "deferred").err().map(|error| error.to_string())
+}
+
+fn main() -> ExitCode {
+    sys::block_signal(host_pmu::kick::signal());
+    let clock = no_clock();
+    let on_clock: [(&str, fn()); 3] = [
+        ("a_clock_event_counts_pauses_and_resumes", events::counts_pauses_and_resumes),
+        ("a_one_shot_event_stops_at_its_overflow_and_reports_it", events::one_shot),
+        ("a_shut_gate_stops_all_events_and_reports_their_counts", events::gate),
+    ];
+    let on_rings: [(&str, fn()); 2] = [
+        ("a_resume_is_no_slice", slices::a_resume_is_no_slice),
+        ("the_ring_of_switches_notices_that_the_thread_slept", slices::ring_notices_a_sleep),
+    ];
+    let rings = no_rings();
+    let mut cases: Vec<Case> = on_clock.map(|(name, run)| Case::new(name, clock.clone(), run)).into();
+    cases.extend(on_rings.map(|(name, run)| Case::new(name, rings.clone(), run)));
+    cases.push(Case::new("switch_counts_notice_that_the_thread_slept", None, slices::counts_notice_a_sleep));
+    let tracepoint = Case::new("a_tracepoint_is_not_relied_on_to_stop", no_tracepoint(), events::tracepoint_goes_on);
+    // KVM's tracepoints exist where KVM does.
+    cases.push(tracepoint.expected(Path::new("/dev/kvm").exists()));
+    trials::run(cases, trials::expected::perf_events())
+}
