@@ -1,9 +1,8 @@
-//! The affinity guard of the 2019 series: save the mask, move to one CPU after the other, put the mask back if it was
-//! changed (4804e0111662).
+//! perf's affinity guard (4804e0111662): saves the CPU mask, moves from CPU to CPU, restores the mask if it was changed.
 
 use crate::sys::{self, Mask};
 
-/// Binds the calling thread for a while.
+/// Binding of the calling thread; undone on drop.
 #[derive(Debug)]
 pub(crate) struct Guard {
     saved: Option<Mask>,
@@ -12,12 +11,12 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Saves the mask. Without it nothing is ever moved: it could not be put back.
+    /// Saves the mask. If that fails, `move_to` does nothing because the mask could not be restored.
     pub(crate) fn new() -> Self {
         Self { saved: sys::affinity().ok(), at: None, calls: 1 }
     }
 
-    /// Moves to `cpu`. Where that is refused (outside of a cpuset), calls cost an IPI as before: no error.
+    /// Moves to `cpu`. A refusal (CPU outside of the cpuset) is ignored; calls then cost an IPI each.
     pub(crate) fn move_to(&mut self, cpu: u32) {
         if self.saved.is_none() || self.at == Some(cpu) {
             return;
@@ -28,7 +27,7 @@ impl Guard {
         }
     }
 
-    /// Puts the mask back; the number of system calls this cost.
+    /// Restores the mask; returns the number of system calls made by this guard.
     pub(crate) fn back(mut self) -> u64 {
         self.restore();
         self.calls
@@ -37,7 +36,7 @@ impl Guard {
     fn restore(&mut self) {
         if let (Some(mask), Some(_)) = (&self.saved, self.at.take()) {
             self.calls += 1;
-            // The mask was in force before; only its last CPU's going offline can make it fail.
+            // Fails only if all CPUs of the saved mask are offline now.
             let _ = sys::set_affinity(mask);
         }
     }
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mask_is_put_back() {
+    fn the_mask_is_restored() {
         let before = sys::affinity().unwrap();
         let cpu = (0..8192).rfind(|&cpu| before.has(cpu)).unwrap();
         let mut guard = Guard::new();
@@ -64,7 +63,7 @@ mod tests {
         assert_eq!(sys::current_cpu(), cpu);
         assert_eq!(guard.back(), 3);
         assert_eq!(sys::affinity().unwrap(), before);
-        // A CPU that cannot be: ignored, nothing changed, nothing to put back.
+        // An impossible CPU is ignored: nothing changed, nothing to restore.
         let mut guard = Guard::new();
         guard.move_to(8191);
         assert_eq!(guard.back(), 2);

@@ -1,4 +1,4 @@
-//! `auto`: the method that costs least, by what calls were measured to cost here.
+//! Strategy `auto`: the method with the lowest predicted cost, from call costs measured on this host.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,47 +7,47 @@ use crate::list::{Class, EventList};
 use crate::method::{MAX_PACK, Method, Order, Phases, layout};
 use crate::phase::Phase;
 
-/// A method and what it is predicted to take.
+/// A method and its predicted duration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// In words.
+    /// Description.
     pub what: String,
     /// The method.
     pub method: Method,
-    /// All phases together, ns.
+    /// Sum over all phases, ns.
     pub predicted_ns: f64,
 }
 
-/// What `auto` chose, and from what.
+/// Choice of `auto`, with the alternatives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     /// The method.
     pub method: Method,
-    /// Why: its prediction beside the best of the other kinds.
+    /// Reason: its prediction beside the best of the other kinds.
     pub why: String,
-    /// The best of each kind, least first.
+    /// The best method of each kind, fastest first.
     pub candidates: Vec<Candidate>,
 }
 
-/// Sizes of packs that are tried.
+/// Pack sizes to try.
 const PACKS: [usize; 15] = [2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, MAX_PACK];
 const PHASES: [Phase; 5] = [Phase::Open, Phase::Enable, Phase::Read, Phase::Disable, Phase::Close];
 
-/// Work of one phase on one CPU: time of its calls there, and the calls that need an interrupt from elsewhere.
+/// Work of one phase on one CPU: duration of local calls, and number of calls that need an IPI from another CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Work {
     ns: f64,
     remote: f64,
 }
 
-/// Each phase's work on one CPU for groups of these sizes.
+/// Work of each phase on one CPU for groups of the given sizes.
 fn work(sizes: &[usize], costs: &Costs) -> [Work; 5] {
     let mut all = [Work::default(); 5];
     let [open, enable, read, disable, close] = &mut all;
     let mut active = 0.0;
     for &size in sizes {
         let n = size as f64;
-        // 0 + 1 + ... + (n - 1) members meet each other.
+        // Each open walks the members already in the group: 0 + 1 + ... + (n - 1).
         let meetings = n * (n - 1.0) / 2.0;
         open.ns += n * costs.open + meetings * costs.open_member;
         active += n;
@@ -57,21 +57,21 @@ fn work(sizes: &[usize], costs: &Costs) -> [Work; 5] {
         close.ns += n * costs.close + meetings * costs.close_member;
         close.remote += n;
     }
-    // Opening a disabled event needs no interrupt since Linux 5.5 (db0503e4f675).
+    // The open of a disabled event needs no IPI since Linux 5.5 (db0503e4f675).
     for phase in [enable, read, disable] {
         phase.remote = sizes.len() as f64;
     }
     all
 }
 
-/// What a method takes for groups of these sizes on each of `cpus` CPUs, and in which phases it pays to move.
+/// Predicted duration for groups of the given sizes on each of `cpus` CPUs, ns, and the phases in which moving is cheaper.
 fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Costs) -> (f64, Phases) {
     let work = work(sizes, costs);
     let m = cpus as f64;
     let mut moving = Phases::NONE;
     let mut total = 0.0;
     if threads {
-        // Opening and closing trace events takes one lock for the whole host.
+        // Open and close of trace events take a host-wide lock (event_mutex).
         let contention =
             |phase| if serial && matches!(phase, Phase::Open | Phase::Close) { m } else { costs.contention };
         total += m * costs.thread;
@@ -81,10 +81,10 @@ fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Co
         return (total, moving);
     }
     for (work, phase) in work.iter().zip(PHASES) {
-        // The process is on any of the online CPUs; on one of `m` that is one of its own, it saves the interrupts.
+        // The process runs on a random online CPU; calls for that CPU need no IPI.
         let away = m - m / costs.online.max(m).max(1.0);
         let interrupts = away * work.remote * costs.ipi;
-        // To each, and back.
+        // One move to each CPU, and one back.
         let moves = (m + 1.0) * costs.migrate;
         if moves < interrupts {
             moving = moving.with(phase);
@@ -98,7 +98,7 @@ fn sizes(list: &EventList, pack: Option<usize>) -> Vec<usize> {
     layout(list, pack).iter().map(|pack| pack.members.len()).collect()
 }
 
-/// The best method for a list on `cpus` CPUs.
+/// Best method for a list on `cpus` CPUs.
 #[must_use]
 pub fn choose(list: &EventList, cpus: usize, costs: &Costs) -> Choice {
     let serial = list.main_class() == Some(Class::Tracepoint);
@@ -124,7 +124,7 @@ pub fn choose(list: &EventList, cpus: usize, costs: &Costs) -> Choice {
     }
 }
 
-/// The size of packs that costs least when one thread serves all CPUs, and where it pays to move: strategy `packed`.
+/// Strategy `packed`: the best pack size with one thread for all CPUs, and the phases in which to move.
 #[must_use]
 pub fn tuned_pack(list: &EventList, cpus: usize, costs: &Costs) -> Method {
     let best = PACKS.into_iter().map(|pack| (pack, predict(&sizes(list, Some(pack)), cpus, false, false, costs)));
@@ -141,7 +141,7 @@ mod tests {
         resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"))
     }
 
-    /// Of the order of a two-CPU virtual machine's.
+    /// Magnitudes of a virtual machine with two CPUs.
     const COSTS: Costs = Costs {
         open: 1200.0,
         open_member: 13.0,
@@ -170,7 +170,7 @@ mod tests {
         assert!(many.method.pack.is_some_and(|size| (16..=192).contains(&size)), "{many:?}");
         assert!(many.why.contains("rather than"));
         assert!(many.candidates.windows(2).all(|pair| pair[0].predicted_ns <= pair[1].predicted_ns));
-        // Hardware events compete: their groups are left alone.
+        // Hardware events compete for counters: their groups stay as written.
         let hardware = choose(&list(&vec!["cycles"; 700].join(",")), 2, &COSTS);
         assert_eq!(layout(&list("cycles,instructions"), hardware.method.pack).len(), 2);
     }

@@ -1,70 +1,71 @@
-//! What the calls cost here: measured in about a millisecond, with software events that count nothing dear.
+//! Calibration: call costs on this host, measured in about a millisecond with software events.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::affinity::Guard;
+use crate::job::Job;
 use crate::list::{EventList, parse::parse, resolve::resolve, sysfs::Sysfs};
 use crate::method::{Method, Order};
 use crate::phase::{Phase, Use};
-use crate::run::{Finished, Job, run};
+use crate::run::{Finished, run};
 
-/// Costs of single calls, ns, software events.
+/// Costs of single calls on software events, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// perf_event_open of an event alone, on the CPU the caller is on.
+    /// perf_event_open of a single event on the caller's CPU.
     pub open: f64,
-    /// What an open costs more for each event its group already has.
+    /// Extra cost of an open per event already in the group.
     pub open_member: f64,
-    /// IOC_ENABLE itself.
+    /// IOC_ENABLE without rescheduling.
     pub enable: f64,
-    /// What an ENABLE costs for each event of the CPU that it re-schedules: this makes ENABLE quadratic.
+    /// Extra cost of an ENABLE per event it reschedules on the CPU; makes a series of ENABLEs quadratic.
     pub reschedule: f64,
-    /// read of an event alone.
+    /// read of a single event.
     pub read: f64,
-    /// What a read costs more for each member.
+    /// Extra cost of a read per member.
     pub read_member: f64,
-    /// IOC_DISABLE of an event alone.
+    /// IOC_DISABLE of a single event.
     pub disable: f64,
-    /// What a disable costs more for each member.
+    /// Extra cost of a disable per member.
     pub disable_member: f64,
-    /// close of an event alone.
+    /// close of a single event.
     pub close: f64,
-    /// What a close costs more for each event its group has.
+    /// Extra cost of a close per event in the group.
     pub close_member: f64,
-    /// What enable, read, disable or close costs more from another CPU.
+    /// Extra cost of enable, read, disable and close from another CPU.
     pub ipi: f64,
-    /// Moving to another CPU by sched_setaffinity.
+    /// Move to another CPU by sched_setaffinity.
     pub migrate: f64,
-    /// Starting, pinning and ending one worker.
+    /// Start, pinning and end of one worker.
     pub thread: f64,
-    /// An order to all workers and their answers, per worker.
+    /// Request and reply, per worker.
     pub round: f64,
-    /// How many times longer a call takes while every worker makes such calls.
+    /// Slow-down factor of a call while every worker makes the same call.
     pub contention: f64,
-    /// CPUs the process may find itself on: it is elsewhere the more often the more there are.
+    /// Number of online CPUs: determines the share of calls that are remote.
     pub online: f64,
 }
 
-/// Costs, and what it took to find them.
+/// Costs, and the effort of their measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// The costs.
     pub costs: Costs,
-    /// How long the calibration took, ns.
+    /// Duration of the calibration, ns.
     pub took_ns: u64,
-    /// Repetitions; the least of each cost is kept.
+    /// Repetitions; the minimum of each cost is kept.
     pub repetitions: u64,
 }
 
-/// Events alone, and in a group.
+/// Number of events without and with a group.
 const ALONE: usize = 12;
 const GROUP: usize = 64;
 
 fn software(n: usize) -> EventList {
     let text = vec!["cpu-clock"; n].join(",");
-    // cpu-clock needs no look-up.
+    // cpu-clock needs no lookup in sysfs.
     parse(&text).map_or_else(|_| EventList::default(), |written| resolve(&written, &mut Sysfs::at("/nonexistent")))
 }
 
@@ -74,7 +75,7 @@ fn mean(calls: &[u32]) -> f64 {
     }
     let mut sorted = calls.to_vec();
     sorted.sort_unstable();
-    // An interrupt in one of a dozen calls must not decide anything: the upper quarter is left out.
+    // Drop the upper quarter: calls disturbed by an interrupt.
     let kept = &sorted[..(sorted.len() * 3).div_ceil(4)];
     kept.iter().map(|&ns| f64::from(ns)).sum::<f64>() / kept.len() as f64
 }
@@ -92,7 +93,7 @@ fn once(list: &EventList, cpus: &[u32], method: Method) -> Finished {
     run(&Job { list, cpus, method, purpose: Use::Stat, ring_pages: 1 }, &mut |_, _| {})
 }
 
-/// Measures once. `cpus` are where events will be; the caller is bound to the first meanwhile.
+/// One measurement for events on `cpus`; binds the caller to the first of them.
 fn measure(cpus: &[u32]) -> Costs {
     let (alone, group, few) = (software(ALONE), software(GROUP), software(2 * ALONE));
     let here = &cpus[..cpus.len().min(1)];
@@ -105,7 +106,7 @@ fn measure(cpus: &[u32]) -> Costs {
     let single = once(&alone, here, stay);
     let grouped = once(&group, here, packed);
     let enables = calls(&single, Phase::Enable);
-    // The i-th ENABLE re-schedules i events: the difference between the halves is half their number of events.
+    // The i-th ENABLE reschedules i events: the halves differ by half the number of events.
     let (first, second) = enables.split_at(enables.len() / 2);
     let slope = |calls: &[u32]| {
         let (first, second) = calls.split_at(calls.len() / 2);
@@ -117,7 +118,7 @@ fn measure(cpus: &[u32]) -> Costs {
         read: mean(calls(&single, Phase::Read)),
         disable: mean(calls(&single, Phase::Disable)),
         close: mean(calls(&single, Phase::Close)),
-        // Members close last to first, each in the group that is left: the first calls are the dear ones.
+        // Members are closed from last to first: the group shrinks, so the first calls are the most expensive.
         close_member: {
             let reversed: Vec<u32> = calls(&grouped, Phase::Close).iter().rev().copied().collect();
             slope(&reversed)
@@ -130,7 +131,7 @@ fn measure(cpus: &[u32]) -> Costs {
     costs.disable_member = of_group(Phase::Disable, costs.disable);
     let by_halves = ((mean(second) - mean(first)) / (ALONE / 2) as f64).max(0.0);
     let by_group = of_group(Phase::Enable, mean(first));
-    // Alone, events cost more to re-schedule than in a group; packs are what this is for.
+    // Rescheduling costs less per event in a group. The choice is between packs, so prefer the group's figure.
     costs.reschedule = if by_group > 0.0 { by_group } else { by_halves };
     costs.enable = (mean(first) - costs.reschedule * (ALONE / 4) as f64).max(0.0);
     if let [_, other, ..] = cpus {
@@ -155,7 +156,7 @@ fn measure(cpus: &[u32]) -> Costs {
     costs
 }
 
-/// Measures `repetitions` times and keeps the least of each cost: what disturbs a measurement only adds to it.
+/// Measures `repetitions` times and keeps the minimum of each cost: disturbances only add.
 #[must_use]
 pub fn calibrate(cpus: &[u32], repetitions: u64) -> Calibration {
     let began = Instant::now();

@@ -1,8 +1,8 @@
-//! How far can the last close of a tracepoint be shortened?
+//! Ways to shorten the last close of a tracepoint.
 //!
-//! `perf_trace_destroy` unregisters a trace event's last user and waits for grace periods (`tracepoint_synchronize_unregister`)
-//! with `event_mutex` held. So one close waits, and every other last close waits for that one. Each way here opens one event of
-//! each tracepoint and closes them all.
+//! `perf_trace_destroy` unregisters the last user of a trace event and waits for grace periods
+//! (`tracepoint_synchronize_unregister`) with `event_mutex` held, so last closes of different tracepoints serialise. Each
+//! way opens one event of each tracepoint and closes them all.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 use crate::list::{Class, EventList};
 use crate::sys::{self, Child, Target};
 
-/// A way, and how long the closes took.
+/// A way to close, and its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// In words.
+    /// Description.
     pub way: String,
-    /// Distinct tracepoints closed.
+    /// Number of distinct tracepoints.
     pub tracepoints: usize,
-    /// Until the last close was over.
+    /// Time until the end of the last close.
     pub wall: Duration,
 }
 
-/// Threads and processes that share the work.
+/// Number of threads or processes that share the work.
 const SHARES: usize = 4;
-/// Most tracepoints used: closes take tens of ms each.
+/// Maximum number of tracepoints: a close takes tens of ms.
 const MOST: usize = 32;
 
 type Attr = perf_event_open_sys::bindings::perf_event_attr;
 
-/// An event of each distinct tracepoint of the list.
+/// One event of each distinct tracepoint of the list.
 fn distinct(list: &EventList) -> Vec<Attr> {
     let mut attrs: Vec<Attr> = Vec::new();
     for event in &list.events {
@@ -50,7 +50,7 @@ fn open(attrs: &[Attr]) -> std::io::Result<Vec<OwnedFd>> {
 /// Measures every way. The caller must have no other threads.
 ///
 /// # Errors
-/// That events do not open, or that processes do not start.
+/// An event does not open, or a process does not start.
 pub fn measure(list: &EventList) -> std::io::Result<Vec<Way>> {
     let attrs = distinct(list);
     let mut ways = Vec::new();

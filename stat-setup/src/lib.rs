@@ -1,11 +1,14 @@
-//! Setting up many perf events on many CPUs, as `perf stat` must, and what each way of doing it costs.
+//! Cost of setting up many perf events on many CPUs, as `perf stat` does, by method.
 //!
-//! A [`list::EventList`] is written as perf writes it. [`run::run`] opens, enables, reads, disables and closes it by a
-//! [`method::Method`] and says what each phase cost and what became of each event.
+//! A [`list::EventList`] has perf's syntax. [`run::run`] opens, enables, reads, disables and closes its events by a
+//! [`method::Method`] and returns the cost of each phase and the outcome of each event.
 
 mod affinity;
+mod alone;
 pub mod choose;
 pub mod costs;
+mod crew;
+pub mod job;
 pub mod last_close;
 pub mod limit;
 pub mod list;

@@ -1,24 +1,24 @@
-//! Room for descriptors: raised once, up front.
+//! RLIMIT_NOFILE, raised once before a set-up.
 
 use serde::{Deserialize, Serialize};
 
 use crate::sys;
 
-/// What became of RLIMIT_NOFILE.
+/// RLIMIT_NOFILE before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLimit {
-    /// Soft limit found.
+    /// Soft limit before.
     pub before: u64,
     /// Soft limit now.
     pub now: u64,
-    /// Hard limit: as far as it can be raised.
+    /// Hard limit: upper bound of `now`.
     pub hard: u64,
 }
 
-/// Raises the soft limit of open files to what `descriptors` need, as far as the hard limit goes, if it is lower.
+/// Raises the soft limit of open files to fit `descriptors`, at most to the hard limit.
 ///
 /// # Errors
-/// Those of getrlimit and setrlimit.
+/// Errors of getrlimit and setrlimit.
 pub fn raise(descriptors: u64) -> std::io::Result<FileLimit> {
     let (before, hard) = sys::file_limit()?;
     let wanted = descriptors.saturating_add(SPARE).min(hard);
@@ -28,11 +28,11 @@ pub fn raise(descriptors: u64) -> std::io::Result<FileLimit> {
     Ok(FileLimit { before, now: before.max(wanted), hard })
 }
 
-/// Descriptors for everything else.
+/// Descriptors reserved for other files.
 const SPARE: u64 = 64;
 
 impl FileLimit {
-    /// How many events fit into one table.
+    /// Number of events that fit into one descriptor table.
     #[must_use]
     pub fn room(&self) -> u64 {
         self.now.saturating_sub(SPARE)

@@ -1,11 +1,11 @@
-//! A way of setting events up, as data: in which order, by whom, and in which groups.
+//! Set-up methods as data: order of the calls, calling thread, groups.
 
 use serde::{Deserialize, Serialize};
 
 use crate::list::{Class, EventList};
 use crate::phase::Phase;
 
-/// Most events of a packed group. A group's read is limited to 16 KiB: 2 045 counts and three words.
+/// Maximum size of a packed group. The kernel limits a group's read to 16 KiB: three words and 2 045 counts.
 pub const MAX_PACK: usize = 1024;
 
 /// A set of phases.
@@ -18,57 +18,57 @@ impl Phases {
     /// Every phase.
     pub const ALL: Self = Self(u16::MAX);
 
-    /// With one more.
+    /// This set and `phase`.
     #[must_use]
     pub const fn with(self, phase: Phase) -> Self {
         Self(self.0 | 1 << phase as u16)
     }
 
-    /// Whether `phase` is in it.
+    /// Whether the set contains `phase`.
     #[must_use]
     pub const fn has(self, phase: Phase) -> bool {
         self.0 >> phase as u16 & 1 == 1
     }
 }
 
-/// In which order the calls are made, and from where.
+/// Order of the calls, and the CPU they are made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Event by event, each on every CPU, from whatever CPU the process is on.
+    /// Event by event, each on every CPU, from the current CPU of the process.
     EventMajor,
-    /// CPU by CPU; in these phases the process moves to each CPU first.
+    /// CPU by CPU; in the given phases the process first moves to each CPU.
     CpuMajor(Phases),
-    /// A thread pinned to each CPU, with a descriptor table of its own.
+    /// One thread pinned to each CPU, with its own descriptor table.
     Threads,
 }
 
-/// A way of setting events up.
+/// A set-up method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Method {
     /// Order of the calls.
     pub order: Order,
-    /// Size of the groups into which events that never compete are packed; `None`: groups as the list has them.
+    /// Size of the groups that non-competing events are packed into; `None` keeps the groups of the list.
     pub pack: Option<usize>,
-    /// Close runs of descriptors with one call.
+    /// Close consecutive descriptors with one close_range.
     pub close_ranges: bool,
-    /// Keep the last descriptor of each tracepoint until the counts are out.
+    /// Keep the last descriptor of each tracepoint open until the counts are printed.
     pub keep_last: bool,
 }
 
 impl Method {
     /// perf before Linux 5.5.
     pub const EVENT_MAJOR: Self = Self::plain(Order::EventMajor);
-    /// The series of 2019 (Linux 5.5): 4804e0111662, 7736627b865d, 704e2f5b700d.
+    /// perf since Linux 5.5 (series of 2019): 4804e0111662, 7736627b865d, 704e2f5b700d.
     pub const CPU_MAJOR: Self = Self::plain(Order::CpuMajor(Phases::ALL));
-    /// A pinned worker per CPU, kept for all phases.
+    /// One pinned worker per CPU.
     pub const THREADS: Self = Self::plain(Order::Threads);
 
     const fn plain(order: Order) -> Self {
         Self { order, pack: None, close_ranges: false, keep_last: false }
     }
 
-    /// Groups of `size`, CPU by CPU, moving to a CPU in these phases.
+    /// Groups of `size`, CPU by CPU, with moves in the phases of `affinity`.
     #[must_use]
     pub const fn packed(size: usize, affinity: Phases) -> Self {
         Self { order: Order::CpuMajor(affinity), pack: Some(size), close_ranges: true, keep_last: true }
@@ -95,19 +95,19 @@ impl std::fmt::Display for Method {
     }
 }
 
-/// A group as it shall be opened.
+/// A group to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pack {
-    /// Events, the leader first.
+    /// Indices of its events, the leader first.
     pub(crate) members: Vec<usize>,
-    /// Whether it is broken up rather than given up when a member does not join: weak groups, and our own.
+    /// Whether a member that cannot join breaks the group up: weak groups of the list, and packed groups.
     pub(crate) weak: bool,
 }
 
-/// The groups of a list as `pack` wants them; events that cannot be opened are left out.
+/// Groups of a list, with non-competing events in packs of `pack`; without events that cannot be opened.
 pub(crate) fn layout(list: &EventList, pack: Option<usize>) -> Vec<Pack> {
     let usable = |&event: &usize| list.events[event].open.is_ok();
-    // Never competing, and on every CPU: which group such an event is in changes no count of it.
+    // The count of a non-competing event on every CPU does not depend on its group.
     let free = |&event: &usize| {
         let event = &list.events[event];
         // Only a leader may be pinned or exclusive.
@@ -125,7 +125,7 @@ pub(crate) fn layout(list: &EventList, pack: Option<usize>) -> Vec<Pack> {
         }
     }
     let size = pack.unwrap_or(1).clamp(1, MAX_PACK);
-    // Packs of equal size: 101 events in packs of 100 would be a pack and a straggler.
+    // Packs of equal size: 101 events at size 100 become 51 and 50, not 100 and 1.
     let chunks = loose.len().div_ceil(size).max(1);
     for chunk in loose.chunks(loose.len().div_ceil(chunks).max(1)) {
         packs.push(Pack { members: chunk.to_vec(), weak: true });

@@ -1,15 +1,15 @@
-//! A model of the machines the 2019 series was measured on: 94 CPUs, and four sockets.
+//! Model of the two machines of the 2019 perf series: 94 CPUs, and four sockets.
 //!
-//! Call by call, with the costs of single calls that were measured on a host of this project ([`MEASURED_HERE`]), scaled by one
-//! factor, and an interrupt for every call that must run on another CPU. What could not be known is fitted, and listed
-//! ([`Fitted`]): everything else follows. Nothing in it depends on the machine it runs on.
+//! The model sums single calls: costs measured on a development host ([`MEASURED_HERE`]) scaled by one factor, and one IPI
+//! for every call on another CPU. Unknown constants are fitted and listed ([`Fitted`]); all other figures follow from them.
+//! The result does not depend on the machine that runs the model.
 
 use serde::Serialize;
 
 use crate::costs::Costs;
 
-/// Costs of single calls, ns, software events, as `vpmu stat-setup` calibrated them on the development host (2 CPUs, Linux
-/// 6.18, 21 November 2026). Those that grow with a group's size are left out: the published list was not packed.
+/// Costs of single calls on software events, ns, from the calibration of `vpmu stat-setup` on the development host (2 CPUs,
+/// Linux 6.18, 21 November 2026). Costs that grow with the group size are 0: the published list was not packed.
 pub const MEASURED_HERE: Costs = Costs {
     open: 1119.0,
     open_member: 0.0,
@@ -29,14 +29,13 @@ pub const MEASURED_HERE: Costs = Costs {
     online: 2.0,
 };
 
-/// What was published beside the times: "> 700 events".
+/// Published: "> 700 events".
 const EVENTS: u32 = 700;
-/// "94 CPU system".
+/// Published: "94 CPU system".
 const CPUS: u32 = 94;
-/// Of ten events, how many led their group: 1.900 s at 22 µs are 86 400 ioctls, two for a leader; 4.051 s at 67 µs are 60 500
-/// opens.
+/// Group leaders per ten events: 1.900 s at 22 µs are 86 400 ioctls, two per leader; 4.051 s at 67 µs are 60 500 opens.
 const LEADERS_OF_TEN: u32 = 7;
-/// Hardware counters of a CPU: as many events an ENABLE re-schedules at most, the others have no counter to give back.
+/// Hardware counters of a CPU: upper bound of the events that an ENABLE reschedules.
 const COUNTERS: u32 = 8;
 /// Phases in which the series moves to each CPU: open, enable, disable, read, close.
 const PHASES: u32 = 5;
@@ -44,7 +43,7 @@ const PHASES: u32 = 5;
 /// Times of one `perf stat`, s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
-    /// From start to end.
+    /// Wall-clock time.
     pub real: f64,
     /// User time.
     pub user: f64,
@@ -52,7 +51,7 @@ pub struct Times {
     pub sys: f64,
 }
 
-/// Before and after the series.
+/// Times before and after the series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Pair {
     /// Event by event.
@@ -61,16 +60,16 @@ pub struct Pair {
     pub after: Times,
 }
 
-/// A constant that was chosen so that a published figure comes out.
+/// A constant fitted to a published figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fitted {
-    /// What it is.
+    /// Meaning.
     pub constant: String,
-    /// Its value.
+    /// Value, in `unit`.
     pub value: f64,
-    /// Its unit.
+    /// Unit.
     pub unit: &'static str,
-    /// The published number it was fitted to, such as "94cpu after sys".
+    /// The published number it is fitted to, such as "94cpu after sys".
     pub to: &'static str,
 }
 
@@ -78,27 +77,26 @@ pub struct Fitted {
 #[derive(Clone, Copy, Debug)]
 struct Machine {
     cpus: u32,
-    /// How many times longer a call takes there, on its own CPU, than here.
+    /// Duration of a local call relative to [`MEASURED_HERE`].
     local: f64,
-    /// An interrupt to another CPU and its answer, ns.
+    /// Round trip of an IPI, ns.
     interrupt: f64,
-    /// Waiting for a move to another CPU, ns, beside its system time.
+    /// Waiting time of a move to another CPU beside its system time, ns.
     wait: f64,
-    /// User time of an event on a CPU, ns, before and after.
+    /// User time per event and CPU, ns, before and after the series.
     user: [f64; 2],
 }
 
-/// System time of the calls of all events, each on its own CPU, and how many of them need an interrupt.
+/// System time of all calls if local, ns, and the number of calls that need an IPI.
 fn calls(cpus: u32, costs: &Costs) -> (f64, f64) {
     let (mut ns, mut remote) = (0.0, 0.0);
     for cpu in 0..cpus {
-        // The process sits on one of the CPUs.
+        // The process runs on one of the CPUs.
         let away = f64::from(u8::from(cpu > 0));
         let mut active = 0;
         for event in 0..EVENTS {
             ns += costs.open + costs.read + costs.close;
-            // Before Linux 5.5 an open put the event into its CPU's context by an interrupt; events are read when they are
-            // off, which needs none.
+            // Before Linux 5.5, open and close need an IPI. Events are read while disabled, which needs none.
             remote += 2.0 * away;
             active = (active + 1).min(COUNTERS);
             if event % 10 < LEADERS_OF_TEN {
@@ -126,7 +124,7 @@ impl Machine {
     }
 }
 
-/// Both machines, and what was fitted to what.
+/// Results for both machines, and the fitted constants.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Simulated {
     /// The 94-CPU system.
@@ -161,7 +159,7 @@ pub fn simulate(cpus94: &Pair, sockets4: &Pair) -> Simulated {
     let wait = fit("waiting for a move", waited * 1e3 / moves, "ms", "94cpu after real") * 1e6;
     let small = Machine { cpus: CPUS, local, interrupt, wait, user };
 
-    // The four-socket system's CPUs were not published.
+    // The number of CPUs of the four-socket system is not published.
     let per_cpu = small.simulate().after.sys / f64::from(CPUS);
     let count = (1..=8192).min_by(|&a: &u32, &b: &u32| {
         let error = |cpus: u32| (per_cpu * f64::from(cpus) - sockets4.after.sys).abs();

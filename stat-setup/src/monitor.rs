@@ -1,7 +1,6 @@
-//! What a set-up does beyond its own calls: interrupts to other CPUs, migrations, all its system calls — counted by the
-//! kernel's own trace events, where they may be opened.
+//! Side effects of a set-up: system calls, IPIs and migrations, counted by trace events where the user may open them.
 //!
-//! Counting costs time, so a round that is monitored is not a round that is timed.
+//! Counting costs time, so a monitored round is never a timed round.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -15,16 +14,16 @@ use crate::list::sysfs::Sysfs;
 use crate::sys::{self, Target};
 use crate::threads::worker_name;
 
-/// What was counted; `None`: its trace event could not be opened.
+/// Counts; `None` if the trace event could not be opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// System calls of the process, waiting and waking included (raw_syscalls:sys_enter).
+    /// System calls of the process, with those for synchronisation (raw_syscalls:sys_enter).
     pub syscalls: Option<u64>,
-    /// Functions queued to run on another CPU (csd:csd_queue_cpu).
+    /// Function calls queued for another CPU (csd:csd_queue_cpu).
     pub remote_calls: Option<u64>,
-    /// Interrupts sent to other CPUs (ipi:ipi_send_cpu, ipi:ipi_send_cpumask). A CPU that polls while idle needs none.
+    /// IPIs sent (ipi:ipi_send_cpu, ipi:ipi_send_cpumask). A CPU that polls while idle needs none.
     pub ipis: Option<u64>,
-    /// Moves of the process's threads from CPU to CPU (sched:sched_migrate_task).
+    /// Migrations of threads of the process (sched:sched_migrate_task).
     pub migrations: Option<u64>,
 }
 
@@ -39,13 +38,13 @@ impl Traffic {
         }
     }
 
-    /// What came on top of `earlier`.
+    /// Difference to an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         self.zip(earlier, u64::saturating_sub)
     }
 
-    /// Both together.
+    /// Sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.zip(other, u64::saturating_add)
@@ -59,14 +58,14 @@ pub struct Monitor {
     remote_calls: Vec<OwnedFd>,
     ipis: Vec<OwnedFd>,
     migrations: Vec<OwnedFd>,
-    /// What could not be opened, and why.
+    /// Trace events that could not be opened, with the reason.
     pub missing: Vec<String>,
-    /// What reading the monitor itself adds.
+    /// Counts caused by one reading of the monitor.
     own: Traffic,
 }
 
 impl Monitor {
-    /// Opens what can be opened, for the calling thread and threads it will start.
+    /// Opens the trace events for the calling thread and the threads it starts later.
     #[must_use]
     pub fn open(sysfs: &mut Sysfs) -> Self {
         let mut missing = Vec::new();
@@ -86,7 +85,7 @@ impl Monitor {
             Vec::new()
         });
         let mut monitor = Self { syscalls, remote_calls, ipis, migrations, missing, own: Traffic::default() };
-        // The first look pages everything in; the difference of the next two is what looking costs.
+        // The first look takes the page faults; the difference of the next two is the cost of a look.
         monitor.look();
         let before = monitor.look();
         monitor.own = monitor.look().since(before);
@@ -108,7 +107,7 @@ impl Monitor {
         }
     }
 
-    /// Counts so far, and what the next call of this will add by itself.
+    /// Counts so far, and the counts that the next reading itself will add.
     #[must_use]
     pub fn read(&self) -> (Traffic, Traffic) {
         (self.look(), self.own)
@@ -119,14 +118,14 @@ fn id(group: &str, name: &str, sysfs: &mut Sysfs) -> Result<u64, String> {
     sysfs.tracepoint(group, name).map_err(|why| format!("{group}:{name}: {why}"))
 }
 
-/// A trace event of this thread and of those it starts.
+/// A trace event of this thread and its future children.
 fn of_task(group: &str, name: &str, sysfs: &mut Sysfs) -> Result<OwnedFd, String> {
     let mut attr = attr(Code { kind: PERF_TYPE_TRACEPOINT, config: id(group, name, sysfs)? });
     attr.set_inherit(1);
     sys::open(&attr, Target::ThisThread, None).map_err(|error| format!("{group}:{name}: {error}"))
 }
 
-/// Migrations of this thread and of workers, on every CPU: the event happens in whoever moves the thread.
+/// Migrations of this thread and the workers. Opened on every CPU: the event fires in the context of the migrating thread.
 fn of_cpus(sysfs: &mut Sysfs) -> Result<Vec<OwnedFd>, String> {
     let attr = attr(Code { kind: PERF_TYPE_TRACEPOINT, config: id("sched", "sched_migrate_task", sysfs)? });
     let text = format!("pid=={}||comm==\"{}\"", std::process::id(), worker_name());
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tracefs_all_is_missing_and_said() {
+    fn without_tracefs_every_event_is_reported_missing() {
         let monitor = Monitor::open(&mut Sysfs::at("/nonexistent"));
         assert_eq!(monitor.missing.len(), 4);
         assert_eq!(monitor.read().0, Traffic::default());

@@ -1,47 +1,47 @@
-//! What became of each event: a whole count, or why there is none, as perf puts it.
+//! Outcome of each event: a count, or the reason for its absence in perf's terms.
 
 use serde::{Deserialize, Serialize};
 
+use crate::job::Job;
 use crate::phase::Use;
-use crate::run::{Job, Report};
-use crate::unit::{Count, is_unsupported};
+use crate::unit::{Count, Report, is_unsupported};
 
-/// What became of an event.
+/// Outcome of an event over all CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It counted on every CPU it was asked for.
+    /// Counted on every CPU of the job.
     Counted {
         /// Sum over CPUs, unscaled.
         value: u64,
-        /// Sum over CPUs of the time it was enabled, ns.
+        /// Time enabled, summed over CPUs, ns.
         enabled_ns: u64,
-        /// Sum over CPUs of the time it was on a counter, ns; less than `enabled_ns`: it was multiplexed.
+        /// Time on a counter, summed over CPUs, ns; less than `enabled_ns` if the event was multiplexed.
         running_ns: u64,
     },
-    /// It was opened on every CPU, and not read.
+    /// Opened on every CPU, not read.
     Opened,
-    /// perf's `<not supported>`: this host cannot count it, or knows no such event.
+    /// perf's `<not supported>`: the host cannot count the event or does not know it.
     NotSupported {
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// perf's `<not counted>`: it was not opened, enabled or read on every CPU, so there is no whole count.
+    /// perf's `<not counted>`: open, enable or read failed on at least one CPU, so the sum is incomplete.
     NotCounted {
-        /// Why, and where.
+        /// Reason and place.
         why: String,
     },
 }
 
 impl Outcome {
-    /// Whether there is a figure, or would be if it had been read.
+    /// Whether the event is open, and counted where it was read, on every CPU.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         matches!(self, Self::Counted { .. } | Self::Opened)
     }
 }
 
-/// What an errno means for a user, as far as more can be said than its name.
+/// Text of an errno, with the remedy where one is known.
 fn errno_text(errno: i32) -> String {
     let text = std::io::Error::from_raw_os_error(errno).to_string();
     match errno {
@@ -55,7 +55,7 @@ fn errno_text(errno: i32) -> String {
     }
 }
 
-/// Puts the units' reports together; also the number of open descriptors.
+/// Combines the reports of all CPUs; also returns the number of open descriptors.
 pub(crate) fn outcomes(job: &Job<'_>, reports: &[Report]) -> (Vec<Outcome>, usize) {
     let opened = reports.iter().map(|report| report.open.iter().filter(|&&open| open).count()).sum();
     let of_event = |event: usize| of_event(job, reports, event);
@@ -87,7 +87,7 @@ fn of_event(job: &Job<'_>, reports: &[Report], event: usize) -> Outcome {
     }
     if whole == wanted.len() && whole > 0 {
         return match job.purpose {
-            // A group that never fitted was enabled and never ran.
+            // A group that never fits on the PMU is enabled but never runs.
             Use::Stat if sum.running == 0 => {
                 Outcome::NotCounted { why: "it never got a counter (running time 0)".to_owned() }
             }
@@ -134,19 +134,19 @@ mod tests {
         let list = list();
         let job = Job { list: &list, cpus: &[0, 1], method: Method::CPU_MAJOR, purpose: Use::Stat, ring_pages: 1 };
         let (mut found, _) = outcomes(&job, reports);
-        assert!(matches!(&found[1], Outcome::NotSupported { why } if why.contains("no event")));
+        assert!(matches!(&found[1], Outcome::NotSupported { why } if why.contains("unknown event")));
         found.remove(0)
     }
 
     const COUNT: Option<Count> = Some(Count { value: 5, enabled: 100, running: 50 });
 
     #[test]
-    fn a_sum_is_whole_or_there_is_none() {
+    fn an_incomplete_sum_is_not_shown_as_a_count() {
         let whole = fate(&[report(0, COUNT, None), report(1, COUNT, None)]);
         assert_eq!(whole, Outcome::Counted { value: 10, enabled_ns: 200, running_ns: 100 });
         for (errno, needle) in [
             (libc::EMFILE, "hard limit"),
-            // Opened, and gone when it was read: a PMU or a CPU that went away.
+            // Opened, and failing at the read: the PMU or the CPU went away.
             (libc::ENODEV, "went away"),
             (libc::EINVAL, "whole on 1 of 2"),
         ] {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_everywhere_is_not_supported_as_perf_has_it() {
+    fn a_failure_on_every_cpu_is_not_supported() {
         for (errno, needle) in
             [(libc::ENOENT, "No such"), (libc::EACCES, "perf_event_paranoid"), (libc::EOPNOTSUPP, "")]
         {

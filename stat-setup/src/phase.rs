@@ -1,4 +1,4 @@
-//! The phases of an event's life, and what each cost.
+//! Phases in the life of an event, and their cost.
 
 use std::time::{Duration, Instant};
 
@@ -22,14 +22,14 @@ pub enum Phase {
     Disable,
     /// munmap.
     Unmap,
-    /// close; of tracepoints, all but the last of each where the method keeps that back.
+    /// close; without the last descriptor of each tracepoint where the method defers it.
     Close,
-    /// The last close of each tracepoint, where the method keeps it back: after the counts are out.
+    /// The last close of each tracepoint, deferred until the counts are printed.
     LastClose,
 }
 
 impl Phase {
-    /// Its name in tables and documents.
+    /// Name in tables and documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,12 +45,12 @@ impl Phase {
     }
 }
 
-/// What events are used for.
+/// Purpose of the events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Counting, as `perf stat`.
+    /// Counting, like `perf stat`.
     Stat,
-    /// Open, mmap, enable, disable, munmap, close, as `perf bench internals evlist-open-close`.
+    /// Open, mmap, enable, disable, munmap, close, like `perf bench internals evlist-open-close`.
     Mmap,
 }
 
@@ -65,20 +65,20 @@ impl Use {
     }
 }
 
-/// What a phase cost.
+/// Cost of a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhaseCost {
-    /// Which.
+    /// The phase.
     pub phase: Phase,
-    /// From its first call to the end of its last.
+    /// From the first call to the end of the last.
     pub wall: Duration,
-    /// User time of the whole process meanwhile.
+    /// User time of the process during the phase.
     pub user: Duration,
-    /// System time of the whole process meanwhile.
+    /// System time of the process during the phase.
     pub sys: Duration,
-    /// System calls on events and affinity calls; waiting for and starting threads is not counted.
+    /// System calls on events and affinity calls; without those for thread start and synchronisation.
     pub syscalls: u64,
-    /// Length of each call on an event, ns, in no particular order. A call that closes many is one.
+    /// Duration of each call on an event, ns, unordered. One close_range is one call.
     pub calls_ns: Vec<u32>,
 }
 
@@ -95,12 +95,12 @@ impl Recorder {
         Self { last: Instant::now(), calls_ns: Vec::with_capacity(expected), syscalls: 0 }
     }
 
-    /// The next call's time begins here, not where the last one ended.
+    /// Starts the time of the next call here instead of at the end of the last.
     pub(crate) fn begin(&mut self) {
         self.last = Instant::now();
     }
 
-    /// A call on an event ended; it began where the one before ended: one clock reading a call.
+    /// Records a call that began at the end of the last one: one clock reading per call.
     pub(crate) fn call(&mut self) {
         let now = Instant::now();
         let ns = now.duration_since(self.last).as_nanos();
@@ -109,7 +109,7 @@ impl Recorder {
         self.last = now;
     }
 
-    /// Another call was made.
+    /// Counts calls that are not timed.
     pub(crate) fn other(&mut self, calls: u64) {
         self.syscalls += calls;
     }
@@ -120,7 +120,7 @@ impl Recorder {
     }
 }
 
-/// A phase's start.
+/// Start of a phase: wall clock and CPU times.
 #[derive(Debug)]
 pub(crate) struct Watch {
     began: Instant,

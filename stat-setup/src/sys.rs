@@ -1,5 +1,5 @@
-//! Every system call and raw memory access of this crate.
-#![expect(unsafe_code, reason = "the crate's only door to the kernel")]
+//! System calls and raw memory accesses of this crate.
+#![expect(unsafe_code, reason = "system calls")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr};
 
-/// Longs of a CPU mask: Linux's largest CONFIG_NR_CPUS is 8192, and the kernel refuses a mask shorter than its own.
+/// Words of a CPU mask: the maximum of CONFIG_NR_CPUS is 8192, and the kernel refuses a mask shorter than its own.
 const MASK_LONGS: usize = 8192 / 64;
 
 fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
@@ -20,12 +20,12 @@ fn checked_long(ret: libc::c_long) -> io::Result<libc::c_long> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
 }
 
-/// What an event counts.
+/// Scope of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// Everything on one CPU.
     Cpu(u32),
-    /// The calling thread, wherever it runs.
+    /// The calling thread, on any CPU.
     ThisThread,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn open(attr: &perf_event_attr, target: Target, leader: Option<Borrow
     let fd = checked(unsafe {
         perf::perf_event_open(&raw mut attr, pid, cpu, group, u64::from(PERF_FLAG_FD_CLOEXEC) as _)
     })?;
-    // SAFETY: the kernel just made this descriptor for us and nobody else knows it.
+    // SAFETY: the kernel just returned this descriptor; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -57,27 +57,27 @@ pub(crate) fn disable(fd: &OwnedFd) -> io::Result<()> {
     checked(unsafe { perf::ioctls::DISABLE(fd.as_raw_fd(), 0) }).map(drop)
 }
 
-/// IOC_SET_FILTER: a tracepoint event counts only records that match.
+/// IOC_SET_FILTER: a tracepoint event counts only matching records.
 pub(crate) fn set_filter(fd: &OwnedFd, filter: &std::ffi::CStr) -> io::Result<()> {
     const REQUEST: libc::Ioctl = perf::bindings::SET_FILTER as libc::Ioctl;
     // SAFETY: the kernel copies the NUL-terminated string during the call.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), REQUEST, filter.as_ptr()) }).map(drop)
 }
 
-/// Reads an event's words; the number of whole words read.
+/// Reads an event; returns the number of complete words.
 pub(crate) fn read(fd: &OwnedFd, words: &mut [u64]) -> io::Result<usize> {
     // SAFETY: the buffer is `size_of_val(words)` writable bytes, and any bytes are valid u64s.
     let got = unsafe { libc::read(fd.as_raw_fd(), words.as_mut_ptr().cast(), size_of_val(words)) };
     usize::try_from(got).map(|bytes| bytes / size_of::<u64>()).map_err(|_| io::Error::last_os_error())
 }
 
-/// Closes one descriptor, and tells how that went.
+/// Closes one descriptor and returns the result.
 pub(crate) fn close(fd: OwnedFd) -> io::Result<()> {
-    // SAFETY: the descriptor was owned and is given up here.
+    // SAFETY: `into_raw_fd` gave up the ownership; nothing uses the number after this.
     checked(unsafe { libc::close(fd.into_raw_fd()) }).map(drop)
 }
 
-/// Closes descriptors, runs of consecutive numbers with one call each; the number of calls.
+/// Closes descriptors, consecutive numbers with one call; returns the number of calls.
 pub(crate) fn close_all(fds: impl IntoIterator<Item = OwnedFd>) -> u64 {
     let mut raw: Vec<libc::c_int> = fds.into_iter().map(IntoRawFd::into_raw_fd).collect();
     raw.sort_unstable();
@@ -87,7 +87,7 @@ pub(crate) fn close_all(fds: impl IntoIterator<Item = OwnedFd>) -> u64 {
         let run = rest.iter().zip(first..).take_while(|&(&fd, expected)| fd == expected).count();
         let last = rest[run - 1];
         calls += 1;
-        // SAFETY: every number from `first` to `last` is a descriptor that was owned and is given up here.
+        // SAFETY: every number from `first` to `last` is a descriptor of `fds`, whose ownership was given up above.
         let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0;
         if !closed {
             // Linux before 5.9 has no close_range.
@@ -102,15 +102,15 @@ pub(crate) fn close_all(fds: impl IntoIterator<Item = OwnedFd>) -> u64 {
     calls
 }
 
-/// Gives the calling thread a descriptor table of its own, empty but for the standard streams.
+/// Gives the calling thread a private descriptor table with the standard streams only.
 pub(crate) fn own_descriptor_table() -> io::Result<()> {
-    // SAFETY: CLONE_FILES takes no pointer; what other threads hold stays open in their table.
+    // SAFETY: takes no pointer; descriptors of other threads stay open in their table.
     checked(unsafe { libc::unshare(libc::CLONE_FILES) })?;
-    // SAFETY: closes this thread's copies only; no OwnedFd of this thread exists yet.
+    // SAFETY: closes copies of this thread only, which has no OwnedFd yet.
     checked_long(unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) }).map(drop)
 }
 
-/// A set of CPUs in the kernel's form.
+/// A CPU set in the kernel's layout.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Mask([u64; MASK_LONGS]);
 
@@ -121,7 +121,7 @@ impl std::fmt::Debug for Mask {
 }
 
 impl Mask {
-    /// One CPU. A number beyond the mask gives the empty set, which the kernel refuses.
+    /// A set of one CPU. A number beyond the mask gives the empty set, which the kernel refuses.
     pub(crate) fn one(cpu: u32) -> Self {
         let mut mask = Self([0; MASK_LONGS]);
         if let Some(long) = mask.0.get_mut(cpu as usize / 64) {
@@ -130,7 +130,7 @@ impl Mask {
         mask
     }
 
-    /// Whether `cpu` is in it.
+    /// Whether the set contains `cpu`.
     pub(crate) fn has(&self, cpu: u32) -> bool {
         self.0.get(cpu as usize / 64).is_some_and(|long| long >> (cpu % 64) & 1 == 1)
     }
@@ -169,7 +169,7 @@ pub(crate) fn times() -> (Duration, Duration) {
     (duration(usage.ru_utime), duration(usage.ru_stime))
 }
 
-/// Soft and hard limit of open files.
+/// Soft and hard RLIMIT_NOFILE.
 pub(crate) fn file_limit() -> io::Result<(u64, u64)> {
     let mut value = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `value` is a valid rlimit for the kernel to fill.
@@ -177,31 +177,31 @@ pub(crate) fn file_limit() -> io::Result<(u64, u64)> {
     Ok((value.rlim_cur, value.rlim_max))
 }
 
-/// Sets the soft limit of open files.
+/// Sets the soft RLIMIT_NOFILE.
 pub(crate) fn set_file_limit(soft: u64, hard: u64) -> io::Result<()> {
     let value = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     // SAFETY: `value` is a valid rlimit that outlives the call.
     checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const value) }).map(drop)
 }
 
-/// A mapped event buffer of two pages, as `perf bench internals evlist-open-close` maps them: one page of data.
+/// A mapped event buffer.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     at: NonNull<libc::c_void>,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is never read; moving it to another thread moves nothing in memory.
+// SAFETY: the mapping is owned by this value and never dereferenced; its address is valid in every thread.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps the user page and `pages` of data of `fd`.
+    /// Maps the user page and `pages` data pages of `fd`.
     pub(crate) fn new(fd: &OwnedFd, pages: usize) -> io::Result<Self> {
         // SAFETY: sysconf takes no pointer.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
         let len = page * (1 + pages);
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a fresh mapping at an address of the kernel's choice; the descriptor is an open perf event.
+        // SAFETY: a new mapping at an address chosen by the kernel; the descriptor is open.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -218,24 +218,24 @@ impl Drop for Mapping {
     }
 }
 
-/// IOC_SET_OUTPUT: `fd`'s records go to `ring`'s buffer.
+/// IOC_SET_OUTPUT: redirects the records of `fd` to the buffer of `ring`.
 pub(crate) fn set_output(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
     // SAFETY: the ioctl takes a descriptor, not a pointer.
     checked(unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), ring.as_raw_fd()) }).map(drop)
 }
 
-/// Touches `pages` fresh pages of memory: that many minor faults on the CPU the thread is on.
+/// Touches `pages` new pages: as many minor faults on the current CPU.
 pub(crate) fn fault_pages(pages: usize) -> io::Result<()> {
     // SAFETY: sysconf takes no pointer.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
     let len = page * pages;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a fresh private mapping at an address of the kernel's choice.
+    // SAFETY: a new private mapping at an address chosen by the kernel.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the range was mapped just now; without huge pages each first touch of a page is one fault.
+    // SAFETY: accesses and unmaps only the range mapped above.
     unsafe {
         libc::madvise(at, len, libc::MADV_NOHUGEPAGE);
         for i in 0..pages {
@@ -246,7 +246,7 @@ pub(crate) fn fault_pages(pages: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Another process that ran `prepare`, and runs `finish` when it is told to.
+/// A forked process that has run `prepare` and runs `finish` on request.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: libc::pid_t,
@@ -254,28 +254,28 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts it and waits until it is ready.
+    /// Forks and waits for the end of `prepare`.
     pub(crate) fn start<T>(prepare: impl FnOnce() -> Option<T>, finish: impl FnOnce(T)) -> io::Result<Self> {
         use std::io::{Read as _, Write as _};
-        let (mut ready, mut tell) = std::io::pipe()?;
+        let (mut ready, mut report) = std::io::pipe()?;
         let (mut wait, go) = std::io::pipe()?;
-        // SAFETY: the child runs the two closures and leaves by _exit. Callers have no other threads, so no lock is held
-        // that the child would need.
+        // SAFETY: the child runs the two closures and ends with _exit. Callers have no other threads, so the child cannot
+        // block on a lock held by one.
         let pid = checked(unsafe { libc::fork() })?;
         if pid == 0 {
             drop((ready, go));
             let prepared = prepare();
-            if prepared.is_some() && tell.write_all(b"r").is_ok() {
-                // A byte is the word to go on. End of file would come late: later children hold copies of the other end.
+            if prepared.is_some() && report.write_all(b"r").is_ok() {
+                // Wait for a byte, not for end of file: later children inherit copies of the write end.
                 let _ = wait.read(&mut [0]);
             }
             if let Some(prepared) = prepared {
                 finish(prepared);
             }
-            // SAFETY: ends this process; nothing of the parent's is flushed or dropped.
+            // SAFETY: ends the child without running destructors of the parent.
             unsafe { libc::_exit(0) };
         }
-        drop((tell, wait));
+        drop((report, wait));
         let child = Self { pid, go: Some(go) };
         if ready.read(&mut [0])? == 1 {
             Ok(child)
@@ -284,21 +284,21 @@ impl Child {
         }
     }
 
-    /// Tells it to go on.
+    /// Requests `finish`.
     pub(crate) fn go(&mut self) {
         use std::io::Write as _;
         if let Some(mut go) = self.go.take() {
-            // A child that is gone already needs no word.
+            // Ignore a child that has already ended.
             let _ = go.write_all(b"g");
         }
     }
 }
 
 impl Drop for Child {
-    /// Waits for its end.
+    /// Waits for the end of the process.
     fn drop(&mut self) {
         self.go();
-        // SAFETY: waits for a child of ours that nobody else waits for; no status is asked for.
+        // SAFETY: `pid` is our child and is waited for only here; the status pointer may be null.
         unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
     }
 }
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_hold_what_they_are_made_of() {
+    fn masks_contain_their_cpu() {
         let mask = Mask::one(93);
         assert!(mask.has(93) && !mask.has(92) && !mask.has(8192));
         assert_eq!(format!("{mask:?}"), "[93]");
@@ -322,7 +322,7 @@ mod tests {
         let raw: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         assert!(close_all(fds) <= 20);
         for fd in raw {
-            // Another test may have taken the number meanwhile, but not for /dev/null.
+            // Another test may have reused the number, but not for /dev/null.
             let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
             assert!(link.is_err() || link.unwrap() != std::path::Path::new("/dev/null"));
         }

@@ -1,113 +1,110 @@
-//! A pinned worker per CPU, kept for all phases.
+//! One pinned worker thread per CPU, kept for all phases.
 //!
-//! Each worker has a descriptor table of its own (`unshare(CLONE_FILES)`). In a table that threads share, growing it waits for
-//! an RCU grace period (`expand_fdtable`), opens contend for its lock, and RLIMIT_NOFILE bounds all CPUs together; a
-//! table of one thread has none of that, and goes away with its thread.
+//! Each worker has its own descriptor table (`unshare(CLONE_FILES)`). A table that is shared by threads waits for an RCU
+//! grace period when it grows (`expand_fdtable`), serialises opens on its lock, and applies RLIMIT_NOFILE to all CPUs
+//! together. A private table avoids all three and is freed with its thread.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use crate::crew::Crew;
+use crate::job::Job;
 use crate::outcome::{Outcome, outcomes};
 use crate::phase::{Phase, Recorder, Watch};
-use crate::run::{Crew, Finished, Job, Report, of_unit};
 use crate::sys::{self, Mask};
-use crate::unit::{Shared, Unit};
+use crate::unit::{Report, Shared, Unit};
 
-/// What a worker is asked to do.
+/// Request to a worker.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum Request {
     Phase(Phase),
     CloseBroken,
     ReopenBroken,
     Report,
 }
 
-/// What it answers.
+/// Reply of a worker.
 #[derive(Debug)]
-enum Answer {
+enum Reply {
     Done(Recorder),
     Report(Box<Report>),
 }
 
 struct Pool<'a> {
     job: &'a Job<'a>,
-    workers: Vec<Sender<Order>>,
-    answers: Receiver<Answer>,
+    workers: Vec<Sender<Request>>,
+    replies: Receiver<Reply>,
 }
 
-/// Starts a worker per CPU and lets `work` direct them; they are gone when it returns.
-pub(crate) fn with_crew(
-    job: &Job<'_>,
-    shared: &Shared<'_>,
-    work: impl FnOnce(&mut dyn Crew, Watch) -> Finished,
-) -> Finished {
+/// Starts one worker per CPU, calls `work` with them, and joins them.
+pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut dyn Crew, Watch) -> R) -> R {
     let watch = Watch::start();
     std::thread::scope(|scope| {
-        let (answer, answers) = channel();
+        let (reply, replies) = channel();
         let mut workers = Vec::with_capacity(job.cpus.len());
         for &cpu in job.cpus {
-            let (order, orders) = channel();
-            let answer = answer.clone();
+            let (request, requests) = channel();
+            let reply = reply.clone();
             let name = worker_name();
             let started = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn_scoped(scope, move || {
-                worker(cpu, shared, &orders, &answer);
+                worker(cpu, shared, &requests, &reply);
             });
-            // A CPU without worker has no events: its counts are missing, and said to be.
+            // The events of a CPU without a worker end as `NotCounted`.
             if started.is_ok() {
-                workers.push(order);
+                workers.push(request);
             }
         }
-        drop(answer);
-        work(&mut Pool { job, workers, answers }, watch)
+        drop(reply);
+        work(&mut Pool { job, workers, replies }, watch)
     })
 }
 
-/// A worker's name: the process's id tells runs apart in traces.
+/// Thread name of the workers; the process id distinguishes runs in traces.
 pub(crate) fn worker_name() -> String {
     format!("su{}", std::process::id())
 }
 
-fn worker(cpu: u32, shared: &Shared<'_>, orders: &Receiver<Order>, answer: &Sender<Answer>) {
-    // Where either is refused, calls cost IPIs or share a table: slower, not wrong.
+fn worker(cpu: u32, shared: &Shared<'_>, requests: &Receiver<Request>, reply: &Sender<Reply>) {
+    // A refusal of either only costs time: IPIs, or a shared table.
     let _ = sys::set_affinity(&Mask::one(cpu));
     let _ = sys::own_descriptor_table();
     let mut unit = Unit::new(cpu, shared);
-    while let Ok(order) = orders.recv() {
-        let mut rec = Recorder::new(match order {
-            Order::Phase(Phase::Open | Phase::Close) => shared.list.events.len(),
+    while let Ok(request) = requests.recv() {
+        let mut rec = Recorder::new(match request {
+            Request::Phase(Phase::Open | Phase::Close) => shared.list.events.len(),
             _ => unit.leaders(),
         });
-        let done = match order {
-            Order::Phase(phase) => {
-                of_unit(&mut unit, shared, phase, &mut rec);
-                Answer::Done(rec)
+        let done = match request {
+            Request::Phase(phase) => {
+                unit.phase(shared, phase, &mut rec);
+                Reply::Done(rec)
             }
-            Order::CloseBroken => {
+            Request::CloseBroken => {
                 unit.close_broken(shared, &mut rec);
-                Answer::Done(rec)
+                Reply::Done(rec)
             }
-            Order::ReopenBroken => {
+            Request::ReopenBroken => {
                 unit.reopen_broken(shared, &mut rec);
-                Answer::Done(rec)
+                Reply::Done(rec)
             }
-            Order::Report => Answer::Report(Box::new(Report::of(&unit))),
+            Request::Report => Reply::Report(Box::new(Report::of(&unit))),
         };
-        if answer.send(done).is_err() {
+        if reply.send(done).is_err() {
             break;
         }
     }
 }
 
 impl Pool<'_> {
-    /// Gives an order to every worker and waits for all answers.
-    fn all(&mut self, order: Order) -> Vec<Answer> {
-        let sent = self.workers.iter().filter(|worker| worker.send(order).is_ok()).count();
-        (0..sent).map_while(|_| self.answers.recv().ok()).collect()
+    /// Sends a request to every worker and waits for all replies.
+    fn all(&mut self, request: Request) -> Vec<Reply> {
+        let sent = self.workers.iter().filter(|worker| worker.send(request).is_ok()).count();
+        (0..sent).map_while(|_| self.replies.recv().ok()).collect()
     }
 
-    fn work(&mut self, order: Order) -> Recorder {
+    fn work(&mut self, request: Request) -> Recorder {
         let mut all = Recorder::new(0);
-        for answer in self.all(order) {
-            if let Answer::Done(rec) = answer {
+        for reply in self.all(request) {
+            if let Reply::Done(rec) = reply {
                 all.absorb(rec);
             }
         }
@@ -117,7 +114,7 @@ impl Pool<'_> {
 
 impl Crew for Pool<'_> {
     fn phase(&mut self, phase: Phase) -> Recorder {
-        let mut rec = self.work(Order::Phase(phase));
+        let mut rec = self.work(Request::Phase(phase));
         if phase == Phase::Open {
             // sched_setaffinity, unshare, close_range.
             rec.other(3 * self.workers.len() as u64);
@@ -126,18 +123,18 @@ impl Crew for Pool<'_> {
     }
 
     fn break_up(&mut self) -> Recorder {
-        let mut rec = self.work(Order::CloseBroken);
-        rec.absorb(self.work(Order::ReopenBroken));
+        let mut rec = self.work(Request::CloseBroken);
+        rec.absorb(self.work(Request::ReopenBroken));
         rec
     }
 
     fn outcomes(&mut self) -> (Vec<Outcome>, usize) {
-        let answers = self.all(Order::Report);
-        let reports: Vec<Report> = answers
+        let replies = self.all(Request::Report);
+        let reports: Vec<Report> = replies
             .into_iter()
-            .filter_map(|answer| match answer {
-                Answer::Report(report) => Some(*report),
-                Answer::Done(_) => None,
+            .filter_map(|reply| match reply {
+                Reply::Report(report) => Some(*report),
+                Reply::Done(_) => None,
             })
             .collect();
         outcomes(self.job, &reports)

@@ -1,4 +1,4 @@
-//! All events of one CPU: the calls of each phase, in whichever order and from wherever they are made.
+//! The events of one CPU and the system calls of each phase; caller and order are the crew's choice.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,31 +10,31 @@ use perf_event_open_sys::bindings::{
 
 use crate::list::{Class, EventList};
 use crate::method::{MAX_PACK, Pack};
-use crate::phase::Recorder;
+use crate::phase::{Phase, Recorder};
 use crate::sys::{self, Mapping, Target};
 
-/// What one event counted on one CPU.
+/// Count of one event on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// As the kernel gave it, unscaled.
+    /// Unscaled count.
     pub(crate) value: u64,
-    /// For how long it was enabled, ns.
+    /// Time enabled, ns.
     pub(crate) enabled: u64,
-    /// For how long it was on a counter, ns.
+    /// Time on a counter, ns.
     pub(crate) running: u64,
 }
 
-/// A leader and those that joined it.
+/// An open group: the leader and its members.
 #[derive(Clone, Copy, Debug)]
 struct Led {
-    /// The group it was opened for.
+    /// Index of its pack in [`Shared::packs`].
     pack: usize,
-    /// Where its members stand in [`Unit::order`].
+    /// Range of its events in [`Unit::order`].
     first: usize,
     len: usize,
 }
 
-/// An event that did not open on this CPU.
+/// A failed call on an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) event: usize,
@@ -42,14 +42,15 @@ pub(crate) struct Failure {
     pub(crate) errno: i32,
 }
 
-/// What all CPUs share.
+/// State shared by all CPUs.
 #[derive(Debug)]
 pub(crate) struct Shared<'a> {
     pub(crate) list: &'a EventList,
     pub(crate) packs: &'a [Pack],
-    /// Events the host does not support: asked once, not once a CPU.
+    /// Events the host does not support: not opened again on further CPUs.
     pub(crate) unsupported: Vec<AtomicBool>,
-    /// Groups a member did not join: broken up on every CPU by [`Unit::close_broken`] and [`Unit::reopen_broken`].
+    /// Weak groups that a member could not join on some CPU: broken up on every CPU by [`Unit::close_broken`] and
+    /// [`Unit::reopen_broken`].
     pub(crate) broken: Vec<AtomicBool>,
     /// Data pages of a mapped buffer.
     pub(crate) ring_pages: usize,
@@ -57,7 +58,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) keep_last: bool,
 }
 
-/// Errors by which the kernel says that it cannot count such an event at all, as perf takes them.
+/// Whether perf reports this errno as `<not supported>`.
 pub(crate) fn is_unsupported(errno: i32) -> bool {
     matches!(errno, libc::EINVAL | libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP | libc::ENXIO)
 }
@@ -76,13 +77,13 @@ impl Shared<'_> {
     }
 }
 
-/// One CPU's events.
+/// Events of one CPU.
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) cpu: u32,
     fds: Vec<Option<OwnedFd>>,
     leds: Vec<Led>,
-    /// Events in the order in which they were opened: each leader, then its members.
+    /// Open events in open order: each leader, then its members.
     order: Vec<usize>,
     ring: Option<Mapping>,
     pub(crate) counts: Vec<Option<Count>>,
@@ -105,8 +106,22 @@ impl Unit {
         }
     }
 
+    /// Makes the calls of a phase for all events.
+    pub(crate) fn phase(&mut self, shared: &Shared<'_>, phase: Phase, rec: &mut Recorder) {
+        match phase {
+            Phase::Open => self.open_all(shared, rec),
+            Phase::Map => self.map(shared, rec),
+            Phase::Unmap => self.unmap(rec),
+            Phase::Close => self.close_all(shared, rec),
+            Phase::LastClose => self.close_kept(rec),
+            Phase::Enable => (0..self.leaders()).for_each(|led| self.enable(led, rec)),
+            Phase::Read => (0..self.leaders()).for_each(|led| self.read(led, rec)),
+            Phase::Disable => (0..self.leaders()).for_each(|led| self.disable(led, rec)),
+        }
+    }
+
     /// Opens every event, in order.
-    pub(crate) fn open_all(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+    fn open_all(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
         for pack in 0..shared.packs.len() {
             for position in 0..shared.packs[pack].members.len() {
                 self.open_one(shared, pack, position, rec);
@@ -114,17 +129,17 @@ impl Unit {
         }
     }
 
-    /// Opens one event of a group, with what was opened of the group before as its leader.
+    /// Opens one event of a pack; the first open event of the pack is its leader.
     pub(crate) fn open_one(&mut self, shared: &Shared<'_>, pack: usize, position: usize, rec: &mut Recorder) {
         let Some(&event) = shared.packs[pack].members.get(position) else { return };
         if shared.is_broken(pack) {
-            // Pass A and B will see to it.
+            // Handled by passes A and B.
             return;
         }
         let led = self.leds.last().copied().filter(|led| led.pack == pack);
         let weak = shared.packs[pack].weak;
         match self.try_open(shared, event, led, rec) {
-            // As perf does; and E2BIG, by which the kernel refuses a group whose read would pass 16 KiB.
+            // perf's list, and E2BIG: the kernel refuses a group with a read of more than 16 KiB.
             Some(libc::EINVAL | libc::EBADF | libc::E2BIG) if weak && led.is_some() => {
                 shared.broken[pack].store(true, Ordering::Relaxed);
             }
@@ -151,7 +166,7 @@ impl Unit {
         self.failures.push(Failure { event, cpu: self.cpu, errno });
     }
 
-    /// One perf_event_open; the errno if it failed.
+    /// One perf_event_open; returns the errno of a failure.
     fn try_open(&mut self, shared: &Shared<'_>, event: usize, led: Option<Led>, rec: &mut Recorder) -> Option<i32> {
         let described = &shared.list.events[event];
         if shared.skip(event) || !described.counts_on(self.cpu) {
@@ -162,9 +177,9 @@ impl Unit {
         let leader = led.and_then(|led| self.fds[self.order[led.first]].as_ref());
         attr.read_format = u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
         if leader.is_none() {
-            // Members are opened enabled, and go on and off with their leader.
+            // Members are opened enabled and follow their leader.
             attr.set_disabled(1);
-            // Only the leader is read: a format of their own would cost members a check of the whole group at each open.
+            // Only the leader is read. PERF_FORMAT_GROUP on members makes each open check the size of the whole group.
             attr.read_format |= u64::from(PERF_FORMAT_GROUP);
         }
         rec.begin();
@@ -179,12 +194,12 @@ impl Unit {
         }
     }
 
-    /// Pass A: closes what is open of broken groups.
+    /// Pass A: closes the open events of broken groups.
     pub(crate) fn close_broken(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
         let leds = std::mem::take(&mut self.leds);
         for led in &leds {
             if shared.is_broken(led.pack) {
-                // Members before their leader: each would else become a group of its own first.
+                // Members first: closing a leader turns each of its members into a group of its own.
                 for at in (led.first..led.first + led.len).rev() {
                     self.close_event(self.order[at], rec);
                 }
@@ -193,7 +208,7 @@ impl Unit {
         self.leds = leds.into_iter().filter(|led| !shared.is_broken(led.pack)).collect();
     }
 
-    /// Pass B: opens the events of broken groups, each as a group of its own.
+    /// Pass B: opens each event of a broken group as a group of its own.
     pub(crate) fn reopen_broken(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
         for (pack, group) in shared.packs.iter().enumerate() {
             if !shared.is_broken(pack) {
@@ -209,7 +224,7 @@ impl Unit {
         }
     }
 
-    /// How many leaders there are: calls of enable, read and disable.
+    /// Number of leaders: of calls in enable, read and disable.
     pub(crate) fn leaders(&self) -> usize {
         self.leds.len()
     }
@@ -236,7 +251,7 @@ impl Unit {
         }
     }
 
-    /// A call on a leader that failed makes its group's counts doubtful.
+    /// Records a failed call on a leader as a failure of every event of the group.
     fn note(&mut self, led: usize, done: &io::Result<()>) {
         if let (Err(error), Some(led)) = (done, self.leds.get(led).copied()) {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
@@ -246,7 +261,7 @@ impl Unit {
         }
     }
 
-    /// One read for a group: number, times, a count each.
+    /// One read per group: number of events, times, one count per event.
     pub(crate) fn read(&mut self, led: usize, rec: &mut Recorder) {
         let Some(&Led { first, len, .. }) = self.leds.get(led) else { return };
         let Some(fd) = self.fds[self.order[first]].as_ref() else { return };
@@ -264,14 +279,14 @@ impl Unit {
                     self.counts[self.order[at]] = Some(Count { value, enabled, running });
                 }
             }
-            // End of file is how a pinned event in error state, or one whose PMU went away, reads.
+            // A pinned event in error state, and an event of a removed PMU, read as end of file.
             Ok(_) => self.note(led, &Err(io::Error::from_raw_os_error(libc::ENODEV))),
             Err(error) => self.note(led, &Err(error)),
         }
     }
 
-    /// One buffer for the CPU, and every event's records into it.
-    pub(crate) fn map(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+    /// Maps one buffer for the CPU and redirects the records of every event to it.
+    fn map(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
         let mut events = self.order.iter().filter_map(|&event| Some((event, self.fds[event].as_ref()?)));
         let Some((event, first)) = events.next() else { return };
         let mut failed = None;
@@ -293,7 +308,7 @@ impl Unit {
         }
     }
 
-    pub(crate) fn unmap(&mut self, rec: &mut Recorder) {
+    fn unmap(&mut self, rec: &mut Recorder) {
         if let Some(ring) = self.ring.take() {
             rec.begin();
             drop(ring);
@@ -304,14 +319,14 @@ impl Unit {
     pub(crate) fn close_event(&mut self, event: usize, rec: &mut Recorder) {
         if let Some(fd) = self.fds[event].take() {
             rec.begin();
-            // A perf event's close has nothing to report.
+            // close of a perf event returns no error worth reporting.
             let _ = sys::close(fd);
             rec.call();
         }
     }
 
-    /// Closes every event but those kept back.
-    pub(crate) fn close_all(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+    /// Closes every event except those of [`Self::kept`].
+    fn close_all(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
         let kept = self.kept(shared);
         let mut order = std::mem::take(&mut self.order);
         if shared.close_ranges {
@@ -335,7 +350,7 @@ impl Unit {
         self.leds.clear();
     }
 
-    /// One event of each distinct tracepoint, if the method keeps them back.
+    /// One event of each distinct tracepoint, if the method defers the last close.
     fn kept(&self, shared: &Shared<'_>) -> std::collections::BTreeSet<usize> {
         let mut by_number = std::collections::BTreeMap::new();
         if shared.keep_last {
@@ -350,15 +365,35 @@ impl Unit {
         by_number.into_values().collect()
     }
 
-    /// Closes what was kept back.
-    pub(crate) fn close_kept(&mut self, rec: &mut Recorder) {
+    /// Closes the deferred events.
+    fn close_kept(&mut self, rec: &mut Recorder) {
         for event in std::mem::take(&mut self.order) {
             self.close_event(event, rec);
         }
     }
 
-    /// Whether `event` was opened here.
+    /// Whether `event` is open on this CPU.
     pub(crate) fn is_open(&self, event: usize) -> bool {
         self.fds[event].is_some()
+    }
+}
+
+/// Open events, counts and failures of one CPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) cpu: u32,
+    pub(crate) open: Vec<bool>,
+    pub(crate) counts: Vec<Option<Count>>,
+    pub(crate) failures: Vec<Failure>,
+}
+
+impl Report {
+    pub(crate) fn of(unit: &Unit) -> Self {
+        Self {
+            cpu: unit.cpu,
+            open: (0..unit.counts.len()).map(|event| unit.is_open(event)).collect(),
+            counts: unit.counts.clone(),
+            failures: unit.failures.clone(),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Do strategies count the same? Each sets the list up around a known amount of work, and its counts are checked.
+//! Check that strategies count alike: each one sets the list up around a known amount of work.
 
 use perf_event_open_sys::bindings as perf;
 use serde::{Deserialize, Serialize};
@@ -8,13 +8,13 @@ use crate::list::{Event, EventList};
 use crate::outcome::Outcome;
 use crate::sys;
 
-/// Page faults planted on each CPU.
+/// Page faults caused on each CPU.
 pub const FAULTS: u64 = 64;
 
-/// Makes [`FAULTS`] page faults on each CPU.
+/// Causes [`FAULTS`] page faults on each CPU.
 ///
 /// # Errors
-/// Those of mmap.
+/// Errors of mmap.
 pub fn plant(cpus: &[u32]) -> std::io::Result<()> {
     let mut guard = Guard::new();
     for &cpu in cpus {
@@ -24,22 +24,22 @@ pub fn plant(cpus: &[u32]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What one strategy's counts look like.
+/// Result of the check of one strategy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// Descriptors open at once.
+    /// Descriptors open at the same time.
     pub opened: u64,
-    /// Events with a whole count.
+    /// Events counted on every CPU.
     pub whole: u64,
-    /// Events whose count could be checked against what was planted or against their own time.
+    /// Events with a known expected count: the planted faults, 0, or their running time.
     pub checked: u64,
-    /// Least and largest count of an event that counts the planted faults, all CPUs together.
+    /// Minimum and maximum count over the events that count the planted faults, summed over CPUs.
     pub faults: Option<(u64, u64)>,
-    /// What does not add up.
+    /// Counts that contradict the expectation, at most 20.
     pub problems: Vec<String>,
 }
 
-/// Page faults of user code, counted everywhere.
+/// Whether the event counts page faults of user code.
 fn counts_faults(event: &Event) -> bool {
     let Ok(open) = &event.open else { return false };
     let wanted = [perf::PERF_COUNT_SW_PAGE_FAULTS, perf::PERF_COUNT_SW_PAGE_FAULTS_MIN];
@@ -55,7 +55,7 @@ fn is_software(event: &Event, config: u32) -> bool {
         .is_ok_and(|open| open.attr.type_ == perf::PERF_TYPE_SOFTWARE && open.attr.config == u64::from(config))
 }
 
-/// Checks one strategy's counts.
+/// Checks the counts of one strategy.
 #[must_use]
 pub fn check(list: &EventList, outcomes: &[Outcome], opened: usize, cpus: usize) -> Check {
     let mut found = Check { opened: opened as u64, ..Check::default() };
@@ -81,7 +81,7 @@ pub fn check(list: &EventList, outcomes: &[Outcome], opened: usize, cpus: usize)
             }
         } else if is_software(event, perf::PERF_COUNT_SW_CPU_CLOCK) {
             found.checked += 1;
-            // The clock and the time it ran are read some microseconds apart.
+            // The clock and its running time are read some microseconds apart.
             let slack = running_ns / 20 + 200_000 * cpus as u64;
             if value.abs_diff(running_ns) > slack {
                 doubt(format!("{value} ns in {running_ns} ns"));
@@ -92,7 +92,7 @@ pub fn check(list: &EventList, outcomes: &[Outcome], opened: usize, cpus: usize)
     found
 }
 
-/// Whether two strategies opened and counted the same events.
+/// Events with different outcomes under two strategies, at most 20.
 #[must_use]
 pub fn differences(list: &EventList, a: &[Outcome], b: &[Outcome]) -> Vec<String> {
     let both = list.events.iter().zip(a.iter().zip(b));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_cannot_be_are_found() {
+    fn impossible_counts_are_found() {
         let list =
             resolve(&parse("page-faults,dummy,cpu-clock,minor-faults:k,cs").unwrap(), &mut Sysfs::at("/nonexistent"));
         let good = [counted(130), counted(0), counted(1_000_100), counted(1), counted(5)];

@@ -1,12 +1,13 @@
-//! Whatever the method, no event is left open and no thread is left over. One test at a time: each counts the process's files.
+//! No method leaves descriptors or threads behind. Cases run one at a time: each counts the files of the process.
 
 use std::process::ExitCode;
 
+use stat_setup::job::Job;
 use stat_setup::list::{EventList, generate, parse::parse, resolve::resolve, sysfs::Sysfs};
 use stat_setup::method::{Method, Order, Phases};
 use stat_setup::outcome::Outcome;
 use stat_setup::phase::{Phase, Use};
-use stat_setup::run::{Job, run};
+use stat_setup::run::run;
 use trials::Case;
 
 fn entries(dir: &str) -> usize {
@@ -18,7 +19,7 @@ fn held() -> (usize, usize) {
     (entries("/proc/self/fd"), entries("/proc/self/task"))
 }
 
-/// The same, once threads that were joined have left `/proc`: the kernel tells the joiner a little earlier.
+/// [`held`] once joined threads have left `/proc`; the kernel wakes the joiner earlier.
 fn held_at_rest(threads: usize) -> (usize, usize) {
     for _ in 0..1000 {
         if held().1 <= threads {

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use stat_setup::choose::{Choice, tuned_pack};
 use stat_setup::costs::Costs;
+use stat_setup::job::Job;
 use stat_setup::list::EventList;
 use stat_setup::method::Method;
 use stat_setup::monitor::{Monitor, Traffic};
 use stat_setup::outcome::Outcome;
 use stat_setup::phase::{Phase, Use};
-use stat_setup::run::{Finished, Job, run};
+use stat_setup::run::{Finished, run};
 use stat_setup::verify::{Check, check, plant};
 
 use super::document::{ArmResult, Calls, PhaseResult, RoundPhase, RoundResult, Spread};

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use stat_setup::choose::choose;
 use stat_setup::costs::calibrate;
+use stat_setup::job::Job;
 use stat_setup::list::{Event, EventList};
 use stat_setup::outcome::Outcome;
 use stat_setup::phase::{Phase, Use};
-use stat_setup::run::{Job, run};
+use stat_setup::run::run;
 
 use super::measure::method;
 use super::prepare::{self, Request};

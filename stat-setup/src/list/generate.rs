@@ -1,15 +1,15 @@
-//! Lists made to a size, for `--events 700` and `--events tracepoints:700`.
+//! Generated lists of a given size, for `--events 700` and `--events tracepoints:700`.
 
 use super::sysfs::Sysfs;
 
-/// The mix of software events that a list of N repeats: clocks, switches, faults, and one that counts nothing.
+/// Software events that a generated list cycles through.
 pub const MIX: [&str; 7] =
     ["page-faults", "context-switches", "cpu-migrations", "minor-faults", "cpu-clock", "task-clock", "dummy"];
 
-/// Distinct trace events a generated list holds at most; as many as the published regime needs.
+/// Maximum number of distinct trace events in a generated list; the published measurement has as many.
 pub const MOST_TRACEPOINTS: usize = 90;
 
-/// Groups of trace events that seldom fire, which are taken first: what is timed is the set-up, not the events.
+/// Groups of trace events that rarely fire, so that the set-up is timed and not the events.
 const QUIET: [&str; 14] = [
     "ext4",
     "xfs",
@@ -27,16 +27,16 @@ const QUIET: [&str; 14] = [
     "signal",
 ];
 
-/// `n` events of [`MIX`] in turn, as a list.
+/// A list of `n` software events that cycles through [`MIX`].
 #[must_use]
 pub fn software(n: usize) -> String {
     (0..n).map(|i| MIX[i % MIX.len()]).collect::<Vec<_>>().join(",")
 }
 
-/// `n` trace events over as many distinct ones as there are, [`MOST_TRACEPOINTS`] at most, as a list.
+/// A list of `n` trace events, at most [`MOST_TRACEPOINTS`] of them distinct.
 ///
 /// # Errors
-/// That this host shows none.
+/// tracefs shows no trace events.
 pub fn tracepoints(n: usize, sysfs: &Sysfs) -> Result<String, String> {
     let mut names: Vec<String> = Vec::new();
     for group in QUIET {

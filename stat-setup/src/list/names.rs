@@ -1,5 +1,5 @@
-//! Names that need no look-up: perf's software, hardware and cache events (`include/uapi/linux/perf_event.h`), and
-//! modifiers.
+//! Event names that need no lookup in sysfs: software, hardware and cache events
+//! (`include/uapi/linux/perf_event.h`); and modifiers.
 
 use perf_event_open_sys::bindings as sys;
 use perf_event_open_sys::bindings::perf_event_attr;
@@ -9,7 +9,7 @@ use perf_event_open_sys::bindings::perf_event_attr;
 pub struct Code {
     /// PERF_TYPE_*.
     pub kind: u32,
-    /// What is counted.
+    /// Config word: the event within its type.
     pub config: u64,
 }
 
@@ -59,7 +59,7 @@ const CACHE_OPS: [(&str, u64, u64); 6] = [
     ("prefetch-misses", 2, 1),
 ];
 
-/// An event known by its name alone: software, hardware, cache (`LLC-load-misses`) or raw (`r1a8`, hexadecimal).
+/// Code of a software, hardware, cache (`LLC-load-misses`) or raw (`r1a8`, hexadecimal) event; `None` if unknown.
 #[must_use]
 pub fn symbol(name: &str) -> Option<Code> {
     let find = |table: &[(&str, u32)]| table.iter().find(|(known, _)| *known == name).map(|&(_, config)| config);
@@ -97,10 +97,10 @@ pub struct Modifiers {
 }
 
 impl Modifiers {
-    /// Reads letters such as `uk` or `W`.
+    /// Parses letters such as `uk` or `W`.
     ///
     /// # Errors
-    /// The letter that is none, or does not go with the others.
+    /// A letter is not a modifier.
     pub fn parse(letters: &str) -> Result<Self, String> {
         let mut found = Self::default();
         if letters.is_empty() {
@@ -118,11 +118,11 @@ impl Modifiers {
                 'e' => found.exclusive = true,
                 'W' => found.weak = true,
                 'p' if found.precise < 3 => found.precise += 1,
-                // The highest precision there is; the kernel knows which.
+                // `P` is the maximum precision.
                 'P' => found.precise = 3,
-                // Read by the leader's sample: counting has no samples.
+                // `S` only affects sampling.
                 'S' => {}
-                _ => return Err(format!("{letter} is no modifier here")),
+                _ => return Err(format!("{letter} is not a modifier")),
             }
         }
         Ok(found)
@@ -134,7 +134,7 @@ impl Modifiers {
         Self::parse(letters).is_ok()
     }
 
-    /// Both sets together.
+    /// Union of both sets.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -151,7 +151,7 @@ impl Modifiers {
         }
     }
 
-    /// Sets an attribute's bits: naming a level excludes the levels not named.
+    /// Sets the bits of an attribute: a named privilege level excludes those not named.
     pub fn apply(self, attr: &mut perf_event_attr) {
         if self.user | self.kernel | self.hypervisor {
             attr.set_exclude_user(u64::from(!self.user));

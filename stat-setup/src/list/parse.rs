@@ -1,4 +1,4 @@
-//! perf's event list syntax, as far as counting needs it.
+//! Parser for perf's event list syntax, without the parts only sampling uses.
 //!
 //! ```text
 //! list   = item { "," item }
@@ -8,34 +8,34 @@
 //!        | pmu "/" terms "/" [ modifiers ]           cpu/event=0x3c,umask=0/u, msr/tsc/
 //! ```
 //!
-//! Whether a name exists is not asked here: an unknown event is `<not supported>`, not a syntax error.
+//! An unknown event name is not a syntax error; the event ends as `<not supported>`.
 
 use super::names::{Modifiers, symbol};
 
-/// Longest list, in bytes.
+/// Maximum length of a list, bytes.
 pub const MAX_TEXT: usize = 4 << 20;
-/// Most events of a list.
+/// Maximum number of events of a list.
 pub const MAX_EVENTS: usize = 100_000;
-/// Longest event, in bytes.
+/// Maximum length of an event, bytes.
 const MAX_EVENT: usize = 1024;
 
-/// What an event is, by its syntax.
+/// Syntactic form of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A name, known or not.
+    /// A plain name.
     Symbol(String),
-    /// A trace event; `*` and `?` in the names stand for any characters and any one.
+    /// A trace event; `*` and `?` are wildcards.
     Tracepoint {
-        /// Its group, such as sched.
+        /// Group, such as sched.
         group: String,
-        /// Its name.
+        /// Name.
         name: String,
     },
-    /// An event of a PMU that sysfs lists.
+    /// An event of a PMU in sysfs.
     Pmu {
-        /// The PMU.
+        /// Name of the PMU.
         pmu: String,
-        /// Terms, such as event=0x3c; a term without value is 1.
+        /// Terms such as event=0x3c; a term without value means 1.
         terms: Vec<(String, Option<String>)>,
     },
 }
@@ -43,30 +43,30 @@ pub enum Kind {
 /// An event as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The text, modifiers included.
+    /// The text, with modifiers.
     pub text: String,
-    /// What it is.
+    /// Form.
     pub kind: Kind,
-    /// Its own modifiers and its group's.
+    /// Modifiers of the event and of its group.
     pub modifiers: Modifiers,
 }
 
-/// A group as written, or an event alone.
+/// A group as written, or a single event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenGroup {
-    /// The events, the leader first; never empty.
+    /// Events, the leader first; never empty.
     pub events: Vec<Written>,
-    /// Whether it may be broken up.
+    /// Whether the group may be broken up.
     pub weak: bool,
 }
 
-/// What is wrong with a list.
+/// A syntax error in a list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at '{near}'")]
 pub struct SyntaxError {
-    /// What.
+    /// Description.
     pub what: String,
-    /// The text there.
+    /// Text at the error, at most 40 characters.
     pub near: String,
 }
 
@@ -74,10 +74,10 @@ fn wrong(what: impl Into<String>, near: &str) -> SyntaxError {
     SyntaxError { what: what.into(), near: near.chars().take(40).collect() }
 }
 
-/// Reads a list.
+/// Parses a list.
 ///
 /// # Errors
-/// What cannot be read, and where.
+/// The first syntax error.
 pub fn parse(text: &str) -> Result<Vec<WrittenGroup>, SyntaxError> {
     if text.len() > MAX_TEXT {
         return Err(wrong(format!("a list may have {MAX_TEXT} bytes"), text));
@@ -109,7 +109,7 @@ pub fn parse(text: &str) -> Result<Vec<WrittenGroup>, SyntaxError> {
     }
 }
 
-/// What follows an opening brace: the group, and the text after it.
+/// Parses a group after its opening brace; returns the rest of the text.
 fn braces(text: &str) -> Result<(WrittenGroup, &str), SyntaxError> {
     let mut rest = text;
     let mut events = Vec::new();
@@ -144,7 +144,7 @@ fn braces(text: &str) -> Result<(WrittenGroup, &str), SyntaxError> {
     Ok((WrittenGroup { events, weak: shared.weak }, rest))
 }
 
-/// One event, and the text after it.
+/// Parses one event; returns the rest of the text.
 fn event(text: &str) -> Result<(Written, &str), SyntaxError> {
     let mut in_terms = false;
     let end = text
@@ -186,7 +186,7 @@ fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     let tracepoint = |group: &str, name: &str| Kind::Tracepoint { group: group.to_owned(), name: name.to_owned() };
     match *parts.as_slice() {
         [name] => Ok((Kind::Symbol(name.to_owned()), Modifiers::default())),
-        // perf reads `cycles:u` as a modifier and `sched:sched_switch` as a trace event; so does this.
+        // As in perf, `cycles:u` is an event with a modifier and `sched:sched_switch` a trace event.
         [name, letters] if symbol(name).is_some() || Modifiers::are(letters) => {
             Ok((Kind::Symbol(name.to_owned()), modifiers(letters)?))
         }
@@ -196,7 +196,7 @@ fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     }
 }
 
-/// `pmu/terms/[modifiers]`; perf takes a colon before the modifiers, too.
+/// `pmu/terms/[modifiers]`, with an optional colon before the modifiers.
 fn pmu(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     let parts: Vec<&str> = word.split('/').collect();
     let &[pmu, terms, letters] = parts.as_slice() else {
@@ -224,7 +224,7 @@ fn pmu(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     Ok((Kind::Pmu { pmu: pmu.to_owned(), terms: found }, modifiers))
 }
 
-/// Joins a file's lines to one list: a list a line, `#` begins a comment.
+/// Joins the lines of a file to one list; `#` begins a comment.
 #[must_use]
 pub fn join_lines(text: &str) -> String {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim().trim_end_matches(','));
@@ -272,15 +272,15 @@ mod tests {
             ("a}", "comma"),
             ("{a,{b}}", "name is missing"),
             ("{a}:", "no modifier"),
-            ("{a}:x", "no modifier here"),
+            ("{a}:x", "not a modifier"),
             ("cpu/event=1", "closing /"),
-            ("cpu/event=1/x", "no modifier here"),
+            ("cpu/event=1/x", "not a modifier"),
             ("../../etc/passwd", "closing /"),
             ("../../etc/passwd/", "pmu/terms/"),
             ("../x/", "not a PMU's name"),
-            ("cycles:x", "no modifier here"),
+            ("cycles:x", "not a modifier"),
             ("a:b:c:d", "too many colons"),
-            ("a:b:x", "no modifier here"),
+            ("a:b:x", "not a modifier"),
             ("pa ge", "without spaces"),
             (":u", "name is missing"),
             ("a\u{1b}[0m", "printable"),

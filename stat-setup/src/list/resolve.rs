@@ -1,15 +1,15 @@
-//! From what is written to what the kernel is asked for.
+//! Lookup: from parsed events to perf_event_attr.
 
 use perf_event_open_sys::bindings::{
     PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
+use super::event::{Class, Event, EventList, Group, Openable};
 use super::names::{Code, symbol};
 use super::parse::{Kind, MAX_EVENTS, Written, WrittenGroup};
 use super::sysfs::{Pmu, Sysfs};
-use super::{Class, Event, EventList, Group, Openable};
 
-/// A plain attribute; the size field says which version of the structure this is.
+/// An attribute with type, config and size only.
 #[must_use]
 pub fn attr(code: Code) -> perf_event_attr {
     perf_event_attr {
@@ -20,7 +20,7 @@ pub fn attr(code: Code) -> perf_event_attr {
     }
 }
 
-/// Looks a list up on this host. An event that does not exist stays in the list and says why.
+/// Looks a list up on this host. An unknown event stays in the list, with the reason.
 #[must_use]
 pub fn resolve(written: &[WrittenGroup], sysfs: &mut Sysfs) -> EventList {
     let mut list = EventList::default();
@@ -34,7 +34,7 @@ pub fn resolve(written: &[WrittenGroup], sysfs: &mut Sysfs) -> EventList {
             }
         }
         let found = first..list.events.len();
-        // A pattern outside of braces stands for events, not for a group.
+        // A pattern outside of braces expands to single events, not to a group.
         if group.events.len() == 1 {
             list.groups.extend(found.map(|event| Group { members: vec![event], weak: group.weak }));
         } else {
@@ -44,7 +44,7 @@ pub fn resolve(written: &[WrittenGroup], sysfs: &mut Sysfs) -> EventList {
     list
 }
 
-/// The trace events a pattern stands for, or the event itself.
+/// Expands a pattern to the matching trace events; other events are returned as they are.
 fn expand(event: &Written, sysfs: &Sysfs) -> Vec<Written> {
     let Kind::Tracepoint { group, name } = &event.kind else { return vec![event.clone()] };
     if !group.contains(['*', '?']) && !name.contains(['*', '?']) {
@@ -84,7 +84,7 @@ fn look_up(event: &Written, sysfs: &mut Sysfs) -> Event {
 }
 
 fn unknown(name: &str) -> String {
-    format!("{name} is no event this tool knows (perf list shows them)")
+    format!("unknown event {name} (perf list shows the known ones)")
 }
 
 fn plain(code: Code, event: &mut Event) -> Openable {
@@ -94,18 +94,18 @@ fn plain(code: Code, event: &mut Event) -> Openable {
         _ => Class::Hardware,
     };
     if matches!(code.kind, PERF_TYPE_HARDWARE | PERF_TYPE_HW_CACHE | PERF_TYPE_RAW) {
-        // As perf does for events of a CPU's own PMU, unless modifiers say otherwise.
+        // perf's default for events of the core PMU.
         attr.set_exclude_guest(1);
     }
     if code.kind == PERF_TYPE_SOFTWARE && code.config <= 1 {
-        // The clocks count ns.
+        // Clocks count ns; perf prints ms.
         event.scale = 1e-6;
         "msec".clone_into(&mut event.unit);
     }
     Openable { attr, class }
 }
 
-/// A number as sysfs and perf write it.
+/// A decimal or 0x-prefixed number.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -161,10 +161,10 @@ fn set(
     }
     let pmu = &pmu.name;
     if let Some(word) = ["config", "config1", "config2"].iter().position(|known| *known == key) {
-        words[word] = number(value).ok_or_else(|| format!("{key}={value} of PMU {pmu} is no number"))?;
+        words[word] = number(value).ok_or_else(|| format!("{key}={value} of PMU {pmu} is not a number"))?;
         return Ok(());
     }
-    // perf reads rNNN inside of slashes as a whole config.
+    // In perf, rNNN between slashes is the whole config word.
     if let Some(raw) = symbol(key).filter(|code| code.kind == PERF_TYPE_RAW && value == "1")
         && sysfs.format(pmu, key).is_none()
     {
@@ -173,7 +173,7 @@ fn set(
     }
     let format =
         sysfs.format(pmu, key).ok_or_else(|| format!("PMU {pmu} has neither an event nor a term named {key}"))?;
-    let number = number(value).ok_or_else(|| format!("{key}={value} of PMU {pmu} is no number"))?;
+    let number = number(value).ok_or_else(|| format!("{key}={value} of PMU {pmu} is not a number"))?;
     words[format.word] |= format.place(number).ok_or_else(|| format!("{key}={value} does not fit PMU {pmu}"))?;
     Ok(())
 }
@@ -223,12 +223,12 @@ mod tests {
     #[test]
     fn what_does_not_exist_stays_in_the_list_and_says_why() {
         for (text, why) in [
-            ("cyclez", "no event this tool knows"),
+            ("cyclez", "unknown event"),
             ("nmu/x/", "no PMU nmu"),
             ("cpu/nothing/", "neither an event nor a term"),
-            ("cpu/event=x/", "no number"),
+            ("cpu/event=x/", "not a number"),
             ("cpu/event=0x100/", "does not fit"),
-            ("cpu/config=zz/", "no number"),
+            ("cpu/config=zz/", "not a number"),
             ("sched:nothing", "no such trace event"),
             ("nope:*", "no such trace event"),
         ] {

@@ -1,14 +1,14 @@
-//! What sysfs and tracefs say about PMUs and trace events; every file is read once in the life of a [`Sysfs`].
+//! PMUs and trace events from sysfs and tracefs; a [`Sysfs`] reads each file once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Largest file read.
+/// Maximum size of a file, bytes.
 const MAX_FILE: u64 = 64 << 10;
-/// Where Linux lists PMUs.
+/// Folder of the PMUs.
 const DEVICES: &str = "sys/bus/event_source/devices";
-/// Where tracefs may be mounted.
+/// Mount points of tracefs.
 const TRACING: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 
 /// A reader of sysfs with a cache.
@@ -20,30 +20,30 @@ pub struct Sysfs {
     asked: u64,
 }
 
-/// A PMU as sysfs describes it.
+/// A PMU in sysfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pmu {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its PERF_TYPE.
+    /// PERF_TYPE.
     pub kind: u32,
-    /// The CPUs its events are opened on; `None`: any.
+    /// CPUs to open its events on; `None` = any.
     pub cpus: Option<Vec<u32>>,
-    /// Whether it is a CPU's core PMU.
+    /// Whether this is a core PMU.
     pub core: bool,
 }
 
-/// Bits of a config word that make a term, low bits first.
+/// Bit ranges of a term within a config word, low bits first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Which of config, config1, config2.
+    /// Index of config, config1, config2.
     pub word: usize,
     /// First and last bit of each range.
     pub ranges: Vec<(u32, u32)>,
 }
 
 impl Format {
-    /// Reads e.g. `config:0-7,32-35` or `config1:3`.
+    /// Parses e.g. `config:0-7,32-35` or `config1:3`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (word, ranges) = text.trim().split_once(':')?;
@@ -59,7 +59,7 @@ impl Format {
         Some(Self { word, ranges })
     }
 
-    /// The term's bits, in place; `None` if `value` does not fit.
+    /// `value` placed in the ranges; `None` if it does not fit.
     #[must_use]
     pub fn place(&self, value: u64) -> Option<u64> {
         let (mut left, mut placed) = (value, 0);
@@ -91,7 +91,7 @@ pub fn cpu_list(text: &str) -> Option<Vec<u32>> {
 }
 
 impl Sysfs {
-    /// The host's own.
+    /// The tree of this host.
     #[must_use]
     pub fn host() -> Self {
         Self::at("/")
@@ -102,13 +102,13 @@ impl Sysfs {
         Self { root: root.into(), files: HashMap::new(), opened: 0, asked: 0 }
     }
 
-    /// Files opened so far, and files asked for: what the cache saves.
+    /// Number of files opened and of files requested; the difference is the cache's.
     #[must_use]
     pub const fn look_ups(&self) -> (u64, u64) {
         (self.opened, self.asked)
     }
 
-    /// A file's text without trailing white space.
+    /// Text of a file without trailing white space.
     pub fn text(&mut self, path: &str) -> Result<String, std::io::ErrorKind> {
         self.asked += 1;
         let path = self.root.join(path);
@@ -128,12 +128,12 @@ impl Sysfs {
         names
     }
 
-    /// Online CPUs; empty if sysfs does not tell.
+    /// Online CPUs; empty if unknown.
     pub fn online(&mut self) -> Vec<u32> {
         self.text("sys/devices/system/cpu/online").ok().and_then(|text| cpu_list(&text)).unwrap_or_default()
     }
 
-    /// CPUs the machine could have.
+    /// Possible CPUs; empty if unknown.
     pub fn possible(&mut self) -> Vec<u32> {
         self.text("sys/devices/system/cpu/possible").ok().and_then(|text| cpu_list(&text)).unwrap_or_default()
     }
@@ -146,28 +146,28 @@ impl Sysfs {
     /// A PMU by name.
     ///
     /// # Errors
-    /// That there is none, or that it makes no sense.
+    /// The PMU does not exist or has an invalid type.
     pub fn pmu(&mut self, name: &str) -> Result<Pmu, String> {
         let dir = format!("{DEVICES}/{name}");
         let kind = self.text(&format!("{dir}/type")).map_err(|_| format!("this host has no PMU {name}"))?;
-        let kind = kind.parse().map_err(|_| format!("PMU {name} has a type that is no number: {kind}"))?;
+        let kind = kind.parse().map_err(|_| format!("PMU {name} has an invalid type: {kind}"))?;
         let mask = self.text(&format!("{dir}/cpumask")).or_else(|_| self.text(&format!("{dir}/cpus")));
         let cpus = mask.ok().and_then(|text| cpu_list(&text)).filter(|cpus| !cpus.is_empty());
         Ok(Pmu { name: name.to_owned(), kind, cpus, core: matches!(name, "cpu" | "cpu_core" | "cpu_atom") })
     }
 
-    /// Where a PMU's term goes; `None` if it has no such term.
+    /// Format of a term; `None` if the PMU has no such term.
     pub fn format(&mut self, pmu: &str, term: &str) -> Option<Format> {
         let text = self.text(&format!("{DEVICES}/{pmu}/format/{term}")).ok()?;
         Format::parse(&text)
     }
 
-    /// A PMU's named event: the terms it stands for.
+    /// Terms of a named event.
     pub fn alias(&mut self, pmu: &str, event: &str) -> Option<String> {
         self.text(&format!("{DEVICES}/{pmu}/events/{event}")).ok()
     }
 
-    /// Unit and scale of a PMU's named event.
+    /// Unit and scale of a named event.
     pub fn unit(&mut self, pmu: &str, event: &str) -> (String, f64) {
         let mut get = |what: &str| self.text(&format!("{DEVICES}/{pmu}/events/{event}.{what}")).ok();
         let unit = get("unit").filter(|unit| unit.len() < 32).unwrap_or_default();
@@ -175,10 +175,10 @@ impl Sysfs {
         (unit, scale.unwrap_or(1.0))
     }
 
-    /// A trace event's number.
+    /// Id of a trace event.
     ///
     /// # Errors
-    /// That there is none, that tracefs is not mounted, or that it may not be read.
+    /// The event does not exist, or tracefs is not mounted or not readable.
     pub fn tracepoint(&mut self, group: &str, name: &str) -> Result<u64, String> {
         let mut refused = false;
         for dir in TRACING {
@@ -189,7 +189,7 @@ impl Sysfs {
             }
         }
         Err(if refused {
-            "tracefs may not be read by this user (run as root)".to_owned()
+            "tracefs is not readable by this user (run as root)".to_owned()
         } else if self.tracing().is_none() {
             "tracefs is not mounted (mount -t tracefs tracefs /sys/kernel/tracing)".to_owned()
         } else {
@@ -225,7 +225,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any characters and `?` for one.
+/// Whether `text` matches `pattern` with the wildcards `*` and `?`.
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
@@ -241,7 +241,7 @@ fn glob(pattern: &str, text: &str) -> bool {
                 t += 1;
             }
             _ => match star {
-                // The last star takes one character more.
+                // Let the last `*` match one character more.
                 Some((at, taken)) => {
                     star = Some((at, taken + 1));
                     p = at + 1;
