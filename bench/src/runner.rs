@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::spec::MAX_COUNTERS;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::backend::BackendKey;
 use host_pmu::backend::perf::PerfBackend;
-use host_pmu::spec::MAX_COUNTERS;
 use host_pmu::strategy::{MAX_POOL, Strategy};
 use vmm::kvm::Host;
 use vmm::machine::{self, Behind, MachineError};
 use vmm::outcome::RunOutcome;
-use vmm::vpmu::caps::PmuCaps;
 
 use crate::error::Error;
 use crate::experiment::plan::{GuestPlan, Plan};

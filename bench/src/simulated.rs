@@ -4,13 +4,13 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
 use sim::host::{self, Behind};
 use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
-use vmm::vpmu::caps::PmuCaps;
 
 use crate::backend::Chosen;
 use crate::error::Error;

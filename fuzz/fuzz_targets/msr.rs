@@ -1,8 +1,8 @@
 //! The MSR interface: the bytes are a PMU, a strategy and a script of accesses, guest work, signals and host failures.
-//! What the vPMU does must be what the ideal PMU of `vmm/tests/differential/model` does.
+//! What the vPMU does must be what the ideal PMU of `host-pmu/tests/differential/model` does.
 #![no_main]
 
-#[path = "../../vmm/tests/differential/model/mod.rs"]
+#[path = "../../host-pmu/tests/differential/model/mod.rs"]
 #[allow(dead_code, reason = "the differential test uses more of it")]
 mod model;
 

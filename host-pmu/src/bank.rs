@@ -8,10 +8,12 @@ mod gate;
 mod overflow;
 mod release;
 
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled, Touch};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_GP, Spec};
+
 use crate::backend::step::StepCounts;
 use crate::backend::{Backend, HostError};
-use crate::counters::{HostCounters, Touch};
-use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
+use crate::side::HostPmu;
 use crate::stats::{OpKind, OpStats};
 use crate::strategy::{Apply, OnOverflow, Release, Reuse, Strategy};
 
@@ -104,6 +106,10 @@ pub struct Bank<B: Backend> {
     in_use: CounterSet,
     retries: CounterSet,
     backoff: Backoff,
+    /// Counters whose event stopped at its overflow, since the last entry and before that. It stays so for one entry with a
+    /// PMI: the handler is expected to turn the counter off first of all.
+    stopped: CounterSet,
+    left_stopped: CounterSet,
     held: u64,
     /// Events were opened or given back since the last entry, for which the thread may have slept.
     may_have_slept: bool,
@@ -149,6 +155,8 @@ impl<B: Backend> Bank<B> {
             in_use: CounterSet::EMPTY,
             retries: CounterSet::EMPTY,
             backoff: Backoff::default(),
+            stopped: CounterSet::EMPTY,
+            left_stopped: CounterSet::EMPTY,
             held: 0,
             may_have_slept: false,
             stats: BankStats::default(),
@@ -250,6 +258,22 @@ impl<B: Backend> Bank<B> {
         true
     }
 
+    /// Counters to start again after a failure, if their time has come.
+    fn take_retries(&mut self) -> CounterSet {
+        if self.retries.is_empty() || !self.backoff.due() {
+            return CounterSet::EMPTY;
+        }
+        std::mem::take(&mut self.retries)
+    }
+
+    fn on_overflow(&self) -> OnOverflow {
+        match self.strategy.overflow {
+            // An event whose stop is not told must not be relied on to have stopped.
+            OnOverflow::Stop if !self.backend.stops_at_overflow() => OnOverflow::Reprogram,
+            policy => policy,
+        }
+    }
+
     /// Reads a running event.
     fn read(&mut self, counter: CounterId) -> u64 {
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
@@ -273,7 +297,7 @@ impl<B: Backend> Bank<B> {
 }
 
 fn counter_at(index: usize) -> Option<CounterId> {
-    CounterId::gp(index).or_else(|| CounterId::fixed(index - crate::spec::MAX_GP))
+    CounterId::gp(index).or_else(|| CounterId::fixed(index - MAX_GP))
 }
 
 fn host_op<B: Backend, T>(
@@ -292,20 +316,32 @@ fn host_op<B: Backend, T>(
 }
 
 impl<B: Backend> HostCounters for Bank<B> {
-    fn apply(&self) -> Apply {
-        self.strategy.apply
-    }
-
-    fn on_overflow(&self) -> OnOverflow {
-        match self.strategy.overflow {
-            // An event whose stop is not told must not be relied on to have stopped.
-            OnOverflow::Stop if !self.backend.stops_at_overflow() => OnOverflow::Reprogram,
-            policy => policy,
+    fn changed(&mut self, _counter: CounterId) -> Reprogram {
+        match self.strategy.apply {
+            Apply::AtOnce => Reprogram::Now,
+            Apply::Deferred => Reprogram::AtEntry,
         }
     }
 
-    fn overflowed(&mut self) -> CounterSet {
-        self.whose_signal()
+    fn overflowed(&mut self, counter: CounterId, near: bool) -> AfterOverflow {
+        match self.on_overflow() {
+            // perf is used as if one-shot: the next entry aims at the next overflow.
+            OnOverflow::Reprogram => AfterOverflow::Reprogram,
+            // An event with its old period signals too early, unless the counter is near its top again.
+            OnOverflow::Keep if near => AfterOverflow::Aim,
+            OnOverflow::Keep => AfterOverflow::Leave,
+            OnOverflow::Stop => {
+                self.stopped.insert(counter);
+                AfterOverflow::Leave
+            }
+        }
+    }
+
+    fn signalled(&mut self) -> Signalled {
+        let counters = self.whose_signal();
+        // Without records the signal was that of a counter that overflowed, if there is one.
+        let certain = counters != CounterSet::ALL || self.on_overflow() == OnOverflow::Keep;
+        Signalled { counters, certain }
     }
 
     fn take(&mut self, counter: CounterId) -> u64 {
@@ -330,6 +366,8 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn pause(&mut self, counter: CounterId) -> u64 {
+        self.stopped.remove(counter);
+        self.left_stopped.remove(counter);
         self.wanted[counter.index()] = None;
         if self.strategy.release == Release::Eager {
             let gathered = if self.slots[counter.index()].as_ref().is_some_and(|held| held.running) {
@@ -456,13 +494,24 @@ impl<B: Backend> HostCounters for Bank<B> {
         self.stats.held_sum += self.held;
     }
 
-    fn take_retries(&mut self) -> CounterSet {
-        if self.retries.is_empty() || !self.backoff.due() {
-            return CounterSet::EMPTY;
+    fn due(&mut self, pmi: bool) -> CounterSet {
+        let mut due = self.take_retries();
+        let stopped = std::mem::take(&mut self.stopped);
+        due.extend(std::mem::take(&mut self.left_stopped));
+        if pmi {
+            self.left_stopped = stopped;
+        } else {
+            due.extend(stopped);
         }
-        std::mem::take(&mut self.retries)
+        due
     }
 
+    fn pmi_not_handled(&mut self) -> CounterSet {
+        std::mem::take(&mut self.left_stopped)
+    }
+}
+
+impl<B: Backend> HostPmu for Bank<B> {
     fn held(&self) -> u64 {
         self.held
     }

@@ -6,10 +6,11 @@
 
 use std::io;
 
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
+
 use crate::backend::Scale;
-use crate::counters::{HostCounters, Touch};
-use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
-use crate::strategy::Apply;
+use crate::side::HostPmu;
 use crate::{kick, sys};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,8 +74,12 @@ impl Floor {
 }
 
 impl HostCounters for Floor {
-    fn apply(&self) -> Apply {
-        Apply::AtOnce
+    fn changed(&mut self, _counter: CounterId) -> Reprogram {
+        Reprogram::Now
+    }
+
+    fn overflowed(&mut self, _counter: CounterId, _near: bool) -> AfterOverflow {
+        AfterOverflow::Reprogram
     }
 
     fn take(&mut self, counter: CounterId) -> u64 {
@@ -122,10 +127,12 @@ impl HostCounters for Floor {
         }
     }
 
-    fn take_retries(&mut self) -> CounterSet {
+    fn due(&mut self, _pmi: bool) -> CounterSet {
         CounterSet::EMPTY
     }
+}
 
+impl HostPmu for Floor {
     fn held(&self) -> u64 {
         0
     }
@@ -134,7 +141,7 @@ impl HostCounters for Floor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Source;
+    use arch_pmu::spec::Source;
 
     #[test]
     fn a_running_counter_advances_and_a_paused_one_does_not() {

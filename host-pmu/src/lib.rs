@@ -5,16 +5,15 @@
 //! - [`strategy`]: the choices, as data; [`bank`]: the host events of one vCPU, kept by a strategy.
 //! - [`backend`]: what carries out "open, pause, resume, set period, release" and counts.
 //! - [`floor`]: no host event at all.
-//! - [`counters`]: the one interface through which the architectural vPMU sees either.
+//! - [`side`]: either of them, as a VMM or a simulator sees it. The PMU sees it as an [`arch_pmu::HostCounters`].
 //!
-//! Nothing here knows KVM, registers or the width of a counter.
+//! Nothing here knows KVM or the width of a counter.
 
 pub mod backend;
 pub mod bank;
-pub mod counters;
 pub mod floor;
 pub mod kick;
-pub mod spec;
+pub mod side;
 pub mod stats;
 pub mod strategy;
 mod sys;

@@ -6,8 +6,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use arch_pmu::spec::{MAX_COUNTERS, MAX_FIXED, Source, Spec};
 use host_pmu::backend::{Backend, HostError};
-use host_pmu::spec::{MAX_COUNTERS, MAX_FIXED, Source, Spec};
 use host_pmu::strategy::{MAX_POOL, OnOverflow, Strategy};
 
 use crate::clock::{Clock, Times, draw};

@@ -1,8 +1,8 @@
 //! No host event: a virtual clock counts and a timer signals, at no cost. What `host_pmu::floor` is on a host.
 
-use host_pmu::counters::{HostCounters, Touch};
-use host_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
-use host_pmu::strategy::Apply;
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
+use host_pmu::side::HostPmu;
 
 use crate::clock::Clock;
 
@@ -82,8 +82,12 @@ impl SimFloor {
 }
 
 impl HostCounters for SimFloor {
-    fn apply(&self) -> Apply {
-        Apply::AtOnce
+    fn changed(&mut self, _counter: CounterId) -> Reprogram {
+        Reprogram::Now
+    }
+
+    fn overflowed(&mut self, _counter: CounterId, _near: bool) -> AfterOverflow {
+        AfterOverflow::Reprogram
     }
 
     fn take(&mut self, counter: CounterId) -> u64 {
@@ -123,10 +127,12 @@ impl HostCounters for SimFloor {
         self.armed_for = due.unwrap_or(u64::MAX);
     }
 
-    fn take_retries(&mut self) -> CounterSet {
+    fn due(&mut self, _pmi: bool) -> CounterSet {
         CounterSet::EMPTY
     }
+}
 
+impl HostPmu for SimFloor {
     fn held(&self) -> u64 {
         0
     }

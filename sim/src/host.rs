@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use arch_pmu::Vpmu;
+use arch_pmu::caps::PmuCaps;
 use guest::abi::BootPage;
 use host_pmu::bank::Bank;
 use host_pmu::strategy::Strategy;
-use vmm::vpmu::Vpmu;
-use vmm::vpmu::caps::PmuCaps;
 
 use crate::backend::SimBackend;
 use crate::clock::{Clock, stream};

@@ -1,6 +1,6 @@
 //! A deterministic host and guest around the real vPMU and the real strategies.
 //!
-//! `vmm::vpmu` and `host_pmu::bank` are used as they are. Simulated are what lies below them (host events and what each
+//! [`arch_pmu`] and `host_pmu::bank` are used as they are. Simulated are what lies below them (host events and what each
 //! operation on them costs), above them (perf in the guest), and time itself.
 //!
 //! - [`model`]: every constant, from a TOML file that names its source.

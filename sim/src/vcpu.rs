@@ -4,15 +4,16 @@
 
 use std::rc::Rc;
 
+use arch_pmu::Vpmu;
+use arch_pmu::exits::{MsrExits, MsrStats};
+use arch_pmu::pmi::PmiStats;
+use arch_pmu::pmi::{Delivery, Lvtpc};
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::bank::Bank;
-use host_pmu::counters::HostCounters;
+use host_pmu::side::{HostPmu, HostSide};
 use host_pmu::stats::Recorder;
-use vmm::kvm::lapic::{Delivery, Lvtpc};
-use vmm::outcome::{HostSide, MsrExits, PmiStats};
-use vmm::phases::{PhaseTally, Phases};
-use vmm::vpmu::{PmuMsr, Vpmu};
+use host_pmu::stats::{PhaseTally, Phases};
 
 use crate::backend::{Creates, SimBackend};
 use crate::clock::Clock;
@@ -26,7 +27,7 @@ const MOST_KICKS: u32 = 64;
 const LVT_MASKED: u32 = 1 << 16;
 
 /// What stands behind the counters of a simulated vCPU.
-pub trait SimHost: HostCounters {
+pub trait SimHost: HostPmu {
     /// The thread's clock.
     fn clock(&mut self) -> &mut Clock;
 
@@ -109,8 +110,8 @@ pub struct Vcpu<H> {
     /// When the oldest overflow that awaits its PMI was seen.
     seen_at: Option<u64>,
     pmi: PmiStats,
-    msrs: [MsrExits; PmuMsr::SLOTS],
-    phases: Phases,
+    msrs: MsrStats,
+    phases: Phases<PHASES>,
     exit_path_ns: Recorder,
     signals: u64,
     empty_kicks: u64,
@@ -148,7 +149,7 @@ impl<H: SimHost> Vcpu<H> {
             nmi: None,
             seen_at: None,
             pmi: PmiStats::default(),
-            msrs: [MsrExits::default(); PmuMsr::SLOTS],
+            msrs: MsrStats::default(),
             phases: Phases::default(),
             exit_path_ns: Recorder::default(),
             signals: 0,
@@ -206,13 +207,7 @@ impl<H: SimHost> Vcpu<H> {
         let exited = self.now();
         self.spend(|model| &model.costs.vmm);
         let value = act(&mut self.pmu);
-        if let Some(register) = PmuMsr::decode(msr) {
-            let line = &mut self.msrs[register.slot()];
-            line.msr = msr;
-            line.writes += u64::from(write);
-            line.reads += u64::from(!write);
-            line.faults += u64::from(value.is_none());
-        }
+        self.msrs.count(msr, write, value.is_none());
         self.phases.exit(write);
         if self.pmu.pmi_requested() {
             self.seen_at.get_or_insert(exited);
@@ -374,11 +369,9 @@ impl<H: SimHost> Vcpu<H> {
         let host = self.pmu.host();
         let (creates, held_ns) = (host.creates(), host.held_ns());
         let host = HostSide { signals: self.signals, empty_kicks: self.empty_kicks, held_at_end, ..host.tell() };
-        let mut msrs: Vec<_> = self.msrs.into_iter().filter(|line| line.reads + line.writes > 0).collect();
-        msrs.sort_unstable_by_key(|line| line.msr);
         VcpuSide {
             pmi: PmiStats { overflows: pmu.overflows, pmi_requests: pmu.pmi_requests, ..self.pmi },
-            msrs,
+            msrs: self.msrs.exits(),
             phases: self.phases.finish(self.pmu.host().ops()),
             exit_path_ns: self.exit_path_ns.into_histogram(),
             host,

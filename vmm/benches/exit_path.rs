@@ -5,15 +5,15 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use arch_pmu::Vpmu;
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::host::HostCounters;
 use host_pmu::backend::BackendKey;
 use host_pmu::backend::perf::PerfBackend;
 use host_pmu::bank::Bank;
-use host_pmu::counters::HostCounters;
 use host_pmu::floor::Floor;
 use host_pmu::stats::ns_histogram;
 use host_pmu::strategy::Strategy;
-use vmm::vpmu::Vpmu;
-use vmm::vpmu::caps::PmuCaps;
 
 const TSC_KHZ: u64 = 2_000_000;
 /// Accesses timed together, so that the clock's own cost does not matter.

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use host_pmu::counters::HostCounters;
 use host_pmu::kick;
+use host_pmu::side::HostPmu;
 use kvm_ioctls::{VcpuFd, VmFd};
 use thiserror::Error;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
@@ -25,8 +25,8 @@ use crate::machine::{Behind, MachineError, OnHost, Tell, pin};
 use crate::outcome::{End, HostSide, MsrExits, PmiStats};
 use crate::seccomp::Jail;
 use crate::sys;
-use crate::vpmu::Vpmu;
-use crate::vpmu::caps::PmuCaps;
+use arch_pmu::Vpmu;
+use arch_pmu::caps::PmuCaps;
 
 /// Most guest memory: above it lie the LAPIC's, the IOAPIC's and KVM's own pages, and there is no memory beyond them.
 pub const MAX_MEMORY: u64 = 3 << 30;
@@ -283,7 +283,7 @@ struct Work<'a, W: Write> {
 impl<W: Write> OnHost for Work<'_, W> {
     type Out = Result<ImageVcpu, MachineError>;
 
-    fn run<H: HostCounters + Tell>(self, host: H) -> Self::Out {
+    fn run<H: HostPmu + Tell>(self, host: H) -> Self::Out {
         let Self { shared, cpu, fd, tsc_khz } = self;
         let vcpu = Vcpu::new(Parts {
             vm: shared.vm,

@@ -1,10 +1,8 @@
 //! A minimal KVM VMM that emulates the Intel architectural PMU in userspace.
 //!
-//! - [`vpmu`]: the PMU itself, free of KVM.
 //! - [`kvm`]: the VM, the vCPU loop, the MSR filter, the LAPIC's LVTPC.
 //! - [`boot`]: putting a guest into memory; [`devices`]: its few devices.
-//! - [`machine`]: one run of a payload; [`image_machine`]: one of somebody else's image; [`outcome`]: what they leave behind;
-//!   [`phases`]: what the phases of a set-up take.
+//! - [`machine`]: one run of a payload; [`image_machine`]: one of somebody else's image; [`outcome`]: what they leave behind.
 //! - [`seccomp`]: what a vCPU thread may ask of the kernel.
 
 pub mod boot;
@@ -14,7 +12,5 @@ pub mod image_machine;
 pub mod kvm;
 pub mod machine;
 pub mod outcome;
-pub mod phases;
 pub mod seccomp;
 mod sys;
-pub mod vpmu;

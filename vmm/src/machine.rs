@@ -8,9 +8,9 @@ use host_pmu::backend::BackendKey;
 use host_pmu::backend::perf::PerfBackend;
 use host_pmu::backend::step::StepBackend;
 use host_pmu::bank::Bank;
-use host_pmu::counters::HostCounters;
 use host_pmu::floor::Floor;
 use host_pmu::kick;
+use host_pmu::side::HostPmu;
 use host_pmu::strategy::Strategy;
 use kvm_ioctls::{VcpuFd, VmFd};
 use thiserror::Error;
@@ -25,8 +25,8 @@ use crate::kvm::{GuestPmu, Host, KvmError, tsc};
 use crate::outcome::{End, HostSide, RunOutcome, TscMap, VcpuOutcome};
 use crate::seccomp::{Jail, SeccompError};
 use crate::sys;
-use crate::vpmu::Vpmu;
-use crate::vpmu::caps::PmuCaps;
+use arch_pmu::Vpmu;
+use arch_pmu::caps::PmuCaps;
 
 /// What stands behind the guest's counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(crate) trait OnHost {
     type Out;
 
     /// Does the work with `host`, on the thread that made it.
-    fn run<H: HostCounters + Tell>(self, host: H) -> Self::Out;
+    fn run<H: HostPmu + Tell>(self, host: H) -> Self::Out;
 }
 
 impl Behind {
@@ -263,7 +263,7 @@ struct Work<'a> {
 impl OnHost for Work<'_> {
     type Out = Result<Finished, MachineError>;
 
-    fn run<H: HostCounters + Tell>(self, host: H) -> Self::Out {
+    fn run<H: HostPmu + Tell>(self, host: H) -> Self::Out {
         let Self { shared, cpu, fd, tsc_khz } = self;
         let mut vcpu = Vcpu::new(Parts {
             vm: shared.vm,
@@ -292,7 +292,7 @@ fn no_timer(error: std::io::Error) -> MachineError {
     MachineError::Host(format!("timer_create: {error}"))
 }
 
-fn gather<H: HostCounters + Tell>(
+fn gather<H: HostPmu + Tell>(
     mut left: LoopOutcome<H, Doorbell>,
     report: Option<Box<guest::abi::Report>>,
     log: Vec<guest::abi::LogEntry>,

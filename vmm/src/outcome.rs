@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use guest::abi::{LogEntry, PHASES, Report};
 use hdrhistogram::Histogram;
-use host_pmu::bank::BankStats;
-use host_pmu::stats::OpStats;
 
-use crate::phases::PhaseTally;
+pub use arch_pmu::exits::MsrExits;
+pub use arch_pmu::pmi::PmiStats;
+pub use host_pmu::side::HostSide;
+pub use host_pmu::stats::PhaseTally;
 
 /// Why a run, or one of its vCPUs, ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,88 +112,6 @@ pub struct TscMap {
     pub offset: i64,
     /// The offset is right to ± this many ticks.
     pub uncertainty: u64,
-}
-
-/// What happened between the vPMU and the guest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PmiStats {
-    /// Host-event overflows the VMM saw (counters, not signals).
-    pub overflows: u64,
-    /// Of those, overflows of counters with INT (each asks for a PMI; several may share one).
-    pub pmi_requests: u64,
-    /// NMIs handed to KVM.
-    pub nmis: u64,
-    /// Interrupts in fixed delivery mode handed to KVM.
-    pub fixed: u64,
-    /// PMIs not delivered because LVTPC was masked, as on hardware (the STATUS bit stays).
-    pub masked: u64,
-    /// PMIs not delivered because LVTPC held a delivery mode this VMM does not know.
-    pub undeliverable: u64,
-}
-
-/// Exits of one MSR.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MsrExits {
-    /// The MSR's index.
-    pub msr: u32,
-    /// RDMSR exits.
-    pub reads: u64,
-    /// WRMSR exits.
-    pub writes: u64,
-    /// Of both, those answered by #GP.
-    pub faults: u64,
-}
-
-/// What stood behind the counters, and what went wrong there.
-#[derive(Clone, Debug, Default)]
-pub struct HostSide {
-    /// Operations by kind.
-    pub ops: OpStats,
-    /// Overflow signals that reached the vCPU thread.
-    pub signals: u64,
-    /// Kicks that found no overflow (merged, stale or early signals).
-    pub empty_kicks: u64,
-    /// Most host events held at once.
-    pub held_max: u64,
-    /// Host events held, summed over guest entries.
-    pub held_sum: u64,
-    /// Guest entries.
-    pub entries: u64,
-    /// Host events still held when the run ended.
-    pub held_at_end: u64,
-    /// New sched slices noticed at an entry.
-    pub sched_ins: u64,
-    /// Resumes that served a request by a parked event.
-    pub reused: u64,
-    /// Periods the host refused.
-    pub refused_periods: u64,
-    /// Opens that failed.
-    pub failed_opens: u64,
-    /// Pinned events found in error state: the host had no counter for them.
-    pub pinned_errors: u64,
-    /// Throttle records.
-    pub throttled: u64,
-    /// Last error text of a failed host operation.
-    pub last_error: Option<String>,
-}
-
-impl From<&BankStats> for HostSide {
-    /// What a bank knows of it; signals and kicks are the vCPU loop's.
-    fn from(stats: &BankStats) -> Self {
-        Self {
-            ops: stats.ops.clone(),
-            held_max: stats.held_max,
-            held_sum: stats.held_sum,
-            entries: stats.entries,
-            sched_ins: stats.sched_ins,
-            reused: stats.reused,
-            refused_periods: stats.refused_periods,
-            failed_opens: stats.failed_opens,
-            pinned_errors: stats.pinned_errors,
-            last_error: stats.last_error.as_ref().map(ToString::to_string),
-            ..Self::default()
-        }
-    }
 }
 
 /// One vCPU's part of a run.

@@ -6,12 +6,12 @@ pub mod tap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arch_pmu::caps::PmuCaps;
 use guest::abi::{BootPage, FLAG_COUNTS_EVENTS, FLAG_COUNTS_EXACT, FLAG_PMU_V4};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::{self, Behind, MachineError};
-use vmm::vpmu::caps::PmuCaps;
 
 use self::tap::Run;
 use crate::error::{Error, Exit};

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use arch_pmu::caps::PmuCaps;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::strategy::Strategy;
 use sim::guest::Timer;
 use sim::host::{Behind, Plan};
 use sim::model::Fitted;
 use sim::run::{Totals, run};
-use vmm::vpmu::caps::PmuCaps;
 
 use super::{Number, Origin};
 use crate::error::{Error, Exit};

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use guest::abi::{CALLS, LOG_PHASE, LogEntry, PHASE_NONE, PHASE_ROTATE, PHASES, Report};
 use hdrhistogram::Histogram;
 use host_pmu::stats::OpKind;
+use host_pmu::stats::PhaseTally;
 use serde::{Deserialize, Serialize};
 use vmm::outcome::VcpuOutcome;
-use vmm::phases::PhaseTally;
 
 use super::fold::ticks_to_ns;
 use super::summary::{Summary, latency_histogram};

@@ -6,13 +6,13 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::{PRESETS, Strategy};
 use vmm::image_machine::{self, FileForImage, ImageError, ImagePlan, Rdpmc};
 use vmm::kvm::Host;
 use vmm::machine::{Behind, MachineError};
 use vmm::outcome::End;
-use vmm::vpmu::caps::PmuCaps;
 
 use crate::cli::run::{RdpmcArg, RunArgs};
 use crate::console::complain;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use arch_pmu::caps::PmuCaps;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::Strategy;
@@ -10,7 +11,6 @@ use sim::guest::{Timer, latency};
 use sim::host::{Behind, Plan};
 use sim::model::{CountBase, Model};
 use sim::run::Totals;
-use vmm::vpmu::caps::PmuCaps;
 
 use super::point::{Latency, PerSample, Point, PointResult, hash};
 use crate::error::{Error, Exit};

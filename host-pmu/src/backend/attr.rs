@@ -10,7 +10,7 @@ use perf_event_open_sys::bindings::{
     PERF_SAMPLE_READ, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
-use crate::spec::{Source, Spec};
+use arch_pmu::spec::{Source, Spec};
 
 /// What kind of event a backend opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

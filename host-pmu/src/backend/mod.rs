@@ -11,7 +11,7 @@ use std::str::FromStr;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::spec::Spec;
+use arch_pmu::spec::Spec;
 
 /// The host operations a strategy decides on, carried out for the thread that calls.
 ///

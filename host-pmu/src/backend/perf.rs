@@ -9,9 +9,9 @@ use std::time::Instant;
 use super::attr::{EventKind, event_attr, gate_attr};
 use super::monitor::Monitor;
 use super::{Backend, BackendKey, HostError, Scale};
-use crate::spec::{MAX_COUNTERS, Spec};
 use crate::strategy::{MAX_POOL, OnOverflow, Strategy};
 use crate::{kick, sys};
+use arch_pmu::spec::{MAX_COUNTERS, Spec};
 
 /// Where tracefs may be mounted.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -91,7 +91,7 @@ impl PerfBackend {
 
     /// Opens and closes one event, to learn whether this backend works here before anything is measured.
     pub fn probe(&mut self) -> Result<(), HostError> {
-        let cycles_in_user_mode = Spec(crate::spec::Source::Selector(0x51_003c));
+        let cycles_in_user_mode = Spec(arch_pmu::spec::Source::Selector(0x51_003c));
         let event = self.open(cycles_in_user_mode, 1 << 40)?;
         self.release(event);
         Ok(())

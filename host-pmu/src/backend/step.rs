@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::monitor::Monitor;
 use super::{Backend, HostError};
-use crate::spec::{Source, Spec};
+use arch_pmu::spec::{Source, Spec};
 
 /// Edge detect, invert, counter mask, IN_TX, IN_TXCP: of these a step knows nothing.
 const UNKNOWN_BITS: u64 = 1 << 18 | 1 << 23 | 0xff << 24 | 3 << 32;

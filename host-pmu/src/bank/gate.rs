@@ -5,8 +5,8 @@
 
 use super::{Bank, host_op};
 use crate::backend::{Backend, HostError};
-use crate::spec::{CounterId, MAX_COUNTERS};
 use crate::stats::OpKind;
+use arch_pmu::spec::{CounterId, MAX_COUNTERS};
 
 /// Whether the events behind it count.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use super::{Bank, counter_at};
 use crate::backend::Backend;
-use crate::spec::CounterSet;
+use arch_pmu::spec::CounterSet;
 
 impl<B: Backend> Bank<B> {
     /// Hears which events overflowed.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Bank, Held, counter_at};
 use crate::backend::{Backend, HostError};
-use crate::spec::{CounterId, CounterSet, MAX_COUNTERS};
 use crate::stats::OpKind;
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
 impl<B: Backend> Bank<B> {
     pub(super) fn release(&mut self, held: Held<B::Event>) {

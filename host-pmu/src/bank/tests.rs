@@ -3,7 +3,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::*;
-use crate::spec::Source;
+use arch_pmu::spec::Source;
 
 /// A host without clocks or descriptors: it logs what it is asked and counts when told.
 #[derive(Debug, Default)]

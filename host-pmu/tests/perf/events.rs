@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use arch_pmu::spec::{Source, Spec};
 use host_pmu::backend::perf::PerfBackend;
 use host_pmu::backend::{Backend as _, BackendKey};
-use host_pmu::spec::{Source, Spec};
 
 use crate::{clock, for_preset};
 

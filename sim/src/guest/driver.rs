@@ -2,7 +2,7 @@
 //!
 //! The numbers given to `execute` are the payload's instructions between two accesses, counted in its disassembly.
 
-use vmm::vpmu::regs::{
+use arch_pmu::regs::{
     IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS,
     IA32_PERFEVTSEL0, IA32_PMC0,
 };

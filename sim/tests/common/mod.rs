@@ -1,11 +1,11 @@
 //! Guests for tests and benchmarks.
 #![allow(dead_code, reason = "each binary takes what it needs")]
 
+use arch_pmu::caps::PmuCaps;
 use guest::abi::{BootPage, EventSpec, FLAG_TASK_SWITCH};
 use host_pmu::strategy::Strategy;
 use sim::guest::Timer;
 use sim::host::{Behind, Plan};
-use vmm::vpmu::caps::PmuCaps;
 
 /// USR, OS and INT of a selector.
 const SAMPLES: u64 = 0x13_0000;

@@ -2,7 +2,7 @@
 
 use kvm_bindings::{CpuId, kvm_cpuid_entry2};
 
-use crate::vpmu::caps::PmuCaps;
+use arch_pmu::caps::PmuCaps;
 
 /// CPUID.1:EAX of Cascade Lake SP: family 6, model 85, stepping 7.
 const CASCADE_LAKE: u32 = 0x0005_0657;

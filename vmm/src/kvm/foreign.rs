@@ -16,8 +16,8 @@ use kvm_bindings::{Msrs, kvm_msr_entry};
 use kvm_ioctls::VcpuFd;
 
 use crate::boot::rdpmc::Site;
-use crate::vpmu::{GeneralProtection, PmuMsr, Vpmu, canonical};
-use host_pmu::counters::HostCounters;
+use arch_pmu::host::HostCounters;
+use arch_pmu::{GeneralProtection, PmuMsr, Vpmu, canonical};
 
 /// First index and count of what RDPMC may ask for: general-purpose and fixed counters.
 pub(crate) const RDPMC_RANGES: [(u32, u32); 2] = [(0, 8), (0x4000_0000, 8)];

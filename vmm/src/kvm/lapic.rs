@@ -11,7 +11,7 @@
 //! again immediately before it is written, which leaves a window of two system calls per PMI. KVM gives userspace no
 //! means to close it: masking later, or not at all, would change what the guest sees of every PMI instead.
 
-use bitfield_struct::bitfield;
+use arch_pmu::pmi::{Delivery, Lvtpc};
 use kvm_bindings::{Msrs, kvm_lapic_state, kvm_msi, kvm_msr_entry};
 use kvm_ioctls::{VcpuFd, VmFd};
 
@@ -20,60 +20,17 @@ use crate::outcome::End;
 /// Offset of LVTPC in the LAPIC's page.
 const LVTPC: usize = 0x340;
 
-/// The performance-counter entry of the local vector table (SDM vol. 3, 12.5.1).
-#[bitfield(u32)]
-#[derive(PartialEq, Eq)]
-pub struct Lvtpc {
-    /// Vector, for fixed delivery.
-    pub vector: u8,
-    /// Delivery mode.
-    #[bits(3)]
-    pub mode: u8,
-    #[bits(5)]
-    reserved: u8,
-    /// Nothing is delivered.
-    pub masked: bool,
-    #[bits(15)]
-    reserved_high: u16,
+/// The entry of a LAPIC page.
+#[must_use]
+fn lvtpc(lapic: &kvm_lapic_state) -> Lvtpc {
+    let byte = |i: usize| lapic.regs[LVTPC + i].cast_unsigned();
+    Lvtpc::from_bits(u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)]))
 }
 
-/// What an unmasked entry asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// Nothing: the entry is masked. The STATUS bit stays; the interrupt is gone, as on hardware.
-    Masked,
-    /// An NMI.
-    Nmi,
-    /// A fixed interrupt.
-    Fixed(u8),
-    /// SMI, INIT, ExtINT or a reserved mode: nothing a PMU driver uses.
-    Unsupported(u8),
-}
-
-impl Lvtpc {
-    /// The entry of a LAPIC page.
-    #[must_use]
-    pub fn read(lapic: &kvm_lapic_state) -> Self {
-        let byte = |i: usize| lapic.regs[LVTPC + i].cast_unsigned();
-        Self::from_bits(u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)]))
-    }
-
-    /// Puts the entry into a LAPIC page.
-    pub fn write(self, lapic: &mut kvm_lapic_state) {
-        for (i, byte) in self.into_bits().to_le_bytes().into_iter().enumerate() {
-            lapic.regs[LVTPC + i] = byte.cast_signed();
-        }
-    }
-
-    /// Where a PMI goes now.
-    #[must_use]
-    pub const fn delivery(self) -> Delivery {
-        match (self.masked(), self.mode()) {
-            (true, _) => Delivery::Masked,
-            (false, 0b100) => Delivery::Nmi,
-            (false, 0b000) => Delivery::Fixed(self.vector()),
-            (false, mode) => Delivery::Unsupported(mode),
-        }
+/// Puts the entry into a LAPIC page.
+fn set_lvtpc(lapic: &mut kvm_lapic_state, entry: Lvtpc) {
+    for (i, byte) in entry.into_bits().to_le_bytes().into_iter().enumerate() {
+        lapic.regs[LVTPC + i] = byte.cast_signed();
     }
 }
 
@@ -106,20 +63,20 @@ pub(crate) trait PmiPort {
 pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool) -> Result<Delivery, P::Error> {
     let by_msr = port.lvtpc_msr()?;
     let mut page = if by_msr.is_none() { Some(port.lapic()?) } else { None };
-    let lvtpc = by_msr.or_else(|| page.as_ref().map(Lvtpc::read)).unwrap_or_default();
-    let delivery = lvtpc.delivery();
+    let entry = by_msr.or_else(|| page.as_ref().map(lvtpc)).unwrap_or_default();
+    let delivery = entry.delivery();
     match delivery {
         Delivery::Masked | Delivery::Unsupported(_) => return Ok(delivery),
         Delivery::Nmi => port.nmi()?,
         Delivery::Fixed(vector) => port.interrupt(vector)?,
     }
-    let masked = lvtpc.with_masked(true);
+    let masked = entry.with_masked(true);
     if let Some(page) = &mut page {
         if contended || matches!(delivery, Delivery::Fixed(_)) {
             // What was sent meanwhile, this PMI among it, is in the page by now.
             *page = port.lapic()?;
         }
-        masked.write(page);
+        set_lvtpc(page, masked);
         port.set_lapic(page)?;
     } else {
         port.set_lvtpc_msr(masked)?;
@@ -234,12 +191,12 @@ mod tests {
 
     fn with(entry: u32) -> Fake {
         let mut page = kvm_lapic_state::default();
-        Lvtpc::from_bits(entry).write(&mut page);
+        set_lvtpc(&mut page, Lvtpc::from_bits(entry));
         Fake { page: Some(page), ..Fake::default() }
     }
 
     fn entry(fake: &Fake) -> u32 {
-        Lvtpc::read(&fake.page.unwrap()).into_bits()
+        lvtpc(&fake.page.unwrap()).into_bits()
     }
 
     #[test]
@@ -259,7 +216,7 @@ mod tests {
             let _ = deliver(&mut fake, false);
             let _ = deliver(&mut fake, false);
             assert_eq!(fake.nmis, handled, "one KVM_NMI for each time the entry was unmasked");
-            Lvtpc::from_bits(0x400).write(fake.page.as_mut().unwrap());
+            set_lvtpc(fake.page.as_mut().unwrap(), Lvtpc::from_bits(0x400));
         }
     }
 
@@ -322,26 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn mode_and_mask_decide() {
-        for (entry, delivery) in [
-            (0x1_0400, Delivery::Masked),
-            (0x0_0400, Delivery::Nmi),
-            (0x0_0021, Delivery::Fixed(0x21)),
-            (0x1_0000, Delivery::Masked),
-            (0x0_0200, Delivery::Unsupported(2)),
-            (0x0_0700, Delivery::Unsupported(7)),
-        ] {
-            assert_eq!(Lvtpc::from_bits(entry).delivery(), delivery, "{entry:#x}");
-        }
-    }
-
-    #[test]
     fn pitfall_09_masking_changes_one_bit_of_the_page() {
         let mut lapic = kvm_lapic_state::default();
-        Lvtpc::from_bits(0x400).write(&mut lapic);
+        set_lvtpc(&mut lapic, Lvtpc::from_bits(0x400));
         let before = lapic.regs;
-        Lvtpc::read(&lapic).with_masked(true).write(&mut lapic);
+        let masked = lvtpc(&lapic).with_masked(true);
+        set_lvtpc(&mut lapic, masked);
         let changed: Vec<_> = (0..before.len()).filter(|&i| before[i] != lapic.regs[i]).collect();
-        assert_eq!((changed, Lvtpc::read(&lapic).into_bits()), (vec![LVTPC + 2], 0x1_0400));
+        assert_eq!((changed, lvtpc(&lapic).into_bits()), (vec![LVTPC + 2], 0x1_0400));
     }
 }

@@ -3,7 +3,6 @@
 pub(crate) mod foreign;
 pub mod lapic;
 pub mod msr_filter;
-mod msr_stats;
 #[cfg(feature = "planted-slowdown")]
 mod planted;
 mod step;
@@ -26,7 +25,7 @@ use vm_memory::GuestMemoryMmap;
 
 use self::msr_filter::Also;
 use crate::sys;
-use crate::vpmu::caps::PmuCaps;
+use arch_pmu::caps::PmuCaps;
 
 /// Why KVM cannot be used, with the remedy.
 #[derive(Debug, Error)]

@@ -3,7 +3,7 @@
 use kvm_ioctls::{MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd};
 
 use super::foreign::{ADDRESS_RANGES, RDPMC_RANGES};
-use crate::vpmu::regs::{
+use arch_pmu::regs::{
     IA32_A_PMC0, IA32_DEBUGCTL, IA32_DS_AREA, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PEBS_ENABLE,
     IA32_PERF_CAPABILITIES, IA32_PERFEVTSEL0, IA32_PMC0,
 };
@@ -58,7 +58,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::vpmu::PmuMsr;
+    use arch_pmu::PmuMsr;
 
     proptest! {
         /// Nothing exits that the vPMU does not know, nothing it knows stays in the kernel.

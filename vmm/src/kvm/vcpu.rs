@@ -7,22 +7,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
-use host_pmu::counters::HostCounters;
+use host_pmu::side::HostPmu;
 use host_pmu::stats::ns_histogram;
 use kvm_bindings::Msrs;
 use kvm_ioctls::{VcpuExit, VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
 use super::foreign::ForeignMsrs;
-use super::lapic::{self, Delivery, LocalApic};
-use super::msr_stats::MsrStats;
+use super::lapic::{self, LocalApic};
 use super::step::{Go, Stepper};
 use super::tsc::TickClock;
 use crate::devices::bus::{Bus, Next};
 use crate::outcome::{End, MsrExits, PmiStats};
-use crate::phases::{PhaseTally, Phases};
 use crate::sys::{self, KickGuard};
-use crate::vpmu::Vpmu;
+use arch_pmu::Vpmu;
+use arch_pmu::exits::MsrStats;
+use arch_pmu::pmi::Delivery;
+use host_pmu::stats::{PhaseTally, Phases};
 
 /// Deliveries whose time is kept, at most.
 const DELIVERIES_PER_LOG_ENTRY: usize = 2;
@@ -67,7 +68,7 @@ struct LoopStats {
     clock: TickClock,
     pmi: PmiStats,
     msr: MsrStats,
-    phases: Phases,
+    phases: Phases<PHASES>,
     deliveries: Vec<u64>,
     exit_path_ns: Histogram<u64>,
     empty_kicks: u64,
@@ -97,7 +98,7 @@ pub(crate) struct LoopOutcome<H, B> {
     pub(crate) phases: [PhaseTally; PHASES],
 }
 
-impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
+impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     pub(crate) fn new(parts: Parts<'a, H, B>) -> Self {
         let stats = LoopStats {
             clock: TickClock::new(parts.tsc_khz),
@@ -307,7 +308,7 @@ impl<'a, H: HostCounters, B: Bus> Vcpu<'a, H, B> {
 }
 
 /// KVM_RUN returned in the middle of the instruction, for the host side that counts by steps.
-fn left_within<H: HostCounters>(stepper: &mut Option<Stepper<'_>>, pmu: &mut Vpmu<H>) {
+fn left_within<H: HostPmu>(stepper: &mut Option<Stepper<'_>>, pmu: &mut Vpmu<H>) {
     if let (Some(stepper), Some(counts)) = (stepper, pmu.host().stepper()) {
         stepper.left_within(counts);
     }

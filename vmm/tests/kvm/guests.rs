@@ -3,13 +3,13 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use arch_pmu::caps::PmuCaps;
 use guest::abi::{BootPage, EventSpec, FLAG_TASK_SWITCH, LOG_NMI, MAX_EVENTS, Report};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::{self, Behind, Plan};
 use vmm::outcome::{RunOutcome, VcpuOutcome};
-use vmm::vpmu::caps::PmuCaps;
 
 /// USR, OS and INT of PERFEVTSEL.
 const SAMPLING: u64 = 0x13_0000;

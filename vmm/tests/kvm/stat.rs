@@ -5,10 +5,10 @@ use guest::abi::{
     PHASE_PROGRAM, PHASE_READ, PHASE_ROTATE, PHASES,
 };
 use host_pmu::stats::OpKind;
+use host_pmu::stats::PhaseTally;
 use host_pmu::strategy::PRESETS;
 use vmm::machine::{Behind, Plan};
 use vmm::outcome::{End, VcpuOutcome};
-use vmm::phases::PhaseTally;
 
 use crate::guests::{clock, fixed, gp, plan, report, run};
 

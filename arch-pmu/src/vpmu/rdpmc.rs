@@ -1,7 +1,7 @@
 //! RDPMC (SDM vol. 2, RDPMC): a counter by number and type.
 
-use host_pmu::counters::HostCounters;
-use host_pmu::spec::CounterId;
+use crate::host::HostCounters;
+use crate::spec::CounterId;
 
 use super::{GeneralProtection, Vpmu};
 
@@ -28,15 +28,14 @@ impl<H: HostCounters> Vpmu<H> {
 
 #[cfg(test)]
 mod tests {
-    use host_pmu::floor::Floor;
-
-    use super::super::caps::PmuCaps;
-    use super::super::regs::{IA32_A_PMC0, IA32_FIXED_CTR0};
     use super::*;
+    use crate::caps::PmuCaps;
+    use crate::fake::Fake;
+    use crate::regs::{IA32_A_PMC0, IA32_FIXED_CTR0};
 
     #[test]
     fn pitfall_20_fixed_is_a_type_value_and_bit_31_faults() {
-        let mut pmu = Vpmu::new(PmuCaps::default(), Floor::new(1_000_000).unwrap());
+        let mut pmu = Vpmu::new(PmuCaps::default(), Fake::default());
         pmu.wrmsr(IA32_A_PMC0 + 3, 0xffff_8000_0003).unwrap();
         pmu.wrmsr(IA32_FIXED_CTR0 + 2, 0x1234).unwrap();
         assert_eq!(pmu.rdpmc(3), Ok(0xffff_8000_0003), "the whole width, not sign-extended");

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use arch_pmu::spec::{Source, Spec};
 use host_pmu::backend::{Backend, HostError};
-use host_pmu::spec::{Source, Spec};
 use host_pmu::strategy::{OnOverflow, Strategy};
 
 use super::{Armed, Burst};

@@ -1,11 +1,23 @@
-//! MSR exits, counted by register.
+//! MSR exits counted by register.
 
-use crate::outcome::MsrExits;
 use crate::vpmu::PmuMsr;
+
+/// Exits of one MSR.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MsrExits {
+    /// The MSR's index.
+    pub msr: u32,
+    /// RDMSR exits.
+    pub reads: u64,
+    /// WRMSR exits.
+    pub writes: u64,
+    /// Of both, those answered by #GP.
+    pub faults: u64,
+}
 
 /// One line per register of the PMU.
 #[derive(Clone, Debug)]
-pub(crate) struct MsrStats {
+pub struct MsrStats {
     lines: [MsrExits; PmuMsr::SLOTS],
 }
 
@@ -16,8 +28,9 @@ impl Default for MsrStats {
 }
 
 impl MsrStats {
-    pub(crate) fn count(&mut self, msr: u32, write: bool, fault: bool) {
-        // The filter lets nothing else exit.
+    /// Counts one access to `msr`; `fault`: it was answered by #GP. An MSR that is not of the PMU is not counted.
+    #[inline]
+    pub fn count(&mut self, msr: u32, write: bool, fault: bool) {
         let Some(register) = PmuMsr::decode(msr) else { return };
         let line = &mut self.lines[register.slot()];
         line.msr = msr;
@@ -29,8 +42,9 @@ impl MsrStats {
         line.faults += u64::from(fault);
     }
 
-    /// The registers that exited at all, by index.
-    pub(crate) fn exits(&self) -> Vec<MsrExits> {
+    /// The registers with accesses, by index.
+    #[must_use]
+    pub fn exits(&self) -> Vec<MsrExits> {
         let mut exits: Vec<_> = self.lines.iter().copied().filter(|line| line.reads + line.writes > 0).collect();
         exits.sort_unstable_by_key(|line| line.msr);
         exits

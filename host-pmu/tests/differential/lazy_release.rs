@@ -4,13 +4,13 @@
 //! ended since, its own enable was off and no marking access touched it. GLOBAL_CTRL alone releases nothing.
 
 use crate::model::host::ScriptedHost;
+use arch_pmu::Vpmu;
+use arch_pmu::caps::PmuCaps;
 use host_pmu::bank::Bank;
-use host_pmu::counters::HostCounters;
+use host_pmu::side::HostPmu as _;
 use host_pmu::strategy::Strategy as Kept;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use vmm::vpmu::Vpmu;
-use vmm::vpmu::caps::PmuCaps;
 
 const COUNTERS: usize = 4;
 

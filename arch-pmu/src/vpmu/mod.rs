@@ -8,24 +8,19 @@
 //! is lost however events are kept: whenever counts are handed over the carry out of the counter's top bit sets the
 //! STATUS bit, before anything else the guest's access does.
 
-pub mod caps;
 mod counter;
-pub mod filter;
 mod global;
 mod rdpmc;
-pub mod regs;
 
-use host_pmu::counters::{HostCounters, Touch};
-use host_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_FIXED, MAX_GP};
-use host_pmu::strategy::{Apply, OnOverflow};
-
-use self::caps::PmuCaps;
-use self::filter::EventFilter;
-use self::regs::{
+use crate::caps::PmuCaps;
+use crate::filter::EventFilter;
+use crate::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use crate::regs::{
     DebugCtl, IA32_A_PMC0, IA32_DEBUGCTL, IA32_DS_AREA, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PEBS_ENABLE,
     IA32_PERF_CAPABILITIES, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_INUSE, IA32_PERF_GLOBAL_OVF_CTRL,
     IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_SET, IA32_PERFEVTSEL0, IA32_PMC0, PerfEvtSel, status,
 };
+use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_FIXED, MAX_GP};
 
 /// A register of the PMU, decoded from its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,10 +152,6 @@ pub struct Vpmu<H> {
     running: CounterSet,
     /// Counters to look at again before the next entry.
     dirty: CounterSet,
-    /// Counters whose host event stopped at its overflow, since the last entry and before that. It stays so for one entry
-    /// with a PMI, whose handler is expected to turn the counter off first of all.
-    stopped: CounterSet,
-    left_stopped: CounterSet,
     pmi_pending: bool,
     stats: VpmuStats,
 }
@@ -183,8 +174,6 @@ impl<H: HostCounters> Vpmu<H> {
             enabled: CounterSet::EMPTY,
             running: CounterSet::EMPTY,
             dirty: CounterSet::EMPTY,
-            stopped: CounterSet::EMPTY,
-            left_stopped: CounterSet::EMPTY,
             pmi_pending: false,
             stats: VpmuStats::default(),
         }
@@ -206,8 +195,6 @@ impl<H: HostCounters> Vpmu<H> {
         self.enabled = CounterSet::EMPTY;
         self.running = CounterSet::EMPTY;
         self.dirty = CounterSet::EMPTY;
-        self.stopped = CounterSet::EMPTY;
-        self.left_stopped = CounterSet::EMPTY;
         self.pmi_pending = false;
     }
 
@@ -315,16 +302,14 @@ impl<H: HostCounters> Vpmu<H> {
     /// anew, so that the overflow is signalled again.
     pub fn kick(&mut self) -> u32 {
         let before = self.stats.overflows;
-        let told = self.host.overflowed();
+        let signalled = self.host.signalled();
         let mut early = CounterSet::EMPTY;
-        for counter in self.running.and(told) {
+        for counter in self.running.and(signalled.counters) {
             let overflows = self.stats.overflows;
             self.sync(counter);
             early.set(counter, self.stats.overflows == overflows);
         }
-        // Where it is not told whose signal it was, it was that of a counter that overflowed, if there is one.
-        let whose = told != CounterSet::ALL || self.host.on_overflow() == OnOverflow::Keep;
-        if whose || self.stats.overflows == before {
+        if signalled.certain || self.stats.overflows == before {
             early.into_iter().for_each(|counter| self.aim(counter));
         }
         (self.stats.overflows - before) as u32
@@ -332,14 +317,7 @@ impl<H: HostCounters> Vpmu<H> {
 
     /// Everything due before the guest is entered: failed starts, counters marked dirty, release by the strategy.
     pub fn enter(&mut self) {
-        self.dirty.extend(self.host.take_retries());
-        let stopped = std::mem::take(&mut self.stopped);
-        self.dirty.extend(std::mem::take(&mut self.left_stopped));
-        if self.pmi_pending {
-            self.left_stopped = stopped;
-        } else {
-            self.dirty.extend(stopped);
-        }
+        self.dirty.extend(self.host.due(self.pmi_pending));
         self.reprogram_dirty();
         self.host.on_entry(self.enabled);
     }
@@ -355,8 +333,9 @@ impl<H: HostCounters> Vpmu<H> {
 
     /// The PMI that was taken starts no handler at once: LVTPC is masked, or has no NMI.
     pub fn pmi_not_handled(&mut self) {
-        if !self.left_stopped.is_empty() {
-            self.dirty.extend(std::mem::take(&mut self.left_stopped));
+        let due = self.host.pmi_not_handled();
+        if !due.is_empty() {
+            self.dirty.extend(due);
             self.reprogram_dirty();
             self.host.on_entry(self.enabled);
         }
@@ -392,9 +371,9 @@ impl<H: HostCounters> Vpmu<H> {
 
     /// Looks at the counter now or before the next entry, as the strategy says.
     fn mark_dirty(&mut self, counter: CounterId) {
-        match self.host.apply() {
-            Apply::AtOnce => self.reprogram(counter),
-            Apply::Deferred => self.dirty.insert(counter),
+        match self.host.changed(counter) {
+            Reprogram::Now => self.reprogram(counter),
+            Reprogram::AtEntry => self.dirty.insert(counter),
         }
     }
 }
@@ -405,7 +384,7 @@ fn within(value: u64, mask: u64) -> Result<(), GeneralProtection> {
 }
 
 /// Bits 63:47 of an address are equal.
-pub(crate) fn canonical(address: u64) -> Result<(), GeneralProtection> {
+pub fn canonical(address: u64) -> Result<(), GeneralProtection> {
     let upper = address.cast_signed() >> 47;
     if upper == 0 || upper == -1 { Ok(()) } else { Err(GeneralProtection) }
 }

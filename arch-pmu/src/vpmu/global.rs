@@ -1,6 +1,7 @@
 //! The global registers, freezing, and IA32_PERF_GLOBAL_INUSE.
 
-use super::{CounterId, GeneralProtection, HostCounters, Touch, Vpmu, regs::FixedControl, status, within};
+use super::{CounterId, GeneralProtection, HostCounters, Touch, Vpmu, status, within};
+use crate::regs::FixedControl;
 
 impl<H: HostCounters> Vpmu<H> {
     /// IA32_PERF_GLOBAL_CTRL: every counter whose bit changes.

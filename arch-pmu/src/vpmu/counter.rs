@@ -1,10 +1,8 @@
 //! The counters: what they count, their values, their overflows.
 
-use host_pmu::spec::{Source, Spec};
-
-use super::{
-    CounterId, GeneralProtection, HostCounters, OnOverflow, PerfEvtSel, Touch, Vpmu, regs::FixedControl, status, within,
-};
+use super::{AfterOverflow, CounterId, GeneralProtection, HostCounters, PerfEvtSel, Touch, Vpmu, status, within};
+use crate::regs::FixedControl;
+use crate::spec::{Source, Spec};
 
 impl<H: HostCounters> Vpmu<H> {
     /// IA32_PERFEVTSEL`n`; a write of the same value changes nothing (KVM elides it), but keeps the counter in use.
@@ -69,13 +67,11 @@ impl<H: HostCounters> Vpmu<H> {
         if self.running.contains(counter) {
             let gathered = self.host.take(counter);
             if self.advance(counter, gathered) {
-                match self.host.on_overflow() {
-                    // perf is used as if one-shot: the next entry aims at the next overflow.
-                    OnOverflow::Reprogram => self.dirty.insert(counter),
-                    // What goes on with its old period signals too early, unless the counter is near its top again.
-                    OnOverflow::Keep if self.distance(counter) <= self.caps.counter_mask() / 2 => self.aim(counter),
-                    OnOverflow::Keep => {}
-                    OnOverflow::Stop => self.stopped.insert(counter),
+                let near = self.distance(counter) <= self.caps.counter_mask() / 2;
+                match self.host.overflowed(counter, near) {
+                    AfterOverflow::Reprogram => self.dirty.insert(counter),
+                    AfterOverflow::Aim => self.aim(counter),
+                    AfterOverflow::Leave => {}
                 }
             }
         }
@@ -93,8 +89,6 @@ impl<H: HostCounters> Vpmu<H> {
         let gathered = self.host.pause(counter);
         self.running.remove(counter);
         self.dirty.remove(counter);
-        self.stopped.remove(counter);
-        self.left_stopped.remove(counter);
         self.advance(counter, gathered);
         if self.counts(counter) {
             self.running.insert(counter);

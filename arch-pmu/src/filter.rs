@@ -1,9 +1,9 @@
 //! Which events a guest may count: the vPMU's counterpart of KVM_SET_PMU_EVENT_FILTER.
 
-use host_pmu::spec::CounterId;
+use crate::spec::CounterId;
 use thiserror::Error;
 
-use super::regs::PerfEvtSel;
+use crate::regs::PerfEvtSel;
 
 /// What the listed events are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl EventFilter {
     }
 
     /// Whether a counter with `selector` (if it is a general-purpose one) may count.
-    pub(super) fn allows(&self, counter: CounterId, selector: PerfEvtSel) -> bool {
+    pub(crate) fn allows(&self, counter: CounterId, selector: PerfEvtSel) -> bool {
         let listed = match counter.as_fixed() {
             Some(n) => self.fixed & 1 << n != 0,
             None => {

@@ -4,14 +4,14 @@
 //! lost; at every other entry a counter that counts has an event that runs. A guest whose handler turns the counter off
 //! first of all, as Linux does, costs two host calls per PMI.
 
+use arch_pmu::Vpmu;
+use arch_pmu::caps::PmuCaps;
 use host_pmu::bank::Bank;
-use host_pmu::counters::HostCounters as _;
+use host_pmu::side::HostPmu as _;
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::Strategy as Kept;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use vmm::vpmu::Vpmu;
-use vmm::vpmu::caps::PmuCaps;
 
 use crate::model::Burst;
 use crate::model::host::ScriptedHost;

@@ -1,8 +1,8 @@
 //! Which PMU the guest has: CPUID.0AH, IA32_PERF_CAPABILITIES and the masks that follow from them.
 
-use host_pmu::spec::{CounterId, CounterSet, MAX_FIXED, MAX_GP};
+use crate::spec::{CounterId, CounterSet, MAX_FIXED, MAX_GP};
 
-use super::regs::{DebugCtl, PerfEvtSel, status};
+use crate::regs::{DebugCtl, PerfEvtSel, status};
 
 /// The architectural PMU of a guest. The default is a Cascade Lake with hyper-threading as KVM shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The vPMU and the ideal one, side by side, and what can happen to them.
 
+use arch_pmu::Vpmu;
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::filter::{Action, Event, EventFilter};
 use host_pmu::bank::Bank;
-use host_pmu::counters::HostCounters;
+use host_pmu::side::HostPmu as _;
 use host_pmu::strategy::{OnOverflow, Reuse, Strategy};
-use vmm::vpmu::Vpmu;
-use vmm::vpmu::caps::PmuCaps;
-use vmm::vpmu::filter::{Action, Event, EventFilter};
 
 use super::host::{Failing, ScriptedHost};
 use super::{Armed, Burst, Model, Shape};

@@ -1,6 +1,6 @@
 //! An ideal PMU, written from the register contract alone.
 //!
-//! It shares nothing with `vmm::vpmu`: registers lie in one map under rules found by address, a counter is a total that
+//! It shares nothing with `arch_pmu`: registers lie in one map under rules found by address, a counter is a total that
 //! never wraps, and an overflow is the total passing a multiple of 2^width.
 //!
 //! What a host signals late is seen late, which no guest can tell from an overflow that came late. So the model is a set

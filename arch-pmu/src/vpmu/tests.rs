@@ -1,49 +1,7 @@
 //! The register contract (`docs/design.md`), against a host side that counts when told.
 
-use host_pmu::spec::Spec;
-
 use super::*;
-
-#[derive(Debug, Default)]
-struct Fake {
-    deferred: bool,
-    /// Counts waiting to be handed over.
-    pending: [u64; MAX_COUNTERS],
-    period: [Option<u64>; MAX_COUNTERS],
-    starts: u32,
-    touched: Vec<(CounterId, Touch)>,
-}
-
-impl HostCounters for Fake {
-    fn apply(&self) -> Apply {
-        if self.deferred { Apply::Deferred } else { Apply::AtOnce }
-    }
-    fn take(&mut self, counter: CounterId) -> u64 {
-        std::mem::take(&mut self.pending[counter.index()])
-    }
-    fn pause(&mut self, counter: CounterId) -> u64 {
-        self.period[counter.index()] = None;
-        self.take(counter)
-    }
-    fn start(&mut self, counter: CounterId, _spec: Spec, period: u64) {
-        self.starts += 1;
-        self.period[counter.index()] = Some(period);
-    }
-    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
-    fn set_period(&mut self, counter: CounterId, period: u64) {
-        self.period[counter.index()] = Some(period);
-    }
-    fn touch(&mut self, counter: CounterId, touch: Touch) {
-        self.touched.push((counter, touch));
-    }
-    fn on_entry(&mut self, _enabled: CounterSet) {}
-    fn take_retries(&mut self) -> CounterSet {
-        CounterSet::EMPTY
-    }
-    fn held(&self) -> u64 {
-        0
-    }
-}
+use crate::fake::Fake;
 
 const EN_INT_USR: u64 = 1 << 22 | 1 << 20 | 1 << 16;
 const GLOBAL: u32 = IA32_PERF_GLOBAL_CTRL;
@@ -323,7 +281,7 @@ fn counts_are_exact_across_pauses() {
 
 #[test]
 fn pitfall_13_a_filter_change_reprograms_running_counters_and_denies_their_counts() {
-    use super::filter::{Action, Event, EventFilter};
+    use crate::filter::{Action, Event, EventFilter};
     for deferred in [false, true] {
         let mut vpmu = sampling(100);
         vpmu.host.deferred = deferred;

@@ -1,9 +1,8 @@
-//! What the phases of a guest's `perf stat` set-ups take: exits and host operations, told apart by the guest's doorbells.
+//! Exits and host operations of a vCPU by phase. The guest's doorbells say when a phase begins.
 
-use guest::abi::PHASES;
-use host_pmu::stats::{OpKind, OpStats};
+use super::ops::{OpKind, OpStats};
 
-/// What one phase took, over a whole run.
+/// Exits and host operations of one phase, over a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseTally {
     /// How often it began.
@@ -14,21 +13,27 @@ pub struct PhaseTally {
     pub msr_writes: u64,
     /// Host operations, in the order of [`OpKind::ALL`].
     pub ops: [u64; OpKind::ALL.len()],
-    /// What they cost together, ns.
+    /// Sum of their cost, ns.
     pub ops_ns: u64,
 }
 
-/// The phases of one vCPU, by `PHASE_*`.
-#[derive(Clone, Debug, Default)]
-pub struct Phases {
-    lines: [PhaseTally; PHASES],
+/// The `N` phases of one vCPU. Phase 0 is the time outside any phase.
+#[derive(Clone, Debug)]
+pub struct Phases<const N: usize> {
+    lines: [PhaseTally; N],
     now: usize,
-    /// Operations when the phase that is under way began.
+    /// Operations when the current phase began.
     ops: [u64; OpKind::ALL.len()],
     ops_ns: u64,
 }
 
-impl Phases {
+impl<const N: usize> Default for Phases<N> {
+    fn default() -> Self {
+        Self { lines: [PhaseTally::default(); N], now: 0, ops: [0; OpKind::ALL.len()], ops_ns: 0 }
+    }
+}
+
+impl<const N: usize> Phases<N> {
     /// An MSR access exited.
     #[inline]
     pub const fn exit(&mut self, write: bool) {
@@ -40,7 +45,7 @@ impl Phases {
         }
     }
 
-    /// Phase `next` begins; `ops` are the host operations so far, if there are any. A phase that does not exist is none.
+    /// Phase `next` begins; `ops` are the host operations so far, if there are any. A number out of range is phase 0.
     pub fn begin(&mut self, next: usize, ops: Option<&OpStats>) {
         let line = &mut self.lines[self.now];
         if let Some(ops) = ops {
@@ -54,13 +59,13 @@ impl Phases {
             line.ops_ns += ops_ns - self.ops_ns;
             self.ops_ns = ops_ns;
         }
-        self.now = if next < PHASES { next } else { 0 };
+        self.now = if next < N { next } else { 0 };
         self.lines[self.now].begun += 1;
     }
 
-    /// What each phase took; the one that is under way ends.
+    /// Ends the current phase and returns all.
     #[must_use]
-    pub fn finish(mut self, ops: Option<&OpStats>) -> [PhaseTally; PHASES] {
+    pub fn finish(mut self, ops: Option<&OpStats>) -> [PhaseTally; N] {
         self.begin(0, ops);
         self.lines[0].begun -= 1;
         self.lines
@@ -69,35 +74,37 @@ impl Phases {
 
 #[cfg(test)]
 mod tests {
-    use guest::abi::{PHASE_ENABLE, PHASE_NONE, PHASE_READ};
-
     use super::*;
+
+    const PHASE_NONE: usize = 0;
+    const PHASE_ENABLE: usize = 1;
+    const PHASE_READ: usize = 2;
 
     #[test]
     fn each_phase_has_its_own_exits_and_operations() {
-        let (mut phases, mut ops) = (Phases::default(), OpStats::default());
+        let (mut phases, mut ops) = (Phases::<3>::default(), OpStats::default());
         ops.record(OpKind::Open, 100);
         phases.exit(true);
-        phases.begin(PHASE_ENABLE as usize, Some(&ops));
+        phases.begin(PHASE_ENABLE, Some(&ops));
         ops.record(OpKind::Open, 30);
         ops.record(OpKind::Resume, 4);
         phases.exit(true);
         phases.exit(false);
-        phases.begin(PHASE_NONE as usize, Some(&ops));
-        phases.begin(PHASE_READ as usize, Some(&ops));
+        phases.begin(PHASE_NONE, Some(&ops));
+        phases.begin(PHASE_READ, Some(&ops));
         phases.exit(false);
         ops.record(OpKind::Read, 2);
         let lines = phases.finish(Some(&ops));
         let line = |begun, msr_reads, msr_writes, ops, ops_ns| PhaseTally { begun, msr_reads, msr_writes, ops, ops_ns };
-        assert_eq!(lines[PHASE_NONE as usize], line(1, 0, 1, [1, 0, 0, 0, 0, 0], 100));
-        assert_eq!(lines[PHASE_ENABLE as usize], line(1, 1, 1, [1, 0, 0, 1, 0, 0], 34));
-        assert_eq!(lines[PHASE_READ as usize], line(1, 1, 0, [0, 0, 0, 0, 0, 1], 2));
+        assert_eq!(lines[PHASE_NONE], line(1, 0, 1, [1, 0, 0, 0, 0, 0], 100));
+        assert_eq!(lines[PHASE_ENABLE], line(1, 1, 1, [1, 0, 0, 1, 0, 0], 34));
+        assert_eq!(lines[PHASE_READ], line(1, 1, 0, [0, 0, 0, 0, 0, 1], 2));
         assert_eq!(lines.iter().map(|line| line.begun).sum::<u64>(), 3);
     }
 
     #[test]
     fn a_phase_that_does_not_exist_is_none() {
-        let mut phases = Phases::default();
+        let mut phases = Phases::<3>::default();
         phases.begin(usize::MAX, None);
         phases.exit(true);
         assert_eq!(phases.finish(None)[0].msr_writes, 1);

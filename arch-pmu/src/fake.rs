@@ -1,0 +1,45 @@
+//! A host side for tests: it counts what the test puts into it.
+
+use crate::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
+
+#[derive(Debug, Default)]
+pub(crate) struct Fake {
+    pub(crate) deferred: bool,
+    /// Counts waiting to be handed over.
+    pub(crate) pending: [u64; MAX_COUNTERS],
+    pub(crate) period: [Option<u64>; MAX_COUNTERS],
+    pub(crate) starts: u32,
+    pub(crate) touched: Vec<(CounterId, Touch)>,
+}
+
+impl HostCounters for Fake {
+    fn changed(&mut self, _counter: CounterId) -> Reprogram {
+        if self.deferred { Reprogram::AtEntry } else { Reprogram::Now }
+    }
+    fn overflowed(&mut self, _counter: CounterId, _near: bool) -> AfterOverflow {
+        AfterOverflow::Reprogram
+    }
+    fn take(&mut self, counter: CounterId) -> u64 {
+        std::mem::take(&mut self.pending[counter.index()])
+    }
+    fn pause(&mut self, counter: CounterId) -> u64 {
+        self.period[counter.index()] = None;
+        self.take(counter)
+    }
+    fn start(&mut self, counter: CounterId, _spec: Spec, period: u64) {
+        self.starts += 1;
+        self.period[counter.index()] = Some(period);
+    }
+    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
+    fn set_period(&mut self, counter: CounterId, period: u64) {
+        self.period[counter.index()] = Some(period);
+    }
+    fn touch(&mut self, counter: CounterId, touch: Touch) {
+        self.touched.push((counter, touch));
+    }
+    fn on_entry(&mut self, _enabled: CounterSet) {}
+    fn due(&mut self, _pmi: bool) -> CounterSet {
+        CounterSet::EMPTY
+    }
+}

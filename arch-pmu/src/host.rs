@@ -1,0 +1,100 @@
+//! The host side of the counters, as the architectural PMU sees it.
+
+use crate::spec::{CounterId, CounterSet, Spec};
+
+/// A guest access that may keep a counter in use, by the rules of the host side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// A WRMSR to the counter, its selector, or its nibble of FIXED_CTR_CTRL.
+    Write,
+    /// A read of the counter.
+    Read,
+    /// A write that changed its bit of GLOBAL_CTRL.
+    GlobalCtrl,
+}
+
+/// When a counter is reprogrammed: [paused](HostCounters::pause), then [started](HostCounters::start) or
+/// [stopped](HostCounters::stop) as the registers say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reprogram {
+    /// At the guest's access.
+    Now,
+    /// Before the next guest entry.
+    AtEntry,
+}
+
+/// What becomes of a running counter that overflowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterOverflow {
+    /// It is reprogrammed before the next guest entry.
+    Reprogram,
+    /// It goes on, and its period is set anew, to its next overflow.
+    Aim,
+    /// The PMU does nothing; the host side asks for more in [`HostCounters::due`], if at all.
+    Leave,
+}
+
+/// The counters behind an overflow signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signalled {
+    /// Counters that may have overflowed.
+    pub counters: CounterSet,
+    /// Each of them that has not overflowed was signalled early, and its period is set anew. Otherwise that is done only
+    /// if none of them overflowed.
+    pub certain: bool,
+}
+
+impl Signalled {
+    /// Any running counter.
+    pub const ANY: Self = Self { counters: CounterSet::ALL, certain: false };
+}
+
+/// The host side of one vCPU's counters.
+///
+/// Counts are in guest units and are handed over once: a count returned by [`take`](Self::take) or
+/// [`pause`](Self::pause) is not returned again. Nothing here knows the width of a counter.
+///
+/// The PMU reports changes and overflows; the host side answers when the counter is reprogrammed.
+pub trait HostCounters {
+    /// A register write changed what the counter counts, or whether it counts.
+    fn changed(&mut self, counter: CounterId) -> Reprogram;
+
+    /// A running counter overflowed. `near`: its value is in the upper half of its range again, so that its next overflow
+    /// may come before the guest starts it again.
+    fn overflowed(&mut self, counter: CounterId, near: bool) -> AfterOverflow;
+
+    /// The counters behind the host's overflow signals since the last call.
+    fn signalled(&mut self) -> Signalled {
+        Signalled::ANY
+    }
+
+    /// Hands over the counts since the last hand-over; the counter goes on.
+    fn take(&mut self, counter: CounterId) -> u64;
+
+    /// Stops the counter and hands over the counts since the last hand-over.
+    fn pause(&mut self, counter: CounterId) -> u64;
+
+    /// Makes a paused counter count `spec` and signal after `period` counts.
+    fn start(&mut self, counter: CounterId, spec: Spec, period: u64);
+
+    /// A paused counter is off: by its own enable, or (`own_enable`) by a global one alone.
+    fn stop(&mut self, counter: CounterId, own_enable: bool);
+
+    /// The value of a running counter was moved: it signals after `period` more counts.
+    fn set_period(&mut self, counter: CounterId, period: u64);
+
+    /// The guest accessed the counter.
+    fn touch(&mut self, counter: CounterId, touch: Touch);
+
+    /// Counters to reprogram before the guest entry that is about to happen, beside those [`changed`](Self::changed)
+    /// deferred. `pmi`: the entry delivers a PMI.
+    fn due(&mut self, pmi: bool) -> CounterSet;
+
+    /// The PMI of this entry starts no handler (LVTPC is masked, or holds no NMI): more counters to reprogram.
+    fn pmi_not_handled(&mut self) -> CounterSet {
+        CounterSet::EMPTY
+    }
+
+    /// The guest is about to be entered; `enabled` are the counters with their own enable on.
+    fn on_entry(&mut self, enabled: CounterSet);
+}
