@@ -1,4 +1,4 @@
-//! The backend as it stands on the command line: one of the host's, a simulated one, or `auto`.
+//! The choice of a backend: one of the host's, a simulated one, or `auto`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 use host_pmu::backend::BackendKey;
 
 use crate::error::Error;
-use crate::host::probe::{EventProbe, choose_backend};
+use crate::probe::{EventProbe, choose_backend};
 
-/// What `--backend` accepts.
+/// A backend as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BackendArg {
+pub enum BackendChoice {
     /// The first that works here.
     Auto,
     /// This one.
@@ -19,7 +19,7 @@ pub enum BackendArg {
     Sim(String),
 }
 
-/// The sampling period used when the user gives none: about 1 ms of cycles or of a clock scaled to cycles at 2 GHz, 100
+/// The default sampling period: about 1 ms of cycles or of a clock scaled to cycles at 2 GHz, 100
 /// occurrences of a tracepoint.
 #[must_use]
 pub const fn default_period(backend: &BackendKey) -> u64 {
@@ -29,7 +29,7 @@ pub const fn default_period(backend: &BackendKey) -> u64 {
     }
 }
 
-impl fmt::Display for BackendArg {
+impl fmt::Display for BackendChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
@@ -39,7 +39,7 @@ impl fmt::Display for BackendArg {
     }
 }
 
-impl FromStr for BackendArg {
+impl FromStr for BackendChoice {
     type Err = host_pmu::backend::UnknownBackend;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -61,20 +61,20 @@ pub struct Chosen {
 }
 
 /// The backend to use: the one asked for if it opens, or what `auto` finds.
-pub fn choose(asked: &BackendArg, probe: &dyn EventProbe) -> Result<Chosen, Error> {
+pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Error> {
     let key = match asked {
-        BackendArg::Auto => {
+        BackendChoice::Auto => {
             let auto = choose_backend(probe);
             return auto.backend.map(|backend| Chosen { backend, why: auto.why.clone() }).ok_or_else(|| {
                 Error::host("no host event can stand behind a counter", auto.why, "`vpmu doctor` says what is missing")
             });
         }
-        BackendArg::Key(key) => key,
-        BackendArg::Sim(name) => {
+        BackendChoice::Key(key) => key,
+        BackendChoice::Sim(name) => {
             return Err(Error::usage(
                 format!("backend sim:{name} runs no real guest"),
                 "a simulated host has none",
-                "take vpmu sim, or nmi-latency",
+                "take `vpmu sim`, or another --backend",
             ));
         }
     };
@@ -92,17 +92,17 @@ pub fn choose(asked: &BackendArg, probe: &dyn EventProbe) -> Result<Chosen, Erro
 mod tests {
     use super::*;
     use crate::error::Exit;
-    use crate::host::probe::fake::Opens;
+    use crate::probe::fake::Opens;
 
     #[test]
     fn the_backend_asked_for_must_open() {
         let probe = Opens(&["cpu-clock"]);
-        assert_eq!(choose(&BackendArg::Auto, &probe).unwrap().backend, BackendKey::CpuClock);
-        assert!(choose(&BackendArg::Key(BackendKey::CpuClock), &probe).is_ok());
-        let error = choose(&BackendArg::Key(BackendKey::Hardware), &probe).unwrap_err();
+        assert_eq!(choose(&BackendChoice::Auto, &probe).unwrap().backend, BackendKey::CpuClock);
+        assert!(choose(&BackendChoice::Key(BackendKey::CpuClock), &probe).is_ok());
+        let error = choose(&BackendChoice::Key(BackendKey::Hardware), &probe).unwrap_err();
         assert_eq!(error.exit, Exit::Host);
         assert!(error.to_string().contains("doctor"));
-        assert_eq!(choose(&BackendArg::Auto, &Opens(&[])).unwrap_err().exit, Exit::Host);
+        assert_eq!(choose(&BackendChoice::Auto, &Opens(&[])).unwrap_err().exit, Exit::Host);
     }
 
     #[test]
@@ -110,9 +110,9 @@ mod tests {
         for text in
             ["auto", "hardware", "cpu-clock", "task-clock", "step", "none", "tracepoint:kvm/kvm_exit", "sim:icx-2021"]
         {
-            assert_eq!(text.parse::<BackendArg>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<BackendChoice>().unwrap().to_string(), text);
         }
-        assert!("sim:".parse::<BackendArg>().is_err());
-        assert!("cpuclock".parse::<BackendArg>().unwrap_err().to_string().contains("cpu-clock"));
+        assert!("sim:".parse::<BackendChoice>().is_err());
+        assert!("cpuclock".parse::<BackendChoice>().unwrap_err().to_string().contains("cpu-clock"));
     }
 }

@@ -1,9 +1,10 @@
 //! The `vpmu` tool: experiments on what stands behind a guest's performance counters.
 //!
-//! [`cli`] reads the command line, [`commands`] carries it out. An experiment is a [`experiment::plan::Plan`] of
-//! arms and rounds over an [`experiment::ArmRunner`]; [`result`] folds what runs leave behind into the document
-//! that [`table`] and [`export`] show. [`load`] reads documents back. [`run`] boots somebody else's kernel. [`host`] and [`doctor`] tell what the figures were measured on.
+//! From the bottom: [`arm`] runs one guest, on this host or simulated. [`rounds`] runs arms round by round and writes the
+//! document. [`experiment`] has a folder for each experiment, with its plain specification. [`commands`] and [`cli`] are the
+//! top floor: they turn options into a specification; nothing below imports them.
 
+pub mod arm;
 pub mod backend;
 pub mod calibrate;
 pub mod cli;
@@ -18,14 +19,16 @@ pub mod export;
 pub mod history;
 pub mod host;
 pub mod load;
+pub mod probe;
+pub mod progress;
 pub mod report;
 pub mod reproduce;
 pub mod result;
+pub mod rounds;
 pub mod run;
-pub mod runner;
-pub mod simulated;
 pub mod stat_setup;
 pub mod stats;
+pub mod strategy;
 pub mod sweep;
 pub mod sys;
 pub mod table;

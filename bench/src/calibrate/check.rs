@@ -3,18 +3,16 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use host_pmu::strategy::PRESETS;
 use serde::Serialize;
 use sim::model::Model;
 
 use super::Measured;
+use crate::arm::sim::{self as simulated, SimRunner};
 use crate::error::Error;
-use crate::experiment::nmi_latency::{self, Context, Finished};
-use crate::experiment::plan::Plan;
-use crate::experiment::progress::Silent;
 use crate::host::HostFs;
+use crate::progress::Silent;
 use crate::result::arm::{ArmKind, ArmResult};
-use crate::simulated::{self, SimRunner};
+use crate::rounds::run::{self as rounds, Context, Finished};
 use crate::sys;
 
 /// Host operations that are compared.
@@ -25,11 +23,11 @@ const OPS: [&str; 3] = ["open", "pause", "resume"];
 /// # Errors
 /// The simulator's.
 pub(super) fn simulate(model: Model, measured: &Measured, strategies: &[&str]) -> Result<Finished, Error> {
-    let mut plan = Plan::new(&measured.args, &PRESETS, &simulated::chosen(&model, "calibration"), None)?;
-    simulated::rename(&mut plan, &model.name);
+    let mut plan = measured.spec.plan(&simulated::chosen(&model, "calibration"), None)?;
+    plan.simulate(&model.name);
     plan.arms.retain(|arm| arm.kind == ArmKind::Floor || strategies.contains(&arm.strategy.as_str()));
     let host = simulated::facts(&model);
-    let mut runner = SimRunner::new(model, &plan)?;
+    let mut runner = SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?;
     let context = Context {
         process_began: Instant::now(),
         stop: sys::interrupted(),
@@ -39,7 +37,7 @@ pub(super) fn simulate(model: Model, measured: &Measured, strategies: &[&str]) -
         progress: &mut Silent,
         save: &mut |_| Ok(()),
     };
-    nmi_latency::run(&plan, &mut runner, context)
+    rounds::run(&plan, &mut runner, context)
 }
 
 /// One strategy under one workload.

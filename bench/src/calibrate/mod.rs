@@ -9,18 +9,22 @@ pub mod check;
 mod draft;
 mod fit;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::cli::{Command, NmiLatencyArgs, Request};
+use host_pmu::backend::UnknownBackend;
+
+use crate::arm::runner::{Arm, ArmRunner, Turn};
 use crate::error::{Error, Exit};
-use crate::experiment::nmi_latency::{self, Context, Finished};
-use crate::experiment::plan::Plan;
-use crate::experiment::progress::Progress;
-use crate::experiment::{Arm, ArmRunner, Round};
+use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::host::{HostFacts, HostFs};
+use crate::progress::Progress;
 use crate::result::Status;
 use crate::result::arm::ArmKind;
 use crate::result::fold::ArmFold;
+use crate::rounds::plan::Plan;
+use crate::rounds::run::{self as rounds, Context, Finished};
+use crate::rounds::spec::CommonSpec;
+use crate::strategy::StrategyChoice;
 use crate::sys;
 
 pub use draft::Draft;
@@ -46,8 +50,8 @@ pub struct Wanted {
 pub struct Measured {
     /// As the command line names it.
     pub workload: &'static str,
-    /// The options it was run with.
-    pub args: NmiLatencyArgs,
+    /// Its specification.
+    pub spec: NmiLatencySpec,
     /// Its arms.
     pub finished: Finished,
     /// The guest's TSC.
@@ -79,19 +83,24 @@ pub fn workloads(wanted: &Wanted) -> Vec<(&'static str, Vec<String>)> {
     workloads
 }
 
-/// The options of one workload, as its command line.
+/// The specification of one workload.
 ///
 /// # Errors
-/// Exit 2 for what that command line refuses.
-pub fn options(wanted: &Wanted, workload: &str, strategies: &[String]) -> Result<NmiLatencyArgs, Error> {
-    let strategies = strategies.join(",");
-    let (rounds, samples) = (wanted.rounds.to_string(), wanted.samples.to_string());
-    let line = ["vpmu", "nmi-latency", "--no-save", "--quiet", "--workload", workload, "--strategy", &strategies];
-    let more = ["--backend", &wanted.backend, "--rounds", &rounds, "--samples", &samples, "--time-limit", "20s"];
-    match crate::cli::parse(line.into_iter().chain(more))? {
-        Request::Run(Command::NmiLatency(args)) => Ok(*args),
-        other => Err(Error::new(Exit::Usage, "cannot calibrate", format!("{other:?}"), "please report this as a bug")),
-    }
+/// Exit 2 for an unknown workload or backend.
+pub fn spec(wanted: &Wanted, workload: &str, strategies: &[String]) -> Result<NmiLatencySpec, Error> {
+    let wrong = |why: String| Error::usage("cannot calibrate", why, "");
+    Ok(NmiLatencySpec {
+        common: CommonSpec {
+            strategies: strategies.iter().cloned().map(StrategyChoice::Preset).collect(),
+            backend: wanted.backend.parse().map_err(|error: UnknownBackend| wrong(error.to_string()))?,
+            rounds: wanted.rounds,
+            samples: wanted.samples,
+            time_limit: Duration::from_secs(20),
+            ..CommonSpec::default()
+        },
+        workload: workload.parse().map_err(wrong)?,
+        ..NmiLatencySpec::default()
+    })
 }
 
 /// Runs guests, and notes their TSC.
@@ -108,8 +117,8 @@ impl ArmRunner for Noting<'_> {
         }
     }
 
-    fn run(&mut self, arm: &Arm, round: Round) -> Result<vmm::outcome::RunOutcome, Error> {
-        let outcome = self.inner.run(arm, round)?;
+    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<vmm::outcome::RunOutcome, Error> {
+        let outcome = self.inner.run(arm, turn)?;
         if let Some(vcpu) = outcome.vcpus.first() {
             self.tsc_khz = vcpu.tsc.khz;
         }
@@ -123,7 +132,7 @@ impl ArmRunner for Noting<'_> {
 /// The experiment's, and exit 3 if it was interrupted or incomplete.
 pub fn run(
     workload: &'static str,
-    args: NmiLatencyArgs,
+    spec: NmiLatencySpec,
     plan: &Plan,
     runner: &mut dyn ArmRunner,
     host: (HostFacts, &HostFs),
@@ -139,9 +148,9 @@ pub fn run(
         progress,
         save: &mut |_| Ok(()),
     };
-    let finished = nmi_latency::run(plan, &mut noting, context)?;
+    let finished = rounds::run(plan, &mut noting, context)?;
     match (&finished.error, finished.document.status) {
-        (None, Status::Complete) => Ok(Measured { workload, args, finished, tsc_khz: noting.tsc_khz }),
+        (None, Status::Complete) => Ok(Measured { workload, spec, finished, tsc_khz: noting.tsc_khz }),
         (error, status) => Err(Error::new(
             Exit::Inconclusive,
             format!("workload {workload} did not end as it should"),

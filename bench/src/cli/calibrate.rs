@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::parse::number_in;
-use crate::backend::BackendArg;
+use crate::backend::BackendChoice;
 
 /// Examples below the options.
 pub const EXAMPLES: &str = "\
@@ -23,7 +23,7 @@ Exit codes: 0 done, 2 bad usage or a file that cannot be written, 3 interrupted 
 pub struct CalibrateArgs {
     /// What counts behind the guest's counters: auto, cpu-clock, task-clock or tracepoint:kvm/kvm_userspace_exit
     #[arg(long, value_name = "KEY", default_value = "auto")]
-    pub backend: BackendArg,
+    pub backend: BackendChoice,
 
     /// The model's name
     #[arg(long, value_name = "NAME", default_value = "calibrated")]

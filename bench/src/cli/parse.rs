@@ -1,8 +1,7 @@
-//! Values of options: durations, CPU lists, bounded numbers, strategy names.
+//! Values of options: durations, CPU lists, bounded numbers.
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -67,6 +66,15 @@ pub fn number_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Str
     }
 }
 
+/// An architectural PMU version that a guest may see.
+pub fn pmu_version(text: &str) -> Result<u64, String> {
+    match text {
+        "2" => Ok(2),
+        "4" => Ok(4),
+        _ => Err("possible values: 2, 4".to_owned()),
+    }
+}
+
 /// The most a CPU number may be: Linux's largest CONFIG_NR_CPUS is 8192.
 pub const MAX_CPU: u32 = 8191;
 
@@ -126,29 +134,6 @@ impl fmt::Display for CpuList {
         }
         Ok(())
     }
-}
-
-/// One entry of `--strategy`: a preset's name, or a TOML file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StrategyArg {
-    /// A preset.
-    Preset(String),
-    /// A definition in a file.
-    File(PathBuf),
-}
-
-/// Reads one entry of `--strategy`. Whether a preset of that name exists is checked with the plan.
-pub fn strategy(text: &str) -> Result<StrategyArg, String> {
-    let text = text.trim();
-    if text.is_empty() {
-        return Err("an empty name; give e.g. recreate,reuse".to_owned());
-    }
-    let path = PathBuf::from(text);
-    Ok(if path.extension().is_some_and(|e| e == "toml") {
-        StrategyArg::File(path)
-    } else {
-        StrategyArg::Preset(text.to_owned())
-    })
 }
 
 #[cfg(test)]
@@ -214,7 +199,7 @@ mod tests {
             let _ = duration(&text);
             let _ = text.parse::<CpuList>();
             let _ = number_in(1..=9)(&text);
-            let _ = strategy(&text);
+            let _ = text.parse::<crate::strategy::StrategyChoice>();
         }
 
         #[test]

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use vmm::image_machine::Rdpmc;
 
-use super::parse::{self, CpuList, StrategyArg, duration_in, number_in};
-use crate::backend::BackendArg;
+use super::parse::{self, CpuList, duration_in, number_in};
+use crate::backend::BackendChoice;
+use crate::run::spec::RunSpec;
+use crate::strategy::StrategyChoice;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -63,16 +66,16 @@ pub struct RunArgs {
     pub pin: Option<CpuList>,
 
     /// How host events are kept behind the guest's counters: a preset or a .toml file
-    #[arg(long, value_name = "NAME", default_value = "reuse-lazy", value_parser = parse::strategy)]
-    pub strategy: StrategyArg,
+    #[arg(long, value_name = "NAME", default_value = "reuse-lazy")]
+    pub strategy: StrategyChoice,
 
     /// What counts behind the guest's counters; none = the TSC, and a timer raises the PMIs
     #[arg(long, value_name = "KEY", default_value = "auto")]
-    pub backend: BackendArg,
+    pub backend: BackendChoice,
 
     /// Architectural PMU version the guest sees: 2, as KVM, or 4, as Cascade Lake itself
-    #[arg(long, value_name = "N", default_value = "2", value_parser = ["2", "4"])]
-    pub pmu_version: String,
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parse::pmu_version)]
+    pub pmu_version: u64,
 
     /// What becomes of RDPMC instructions in the image
     #[arg(long, value_name = "HOW", value_enum, default_value = "rewrite")]
@@ -90,6 +93,32 @@ pub struct RunArgs {
     /// No report on stderr when the run ends
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+impl RunArgs {
+    /// The run that these options specify.
+    #[must_use]
+    pub fn into_spec(self) -> RunSpec {
+        RunSpec {
+            image: self.image,
+            append: self.append,
+            module: self.module,
+            environ: self.environ,
+            memory: self.memory,
+            vcpus: self.vcpus,
+            pin: self.pin,
+            strategy: self.strategy,
+            backend: self.backend,
+            pmu_version: self.pmu_version,
+            rdpmc: match self.rdpmc {
+                RdpmcArg::Rewrite => Rdpmc::Rewrite,
+                RdpmcArg::Fault => Rdpmc::Fault,
+            },
+            time_limit: self.time_limit,
+            seccomp: !self.no_seccomp,
+            quiet: self.quiet,
+        }
+    }
 }
 
 /// Reads a size like `256M`.

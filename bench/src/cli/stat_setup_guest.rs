@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::parse::{CpuList, duration_in, number_in};
-use crate::backend::BackendArg;
+use crate::backend::BackendChoice;
 
 /// How a set-up enables its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -33,7 +33,7 @@ impl Enable {
 pub struct StatSetupGuestArgs {
     /// What counts behind the guest's counters: auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, none or sim:MODEL [default: auto]
     #[arg(long, value_name = "KEY")]
-    pub backend: Option<BackendArg>,
+    pub backend: Option<BackendChoice>,
 
     /// How a set-up enables its events [default: each]
     #[arg(long, value_enum)]
@@ -64,8 +64,8 @@ pub struct StatSetupGuestArgs {
     pub time_limit: Option<Duration>,
 
     /// Architectural PMU version the guest sees: 2, as KVM, or 4, as Cascade Lake itself [default: 2]
-    #[arg(long, value_name = "N", value_parser = ["2", "4"])]
-    pub pmu_version: Option<String>,
+    #[arg(long, value_name = "N", value_parser = super::parse::pmu_version)]
+    pub pmu_version: Option<u64>,
 
     /// Let vCPU threads make any system call; for debugging
     #[arg(long)]

@@ -4,16 +4,16 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 
 use super::internal;
-use crate::backend::{BackendArg, choose};
-use crate::calibrate::{Measured, Wanted, check, fit, options, run as measure, workloads};
+use crate::arm::real::RealRunner;
+use crate::backend::{BackendChoice, choose};
+use crate::calibrate::{Measured, Wanted, check, fit, run as measure, spec, workloads};
 use crate::cli::calibrate::CalibrateArgs;
 use crate::console::print;
 use crate::error::{Error, Exit};
-use crate::experiment::plan::Plan;
-use crate::experiment::progress::{Bar, Progress, Silent};
 use crate::host::{HostFacts, HostFs};
+use crate::probe::ThisHost;
+use crate::progress::{Bar, Progress, Silent};
 use crate::result::write::{check_file, replace};
-use crate::runner::{self, ThisHost};
 use crate::sys;
 
 /// What a model is made from.
@@ -21,7 +21,7 @@ const NEEDED: [&str; 2] = ["recreate", "reuse"];
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     check_file(&args.output)?;
-    if let BackendArg::Sim(model) = &args.backend {
+    if let BackendChoice::Sim(model) = &args.backend {
         return Err(Error::usage(
             format!("sim:{model} has a model already"),
             "a calibration measures real guests",
@@ -41,11 +41,11 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     let progress: &mut dyn Progress = if args.quiet { &mut silent } else { &mut bar };
     let mut measured: Vec<Measured> = Vec::new();
     for (workload, strategies) in workloads(&wanted) {
-        let options = options(&wanted, workload, &strategies)?;
+        let spec = spec(&wanted, workload, &strategies)?;
         let host = HostFacts::read(&fs);
-        let plan = Plan::new(&options, &PRESETS, &chosen, host.online().as_deref())?;
-        let mut runner = runner::make(&plan)?;
-        measured.push(measure(workload, options, &plan, runner.as_mut(), (host, &fs), progress)?);
+        let plan = spec.plan(&chosen, host.online().as_deref())?;
+        let mut runner = RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?;
+        measured.push(measure(workload, spec, &plan, &mut runner, (host, &fs), progress)?);
     }
     let class = &measured[0].finished.document.host.class;
     let about = format!("{class}, events by {}: measured by vpmu calibrate", wanted.backend);

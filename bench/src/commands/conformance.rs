@@ -1,7 +1,6 @@
 //! `vpmu conformance`.
 
 use host_pmu::backend::BackendKey;
-use host_pmu::strategy::{PRESETS, Strategy};
 
 use super::internal;
 use crate::backend::{Chosen, choose};
@@ -9,18 +8,13 @@ use crate::cli::ConformanceArgs;
 use crate::conformance::{self, Checks, tap};
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
-use crate::experiment::plan;
-use crate::result::StrategyParameter;
-use crate::runner::ThisHost;
+use crate::probe::ThisHost;
+use crate::strategy::ready;
 use crate::sys;
 
 pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
-    let mut strategies = Vec::new();
-    for StrategyParameter { name, definition } in plan::strategies(&args.strategy, &PRESETS)? {
-        let strategy = Strategy::named(&name, definition.as_deref());
-        strategies.push(strategy.map_err(|error| Error::usage(format!("strategy {name}"), error.to_string(), ""))?);
-    }
-    let mut versions: Vec<u8> = args.pmu_version.iter().filter_map(|version| version.parse().ok()).collect();
+    let mut strategies = ready(&args.strategy)?;
+    let mut versions: Vec<u8> = args.pmu_version.iter().map(|&version| version as u8).collect();
     versions.sort_unstable();
     versions.dedup();
     let Chosen { backend, why } = choose(&args.backend, &ThisHost)?;

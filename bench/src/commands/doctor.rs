@@ -8,7 +8,7 @@ use crate::console::print;
 use crate::doctor::{self, Limits};
 use crate::error::{Error, Exit};
 use crate::host::HostFs;
-use crate::runner::ThisHost;
+use crate::probe::ThisHost;
 
 /// How long doctor looks at who else uses the CPUs: 25 ticks of the clock they are accounted by.
 const WATCH: Duration = Duration::from_millis(250);

@@ -17,11 +17,11 @@ mod sweep;
 use std::ffi::OsString;
 use std::time::Instant;
 
-use crate::backend::{self, BackendArg};
+use crate::backend::{self, BackendChoice};
 use crate::cli::{self, Command, NmiLatencyArgs, Request};
 use crate::console::print;
 use crate::error::{Error, Exit};
-use crate::runner::ThisHost;
+use crate::probe::ThisHost;
 
 /// Carries out a command line, program name first.
 ///
@@ -45,21 +45,22 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Request::Run(Command::Calibrate(args)) => calibrate::run(&args),
         Request::Run(Command::Sweep(args)) => sweep::run(&args),
         Request::Run(Command::Sim(args)) => {
-            if args.experiment.backend != BackendArg::Auto {
+            if args.experiment.backend != BackendChoice::Auto {
                 return Err(Error::usage(
                     format!("--backend {} has no place in vpmu sim", args.experiment.backend),
                     "the model is the backend",
                     "leave it out, or take vpmu nmi-latency",
                 ));
             }
-            let args = NmiLatencyArgs { backend: BackendArg::Sim(args.model), ..args.experiment };
+            let args = NmiLatencyArgs { backend: BackendChoice::Sim(args.model), ..args.experiment };
             nmi_latency::run(&args, command_line, process_began)
         }
         Request::Run(Command::NmiLatency(args)) => nmi_latency::run(&args, command_line, process_began),
         Request::Run(Command::StatSetup(args)) => stat_setup::run(&args, command_line, process_began),
         Request::Run(Command::Run(args)) => {
-            let chosen = backend::choose(&args.backend, &ThisHost)?;
-            crate::run::run(&args, chosen.backend)
+            let spec = (*args).into_spec();
+            let chosen = backend::choose(&spec.backend, &ThisHost)?;
+            crate::run::run(&spec, chosen.backend)
         }
     }
 }

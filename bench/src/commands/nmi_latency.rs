@@ -4,29 +4,29 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
-use host_pmu::strategy::PRESETS;
 
 use super::internal;
-use crate::backend::{BackendArg, Chosen, choose};
+use crate::arm::real::RealRunner;
+use crate::arm::runner::ArmRunner;
+use crate::arm::sim::{self, SimRunner};
+use crate::backend::{BackendChoice, Chosen, choose};
 use crate::cli::NmiLatencyArgs;
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
-use crate::experiment::ArmRunner;
-use crate::experiment::nmi_latency::{self, Context, Finished};
-use crate::experiment::plan::Plan;
-use crate::experiment::progress::{Bar, Progress, Silent};
 use crate::host::{HostFacts, HostFs};
+use crate::probe::ThisHost;
+use crate::progress::{Bar, Progress, Silent};
 use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
 use crate::result::{Document, Status};
-use crate::runner::{self, ThisHost};
-use crate::simulated::{self, SimRunner};
+use crate::rounds::plan::Plan;
+use crate::rounds::run::{self as rounds, Context, Finished};
 use crate::{export, load, sys, table};
 
 /// What every experiment with arms and rounds is asked for, whatever its guest does.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted<'a> {
     /// `--backend`.
-    pub(super) backend: &'a BackendArg,
+    pub(super) backend: &'a BackendChoice,
     /// `--output`; `None` with `--no-save`.
     pub(super) output: Option<&'a Path>,
     /// `--json`.
@@ -45,7 +45,8 @@ pub(super) fn run(args: &NmiLatencyArgs, command_line: Vec<String>, process_bega
         baseline: args.save_baseline.as_ref().map(|name| load::baseline_folder(&args.output, name)),
         quiet: args.quiet,
     };
-    let plan = |chosen: &Chosen, online: Option<&[u32]>| Plan::new(args, &PRESETS, chosen, online);
+    let spec = args.spec();
+    let plan = |chosen: &Chosen, online: Option<&[u32]>| spec.plan(chosen, online);
     measure(&wanted, &plan, command_line, process_began)
 }
 
@@ -62,14 +63,14 @@ pub(super) fn measure(
     // Whatever can be refused is refused before anything is measured.
     let mut fs = HostFs::default();
     let mut host = HostFacts::read(&fs);
-    let without_kvm = *wanted.backend == BackendArg::Auto && !fs.path("dev/kvm").exists();
+    let without_kvm = *wanted.backend == BackendChoice::Auto && !fs.path("dev/kvm").exists();
     let simulate = match wanted.backend {
-        BackendArg::Sim(name) => Some((name.as_str(), "asked for")),
-        BackendArg::Auto if without_kvm => Some((simulated::DEFAULT_MODEL, "this host has no /dev/kvm")),
+        BackendChoice::Sim(name) => Some((name.as_str(), "asked for")),
+        BackendChoice::Auto if without_kvm => Some((sim::DEFAULT_MODEL, "this host has no /dev/kvm")),
         _ => None,
     };
     let simulate = match simulate {
-        Some((name, why)) => Some((simulated::model(name)?, why)),
+        Some((name, why)) => Some((sim::model(name)?, why)),
         None => None,
     };
     let json_file = wanted.json.filter(|file| *file != Path::new("-"));
@@ -85,7 +86,7 @@ pub(super) fn measure(
     let dry = Chosen { backend: BackendKey::None, why: String::new() };
     plan(&dry, online.as_deref())?;
     let chosen = match &simulate {
-        Some((model, why)) => simulated::chosen(model, why),
+        Some((model, why)) => sim::chosen(model, why),
         None => choose(wanted.backend, &ThisHost)?,
     };
     let mut plan = plan(&chosen, online.as_deref())?;
@@ -97,13 +98,13 @@ pub(super) fn measure(
                     model.name
                 ));
             }
-            simulated::rename(&mut plan, &model.name);
-            host = simulated::facts(&model);
+            plan.simulate(&model.name);
+            host = sim::facts(&model);
             // Nothing of this machine belongs into a simulated result.
             fs = HostFs::at("/nonexistent");
-            Box::new(SimRunner::new(model, &plan)?)
+            Box::new(SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?)
         }
-        None => runner::make(&plan)?,
+        None => Box::new(RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?),
     };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
@@ -111,7 +112,7 @@ pub(super) fn measure(
     let mut silent = Silent;
     let progress: &mut dyn Progress = if wanted.quiet { &mut silent } else { &mut bar };
     let mut save = |document: &Document| save(document, folder.as_mut(), json_file);
-    let finished = nmi_latency::run(
+    let finished = rounds::run(
         &plan,
         runner.as_mut(),
         Context { process_began, stop: sys::interrupted(), fs: &fs, host, command_line, progress, save: &mut save },
@@ -194,7 +195,7 @@ fn verdict(document: &Document) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::mock;
+    use crate::rounds::mock;
 
     #[test]
     fn lost_nmis_make_a_result_inconclusive() {
@@ -208,7 +209,7 @@ mod tests {
     fn document_and_exports_land_side_by_side() {
         let dir = tempfile::tempdir().unwrap();
         let extra = dir.path().join("extra.json");
-        let finished = mock::finished(&["--json", "/dev/null"]);
+        let finished = mock::finished(&[]);
         let mut folder = OutputFolder::open(&dir.path().join("out")).unwrap();
         save(&finished.document, Some(&mut folder), Some(&extra)).unwrap();
         let shown = report(&finished, Some(&mut folder), Some(Path::new("-"))).unwrap();

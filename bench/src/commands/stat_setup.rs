@@ -7,7 +7,7 @@ use super::{internal, stat_setup_guest};
 use crate::cli::stat_setup::{HOST_STRATEGIES, Place, StatSetupArgs};
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
-use crate::experiment::progress::{Bar, Progress, Silent};
+use crate::progress::{Bar, Progress, Silent};
 use crate::result::Status;
 use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
 use crate::stat_setup::document::Document;

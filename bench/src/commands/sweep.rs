@@ -7,7 +7,7 @@ use super::internal;
 use crate::cli::sweep::SweepArgs;
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
-use crate::experiment::progress::{Bar, Progress, Silent};
+use crate::progress::{Bar, Progress, Silent};
 use crate::result::write::replace;
 use crate::sweep::grid::Grid;
 use crate::sweep::pareto::{self, Pareto};

@@ -4,8 +4,8 @@ use std::fs::OpenOptions;
 use std::io::ErrorKind;
 
 use super::{Finding, Limits, Status};
-use crate::host::probe::{AutoBackend, KvmCap, KvmProbe};
 use crate::host::{HostFacts, HostFs};
+use crate::probe::{AutoBackend, KvmCap, KvmProbe};
 
 /// Host events one vCPU may hold at once: 7 counters, and a pool of parked ones.
 const FILES_WANTED: u64 = 1024;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::Exit;
-use crate::host::probe::{AutoBackend, EventProbe, KvmProbe, choose_backend};
 use crate::host::{HostFacts, HostFs};
+use crate::probe::{AutoBackend, EventProbe, KvmProbe, choose_backend};
 use crate::sys;
 
 pub use show::text;
@@ -126,8 +126,8 @@ pub fn diagnose(
 mod tests {
     use super::*;
     use crate::host::fixture::{CASCADE_LAKE, PVM, tree};
-    use crate::host::probe::KvmCap;
-    use crate::host::probe::fake::{KvmWithout, Opens};
+    use crate::probe::KvmCap;
+    use crate::probe::fake::{KvmWithout, Opens};
 
     const PLENTY: Limits = Limits { open_files: Some(20_000), pending_signals: Some(90_000), root: true };
 

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use crate::error::Error;
-use crate::experiment::nmi_latency;
+use crate::experiment::nmi_latency::spec as nmi_latency;
 use crate::load::{self, Record};
 use crate::result::Document;
 
@@ -103,7 +103,7 @@ fn generic(out: &mut String, record: &Record) {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::mock;
+    use crate::rounds::mock;
 
     #[test]
     fn lines_have_the_shape_benchstat_reads() {

@@ -110,7 +110,7 @@ mod tests {
     use hdrhistogram::serialization::Deserializer;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
-    use crate::experiment::mock;
+    use crate::rounds::mock;
 
     #[test]
     fn a_document_gives_an_interval_per_arm_and_a_damaged_one_is_refused() {

@@ -128,8 +128,8 @@ pub fn left_out(records: &[Record]) -> Vec<String> {
 
 #[cfg(test)]
 pub(crate) mod fixture {
-    use crate::experiment::mock;
     use crate::load::{self, Record};
+    use crate::rounds::mock;
 
     /// A result of the mock, written and read back.
     pub(crate) fn record(line: &[&str]) -> (tempfile::TempDir, Record) {

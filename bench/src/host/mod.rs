@@ -2,7 +2,6 @@
 
 mod class;
 mod fs;
-pub mod probe;
 mod tuning;
 
 use std::collections::{BTreeMap, BTreeSet};

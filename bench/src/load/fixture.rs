@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::Record;
-use crate::experiment::mock;
+use crate::rounds::mock;
 
 /// A document whose rounds of each arm have the p50 (and every other quantile) that `ns` gives, in all metrics.
 pub(crate) fn value(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> Value {

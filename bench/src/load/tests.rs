@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::experiment::mock;
+use crate::rounds::mock;
 
 /// A good document, changed.
 fn changed(change: impl FnOnce(&mut Value)) -> String {

@@ -7,7 +7,7 @@ use super::figure::{Figure, Key, Table, dash};
 use super::group::is_simulated;
 use super::plot::{self, Dots, Shape};
 use crate::error::Error;
-use crate::experiment::nmi_latency;
+use crate::experiment::nmi_latency::spec as nmi_latency;
 use crate::load::{self, Record};
 use crate::reproduce::{self, Number, Origin, Reproduction, Row};
 use crate::result::Document;

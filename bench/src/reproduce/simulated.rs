@@ -11,8 +11,8 @@ use sim::model::Fitted;
 use sim::run::{Totals, run};
 
 use super::{Number, Origin};
+use crate::arm::sim::model;
 use crate::error::{Error, Exit};
-use crate::simulated::model;
 use crate::workload::EventSet;
 
 /// perf's default multiplex interval.

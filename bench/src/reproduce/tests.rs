@@ -1,5 +1,5 @@
 use super::*;
-use crate::experiment::mock;
+use crate::rounds::mock;
 
 fn row<'a>(found: &'a Reproduction, figure: &str, number: Number) -> &'a Row {
     found.rows.iter().find(|row| row.figure == figure && row.number == number).unwrap()

@@ -68,7 +68,7 @@ impl Agreement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::mock;
+    use crate::rounds::mock;
 
     /// A document whose arms' events count so much in 100 ns.
     fn document(counts: [&[u64]; 3]) -> Document {

@@ -15,8 +15,8 @@ use vmm::outcome::{MsrExits, RunOutcome, VcpuOutcome};
 use super::arm::{ArmKind, ArmResult, EventsHeld, HostOp, MsrCount, RoundLatency, RoundResult, WorkloadCost};
 use super::phases::PhaseFold;
 use super::summary::{Summary, encode, latency_histogram, merge};
+use crate::arm::runner::{Arm, Turn};
 use crate::error::one_line;
-use crate::experiment::{Arm, Round};
 
 /// A finished round's handler (or rotation) latencies, kept for the interval log.
 #[derive(Clone, Debug)]
@@ -70,8 +70,8 @@ pub struct ArmFold {
 /// Where in the experiment a round ran.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The round.
-    pub round: Round,
+    /// The run.
+    pub turn: Turn,
     /// Its start after the experiment's.
     pub started: Duration,
 }
@@ -123,7 +123,7 @@ impl ArmFold {
         let mut held_at_end = 0_u64;
         let mut tail: Vec<u64> = Vec::new();
         for (index, vcpu) in outcome.vcpus.iter().enumerate() {
-            let who = format!("round {}, vCPU {index}", place.round.index);
+            let who = format!("round {}, vCPU {index}", place.turn.index);
             let vcpu_lost = self.add_vcpu(&who, vcpu, &mut latencies);
             lost = lost.zip(vcpu_lost).map(|(a, b)| a.saturating_add(b));
             held_at_end = held_at_end.saturating_add(vcpu.host.held_at_end);
@@ -133,7 +133,7 @@ impl ArmFold {
             }
         }
         if !outcome.end.is_complete() && outcome.vcpus.iter().all(|v| v.end.is_complete()) {
-            self.incomplete(&format!("round {}: {}", place.round.index, outcome.end));
+            self.incomplete(&format!("round {}: {}", place.turn.index, outcome.end));
         }
         let held = &mut self.result.events_held;
         held.at_end = held.at_end.max(held_at_end);
@@ -147,8 +147,8 @@ impl ArmFold {
             (false, _, _) => None,
         };
         self.result.rounds.push(RoundResult {
-            round: place.round.index,
-            position: place.round.position,
+            round: place.turn.index,
+            position: place.turn.position,
             end: one_line(&outcome.end.to_string()),
             complete: outcome.end.is_complete(),
             started_ns: ns(place.started),

@@ -208,7 +208,7 @@ fn tally(line: &PhaseTally) -> PhaseResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::mock;
+    use crate::rounds::mock;
 
     /// A vCPU's log of these calls: phase, cycle, TSC ticks of its begin and end.
     fn vcpu(calls: &[(u64, u64, u64, u64)]) -> VcpuOutcome {

@@ -11,7 +11,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
 use super::{Document, SCHEMA};
-use crate::experiment::mock;
+use crate::rounds::mock;
 use crate::stat_setup;
 
 type Change = fn(&mut Value);

@@ -212,8 +212,8 @@ fn measured(round: &RoundResult, parameters: &Parameters) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::mock;
     use crate::host::CpuTime;
+    use crate::rounds::mock;
 
     fn codes(change: impl FnOnce(&mut Document)) -> Vec<String> {
         let mut document = mock::finished(&["--rounds", "2"]).document;

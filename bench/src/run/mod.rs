@@ -1,6 +1,7 @@
-//! `vpmu run`: somebody else's kernel on the userspace vPMU.
+//! `vpmu run`: a third-party image on the userspace vPMU.
 
 mod report;
+pub mod spec;
 
 use std::fs::File;
 use std::io::Read as _;
@@ -8,17 +9,16 @@ use std::path::Path;
 
 use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
-use host_pmu::strategy::{PRESETS, Strategy};
-use vmm::image_machine::{self, FileForImage, ImageError, ImagePlan, Rdpmc};
+use vmm::image_machine::{self, FileForImage, ImageError, ImagePlan};
 use vmm::kvm::Host;
 use vmm::machine::{Behind, MachineError};
 use vmm::outcome::End;
 
-use crate::cli::run::{RdpmcArg, RunArgs};
 use crate::console::complain;
 use crate::error::{Error, Exit};
-use crate::experiment::plan;
+use crate::strategy::resolve_one;
 use crate::sys;
+use spec::RunSpec;
 
 /// Largest image or module: a kernel with all its symbols.
 const MAX_FILE: u64 = 512 << 20;
@@ -26,8 +26,8 @@ const MAX_FILE: u64 = 512 << 20;
 /// Runs the image.
 ///
 /// # Errors
-/// Everything that keeps it from starting.
-pub fn run(args: &RunArgs, backend: BackendKey) -> Result<Exit, Error> {
+/// Conditions that keep it from starting.
+pub fn run(args: &RunSpec, backend: BackendKey) -> Result<Exit, Error> {
     let image = read(&args.image, "the image")?;
     let plan = plan_of(args, backend)?;
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
@@ -72,14 +72,11 @@ fn read(path: &Path, what: &str) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-fn plan_of(args: &RunArgs, backend: BackendKey) -> Result<ImagePlan, Error> {
+fn plan_of(args: &RunSpec, backend: BackendKey) -> Result<ImagePlan, Error> {
     let behind = if backend == BackendKey::None {
         Behind::Floor
     } else {
-        let chosen = plan::strategy(&args.strategy, &PRESETS)?;
-        let strategy = Strategy::named(&chosen.name, chosen.definition.as_deref())
-            .map_err(|error| Error::usage(format!("strategy {}", chosen.name), error.to_string(), ""))?;
-        Behind::Events { backend, strategy }
+        Behind::Events { backend, strategy: resolve_one(&args.strategy)? }
     };
     let mut modules = Vec::new();
     for path in &args.module {
@@ -91,24 +88,21 @@ fn plan_of(args: &RunArgs, backend: BackendKey) -> Result<ImagePlan, Error> {
     }
     Ok(ImagePlan {
         behind,
-        pmu: PmuCaps { version: if args.pmu_version == "4" { 4 } else { 2 }, ..PmuCaps::default() },
+        pmu: PmuCaps { version: args.pmu_version as u8, ..PmuCaps::default() },
         vcpus: args.vcpus as usize,
         pin: args.pin.iter().flat_map(|list| &list.0).map(|&cpu| cpu as usize).collect(),
         memory: args.memory,
         program: args.image.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         arguments: args.append.clone(),
         modules,
-        rdpmc: match args.rdpmc {
-            RdpmcArg::Rewrite => Rdpmc::Rewrite,
-            RdpmcArg::Fault => Rdpmc::Fault,
-        },
+        rdpmc: args.rdpmc,
         time_limit: args.time_limit,
-        seccomp: !args.no_seccomp,
+        seccomp: args.seccomp,
     })
 }
 
 /// The module "environ": the machine's size, overridden and added to by the user.
-fn environ(args: &RunArgs) -> String {
+fn environ(args: &RunSpec) -> String {
     let mut lines = vec![
         ("NR_CPUS".to_owned(), args.vcpus.to_string()),
         ("MEMSIZE".to_owned(), (args.memory >> 20).to_string()),
@@ -126,19 +120,20 @@ fn environ(args: &RunArgs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{self, Command, Request};
+    use crate::strategy::StrategyChoice;
 
-    fn args(more: &[&str]) -> RunArgs {
-        match cli::parse(["vpmu", "run", "dir/x.flat"].iter().chain(more)).unwrap() {
-            Request::Run(Command::Run(args)) => *args,
-            other => panic!("not run: {other:?}"),
-        }
+    fn spec() -> RunSpec {
+        RunSpec::new("dir/x.flat")
+    }
+
+    fn pair(key: &str, value: &str) -> (String, String) {
+        (key.to_owned(), value.to_owned())
     }
 
     #[test]
     fn the_environment_has_the_machines_size_unless_overridden() {
-        assert_eq!(environ(&args(&["--vcpus", "2"])), "NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n");
-        let lines = environ(&args(&["--environ", "MEMSIZE=1", "--environ", "X=y"]));
+        assert_eq!(environ(&RunSpec { vcpus: 2, ..spec() }), "NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n");
+        let lines = environ(&RunSpec { environ: vec![pair("MEMSIZE", "1"), pair("X", "y")], ..spec() });
         assert_eq!(lines, "NR_CPUS=1\nMEMSIZE=1\nTEST_DEVICE=0\nX=y\n");
     }
 
@@ -146,28 +141,32 @@ mod tests {
     fn modules_displace_the_environment() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "abc").unwrap();
-        let path = file.path().to_str().unwrap();
-        let names = |more: &[&str]| -> Vec<usize> {
-            let plan = plan_of(&args(more), BackendKey::None).unwrap();
+        let path = file.path().to_owned();
+        let lengths = |spec: &RunSpec| -> Vec<usize> {
+            let plan = plan_of(spec, BackendKey::None).unwrap();
             plan.modules.iter().map(|module| module.contents.len()).collect()
         };
-        assert_eq!(names(&[]).len(), 1);
-        assert_eq!(names(&["--module", path]), [3]);
-        assert_eq!(names(&["--module", path, "--environ", "A=1"]).len(), 2);
-        let error = plan_of(&args(&["--module", "no/such"]), BackendKey::None).unwrap_err();
+        assert_eq!(lengths(&spec()).len(), 1);
+        assert_eq!(lengths(&RunSpec { module: vec![path.clone()], ..spec() }), [3]);
+        let both = RunSpec { module: vec![path], environ: vec![pair("A", "1")], ..spec() };
+        assert_eq!(lengths(&both).len(), 2);
+        let absent = RunSpec { module: vec!["no/such".into()], ..spec() };
+        let error = plan_of(&absent, BackendKey::None).unwrap_err();
         assert!(error.to_string().contains("no/such"), "{error}");
     }
 
     #[test]
     fn a_plan_names_its_program_and_strategy() {
-        let plan = plan_of(&args(&["--pmu-version", "4", "--pin", "0,1"]), BackendKey::CpuClock).unwrap();
+        let spec = RunSpec { pmu_version: 4, pin: Some("0,1".parse().unwrap()), ..spec() };
+        let plan = plan_of(&spec, BackendKey::CpuClock).unwrap();
         assert_eq!((plan.program.as_str(), plan.pmu.version, plan.pin), ("x.flat", 4, vec![0, 1]));
         assert!(matches!(plan.behind, Behind::Events { backend: BackendKey::CpuClock, .. }));
-        assert!(plan_of(&args(&["--strategy", "reues"]), BackendKey::CpuClock).is_err());
+        let misspelt = StrategyChoice::Preset("reues".to_owned());
+        assert!(plan_of(&RunSpec { strategy: misspelt, ..spec }, BackendKey::CpuClock).is_err());
     }
 
     #[test]
-    fn the_guests_code_and_other_ends_are_told_apart() {
+    fn the_guests_code_and_other_ends_have_exit_codes_of_their_own() {
         assert_eq!(exit(&End::GuestExit { status: 1 }), Exit::Done);
         assert_eq!(exit(&End::GuestExit { status: 3 }), Exit::Regression);
         for end in [End::GuestExit { status: 77 }, End::TimedOut, End::TripleFault, End::Reset, End::Stopped] {

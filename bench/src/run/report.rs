@@ -1,14 +1,12 @@
-//! What a run says of itself on stderr when it is over.
+//! The report of a run, on stderr at its end.
 
-use vmm::image_machine::{ImageOutcome, ImageVcpu};
-
-use crate::cli::run::RdpmcArg;
+use vmm::image_machine::{ImageOutcome, ImageVcpu, Rdpmc};
 
 /// The report, a line each.
-pub(super) fn lines(outcome: &ImageOutcome, rdpmc: RdpmcArg) -> Vec<String> {
+pub(super) fn lines(outcome: &ImageOutcome, rdpmc: Rdpmc) -> Vec<String> {
     let sum = |of: fn(&ImageVcpu) -> u64| outcome.vcpus.iter().map(of).sum::<u64>();
     let mut lines = vec![format!("{}, after {:.1} s", outcome.end, outcome.wall.as_secs_f64())];
-    if rdpmc == RdpmcArg::Rewrite {
+    if rdpmc == Rdpmc::Rewrite {
         let answered = sum(|vcpu| vcpu.rdpmcs);
         lines.push(format!("RDPMC: {} rewritten to RDMSR, {answered} answered", outcome.rewritten));
     }
@@ -81,7 +79,7 @@ mod tests {
 
     #[test]
     fn vcpus_are_added_up() {
-        let lines = lines(&outcome(), RdpmcArg::Rewrite);
+        let lines = lines(&outcome(), Rdpmc::Rewrite);
         assert_eq!(
             lines,
             [
@@ -99,7 +97,7 @@ mod tests {
         outcome.vcpus[1].host.throttled = 2;
         outcome.vcpus[1].pmi.undeliverable = 1;
         outcome.output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
-        let text = lines(&outcome, RdpmcArg::Fault).join("\n");
+        let text = lines(&outcome, Rdpmc::Fault).join("\n");
         for needle in ["3 accesses", "throttled", "delivery mode", "output was lost", "9 bytes"] {
             assert!(text.contains(needle), "{text} lacks {needle}");
         }

@@ -22,11 +22,11 @@ use stat_setup::verify::differences;
 
 use crate::cli::stat_setup::{Mode, Peer, StatSetupArgs};
 use crate::error::{Error, Exit};
-use crate::experiment::progress::Progress;
-use crate::experiment::schedule::Schedule;
 use crate::host::{HostFacts, HostFs};
+use crate::progress::Progress;
 use crate::result::warnings::{self, Warning};
 use crate::result::{SCHEMA, Status, Tool};
+use crate::rounds::schedule::Schedule;
 use crate::sys;
 use document::{Document, EventResult, LastClose, Parameters};
 use measure::{Arm, Round, Setting, method, since};

@@ -8,7 +8,7 @@ use super::measure::{Setting, method, ns};
 use super::prepare::Request;
 use super::{Calibrated, Steps};
 use crate::error::Error;
-use crate::experiment::schedule::Schedule;
+use crate::rounds::schedule::Schedule;
 
 /// Runs of each point.
 const RUNS: usize = 5;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::io::Read as _;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use host_pmu::strategy::{PRESETS, Release, Strategy};
@@ -12,11 +12,11 @@ use serde::Deserialize;
 use sim::model::{Costs, Model};
 
 use super::point::{Point, hash};
+use crate::arm::sim as simulated;
 use crate::backend::default_period;
-use crate::cli::parse::{self, StrategyArg};
+use crate::cli::parse;
 use crate::error::Error;
-use crate::experiment::plan::strategies;
-use crate::simulated;
+use crate::strategy::{StrategyChoice, ready};
 use crate::workload::Workload;
 
 /// Most points of a grid.
@@ -403,13 +403,9 @@ where
 
 fn strategy_axis(given: Option<&Vec<String>>) -> Result<Vec<Strategy>, Error> {
     let args = axis("strategy", given, &PRESETS.map(str::to_owned), |name| {
-        let path = PathBuf::from(name);
-        let is_file = path.extension().is_some_and(|extension| extension == "toml");
-        Ok(if is_file { StrategyArg::File(path) } else { StrategyArg::Preset(name.trim().to_owned()) })
+        name.parse::<StrategyChoice>().map_err(|why| Error::usage(format!("strategy: '{name}'"), why, ""))
     })?;
-    let wrong = |error: host_pmu::strategy::StrategyError| Error::usage("strategy", error.to_string(), "");
-    let checked = strategies(&args, &PRESETS)?;
-    checked.iter().map(|s| Strategy::named(&s.name, s.definition.as_deref()).map_err(wrong)).collect()
+    ready(&args)
 }
 
 fn cost_axes(given: Option<&BTreeMap<String, Vec<f64>>>) -> Result<Vec<(String, Vec<f64>)>, Error> {

@@ -20,7 +20,7 @@ use rayon::prelude::*;
 pub use show::{dry_run, markdown, text};
 
 use crate::error::Error;
-use crate::experiment::progress::Progress;
+use crate::progress::Progress;
 use point::{Line, Point, PointResult};
 use simulate::Simulator;
 use store::{Found, Store};

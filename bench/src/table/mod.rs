@@ -167,8 +167,8 @@ fn surroundings(document: &Document) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::mock;
     use crate::result::Status;
+    use crate::rounds::mock;
 
     #[test]
     fn the_table_has_every_arm_the_backend_and_the_host_class() {

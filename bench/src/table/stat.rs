@@ -104,10 +104,10 @@ pub(super) fn text(document: &Document) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::text;
-    use crate::experiment::mock;
     use crate::result::phases::{EventCount, PhaseResult, SET_UP};
     use crate::result::summary::{Summary, latency_histogram};
     use crate::result::{Document, SetUpParameters};
+    use crate::rounds::mock;
 
     fn document() -> Document {
         let mut document = mock::finished(&["--strategy", "recreate,reuse"]).document;

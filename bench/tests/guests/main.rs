@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bench::host::probe::EventProbe as _;
-use bench::runner::ThisHost;
+use bench::probe::EventProbe as _;
+use bench::probe::ThisHost;
 use host_pmu::backend::BackendKey;
 use trials::Case;
 

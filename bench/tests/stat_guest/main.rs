@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
-use bench::host::probe::EventProbe as _;
+use bench::probe::EventProbe as _;
+use bench::probe::ThisHost;
 use bench::result::arm::ArmResult;
 use bench::result::{Document, Status};
-use bench::runner::ThisHost;
 use host_pmu::backend::BackendKey;
 use trials::Case;
 

@@ -4,14 +4,14 @@ use guest::abi::{LOG_NMI, LOG_ROTATION, LogEntry};
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 
 use super::*;
-use crate::experiment::mock::{outcome, vcpu};
+use crate::rounds::mock::{outcome, vcpu};
 
 fn arm(kind: ArmKind) -> Arm {
     Arm { strategy: "reuse".into(), backend: "cpu-clock".into(), kind, definition: None }
 }
 
 fn place(index: u64) -> Place {
-    Place { round: Round { index, position: 0, warmup: false, samples: 10 }, started: Duration::from_secs(index) }
+    Place { turn: Turn { index, position: 0, warmup: false, samples: 10 }, started: Duration::from_secs(index) }
 }
 
 fn fold(outcomes: &[RunOutcome]) -> ArmResult {

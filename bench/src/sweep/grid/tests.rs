@@ -54,7 +54,7 @@ fn bad_grids_are_refused_with_the_axis() {
         ("seed = []", "seed: the axis has no values"),
         ("strategy = ['reuse', 'reuse']", "strategy: reuse stands twice"),
         ("strategy = ['reus']", "unknown strategy 'reus'"),
-        ("strategy = ['floor']", "comes along by itself"),
+        ("strategy = ['floor']", "always part of a comparison"),
         ("strategy = ['none.toml']", "No such file"),
         ("model = ['clx']", "known are development-host"),
         ("workload = ['spin']", "unknown workload"),

@@ -1,39 +1,37 @@
-//! `nmi-latency`: every arm once per round, in random order, and a document after each round.
+//! Every arm once per round, in random order, and a document after each round.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::plan::Plan;
-use super::progress::Progress;
 use super::schedule::Schedule;
-use super::{Arm, ArmKind, ArmRunner, Round};
+use crate::arm::runner::{Arm, ArmRunner, Turn};
 use crate::error::Error;
 use crate::host::{HostFacts, HostFs};
+use crate::progress::Progress;
+use crate::result::arm::ArmKind;
 use crate::result::fold::{ArmFold, Place};
 use crate::result::{Document, SCHEMA, Status, Tool, warnings};
 
-/// The experiment's name in documents.
-pub const NAME: &str = "nmi-latency";
-
-/// An arm is given up after this many runs in a row that did not end as they should: a guest that hangs does so
-/// until its time limit, and would hold up every round.
+/// Number of failed runs in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
+/// every round.
 const GIVE_UP: u32 = 2;
 
-/// What surrounds an experiment.
+/// The surroundings of an experiment.
 pub struct Context<'a> {
-    /// When the process's `main` began.
+    /// Start of the process's `main`.
     pub process_began: Instant,
     /// Set when the user wants it to end.
     pub stop: &'a AtomicBool,
-    /// Where the host's facts are read again at each save.
+    /// Source of the host's facts, read again at each save.
     pub fs: &'a HostFs,
     /// The host before the experiment.
     pub host: HostFacts,
     /// The command line, program name first.
     pub command_line: Vec<String>,
-    /// Shows how far it is.
+    /// Progress display.
     pub progress: &'a mut dyn Progress,
-    /// Takes the document after each finished round.
+    /// Called with the document after each finished round.
     pub save: &'a mut dyn FnMut(&Document) -> Result<(), Error>,
 }
 
@@ -43,14 +41,14 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-/// What an experiment leaves behind.
+/// Outcome of an experiment.
 #[derive(Debug)]
 pub struct Finished {
     /// The document as last saved.
     pub document: Document,
     /// The arms with their rounds' histograms, for exports; in the document's order.
     pub arms: Vec<ArmFold>,
-    /// What ended it early, if an error did. The rounds before it are in the document.
+    /// The error that ended it early, if one did. The rounds before it are in the document.
     pub error: Option<Error>,
 }
 
@@ -68,7 +66,7 @@ struct Slot<'a> {
 pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) -> Result<Finished, Error> {
     let mut experiment = Experiment::new(plan, runner)?;
     let available = experiment.slots.iter().filter(|slot| slot.runs).count() as u64;
-    context.progress.begin(available.saturating_mul(plan.rounds.saturating_add(1)));
+    context.progress.begin(available.saturating_mul(plan.rounds.saturating_add(plan.warmup)));
     let ended = experiment.all_rounds(plan, runner, &mut context);
     context.progress.end();
 
@@ -90,11 +88,20 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     Ok(Finished { document, arms, error })
 }
 
+/// A round, counted within the warm-ups or within the rounds that count.
+#[derive(Clone, Copy)]
+struct Phase {
+    index: u64,
+    warmup: bool,
+}
+
 struct Experiment<'a> {
     slots: Vec<Slot<'a>>,
     began: Instant,
     began_unix: u64,
     wall: Duration,
+    /// Sum of the guests' run times.
+    guests: Duration,
     /// From the process's `main` to the first instruction of its first guest.
     first_instruction: Option<Duration>,
     interrupted: bool,
@@ -133,6 +140,7 @@ impl<'a> Experiment<'a> {
             began: Instant::now(),
             began_unix,
             wall: Duration::ZERO,
+            guests: Duration::ZERO,
             first_instruction: None,
             interrupted: false,
         })
@@ -140,13 +148,18 @@ impl<'a> Experiment<'a> {
 
     fn all_rounds(&mut self, plan: &Plan, runner: &mut dyn ArmRunner, context: &mut Context<'_>) -> Result<(), Error> {
         let mut schedule = Schedule::new(plan.seed);
-        // The warm-up, in the order of the plan.
+        // Warm-ups go in the order of the plan.
         let all: Vec<usize> = (0..self.slots.len()).collect();
-        self.one_round(&all, plan, runner, context, None)?;
+        for index in 0..plan.warmup {
+            self.one_round(&all, plan, runner, context, Phase { index, warmup: true })?;
+        }
         for index in 0..plan.rounds {
             let order = schedule.next_round(self.slots.len());
-            self.one_round(&order, plan, runner, context, Some(index))?;
+            self.one_round(&order, plan, runner, context, Phase { index, warmup: false })?;
             if self.interrupted || !self.slots.iter().any(|slot| slot.runs && slot.failures < GIVE_UP) {
+                break;
+            }
+            if plan.duration.is_some_and(|bound| self.elapsed(plan) >= bound) {
                 break;
             }
             if index + 1 < plan.rounds {
@@ -157,14 +170,19 @@ impl<'a> Experiment<'a> {
         Ok(())
     }
 
-    /// Every arm once; `index` is `None` for the warm-up.
+    /// Time since the start: the simulated guests' own, or this host's.
+    fn elapsed(&self, plan: &Plan) -> Duration {
+        if plan.simulated { self.guests } else { self.began.elapsed() }
+    }
+
+    /// Every arm once.
     fn one_round(
         &mut self,
         order: &[usize],
         plan: &Plan,
         runner: &mut dyn ArmRunner,
         context: &mut Context<'_>,
-        index: Option<u64>,
+        phase: Phase,
     ) -> Result<(), Error> {
         let mut position = 0;
         for &slot in order {
@@ -176,17 +194,15 @@ impl<'a> Experiment<'a> {
                 self.interrupted = true;
                 return Ok(());
             }
-            let name = index.map_or("warm-up".to_owned(), |n| format!("round {}", n + 1));
-            context.progress.run(&format!("{name}, {}", slot.arm.strategy));
-            let round = Round {
-                index: index.unwrap_or(0),
-                position,
-                warmup: index.is_none(),
-                samples: if index.is_some() { plan.samples } else { plan.warmup_samples },
-            };
-            let place = Place { round, started: self.began.elapsed() };
+            let Phase { index, warmup } = phase;
+            let name = if warmup { "warm-up" } else { "round" };
+            context.progress.run(&format!("{name} {}, {}", index + 1, slot.arm.strategy));
+            let samples = if warmup { plan.warmup_samples } else { plan.samples };
+            let turn = Turn { index, position, warmup, samples };
+            let place = Place { turn, started: self.began.elapsed() };
             let to_this_run = context.process_began.elapsed();
-            let outcome = runner.run(slot.arm, round)?;
+            let outcome = runner.run(slot.arm, turn)?;
+            self.guests += outcome.wall;
             self.first_instruction.get_or_insert(to_this_run + outcome.start);
             context.progress.step();
             position += 1;
@@ -196,7 +212,7 @@ impl<'a> Experiment<'a> {
                 self.interrupted = true;
                 return Ok(());
             }
-            if index.is_some() {
+            if !warmup {
                 slot.fold.add(place, &outcome);
                 self.wall = self.began.elapsed();
             } else if !complete {

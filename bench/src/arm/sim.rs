@@ -1,10 +1,9 @@
-//! Arms on simulated hosts: the same plan, vPMU, strategies and result document as on KVM, no host needed.
+//! Arms on a simulated host: the same vPMU, strategies and result document as on KVM, without KVM.
 
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
@@ -12,19 +11,19 @@ use sim::host::{self, Behind};
 use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 
+use super::guest::GuestPlan;
+use super::runner::{Arm, ArmRunner, Turn};
 use crate::backend::Chosen;
 use crate::error::Error;
-use crate::experiment::plan::{GuestPlan, Plan};
-use crate::experiment::{Arm, ArmKind, ArmRunner, Round};
 use crate::host::HostFacts;
-use crate::runner::{boot_page, log_entries};
+use crate::result::arm::ArmKind;
 
 /// Largest model file.
 const MAX_MODEL: u64 = 256 << 10;
-/// The model where nobody named one.
+/// The default model.
 pub const DEFAULT_MODEL: &str = "development-host";
 
-/// The model that comes along as `name`, or of the .toml file of that path.
+/// The embedded model `name`, or the one in the .toml file of that path.
 ///
 /// # Errors
 /// Exit 2, with the key that is wrong.
@@ -55,7 +54,7 @@ pub fn model_text(name: &str) -> Result<(String, Model), Error> {
     Ok((text, model))
 }
 
-/// What a plan is made with: a simulated host has whatever events its model says.
+/// The backend that a plan for a simulated host is made with: the events of its model.
 #[must_use]
 pub fn chosen(model: &Model, why: &str) -> Chosen {
     let backend = match model.base {
@@ -66,16 +65,7 @@ pub fn chosen(model: &Model, why: &str) -> Chosen {
     Chosen { backend, why: format!("{why}: {}", model.about) }
 }
 
-/// Puts the model's name where the plan names its backend, so that no figure stands beside a real backend's name.
-pub fn rename(plan: &mut Plan, name: &str) {
-    let backend = format!("sim:{name}");
-    for arm in plan.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
-        arm.backend.clone_from(&backend);
-    }
-    plan.parameters.backend.clone_from(&backend);
-}
-
-/// The facts of a simulated host: none of this one's.
+/// The facts of a simulated host; none are this host's.
 #[must_use]
 pub fn facts(model: &Model) -> HostFacts {
     HostFacts { class: format!("simulated (model {})", model.name), ..HostFacts::default() }
@@ -92,20 +82,20 @@ pub struct SimRunner {
 }
 
 impl SimRunner {
-    /// For `plan`'s arms.
+    /// For guests of this configuration. `period` is that of the strategies' arms, `seed` that of the simulated hosts.
     ///
     /// # Errors
-    /// Exit 2 for what a simulated host does not have.
-    pub fn new(model: Model, plan: &Plan) -> Result<Self, Error> {
-        if !plan.guest.pin.is_empty() {
+    /// Exit 2 for parameters that a simulated host does not have.
+    pub fn new(model: Model, guest: &GuestPlan, period: u64, seed: u64) -> Result<Self, Error> {
+        if !guest.pin.is_empty() {
             return Err(Error::usage(
                 "--pin has no place in a simulation",
                 "each vCPU has its own CPU",
                 "leave it out",
             ));
         }
-        let paced = (model.base == CountBase::Exits).then_some(plan.parameters.period);
-        Ok(Self { model, guest: plan.guest.clone(), paced, seed: plan.seed })
+        let paced = (model.base == CountBase::Exits).then_some(period);
+        Ok(Self { model, guest: guest.clone(), paced, seed })
     }
 }
 
@@ -117,7 +107,7 @@ impl ArmRunner for SimRunner {
         }
     }
 
-    fn run(&mut self, arm: &Arm, round: Round) -> Result<RunOutcome, Error> {
+    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
         let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
         let behind = match (&arm.definition, arm.kind) {
             (_, ArmKind::Floor | ArmKind::Kvm) => {
@@ -126,16 +116,11 @@ impl ArmRunner for SimRunner {
             (Some(text), _) => Behind::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?),
             (None, _) => Behind::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?),
         };
-        let mut boot = boot_page(&self.guest, round.samples);
-        boot.log_capacity = log_entries(&self.guest, round.samples);
+        let mut boot = self.guest.boot_page(turn.samples);
+        boot.log_capacity = self.guest.log_entries(turn.samples);
         let plan = host::Plan {
             behind,
-            pmu: PmuCaps {
-                version: self.guest.pmu_version as u8,
-                gp: self.guest.gp_counters as u8,
-                fixed: self.guest.fixed_counters as u8,
-                ..PmuCaps::default()
-            },
+            pmu: self.guest.pmu(),
             vcpus: self.guest.vcpus,
             cpus: self.guest.vcpus,
             boot,
@@ -144,7 +129,7 @@ impl ArmRunner for SimRunner {
             seed: self.seed,
         };
         // Rounds differ as hosts of one experiment do; every arm of a round meets the same random numbers.
-        let number = round.index << 1 | u64::from(round.warmup);
+        let number = turn.index << 1 | u64::from(turn.warmup);
         let left = host::run(&self.model, &plan, number);
         let virtual_ns = left.iter().map(|guest| guest.ns).max().unwrap_or(0);
         let vcpus: Vec<_> = left.into_iter().map(|guest| vcpu(guest, self.model.tsc_khz)).collect();
@@ -173,43 +158,6 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::plan::tests::args;
-
-    fn outcomes(line: &[&str]) -> Vec<RunOutcome> {
-        let model = model("clx-ap-watchdog-on").unwrap();
-        let mut plan = Plan::new(&args(line), &host_pmu::strategy::PRESETS, &chosen(&model, "test"), None).unwrap();
-        rename(&mut plan, &model.name);
-        let mut runner = SimRunner::new(model, &plan).unwrap();
-        let round = Round { index: 0, position: 0, warmup: false, samples: plan.samples };
-        let runs = plan.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm);
-        runs.map(|arm| runner.run(arm, round).unwrap()).collect()
-    }
-
-    #[test]
-    fn arms_are_whole_and_take_their_samples() {
-        for outcome in outcomes(&["--samples", "200", "--vcpus", "2"]) {
-            assert!(outcome.end.is_complete());
-            assert_eq!(outcome.vcpus.len(), 2);
-            for vcpu in outcome.vcpus {
-                let report = vcpu.report.unwrap();
-                assert_eq!((report.nmis, report.dropped), (vcpu.pmi.nmis, 0));
-                assert!(report.nmis >= 200);
-                assert_eq!(vcpu.deliveries.len() as u64, report.nmis);
-            }
-        }
-    }
-
-    #[test]
-    fn a_plan_of_a_model_names_no_real_backend() {
-        let model = model("icx-2021").unwrap();
-        let args = args(&["--backend", "sim:icx-2021"]);
-        let mut plan = Plan::new(&args, &host_pmu::strategy::PRESETS, &chosen(&model, "asked for"), None).unwrap();
-        rename(&mut plan, "icx-2021");
-        assert_eq!(plan.parameters.backend, "sim:icx-2021");
-        assert_eq!(plan.parameters.backend_requested, "sim:icx-2021");
-        assert!(plan.arms.iter().all(|arm| arm.backend != "hardware"));
-        assert_eq!(facts(&model).class, "simulated (model icx-2021)");
-    }
 
     #[test]
     fn bad_models_are_bad_input_in_one_line() {

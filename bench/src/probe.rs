@@ -1,10 +1,11 @@
-//! What must be tried rather than read: KVM's capabilities, and whether a host event opens.
+//! Host abilities that can only be tried: KVM's capabilities, and whether a host event opens.
 
 use serde::Serialize;
 
 use host_pmu::backend::BackendKey;
+use host_pmu::backend::perf::PerfBackend;
 
-/// A KVM capability this tool uses or tells about.
+/// A KVM capability that this tool uses or reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KvmCap {
@@ -25,7 +26,7 @@ pub enum KvmCap {
 }
 
 impl KvmCap {
-    /// Every capability asked for.
+    /// Every capability that is queried.
     pub const ALL: [Self; 7] = [
         Self::UserSpaceMsr,
         Self::MsrFilter,
@@ -64,13 +65,13 @@ impl KvmCap {
         }
     }
 
-    /// Whether the userspace vPMU cannot do without it.
+    /// Whether the userspace vPMU needs it.
     #[must_use]
     pub const fn needed(self) -> bool {
         !matches!(self, Self::PmuCapability)
     }
 
-    /// What it is for.
+    /// Its use here.
     #[must_use]
     pub const fn purpose(self) -> &'static str {
         match self {
@@ -78,14 +79,14 @@ impl KvmCap {
             Self::MsrFilter => "selects the PMU's MSRs for that",
             Self::Irqchip => "the guest's LAPIC, whose LVTPC and timer the guest driver uses",
             Self::UserNmi => "delivers the PMI",
-            Self::ImmediateExit => "an overflow signal that comes between two guest entries is not missed",
+            Self::ImmediateExit => "no overflow signal between two guest entries is missed",
             Self::GetTscKhz => "turns guest TSC ticks into nanoseconds",
             Self::PmuCapability => "arm `kvm`: KVM's own vPMU with the same payload",
         }
     }
 }
 
-/// What KVM answered.
+/// KVM's answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KvmReport {
     /// KVM_GET_API_VERSION; 12 since 2007.
@@ -97,19 +98,19 @@ pub struct KvmReport {
 }
 
 impl KvmReport {
-    /// The answer for one capability, 0 if it was not asked for.
+    /// The answer for one capability, 0 if it was not queried.
     #[must_use]
     pub fn value(&self, cap: KvmCap) -> i32 {
         self.capabilities.iter().find(|(c, _)| *c == cap).map_or(0, |(_, value)| *value)
     }
 }
 
-/// Asks KVM.
+/// Queries KVM.
 pub trait KvmProbe {
-    /// Opens /dev/kvm and asks for every capability.
+    /// Opens /dev/kvm and queries every capability.
     ///
     /// # Errors
-    /// Why KVM cannot be asked.
+    /// The reason if KVM cannot be queried.
     fn probe(&self) -> Result<KvmReport, String>;
 }
 
@@ -118,16 +119,16 @@ pub trait EventProbe {
     /// Opens and closes one sampling event of this backend.
     ///
     /// # Errors
-    /// Why it does not open.
+    /// The reason if it does not open.
     fn try_open(&self, backend: &BackendKey) -> Result<(), String>;
 }
 
-/// The backend that `auto` stands for here.
+/// The result of `auto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutoBackend {
     /// The backend; `None` if none works.
     pub backend: Option<BackendKey>,
-    /// Why this one, and why not those before it.
+    /// The reason for this one, and against those before it.
     pub why: String,
 }
 
@@ -151,6 +152,32 @@ pub fn choose_backend(probe: &dyn EventProbe) -> AutoBackend {
             backend: None,
             why: format!("neither hardware events ({hardware}) nor cpu-clock ({clock}) open"),
         },
+    }
+}
+
+/// KVM and perf of this host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThisHost;
+
+impl KvmProbe for ThisHost {
+    fn probe(&self) -> Result<KvmReport, String> {
+        let facts = vmm::kvm::Facts::read().map_err(|error| error.to_string())?;
+        Ok(KvmReport {
+            api_version: facts.api_version,
+            max_vcpus: facts.max_vcpus as u64,
+            capabilities: KvmCap::ALL.iter().map(|&cap| (cap, facts.capability(cap.number()))).collect(),
+        })
+    }
+}
+
+impl EventProbe for ThisHost {
+    fn try_open(&self, backend: &BackendKey) -> Result<(), String> {
+        if matches!(backend, BackendKey::None | BackendKey::Step) {
+            return Ok(());
+        }
+        // The scale of clocks does not matter to whether an event opens.
+        let mut backend = PerfBackend::new(backend, 1_000_000).map_err(|error| error.to_string())?;
+        backend.probe().map_err(|error| error.to_string())
     }
 }
 

@@ -6,12 +6,14 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// Draws the order of each round.
 #[derive(Clone, Debug)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     rng: Xoshiro256PlusPlus,
 }
 
 impl Schedule {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// Orders drawn from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Self { rng: Xoshiro256PlusPlus::seed_from_u64(seed) }
     }
 
@@ -28,7 +30,7 @@ impl Schedule {
     }
 
     /// `0..arms` in random order.
-    pub(crate) fn next_round(&mut self, arms: usize) -> Vec<usize> {
+    pub fn next_round(&mut self, arms: usize) -> Vec<usize> {
         let mut left: Vec<usize> = (0..arms).collect();
         let mut order = Vec::with_capacity(arms);
         while !left.is_empty() {

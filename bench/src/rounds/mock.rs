@@ -7,13 +7,16 @@ use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::stats::{OpKind, OpStats, ns_histogram};
 use vmm::outcome::{End, HostSide, MsrExits, PmiStats, RunOutcome, TscMap, VcpuOutcome};
 
-use super::nmi_latency::{Context, Finished, run};
-use super::plan::Plan;
-use super::progress::Silent;
-use super::{Arm, ArmKind, ArmRunner, Round};
+use super::plan::{GuestTask, Plan};
+use super::run::{Context, Finished, run};
+use super::spec::CommonSpec;
+use crate::arm::runner::{Arm, ArmRunner, Turn};
+use crate::backend::Chosen;
 use crate::error::Error;
 use crate::host::{HostFacts, fixture};
-use crate::result::Document;
+use crate::progress::Silent;
+use crate::result::arm::ArmKind;
+use crate::result::{Document, EventParameter};
 
 /// 2 GHz: two ticks per ns.
 pub(crate) const KHZ: u64 = 2_000_000;
@@ -78,25 +81,25 @@ pub(crate) fn outcome(vcpus: Vec<VcpuOutcome>) -> RunOutcome {
     RunOutcome { end, vcpus, wall: Duration::from_millis(5), start: Duration::from_millis(2) }
 }
 
-type Make<'a> = Box<dyn FnMut(&Arm, Round) -> Result<RunOutcome, Error> + 'a>;
+type Make<'a> = Box<dyn FnMut(&Arm, Turn) -> Result<RunOutcome, Error> + 'a>;
 
 /// Calls `make` for each run and keeps the order.
 pub(crate) struct MockRunner<'a> {
     pub(crate) make: Make<'a>,
-    pub(crate) runs: Vec<(String, Round)>,
+    pub(crate) runs: Vec<(String, Turn)>,
     pub(crate) absent: Vec<ArmKind>,
 }
 
 impl<'a> MockRunner<'a> {
-    pub(crate) fn new(make: impl FnMut(&Arm, Round) -> Result<RunOutcome, Error> + 'a) -> Self {
+    pub(crate) fn new(make: impl FnMut(&Arm, Turn) -> Result<RunOutcome, Error> + 'a) -> Self {
         Self { make: Box::new(make), runs: Vec::new(), absent: vec![ArmKind::Kvm] }
     }
 
     /// Every run ends well; `recreate` takes twice as long as the others.
     pub(crate) fn good() -> Self {
-        Self::new(|arm, round| {
+        Self::new(|arm, turn| {
             let ns = if arm.strategy == "recreate" { 2000 } else { 1000 };
-            Ok(outcome(vec![vcpu(round.samples, ns)]))
+            Ok(outcome(vec![vcpu(turn.samples, ns)]))
         })
     }
 }
@@ -109,9 +112,9 @@ impl ArmRunner for MockRunner<'_> {
         Ok(())
     }
 
-    fn run(&mut self, arm: &Arm, round: Round) -> Result<RunOutcome, Error> {
-        self.runs.push((arm.strategy.clone(), round));
-        (self.make)(arm, round)
+    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
+        self.runs.push((arm.strategy.clone(), turn));
+        (self.make)(arm, turn)
     }
 }
 
@@ -138,8 +141,35 @@ pub(crate) fn experiment(
     )
 }
 
-/// A finished experiment of these options where all went well, 40 samples a round unless they say otherwise.
+/// A plan of `nmi-latency`'s options `--rounds`, `--samples`, `--seed`, `--strategy` and `--workload`, on cpu-clock.
+pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
+    let mut spec = CommonSpec::default();
+    let mut workload: crate::workload::Workload = "single".parse().unwrap();
+    for pair in line.chunks(2) {
+        let number = || pair[1].parse::<u64>().unwrap();
+        match pair[0] {
+            "--rounds" => spec.rounds = number(),
+            "--samples" => spec.samples = number(),
+            "--seed" => spec.seed = number(),
+            "--strategy" => spec.strategies = pair[1].split(',').map(|name| name.parse().unwrap()).collect(),
+            "--workload" => workload = pair[1].parse().unwrap(),
+            other => panic!("{other}"),
+        }
+    }
+    let events = workload.events.events(2_000_000).into_iter().map(|event| {
+        let name = event.name.to_owned();
+        let selector = format!("{:#x}", event.spec.selector);
+        let fixed_counter = event.spec.fixed.checked_sub(1);
+        (event.spec, EventParameter { name, selector, fixed_counter, period: event.spec.period })
+    });
+    let (flags, period) = (workload.events.flags(), 2_000_000);
+    let task = GuestTask { workload, events: events.collect(), flags, period, freq_hz: None };
+    let chosen = Chosen { backend: host_pmu::backend::BackendKey::CpuClock, why: "test".into() };
+    Plan::new("nmi-latency", &spec, task, &chosen, Some(&[0, 1, 2, 3]))
+}
+
+/// A finished experiment of these options without an error, 40 samples a round unless they say otherwise.
 pub(crate) fn finished(line: &[&str]) -> Finished {
-    let plan = super::plan::tests::plan(&[&["--samples", "40"], line].concat()).unwrap();
+    let plan = plan(&[&["--samples", "40"], line].concat()).unwrap();
     experiment(&plan, &mut MockRunner::good(), &AtomicBool::new(false), &mut |_| Ok(())).unwrap()
 }

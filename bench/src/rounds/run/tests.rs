@@ -5,8 +5,7 @@ use vmm::outcome::End;
 
 use super::*;
 use crate::error::Exit;
-use crate::experiment::mock::{self, MockRunner, experiment, outcome, vcpu};
-use crate::experiment::plan::tests::plan;
+use crate::rounds::mock::{self, MockRunner, experiment, outcome, plan, vcpu};
 
 fn never() -> AtomicBool {
     AtomicBool::new(false)
@@ -24,7 +23,7 @@ fn every_available_arm_warms_up_and_then_runs_once_a_round_in_the_seeds_order() 
     assert_eq!(runs, order("1"));
     assert_ne!(runs, order("2"));
     assert_eq!(runs.len(), 4 * 7);
-    assert!(runs[..4].iter().all(|(_, round)| round.warmup && round.samples == 10));
+    assert!(runs[..4].iter().all(|(_, turn)| turn.warmup && turn.samples == 10));
     let mut rounds = BTreeMap::<u64, Vec<(u64, String)>>::new();
     for (arm, round) in &runs[4..] {
         assert!(!round.warmup && round.samples == 40);
@@ -169,4 +168,28 @@ fn rounds_that_the_time_limit_cut_short_are_told() {
     let finished = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap();
     let told = finished.document.warnings.iter().filter(|w| w.code == "fewer-samples").count();
     assert_eq!(told, 4);
+}
+
+#[test]
+fn a_duration_ends_the_experiment_after_the_round_in_which_it_passes() {
+    let mut plan = plan(&["--rounds", "9", "--samples", "40"]).unwrap();
+    // A mock's guest takes 5 ms: 5 rounds of 4 arms, the first of them the warm-up, are 100 ms.
+    plan.simulated = true;
+    for (ms, rounds) in [(1, 1), (81, 4), (79, 3), (10_000, 9)] {
+        plan.duration = Some(Duration::from_millis(ms));
+        let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
+        assert_eq!(document.status, Status::Complete);
+        assert!(document.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm).all(|arm| arm.rounds.len() == rounds));
+    }
+}
+
+#[test]
+fn as_many_warm_up_rounds_run_as_the_plan_has() {
+    for (warmup, runs) in [(0, 4), (3, 16)] {
+        let plan = Plan { warmup, ..plan(&["--rounds", "1", "--samples", "40"]).unwrap() };
+        let mut runner = MockRunner::good();
+        let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+        assert_eq!((runner.runs.len(), document.arms[0].rounds.len()), (runs, 1));
+        assert_eq!(document.arms[0].nmis, 40);
+    }
 }

@@ -1,0 +1,90 @@
+//! Arms on the userspace vPMU: strategies and the floor, on this host's KVM.
+
+use std::rc::Rc;
+
+use host_pmu::backend::{BackendKey, UnknownBackend};
+use host_pmu::strategy::Strategy;
+use vmm::kvm::Host;
+use vmm::machine::Behind;
+use vmm::outcome::RunOutcome;
+
+use super::guest::GuestPlan;
+use super::launch::launch;
+use super::runner::{Arm, ArmRunner, Turn};
+use crate::error::Error;
+use crate::result::arm::ArmKind;
+
+/// Runs guests on the userspace vPMU.
+#[derive(Debug)]
+pub struct HostRunner {
+    host: Rc<Host>,
+    guest: GuestPlan,
+    /// Counts per millisecond of the floor, where the arms beside it count no clock.
+    paced: Option<u64>,
+}
+
+impl HostRunner {
+    /// For guests of this configuration. `period` is that of the strategies' `backend`.
+    #[must_use]
+    pub fn new(host: Rc<Host>, guest: GuestPlan, backend: &BackendKey, period: u64) -> Self {
+        // A tracepoint's period is a few occurrences: at one count per TSC tick the floor would do nothing but overflow.
+        let paced = matches!(backend, BackendKey::Tracepoint { .. }).then_some(period);
+        Self { host, guest, paced }
+    }
+}
+
+impl ArmRunner for HostRunner {
+    fn available(&mut self, arm: &Arm) -> Result<(), String> {
+        match arm.kind {
+            ArmKind::Kvm => Err("the userspace vPMU is not KVM's".to_owned()),
+            ArmKind::Strategy if arm.backend == BackendKey::None.to_string() => {
+                Err("backend none has no host events that a strategy could keep".to_owned())
+            }
+            ArmKind::Strategy if arm.backend == BackendKey::Step.to_string() => {
+                Err("backend step sees ring 0 only, and this workload runs in ring 3; it serves `vpmu conformance`"
+                    .to_owned())
+            }
+            ArmKind::Strategy | ArmKind::Floor => Ok(()),
+        }
+    }
+
+    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
+        launch(&self.host, &self.guest, behind(arm, self.paced)?, turn.samples)
+    }
+}
+
+fn behind(arm: &Arm, paced: Option<u64>) -> Result<Behind, Error> {
+    let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
+    Ok(match arm.kind {
+        ArmKind::Floor => paced.map_or(Behind::Floor, |counts_per_ms| Behind::PacedFloor { counts_per_ms }),
+        ArmKind::Kvm => Behind::Kvm,
+        ArmKind::Strategy => Behind::Events {
+            backend: arm.backend.parse().map_err(|error: UnknownBackend| wrong(error.to_string()))?,
+            strategy: Strategy::named(&arm.strategy, arm.definition.as_deref())
+                .map_err(|error| wrong(error.to_string()))?,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arm(strategy: &str, kind: ArmKind, definition: Option<&str>) -> Arm {
+        let definition = definition.map(str::to_owned);
+        Arm { strategy: strategy.to_owned(), backend: "cpu-clock".to_owned(), kind, definition }
+    }
+
+    #[test]
+    fn arms_become_what_stands_behind_the_counters() {
+        assert_eq!(behind(&arm("floor", ArmKind::Floor, None), None).unwrap(), Behind::Floor);
+        let paced = Behind::PacedFloor { counts_per_ms: 100 };
+        assert_eq!(behind(&arm("floor", ArmKind::Floor, None), Some(100)).unwrap(), paced);
+        let reuse = behind(&arm("reuse", ArmKind::Strategy, None), None).unwrap();
+        let strategy = Strategy::preset("reuse").unwrap();
+        assert_eq!(reuse, Behind::Events { backend: BackendKey::CpuClock, strategy });
+        let text = "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'deferred'";
+        assert!(matches!(behind(&arm("mine", ArmKind::Strategy, Some(text)), None), Ok(Behind::Events { .. })));
+        assert!(behind(&arm("mine", ArmKind::Strategy, Some("reuse = 1")), None).is_err());
+    }
+}

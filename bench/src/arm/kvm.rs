@@ -1,0 +1,37 @@
+//! Arm `kvm`: the payload on KVM's own vPMU, where the host's KVM has one.
+
+use std::rc::Rc;
+
+use vmm::kvm::Host;
+use vmm::machine::Behind;
+use vmm::outcome::RunOutcome;
+
+use super::guest::GuestPlan;
+use super::launch::launch;
+use super::runner::{Arm, ArmRunner, Turn};
+use crate::error::Error;
+
+/// Runs guests on KVM's own vPMU.
+#[derive(Debug)]
+pub struct KvmRunner {
+    host: Rc<Host>,
+    guest: GuestPlan,
+}
+
+impl KvmRunner {
+    /// For guests of this configuration.
+    #[must_use]
+    pub const fn new(host: Rc<Host>, guest: GuestPlan) -> Self {
+        Self { host, guest }
+    }
+}
+
+impl ArmRunner for KvmRunner {
+    fn available(&mut self, _arm: &Arm) -> Result<(), String> {
+        self.host.kvm_pmu()
+    }
+
+    fn run(&mut self, _arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
+        launch(&self.host, &self.guest, Behind::Kvm, turn.samples)
+    }
+}

@@ -1,0 +1,27 @@
+//! Starting one guest on this host's KVM.
+
+use vmm::kvm::Host;
+use vmm::machine::{self, Behind, MachineError};
+use vmm::outcome::RunOutcome;
+
+use super::guest::GuestPlan;
+use crate::error::Error;
+use crate::sys;
+
+/// Runs the payload with `behind` its counters.
+pub(super) fn launch(host: &Host, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<RunOutcome, Error> {
+    let plan = machine::Plan {
+        behind,
+        pmu: guest.pmu(),
+        vcpus: guest.vcpus as usize,
+        pin: guest.pin.iter().map(|&cpu| cpu as usize).collect(),
+        log_entries: guest.log_entries(samples),
+        boot: guest.boot_page(samples),
+        time_limit: guest.hard_limit,
+        seccomp: guest.seccomp,
+    };
+    machine::run(host, guest::PMU_PAYLOAD, &plan, sys::interrupted()).map_err(|error| match error {
+        MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
+        other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),
+    })
+}

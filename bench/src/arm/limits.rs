@@ -1,0 +1,34 @@
+//! Process limits that a run depends on.
+
+use arch_pmu::spec::MAX_COUNTERS;
+use host_pmu::strategy::MAX_POOL;
+
+use crate::error::Error;
+use crate::sys::{self, Limit};
+
+/// Files of a vCPU: its own, the monitor's two, an event per counter, a full pool.
+const FILES: u64 = 3 + MAX_COUNTERS as u64 + MAX_POOL as u64;
+/// Queued signals of a vCPU: a timer, and one per event until it is taken, some of them several times.
+const SIGNALS: u64 = 8 * MAX_COUNTERS as u64;
+/// Both, for the rest of the process.
+const SPARE: u64 = 64;
+
+/// Raises the limits of open files and queued signals to what `vcpus` need.
+///
+/// # Errors
+/// Exit 4 where a hard limit is too low.
+pub fn ensure(vcpus: u64) -> Result<(), Error> {
+    for (limit, wanted, name, flag) in [
+        (Limit::OpenFiles, SPARE + vcpus * FILES, "RLIMIT_NOFILE", "-n"),
+        (Limit::PendingSignals, SPARE + vcpus * SIGNALS, "RLIMIT_SIGPENDING", "-i"),
+    ] {
+        sys::ensure_limit(limit, wanted).map_err(|now| {
+            Error::host(
+                format!("{name} is too low"),
+                format!("it is {now}, and {vcpus} vCPUs may need {wanted}"),
+                format!("raise it: ulimit {flag} {wanted}"),
+            )
+        })?;
+    }
+    Ok(())
+}

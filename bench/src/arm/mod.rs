@@ -1,0 +1,13 @@
+//! Arms: what an experiment compares, and what runs a guest for each.
+//!
+//! [`runner::ArmRunner`] is the interface. [`host`] runs a guest on this host's KVM with the userspace vPMU, [`kvm`] with
+//! KVM's own vPMU, [`real`] picks one of these two by the arm, [`sim`] simulates host and guest.
+
+pub mod guest;
+pub mod host;
+pub mod kvm;
+mod launch;
+pub mod limits;
+pub mod real;
+pub mod runner;
+pub mod sim;

@@ -1,0 +1,54 @@
+//! All arms that run on this host: each goes to the runner of its kind.
+
+use std::rc::Rc;
+
+use host_pmu::backend::BackendKey;
+use vmm::kvm::Host;
+use vmm::outcome::RunOutcome;
+
+use super::guest::GuestPlan;
+use super::host::HostRunner;
+use super::kvm::KvmRunner;
+use super::limits;
+use super::runner::{Arm, ArmRunner, Turn};
+use crate::error::Error;
+use crate::result::arm::ArmKind;
+
+/// Runs arms on this host's KVM.
+#[derive(Debug)]
+pub struct RealRunner {
+    host: HostRunner,
+    kvm: KvmRunner,
+}
+
+impl RealRunner {
+    /// For guests of this configuration. `period` is that of the strategies' `backend`.
+    ///
+    /// # Errors
+    /// Exit 4 where this host cannot run guests.
+    pub fn new(guest: &GuestPlan, backend: &BackendKey, period: u64) -> Result<Self, Error> {
+        let host = Rc::new(Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?);
+        limits::ensure(guest.vcpus)?;
+        Ok(Self {
+            host: HostRunner::new(Rc::clone(&host), guest.clone(), backend, period),
+            kvm: KvmRunner::new(host, guest.clone()),
+        })
+    }
+
+    fn of(&mut self, arm: &Arm) -> &mut dyn ArmRunner {
+        match arm.kind {
+            ArmKind::Kvm => &mut self.kvm,
+            ArmKind::Strategy | ArmKind::Floor => &mut self.host,
+        }
+    }
+}
+
+impl ArmRunner for RealRunner {
+    fn available(&mut self, arm: &Arm) -> Result<(), String> {
+        self.of(arm).available(arm)
+    }
+
+    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
+        self.of(arm).run(arm, turn)
+    }
+}

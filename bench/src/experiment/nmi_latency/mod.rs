@@ -1,0 +1,3 @@
+//! `nmi-latency`: how long a guest's NMI handler takes, by strategy.
+
+pub mod spec;

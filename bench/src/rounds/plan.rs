@@ -1,0 +1,223 @@
+//! From a specification to a checked plan of arms and rounds.
+
+use std::time::Duration;
+
+use guest::abi::EventSpec;
+use host_pmu::backend::BackendKey;
+
+use super::spec::CommonSpec;
+use crate::arm::guest::GuestPlan;
+use crate::arm::runner::Arm;
+use crate::backend::Chosen;
+use crate::cli::parse::CpuList;
+use crate::error::Error;
+use crate::result::arm::ArmKind;
+use crate::result::{EventParameter, Parameters, StrategyParameter};
+use crate::strategy::resolve;
+use crate::workload::Workload;
+
+/// Guest time without counters before the measured phase.
+const BASELINE: Duration = Duration::from_millis(40);
+/// Ticks of the tail: the first ends the last slice the guest sampled in, the others show what lazy release left.
+const TAIL_TICKS: u64 = 4;
+/// Most samples of a round over all vCPUs: each is a log entry of 48 bytes in guest memory.
+const MAX_LOG: u64 = 20_000_000;
+/// Counters of a Cascade Lake with hyper-threading (CPUID leaf 0AH).
+const GP_COUNTERS: u64 = 4;
+/// Fixed counters, likewise.
+const FIXED_COUNTERS: u64 = 3;
+/// Most samples of a warm-up run.
+const WARMUP_SAMPLES: u64 = 500;
+
+/// The guest's part in an experiment: what it does, and which events its driver programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestTask {
+    /// Event set and guest work.
+    pub workload: Workload,
+    /// The events, for the boot page and for the document.
+    pub events: Vec<(EventSpec, EventParameter)>,
+    /// `FLAG_*` bits of the boot page.
+    pub flags: u64,
+    /// The sampling period that the events' periods are made from; 0 if they only count.
+    pub period: u64,
+    /// Sampling frequency, if the guest adjusts periods.
+    pub freq_hz: Option<u64>,
+}
+
+/// A checked plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The experiment's name in documents.
+    pub experiment: &'static str,
+    /// Strategies in the order given, then the floor, then `kvm`.
+    pub arms: Vec<Arm>,
+    /// The backend of the strategies' arms; never `auto`.
+    pub backend: BackendKey,
+    /// The guest.
+    pub guest: GuestPlan,
+    /// Rounds that count.
+    pub rounds: u64,
+    /// Rounds before those.
+    pub warmup: u64,
+    /// Samples per run and vCPU.
+    pub samples: u64,
+    /// Samples of a warm-up run and vCPU.
+    pub warmup_samples: u64,
+    /// Bound on the whole experiment.
+    pub duration: Option<Duration>,
+    /// Whether time is that of simulated guests, not this host's.
+    pub simulated: bool,
+    /// Seed of the order of arms.
+    pub seed: u64,
+    /// The same for the result document.
+    pub parameters: Parameters,
+}
+
+impl Plan {
+    /// Checks what cannot be checked value by value. `online` are the host's CPUs, if known.
+    ///
+    /// # Errors
+    /// Exit 2 for parameters that contradict each other or the host.
+    pub fn new(
+        experiment: &'static str,
+        spec: &CommonSpec,
+        task: GuestTask,
+        chosen: &Chosen,
+        online: Option<&[u32]>,
+    ) -> Result<Self, Error> {
+        let strategies = resolve(&spec.strategies)?;
+        let pin = pin(spec, online)?;
+        check(spec)?;
+        let backend = chosen.backend.clone();
+        let ticks = |time: Duration| {
+            let ticks = time.as_nanos() / spec.mux_interval.as_nanos().max(1);
+            u64::try_from(ticks).unwrap_or(u64::MAX).max(1)
+        };
+        let (events, event_parameters) = task.events.into_iter().unzip();
+        let guest = GuestPlan {
+            workload: task.workload,
+            events,
+            flags: task.flags,
+            freq_hz: task.freq_hz.unwrap_or(0),
+            mux_interval: spec.mux_interval,
+            baseline_ticks: ticks(BASELINE),
+            tail_ticks: TAIL_TICKS,
+            max_ticks: ticks(spec.time_limit),
+            window_ticks: 0,
+            gap_ticks: 0,
+            limit_us: 0,
+            // Ticks merge while a handler takes longer than one, so the guest's own end may come late.
+            hard_limit: spec.time_limit * 2 + spec.mux_interval * 16 + Duration::from_secs(5),
+            vcpus: spec.vcpus,
+            pin,
+            pmu_version: spec.pmu_version,
+            seccomp: spec.seccomp,
+            gp_counters: GP_COUNTERS,
+            fixed_counters: FIXED_COUNTERS,
+        };
+        let warmup_samples = spec.samples.div_ceil(4).min(WARMUP_SAMPLES);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let parameters = Parameters {
+            strategies: strategies.clone(),
+            backend_requested: spec.backend.to_string(),
+            backend: backend.to_string(),
+            backend_why: chosen.why.clone(),
+            workload: task.workload.to_string(),
+            events: event_parameters,
+            period: task.period,
+            freq_hz: task.freq_hz,
+            mux_interval_ns: nanos(spec.mux_interval),
+            vcpus: spec.vcpus,
+            pin: spec.pin.as_ref().map(ToString::to_string),
+            rounds: spec.rounds,
+            samples: spec.samples,
+            warmup_samples,
+            time_limit_ns: nanos(spec.time_limit),
+            pmu_version: spec.pmu_version,
+            gp_counters: GP_COUNTERS,
+            fixed_counters: FIXED_COUNTERS,
+            baseline_ticks: guest.baseline_ticks,
+            tail_ticks: guest.tail_ticks,
+            set_up: None,
+        };
+        Ok(Self {
+            experiment,
+            arms: arms(strategies, &backend),
+            backend,
+            guest,
+            rounds: spec.rounds,
+            warmup: spec.warmup,
+            samples: spec.samples,
+            warmup_samples,
+            duration: spec.duration,
+            simulated: false,
+            seed: spec.seed,
+            parameters,
+        })
+    }
+
+    /// Makes it a plan for a simulated host: the model's name stands in place of the backend's, so that no simulated
+    /// figure carries the name of a real backend.
+    pub fn simulate(&mut self, model: &str) {
+        let backend = format!("sim:{model}");
+        for arm in self.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
+            arm.backend.clone_from(&backend);
+        }
+        self.parameters.backend = backend;
+        self.simulated = true;
+    }
+}
+
+fn check(spec: &CommonSpec) -> Result<(), Error> {
+    if spec.samples.saturating_mul(spec.vcpus) > MAX_LOG {
+        return Err(Error::usage(
+            format!("{} samples on {} vCPUs do not fit the guest's log", spec.samples, spec.vcpus),
+            "",
+            "take fewer --samples and more --rounds",
+        ));
+    }
+    if spec.time_limit < spec.mux_interval * 2 {
+        return Err(Error::usage(
+            format!("--time-limit {:?} is shorter than two ticks", spec.time_limit),
+            format!("--mux-interval is {:?}", spec.mux_interval),
+            "raise the one or lower the other",
+        ));
+    }
+    Ok(())
+}
+
+fn arms(strategies: Vec<StrategyParameter>, backend: &BackendKey) -> Vec<Arm> {
+    let mut arms: Vec<Arm> = strategies
+        .into_iter()
+        .map(|strategy| Arm {
+            strategy: strategy.name,
+            backend: backend.to_string(),
+            kind: ArmKind::Strategy,
+            definition: strategy.definition,
+        })
+        .collect();
+    for (name, backend, kind) in [("floor", "none", ArmKind::Floor), ("kvm", "kvm", ArmKind::Kvm)] {
+        arms.push(Arm { strategy: name.to_owned(), backend: backend.to_owned(), kind, definition: None });
+    }
+    arms
+}
+
+fn pin(spec: &CommonSpec, online: Option<&[u32]>) -> Result<Vec<u32>, Error> {
+    let Some(list) = &spec.pin else {
+        return Ok(Vec::new());
+    };
+    if (list.0.len() as u64) < spec.vcpus {
+        return Err(Error::usage(
+            format!("--pin {list} has {} CPUs for {} vCPUs", list.0.len(), spec.vcpus),
+            "each vCPU needs its own",
+            "name more CPUs, or take fewer --vcpus",
+        ));
+    }
+    if let Some(online) = online
+        && let Some(cpu) = list.0.iter().find(|cpu| !online.contains(cpu))
+    {
+        let online = CpuList(online.to_vec());
+        return Err(Error::usage(format!("--pin {list}: CPU {cpu} is not online"), "", format!("take from {online}")));
+    }
+    Ok(list.0.clone())
+}

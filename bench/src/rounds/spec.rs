@@ -1,0 +1,58 @@
+//! What every comparison of arms is given, whatever its guest does.
+
+use std::time::Duration;
+
+use crate::backend::BackendChoice;
+use crate::cli::parse::CpuList;
+use crate::strategy::StrategyChoice;
+
+/// Parameters that all experiments with arms and rounds have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommonSpec {
+    /// Strategies to compare; the floor and KVM's own vPMU are added.
+    pub strategies: Vec<StrategyChoice>,
+    /// Host events of the strategies' arms.
+    pub backend: BackendChoice,
+    /// The guest's tick: rotation of multiplexed events, task switches.
+    pub mux_interval: Duration,
+    /// Virtual CPUs.
+    pub vcpus: u64,
+    /// Host CPU of each vCPU.
+    pub pin: Option<CpuList>,
+    /// Rounds that count; every arm runs once in each.
+    pub rounds: u64,
+    /// Rounds before those; their figures are discarded.
+    pub warmup: u64,
+    /// Samples per arm, round and vCPU.
+    pub samples: u64,
+    /// Bound on a guest's measured phase.
+    pub time_limit: Duration,
+    /// Bound on the whole experiment: it ends after the round in which this time passes.
+    pub duration: Option<Duration>,
+    /// Seed of the order of arms within each round.
+    pub seed: u64,
+    /// Architectural PMU version of the guest: 2 or 4.
+    pub pmu_version: u64,
+    /// Whether vCPU threads run under a seccomp filter.
+    pub seccomp: bool,
+}
+
+impl Default for CommonSpec {
+    fn default() -> Self {
+        Self {
+            strategies: StrategyChoice::presets(&["recreate", "reuse", "reuse-lazy"]),
+            backend: BackendChoice::Auto,
+            mux_interval: Duration::from_millis(4),
+            vcpus: 1,
+            pin: None,
+            rounds: 10,
+            warmup: 1,
+            samples: 800,
+            time_limit: Duration::from_millis(1100),
+            duration: None,
+            seed: 1,
+            pmu_version: 2,
+            seccomp: true,
+        }
+    }
+}
