@@ -10,8 +10,9 @@ use arch_pmu::spec::{MAX_COUNTERS, MAX_FIXED, Source, Spec};
 use host_pmu::backend::{Backend, HostError};
 use host_pmu::strategy::{MAX_POOL, OnOverflow, Strategy};
 
-use crate::clock::{Clock, Times, draw};
+use crate::clock::{Clock, Times};
 use crate::model::{Cost, CountBase, Model, Rate};
+use crate::stream::draw;
 
 /// umask << 8 | event code of what each fixed counter counts (SDM vol. 3, table 21-2).
 const FIXED_CODES: [u16; MAX_FIXED] = [0x00c0, 0x003c, 0x0300, 0x0400];

@@ -10,12 +10,13 @@ use host_pmu::bank::Bank;
 use host_pmu::strategy::Strategy;
 
 use crate::backend::SimBackend;
-use crate::clock::{Clock, stream};
+use crate::clock::Clock;
 use crate::floor::SimFloor;
 use crate::guest::{Guest, GuestOutcome, Timer};
 use crate::model::{CountBase, Model};
 use crate::queue::Queue;
 use crate::sched::Schedule;
+use crate::stream::stream;
 use crate::vcpu::{SimHost, Vcpu};
 
 /// What stands behind the counters.

@@ -21,4 +21,5 @@ pub mod model;
 pub mod queue;
 pub mod run;
 pub mod sched;
+pub mod stream;
 pub mod vcpu;

@@ -4,8 +4,8 @@
 //! beforehand, so a vCPU can be preempted in the middle of its NMI handler without simulating the others at that moment.
 //! Beside them other tasks of the host may take the CPU for a while now and then.
 
-use crate::clock::Stream;
-use crate::model::{Cost, Others};
+use crate::model::Others;
+use crate::stream::Stream;
 
 /// The turns of one vCPU thread.
 #[derive(Clone, Debug)]
@@ -77,20 +77,13 @@ impl Schedule {
     }
 }
 
-impl Others {
-    /// Tasks that take the CPU every `every` ns for `length` ns.
-    #[must_use]
-    pub const fn new(every: Cost, length: Cost) -> Self {
-        Self { every, length }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::clock::stream;
+    use crate::model::Cost;
+    use crate::stream::stream;
 
     #[test]
     fn a_dedicated_cpu_is_never_left() {

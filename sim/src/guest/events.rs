@@ -2,47 +2,11 @@
 
 use guest::abi::{BootPage, MAX_EVENTS};
 
-/// Index of fixed counter 0, as in GLOBAL_STATUS.
-pub(super) const FIXED: usize = 32;
-/// As Linux without full-width writes: the largest period whose negative survives WRMSR's sign extension.
-pub(super) const MAX_PERIOD: i64 = 0x7fff_ffff;
+use super::event::{EVNTSEL_EN, Event, FIXED, MAX_PERIOD};
+
 const EVNTSEL_INT: u64 = 1 << 20;
-const EVNTSEL_EN: u64 = 1 << 22;
 const EVNTSEL_USR: u64 = 1 << 16;
 const EVNTSEL_OS: u64 = 1 << 17;
-
-/// One event of the guest's perf.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Event {
-    pub(super) count: u64,
-    /// Of the period, as perf's `period_left`.
-    pub(super) left: i64,
-    /// The counter at the last update, sign-extended.
-    pub(super) prev: u64,
-    pub(super) period: i64,
-    pub(super) overflows: u64,
-    /// PERFEVTSELx with EN.
-    pub(super) config: u64,
-    /// Its nibble of FIXED_CTR_CTRL.
-    pub(super) fixed_bits: u64,
-    /// Its fixed counter.
-    fixed: Option<u8>,
-    takes_gp: bool,
-    pub(super) freq: bool,
-    /// The counter it has or had last.
-    pub(super) index: Option<u8>,
-    /// TSC ticks it was wanted, and since when.
-    pub(super) enabled_ticks: u64,
-    pub(super) enabled_at: u64,
-    /// TSC ticks on a counter.
-    pub(super) running: u64,
-    /// TSC of the last overflow.
-    pub(super) freq_tsc: u64,
-    /// The count at the last tick.
-    pub(super) freq_count: u64,
-    /// Place in the boot page.
-    pub(super) spec: usize,
-}
 
 /// The events of a vCPU, and which are active.
 #[derive(Clone, Debug)]

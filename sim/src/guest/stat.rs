@@ -8,26 +8,14 @@ use guest::abi::{
     PHASE_READ, PHASE_ROTATE,
 };
 
-use super::Guest;
-use super::driver::EVNTSEL_EN;
+use super::event::EVNTSEL_EN;
+use super::state::Guest;
 use crate::vcpu::SimHost;
 
 /// Instructions of the loop around the calls, the TSC's read among them.
 const EACH: u64 = 14;
 /// Instructions that log one call.
 const LOG_CALL: u64 = 25;
-
-/// Where a guest is between its set-ups and tear-downs.
-#[derive(Clone, Debug, Default)]
-pub(super) struct StatSetup {
-    /// Between a set-up and its tear-down.
-    counting: bool,
-    /// Ticks since either.
-    ticks: u64,
-    cycles: u64,
-    /// TSC before and after each call of a phase.
-    stamps: Vec<u64>,
-}
 
 /// A call of a phase, for the event of this number.
 type Call<H> = fn(&mut Guest<H>, usize);

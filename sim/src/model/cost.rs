@@ -1,6 +1,6 @@
 //! What an operation costs: nanoseconds, fixed or distributed.
 
-use crate::clock::{Stream, draw};
+use crate::stream::{Stream, draw};
 
 /// Most quantiles of a distribution.
 pub(super) const MAX_QUANTILES: usize = 1001;
@@ -79,7 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::clock::stream;
+    use crate::stream::stream;
 
     proptest! {
         #[test]

@@ -5,8 +5,7 @@ use std::ops::RangeInclusive;
 
 use toml::{Table, Value};
 
-use super::Cost;
-use super::cost::MAX_QUANTILES;
+use super::cost::{Cost, MAX_QUANTILES};
 
 /// Largest cost: a quarter of an hour.
 pub(super) const MAX_NS: f64 = 1e12;

@@ -96,17 +96,6 @@ fn every_cost_can_be_scaled_and_nothing_else() {
 }
 
 proptest! {
-    /// When the ns that `ns_for` gives have passed, and not before, the counts are there.
-    #[test]
-    fn ns_for_is_the_least(rate in 1..1u64 << 34, counts in 1..1u64 << 47) {
-        let rate = Rate(rate);
-        let ns = rate.ns_for(counts);
-        if ns < u64::MAX {
-            prop_assert!(rate.counts(ns) >= counts);
-            prop_assert!(rate.counts(ns - 1) < counts);
-        }
-    }
-
     /// A model that is damaged anywhere is read or refused in one line, and what is read can be simulated with: no cost beyond
     /// its bounds.
     #[test]

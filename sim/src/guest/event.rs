@@ -1,0 +1,88 @@
+//! One event of the guest's perf: its count, its period and its counter.
+
+use arch_pmu::regs::{IA32_FIXED_CTR0, IA32_PMC0};
+
+/// Index of fixed counter 0, as in GLOBAL_STATUS.
+pub(super) const FIXED: usize = 32;
+/// As Linux without full-width writes: the largest period whose negative survives WRMSR's sign extension.
+pub(super) const MAX_PERIOD: i64 = 0x7fff_ffff;
+pub(super) const EVNTSEL_EN: u64 = 1 << 22;
+/// Counters are 48 bits wide.
+const COUNTER_MASK: u64 = (1 << 48) - 1;
+/// One event of the guest's perf.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Event {
+    pub(super) count: u64,
+    /// Of the period, as perf's `period_left`.
+    pub(super) left: i64,
+    /// The counter at the last update, sign-extended.
+    pub(super) prev: u64,
+    pub(super) period: i64,
+    pub(super) overflows: u64,
+    /// PERFEVTSELx with EN.
+    pub(super) config: u64,
+    /// Its nibble of FIXED_CTR_CTRL.
+    pub(super) fixed_bits: u64,
+    /// Its fixed counter.
+    pub(super) fixed: Option<u8>,
+    pub(super) takes_gp: bool,
+    pub(super) freq: bool,
+    /// The counter it has or had last.
+    pub(super) index: Option<u8>,
+    /// TSC ticks it was wanted, and since when.
+    pub(super) enabled_ticks: u64,
+    pub(super) enabled_at: u64,
+    /// TSC ticks on a counter.
+    pub(super) running: u64,
+    /// TSC of the last overflow.
+    pub(super) freq_tsc: u64,
+    /// The count at the last tick.
+    pub(super) freq_count: u64,
+    /// Place in the boot page.
+    pub(super) spec: usize,
+}
+
+impl Event {
+    pub(super) fn counter_msr(&self) -> u32 {
+        let index = u32::from(self.index.unwrap_or(0));
+        if index >= FIXED as u32 { IA32_FIXED_CTR0 + index - FIXED as u32 } else { IA32_PMC0 + index }
+    }
+
+    pub(super) fn is_fixed(&self) -> bool {
+        self.index.is_some_and(|index| usize::from(index) >= FIXED)
+    }
+
+    /// `x86_perf_event_update` with the counter's value.
+    pub(super) fn update(&mut self, now: u64) {
+        let delta = now.wrapping_sub(self.prev) & COUNTER_MASK;
+        self.prev = now;
+        self.count = self.count.wrapping_add(delta);
+        self.left = self.left.wrapping_sub(delta.cast_signed());
+    }
+
+    /// `x86_perf_event_set_period` up to the write: the value to write.
+    pub(super) fn next_left(&mut self) -> u64 {
+        let mut left = self.left;
+        if left <= 0 {
+            left += self.period;
+            if left <= 0 {
+                left = self.period;
+            }
+            self.left = left;
+        }
+        let left = left.clamp(2, MAX_PERIOD);
+        self.prev = left.wrapping_neg().cast_unsigned();
+        // The payload writes the low half and 0xffff above it; the vPMU extends bit 31.
+        self.prev & COUNTER_MASK
+    }
+
+    /// `perf_adjust_period`: towards `hz` overflows per second, by an eighth of the distance.
+    pub(super) fn adjust_period(&mut self, elapsed: u64, count: u64, hz: u64, tsc_hz: u64) {
+        let divisor = u128::from(elapsed.saturating_mul(hz));
+        let wanted = (u128::from(count) * u128::from(tsc_hz)).checked_div(divisor);
+        let wanted = wanted.map_or(MAX_PERIOD, |period| i64::try_from(period).unwrap_or(MAX_PERIOD).min(MAX_PERIOD));
+        let delta = wanted - self.period;
+        self.period += (if delta >= 0 { delta + 7 } else { delta - 7 }) / 8;
+        self.period = self.period.max(1);
+    }
+}

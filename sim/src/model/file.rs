@@ -1,0 +1,145 @@
+//! A whole model, and its file.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use super::costs::{Costs, costs};
+use super::host::{HostModel, host};
+use super::rate::{CountBase, Rate, counts};
+use super::read::Section;
+
+/// Names and texts of the models that come along.
+pub const EMBEDDED: [(&str, &str); 5] = [
+    ("development-host", include_str!("../../models/development-host.toml")),
+    ("clx-ap-watchdog-on", include_str!("../../models/clx-ap-watchdog-on.toml")),
+    ("clx-ap-watchdog-off", include_str!("../../models/clx-ap-watchdog-off.toml")),
+    ("icx-2021", include_str!("../../models/icx-2021.toml")),
+    ("development-host-tracepoint", include_str!("../../models/development-host-tracepoint.toml")),
+];
+
+/// A constant that was fitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fitted {
+    /// Its key, with the sections before it.
+    pub constant: String,
+    /// The figure of `results/published.toml` it was fitted to, and which of its numbers.
+    pub figure: String,
+}
+
+/// A model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Its name.
+    pub name: String,
+    /// What it is a model of.
+    pub about: String,
+    /// The guest's TSC, kHz.
+    pub tsc_khz: u64,
+    /// The host.
+    pub host: HostModel,
+    /// What counts follow.
+    pub base: CountBase,
+    default_rate: Rate,
+    rates: BTreeMap<u16, Rate>,
+    /// The costs.
+    pub costs: Costs,
+    /// Fitted constants.
+    pub fitted: Vec<Fitted>,
+    /// Where each constant comes from, by key.
+    pub sources: BTreeMap<String, String>,
+}
+
+/// Why a model cannot be used: one line that names the key.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("model {name}: {why}")]
+pub struct ModelError {
+    /// The model's name or path.
+    pub name: String,
+    /// What is wrong, with the key.
+    pub why: String,
+}
+
+impl Model {
+    /// The model that comes along as `name`.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn embedded(name: &str) -> Result<Self, ModelError> {
+        let known = || EMBEDDED.map(|(name, _)| name).join(", ");
+        let found = EMBEDDED.iter().find(|(known, _)| *known == name);
+        let (_, text) = found.ok_or_else(|| ModelError {
+            name: name.to_owned(),
+            why: format!("there is no such model; known are {}, or the path of a .toml file", known()),
+        })?;
+        Self::from_toml(name, text)
+    }
+
+    /// A model from its text; `origin` stands in errors.
+    ///
+    /// # Errors
+    /// What is wrong, with the key.
+    pub fn from_toml(origin: &str, text: &str) -> Result<Self, ModelError> {
+        Self::parse(text).map_err(|why| ModelError { name: origin.to_owned(), why })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            format!("line {line}: {}", error.message())
+        })?;
+        let mut sources = BTreeMap::new();
+        let mut top = Section::new("", table, &mut sources);
+        let name = top.text("name")?;
+        let about = top.text("about")?;
+        let tsc_khz = top.whole("tsc", "khz", 1000..=100_000_000)?;
+        let fitted = fitted(&mut top)?;
+        let host = top.section("host", host)?;
+        let (base, default_rate, rates) = top.section("counts", counts)?;
+        let costs = top.section("cost", costs)?;
+        top.end()?;
+        for Fitted { constant, .. } in &fitted {
+            if !sources.contains_key(constant) {
+                return Err(format!("fitted: there is no constant '{constant}'"));
+            }
+        }
+        Ok(Self { name, about, tsc_khz, host, base, default_rate, rates, costs, fitted, sources })
+    }
+
+    /// Makes an operation `factor` times as dear: a key of `[cost]`; `open` and `release` stand for the host's only event and for
+    /// one of several alike. No cost exceeds what a model may say.
+    ///
+    /// # Errors
+    /// There is no such cost, or the factor is negative, not finite or above 1 000 000.
+    pub fn scale(&mut self, cost: &str, factor: f64) -> Result<(), ModelError> {
+        let refuse = |why| Err(ModelError { name: self.name.clone(), why });
+        if !(0.0..=1e6).contains(&factor) {
+            return refuse(format!("cost.{cost}: {factor} is no factor from 0 to 1000000"));
+        }
+        if !self.costs.scale(cost, factor) {
+            return refuse(format!("there is no cost '{cost}'; known are {}", Costs::SCALABLE.join(", ")));
+        }
+        Ok(())
+    }
+
+    /// How fast an event counts, by umask << 8 | event code.
+    #[must_use]
+    pub fn rate(&self, code: u16) -> Rate {
+        self.rates.get(&code).copied().unwrap_or(self.default_rate)
+    }
+}
+
+fn fitted(top: &mut Section<'_>) -> Result<Vec<Fitted>, String> {
+    let Some(list) = top.optional_list("fitted")? else { return Ok(Vec::new()) };
+    list.into_iter()
+        .enumerate()
+        .map(|(i, item)| {
+            let toml::Value::Table(table) = item else { return Err(format!("fitted[{i}]: not a table")) };
+            let mut unused = BTreeMap::new();
+            let mut section = Section::new(&format!("fitted[{i}]"), table, &mut unused);
+            let fitted = Fitted { constant: section.text("constant")?, figure: section.text("figure")? };
+            section.end()?;
+            Ok(fitted)
+        })
+        .collect()
+}

@@ -1,0 +1,98 @@
+//! Count rates of host events.
+
+use std::collections::BTreeMap;
+
+use super::read::Section;
+
+/// Binary digits of the fraction of a rate.
+const RATE_SHIFT: u32 = 20;
+/// What a host event's count follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountBase {
+    /// Time in guest mode, in the rings the selector names: a hardware event with `exclude_host`.
+    GuestTime,
+    /// Time of the vCPU thread: a clock as stand-in.
+    ThreadTime,
+    /// Exits of the vCPU to userspace: tracepoint `kvm:kvm_userspace_exit` as stand-in.
+    Exits,
+}
+
+/// Counts per nanosecond (per exit, where those are counted), in units of 2^-20.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// Whole counts in `ns`, or in so many exits.
+    #[inline]
+    #[must_use]
+    pub const fn counts(self, ns: u64) -> u64 {
+        ((ns as u128 * self.0 as u128) >> RATE_SHIFT) as u64
+    }
+
+    /// The least ns in which there are `counts`; `u64::MAX` if that never is.
+    #[inline]
+    #[must_use]
+    pub fn ns_for(self, counts: u64) -> u64 {
+        if self.0 == 0 {
+            return u64::MAX;
+        }
+        match counts.checked_shl(RATE_SHIFT).filter(|shifted| shifted >> RATE_SHIFT == counts) {
+            // The usual case, by a 64-bit division.
+            Some(shifted) => shifted.div_ceil(self.0),
+            None => {
+                let ns = (u128::from(counts) << RATE_SHIFT).div_ceil(u128::from(self.0));
+                u64::try_from(ns).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+/// Base, default rate, and rates by umask << 8 | event code.
+pub(super) type Counts = (CountBase, Rate, BTreeMap<u16, Rate>);
+
+pub(super) fn counts(section: &mut Section<'_>) -> Result<Counts, String> {
+    let (base, unit, per) = match section.text("follow")?.as_str() {
+        "guest-time" => (CountBase::GuestTime, "per-us", 1000.0),
+        "thread-time" => (CountBase::ThreadTime, "per-us", 1000.0),
+        "exits" => (CountBase::Exits, "per-exit", 1.0),
+        other => return Err(format!("counts.follow: '{other}' is none of guest-time, thread-time and exits")),
+    };
+    let default = rate(section.number("default", unit)?, per);
+    let mut rates = BTreeMap::new();
+    let events = section.optional_section("events", |events| {
+        for key in events.keys() {
+            let code = key.strip_prefix("0x").and_then(|hex| u16::from_str_radix(hex, 16).ok());
+            let code = code.ok_or_else(|| format!("{}: not an umask and event code in hex", events.path(&key)))?;
+            rates.insert(code, rate(events.number(&key, unit)?, per));
+        }
+        Ok(())
+    });
+    events?;
+    Ok((base, default, rates))
+}
+
+/// `counts` in `per` ns or exits; finite and not negative.
+fn rate(counts: f64, per: f64) -> Rate {
+    #[expect(clippy::cast_sign_loss, reason = "checked by the reader")]
+    Rate((counts * f64::from(1 << RATE_SHIFT) / per).round().min(1e12) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// After the ns of `ns_for`, and not before, the counts are reached.
+        #[test]
+        fn ns_for_is_the_least(rate in 1..1u64 << 34, counts in 1..1u64 << 47) {
+            let rate = Rate(rate);
+            let ns = rate.ns_for(counts);
+            if ns < u64::MAX {
+                prop_assert!(rate.counts(ns) >= counts);
+                prop_assert!(rate.counts(ns - 1) < counts);
+            }
+        }
+    }
+}
