@@ -1,10 +1,8 @@
-//! The only place of this crate that calls libc: SIGINT, resource limits, file locks, terminal width, naming a file.
+//! The only place of this crate that calls libc: SIGINT, resource limits, file locks.
 #![expect(unsafe_code, reason = "libc calls without a safe wrapper")]
 
-use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -39,19 +37,6 @@ pub fn catch_interrupts() -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Gives a file opened with O_TMPFILE a name, at which nothing may be.
-///
-/// # Errors
-/// The errno of `linkat`, such as EEXIST.
-pub fn give_name(file: &std::fs::File, path: &std::path::Path) -> std::io::Result<()> {
-    let from = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let [from, to] = [CString::new(from)?, CString::new(path.as_os_str().as_bytes())?];
-    // SAFETY: both paths are NUL-terminated strings that outlive the call.
-    let failed =
-        unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
-    if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 /// A resource limit this tool depends on.
@@ -112,15 +97,6 @@ pub fn try_lock(file: &File) -> std::io::Result<bool> {
     }
     let error = std::io::Error::last_os_error();
     if error.kind() == std::io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
-}
-
-/// Columns of the terminal on stdout; `None` if it is none or does not tell.
-#[must_use]
-pub fn terminal_width() -> Option<u16> {
-    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: TIOCGWINSZ fills a winsize, and `size` is one; on a descriptor that is no terminal it fails.
-    let failed = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    (failed == 0 && size.ws_col > 0).then_some(size.ws_col)
 }
 
 /// Effective user id; 0 is root.

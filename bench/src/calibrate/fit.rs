@@ -4,7 +4,7 @@ use host_pmu::stats::OpKind;
 
 use super::{Draft, Measured, Wanted, check};
 use crate::error::{Error, Exit};
-use crate::result::fold::ArmFold;
+use crate::fold::ArmFold;
 
 /// Rounds of the mutual correction of exit, instruction and tick-exit.
 const PASSES: usize = 4;

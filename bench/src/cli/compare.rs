@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::parse::number_in;
+use super::parse::{number_in, one_of};
 use crate::compare::Statistic;
 use crate::stats::permutation::MIN_RESAMPLES;
 
@@ -44,7 +44,7 @@ pub struct CompareArgs {
     pub thresholds: Option<PathBuf>,
 
     /// Which number of each round is compared
-    #[arg(long, value_name = "NAME", default_value = "p50")]
+    #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
     pub statistic: Statistic,
 
     /// Compare only these arms

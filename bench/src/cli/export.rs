@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::parse::one_of;
 use crate::export::Format;
 
 pub(super) const EXAMPLES: &str = "\
@@ -20,7 +21,7 @@ pub struct ExportArgs {
     pub sources: Vec<PathBuf>,
 
     /// What to write
-    #[arg(short, long, value_name = "FORMAT", value_enum)]
+    #[arg(short, long, value_name = "FORMAT", value_parser = one_of(&Format::ALL, Format::name, Format::about))]
     pub format: Format,
 
     /// Write to FILE instead of stdout, whole or not at all

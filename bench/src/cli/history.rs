@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::parse::number_in;
+use super::parse::{number_in, one_of};
 use crate::compare::Statistic;
 
 pub(super) const EXAMPLES: &str = "\
@@ -34,7 +34,7 @@ pub struct HistoryArgs {
     pub window: u64,
 
     /// Which number of each round the run's value is the median of
-    #[arg(long, value_name = "NAME", default_value = "p50")]
+    #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
     pub statistic: Statistic,
 
     /// Only these arms

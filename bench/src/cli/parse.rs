@@ -1,9 +1,9 @@
 //! Values of options: durations, CPU lists, bounded numbers.
 
-use std::fmt;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::time::Duration;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 /// Reads a duration like `4ms`, `250us`, `1.5s`: a decimal number and one of ns, us, µs, ms, s, m.
 pub fn duration(text: &str) -> Result<Duration, String> {
@@ -75,65 +75,19 @@ pub fn pmu_version(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The most a CPU number may be: Linux's largest CONFIG_NR_CPUS is 8192.
-pub const MAX_CPU: u32 = 8191;
+pub use results::cpu_list::CpuList;
 
-/// CPUs in the order given, without repeats, e.g. from `0,2,4-7`.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct CpuList(pub Vec<u32>);
-
-impl FromStr for CpuList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let cpu = |part: &str| -> Result<u32, String> {
-            let part = part.trim();
-            if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) {
-                return Err("not a CPU list; give e.g. 2 or 0,2 or 4-7".to_owned());
-            }
-            part.parse()
-                .ok()
-                .filter(|&n| n <= MAX_CPU)
-                .ok_or_else(|| format!("CPU {part} is out of range; the largest is {MAX_CPU}"))
-        };
-        let mut list = Vec::new();
-        let mut seen = vec![false; MAX_CPU as usize + 1];
-        for part in text.split(',') {
-            let (first, end) = match part.split_once('-') {
-                Some((a, b)) => (cpu(a)?, cpu(b)?),
-                None => (cpu(part)?, cpu(part)?),
-            };
-            if first > end {
-                return Err(format!("{first}-{end} runs backwards; give {end}-{first}"));
-            }
-            for n in first..=end {
-                if std::mem::replace(&mut seen[n as usize], true) {
-                    return Err(format!("CPU {n} stands twice in the list"));
-                }
-                list.push(n);
-            }
-        }
-        Ok(Self(list))
-    }
-}
-
-impl fmt::Display for CpuList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0.as_slice();
-        let mut comma = "";
-        while let [first, ..] = *rest {
-            let run = rest.iter().zip(first..).take_while(|&(&cpu, expected)| cpu == expected).count();
-            let last = rest[run - 1];
-            if run == 1 {
-                write!(f, "{comma}{first}")?;
-            } else {
-                write!(f, "{comma}{first}-{last}")?;
-            }
-            comma = ",";
-            rest = &rest[run..];
-        }
-        Ok(())
-    }
+/// One of `all`, by name.
+pub fn one_of<T: Copy + Send + Sync + 'static>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+    about: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    let shown = all.iter().map(move |&value| PossibleValue::new(name(value)).help(about(value)));
+    PossibleValuesParser::new(shown).try_map(move |text| {
+        let found = all.iter().copied().find(|&value| name(value) == text);
+        found.ok_or_else(|| std::io::Error::other("no such value"))
+    })
 }
 
 #[cfg(test)]
@@ -176,15 +130,6 @@ mod tests {
     }
 
     #[test]
-    fn cpu_lists() {
-        assert_eq!("0,2,4-7".parse::<CpuList>().unwrap().0, [0, 2, 4, 5, 6, 7]);
-        assert_eq!("3,1".parse::<CpuList>().unwrap().0, [3, 1]);
-        for bad in ["", ",", "1,", "a", "-1", "3-1", "1-", "0,0", "0-3,2", "8192", "0-99999999999", "+1"] {
-            assert!(bad.parse::<CpuList>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn numbers_keep_to_their_range() {
         let parse = number_in(1..=100_000);
         assert_eq!(parse("10_000"), Ok(10_000));
@@ -197,21 +142,8 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused_without_a_panic(text in ".{0,40}") {
             let _ = duration(&text);
-            let _ = text.parse::<CpuList>();
             let _ = number_in(1..=9)(&text);
             let _ = text.parse::<crate::strategy::StrategyChoice>();
-        }
-
-        #[test]
-        fn a_cpu_list_reads_back_as_written(cpus in prop::collection::hash_set(0_u32..=MAX_CPU, 1..40)) {
-            let list = CpuList(cpus.into_iter().collect());
-            prop_assert_eq!(list.to_string().parse::<CpuList>().unwrap(), list);
-        }
-
-        #[test]
-        fn a_dense_cpu_list_reads_back_as_written(first in 0_u32..100, len in 1_u32..100) {
-            let list = CpuList((first..first + len).collect());
-            prop_assert_eq!(list.to_string().parse::<CpuList>().unwrap(), list);
         }
 
         #[test]

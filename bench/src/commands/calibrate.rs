@@ -13,8 +13,8 @@ use crate::error::{Error, Exit};
 use crate::host::{HostFacts, HostFs};
 use crate::probe::ThisHost;
 use crate::progress::{Bar, Progress, Silent};
-use crate::result::write::{check_file, replace};
 use crate::sys;
+use results::write::{check_file, replace};
 
 /// What a model is made from.
 const NEEDED: [&str; 2] = ["recreate", "reuse"];

@@ -6,7 +6,7 @@ use crate::compare::{self, Request, Rules};
 use crate::console::print;
 use crate::error::{Error, Exit};
 use crate::load::{self, Record};
-use crate::result::write::replace;
+use results::write::replace;
 
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     let rules = match &args.thresholds {

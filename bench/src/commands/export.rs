@@ -8,7 +8,7 @@ use crate::console::{complain, print};
 use crate::error::{Error, Exit};
 use crate::export::{Format, export, left_out};
 use crate::load::{self, Record};
-use crate::result::write::replace;
+use results::write::replace;
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
     let records = records(&args.sources)?;

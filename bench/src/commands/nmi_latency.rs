@@ -13,14 +13,15 @@ use crate::backend::{BackendChoice, Chosen, choose};
 use crate::cli::NmiLatencyArgs;
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
+use crate::fold::ArmFold;
 use crate::host::{HostFacts, HostFs};
 use crate::probe::ThisHost;
 use crate::progress::{Bar, Progress, Silent};
-use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
 use crate::result::{Document, Status};
 use crate::rounds::plan::Plan;
 use crate::rounds::run::{self as rounds, Context, Finished};
 use crate::{export, load, sys, table};
+use results::write::{OutputFolder, check_file, replace, time_stamp};
 
 /// What every experiment with arms and rounds is asked for, whatever its guest does.
 #[derive(Clone, Debug)]
@@ -167,7 +168,7 @@ fn report(finished: &Finished, folder: Option<&mut OutputFolder>, json: Option<&
     let mut saved = String::new();
     if let Some(folder) = folder.filter(|_| measured) {
         let stem = stem(document);
-        let hlog = export::hlog::text(document, &finished.arms)
+        let hlog = export::hlog::text(document, &finished.arms.iter().map(ArmFold::intervals).collect::<Vec<_>>())
             .map_err(|why| internal("cannot write the interval log", why))?;
         folder.write(&stem, "hlog", &hlog)?;
         folder.write(&stem, "txt", export::gobench::text(document).as_bytes())?;

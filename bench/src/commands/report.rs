@@ -7,12 +7,15 @@ use super::export::{records, write};
 use crate::cli::report::ReportArgs;
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
-use crate::report::{Sources, html};
+use crate::report::{Sources, html, published};
 use crate::sweep::store;
 use crate::table::layout::plural;
+use crate::{reproduce, tool};
 
 /// What `vpmu sweep` writes to a folder.
 const SWEEP: &str = "jsonl";
+/// Seed of the simulations behind published figures, the default of `vpmu reproduce`.
+const SEED: u64 = 1;
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     let sources = sources(&args.sources)?;
@@ -37,24 +40,25 @@ fn is_sweep(path: &Path) -> bool {
 
 /// The results and sweeps of files and folders. A folder may have either.
 fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
-    let mut sources = Sources { records: Vec::new(), sweeps: Vec::new() };
+    let (mut all, mut sweeps) = (Vec::new(), Vec::new());
     for source in given {
         if is_sweep(source) {
-            sources.sweeps.push(source.clone());
+            sweeps.push(source.clone());
             continue;
         }
-        let sweeps = if source.is_dir() { of_kind(source, SWEEP)? } else { Vec::new() };
-        if sweeps.is_empty() {
-            sources.records.extend(records(std::slice::from_ref(source))?);
+        let here = if source.is_dir() { of_kind(source, SWEEP)? } else { Vec::new() };
+        if here.is_empty() {
+            all.extend(records(std::slice::from_ref(source))?);
         } else {
             // A sweep leaves its front beside its lines; whatever else is there are results.
             let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == store::FRONT);
             let results: Vec<PathBuf> = of_kind(source, "json")?.into_iter().filter(|path| !own(path)).collect();
-            sources.records.extend(records(&results)?);
-            sources.sweeps.extend(sweeps);
+            all.extend(records(&results)?);
+            sweeps.extend(here);
         }
     }
-    Ok(sources)
+    let published = reproduce::reproduce(SEED, &published::documents(&all)?)?;
+    Ok(Sources { records: all, sweeps, published, tool: tool::this() })
 }
 
 fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {

@@ -9,7 +9,7 @@ use crate::cli::Cli;
 use crate::cli::shell::{CompletionsArgs, ManArgs};
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
-use crate::result::write::replace;
+use results::write::replace;
 
 /// A name and the bytes of its page.
 type Page = (String, Vec<u8>);

@@ -9,10 +9,10 @@ use crate::console::{complain, print};
 use crate::error::{Error, Exit};
 use crate::progress::{Bar, Progress, Silent};
 use crate::result::Status;
-use crate::result::write::{OutputFolder, check_file, replace, time_stamp};
 use crate::stat_setup::document::Document;
 use crate::stat_setup::{experiment, once, show};
 use crate::{sys, table};
+use results::write::{OutputFolder, check_file, replace, time_stamp};
 
 pub(super) fn run(args: &StatSetupArgs, command_line: Vec<String>, process_began: Instant) -> Result<Exit, Error> {
     match args.place {

@@ -8,13 +8,13 @@ use crate::cli::sweep::SweepArgs;
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
 use crate::progress::{Bar, Progress, Silent};
-use crate::result::write::replace;
 use crate::sweep::grid::Grid;
 use crate::sweep::pareto::{self, Pareto};
 use crate::sweep::point::Point;
 use crate::sweep::simulate::Simulator;
 use crate::sweep::store::{self, Found, Store};
 use crate::{sweep, sys};
+use results::write::replace;
 
 pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let file = args.grid.as_deref().map(Grid::from_file).transpose()?.unwrap_or_default();

@@ -12,27 +12,6 @@ const FILES_WANTED: u64 = 1024;
 /// Signals that may be queued at once by 7 counters on each of some vCPUs, with room to spare.
 const SIGNALS_WANTED: u64 = 256;
 
-pub(super) fn finding(
-    check: &'static str,
-    status: Status,
-    found: impl Into<String>,
-    why: &'static str,
-    remedy: impl Into<String>,
-) -> Finding {
-    Finding {
-        check,
-        status,
-        found: found.into(),
-        why,
-        remedy: if status == Status::Ok { String::new() } else { remedy.into() },
-        vital: false,
-    }
-}
-
-pub(super) fn warn_unless(ok: bool) -> Status {
-    if ok { Status::Ok } else { Status::Warn }
-}
-
 /// /dev/kvm, its capabilities, its own vPMU.
 pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Finding> {
     let opened = OpenOptions::new().read(true).write(true).open(fs.path("dev/kvm"));
@@ -51,7 +30,7 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
         ),
     };
     let why = "the guest runs on it; nothing can be measured without";
-    let mut findings = vec![Finding { vital: true, ..finding("/dev/kvm", status, found, why, remedy) }];
+    let mut findings = vec![Finding { vital: true, ..Finding::new("/dev/kvm", status, found, why, remedy) }];
 
     let why = "the vPMU is in userspace: MSR accesses and PMIs pass through these";
     let upgrade = "use a kernel of 5.10 or later whose KVM has them";
@@ -73,12 +52,12 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
         }
         Err(error) => (Status::Missing, format!("cannot be asked: {error}"), None),
     };
-    findings.push(Finding { vital: true, ..finding("KVM capabilities", status, found, why, upgrade) });
+    findings.push(Finding { vital: true, ..Finding::new("KVM capabilities", status, found, why, upgrade) });
 
     let own = report.is_some_and(|r| r.value(KvmCap::PmuCapability) > 0) && host.kvm_enable_pmu.as_deref() != Some("N");
-    findings.push(finding(
+    findings.push(Finding::new(
         "KVM's own vPMU",
-        warn_unless(own),
+        Status::warn_unless(own),
         format!(
             "{}, kvm.enable_pmu={}",
             host.kvm.as_deref().unwrap_or("no KVM vendor module seen"),
@@ -95,10 +74,10 @@ pub(super) fn events(host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Ve
     let mut findings = vec![
         Finding {
             vital: true,
-            ..finding(
+            ..Finding::new(
                 "event backend",
                 match &auto.backend {
-                    Some(key) => warn_unless(!key.is_stand_in()),
+                    Some(key) => Status::warn_unless(!key.is_stand_in()),
                     None => Status::Missing,
                 },
                 match &auto.backend {
@@ -113,9 +92,9 @@ pub(super) fn events(host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Ve
                 },
             )
         },
-        finding(
+        Finding::new(
             "hardware PMU",
-            warn_unless(host.hardware_pmu),
+            Status::warn_unless(host.hardware_pmu),
             if host.perf_pmus.is_empty() {
                 "no perf event source at all".to_owned()
             } else {
@@ -126,16 +105,16 @@ pub(super) fn events(host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Ve
         ),
     ];
     let paranoid = host.perf_event_paranoid;
-    findings.push(finding(
+    findings.push(Finding::new(
         "perf_event_paranoid",
-        warn_unless(limits.root || paranoid.is_some_and(|n| n <= 1)),
+        Status::warn_unless(limits.root || paranoid.is_some_and(|n| n <= 1)),
         paranoid.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
         "above 1, only root or CAP_PERFMON may count the kernel's part, which a guest's ring 0 may be",
         "sudo sysctl kernel.perf_event_paranoid=1, or run as root",
     ));
-    findings.push(finding(
+    findings.push(Finding::new(
         "tracefs",
-        warn_unless(host.tracefs.is_some()),
+        Status::warn_unless(host.tracefs.is_some()),
         host.tracefs.clone().unwrap_or_else(|| "not mounted".to_owned()),
         "backend tracepoint:GROUP/NAME finds its event numbers there",
         "sudo mount -t tracefs tracefs /sys/kernel/tracing",
@@ -147,16 +126,16 @@ pub(super) fn events(host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Ve
 pub(super) fn limits(limits: Limits) -> Vec<Finding> {
     let show = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
     vec![
-        finding(
+        Finding::new(
             "open files",
-            warn_unless(limits.open_files.is_none_or(|n| n >= FILES_WANTED)),
+            Status::warn_unless(limits.open_files.is_none_or(|n| n >= FILES_WANTED)),
             show(limits.open_files),
             "each host event is an open file",
             format!("ulimit -n {FILES_WANTED}"),
         ),
-        finding(
+        Finding::new(
             "pending signals",
-            warn_unless(limits.pending_signals.is_none_or(|n| n >= SIGNALS_WANTED)),
+            Status::warn_unless(limits.pending_signals.is_none_or(|n| n >= SIGNALS_WANTED)),
             show(limits.pending_signals),
             "each overflow queues a real-time signal; beyond the limit the kernel sends SIGIO instead",
             format!("ulimit -i {SIGNALS_WANTED}"),

@@ -1,7 +1,6 @@
 //! `vpmu doctor`: what this host can do, what spoils a measurement here, what will be used.
 
 mod checks;
-pub mod noise;
 mod show;
 
 use std::time::Duration;
@@ -9,40 +8,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::Exit;
-use crate::host::{HostFacts, HostFs};
+use crate::host::finding::{Finding, Status};
+use crate::host::{HostFacts, HostFs, noise};
 use crate::probe::{AutoBackend, EventProbe, KvmProbe, choose_backend};
 use crate::sys;
 
 pub use show::text;
-
-/// How a check ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// Fine.
-    Ok,
-    /// It works, but the figures or the choice suffer.
-    Warn,
-    /// Something does not work at all.
-    Missing,
-}
-
-/// One check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// What was looked at.
-    pub check: &'static str,
-    /// How it ended.
-    pub status: Status,
-    /// What was found.
-    pub found: String,
-    /// Why it matters.
-    pub why: &'static str,
-    /// What to do; empty if nothing needs doing.
-    pub remedy: String,
-    /// Whether nothing can be measured without it.
-    pub vital: bool,
-}
 
 /// Everything `doctor` says.
 #[derive(Clone, Debug, Serialize)]

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{Diagnosis, Finding, Status};
+use super::Diagnosis;
 use crate::error::one_line;
+use crate::host::finding::{Finding, Status};
 use crate::table::layout;
 
 /// Columns before the text of a finding: status and check.

@@ -51,6 +51,12 @@ pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Op
             Number::Ratio => before.zip(after).filter(|&(_, after)| after > 0.0).map(|(b, a)| b / a),
             Number::Change => None,
         };
-        value.map(|value| Measured { value, backend: parameters.backend.clone(), host: document.host.class.clone() })
+        let stand_in = document.arms.iter().any(|arm| arm.stand_in);
+        value.map(|value| Measured {
+            value,
+            backend: parameters.backend.clone(),
+            stand_in,
+            host: document.host.class.clone(),
+        })
     })
 }

@@ -1,8 +1,8 @@
 //! Set-up times of `perf stat`, published and by the model of [`stat_setup::model`].
 
-use stat_setup::model::{Fitted, Pair, Simulated, Times, simulate};
+use stat_setup::model::{Pair, Simulated, Times, simulate};
 
-use super::{Number, Origin, Row, float};
+use super::{Fitted, Number, Origin, Row, float};
 
 const FIGURES: [&str; 2] = ["94cpu", "4socket"];
 type Part = (&'static str, fn(&Times) -> f64);
@@ -50,7 +50,9 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
             }
         }
     }
-    Some((rows, found.fitted))
+    let fitted =
+        found.fitted.into_iter().map(|f| Fitted { constant: f.constant, value: f.value, unit: f.unit, to: f.to });
+    Some((rows, fitted.collect()))
 }
 
 fn origin(found: &Simulated, name: &str, part: &str, number: Number) -> Origin {

@@ -7,11 +7,12 @@ use super::plan::Plan;
 use super::schedule::Schedule;
 use crate::arm::runner::{Arm, ArmRunner, Turn};
 use crate::error::Error;
+use crate::fold::{ArmFold, Place};
 use crate::host::{HostFacts, HostFs};
 use crate::progress::Progress;
 use crate::result::arm::ArmKind;
-use crate::result::fold::{ArmFold, Place};
-use crate::result::{Document, SCHEMA, Status, Tool, warnings};
+use crate::result::{Document, SCHEMA, Status, warnings};
+use crate::tool;
 
 /// Number of failed runs in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
 /// every round.
@@ -240,7 +241,7 @@ impl<'a> Experiment<'a> {
             schema: SCHEMA.to_owned(),
             experiment: plan.experiment.to_owned(),
             place: plan.parameters.set_up.is_some().then(|| "guest".to_owned()),
-            tool: Tool::this(),
+            tool: tool::this(),
             command_line: context.command_line.clone(),
             started_unix: self.began_unix,
             wall_ns: nanos(self.wall),

@@ -11,36 +11,9 @@ use stat_setup::outcome::Outcome;
 use stat_setup::verify::Check;
 
 use crate::host::HostFacts;
+pub use crate::result::scaling::{ScalePoint, Spread};
 use crate::result::warnings::Warning;
 use crate::result::{Status, Tool};
-
-/// Times of several runs, ns.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Spread {
-    /// Runs.
-    pub count: u64,
-    /// Least.
-    pub min: u64,
-    /// Median; of an even number the lower one.
-    pub p50: u64,
-    /// Mean.
-    pub mean: f64,
-    /// Largest.
-    pub max: u64,
-}
-
-impl Spread {
-    /// Of these values.
-    #[must_use]
-    pub fn of(values: &[u64]) -> Self {
-        let mut sorted = values.to_vec();
-        sorted.sort_unstable();
-        let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return Self::default() };
-        let mean = sorted.iter().map(|&ns| ns as f64).sum::<f64>() / sorted.len() as f64;
-        Self { count: sorted.len() as u64, min, p50: sorted[(sorted.len() - 1) / 2], mean, max }
-    }
-}
 
 /// Lengths of single calls, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,20 +134,6 @@ pub struct EventResult {
     /// What became of the first of them.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub outcome: Outcome,
-}
-
-/// One point of a growth curve.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ScalePoint {
-    /// Strategy.
-    pub strategy: String,
-    /// Events per CPU.
-    pub events: u64,
-    /// CPUs.
-    pub cpus: u64,
-    /// All phases together.
-    pub total_ns: Spread,
 }
 
 /// How time grows: total ~ x^exponent, fitted over the points by least squares of the logarithms.
@@ -315,17 +274,4 @@ pub struct Document {
     pub last_close: Vec<LastClose>,
     /// What a reader should know.
     pub warnings: Vec<Warning>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spreads() {
-        let spread = Spread::of(&[4, 1, 3, 2]);
-        assert_eq!((spread.count, spread.min, spread.p50, spread.max), (4, 1, 2, 4));
-        assert!((spread.mean - 2.5).abs() < f64::EPSILON);
-        assert_eq!(Spread::of(&[]), Spread::default());
-    }
 }

@@ -6,6 +6,8 @@ pub(crate) mod once;
 pub(crate) mod peer;
 pub(crate) mod prepare;
 pub(crate) mod scaling;
+#[cfg(test)]
+mod schema;
 pub(crate) mod show;
 
 use std::sync::atomic::Ordering;
@@ -25,9 +27,9 @@ use crate::error::{Error, Exit};
 use crate::host::{HostFacts, HostFs};
 use crate::progress::Progress;
 use crate::result::warnings::{self, Warning};
-use crate::result::{SCHEMA, Status, Tool};
+use crate::result::{SCHEMA, Status};
 use crate::rounds::schedule::Schedule;
-use crate::sys;
+use crate::{sys, tool};
 use document::{Document, EventResult, LastClose, Parameters};
 use measure::{Arm, Round, Setting, method, since};
 use peer::Rivals;
@@ -150,7 +152,7 @@ pub(crate) fn experiment(
         schema: SCHEMA.to_owned(),
         experiment: "stat-setup".to_owned(),
         place: "host".to_owned(),
-        tool: Tool::this(),
+        tool: tool::this(),
         command_line,
         started_unix,
         wall_ns: since(began),

@@ -10,13 +10,11 @@ use serde::Deserialize;
 
 use super::point::Point;
 use crate::error::Error;
-use crate::result::write::replace;
 use crate::sys;
+use results::write::replace;
 
-/// Name of the file in the results folder.
-pub const FILE: &str = "sweep.jsonl";
-/// The Pareto front of its points, beside it.
-pub const FRONT: &str = "pareto.json";
+pub use results::sweep::{FILE, FRONT};
+
 /// Largest file that is read: some 500 000 points.
 const MAX_FILE: u64 = 1 << 30;
 /// What a power cut may cost: lines of so long. A killed process loses none, since the kernel has them.

@@ -1,0 +1,428 @@
+//! From what runs leave behind to an arm of the result.
+//!
+//! Logs and reports come from guest memory, so every figure in them may be anything: sums saturate,
+//! impossible entries are counted and left out, and a delivery is matched to a handler entry only where
+//! the counts on both sides agree.
+
+mod phases;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use guest::abi::{LOG_NMI, LOG_ROTATION, LogEntry, Report};
+use hdrhistogram::Histogram;
+use host_pmu::stats::{OpKind, OpStats};
+use vmm::outcome::{MsrExits, RunOutcome, VcpuOutcome};
+
+use results::document::arm::{
+    ArmKind, ArmResult, EventsHeld, HostOp, MsrCount, RoundLatency, RoundResult, WorkloadCost,
+};
+use results::document::summary::{Summary, encode, latency_histogram, merge};
+use results::error::one_line;
+use results::export::hlog::Interval;
+
+use self::phases::PhaseFold;
+use crate::arm::runner::{Arm, Turn};
+
+/// Latencies of one round, or of all.
+#[derive(Clone, Debug)]
+struct Latencies {
+    handler: Histogram<u64>,
+    delivery: Histogram<u64>,
+    rotation: Histogram<u64>,
+    exit_path: Histogram<u64>,
+    set_up: Histogram<u64>,
+}
+
+impl Latencies {
+    fn new() -> Self {
+        let [handler, delivery, rotation, exit_path, set_up] = std::array::from_fn(|_| latency_histogram());
+        Self { handler, delivery, rotation, exit_path, set_up }
+    }
+}
+
+/// Units of work and the time they took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    ns: u64,
+    units: u64,
+}
+
+/// Collects one arm's rounds.
+#[derive(Debug)]
+pub struct ArmFold {
+    result: ArmResult,
+    all: Latencies,
+    ops: OpStats,
+    msrs: BTreeMap<u32, MsrCount>,
+    phases: PhaseFold,
+    held_sum: u64,
+    baseline: Work,
+    measured: Work,
+    intervals: Vec<Interval>,
+}
+
+/// Where in the experiment a round ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The run.
+    pub turn: Turn,
+    /// Its start after the experiment's.
+    pub started: Duration,
+}
+
+impl ArmFold {
+    /// An arm without rounds. `stand_in` says what its backend is.
+    #[must_use]
+    pub fn new(arm: &Arm, stand_in: bool) -> Self {
+        Self {
+            result: empty(arm, stand_in),
+            all: Latencies::new(),
+            ops: OpStats::default(),
+            msrs: BTreeMap::new(),
+            phases: PhaseFold::default(),
+            held_sum: 0,
+            baseline: Work::default(),
+            measured: Work::default(),
+            intervals: Vec::new(),
+        }
+    }
+
+    /// Notes that the arm cannot run here.
+    pub fn not_available(&mut self, why: &str) {
+        self.result.not_available = Some(one_line(why));
+    }
+
+    /// Notes why figures are not whole, beyond what the rounds tell.
+    pub fn incomplete(&mut self, why: &str) {
+        self.result.incomplete.push(one_line(why));
+    }
+
+    /// Latencies of finished rounds, in order of time.
+    #[must_use]
+    pub fn intervals(&self) -> &[Interval] {
+        &self.intervals
+    }
+
+    /// Whether every round so far is whole.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.result.incomplete.is_empty()
+    }
+
+    /// Adds a finished round.
+    pub fn add(&mut self, place: Place, outcome: &RunOutcome) {
+        let mut latencies = Latencies::new();
+        let before = (self.result.overflows, self.result.nmis, self.ops.count(OpKind::Open));
+        let mut lost = Some(0_i64);
+        let mut held_at_end = 0_u64;
+        let mut tail: Vec<u64> = Vec::new();
+        for (index, vcpu) in outcome.vcpus.iter().enumerate() {
+            let who = format!("round {}, vCPU {index}", place.turn.index);
+            let vcpu_lost = self.add_vcpu(&who, vcpu, &mut latencies);
+            lost = lost.zip(vcpu_lost).map(|(a, b)| a.saturating_add(b));
+            held_at_end = held_at_end.saturating_add(vcpu.host.held_at_end);
+            tail.resize(tail.len().max(vcpu.held_at_tail_tick.len()), 0);
+            for (sum, held) in tail.iter_mut().zip(&vcpu.held_at_tail_tick) {
+                *sum = sum.saturating_add(*held);
+            }
+        }
+        if !outcome.end.is_complete() && outcome.vcpus.iter().all(|v| v.end.is_complete()) {
+            self.incomplete(&format!("round {}: {}", place.turn.index, outcome.end));
+        }
+        let held = &mut self.result.events_held;
+        held.at_end = held.at_end.max(held_at_end);
+        held.tail.resize(held.tail.len().max(tail.len()), 0);
+        for (most, now) in held.tail.iter_mut().zip(&tail) {
+            *most = (*most).max(*now);
+        }
+        self.result.lost = match (self.result.rounds.is_empty(), self.result.lost, lost) {
+            (true, _, now) => now,
+            (false, Some(sum), Some(now)) => Some(sum.saturating_add(now)),
+            (false, _, _) => None,
+        };
+        self.result.rounds.push(RoundResult {
+            round: place.turn.index,
+            position: place.turn.position,
+            end: one_line(&outcome.end.to_string()),
+            complete: outcome.end.is_complete(),
+            started_ns: ns(place.started),
+            wall_ns: ns(outcome.wall),
+            guest_start_ns: ns(outcome.start),
+            nmi_handler_ns: RoundLatency::of(&latencies.handler),
+            pmi_delivery_ns: RoundLatency::of(&latencies.delivery),
+            rotation_ns: RoundLatency::of(&latencies.rotation),
+            exit_path_ns: RoundLatency::of(&latencies.exit_path),
+            set_up_ns: RoundLatency::of(&latencies.set_up),
+            overflows: self.result.overflows - before.0,
+            nmis: self.result.nmis - before.1,
+            lost,
+            opens: self.ops.count(OpKind::Open) - before.2,
+            held_at_end,
+        });
+        let all = [&latencies.handler, &latencies.rotation, &latencies.set_up];
+        let shown = all.into_iter().find(|histogram| !histogram.is_empty()).unwrap_or(&latencies.handler);
+        self.intervals.push(Interval { start: place.started, length: outcome.wall, histogram: encode(shown) });
+        merge(&mut self.all.handler, &latencies.handler);
+        merge(&mut self.all.delivery, &latencies.delivery);
+        merge(&mut self.all.rotation, &latencies.rotation);
+        merge(&mut self.all.exit_path, &latencies.exit_path);
+    }
+
+    /// Adds one vCPU's part; gives NMIs delivered less NMIs taken, if both are known.
+    fn add_vcpu(&mut self, who: &str, vcpu: &VcpuOutcome, into: &mut Latencies) -> Option<i64> {
+        if !vcpu.end.is_complete() {
+            self.incomplete(&format!("{who}: {}", vcpu.end));
+        }
+        self.add_host_side(vcpu);
+        merge(&mut into.exit_path, &vcpu.exit_path_ns);
+        let Some(report) = &vcpu.report else {
+            self.incomplete(&format!("{who}: the guest left no report"));
+            return None;
+        };
+        self.add_report(report);
+        if vcpu.end.is_complete()
+            && let Some(lost) = &mut self.result.overflows_lost
+        {
+            let seen = report.overflows.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
+            *lost = lost.saturating_add(difference(vcpu.pmi.overflows, seen));
+        }
+        if vcpu.tsc.khz == 0 {
+            self.incomplete(&format!("{who}: the guest's TSC frequency is unknown"));
+        } else {
+            self.add_times(vcpu, report, into);
+        }
+        if self.result.kind == ArmKind::Kvm {
+            return None;
+        }
+        Some(difference(vcpu.pmi.nmis, report.nmis))
+    }
+
+    fn add_host_side(&mut self, vcpu: &VcpuOutcome) {
+        let result = &mut self.result;
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+        add(&mut result.overflows, vcpu.pmi.overflows);
+        add(&mut result.pmi_requests, vcpu.pmi.pmi_requests);
+        add(&mut result.pmis, vcpu.pmi.nmis.saturating_add(vcpu.pmi.fixed));
+        if let Some(sum) = &mut result.nmis_delivered {
+            add(sum, vcpu.pmi.nmis);
+        }
+        add(&mut result.masked, vcpu.pmi.masked);
+        add(&mut result.undeliverable, vcpu.pmi.undeliverable);
+        let host = &vcpu.host;
+        add(&mut result.entries, host.entries);
+        add(&mut result.sched_ins, host.sched_ins);
+        add(&mut result.signals, host.signals);
+        add(&mut result.empty_kicks, host.empty_kicks);
+        add(&mut result.reused, host.reused);
+        add(&mut result.refused_periods, host.refused_periods);
+        add(&mut result.failed_opens, host.failed_opens);
+        add(&mut result.pinned_errors, host.pinned_errors);
+        add(&mut result.throttled, host.throttled);
+        result.events_held.max = result.events_held.max.max(host.held_max);
+        if let Some(error) = &host.last_error {
+            result.last_error = Some(one_line(error));
+        }
+        add(&mut self.held_sum, host.held_sum);
+        self.ops.merge(&host.ops);
+        for &MsrExits { msr, reads, writes, faults } in &vcpu.msr_exits {
+            let count = self.msrs.entry(msr).or_default();
+            add(&mut count.reads, reads);
+            add(&mut count.writes, writes);
+            add(&mut count.faults, faults);
+        }
+    }
+
+    fn add_report(&mut self, report: &Report) {
+        let result = &mut self.result;
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+        add(&mut result.nmis, report.nmis);
+        add(&mut result.nmis_without_status, report.nmis_without_status);
+        add(&mut result.log_dropped, report.dropped);
+        for &n in &report.overflows {
+            add(&mut result.guest_overflows, n);
+        }
+    }
+
+    fn add_times(&mut self, vcpu: &VcpuOutcome, report: &Report, into: &mut Latencies) {
+        let khz = vcpu.tsc.khz;
+        let uncertainty = ticks_to_ns(vcpu.tsc.uncertainty, khz);
+        let result = &mut self.result;
+        result.tsc_uncertainty_ns = result.tsc_uncertainty_ns.max(uncertainty);
+        result.log_invalid += self.phases.add(vcpu, report, &mut into.set_up);
+        for entry in vcpu.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
+            let histogram = match entry.kind {
+                LOG_NMI if entry.rearmed == 0 => {
+                    result.nmis_driver_off += 1;
+                    continue;
+                }
+                LOG_NMI => &mut into.handler,
+                LOG_ROTATION => &mut into.rotation,
+                _ => {
+                    result.log_invalid += 1;
+                    continue;
+                }
+            };
+            match entry.tsc_exit.checked_sub(entry.tsc_entry) {
+                Some(ticks) => histogram.saturating_record(ticks_to_ns(ticks, khz).max(1)),
+                None => result.log_invalid += 1,
+            }
+        }
+        match deliveries(vcpu, report) {
+            Some(delays) => {
+                let allowed = i64::try_from(vcpu.tsc.uncertainty).unwrap_or(i64::MAX);
+                for ticks in delays {
+                    match u64::try_from(ticks) {
+                        Ok(ticks) => {
+                            into.delivery.saturating_record(ticks_to_ns(ticks, khz).max(1));
+                        }
+                        Err(_) if ticks >= -allowed => into.delivery.saturating_record(1),
+                        Err(_) => result.delivery_negative += 1,
+                    }
+                }
+            }
+            None => result.delivery_unmatched += 1,
+        }
+        let span = |begin: u64, end: u64| ticks_to_ns(end.saturating_sub(begin), khz);
+        for (work, span, units) in [
+            (&mut self.baseline, span(report.baseline_begin, report.baseline_end), report.baseline_units),
+            (&mut self.measured, span(report.measure_begin, report.measure_end), report.measure_units),
+        ] {
+            work.ns = work.ns.saturating_add(span);
+            work.units = work.units.saturating_add(units);
+        }
+    }
+
+    /// Its host operations so far.
+    #[must_use]
+    pub fn ops(&self) -> &OpStats {
+        &self.ops
+    }
+
+    /// The arm as it stands now.
+    #[must_use]
+    pub fn result(&self) -> ArmResult {
+        let mut result = self.result.clone();
+        result.nmi_handler_ns = Summary::of(&self.all.handler);
+        result.pmi_delivery_ns = Summary::of(&self.all.delivery);
+        result.rotation_ns = Summary::of(&self.all.rotation);
+        result.exit_path_ns = Summary::of(&self.all.exit_path);
+        result.host_ops = OpKind::ALL
+            .into_iter()
+            .map(|kind| {
+                let count = self.ops.count(kind);
+                let p50_ns = if count == 0 { 0 } else { self.ops.histogram(kind).value_at_quantile(0.5) };
+                let op = HostOp { count, p50_ns, total_ns: self.ops.total_ns(kind) };
+                (kind.key().to_owned(), op)
+            })
+            .collect();
+        result.msr_exits = self.msrs.iter().map(|(msr, count)| (format!("{msr:#x}"), *count)).collect();
+        if result.entries > 0 {
+            result.events_held.mean = self.held_sum as f64 / result.entries as f64;
+        }
+        (result.cycles, result.phases, result.counts) = self.phases.result();
+        result.workload_ns = self.measured.ns;
+        result.workload = cost(self.baseline, self.measured);
+        result
+    }
+}
+
+/// Slow-down of the guest's work, if both phases did some.
+fn cost(baseline: Work, measured: Work) -> Option<WorkloadCost> {
+    let per_unit = |work: Work| (work.units > 0 && work.ns > 0).then(|| work.ns as f64 / work.units as f64);
+    let (without, with) = per_unit(baseline).zip(per_unit(measured))?;
+    Some(WorkloadCost { unit_ns_without: without, unit_ns_with: with, slowdown: with / without })
+}
+
+/// Guest TSC ticks from each delivery to its handler's entry, or `None` if they cannot be paired.
+///
+/// The k-th NMI the guest logs answers the k-th delivery only if the guest took exactly as many as were
+/// delivered, and if the log lacks none before its end: a full log drops its last entries, so what it holds
+/// is a prefix.
+fn deliveries(vcpu: &VcpuOutcome, report: &Report) -> Option<Vec<i64>> {
+    let taken: Vec<&LogEntry> = vcpu.log.iter().filter(|entry| entry.kind == LOG_NMI).collect();
+    let logged = u64::try_from(taken.len()).ok()?;
+    let delivered = u64::try_from(vcpu.deliveries.len()).ok()?;
+    let missing = report.nmis.checked_sub(logged)?;
+    // `dropped` counts rotations too, so it bounds the missing NMIs from above.
+    let consistent = report.nmis == delivered && vcpu.pmi.nmis == delivered && missing <= report.dropped;
+    consistent.then(|| {
+        taken
+            .iter()
+            .zip(&vcpu.deliveries)
+            .map(|(entry, &host_tsc)| {
+                let seen = host_tsc.wrapping_add_signed(vcpu.tsc.offset);
+                entry.tsc_entry.wrapping_sub(seen).cast_signed()
+            })
+            .collect()
+    })
+}
+
+/// TSC ticks as ns; saturates.
+pub(super) fn ticks_to_ns(ticks: u64, khz: u64) -> u64 {
+    let ns = u128::from(ticks) * 1_000_000 / u128::from(khz.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+fn difference(a: u64, b: u64) -> i64 {
+    let wide = i128::from(a) - i128::from(b);
+    i64::try_from(wide).unwrap_or(if wide < 0 { i64::MIN } else { i64::MAX })
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn empty(arm: &Arm, stand_in: bool) -> ArmResult {
+    ArmResult {
+        strategy: arm.strategy.clone(),
+        kind: arm.kind,
+        backend: arm.backend.clone(),
+        stand_in,
+        not_available: None,
+        incomplete: Vec::new(),
+        nmi_handler_ns: None,
+        pmi_delivery_ns: None,
+        rotation_ns: None,
+        exit_path_ns: None,
+        overflows: 0,
+        guest_overflows: 0,
+        pmi_requests: 0,
+        pmis: 0,
+        nmis_delivered: (arm.kind != ArmKind::Kvm).then_some(0),
+        overflows_lost: (arm.kind != ArmKind::Kvm).then_some(0),
+        nmis_driver_off: 0,
+        nmis: 0,
+        nmis_without_status: 0,
+        lost: None,
+        masked: 0,
+        undeliverable: 0,
+        log_dropped: 0,
+        log_invalid: 0,
+        delivery_unmatched: 0,
+        delivery_negative: 0,
+        tsc_uncertainty_ns: 0,
+        host_ops: BTreeMap::new(),
+        msr_exits: BTreeMap::new(),
+        events_held: EventsHeld::default(),
+        entries: 0,
+        sched_ins: 0,
+        signals: 0,
+        empty_kicks: 0,
+        reused: 0,
+        refused_periods: 0,
+        failed_opens: 0,
+        pinned_errors: 0,
+        throttled: 0,
+        last_error: None,
+        workload_ns: 0,
+        workload: None,
+        cycles: 0,
+        phases: BTreeMap::new(),
+        counts: Vec::new(),
+        rounds: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Strategies against the floor, on any host: the one comparison that unlike hosts allow.
+//!
+//! A handler's latency belongs to its host, its ratio to the floor's much less. This check takes no statistics: it asks
+//! whether a ratio is off by more than a factor, as a gate for machines whose times mean nothing.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use serde::Serialize;
+
+use super::{Request, sample};
+use crate::error::{Error, Exit};
+use crate::read::Record;
+use crate::stats::median;
+use crate::table::layout::{self, ratio};
+
+/// The arm every other one is divided by.
+const FLOOR: &str = "floor";
+
+/// One arm's ratio to the floor, of one metric.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// The arm.
+    pub arm: String,
+    /// The metric.
+    pub metric: String,
+    /// BASE's ratio.
+    pub base: f64,
+    /// NEW's ratio.
+    pub new: f64,
+    /// Whether NEW's is at most `factor` times BASE's.
+    pub within: bool,
+}
+
+/// Every arm's ratio against a bound.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ratios {
+    /// "vpmu-ratios/1".
+    pub schema: &'static str,
+    /// The bound.
+    pub factor: f64,
+    /// The ratios.
+    pub rows: Vec<Ratio>,
+    /// What is missing.
+    pub notes: Vec<String>,
+}
+
+impl Ratios {
+    /// Done, a regression, or inconclusive where one side lacks something.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        if self.rows.iter().any(|row| !row.within) {
+            Exit::Regression
+        } else if self.rows.is_empty() || self.notes.iter().any(|note| note.starts_with(sample::ONLY_IN)) {
+            Exit::Inconclusive
+        } else {
+            Exit::Done
+        }
+    }
+}
+
+/// Compares ratios to the floor within `factor`.
+///
+/// # Errors
+/// Those of [`super::compare`], and sides without a floor.
+pub fn ratios(
+    base: (&str, &[Record]),
+    new: (&str, &[Record]),
+    factor: f64,
+    request: &Request,
+) -> Result<Ratios, Error> {
+    let mut notes = Vec::new();
+    let mut rows = Vec::new();
+    for pair in sample::pairs(base, new, &mut notes)? {
+        let with_floor = Request { arms: Vec::new(), ..request.clone() };
+        let samples = sample::samples(&pair, &with_floor, &mut notes);
+        for sample in samples.iter().filter(|sample| sample.arm != FLOOR) {
+            if !request.arms.is_empty() && !request.arms.contains(&sample.arm) {
+                continue;
+            }
+            let floor = samples.iter().find(|other| other.arm == FLOOR && other.metric == sample.metric);
+            let over = |own: &[f64], floor: Option<&[f64]>| {
+                let (own, floor) = median(own).zip(floor.and_then(median))?;
+                (floor > 0.0).then(|| own / floor)
+            };
+            let before = over(&sample.base, floor.map(|floor| &floor.base[..]));
+            let now = over(&sample.new, floor.map(|floor| &floor.new[..]));
+            match before.zip(now) {
+                Some((base, new)) => {
+                    let (arm, metric) = (sample.arm.clone(), sample.metric.clone());
+                    rows.push(Ratio { arm, metric, base, new, within: new <= base * factor });
+                }
+                None => {
+                    notes.push(format!("{}one side: {} {} over the floor", sample::ONLY_IN, sample.arm, sample.metric));
+                }
+            }
+        }
+    }
+    Ok(Ratios { schema: "vpmu-ratios/1", factor, rows, notes })
+}
+
+/// The ratios as a table.
+#[must_use]
+pub fn ratios_text(found: &Ratios) -> String {
+    let mut table = Table::new();
+    table.load_style(layout::STYLE).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["arm", "metric", "BASE × floor", "NEW × floor", "verdict"]);
+    for row in &found.rows {
+        let word = if row.within { "within" } else { "TOO HIGH" };
+        let texts = [row.arm.clone(), row.metric.clone(), ratio(row.base), ratio(row.new), word.to_owned()];
+        table.add_row(texts.into_iter().enumerate().map(|(i, text)| {
+            let right = i == 2 || i == 3;
+            Cell::new(text).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left })
+        }));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let mut out = format!("{}\n", table.trim_fmt());
+    // Writing to a String cannot fail.
+    for note in &found.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    let bad = found.rows.iter().filter(|row| !row.within).count();
+    let _ = writeln!(out, "{bad} of {} ratios above {} × BASE's", found.rows.len(), ratio(found.factor));
+    out
+}

@@ -1,0 +1,248 @@
+//! What counts as a regression, by default and by metric.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::read::Metric;
+
+/// Largest thresholds file.
+const MAX_FILE: u64 = 64 << 10;
+
+/// What is asked of one metric.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Limits {
+    /// Adjusted p values below this are significant.
+    pub p: f64,
+    /// Relative changes of at least this are strong.
+    pub strength: f64,
+    /// Changes below this many ns are not strong, whatever their share.
+    pub least_change_ns: f64,
+    /// Shown, but not judged.
+    pub report_only: bool,
+}
+
+impl Default for Limits {
+    /// p < 0.01, 5 %, 50 ns: where a process's code and data come to lie moves an exit path of 150 ns by tens of ns.
+    fn default() -> Self {
+        Self { p: 0.01, strength: 0.05, least_change_ns: 50.0, report_only: false }
+    }
+}
+
+/// Limits by metric.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rules {
+    /// Those of metrics without their own.
+    pub default: Limits,
+    own: BTreeMap<String, Limits>,
+}
+
+#[derive(Deserialize, Clone, Copy, Default)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Given {
+    p: Option<f64>,
+    strength: Option<f64>,
+    least_change_ns: Option<f64>,
+    #[serde(default)]
+    report_only: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    p: Option<f64>,
+    strength: Option<f64>,
+    least_change_ns: Option<f64>,
+    #[serde(default)]
+    metric: BTreeMap<String, Given>,
+}
+
+impl Limits {
+    fn with(self, given: Given) -> Result<Self, String> {
+        let limits = Self {
+            p: given.p.unwrap_or(self.p),
+            strength: given.strength.unwrap_or(self.strength),
+            least_change_ns: given.least_change_ns.unwrap_or(self.least_change_ns),
+            report_only: given.report_only,
+        };
+        for (name, value, most) in [
+            ("p", limits.p, 0.5),
+            ("strength", limits.strength, 100.0),
+            ("least-change-ns", limits.least_change_ns, 1e12),
+        ] {
+            let fits = if name == "p" { value > 0.0 && value <= most } else { (0.0..=most).contains(&value) };
+            if !fits {
+                return Err(format!("{name} = {value} is not between 0 and {most}"));
+            }
+        }
+        Ok(limits)
+    }
+}
+
+impl Rules {
+    /// The default limits, changed by the command line.
+    ///
+    /// # Errors
+    /// Exit 2 for values out of range.
+    pub fn new(p: Option<f64>, strength: Option<f64>) -> Result<Self, Error> {
+        let given = Given { p, strength, ..Given::default() };
+        let wrong =
+            |why| Error::usage("cannot compare by these thresholds", why, "--p 0.01 --strength 0.05 are the defaults");
+        Ok(Self { default: Limits::default().with(given).map_err(wrong)?, own: BTreeMap::new() })
+    }
+
+    /// The same, with what a TOML file says; the command line goes before the file's defaults.
+    ///
+    /// # Errors
+    /// Exit 2: unreadable, or a key or value that makes no sense.
+    pub fn read(path: &Path, p: Option<f64>, strength: Option<f64>) -> Result<Self, Error> {
+        let wrong = |why: String| {
+            Error::usage(format!("cannot use thresholds {}", path.display()), why, "docs/comparing.md has an example")
+        };
+        let mut text = String::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
+            .map_err(|error| wrong(error.to_string()))?;
+        if text.len() as u64 > MAX_FILE {
+            return Err(wrong(format!("larger than {MAX_FILE} bytes")));
+        }
+        let file: File = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let of_file = Given {
+            p: p.or(file.p),
+            strength: strength.or(file.strength),
+            least_change_ns: file.least_change_ns,
+            report_only: false,
+        };
+        let default = Limits::default().with(of_file).map_err(wrong)?;
+        let own = file
+            .metric
+            .into_iter()
+            .map(|(name, given)| {
+                let limits = default.with(given).map_err(|why| wrong(format!("metric {name}: {why}")))?;
+                Ok((name, limits))
+            })
+            .collect::<Result<_, Error>>()?;
+        Ok(Self { default, own })
+    }
+
+    /// Those of a metric.
+    #[must_use]
+    pub fn limits(&self, metric: &str) -> Limits {
+        self.own.get(metric).copied().unwrap_or(self.default)
+    }
+
+    /// Metrics with limits of their own.
+    pub(super) fn named(&self) -> impl Iterator<Item = &String> {
+        self.own.keys()
+    }
+}
+
+/// Which number of a round is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Statistic {
+    /// Smallest.
+    Min,
+    /// 10th percentile.
+    P10,
+    /// Median.
+    #[default]
+    P50,
+    /// 90th percentile.
+    P90,
+    /// 99th percentile.
+    P99,
+    /// Largest.
+    Max,
+    /// Arithmetic mean.
+    Mean,
+}
+
+impl Statistic {
+    /// Every one.
+    pub const ALL: [Self; 7] = [Self::Min, Self::P10, Self::P50, Self::P90, Self::P99, Self::Max, Self::Mean];
+
+    /// The number; `None` if the round has it not.
+    #[must_use]
+    pub fn of(self, metric: &Metric) -> Option<f64> {
+        match self {
+            Self::Min => metric.min,
+            Self::P10 => metric.p10,
+            Self::P50 => Some(metric.p50),
+            Self::P90 => metric.p90,
+            Self::P99 => metric.p99,
+            Self::Max => metric.max,
+            Self::Mean => metric.mean,
+        }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Min => "Smallest",
+            Self::P10 => "10th percentile",
+            Self::P50 => "Median",
+            Self::P90 => "90th percentile",
+            Self::P99 => "99th percentile",
+            Self::Max => "Largest",
+            Self::Mean => "Arithmetic mean",
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Min => "min",
+            Self::P10 => "p10",
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P99 => "p99",
+            Self::Max => "max",
+            Self::Mean => "mean",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Rules, Error> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.toml");
+        std::fs::write(&path, text).unwrap();
+        Rules::read(&path, None, Some(0.2))
+    }
+
+    #[test]
+    fn a_file_changes_what_it_names() {
+        let rules =
+            read("p = 0.05\nstrength = 0.1\n[metric.exit_path_ns]\nstrength = 0.3\nreport-only = true\n").unwrap();
+        // The command line's strength goes before the file's default, not before a metric's own.
+        assert_eq!(rules.default, Limits { p: 0.05, strength: 0.2, ..Limits::default() });
+        let own = Limits { p: 0.05, strength: 0.3, report_only: true, ..Limits::default() };
+        assert_eq!((rules.limits("exit_path_ns"), rules.limits("other")), (own, rules.default));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_in_one_line() {
+        for (text, needle) in [
+            ("p = 0", "p = 0 is not"),
+            ("p = nan", "p = NaN"),
+            ("stength = 1", "stength"),
+            ("[metric.x]\nstrength = -1", "metric x"),
+            ("p = ", "t.toml"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            assert!(error.to_string().contains(needle) && !error.to_string().contains('\n'), "{error}");
+        }
+        assert!(Rules::new(Some(0.9), None).is_err());
+        assert!(Rules::read(Path::new("/nonexistent.toml"), None, None).is_err());
+    }
+}

@@ -1,0 +1,236 @@
+//! Which documents go with which, and the values they give.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{Request, Statistic};
+use crate::error::Error;
+use crate::read::{Arm, Record};
+use crate::stats::median;
+use crate::table::layout::plural;
+
+/// With this many documents on both sides the unit is the run.
+pub const MIN_RUNS: usize = 8;
+/// How a note of something that one side lacks begins.
+pub(super) const ONLY_IN: &str = "only in ";
+
+/// Parameters that say how much is measured or why, not what: they may differ.
+const HOW_MUCH: [&str; 8] = [
+    "rounds",
+    "samples",
+    "warmup_samples",
+    "time_limit_ns",
+    "strategies",
+    "backend_requested",
+    "backend_why",
+    "look_ups",
+];
+
+/// Documents of both sides that measured the same.
+#[derive(Debug)]
+pub(super) struct Pair<'a> {
+    pub(super) label: String,
+    pub(super) base: Vec<&'a Record>,
+    pub(super) new: Vec<&'a Record>,
+}
+
+impl Pair<'_> {
+    fn by_run(&self) -> bool {
+        self.base.len().min(self.new.len()) >= MIN_RUNS
+    }
+
+    pub(super) fn unit(&self) -> &'static str {
+        if self.by_run() { "run" } else { "round" }
+    }
+}
+
+/// One arm's values of one metric.
+#[derive(Debug)]
+pub(super) struct Sample {
+    pub(super) arm: String,
+    pub(super) metric: String,
+    pub(super) base: Vec<f64>,
+    pub(super) new: Vec<f64>,
+}
+
+/// What must be the same for two documents to be comparable.
+pub(crate) fn group_key(record: &Record) -> BTreeMap<String, Value> {
+    let parameters = record.parameters.iter().filter(|(name, _)| !HOW_MUCH.contains(&name.as_str()));
+    let mut key: BTreeMap<String, Value> = parameters.map(|(name, value)| (name.clone(), value.clone())).collect();
+    key.insert("experiment".to_owned(), record.experiment.clone().into());
+    key
+}
+
+/// The experiment and its main parameters, for people.
+pub(crate) fn group_label(record: &Record) -> String {
+    let mut parts = vec![record.experiment.clone()];
+    if record.parameter("workload").is_none() {
+        for (name, unit) in [("events", "event"), ("cpus", "CPU")] {
+            parts.extend(record.size(name).and_then(|n| usize::try_from(n).ok()).map(|n| plural(n, unit)));
+        }
+        parts.extend(record.parameter("mode"));
+    }
+    parts.extend(["workload", "backend"].into_iter().filter_map(|name| record.parameter(name)));
+    parts.extend(record.parameter("vcpus").map(|vcpus| format!("{vcpus} vCPU")));
+    parts.join(", ")
+}
+
+fn grouped(records: &[Record]) -> BTreeMap<String, Vec<&Record>> {
+    let mut groups: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        let key = serde_json::to_string(&group_key(record)).unwrap_or_default();
+        groups.entry(key).or_default().push(record);
+    }
+    groups
+}
+
+/// Pairs documents by what they measured.
+///
+/// # Errors
+/// Exit 2 if the sides have nothing in common.
+pub(super) fn pairs<'a>(
+    base: (&str, &'a [Record]),
+    new: (&str, &'a [Record]),
+    notes: &mut Vec<String>,
+) -> Result<Vec<Pair<'a>>, Error> {
+    let (mut bases, mut news) = (grouped(base.1), grouped(new.1));
+    let common: Vec<String> = bases.keys().filter(|key| news.contains_key(*key)).cloned().collect();
+    if common.is_empty() {
+        let why = match (base.1.first(), new.1.first()) {
+            (Some(a), Some(b)) => first_difference(a, b),
+            _ => "there are no documents".to_owned(),
+        };
+        return Err(Error::usage(
+            format!("{} and {} measured different things", base.0, new.0),
+            why,
+            "compare runs of the same experiment and parameters",
+        ));
+    }
+    let pairs = common.iter().filter_map(|key| {
+        let (base, new) = bases.remove(key).zip(news.remove(key))?;
+        Some(Pair { label: group_label(base[0]), base, new })
+    });
+    let pairs = pairs.collect();
+    for (which, left) in [("BASE", &bases), ("NEW", &news)] {
+        for records in left.values() {
+            notes.push(format!("{ONLY_IN}{which}: {} ({} documents)", group_label(records[0]), records.len()));
+        }
+    }
+    Ok(pairs)
+}
+
+fn first_difference(a: &Record, b: &Record) -> String {
+    let (a, b) = (group_key(a), group_key(b));
+    let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    let shown = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), ToString::to_string);
+    names
+        .into_iter()
+        .find(|name| a.get(*name) != b.get(*name))
+        .map_or_else(String::new, |name| format!("{name} is {} and {}", shown(a.get(name)), shown(b.get(name))))
+}
+
+/// The run's value of a metric: the median over its whole rounds of the rounds' statistic.
+pub(crate) fn value(arm: &Arm, metric: &str, statistic: Statistic) -> Option<f64> {
+    median(&rounds(arm, metric, statistic).collect::<Vec<_>>())
+}
+
+fn rounds<'a>(arm: &'a Arm, metric: &'a str, statistic: Statistic) -> impl Iterator<Item = f64> + 'a {
+    let whole = arm.rounds.iter().filter(|round| round.complete);
+    whole.filter_map(move |round| round.metrics.get(metric).and_then(|metric| statistic.of(metric)))
+}
+
+/// Every arm and metric of a pair, in the documents' order.
+pub(super) fn samples(pair: &Pair<'_>, request: &Request, notes: &mut Vec<String>) -> Vec<Sample> {
+    let mut found = Vec::new();
+    // Metrics that are known over all rounds only, and the arms that have them.
+    let mut without: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for name in arms(pair) {
+        let asked = request.arms.is_empty() || request.arms.contains(&name);
+        let of = |records: &[&Record]| -> Vec<Arm> { records.iter().filter_map(|r| r.arm(&name)).cloned().collect() };
+        let (base, new) = (of(&pair.base), of(&pair.new));
+        if !asked {
+            continue;
+        }
+        for (which, arms, records) in [("BASE", &base, &pair.base), ("NEW", &new, &pair.new)] {
+            note_gaps(&name, which, arms, records.len(), notes);
+        }
+        let metrics: BTreeSet<&String> = base.iter().chain(&new).flat_map(|arm| arm.metrics.keys()).collect();
+        if metrics.is_empty() {
+            let why =
+                base.iter().chain(&new).find_map(|arm| arm.not_available.as_deref()).unwrap_or("it has no figures");
+            notes.push(format!("{name}: not compared: {why}"));
+        }
+        for metric in metrics {
+            if !request.metrics.is_empty() && !request.metrics.contains(metric) {
+                continue;
+            }
+            let values = |arms: &[Arm]| -> Vec<f64> {
+                if pair.by_run() {
+                    arms.iter().filter_map(|arm| value(arm, metric, request.statistic)).collect()
+                } else {
+                    arms.iter().flat_map(|arm| rounds(arm, metric, request.statistic)).collect()
+                }
+            };
+            let (base, new) = (values(&base), values(&new));
+            if base.is_empty() && new.is_empty() {
+                without.entry(metric.clone()).or_default().push(name.clone());
+                continue;
+            }
+            found.push(Sample { arm: name.clone(), metric: metric.clone(), base, new });
+        }
+    }
+    // A line for all metrics that the same arms lack.
+    let mut by_arms: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
+    for (metric, arms) in without {
+        by_arms.entry(arms).or_default().push(metric);
+    }
+    for (arms, metrics) in by_arms {
+        let (arms, metrics, statistic) = (arms.join(", "), metrics.join(", "), request.statistic.name());
+        notes.push(format!("{arms}: not compared, as no {statistic} is known by round: {metrics}"));
+    }
+    found
+}
+
+/// The arms of both sides, in the order of the documents.
+fn arms(pair: &Pair<'_>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for arm in pair.base.iter().chain(&pair.new).flat_map(|record| &record.arms) {
+        if !names.contains(&arm.name) {
+            names.push(arm.name.clone());
+        }
+    }
+    names
+}
+
+fn note_gaps(name: &str, which: &str, arms: &[Arm], documents: usize, notes: &mut Vec<String>) {
+    let lacking = documents - arms.len();
+    if arms.is_empty() {
+        let other = if which == "BASE" { "NEW" } else { "BASE" };
+        notes.push(format!("{ONLY_IN}{other}: arm {name}; --arm LIST compares only what both have"));
+    } else if lacking > 0 {
+        notes.push(format!("{name}: {lacking} of {documents} documents of {which} lack it"));
+    }
+    let partial: usize = arms.iter().flat_map(|arm| &arm.rounds).filter(|round| !round.complete).count();
+    if partial > 0 {
+        notes.push(format!("{name}: {partial} incomplete rounds of {which} are left out"));
+    }
+}
+
+/// What was asked for by name must be there: a slip of the pen must not pass as "no regression".
+///
+/// # Errors
+/// Exit 2, with what there is.
+pub(super) fn check_asked(samples: &[(usize, Sample)], request: &Request) -> Result<(), Error> {
+    let arms: BTreeSet<&String> = samples.iter().map(|(_, sample)| &sample.arm).collect();
+    let metrics: BTreeSet<&String> = samples.iter().map(|(_, sample)| &sample.metric).collect();
+    let list = |names: &BTreeSet<&String>| names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+    if let Some(name) = request.arms.iter().find(|name| !arms.contains(name)) {
+        return Err(Error::usage(format!("no figures of arm {name}"), "", format!("there are {}", list(&arms))));
+    }
+    let named = request.metrics.iter().chain(request.rules.named());
+    if let Some(name) = named.into_iter().find(|name| !metrics.contains(name)) {
+        return Err(Error::usage(format!("no figures of metric {name}"), "", format!("there are {}", list(&metrics))));
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! How the hosts and builds behind documents differ, as far as that moves a latency.
+
+use std::collections::BTreeSet;
+
+use crate::read::Record;
+
+type Fact = fn(&Record) -> String;
+
+fn shown<T: std::fmt::Display>(value: Option<&T>) -> String {
+    value.map_or_else(|| "unknown".to_owned(), ToString::to_string)
+}
+
+/// What must be alike, and how it is read.
+const FACTS: [(&str, Fact); 13] = [
+    ("host class", |r| r.host.class.clone()),
+    ("CPU", |r| shown(r.host.cpu_model.as_ref())),
+    ("CPU signature", |r| format!("{:?}", r.host.cpu_signature)),
+    ("microcode", |r| shown(r.host.microcode.as_ref())),
+    ("online CPUs", |r| shown(r.host.cpus_online.as_ref())),
+    ("kernel", |r| shown(r.host.kernel.as_ref())),
+    ("KVM", |r| shown(r.host.kvm.as_ref())),
+    ("governor", |r| shown(r.host.governor.as_ref())),
+    ("turbo", |r| shown(r.host.turbo.as_ref())),
+    ("SMT", |r| shown(r.host.smt.as_ref())),
+    ("nmi_watchdog", |r| shown(r.host.nmi_watchdog.as_ref())),
+    ("mitigations", |r| format!("{:?}", r.host.mitigations)),
+    ("build profile", |r| r.tool.profile.clone()),
+];
+
+/// One line for each fact that is not the same in all.
+pub(crate) fn differences(records: &[&Record]) -> Vec<String> {
+    FACTS
+        .iter()
+        .filter_map(|(name, fact)| {
+            let values: BTreeSet<String> = records.iter().map(|record| fact(record)).collect();
+            let values: Vec<String> = values.into_iter().collect();
+            (values.len() > 1).then(|| format!("{name}: {}", values.join(" / ")))
+        })
+        .collect()
+}

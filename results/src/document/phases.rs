@@ -1,0 +1,52 @@
+//! What a guest's `perf stat` set-ups took, phase by phase, and what the events counted meanwhile.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::summary::Summary;
+
+/// The key of all phases of a set-up together.
+pub const SET_UP: &str = "set-up";
+
+/// One phase of an arm's set-ups.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct PhaseResult {
+    /// One call: one event's, or all events' where one call enables them all. `None` of the whole set-up.
+    pub call_ns: Option<Summary>,
+    /// All calls of one set-up together; of "rotate" one rotation.
+    pub total_ns: Option<Summary>,
+    /// How often the VMM saw it begin.
+    pub begun: u64,
+    /// RDMSR exits in it.
+    pub msr_reads: u64,
+    /// WRMSR exits in it.
+    pub msr_writes: u64,
+    /// Host operations in it, by kind.
+    pub host_ops: BTreeMap<String, u64>,
+    /// What they cost together.
+    pub host_ops_ns: u64,
+}
+
+/// What an event counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct EventCount {
+    /// Counts, over all set-ups and vCPUs.
+    pub count: u64,
+    /// The time it was enabled.
+    pub enabled_ns: u64,
+    /// Of that, the time it had a counter.
+    pub running_ns: u64,
+    /// count × enabled / running, as perf shows it; `None` if it never had a counter.
+    pub scaled: Option<u64>,
+}
+
+impl EventCount {
+    /// Scaled counts per ns enabled.
+    #[must_use]
+    pub fn rate(&self) -> Option<f64> {
+        (self.running_ns > 0).then(|| self.count as f64 / self.running_ns as f64)
+    }
+}

@@ -1,0 +1,107 @@
+//! The JSON Schemas of result documents, in `results/`: made from the types, kept by a test. `stat-setup --in host` has a type
+//! and a schema of its own, all else shares one.
+//!
+//! `VPMU_WRITE_SCHEMA=1 cargo test -p results --lib schema` writes it anew after a change of the types.
+
+use std::path::{Path, PathBuf};
+
+use jsonschema::Validator;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Value, json};
+
+use super::{Document, SCHEMA};
+use crate::fixture;
+
+type Change = fn(&mut Value);
+
+fn results() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+const GUESTS: &str = "vpmu-result-1.schema.json";
+const HOSTS: &str = "vpmu-result-1-stat-setup-host.schema.json";
+
+/// Draft 2020-12, as documents are written.
+fn generated<D: JsonSchema>(title: &str) -> String {
+    let mut schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<D>();
+    schema.insert("title".to_owned(), json!(title));
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut).unwrap();
+    properties["schema"]["const"] = json!(SCHEMA);
+    properties["arms"]["minItems"] = json!(1);
+    serde_json::to_string_pretty(&schema).unwrap() + "\n"
+}
+
+fn validator(name: &str) -> Validator {
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(results().join(name)).unwrap()).unwrap();
+    assert!(jsonschema::meta::is_valid(&schema));
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+#[test]
+fn the_schema_in_results_is_that_of_the_types() {
+    let schema = generated::<Document>("vpmu result, version 1");
+    let file = results().join(GUESTS);
+    if std::env::var_os("VPMU_WRITE_SCHEMA").is_some() {
+        std::fs::write(&file, &schema).unwrap();
+    }
+    let there = std::fs::read_to_string(&file).unwrap();
+    assert!(there == schema, "run: VPMU_WRITE_SCHEMA=1 cargo test -p results --lib schema");
+}
+
+#[test]
+fn what_this_tool_writes_is_valid() {
+    let validator = validator(GUESTS);
+    let mut absent = fixture::document(1);
+    absent.arms[0].nmi_handler_ns = None;
+    for document in [fixture::document(10), absent] {
+        let value = serde_json::to_value(document).unwrap();
+        let errors: Vec<String> = validator.iter_errors(&value).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{errors:?}");
+    }
+}
+
+#[test]
+fn every_document_in_results_is_valid_and_loads() {
+    let (guests, hosts) = (validator(GUESTS), validator(HOSTS));
+    let schemas = [GUESTS, HOSTS].map(|name| results().join(name));
+    let mut seen = 0;
+    let mut folders = vec![results()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "json") && !schemas.contains(&path) {
+                let value: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+                let validator = if value["in"] == "host" { &hosts } else { &guests };
+                assert!(validator.is_valid(&value), "{}", path.display());
+                crate::read::record(&path).unwrap();
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 0, "no baseline in results/");
+}
+
+#[test]
+fn what_is_not_a_result_is_not_valid() {
+    let validator = validator(GUESTS);
+    let good = serde_json::to_value(fixture::document(1)).unwrap();
+    let changes: [Change; 6] = [
+        |d| d["schema"] = json!("vpmu-result/2"),
+        |d| d["arms"] = json!([]),
+        |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!("5"),
+        |d| d["arms"][0]["rounds"][0]["started_ns"] = json!(-1),
+        |d| d["status"] = json!("done"),
+        |d| {
+            d.as_object_mut().unwrap().remove("host");
+        },
+    ];
+    assert!(validator.is_valid(&good));
+    for change in changes {
+        let mut bad = good.clone();
+        change(&mut bad);
+        assert!(!validator.is_valid(&bad));
+    }
+}

@@ -1,0 +1,299 @@
+//! Caveats as data: what a reader should know before trusting a figure.
+
+use serde::{Deserialize, Serialize};
+
+use super::agreement::{Agreement, DOUBTFUL};
+use super::arm::{ArmKind, ArmResult, RoundLatency, RoundResult};
+use super::{Document, Parameters, Tool};
+use crate::cpu_list::CpuList;
+use crate::host::finding::Status;
+use crate::host::{HostFacts, noise};
+
+/// A caveat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Warning {
+    /// A stable key, e.g. "lost-nmis".
+    pub code: String,
+    /// The arm it is about; `None`: the whole experiment.
+    pub arm: Option<String>,
+    /// What, and what it means.
+    pub message: String,
+    /// The command that mends it, for a setting of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Warning {
+    /// About the whole experiment.
+    #[must_use]
+    pub fn of_all(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), arm: None, message: message.into(), remedy: None }
+    }
+}
+
+/// Share of stolen CPU time above which it is worth a warning.
+const STEAL: f64 = 0.01;
+
+/// All caveats of a document.
+#[must_use]
+pub fn collect(document: &Document) -> Vec<Warning> {
+    let mut found = of_run(&document.tool, &document.host);
+    let mut add = |code: &str, message: String| found.push(Warning::of_all(code, message));
+    let cpus = document.host.online().map_or(1, |list| list.len());
+    let parameters = &document.parameters;
+    if u64::try_from(cpus).is_ok_and(|cpus| parameters.vcpus > cpus) {
+        let vcpus = parameters.vcpus;
+        add("overcommit", format!("{vcpus} vCPUs share {cpus} CPUs: latencies hold waiting times"));
+    }
+    let counts = Agreement::of(document);
+    if let Some(share) = [counts.between_arms, counts.between_events]
+        .into_iter()
+        .flatten()
+        .reduce(f64::max)
+        .filter(|&share| share > DOUBTFUL)
+    {
+        let percent = share * 100.0;
+        add(
+            "counts-differ",
+            format!(
+                "scaled counts that should agree differ by {percent:.0} %: raise --mux-interval, of which rotations may take much, or --window"
+            ),
+        );
+    }
+    if counts.never_counted > 0 {
+        let events = counts.never_counted;
+        add("not-counted", format!("a counter was never left for {events} of an arm's events: raise --window"));
+    }
+    // A simulated host has no settings.
+    if !parameters.backend.starts_with("sim:") {
+        let pinned = document.parameters.pin.as_deref().and_then(|list| list.parse::<CpuList>().ok());
+        found.extend(of_settings(&document.host, &pinned.map_or_else(Vec::new, |list| list.0)));
+    }
+    for arm in &document.arms {
+        found.extend(of_arm(arm, parameters));
+    }
+    found
+}
+
+/// What any experiment's figures suffer from: how the tool was built, and time that the hypervisor took from the run.
+#[must_use]
+pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
+    let mut found = Vec::new();
+    if tool.profile != "release" {
+        found.push(Warning::of_all("debug-build", "this is a debug build; build with --release for figures"));
+    }
+    if let Some(share) = host.steal_share().filter(|&share| share > STEAL) {
+        let percent = share * 100.0;
+        let message = format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile");
+        found.push(Warning::of_all("steal", message));
+    }
+    found
+}
+
+/// What `doctor` finds in the host's settings; steal is judged by the run's own.
+pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = Warning> {
+    noise::findings(host, pinned)
+        .into_iter()
+        .filter(|finding| finding.status != Status::Ok && finding.check != "steal")
+        .map(|finding| Warning {
+            code: finding.check.to_lowercase().replace(' ', "-"),
+            arm: None,
+            message: format!("{}: {}; {}", finding.check, finding.found, finding.why),
+            remedy: Some(finding.remedy),
+        })
+}
+
+/// A count that should be 0, its code, and what it means.
+type Caveat = (u64, &'static str, String);
+
+fn of_arm(arm: &ArmResult, parameters: &Parameters) -> Vec<Warning> {
+    let mut caveats = of_rounds(arm, parameters);
+    caveats.extend(of_guest(arm));
+    caveats.extend(of_host(arm));
+    caveats
+        .into_iter()
+        .filter(|(n, ..)| *n > 0)
+        .map(|(_, code, message)| Warning {
+            code: code.to_owned(),
+            arm: Some(arm.strategy.clone()),
+            message,
+            remedy: None,
+        })
+        .collect()
+}
+
+fn of_rounds(arm: &ArmResult, parameters: &Parameters) -> Vec<Caveat> {
+    let rounds = arm.rounds.len();
+    let count = |wanted: &dyn Fn(&RoundResult) -> bool| arm.rounds.iter().filter(|round| wanted(round)).count() as u64;
+    let broken = count(&|round| !round.complete);
+    let short = count(&|round| round.complete && measured(round, parameters) < parameters.samples);
+    let reason = arm.incomplete.first().map_or("", String::as_str);
+    vec![
+        (broken, "incomplete", format!("{broken} of {rounds} rounds are incomplete: {reason}")),
+        (short, "fewer-samples", format!("--time-limit ended {short} of {rounds} rounds before --samples was reached")),
+    ]
+}
+
+fn of_guest(arm: &ArmResult) -> Vec<Caveat> {
+    let lost = arm.lost.unwrap_or(0);
+    let fewer = u64::try_from(lost).unwrap_or(0);
+    let more = if lost < 0 { lost.unsigned_abs() } else { 0 };
+    let unseen = arm.overflows_lost.unwrap_or(0).unsigned_abs();
+    let unknown = arm.nmis_without_status;
+    let dropped = arm.log_dropped;
+    let invalid = arm.log_invalid;
+    // KVM's own vPMU tells nothing about deliveries.
+    let unmatched = if arm.kind == ArmKind::Kvm { 0 } else { arm.delivery_unmatched };
+    let negative = arm.delivery_negative;
+    vec![
+        (fewer, "lost-nmis", format!("{fewer} NMIs were delivered but not taken by the guest")),
+        (more, "surplus-nmis", format!("the guest took {more} NMIs more than were delivered")),
+        (unseen, "lost-overflows", format!("VMM and guest differ by {unseen} overflows")),
+        (unknown, "unknown-nmis", format!("{unknown} NMIs found no overflow in GLOBAL_STATUS")),
+        (dropped, "log-full", format!("the guest's log was full: {dropped} entries are not in the figures")),
+        (invalid, "log-invalid", format!("{invalid} log entries make no sense and are not in the figures")),
+        (
+            unmatched,
+            "delivery-unmatched",
+            format!(
+                "deliveries of {unmatched} vCPU runs do not match handler entries; \
+                 their delivery latency is left out"
+            ),
+        ),
+        (
+            negative,
+            "delivery-negative",
+            format!("{negative} handler entries precede their delivery: the TSC offset is off"),
+        ),
+    ]
+}
+
+fn of_host(arm: &ArmResult) -> Vec<Caveat> {
+    let undeliverable = arm.undeliverable;
+    let pinned = arm.pinned_errors;
+    let throttled = arm.throttled;
+    let failed = arm.failed_opens;
+    let refused = arm.refused_periods;
+    let error = arm.last_error.as_deref().unwrap_or("no error text");
+    vec![
+        (
+            undeliverable,
+            "undeliverable",
+            format!("{undeliverable} PMIs had an LVTPC delivery mode this VMM does not know"),
+        ),
+        (
+            pinned,
+            "pinned-errors",
+            format!("{pinned} times the host had no counter for a pinned event: counts are too low"),
+        ),
+        (
+            throttled,
+            "throttled",
+            format!("the host throttled sampling {throttled} times: overflows are missing; raise --period"),
+        ),
+        (failed, "failed-opens", format!("{failed} host events did not open ({error}): their counters did not count")),
+        (refused, "refused-periods", format!("the host refused {refused} periods; their events were opened anew")),
+    ]
+}
+
+/// Samples of a round per vCPU.
+fn measured(round: &RoundResult, parameters: &Parameters) -> u64 {
+    let count = |latency: &Option<RoundLatency>| latency.map_or(0, |l| l.count);
+    let sampling = parameters.events.iter().any(|event| event.period > 0);
+    let all = if sampling {
+        // The log may be full before the target is reached; NMIs are counted regardless.
+        round.nmis.max(count(&round.nmi_handler_ns))
+    } else {
+        count(&round.rotation_ns).max(count(&round.set_up_ns))
+    };
+    all / parameters.vcpus.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+    use crate::host::CpuTime;
+
+    fn codes(change: impl FnOnce(&mut Document)) -> Vec<String> {
+        let mut document = fixture::document(2);
+        document.tool.profile = "release".to_owned();
+        document.host.loadavg_1m = Some(0.1);
+        document.host.virtualized = false;
+        change(&mut document);
+        collect(&document).into_iter().map(|w| w.code).collect()
+    }
+
+    #[test]
+    fn a_clean_result_has_no_caveat() {
+        assert!(codes(|_| {}).is_empty());
+    }
+
+    #[test]
+    fn what_doctor_finds_in_a_host_is_in_its_results_with_the_remedy() {
+        let found = codes(|document| {
+            document.host.virtualized = true;
+            document.host.tuning.halt_poll_ns = Some(200_000);
+            document.host.governor = Some("powersave".to_owned());
+        });
+        assert_eq!(found, ["governor", "virtualized", "halt_poll_ns"]);
+        let mut document = fixture::document(10);
+        let warnings = collect(&document);
+        let load = warnings.iter().find(|warning| warning.code == "load").unwrap();
+        assert!(load.remedy.as_deref().is_some_and(|remedy| remedy.contains("--pin")), "{load:?}");
+        document.parameters.backend = "sim:icx-2021".to_owned();
+        assert!(collect(&document).iter().all(|warning| warning.remedy.is_none()), "a simulated host has no settings");
+    }
+
+    #[test]
+    fn whatever_may_make_a_count_wrong_is_told() {
+        let found = codes(|document| {
+            document.tool.profile = "debug".to_owned();
+            document.host.loadavg_1m = Some(9.0);
+            document.host.steal_before = Some(CpuTime { steal: 0, total: 0 });
+            document.host.steal_after = Some(CpuTime { steal: 5, total: 100 });
+            document.parameters.vcpus = 4;
+            let arm = &mut document.arms[0];
+            for n in [
+                &mut arm.nmis_without_status,
+                &mut arm.undeliverable,
+                &mut arm.log_dropped,
+                &mut arm.log_invalid,
+                &mut arm.delivery_unmatched,
+                &mut arm.delivery_negative,
+                &mut arm.pinned_errors,
+                &mut arm.throttled,
+                &mut arm.failed_opens,
+                &mut arm.refused_periods,
+            ] {
+                *n = 1;
+            }
+            arm.lost = Some(-2);
+            arm.rounds[0].complete = false;
+            document.arms[1].lost = Some(2);
+        });
+        for code in [
+            "debug-build",
+            "steal",
+            "load",
+            "overcommit",
+            "incomplete",
+            "fewer-samples",
+            "lost-nmis",
+            "surplus-nmis",
+            "unknown-nmis",
+            "undeliverable",
+            "log-full",
+            "log-invalid",
+            "delivery-unmatched",
+            "delivery-negative",
+            "pinned-errors",
+            "throttled",
+            "failed-opens",
+            "refused-periods",
+        ] {
+            assert!(found.iter().any(|c| c == code), "no {code} in {found:?}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Go benchmark text, for `benchstat`: one line per arm and round, with units of our own.
+//!
+//! The format (golang/proposal 14313): configuration lines `key: value`, then
+//! `BenchmarkName iterations value unit ...`. benchstat takes the rounds as samples of one benchmark.
+
+use std::fmt::Write;
+
+use crate::document::{Document, NMI_LATENCY};
+use crate::error::Error;
+use crate::read::{self, Record};
+
+/// Keeps to one line, and to text that benchstat does not take for structure.
+fn clean(value: &str) -> String {
+    crate::error::one_line(value)
+}
+
+/// A name part: benchstat splits at '/', '=' and white space, and takes a final "-N" for GOMAXPROCS.
+fn part(value: &str) -> String {
+    value.chars().map(|c| if c == '/' || c == '=' || c.is_whitespace() { ':' } else { c }).collect()
+}
+
+/// The document as Go benchmark text.
+#[must_use]
+pub fn text(document: &Document) -> String {
+    let mut out = String::new();
+    let parameters = &document.parameters;
+    let cpu = document.host.cpu_model.as_deref().unwrap_or("unknown");
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        other => other,
+    };
+    // Writing to a String cannot fail.
+    let _ = write!(
+        out,
+        "goos: {}\ngoarch: {arch}\npkg: vpmu/{}\ncpu: {}\nhost: {}\nworkload: {}\ntool: {} {}\n",
+        std::env::consts::OS,
+        document.experiment,
+        clean(cpu),
+        clean(&document.host.class),
+        parameters.workload,
+        document.tool.version,
+        document.tool.git_revision,
+    );
+    let vcpus = parameters.vcpus;
+    for arm in &document.arms {
+        for round in &arm.rounds {
+            let (name, unit, latency) = match (&round.set_up_ns, &round.nmi_handler_ns, &round.rotation_ns) {
+                (Some(latency), ..) => ("StatSetup", "setup", latency),
+                (None, Some(latency), _) => ("NMIHandler", "nmi", latency),
+                (None, None, Some(latency)) => ("Rotation", "rotation", latency),
+                (None, None, None) => continue,
+            };
+            let _ = write!(
+                out,
+                "Benchmark{name}/strategy={}/backend={}-{vcpus} {} {} p50-ns/{unit} {} p99-ns/{unit} {:.1} mean-ns/{unit}",
+                part(&arm.strategy),
+                part(&arm.backend),
+                latency.count,
+                latency.p50,
+                latency.p99,
+                latency.mean,
+            );
+            if let Some(delivery) = &round.pmi_delivery_ns {
+                let _ = write!(out, " {} p50-ns/delivery", delivery.p50);
+            }
+            let opens = round.opens as f64 / latency.count as f64;
+            let _ = writeln!(out, " {opens:.4} opens/{unit}");
+        }
+    }
+    out
+}
+
+/// Any experiments' documents, one after another; each has its own configuration lines.
+///
+/// # Errors
+/// Those of [`read::document`].
+pub fn of_records(records: &[Record]) -> Result<String, Error> {
+    let mut out = String::new();
+    for record in records {
+        // nmi-latency's has units of its own.
+        if record.experiment == NMI_LATENCY {
+            out.push_str(&text(&read::document(&record.path)?));
+        } else {
+            generic(&mut out, record);
+        }
+    }
+    Ok(out)
+}
+
+/// A line per arm, metric and round, in ns/op.
+fn generic(out: &mut String, record: &Record) {
+    // Writing to a String cannot fail.
+    let _ = write!(out, "pkg: vpmu/{}\nhost: {}\n", clean(&record.experiment), clean(&record.host.class));
+    for (arm, round) in record.arms.iter().flat_map(|arm| arm.rounds.iter().map(move |round| (arm, round))) {
+        for (key, metric) in &round.metrics {
+            let name = part(key.strip_suffix("_ns").unwrap_or(key));
+            let (arm, backend, count, p50) = (part(&arm.name), part(&arm.backend), metric.count, metric.p50);
+            let _ = writeln!(out, "Benchmark{name}/arm={arm}/backend={backend} {count} {p50} p50-ns/op");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture;
+
+    #[test]
+    fn lines_have_the_shape_benchstat_reads() {
+        let finished = fixture::document(2);
+        let text = super::text(&finished);
+        let mut lines = 0;
+        for line in text.lines() {
+            let Some(line) = line.strip_prefix("Benchmark") else {
+                // Configuration: a key that begins with a lower-case letter and has no white space.
+                let (key, value) = line.split_once(": ").unwrap();
+                assert!(key.bytes().all(|b| b.is_ascii_lowercase()) && !value.is_empty());
+                continue;
+            };
+            lines += 1;
+            let words: Vec<&str> = line.split(' ').collect();
+            assert!(words[0].ends_with("-1") && words[0].contains("/strategy="), "{line}");
+            assert!(words[1].parse::<u64>().unwrap() > 0);
+            for pair in words[2..].chunks(2) {
+                assert!(pair[0].parse::<f64>().unwrap().is_finite());
+                assert!(pair[1].contains('/'), "{line}");
+            }
+        }
+        // Two rounds of three strategies and the floor.
+        assert_eq!(lines, 8);
+        assert!(text.contains("BenchmarkNMIHandler/strategy=reuse/backend=cpu-clock-1 "));
+    }
+
+    #[test]
+    fn a_document_read_back_gives_the_runs_own_lines_and_another_experiment_generic_ones() {
+        let (_dir, mut record) = fixture::written(&fixture::document(2));
+        let own = super::text(&fixture::document(2));
+        assert_eq!(super::of_records(&[record.clone()]).unwrap(), own);
+        record.experiment = "stat-setup".to_owned();
+        let text = super::of_records(&[record]).unwrap();
+        assert!(text.contains("Benchmarknmi_handler/arm=recreate/backend=cpu-clock 40 "), "{text}");
+    }
+
+    #[test]
+    fn a_tracepoints_slash_does_not_split_the_name() {
+        assert_eq!(super::part("tracepoint:kvm/kvm_exit"), "tracepoint:kvm:kvm_exit");
+    }
+}

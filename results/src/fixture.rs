@@ -1,0 +1,286 @@
+//! Documents for tests, as a run of the tool leaves them: each arm's rounds of 40 samples, nothing lost.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use crate::document::arm::{ArmKind, ArmResult, EventsHeld, HostOp, MsrCount, RoundLatency, RoundResult, WorkloadCost};
+use crate::document::summary::{Summary, latency_histogram};
+use crate::document::{Document, EventParameter, Parameters, SCHEMA, Status, StrategyParameter, Tool, warnings};
+use crate::host::{HostFacts, fixture};
+use crate::published::{Measured, Number, Origin, Reproduction, Row};
+use crate::read::{self, Record};
+
+/// Samples of a round.
+pub const SAMPLES: u64 = 40;
+/// The strategies, unless a test gives others.
+const STRATEGIES: [&str; 3] = ["recreate", "reuse", "reuse-lazy"];
+
+/// A document of so many rounds of `recreate`, `reuse`, `reuse-lazy` and the floor, without arm `kvm`.
+#[must_use]
+pub fn document(rounds: u64) -> Document {
+    of_strategies(rounds, &STRATEGIES)
+}
+
+/// The same of other strategies. The handler of `recreate` takes 2 µs, every other 1 µs.
+#[must_use]
+pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
+    let (_dir, fs) = fixture::tree(fixture::PVM);
+    let mut host = HostFacts::read(&fs);
+    host.finish(&fs);
+    let kinds = strategies.iter().map(|name| (*name, ArmKind::Strategy));
+    let kinds = kinds.chain([("floor", ArmKind::Floor), ("kvm", ArmKind::Kvm)]);
+    let count = strategies.len() as u64 + 1;
+    let arms = (0..).zip(kinds).map(|(place, (name, kind))| {
+        let rounds = if kind == ArmKind::Kvm { 0 } else { rounds };
+        arm(name, kind, (0..rounds).map(|round| (round, (place + round) % count)), count)
+    });
+    let mut document = Document {
+        schema: SCHEMA.to_owned(),
+        experiment: "nmi-latency".to_owned(),
+        place: None,
+        tool: tool(),
+        command_line: vec!["vpmu".to_owned()],
+        started_unix: 1_700_000_000,
+        wall_ns: rounds * count * 5_000_000,
+        first_guest_instruction_ns: Some(2_000_000),
+        status: Status::Complete,
+        seed: 1,
+        parameters: parameters(rounds, strategies),
+        host,
+        arms: arms.collect(),
+        warnings: Vec::new(),
+    };
+    document.warnings = warnings::collect(&document);
+    document
+}
+
+/// A tool built without optimization.
+#[must_use]
+pub fn tool() -> Tool {
+    Tool {
+        name: "vpmu".to_owned(),
+        version: "0.1.0".to_owned(),
+        git_revision: "unknown".to_owned(),
+        profile: "debug".to_owned(),
+    }
+}
+
+/// Three published figures: one measured with a stand-in, one predicted, one fitted.
+#[must_use]
+pub fn reproduction() -> Reproduction {
+    let row = |figure: &str, origin, measured| Row {
+        figure: figure.to_owned(),
+        what: "NMI handler".to_owned(),
+        number: Number::Ratio,
+        unit: "ratio".to_owned(),
+        published: 2.0,
+        model: "clx".to_owned(),
+        simulated: Some(2.1),
+        error: Some(5.0),
+        origin,
+        measured,
+    };
+    let measured =
+        Measured { value: 1.5, backend: "cpu-clock".to_owned(), stand_in: true, host: "development host".to_owned() };
+    let rows = vec![
+        row("a.mean", Origin::OfFitted, Some(measured)),
+        row("b.mean", Origin::Predicted, None),
+        row("c.mean", Origin::Fitted(vec!["cost.open-more".to_owned()]), None),
+    ];
+    Reproduction { schema: "vpmu-reproduce/1", seed: 7, rows, fitted: Vec::new() }
+}
+
+fn parameters(rounds: u64, strategies: &[&str]) -> Parameters {
+    let strategy = |name: &&str| StrategyParameter { name: (*name).to_owned(), definition: None };
+    Parameters {
+        strategies: strategies.iter().map(strategy).collect(),
+        backend_requested: "auto".to_owned(),
+        backend: "cpu-clock".to_owned(),
+        backend_why: "a stand-in, since hardware events do not open".to_owned(),
+        workload: "single/ftest".to_owned(),
+        events: vec![EventParameter {
+            name: "cpu-cycles".to_owned(),
+            selector: "0x13003c".to_owned(),
+            fixed_counter: None,
+            period: 2_000_000,
+        }],
+        period: 2_000_000,
+        freq_hz: None,
+        mux_interval_ns: 4_000_000,
+        vcpus: 1,
+        pin: None,
+        rounds,
+        samples: SAMPLES,
+        warmup_samples: 10,
+        time_limit_ns: 1_100_000_000,
+        pmu_version: 2,
+        gp_counters: 4,
+        fixed_counters: 3,
+        baseline_ticks: 10,
+        tail_ticks: 4,
+        set_up: None,
+    }
+}
+
+fn of_value(ns: u64, count: u64) -> Histogram<u64> {
+    let mut histogram = latency_histogram();
+    histogram.saturating_record_n(ns, count);
+    histogram
+}
+
+fn round(round: u64, position: u64, of: u64, handler_ns: u64) -> RoundResult {
+    let latency = |ns, count| RoundLatency::of(&of_value(ns, count));
+    RoundResult {
+        round,
+        position,
+        end: "done".to_owned(),
+        complete: true,
+        started_ns: (round * of + position) * 5_000_000,
+        wall_ns: 5_000_000,
+        guest_start_ns: 2_000_000,
+        nmi_handler_ns: latency(handler_ns, SAMPLES),
+        pmi_delivery_ns: latency(500, SAMPLES),
+        rotation_ns: None,
+        exit_path_ns: latency(250, 1),
+        set_up_ns: None,
+        overflows: SAMPLES,
+        nmis: SAMPLES,
+        lost: Some(0),
+        opens: 1,
+        held_at_end: 1,
+    }
+}
+
+/// An arm with a round for each (number, position); `of` arms share a round.
+fn arm(name: &str, kind: ArmKind, rounds: impl Iterator<Item = (u64, u64)>, of: u64) -> ArmResult {
+    let handler_ns = if name == "recreate" { 2000 } else { 1000 };
+    let rounds: Vec<RoundResult> = rounds.map(|(number, position)| round(number, position, of, handler_ns)).collect();
+    let n = rounds.len() as u64;
+    let nmis = n * SAMPLES;
+    let op = |key: &str, count: u64| {
+        (key.to_owned(), HostOp { count, p50_ns: if count > 0 { 30_000 } else { 0 }, total_ns: count * 30_000 })
+    };
+    let kvm = kind == ArmKind::Kvm;
+    let backend = match kind {
+        ArmKind::Strategy => "cpu-clock",
+        ArmKind::Floor => "none",
+        ArmKind::Kvm => "kvm",
+    };
+    ArmResult {
+        strategy: name.to_owned(),
+        kind,
+        backend: backend.to_owned(),
+        stand_in: kind == ArmKind::Strategy,
+        not_available: kvm.then(|| "the mock has no vPMU of its own".to_owned()),
+        incomplete: Vec::new(),
+        nmi_handler_ns: Summary::of(&of_value(handler_ns, nmis)),
+        pmi_delivery_ns: Summary::of(&of_value(500, nmis)),
+        rotation_ns: None,
+        exit_path_ns: Summary::of(&of_value(250, n)),
+        overflows: nmis,
+        guest_overflows: nmis,
+        pmi_requests: nmis,
+        pmis: nmis,
+        nmis_delivered: (!kvm).then_some(nmis),
+        nmis,
+        nmis_without_status: 0,
+        lost: (n > 0).then_some(0),
+        nmis_driver_off: 0,
+        overflows_lost: (!kvm).then_some(0),
+        masked: 0,
+        undeliverable: 0,
+        log_dropped: 0,
+        log_invalid: 0,
+        delivery_unmatched: 0,
+        delivery_negative: 0,
+        tsc_uncertainty_ns: if n > 0 { 50 } else { 0 },
+        host_ops: [op("open", n), op("pause", 0), op("period", 0), op("read", 0), op("release", 0), op("resume", 0)]
+            .into(),
+        msr_exits: if n > 0 {
+            [("0x38f".to_owned(), MsrCount { reads: 0, writes: 2 * nmis, faults: 0 })].into()
+        } else {
+            BTreeMap::new()
+        },
+        events_held: if n > 0 {
+            EventsHeld { mean: 3.0, max: 7, at_end: 1, tail: vec![3, 0] }
+        } else {
+            EventsHeld::default()
+        },
+        entries: 10 * n,
+        sched_ins: 0,
+        signals: nmis,
+        empty_kicks: 0,
+        reused: 0,
+        refused_periods: 0,
+        failed_opens: 0,
+        pinned_errors: 0,
+        throttled: 0,
+        last_error: None,
+        workload_ns: 100_000_000 * n,
+        workload: (n > 0).then_some(WorkloadCost { unit_ns_without: 1000.0, unit_ns_with: 2000.0, slowdown: 2.0 }),
+        cycles: 0,
+        phases: BTreeMap::new(),
+        counts: Vec::new(),
+        rounds,
+    }
+}
+
+/// A document as JSON: the rounds of each arm have the p50 (and every other quantile) that `ns` gives, in all metrics.
+///
+/// # Panics
+/// Never: the document is this module's own.
+#[must_use]
+pub fn value(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> Value {
+    let mut value = serde_json::to_value(document(rounds)).unwrap();
+    value["started_unix"] = started_unix.into();
+    value["wall_ns"] = (1_000_000_000 + started_unix).into();
+    for arm in value["arms"].as_array_mut().unwrap() {
+        let name = arm["strategy"].as_str().unwrap().to_owned();
+        for metric in ["nmi_handler_ns", "pmi_delivery_ns", "exit_path_ns"] {
+            let mut most = 0;
+            for round in arm["rounds"].as_array_mut().unwrap() {
+                let ns = ns(&name, round["round"].as_u64().unwrap());
+                most = most.max(ns);
+                let count = round[metric]["count"].clone();
+                round[metric] = json!({"count": count, "p50": ns, "p99": ns, "max": ns, "mean": ns as f64});
+            }
+            if most > 0 {
+                let all = &mut arm[metric];
+                let count = all["count"].clone();
+                *all = json!({"count": count, "min": 1, "p50": most, "p90": most, "p99": most, "p99_9": most, "max": most,
+                    "mean": most as f64, "histogram": ""});
+            }
+        }
+    }
+    value
+}
+
+/// The same, read.
+#[must_use]
+pub fn record(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> Record {
+    changed(value(rounds, started_unix, ns))
+}
+
+/// A changed [`value`], read.
+///
+/// # Panics
+/// If it is refused.
+#[must_use]
+pub fn changed(value: Value) -> Record {
+    Record::new(Path::new("x.json"), value).unwrap()
+}
+
+/// A document, written to a file and read back. The file lives as long as the folder.
+///
+/// # Panics
+/// If it cannot be written, or is refused.
+pub fn written(document: &Document) -> (tempfile::TempDir, Record) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.json");
+    std::fs::write(&path, document.to_json().unwrap()).unwrap();
+    let record = read::record(&path).unwrap();
+    (dir, record)
+}

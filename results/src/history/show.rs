@@ -1,0 +1,71 @@
+//! A history as a table: a line for each change.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+
+use super::{History, MIN_DOCUMENTS};
+use crate::table::layout::{self, plural, time};
+use crate::write::time_stamp;
+
+const HEADER: [&str; 8] = ["arm", "metric", "before", "after", "change", "p", "first changed", "at"];
+
+/// A revision as people quote it.
+fn short(revision: &str) -> String {
+    let (hash, rest) = revision.split_at(revision.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(revision.len()));
+    if hash.is_empty() { revision.to_owned() } else { format!("{}{rest}", &hash[..hash.len().min(12)]) }
+}
+
+/// The history as text.
+#[must_use]
+pub fn text(history: &History) -> String {
+    let mut out = String::new();
+    let mut labels: Vec<&str> = history.series.iter().map(|series| series.label.as_str()).collect();
+    labels.dedup();
+    for label in labels {
+        let of_label = || history.series.iter().filter(|series| series.label == label);
+        let runs = plural(of_label().map(|series| series.points.len()).max().unwrap_or(0), "run");
+        let statistic = history.statistic.name();
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(out, "{label}: {runs}, median {statistic} over each run's rounds");
+        if of_label().all(|series| series.too_short) {
+            let _ = writeln!(out, "too few runs: change points need {MIN_DOCUMENTS}");
+            continue;
+        }
+        if of_label().all(|series| series.changes.is_empty()) {
+            let _ = writeln!(out, "no change point in {} series", of_label().count());
+            continue;
+        }
+        let mut table = Table::new();
+        table.load_style(layout::STYLE).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(HEADER);
+        for (series, change) in of_label().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
+        {
+            let texts = [
+                series.arm.clone(),
+                series.metric.clone(),
+                time(change.point.before),
+                time(change.point.after),
+                change.change.map_or_else(|| "–".to_owned(), crate::compare::percent),
+                if change.point.p < 0.0001 { "< 0.0001".to_owned() } else { format!("{:.4}", change.point.p) },
+                short(&change.first_changed_revision),
+                format!("{} (run {})", time_stamp(change.started_unix), change.point.index + 1),
+            ];
+            table.add_row(texts.into_iter().enumerate().map(|(i, text)| {
+                let left = !(2..=5).contains(&i);
+                Cell::new(text).set_alignment(if left { CellAlignment::Left } else { CellAlignment::Right })
+            }));
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        let _ = writeln!(out, "{}", table.trim_fmt());
+        for (series, change) in of_label().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
+        {
+            for line in &change.also_changed {
+                let _ = writeln!(out, "{}, {}: changed at the same time: {line}", series.arm, series.metric);
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,56 @@
+use serde_json::json;
+
+use super::*;
+use crate::fixture::{changed, value};
+
+fn request() -> Request {
+    Request { rules: Rules::default(), statistic: Statistic::P50, arms: Vec::new(), metrics: Vec::new() }
+}
+
+/// 20 runs, a revision each; from the 13th on `reuse` is a fifth slower.
+fn runs() -> Vec<Record> {
+    (0..20_u64)
+        .map(|n| {
+            let slow = n >= 12;
+            let mut value = value(3, 1_000_000 + n, |arm, round| {
+                let ns = 70_000 + n * 37 % 8 * 100 + round;
+                if slow && arm == "reuse" { ns * 6 / 5 } else { ns }
+            });
+            value["tool"]["git_revision"] = json!(format!("{n:040x}"));
+            if slow {
+                value["host"]["kernel"] = json!("7.0");
+            }
+            changed(value)
+        })
+        .collect()
+}
+
+#[test]
+fn the_first_changed_revision_is_named_with_what_else_changed() {
+    let found = history("dir", &runs(), &request()).unwrap();
+    assert_eq!((found.exit().code(), found.series.len()), (0, 12));
+    for series in &found.series {
+        let indices: Vec<usize> = series.changes.iter().map(|change| change.point.index).collect();
+        assert_eq!(indices, if series.arm == "reuse" { vec![12] } else { vec![] }, "{} {}", series.arm, series.metric);
+    }
+    let change = found.series.iter().find_map(|series| series.changes.first()).unwrap();
+    assert_eq!(change.last_good_revision, format!("{:040x}", 11));
+    assert_eq!(change.first_changed_revision, format!("{:040x}", 12));
+    assert!((change.change.unwrap() - 0.2).abs() < 0.01);
+    assert_eq!(change.also_changed, ["kernel: 7.0 / unknown"]);
+    let text = text(&found);
+    assert!(
+        text.contains("+20.0 %") && text.contains("(run 13)") && text.contains("changed at the same time"),
+        "{text}"
+    );
+}
+
+#[test]
+fn few_runs_are_inconclusive_and_slips_are_bad_input() {
+    let runs = runs();
+    let found = history("dir", &runs[..5], &request()).unwrap();
+    assert_eq!(found.exit().code(), 3);
+    assert!(text(&found).contains("too few runs"));
+    let wrong = Request { arms: vec!["reues".to_owned()], ..request() };
+    assert_eq!(history("dir", &runs, &wrong).unwrap_err().exit.code(), 2);
+}

@@ -1,0 +1,324 @@
+//! What spoils a measurement: settings of the host and other users of its CPUs, from facts alone. The same findings are
+//! `doctor`'s and the warnings of every result.
+
+use super::HostFacts;
+use super::finding::{Finding, Status};
+use crate::cpu_list::CpuList;
+
+/// A CPU that is busy for this share of time while nothing is measured, or while its sibling measures, is somebody else's.
+const BUSY: f64 = 0.1;
+/// Leaving an idle state that takes longer than this shows among handler latencies of tens of µs.
+const DEEP_IDLE_US: u64 = 10;
+/// Samples a second a guest may want: ten events at 1 kHz each.
+const SAMPLES_WANTED: i64 = 10_000;
+
+/// Every finding. `pinned` are the CPUs the vCPUs are pinned to; empty: none.
+///
+/// What the host does not tell is "unknown" and no warning.
+#[must_use]
+pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
+    let mut findings = power(host);
+    findings.extend(sharing(host, pinned));
+    findings.extend(kernel(host));
+    findings
+}
+
+fn known(value: Option<&str>) -> String {
+    value.unwrap_or("unknown").to_owned()
+}
+
+fn on_off(value: Option<bool>) -> &'static str {
+    match value {
+        Some(true) => "on",
+        Some(false) => "off",
+        None => "unknown",
+    }
+}
+
+/// Frequency, idle states, the clock.
+fn power(host: &HostFacts) -> Vec<Finding> {
+    let idle = host.tuning.deepest_idle.as_ref();
+    vec![
+        Finding::new(
+            "governor",
+            Status::warn_unless(host.governor.as_deref().is_none_or(|g| g == "performance")),
+            known(host.governor.as_deref()),
+            "a CPU that changes its frequency changes every latency",
+            "sudo cpupower frequency-set -g performance",
+        ),
+        Finding::new(
+            "turbo",
+            Status::warn_unless(host.turbo != Some(true)),
+            on_off(host.turbo),
+            "the frequency depends on heat and on what other cores do",
+            "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo \
+             (acpi-cpufreq: echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost)",
+        ),
+        Finding::new(
+            "C-states",
+            Status::warn_unless(idle.is_none_or(|state| state.exit_latency_us <= DEEP_IDLE_US)),
+            idle.map_or_else(
+                || "unknown, or left to the hypervisor".to_owned(),
+                |state| format!("down to {}, {} µs to leave", state.name, state.exit_latency_us),
+            ),
+            "an overflow that meets a sleeping CPU waits for it to wake",
+            format!("sudo cpupower idle-set -D {DEEP_IDLE_US}"),
+        ),
+        Finding::new(
+            "TSC",
+            Status::warn_unless(host.invariant_tsc && host.clocksource.as_deref().is_none_or(|c| c == "tsc")),
+            format!(
+                "{}, clock source {}",
+                if host.invariant_tsc { "invariant" } else { "not invariant" },
+                known(host.clocksource.as_deref())
+            ),
+            "the guest times its handler with it",
+            "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource; \
+             without an invariant TSC take another host",
+        ),
+    ]
+}
+
+/// Who else runs on these CPUs.
+fn sharing(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
+    let online = host.online().unwrap_or_default();
+    let cpus = online.len().max(1);
+    vec![
+        Finding::new(
+            "virtualized",
+            Status::warn_unless(!host.virtualized),
+            if host.virtualized { "this host is itself a guest" } else { "bare metal" },
+            "exits and host events cost what the hypervisor below makes them cost",
+            "compare arms of one run only; absolute figures are this host's",
+        ),
+        Finding::new(
+            "load",
+            // Half a CPU of foreign load per CPU already shares cores with the vCPU now and then.
+            Status::warn_unless(host.loadavg_1m.is_none_or(|load| load < 0.5 * cpus as f64)),
+            host.loadavg_1m.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2} on {cpus} CPUs")),
+            "other work preempts the vCPU, and its NMIs wait",
+            "stop other work, or --pin to idle or isolated cores",
+        ),
+        Finding::new(
+            "steal",
+            Status::warn_unless(steal_since_boot(host) < 0.001),
+            format!("{:.2} % of CPU time since boot", steal_since_boot(host) * 100.0),
+            "the hypervisor below takes the CPU away unseen",
+            "ask for dedicated cores; the result records the steal of its own run",
+        ),
+        smt(host, pinned, &online),
+        irqs(host, pinned, &online),
+    ]
+}
+
+fn steal_since_boot(host: &HostFacts) -> f64 {
+    host.steal_before.filter(|t| t.total > 0).map_or(0.0, |t| t.steal as f64 / t.total as f64)
+}
+
+/// SMT, and whether a sibling of a CPU that measures is somebody else's.
+fn smt(host: &HostFacts, pinned: &[u32], online: &[u32]) -> Finding {
+    let tuning = &host.tuning;
+    let busiest = online
+        .iter()
+        .filter(|cpu| if pinned.is_empty() { !tuning.siblings(**cpu).is_empty() } else { beside(host, pinned, **cpu) })
+        .filter_map(|cpu| Some((*cpu, *tuning.cpu_busy.get(cpu)?)))
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    let on = host.smt.as_deref() == Some("on") && !tuning.smt_siblings.is_empty();
+    let busy = busiest.filter(|&(_, share)| share >= BUSY);
+    let (status, found) = match (on, busy, pinned.is_empty()) {
+        (true, Some((cpu, share)), true) => (Status::Warn, format!("on; CPU {cpu} is busy {:.0} %", share * 100.0)),
+        (true, Some((cpu, share)), false) => {
+            (Status::Warn, format!("on; CPU {cpu}, a sibling of a pinned one, is busy {:.0} %", share * 100.0))
+        }
+        (true, None, true) => (Status::Warn, "on, and vCPUs are not pinned: any may get a busy sibling".to_owned()),
+        (true, None, false) => (Status::Ok, "on; the siblings of the pinned CPUs are idle".to_owned()),
+        (false, ..) => (Status::Ok, known(host.smt.as_deref())),
+    };
+    Finding::new(
+        "SMT",
+        status,
+        found,
+        "a busy sibling thread slows the vCPU down",
+        "echo off | sudo tee /sys/devices/system/cpu/smt/control, or --pin to a core whose threads are idle",
+    )
+}
+
+/// Whether `cpu` shares a core with a pinned one and is not pinned itself.
+fn beside(host: &HostFacts, pinned: &[u32], cpu: u32) -> bool {
+    !pinned.contains(&cpu) && host.tuning.siblings(cpu).iter().any(|sibling| pinned.contains(sibling))
+}
+
+/// Interrupts that hit the CPUs that measure: the pinned ones, else the isolated ones, else all.
+fn irqs(host: &HostFacts, pinned: &[u32], online: &[u32]) -> Finding {
+    let isolated: Vec<u32> = host
+        .cpus_isolated
+        .as_deref()
+        .and_then(|list| list.parse::<CpuList>().ok())
+        .map_or_else(Vec::new, |list| list.0);
+    let (which, cpus) = match (pinned, isolated.as_slice()) {
+        ([_, ..], _) => ("a pinned CPU", pinned),
+        ([], [_, ..]) => ("an isolated CPU", isolated.as_slice()),
+        ([], []) => ("any CPU", online),
+    };
+    let most = cpus.iter().filter_map(|cpu| host.tuning.irqs.get(cpu)).max();
+    let free = cpus.iter().any(|cpu| !host.tuning.irqs.contains_key(cpu));
+    let (status, found) = match most {
+        _ if host.tuning.irqs.is_empty() => (Status::Ok, "unknown".to_owned()),
+        None => (Status::Ok, format!("no device interrupts on {which}")),
+        Some(_) if pinned.is_empty() && isolated.is_empty() && free => {
+            (Status::Ok, "some CPUs handle no device interrupts: --pin to them".to_owned())
+        }
+        Some(n) => (Status::Warn, format!("up to {n} device interrupts on {which}")),
+    };
+    Finding::new(
+        "IRQ affinity",
+        status,
+        found,
+        "an interrupt's handler runs in the middle of the guest's",
+        "stop irqbalance, move them (echo 0 | sudo tee /proc/irq/*/smp_affinity_list), and --pin to other CPUs; \
+         or boot with isolcpus=managed_irq,domain,LIST",
+    )
+}
+
+/// What the kernel does beside.
+fn kernel(host: &HostFacts) -> Vec<Finding> {
+    let tuning = &host.tuning;
+    vec![
+        Finding::new(
+            "NMI watchdog",
+            Status::warn_unless(!(host.hardware_pmu && host.nmi_watchdog == Some(true))),
+            match (host.nmi_watchdog, host.hardware_pmu) {
+                (Some(true), true) => "on: it holds a hardware counter of each CPU, so a further event is cheap",
+                (Some(false), true) => "off: a guest's hardware event is the host's only one, and costly to create",
+                (Some(_), false) => "without effect: there is no hardware PMU",
+                (None, _) => "unknown",
+            },
+            "a guest that uses every counter meets one that is taken; and it decides what creating an event costs",
+            "sudo sysctl kernel.nmi_watchdog=0; published figures exist for on and off, so say which",
+        ),
+        Finding::new(
+            "huge pages",
+            Status::warn_unless(tuning.thp.as_deref() != Some("always")),
+            known(tuning.thp.as_deref()),
+            "khugepaged moves the guest's memory while it runs, in one run and not in another",
+            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+        ),
+        Finding::new(
+            "KSM",
+            Status::warn_unless(tuning.ksm != Some(true)),
+            on_off(tuning.ksm),
+            "a scan of memory takes CPU time, and merged pages fault when written",
+            "echo 0 | sudo tee /sys/kernel/mm/ksm/run",
+        ),
+        Finding::new(
+            "NUMA balancing",
+            Status::warn_unless(tuning.numa_balancing != Some(true)),
+            on_off(tuning.numa_balancing),
+            "pages are unmapped now and then to see who uses them: faults in the middle of a handler",
+            "sudo sysctl kernel.numa_balancing=0",
+        ),
+        Finding::new(
+            "halt_poll_ns",
+            Status::warn_unless(tuning.halt_poll_ns.is_none_or(|ns| ns == 0)),
+            tuning.halt_poll_ns.map_or_else(|| "unknown".to_owned(), |ns| ns.to_string()),
+            "KVM polls a varying time before a halted vCPU sleeps: workload idle wakes sometimes fast, sometimes slowly",
+            "echo 0 | sudo tee /sys/module/kvm/parameters/halt_poll_ns",
+        ),
+        Finding::new(
+            "perf sample rate",
+            Status::warn_unless(host.perf_max_sample_rate.is_none_or(|rate| rate >= SAMPLES_WANTED)),
+            host.perf_max_sample_rate.map_or_else(|| "unknown".to_owned(), |rate| format!("{rate} a second")),
+            "beyond it perf throttles an event, and its overflows are missing",
+            "sudo sysctl kernel.perf_event_max_sample_rate=100000",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::IdleState;
+    use crate::host::fixture::{CASCADE_LAKE, PVM, tree};
+
+    fn cascade_lake(change: impl FnOnce(&mut HostFacts)) -> HostFacts {
+        let (_dir, fs) = tree(CASCADE_LAKE);
+        let mut host = HostFacts::read(&fs);
+        host.nmi_watchdog = Some(false);
+        change(&mut host);
+        host
+    }
+
+    fn warned(host: &HostFacts, pinned: &[u32]) -> Vec<&'static str> {
+        let findings = findings(host, pinned);
+        for finding in &findings {
+            assert!(!finding.found.is_empty() && !finding.why.is_empty(), "{finding:?}");
+            assert_eq!(finding.remedy.is_empty(), finding.status == Status::Ok, "{finding:?}");
+        }
+        findings.iter().filter(|f| f.status == Status::Warn).map(|f| f.check).collect()
+    }
+
+    #[test]
+    fn a_well_tuned_host_has_no_finding_and_a_silent_one_none_but_its_clock() {
+        assert!(warned(&cascade_lake(|_| {}), &[]).is_empty());
+        assert_eq!(warned(&HostFacts::default(), &[]), ["TSC"]);
+    }
+
+    #[test]
+    fn each_setting_that_spoils_a_measurement_is_found() {
+        type Change = fn(&mut HostFacts);
+        let cases: [(&str, Change); 11] = [
+            ("governor", |host| host.governor = Some("performance, powersave".to_owned())),
+            ("turbo", |host| host.turbo = Some(true)),
+            ("C-states", |host| {
+                host.tuning.deepest_idle = Some(IdleState { name: "C6".to_owned(), exit_latency_us: 133 });
+            }),
+            ("TSC", |host| host.clocksource = Some("hpet".to_owned())),
+            ("virtualized", |host| host.virtualized = true),
+            ("load", |host| host.loadavg_1m = Some(45.0)),
+            ("NMI watchdog", |host| host.nmi_watchdog = Some(true)),
+            ("huge pages", |host| host.tuning.thp = Some("always".to_owned())),
+            ("KSM", |host| host.tuning.ksm = Some(true)),
+            ("NUMA balancing", |host| host.tuning.numa_balancing = Some(true)),
+            ("halt_poll_ns", |host| host.tuning.halt_poll_ns = Some(200_000)),
+        ];
+        for (check, change) in cases {
+            assert_eq!(warned(&cascade_lake(change), &[]), [check]);
+        }
+        let (_dir, fs) = tree(PVM);
+        assert!(warned(&HostFacts::read(&fs), &[]).contains(&"steal"));
+    }
+
+    #[test]
+    fn a_busy_sibling_of_a_pinned_cpu_is_named_and_a_pinned_sibling_is_no_stranger() {
+        let host = cascade_lake(|host| {
+            host.tuning.smt_siblings = vec!["0,40".to_owned(), "1,41".to_owned()];
+            host.tuning.cpu_busy = [(0, 0.9), (40, 0.5), (1, 1.0), (41, 0.01)].into();
+        });
+        assert_eq!(warned(&host, &[0]), ["SMT"]);
+        assert!(smt(&host, &[0], &[0, 1, 40, 41]).found.contains("CPU 40, a sibling of a pinned one, is busy 50 %"));
+        assert!(warned(&host, &[1]).is_empty());
+        assert!(warned(&host, &[0, 40]).is_empty());
+        assert_eq!(warned(&host, &[]), ["SMT"]);
+    }
+
+    #[test]
+    fn interrupts_matter_on_the_cpus_that_measure() {
+        let host = |isolated: Option<&str>| {
+            cascade_lake(|host| {
+                host.cpus_online = Some("0-3".to_owned());
+                host.cpus_isolated = isolated.map(str::to_owned);
+                host.tuning.irqs = [(0, 12), (1, 1)].into();
+            })
+        };
+        assert_eq!(warned(&host(None), &[1, 2]), ["IRQ affinity"]);
+        assert!(warned(&host(None), &[2, 3]).is_empty());
+        assert!(warned(&host(None), &[]).is_empty(), "CPU 2 is free of them");
+        assert!(warned(&host(Some("2-3")), &[]).is_empty());
+        assert_eq!(warned(&host(Some("1-3")), &[]), ["IRQ affinity"]);
+        let all = cascade_lake(|host| {
+            host.cpus_online = Some("0-1".to_owned());
+            host.tuning.irqs = [(0, 3), (1, 3)].into();
+        });
+        assert_eq!(warned(&all, &[]), ["IRQ affinity"]);
+    }
+}

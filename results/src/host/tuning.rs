@@ -1,0 +1,231 @@
+//! How the host is tuned: settings that make a measurement noisy, or another one than the reader thinks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::HostFs;
+use crate::cpu_list::CpuList;
+
+/// Most interrupts looked at: what a guest of a large host can see is bounded, too.
+const MAX_IRQS: usize = 8192;
+/// Most idle states of a CPU; Linux's own limit is 10.
+const MAX_IDLE_STATES: usize = 16;
+
+/// Settings, and who else uses the CPUs. `None` or empty: the host does not tell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Tuning {
+    /// Transparent huge pages: always, madvise or never.
+    pub thp: Option<String>,
+    /// Whether the kernel moves pages between NUMA nodes, with page faults to find out.
+    pub numa_balancing: Option<bool>,
+    /// Whether KSM merges equal pages, which makes the guest's writes fault.
+    pub ksm: Option<bool>,
+    /// `kvm.halt_poll_ns`: how long KVM polls at most before a halted vCPU's thread sleeps.
+    pub halt_poll_ns: Option<u64>,
+    /// The deepest idle state of CPU 0 that is enabled.
+    pub deepest_idle: Option<IdleState>,
+    /// CPUs that share a core, a list per core, e.g. "0,40"; cores with one thread are left out.
+    pub smt_siblings: Vec<String>,
+    /// Interrupts of devices that each CPU may have to handle.
+    pub irqs: BTreeMap<u32, u64>,
+    /// Share of time each CPU was not idle during the measurement, 0 to 1.
+    pub cpu_busy: BTreeMap<u32, f64>,
+    /// Its CPU times when the measurement began.
+    #[serde(skip)]
+    pub(super) began: BTreeMap<u32, Busy>,
+}
+
+/// A CPU's idle state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct IdleState {
+    /// Its name, e.g. C6.
+    pub name: String,
+    /// How long it takes to leave it, µs.
+    pub exit_latency_us: u64,
+}
+
+/// Clock ticks of one CPU since boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Busy {
+    busy: u64,
+    total: u64,
+}
+
+impl Tuning {
+    /// Reads every setting; `cpu_busy` comes with [`Self::finish`].
+    pub(super) fn read(fs: &HostFs) -> Self {
+        let flag = |path: &str| fs.number(path).map(|n| n != 0);
+        Self {
+            thp: fs.text("sys/kernel/mm/transparent_hugepage/enabled").as_deref().and_then(selected),
+            numa_balancing: flag("proc/sys/kernel/numa_balancing"),
+            // 2 is "stop, and unmerge".
+            ksm: fs.number("sys/kernel/mm/ksm/run").map(|n| n == 1),
+            halt_poll_ns: fs.number("sys/module/kvm/parameters/halt_poll_ns").and_then(|n| n.try_into().ok()),
+            deepest_idle: deepest_idle(fs),
+            smt_siblings: smt_siblings(fs),
+            irqs: irqs(fs),
+            cpu_busy: BTreeMap::new(),
+            began: cpu_times(fs),
+        }
+    }
+
+    /// Notes how busy each CPU was since [`Self::read`].
+    pub(super) fn finish(&mut self, fs: &HostFs) {
+        let share = |(cpu, now): (u32, Busy)| {
+            let began = self.began.get(&cpu)?;
+            let total = now.total.checked_sub(began.total).filter(|&n| n > 0)?;
+            Some((cpu, now.busy.saturating_sub(began.busy) as f64 / total as f64))
+        };
+        self.cpu_busy = cpu_times(fs).into_iter().filter_map(share).collect();
+    }
+
+    /// Whether the host told nothing.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The CPUs that share a core with `cpu`, without itself.
+    #[must_use]
+    pub fn siblings(&self, cpu: u32) -> Vec<u32> {
+        self.smt_siblings
+            .iter()
+            .filter_map(|list| list.parse::<CpuList>().ok())
+            .find(|list| list.0.contains(&cpu))
+            .map_or_else(Vec::new, |list| list.0.into_iter().filter(|&other| other != cpu).collect())
+    }
+}
+
+/// The word in brackets, as sysfs shows which of several is selected.
+fn selected(text: &str) -> Option<String> {
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
+    Some(word.to_owned())
+}
+
+fn deepest_idle(fs: &HostFs) -> Option<IdleState> {
+    let dir = "sys/devices/system/cpu/cpu0/cpuidle";
+    let states = fs.names(dir).into_iter().filter(|name| name.starts_with("state")).take(MAX_IDLE_STATES);
+    states
+        .filter(|state| fs.number(&format!("{dir}/{state}/disable")) != Some(1))
+        .filter_map(|state| {
+            Some(IdleState {
+                name: fs.text(&format!("{dir}/{state}/name"))?,
+                exit_latency_us: fs.number(&format!("{dir}/{state}/latency"))?.try_into().ok()?,
+            })
+        })
+        .max_by_key(|state| state.exit_latency_us)
+}
+
+fn smt_siblings(fs: &HostFs) -> Vec<String> {
+    let Some(online) = fs.text("sys/devices/system/cpu/online").and_then(|list| list.parse::<CpuList>().ok()) else {
+        return Vec::new();
+    };
+    let lists: BTreeSet<String> = online
+        .0
+        .iter()
+        .filter_map(|cpu| fs.text(&format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")))
+        .filter(|list| list.parse::<CpuList>().is_ok_and(|cpus| cpus.0.len() > 1))
+        .collect();
+    lists.into_iter().collect()
+}
+
+/// Interrupts per CPU: by where the hardware sends them, if the kernel tells, else by where it may.
+fn irqs(fs: &HostFs) -> BTreeMap<u32, u64> {
+    let mut per_cpu = BTreeMap::new();
+    let numbered = fs.names("proc/irq").into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
+    for irq in numbered.take(MAX_IRQS) {
+        let list = ["effective_affinity_list", "smp_affinity_list"]
+            .iter()
+            .find_map(|file| fs.text(&format!("proc/irq/{irq}/{file}"))?.parse::<CpuList>().ok());
+        for cpu in list.map_or_else(Vec::new, |list| list.0) {
+            *per_cpu.entry(cpu).or_insert(0) += 1;
+        }
+    }
+    per_cpu
+}
+
+/// The `cpuN` lines of /proc/stat: user nice system idle iowait irq softirq steal, then guest time that is in user already.
+fn cpu_times(fs: &HostFs) -> BTreeMap<u32, Busy> {
+    let stat = fs.text("proc/stat").unwrap_or_default();
+    let line = |line: &str| {
+        let (cpu, times) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let times: Vec<u64> = times.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
+        let total = times.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
+        let idle = times.get(3)?.saturating_add(*times.get(4)?);
+        Some((cpu.parse().ok()?, Busy { busy: total.saturating_sub(idle), total }))
+    };
+    stat.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fixture::tree;
+
+    const CPU: &str = "sys/devices/system/cpu";
+
+    #[test]
+    fn settings_are_read_as_the_kernel_writes_them() {
+        let idle = |state: &str, file: &str| format!("{CPU}/cpu0/cpuidle/{state}/{file}");
+        let owned = [
+            (format!("{CPU}/online"), "0-3\n"),
+            (format!("{CPU}/cpu0/topology/thread_siblings_list"), "0,2\n"),
+            (format!("{CPU}/cpu1/topology/thread_siblings_list"), "1\n"),
+            (format!("{CPU}/cpu2/topology/thread_siblings_list"), "0,2\n"),
+            (idle("state0", "name"), "POLL\n"),
+            (idle("state0", "latency"), "0\n"),
+            (idle("state1", "name"), "C1\n"),
+            (idle("state1", "latency"), "2\n"),
+            (idle("state2", "name"), "C6\n"),
+            (idle("state2", "latency"), "133\n"),
+            (idle("state2", "disable"), "1\n"),
+            ("sys/kernel/mm/transparent_hugepage/enabled".to_owned(), "always [madvise] never\n"),
+            ("sys/kernel/mm/ksm/run".to_owned(), "1\n"),
+            ("proc/sys/kernel/numa_balancing".to_owned(), "0\n"),
+            ("sys/module/kvm/parameters/halt_poll_ns".to_owned(), "200000\n"),
+            ("proc/irq/default_smp_affinity".to_owned(), "f\n"),
+            ("proc/irq/24/smp_affinity_list".to_owned(), "0-3\n"),
+            ("proc/irq/24/effective_affinity_list".to_owned(), "1\n"),
+            ("proc/irq/25/smp_affinity_list".to_owned(), "0-1\n"),
+        ];
+        let files: Vec<(&str, &str)> = owned.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        let (_dir, fs) = tree(&files);
+        let tuning = Tuning::read(&fs);
+        assert_eq!(tuning.thp.as_deref(), Some("madvise"));
+        assert_eq!((tuning.ksm, tuning.numa_balancing), (Some(true), Some(false)));
+        assert_eq!(tuning.halt_poll_ns, Some(200_000));
+        assert_eq!(tuning.deepest_idle, Some(IdleState { name: "C1".to_owned(), exit_latency_us: 2 }));
+        assert_eq!(tuning.smt_siblings, ["0,2"]);
+        assert_eq!((tuning.siblings(2), tuning.siblings(1)), (vec![0], vec![]));
+        assert_eq!(tuning.irqs, BTreeMap::from([(0, 1), (1, 2)]));
+    }
+
+    #[test]
+    fn how_busy_a_cpu_was_is_the_share_of_its_own_time_between_two_looks() {
+        let (_dir, fs) =
+            tree(&[("proc/stat", "cpu  9 9\ncpu0 10 0 10 80 0 0 0 0 5 0\ncpu1 0 0 0 100 0 0 0 0\nintr 5\n")]);
+        let mut tuning = Tuning::read(&fs);
+        let then = "cpu0 40 0 10 150 0 0 0 0 35 0\ncpu1 0 0 0 190 10 0 0 0\ncpu7 1 1 1 1 1 1 1 1\n";
+        std::fs::write(fs.path("proc/stat"), then).unwrap();
+        tuning.finish(&fs);
+        assert_eq!(tuning.cpu_busy, BTreeMap::from([(0, 0.3), (1, 0.0)]));
+    }
+
+    #[test]
+    fn a_host_that_tells_nothing_or_nonsense_gives_nothing() {
+        let (_dir, fs) = tree(&[
+            ("proc/irq/1/smp_affinity_list", "zero\n"),
+            ("proc/stat", "cpu0 1 2\ncpuX 1 2 3 4 5 6 7 8\n"),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "always\n"),
+            ("sys/module/kvm/parameters/halt_poll_ns", "-5\n"),
+        ]);
+        let mut tuning = Tuning::read(&fs);
+        tuning.finish(&fs);
+        assert_eq!(tuning, Tuning::default());
+        assert_eq!(serde_json::from_str::<Tuning>("{}").unwrap(), Tuning::default());
+    }
+}

@@ -1,0 +1,112 @@
+//! Published figures, and what they look like beside simulated and measured ones.
+
+use serde::Serialize;
+
+/// The published figures with their sources, as TOML.
+pub const PUBLISHED: &str = include_str!("../published.toml");
+
+/// One number of a published figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Number {
+    /// Before the change.
+    Before,
+    /// After it.
+    After,
+    /// The first over the second.
+    Ratio,
+    /// A change in percent.
+    Change,
+}
+
+impl Number {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Before, Self::After, Self::Ratio, Self::Change];
+
+    /// Its key in `results/published.toml`.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Before => "before",
+            Self::After => "after",
+            Self::Ratio => "ratio",
+            Self::Change => "change",
+        }
+    }
+}
+
+/// Where a simulated number comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// These constants, of the model or the guest, were fitted to it.
+    Fitted(Vec<String>),
+    /// It is made of numbers that were fitted: their ratio or sum.
+    OfFitted,
+    /// Nothing was fitted to it.
+    Predicted,
+}
+
+/// A number, published, simulated and measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The figure's id in `results/published.toml`.
+    pub figure: String,
+    /// What it is.
+    pub what: String,
+    /// Which of its numbers.
+    pub number: Number,
+    /// Its unit.
+    pub unit: String,
+    /// As published.
+    pub published: f64,
+    /// The model it was simulated with.
+    pub model: String,
+    /// As simulated.
+    pub simulated: Option<f64>,
+    /// Simulated against published: percent, or points where the number is itself a percentage.
+    pub error: Option<f64>,
+    /// Whether it was fitted.
+    pub origin: Origin,
+    /// As measured on some host, from a result document.
+    pub measured: Option<Measured>,
+}
+
+/// A number from a result document.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// The number.
+    pub value: f64,
+    /// The backend behind the counters.
+    pub backend: String,
+    /// Whether that only stands in for hardware events.
+    pub stand_in: bool,
+    /// The kind of host.
+    pub host: String,
+}
+
+/// Everything `reproduce` found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reproduction {
+    /// Always "vpmu-reproduce/1".
+    pub schema: &'static str,
+    /// The simulations' seed.
+    pub seed: u64,
+    /// The rows, in the order of `results/published.toml`.
+    pub rows: Vec<Row>,
+    /// Constants of the set-up model that were fitted.
+    pub fitted: Vec<Fitted>,
+}
+
+/// A constant of the set-up model that was chosen so that a published figure comes out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fitted {
+    /// What it is.
+    pub constant: String,
+    /// Its value.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The published number it was fitted to, such as "94cpu after sys".
+    pub to: &'static str,
+}

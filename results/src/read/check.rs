@@ -1,0 +1,75 @@
+//! What a document of ours never is: what it says must agree with itself.
+
+use std::collections::BTreeSet;
+
+use super::record::{Arm, Record};
+use crate::document::Status;
+
+/// Most arms and rounds, far above what the tool can be asked for.
+const MAX_ARMS: usize = 1000;
+const MAX_ROUNDS: usize = 100_000;
+
+/// # Errors
+/// The first contradiction, in a sentence.
+pub(super) fn record(record: &Record) -> Result<(), String> {
+    if record.arms.is_empty() || record.arms.len() > MAX_ARMS {
+        return Err(format!("it has {} arms", record.arms.len()));
+    }
+    if record.started_unix == 0 {
+        return Err("it says that it began at 1970-01-01: the host's clock was not set".to_owned());
+    }
+    let mut names = BTreeSet::new();
+    for arm in &record.arms {
+        if arm.name.is_empty() || arm.name.chars().any(char::is_control) {
+            return Err(format!("an arm's name is {:?}", arm.name));
+        }
+        if !names.insert(&arm.name) {
+            return Err(format!("arm {} is there twice", arm.name));
+        }
+        self::arm(arm, record).map_err(|why| format!("arm {}: {why}", arm.name))?;
+    }
+    Ok(())
+}
+
+fn arm(arm: &Arm, record: &Record) -> Result<(), String> {
+    if arm.rounds.len() > MAX_ROUNDS {
+        return Err(format!("{} rounds", arm.rounds.len()));
+    }
+    let measured = !arm.rounds.is_empty();
+    if measured && arm.not_available.is_some() {
+        return Err("it has rounds although it was not available".to_owned());
+    }
+    let excused = arm.not_available.is_some() || !arm.incomplete.is_empty() || record.status != Status::Complete;
+    if !measured && !excused {
+        return Err("it has no rounds and does not say why".to_owned());
+    }
+    if !measured && !arm.metrics.is_empty() {
+        return Err("it has figures without rounds".to_owned());
+    }
+    for pair in arm.rounds.windows(2) {
+        let [a, b] = pair else { continue };
+        if b.index <= a.index {
+            return Err(format!("round {} follows round {}", b.index, a.index));
+        }
+        if b.started_ns < a.started_ns {
+            return Err(format!("the clock goes backwards from round {} to round {}", a.index, b.index));
+        }
+    }
+    for name in arm.rounds.iter().flat_map(|round| round.metrics.keys()) {
+        if !arm.metrics.contains_key(name) {
+            return Err(format!("its rounds have {name}, which its summary lacks: mixed units, or edited by hand?"));
+        }
+    }
+    for (name, metric) in &arm.metrics {
+        let parts = || arm.rounds.iter().filter_map(|round| round.metrics.get(name));
+        let counted = parts().fold(0_u64, |sum, part| sum.saturating_add(part.count));
+        if counted > 0 && counted != metric.count {
+            let all = metric.count;
+            return Err(format!("{name} summarizes {all} values, its rounds {counted}: edited by hand?"));
+        }
+        if parts().any(|part| part.max > metric.max) {
+            return Err(format!("{name}: a round's max is above the summary's: mixed units, or edited by hand?"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Where results are: a file, a folder, or the name of a baseline.
+
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::{MAX_DOCUMENTS, Record, record, refuse};
+use crate::error::Error;
+use crate::sweep;
+
+/// The folder of baselines within a results folder.
+pub const BASELINES: &str = "baselines";
+/// Longest name of a baseline.
+const MAX_NAME: usize = 64;
+
+/// Checks a baseline's name: it becomes a folder's.
+///
+/// # Errors
+/// What a name may hold.
+pub fn check_name(name: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() || name.len() > MAX_NAME || name.starts_with('.') || !name.chars().all(plain) {
+        return Err(format!(
+            "a baseline's name has 1 to {MAX_NAME} of a-z, A-Z, 0-9, '.', '_' and '-', and begins with none of '.'"
+        ));
+    }
+    Ok(name.to_owned())
+}
+
+/// Where a baseline's documents are.
+#[must_use]
+pub fn baseline_folder(results: &Path, name: &str) -> PathBuf {
+    results.join(BASELINES).join(name)
+}
+
+/// The documents of a file, of a folder, or of the baseline of that name in `results`, in the order of their start.
+/// What is there as a path goes before a baseline of the same name.
+///
+/// # Errors
+/// Exit 2: there is no such thing, or one of its documents is bad.
+pub fn gather(source: &str, results: &Path) -> Result<Vec<Record>, Error> {
+    let path = Path::new(source);
+    if path.is_dir() {
+        return folder(path);
+    }
+    if path.exists() {
+        return record(path).map(|record| vec![record]);
+    }
+    let name = check_name(source).ok();
+    match name.map(|name| baseline_folder(results, &name)).filter(|dir| dir.is_dir()) {
+        Some(dir) => folder(&dir),
+        None => {
+            let baselines = results.join(BASELINES);
+            Err(Error::usage(
+                format!("no result {source}"),
+                format!("there is no such file, folder, or baseline in {}", baselines.display()),
+                "vpmu --save-baseline NAME makes a baseline",
+            ))
+        }
+    }
+}
+
+/// Every `.json` of a folder, but of none below it, in the order of their start.
+///
+/// # Errors
+/// Exit 2: no document, too many, a bad one, or one that is there twice.
+pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
+    let unreadable = |error: std::io::Error| refuse(dir, error.to_string(), "give a folder of results");
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        // A sweep leaves its front beside its lines: no result.
+        let front = path.file_name().is_some_and(|name| name == sweep::FRONT) && dir.join(sweep::FILE).exists();
+        if !hidden && !front && path.extension().is_some_and(|extension| extension == "json") {
+            paths.push(path);
+        }
+    }
+    if paths.is_empty() {
+        return Err(refuse(dir, "it has no .json in it", "give the folder that vpmu -o DIR wrote to"));
+    }
+    if paths.len() > MAX_DOCUMENTS {
+        let count = paths.len();
+        return Err(refuse(dir, format!("{count} documents are more than {MAX_DOCUMENTS}"), "split the folder"));
+    }
+    paths.sort();
+    let mut records = paths.par_iter().map(|path| record(path)).collect::<Vec<_>>();
+    // The first bad one in order of names, whichever thread met its own first.
+    if let Some(bad) = records.iter().position(Result::is_err) {
+        return records.swap_remove(bad).map(|record| vec![record]);
+    }
+    let mut records: Vec<Record> = records.into_iter().filter_map(Result::ok).collect();
+    records.sort_by(|a, b| (a.started_unix, &a.path).cmp(&(b.started_unix, &b.path)));
+    for pair in records.windows(2) {
+        let [a, b] = pair else { continue };
+        if is_copy(a, b) {
+            let why = format!("it is a copy of {}", a.path.display());
+            return Err(refuse(&b.path, why, "remove one: rounds must not count twice"));
+        }
+    }
+    Ok(records)
+}
+
+/// The same run: no two runs take the same time to the nanosecond.
+fn is_copy(a: &Record, b: &Record) -> bool {
+    a.started_unix == b.started_unix && a.wall_ns == b.wall_ns && a.experiment == b.experiment && a.arms == b.arms
+}

@@ -1,0 +1,152 @@
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::fixture;
+
+/// A good document, changed.
+fn changed(change: impl FnOnce(&mut Value)) -> String {
+    let document = fixture::document(3);
+    let mut value = serde_json::to_value(document).unwrap();
+    change(&mut value);
+    value.to_string()
+}
+
+fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.json");
+    std::fs::write(&path, text).unwrap();
+    (dir, path)
+}
+
+fn complaint(text: &str) -> String {
+    let (_dir, path) = written(text);
+    let error = record(&path).unwrap_err();
+    assert_eq!(error.exit.code(), 2);
+    let line = error.to_string();
+    assert!(line.contains("x.json") && !line.contains('\n'), "{line}");
+    line
+}
+
+#[test]
+fn a_document_of_ours_is_read_back() {
+    let (_dir, path) = written(&changed(|_| {}));
+    let record = record(&path).unwrap();
+    assert_eq!((record.experiment.as_str(), record.arms.len()), ("nmi-latency", 5));
+    let arm = record.arm("recreate").unwrap();
+    assert_eq!((arm.rounds.len(), arm.metrics["nmi_handler_ns"].count), (3, 120));
+    assert!(arm.rounds[2].metrics["nmi_handler_ns"].p50 > 0.0);
+    assert_eq!(record.parameter("workload").as_deref(), Some("single/ftest"));
+    assert!(record.arm("kvm").unwrap().not_available.is_some());
+    assert_eq!(document(&path).unwrap().arms.len(), 5);
+}
+
+#[test]
+fn what_is_not_ours_is_refused_with_its_reason() {
+    let whole = changed(|_| {});
+    for (text, needle) in [
+        (String::new(), "it is empty"),
+        (whole[..whole.len() / 2].to_owned(), "truncated"),
+        ("{\"schema\": NaN}".to_owned(), "NaN"),
+        ("{]".to_owned(), "not JSON"),
+        ("[1]".to_owned(), "no \"schema\""),
+        ("{\"schema\": 1, \"schema\": 2}".to_owned(), "\"schema\" stands twice"),
+        ("{\"schema\": \"vpmu-doctor/1\"}".to_owned(), "vpmu-doctor/1"),
+        ("{\"schema\": \"vpmu-result/1\"}".to_owned(), "missing field"),
+        ("{\"schema\": \"vpmu-result/2\"}".to_owned(), "newer"),
+        ("{\"schema\": \"vpmu-result/0\"}".to_owned(), "no release"),
+    ] {
+        assert!(complaint(&text).contains(needle), "{}", complaint(&text));
+    }
+}
+
+#[test]
+fn a_document_that_contradicts_itself_is_refused() {
+    type Change = fn(&mut Value);
+    let cases: [(&str, Change); 17] = [
+        ("0 arms", |d| d["arms"] = json!([])),
+        ("there twice", |d| d["arms"][1] = d["arms"][0].clone()),
+        ("no rounds and does not say why", |d| {
+            d["arms"][0]["rounds"] = json!([]);
+        }),
+        ("no list of rounds", |d| d["arms"][0]["rounds"] = json!(3)),
+        ("not a number of ns", |d| d["arms"][0]["nmi_handler_ns"]["mean"] = Value::Null),
+        ("not a number of ns", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!("5")),
+        ("not a number of ns", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!(-5)),
+        ("p50 is 900000", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!(900_000)),
+        ("outside of min and max", |d| d["arms"][0]["nmi_handler_ns"]["mean"] = json!(1e9)),
+        ("no values", |d| d["arms"][0]["nmi_handler_ns"]["count"] = json!(0)),
+        ("its rounds 120", |d| d["arms"][0]["nmi_handler_ns"]["count"] = json!(121)),
+        ("clock goes backwards", |d| {
+            d["arms"][0]["rounds"][0]["started_ns"] = json!(u64::MAX);
+        }),
+        ("follows round", |d| d["arms"][0]["rounds"][1]["round"] = json!(0)),
+        ("mixed units", |d| {
+            let map = d["arms"][0].as_object_mut().unwrap();
+            map.remove("nmi_handler_ns");
+        }),
+        ("its unit is unknown", |d| {
+            let map = d["arms"][0].as_object_mut().unwrap();
+            let metric = map.remove("nmi_handler_ns").unwrap();
+            map.insert("nmi_handler_us".to_owned(), metric);
+        }),
+        ("clock was not set", |d| d["started_unix"] = json!(0)),
+        ("not available", |d| d["arms"][0]["not_available"] = json!("why")),
+    ];
+    for (needle, change) in cases {
+        let line = complaint(&changed(change));
+        assert!(line.contains(needle), "{line} lacks {needle}");
+    }
+}
+
+#[test]
+fn summaries_below_a_key_are_metrics_too() {
+    let text = changed(|d| {
+        d["experiment"] = json!("stat-setup");
+        let arm = &mut d["arms"][0];
+        let phase = json!({"count": 3, "min": 1, "p50": 2, "max": 3, "mean": 2.0});
+        arm["phases"] = json!({"open_ns": phase});
+        for round in arm["rounds"].as_array_mut().unwrap() {
+            round["phases"] = json!({"open_ns": {"count": 1, "p50": 2, "max": 3}});
+        }
+    });
+    let (_dir, path) = written(&text);
+    let record = record(&path).unwrap();
+    assert!((record.arms[0].metrics["phases/open_ns"].p50 - 2.0).abs() < 1e-9);
+    assert!(record.arms[0].rounds.iter().all(|round| round.metrics.contains_key("phases/open_ns")));
+}
+
+#[test]
+fn a_folder_is_all_of_it_or_nothing() {
+    let (dir, path) = written(&changed(|_| {}));
+    std::fs::write(dir.path().join("notes.txt"), "mine").unwrap();
+    std::fs::create_dir(dir.path().join(BASELINES)).unwrap();
+    assert_eq!(folder(dir.path()).unwrap().len(), 1);
+    let copy = dir.path().join("y.json");
+    std::fs::copy(&path, &copy).unwrap();
+    assert!(folder(dir.path()).unwrap_err().to_string().contains("a copy of"));
+    std::fs::write(&copy, changed(|d| d["started_unix"] = json!(5))).unwrap();
+    let both = folder(dir.path()).unwrap();
+    assert_eq!((both.len(), both[0].started_unix), (2, 5));
+    std::fs::write(&copy, "{").unwrap();
+    assert!(folder(dir.path()).unwrap_err().to_string().contains("y.json"));
+    assert!(folder(&dir.path().join(BASELINES)).unwrap_err().to_string().contains("no .json"));
+}
+
+#[test]
+fn a_name_is_a_baseline_unless_a_path_is_there() {
+    let (dir, path) = written(&changed(|_| {}));
+    let results = dir.path();
+    let baseline = baseline_folder(results, "v1.0");
+    std::fs::create_dir_all(&baseline).unwrap();
+    std::fs::copy(&path, baseline.join("nmi-latency.json")).unwrap();
+    assert_eq!(gather("v1.0", results).unwrap().len(), 1);
+    assert_eq!(gather(path.to_str().unwrap(), results).unwrap().len(), 1);
+    for bad in ["none", "../x", "a/b", ""] {
+        assert!(gather(bad, results).unwrap_err().to_string().contains("baseline"), "{bad}");
+    }
+    for bad in ["", ".x", "a/b", "a b", "ä"] {
+        assert!(check_name(bad).is_err());
+    }
+}

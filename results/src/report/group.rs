@@ -1,0 +1,188 @@
+//! Which results belong together: the same experiment with the same parameters, backend and kind of host.
+
+use std::collections::BTreeMap;
+
+use super::plot::{COLOURS, DASHES, FLOOR, Ink};
+use crate::read::{Arm, Record};
+
+/// Parameters that say how long or often was measured, not what.
+const NOT_WHAT: [&str; 10] = [
+    "rounds",
+    "samples",
+    "warmup_samples",
+    "time_limit_ns",
+    "backend_why",
+    "backend_requested",
+    "baseline_ticks",
+    "tail_ticks",
+    "command",
+    "pin",
+];
+
+/// Results of one kind, the oldest first; never empty.
+pub(super) struct Group<'a> {
+    pub(super) records: Vec<&'a Record>,
+}
+
+/// What makes a result one of a group, but for the parameters in `without`.
+pub(super) fn key(record: &Record, without: &[&str]) -> String {
+    let what = record
+        .parameters
+        .iter()
+        .filter(|(name, value)| {
+            let name = name.as_str();
+            !value.is_object() && !value.is_array() && !NOT_WHAT.contains(&name) && !without.contains(&name)
+        })
+        .map(|(name, value)| format!("{name}={value}"));
+    let sizes = ["events", "cpus"].into_iter().filter(|name| !without.contains(name));
+    let sizes = sizes.filter_map(|name| Some(format!("{name}: {}", record.size(name)?)));
+    let enable = enable(record).map(|how| format!("enable={how}"));
+    let parts =
+        [record.experiment.clone(), record.host.class.clone()].into_iter().chain(what).chain(sizes).chain(enable);
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// How a guest's set-up enables its events: "each" or "once".
+fn enable(record: &Record) -> Option<&str> {
+    record.parameters.get("set_up")?.get("enable")?.as_str()
+}
+
+/// The groups; that of the newest result first.
+pub(super) fn groups(records: &[Record]) -> Vec<Group<'_>> {
+    let mut by_key: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        by_key.entry(key(record, &[])).or_default().push(record);
+    }
+    let mut groups: Vec<Group<'_>> = by_key.into_values().map(|records| Group { records }).collect();
+    for group in &mut groups {
+        group.records.sort_by_key(|record| record.started_unix);
+    }
+    groups.sort_by_key(|group| std::cmp::Reverse(group.latest().started_unix));
+    groups
+}
+
+impl<'a> Group<'a> {
+    /// The newest result, whose figures stand for the group.
+    pub(super) fn latest(&self) -> &'a Record {
+        self.records[self.records.len() - 1]
+    }
+}
+
+/// A heading for what a record measured.
+pub(super) fn title(record: &Record) -> String {
+    let mut title = record.experiment.clone();
+    if let Some(workload) = record.parameter("workload") {
+        title = format!("{title}, {workload}");
+    }
+    let host = record.parameter("workload").is_none();
+    for (name, one, many) in [("events", "event", "events"), ("cpus", "CPU", "CPUs"), ("vcpus", "vCPU", "vCPUs")] {
+        // A workload says itself how many events it has, and one vCPU is what a guest has.
+        if let Some(n) = record.size(name).filter(|&n| host || name == "vcpus" && n != 1) {
+            title = format!("{title}, {n} {}", if n == 1 { one } else { many });
+        }
+    }
+    if let Some(mode) = record.parameter("mode") {
+        title = format!("{title}, {mode}");
+    }
+    if enable(record) == Some("once") {
+        title.push_str(", enabled at once");
+    }
+    format!("{title}, {}", backend(record))
+}
+
+/// The backend, and whether it is a stand-in or a simulation.
+pub(super) fn backend(record: &Record) -> String {
+    let backend = record.parameter("backend").or_else(|| record.arms.first().map(|arm| arm.backend.clone()));
+    let backend = backend.filter(|backend| !backend.is_empty()).unwrap_or_else(|| "no backend".to_owned());
+    let what = if is_simulated(record) {
+        " (simulated)"
+    } else if record.arms.iter().any(|arm| arm.stand_in) {
+        " (stand-in)"
+    } else {
+        ""
+    };
+    format!("{backend}{what}")
+}
+
+/// Whether nothing in it was measured.
+pub(super) fn is_simulated(record: &Record) -> bool {
+    record.host.class.starts_with("simulated")
+        || record.parameter("backend").is_some_and(|backend| backend.starts_with("sim:"))
+}
+
+/// The ink of each arm, the same all over the page.
+pub(super) struct Inks(BTreeMap<String, Ink>);
+
+impl Inks {
+    /// Inks in the order in which arms are met.
+    pub(super) fn new(records: &[Record]) -> Self {
+        let mut inks = BTreeMap::new();
+        // Set-ups on a host have strategies of their own, which meet a guest's in no plot.
+        for of_guest in [true, false] {
+            let mut next = 0;
+            let records = records.iter().filter(|record| record.parameter("workload").is_some() == of_guest);
+            for arm in records.flat_map(|record| &record.arms).filter(|arm| arm.kind != "floor") {
+                inks.entry(arm.name.clone()).or_insert_with(|| {
+                    next += 1;
+                    (next - 1) % (COLOURS * DASHES)
+                });
+            }
+        }
+        Self(inks)
+    }
+
+    /// An arm's ink.
+    pub(super) fn of(&self, arm: &Arm) -> Ink {
+        if arm.kind == "floor" { FLOOR } else { self.0.get(&arm.name).copied().unwrap_or(0) }
+    }
+
+    /// One of that name, or the first.
+    pub(super) fn named(&self, name: &str) -> Ink {
+        if name == "floor" { FLOOR } else { self.0.get(name).copied().unwrap_or(0) }
+    }
+}
+
+/// Puts `items` into at most `most` runs of neighbours, of about equal length.
+pub(super) fn thin<T>(items: &[T], most: usize) -> Vec<&[T]> {
+    items.chunks(items.len().div_ceil(most.max(1)).max(1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn more_rounds_are_the_same_kind_and_another_workload_is_not() {
+        let (_a, mut few) = fixture::written(&fixture::document(2));
+        let (_b, many) = fixture::written(&fixture::document(3));
+        let (_c, other) = {
+            let mut document = fixture::document(10);
+            document.parameters.workload = "sampling4/ftest".to_owned();
+            fixture::written(&document)
+        };
+        few.started_unix += 10;
+        let records = [few, many, other];
+        let groups = groups(&records);
+        assert_eq!(groups.iter().map(|group| group.records.len()).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(groups[0].latest().started_unix, records[0].started_unix);
+        assert_eq!(title(&records[2]), "nmi-latency, sampling4/ftest, cpu-clock (stand-in)");
+    }
+
+    #[test]
+    fn arms_keep_their_ink_and_the_floor_has_its_own() {
+        let (_dir, record) = fixture::written(&fixture::document(10));
+        let inks = Inks::new(std::slice::from_ref(&record));
+        let of = |name: &str| inks.of(record.arm(name).unwrap());
+        assert_eq!((of("recreate"), of("reuse"), of("floor")), (0, 1, FLOOR));
+    }
+
+    #[test]
+    fn thinning_keeps_every_item_in_few_runs() {
+        let items: Vec<u32> = (0..1000).collect();
+        let runs = thin(&items, 150);
+        assert!(runs.len() <= 150 && runs.concat() == items);
+        assert_eq!(thin(&items[..3], 150).len(), 3);
+        assert!(thin::<u32>(&[], 150).is_empty());
+    }
+}

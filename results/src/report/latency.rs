@@ -1,0 +1,277 @@
+//! How latencies are distributed, and how they moved over time.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::axis::Axis;
+use super::figure::{Figure, Key, Table, dash};
+use super::group::{Group, Inks, thin};
+use super::plot::{self, Line};
+use crate::document::summary::decode_text;
+use crate::error::Error;
+use crate::export::primary;
+use crate::read::{Arm, Metric, Record};
+use crate::table::layout::time;
+use crate::write::time_stamp;
+
+/// Most points of a line over time; neighbours beyond share one.
+pub(super) const POINTS: usize = 150;
+/// Most arms in one plot; its table has all.
+pub(super) const ARMS: usize = 12;
+/// Results that lie closer together than this are of one session.
+const SESSION_S: u64 = 2 * 86_400;
+/// Points of a percentile curve for each halving of what is left, as HdrHistogram's own tools do.
+const PER_HALF: u32 = 5;
+
+/// Arms with figures: their name, ink and most telling metric.
+fn measured(record: &Record) -> impl Iterator<Item = (&Arm, &str, &Metric)> {
+    record.arms.iter().filter_map(|arm| primary(arm).map(|(name, metric)| (arm, name, metric)))
+}
+
+/// What is said where a plot does not have every arm.
+pub(super) fn too_many(arms: usize) -> String {
+    if arms > ARMS { format!(" {ARMS} of {arms} arms are drawn; the table has all.") } else { String::new() }
+}
+
+/// What a metric is, for people.
+pub(super) fn metric_name(name: &str) -> String {
+    match name {
+        "nmi_handler_ns" => "guest NMI handler latency".to_owned(),
+        "rotation_ns" => "guest rotation latency".to_owned(),
+        "total_ns" => "set-up and tear-down time".to_owned(),
+        "set_up_ns" => "guest set-up time".to_owned(),
+        other => other.trim_end_matches("_ns").replace(['_', '/'], " ") + " time",
+    }
+}
+
+/// The percentile curves of the newest result; `None` if it has no histogram.
+pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>, Error> {
+    let mut curves: Vec<(&Arm, Histogram<u64>)> = Vec::new();
+    let mut what = "";
+    for (arm, name, metric) in measured(record) {
+        let Some(text) = &metric.histogram else { continue };
+        let histogram = decode_text(text).map_err(|why| {
+            let file = record.path.display();
+            Error::usage(format!("cannot use {file}"), format!("{} {name}: {why}", arm.name), "restore the file")
+        })?;
+        if !histogram.is_empty() {
+            what = name;
+            curves.push((arm, histogram));
+        }
+    }
+    if curves.is_empty() {
+        return Ok(None);
+    }
+    let lines: Vec<Line> = curves
+        .iter()
+        .take(ARMS)
+        .map(|(arm, histogram)| Line { ink: inks.of(arm), points: curve(histogram), marked: false })
+        .collect();
+    let most = curves.iter().map(|(_, histogram)| histogram.len()).max().unwrap_or(1);
+    let values = lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y));
+    let y = Axis::log("latency", values, time);
+    let title = format!("Percentiles of {}", metric_name(what));
+    let mut table = Table::new(
+        title.clone(),
+        &["arm", "0 %", "50 %", "75 %", "90 %", "95 %", "99 %", "99.9 %", "99.99 %", "max", "values"],
+    );
+    for (arm, histogram) in &curves {
+        let at = |q: f64| time(histogram.value_at_quantile(q) as f64);
+        let mut row = vec![arm.name.clone(), time(histogram.min() as f64)];
+        row.extend([0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999].map(at));
+        row.extend([time(histogram.max() as f64), histogram.len().to_string()]);
+        table.rows.push(row);
+    }
+    Ok(Some(Figure {
+        note: format!(
+            "Newest result. Each further nine takes the same room, as in HdrHistogram's plots; both axes are logarithmic.{}",
+            too_many(curves.len())
+        ),
+        svg: plot::lines(&format!("{title}, by arm"), &Axis::percentile(most as f64), &y, &lines, &[])?,
+        key: lines.iter().zip(&curves).map(|(line, (arm, _))| Key::line(line.ink, &arm.name)).collect(),
+        title,
+        table,
+    }))
+}
+
+/// A histogram's curve over 1 / (1 − p), its largest value at the number of values.
+fn curve(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
+    let largest = (histogram.len() as f64).max(1.0);
+    let mut points: Vec<(f64, f64)> = histogram
+        .iter_quantiles(PER_HALF)
+        .map(|step| {
+            let left = 1.0 - step.quantile_iterated_to();
+            let x = if left > 0.0 { (1.0 / left).min(largest) } else { largest };
+            (x, step.value_iterated_to().min(histogram.max()) as f64)
+        })
+        .collect();
+    points.dedup();
+    points
+}
+
+/// The medians of an arm's rounds, or of its results.
+struct Point {
+    at: f64,
+    p50: f64,
+    p99: Option<f64>,
+}
+
+/// Latency over time: over the results of the group, or over the rounds of a single one.
+pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Result<Option<Figure>, Error> {
+    let latest = group.latest();
+    let many = group.records.len() > 1;
+    // Results of one session are numbered: a time axis would have them in one place.
+    let dated = latest.started_unix.saturating_sub(group.records[0].started_unix) > SESSION_S;
+    let mut series: Vec<(&Arm, Vec<Point>)> = Vec::new();
+    let mut what = "";
+    // An arm that only older results have is drawn, too.
+    for (arm, name, _) in group.records.iter().rev().flat_map(|record| measured(record)) {
+        if series.iter().any(|(known, _)| known.name == arm.name) {
+            continue;
+        }
+        let points: Vec<Point> = if many {
+            group.records.iter().filter_map(|record| of_record(record, &arm.name, name)).collect()
+        } else {
+            arm.rounds
+                .iter()
+                .filter_map(|round| Some(point(round.started_ns as f64 / 1e9, round.metrics.get(name)?)))
+                .collect()
+        };
+        if points.len() > 1 {
+            what = name;
+            series.push((arm, points));
+        }
+    }
+    let most = series.iter().map(|(_, points)| points.len()).max().unwrap_or(0);
+    if most < 2 {
+        return Ok(None);
+    }
+    let per_point = most.div_ceil(POINTS);
+    let mut table =
+        Table::new("Medians over time", &["arm", if many { "begun (UTC)" } else { "round begun" }, "of", "p50", "p99"]);
+    let mut lines = Vec::new();
+    for (arm, points) in &series {
+        let mut line = Line { ink: inks.of(arm), points: Vec::new(), marked: most <= 40 };
+        for run in thin(points, POINTS) {
+            let middle = &run[run.len() / 2];
+            let p50 = median(run.iter().map(|point| point.p50));
+            let p99 = run.iter().filter_map(|point| point.p99).max_by(f64::total_cmp);
+            let number = line.points.len() as f64 + 1.0;
+            line.points.push((if many && !dated { number } else { middle.at }, p50));
+            let at = if many { date(middle.at) } else { seconds(middle.at) };
+            table.rows.push(vec![arm.name.clone(), at, run.len().to_string(), time(p50), p99.map_or_else(dash, time)]);
+        }
+        lines.push(line);
+    }
+    lines.truncate(ARMS);
+    let all = || lines.iter().flat_map(|line| &line.points);
+    let x = if !many {
+        Axis::linear("since the start", all().map(|(x, _)| *x), seconds)
+    } else if dated {
+        Axis::span("begun, UTC", all().map(|(x, _)| *x), short_date).with_few_ticks()
+    } else {
+        Axis::span("result, in order of time", all().map(|(x, _)| *x), |n| format!("{n:.0}")).whole()
+    };
+    let y = Axis::log("median", all().map(|(_, y)| *y), time);
+    let title = format!("Median {} over {}", metric_name(what), if many { "results" } else { "rounds" });
+    let thinned = if per_point > 1 {
+        format!(
+            " Thinned: each point is the median of {per_point} neighbours, its p99 in the table the largest of theirs."
+        )
+    } else {
+        String::new()
+    };
+    Ok(Some(Figure {
+        note: format!("{}{}", thinned.trim_start(), too_many(series.len())),
+        svg: plot::lines(&title, &x, &y, &lines, &[])?,
+        key: lines.iter().zip(&series).map(|(line, (arm, _))| Key::line(line.ink, &arm.name)).collect(),
+        title,
+        table,
+    }))
+}
+
+fn of_record(record: &Record, arm: &str, metric: &str) -> Option<Point> {
+    Some(point(record.started_unix as f64, record.arm(arm)?.metrics.get(metric)?))
+}
+
+fn point(at: f64, metric: &Metric) -> Point {
+    Point { at, p50: metric.p50, p99: metric.p99 }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn seconds(at: f64) -> String {
+    // As many digits as steps of a plot need.
+    let digits = if at < 10.0 { 2 } else { 0 };
+    format!("{at:.digits$} s")
+}
+
+/// 2026-01-31 23:59, UTC.
+pub(super) fn date(unix: f64) -> String {
+    let stamp = time_stamp(Duration::try_from_secs_f64(unix).unwrap_or_default().as_secs());
+    match (stamp.get(..4), stamp.get(4..6), stamp.get(6..8), stamp.get(9..11), stamp.get(11..13)) {
+        (Some(year), Some(month), Some(day), Some(hour), Some(minute)) => {
+            format!("{year}-{month}-{day} {hour}:{minute}")
+        }
+        _ => stamp,
+    }
+}
+
+/// 26-01-31: room is scarce below a plot.
+fn short_date(unix: f64) -> String {
+    date(unix).chars().skip(2).take(8).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+    use crate::report::group::groups;
+
+    #[test]
+    fn a_curve_rises_to_the_largest_value_at_its_own_count() {
+        let mut histogram = crate::document::summary::latency_histogram();
+        for ns in 1..=1000 {
+            histogram.record(ns).unwrap();
+        }
+        let curve = curve(&histogram);
+        assert!(curve.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 <= pair[1].1), "{curve:?}");
+        assert_eq!(curve.last().copied(), Some((1000.0, 1000.0)));
+        assert!(curve.iter().any(|&(x, y)| (x - 2.0).abs() < 0.01 && (y - 500.0).abs() < 1.0), "{curve:?}");
+    }
+
+    #[test]
+    fn a_single_result_is_shown_by_rounds_and_several_by_their_start() {
+        let (_dir, record) = fixture::written(&fixture::document(3));
+        let one = [record.clone()];
+        let inks = Inks::new(&one);
+        let figure = over_time(&groups(&one)[0], &inks).unwrap().unwrap();
+        assert!(figure.title.ends_with("over rounds") && figure.note.is_empty(), "{}", figure.note);
+        assert_eq!(figure.table.rows.len(), 4 * 3);
+        let many: Vec<Record> =
+            (0..1000).map(|n| Record { started_unix: record.started_unix + n * 3600, ..record.clone() }).collect();
+        let figure = over_time(&groups(&many)[0], &inks).unwrap().unwrap();
+        assert!(figure.title.ends_with("over results") && figure.note.contains("median of 7 neighbours"));
+        assert_eq!(figure.table.rows.len(), 4 * 143);
+    }
+
+    #[test]
+    fn a_damaged_histogram_names_its_file() {
+        let (_dir, mut record) = fixture::written(&fixture::document(10));
+        record.arms[1].metrics.get_mut("nmi_handler_ns").unwrap().histogram = Some("AAAA".to_owned());
+        let error = percentiles(&record, &Inks::new(&[])).unwrap_err();
+        assert_eq!(error.exit.code(), 2);
+        assert!(error.to_string().contains("x.json"), "{error}");
+    }
+
+    #[test]
+    fn dates_are_utc() {
+        assert_eq!(date(951_782_460.0), "2000-02-29 00:01");
+        assert_eq!(short_date(951_782_460.0), "00-02-29");
+    }
+}

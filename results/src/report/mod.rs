@@ -1,0 +1,297 @@
+//! `vpmu report`: one self-contained HTML page of results.
+//!
+//! The page has no script and loads nothing: plots are SVG within it, and its content security policy forbids the rest.
+//! Everything in it that comes from a document is escaped, by the template engine or by the plotting library. What does
+//! not fit is thinned or left out by the constants here, and the page says so.
+
+mod axis;
+mod figure;
+mod group;
+mod hosts;
+mod latency;
+mod page;
+mod plot;
+pub mod published;
+mod scaling;
+mod sweep;
+mod work;
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::document::{Status, Tool};
+use crate::error::Error;
+use crate::export::primary;
+use crate::published::Reproduction;
+use crate::read::{Arm, Record};
+use crate::table::layout::{plural, ratio, time};
+use figure::{Figure, Table, dash};
+use group::{Group, Inks, groups};
+use hosts::Host;
+use latency::{date, metric_name};
+
+/// Kinds of results with plots of their own, the newest; the overview has all.
+const GROUPS: usize = 20;
+/// Rows of the overview, and of the list of files.
+const ROWS: usize = 1500;
+/// Plots of scaling, and of sweeps.
+const SCALINGS: usize = 12;
+const SWEEPS: usize = 12;
+
+/// What a page is made of.
+#[derive(Debug)]
+pub struct Sources {
+    /// The results, in any order.
+    pub records: Vec<Record>,
+    /// Files of `vpmu sweep`.
+    pub sweeps: Vec<PathBuf>,
+    /// The published figures, simulated, and measured in those of [`published::documents`].
+    pub published: Reproduction,
+    /// What makes the page.
+    pub tool: Tool,
+}
+
+/// Results of one kind.
+#[derive(Debug, Serialize)]
+struct Section {
+    id: String,
+    title: String,
+    host: String,
+    badges: Vec<&'static str>,
+    about: Vec<(&'static str, String)>,
+    caveats: Vec<String>,
+    table: Table,
+    figures: Vec<Figure>,
+}
+
+/// Everything the template shows.
+#[derive(Debug, Serialize)]
+struct Page {
+    title: String,
+    summary: String,
+    tool: String,
+    overview: Table,
+    /// The section of each row of the overview; empty for those without one.
+    links: Vec<String>,
+    sections: Vec<Section>,
+    scaling: Vec<Figure>,
+    sweeps: Vec<Figure>,
+    published: Figure,
+    hosts: Vec<Host>,
+    files: Table,
+    left_out: Vec<String>,
+}
+
+/// The page.
+///
+/// # Errors
+/// Exit 2 for a document or sweep that is damaged.
+pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
+    page::render(&page(sources, title)?)
+}
+
+fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
+    let records = &sources.records;
+    let inks = Inks::new(records);
+    let groups = groups(records);
+    let mut left_out = Vec::new();
+    let mut note = |what: &str, shown: usize, all: usize| {
+        if all > shown {
+            left_out.push(format!("{what}: {shown} of {all} are shown"));
+        }
+    };
+    note("Kinds of results with plots, the newest", GROUPS, groups.len());
+    note("Rows of the overview", ROWS, groups.len());
+    note("Rows of the list of files, the newest", ROWS, records.len());
+    let sections = groups
+        .iter()
+        .take(GROUPS)
+        .enumerate()
+        .map(|(index, group)| section(index, group, &inks))
+        .collect::<Result<Vec<_>, _>>()?;
+    let id = |row: usize| if row < GROUPS { format!("results-{}", row + 1) } else { String::new() };
+    let mut points = Vec::new();
+    for path in &sources.sweeps {
+        points.extend(sweep::read(path)?);
+    }
+    let (sweeps, all_sweeps) = sweep::figures(&points, SWEEPS)?;
+    note("Plots of sweeps", SWEEPS, all_sweeps);
+    let (hosts, more_hosts) = hosts::hosts(records);
+    note("Hosts, the newest", hosts.len(), hosts.len() + more_hosts);
+    let tool = &sources.tool;
+    Ok(Page {
+        title: title.to_owned(),
+        summary: summary(records, points.len()),
+        tool: format!("{} {} ({}, {})", tool.name, tool.version, tool.git_revision, tool.profile),
+        overview: overview(&groups),
+        links: (0..groups.len().min(ROWS)).map(id).collect(),
+        sections,
+        scaling: scaling::figures(records, &inks, SCALINGS)?,
+        sweeps,
+        published: published::figure(&sources.published)?,
+        hosts,
+        files: files(records),
+        left_out,
+    })
+}
+
+fn summary(records: &[Record], points: usize) -> String {
+    let times = || records.iter().map(|record| record.started_unix);
+    let mut parts = Vec::new();
+    if let (Some(first), Some(last)) = (times().min(), times().max()) {
+        let [first, last] = [first, last].map(|unix| date(unix as f64));
+        let when = if first == last { format!("of {first}") } else { format!("from {first} to {last}") };
+        parts.push(format!("{} {when} UTC", plural(records.len(), "result")));
+    }
+    if points > 0 {
+        parts.push(plural(points, "simulated point"));
+    }
+    parts.join(", and ") + "."
+}
+
+/// An arm's short verdict: its median, and by what it exceeds the floor.
+fn brief(arm: &Arm, floor: Option<f64>) -> String {
+    let Some((_, metric)) = primary(arm) else {
+        return format!("{}: {}", arm.name, if arm.not_available.is_some() { "not available" } else { "no figures" });
+    };
+    let beyond = floor.filter(|_| arm.kind != "floor").map(|floor| format!(" ({} × floor)", ratio(metric.p50 / floor)));
+    format!("{} {}{}", arm.name, time(metric.p50), beyond.unwrap_or_default())
+}
+
+/// The floor's median of the same metric.
+fn floor(record: &Record) -> Option<f64> {
+    let arm = record.arms.iter().find(|arm| arm.kind == "floor")?;
+    primary(arm).map(|(_, metric)| metric.p50).filter(|&ns| ns > 0.0)
+}
+
+fn overview(groups: &[Group<'_>]) -> Table {
+    let head = ["what", "host", "results", "newest (UTC)", "state", "medians of the newest"];
+    let mut table = Table::new("Kinds of results, the newest first", &head);
+    for group in groups.iter().take(ROWS) {
+        let newest = group.latest();
+        let floor = floor(newest);
+        table.rows.push(vec![
+            group::title(newest),
+            newest.host.class.clone(),
+            group.records.len().to_string(),
+            date(newest.started_unix as f64),
+            state(newest.status).to_owned(),
+            newest.arms.iter().map(|arm| brief(arm, floor)).collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    table
+}
+
+const fn state(status: Status) -> &'static str {
+    match status {
+        Status::Complete => "complete",
+        Status::Running => "left by a killed run",
+        Status::Incomplete => "incomplete",
+        Status::Interrupted => "interrupted",
+    }
+}
+
+fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Error> {
+    let newest = group.latest();
+    let mut badges = Vec::new();
+    if group::is_simulated(newest) {
+        badges.push("simulated");
+    } else if newest.arms.iter().any(|arm| arm.stand_in) {
+        badges.push("stand-in events: compare arms only");
+    }
+    if newest.status != Status::Complete {
+        badges.push(state(newest.status));
+    }
+    let mut figures = Vec::new();
+    figures.extend(latency::percentiles(newest, inks)?);
+    figures.extend(latency::over_time(group, inks)?);
+    figures.extend(work::host_operations(newest)?);
+    figures.extend(work::phases(newest)?);
+    figures.extend(scaling::growth(newest, inks)?);
+    figures.extend(work::pareto(newest, inks)?);
+    let caveat = |warning: &crate::document::warnings::Warning| match &warning.arm {
+        Some(arm) => format!("{arm}: {}", warning.message),
+        None => warning.message.clone(),
+    };
+    Ok(Section {
+        id: format!("results-{}", index + 1),
+        title: group::title(newest),
+        host: newest.host.class.clone(),
+        badges,
+        about: about(group),
+        // Settings of the host stand with the hosts.
+        caveats: newest.warnings.iter().filter(|warning| warning.remedy.is_none()).map(caveat).collect(),
+        table: arms(newest),
+        figures,
+    })
+}
+
+fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
+    let newest = group.latest();
+    let mut about = vec![
+        ("backend", group::backend(newest)),
+        ("host", newest.host.class.clone()),
+        ("results", group.records.len().to_string()),
+        ("newest", format!("{} UTC, {}", date(newest.started_unix as f64), newest.path.display())),
+        ("revision", format!("{} ({})", newest.tool.git_revision, newest.tool.profile)),
+        ("seed", newest.seed.to_string()),
+    ];
+    if !newest.command_line.is_empty() {
+        about.push(("command", newest.command_line.join(" ")));
+    }
+    about
+}
+
+/// Every arm of a result, those without figures with the reason.
+fn arms(record: &Record) -> Table {
+    let metric = record.arms.iter().find_map(primary).map_or_else(String::new, |(name, _)| metric_name(name));
+    let head = ["arm", "p50", "p90", "p99", "max", "mean", "× floor", "delivery", "lost", "values", "backend", "note"];
+    let mut table = Table::new(format!("Every arm of the newest result: {metric}"), &head);
+    let floor = floor(record);
+    for arm in &record.arms {
+        let found = primary(arm).map(|(_, metric)| metric);
+        let ns = |value: Option<f64>| value.map_or_else(dash, time);
+        let over = found.zip(floor).map_or_else(dash, |(metric, floor)| ratio(metric.p50 / floor));
+        let note = match &arm.not_available {
+            Some(why) => format!("not available: {why}"),
+            None => arm.incomplete.first().map_or_else(String::new, |why| format!("incomplete: {why}")),
+        };
+        table.rows.push(vec![
+            arm.name.clone(),
+            ns(found.map(|metric| metric.p50)),
+            ns(found.and_then(|metric| metric.p90)),
+            ns(found.and_then(|metric| metric.p99)),
+            ns(found.and_then(|metric| metric.max)),
+            ns(found.and_then(|metric| metric.mean)),
+            over,
+            ns(arm.metrics.get("pmi_delivery_ns").map(|metric| metric.p50)),
+            arm.rest.get("lost").and_then(serde_json::Value::as_i64).map_or_else(dash, |n| n.to_string()),
+            found.map_or_else(dash, |metric| metric.count.to_string()),
+            if arm.stand_in { format!("{} (stand-in)", arm.backend) } else { arm.backend.clone() },
+            note,
+        ]);
+    }
+    table
+}
+
+fn files(records: &[Record]) -> Table {
+    let head = ["file", "begun (UTC)", "what", "host", "revision", "state"];
+    let mut table = Table::new("Results on this page, the newest first", &head);
+    let mut newest: Vec<&Record> = records.iter().collect();
+    newest.sort_by_key(|record| std::cmp::Reverse(record.started_unix));
+    for record in newest.into_iter().take(ROWS) {
+        table.rows.push(vec![
+            record.path.display().to_string(),
+            date(record.started_unix as f64),
+            group::title(record),
+            record.host.class.clone(),
+            record.tool.git_revision.chars().take(12).collect(),
+            state(record.status).to_owned(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! How latency grows with the size of what is measured: vCPUs, events, CPUs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::axis::Axis;
+use super::figure::{Figure, Key, Table};
+use super::group::{Inks, key, title};
+use super::latency::{ARMS, metric_name, too_many};
+use super::plot::{self, Line};
+use crate::document::scaling::ScalePoint;
+use crate::error::Error;
+use crate::export::primary;
+use crate::read::Record;
+use crate::table::layout::time;
+
+/// Parameters that are a size, and what they count.
+const SIZES: [(&str, &str); 3] = [("vcpus", "vCPUs"), ("events", "events"), ("cpus", "CPUs")];
+/// Of a set-up, what follows from the number of events. Elsewhere other events are another workload.
+const FOLLOWS: [&str; 4] = ["events", "events_requested", "groups", "workload"];
+
+/// A plot for each kind of result that there is in several sizes; at most `most`.
+pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Result<Vec<Figure>, Error> {
+    let mut figures = Vec::new();
+    for (parameter, unit) in SIZES {
+        let mut families: BTreeMap<String, Vec<(u64, &Record)>> = BTreeMap::new();
+        for record in records {
+            let without: &[&str] = match (parameter, record.experiment.as_str()) {
+                ("events", "stat-setup") => &FOLLOWS,
+                ("events", _) => continue,
+                _ => &[parameter],
+            };
+            if let Some(size) = record.size(parameter) {
+                families.entry(key(record, without)).or_default().push((size, record));
+            }
+        }
+        for mut family in families.into_values() {
+            // The newest of each size stands for it.
+            family.sort_by_key(|(size, record)| (*size, std::cmp::Reverse(record.started_unix)));
+            family.dedup_by_key(|(size, _)| *size);
+            if family.len() > 1 && figures.len() < most {
+                figures.extend(figure(&family, unit, inks)?);
+            }
+        }
+    }
+    Ok(figures)
+}
+
+fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Result<Option<Figure>, Error> {
+    let names: BTreeSet<&str> =
+        family.iter().flat_map(|(_, record)| &record.arms).map(|arm| arm.name.as_str()).collect();
+    let mut table = Table::new(format!("Median by number of {unit}"), &["arm", unit, "median", "values"]);
+    let mut lines: Vec<(&str, Line)> = Vec::new();
+    let mut what = "latency".to_owned();
+    for name in names {
+        let mut points = Vec::new();
+        for (size, record) in family {
+            if let Some((metric, figures)) = record.arm(name).and_then(primary) {
+                what = metric_name(metric);
+                points.push((*size as f64, figures.p50));
+                let row = [name.to_owned(), size.to_string(), time(figures.p50), figures.count.to_string()];
+                table.rows.push(row.to_vec());
+            }
+        }
+        if !points.is_empty() {
+            lines.push((name, Line { ink: inks.named(name), points, marked: true }));
+        }
+    }
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let arms = lines.len();
+    lines.truncate(ARMS);
+    let newest = family.iter().map(|(_, record)| record).max_by_key(|record| record.started_unix);
+    let of = newest.map_or_else(String::new, |record| format!("{}; {}", title(record), record.host.class));
+    let note = format!("{of}. The newest result of each size.{}", too_many(arms));
+    drawn(&what, unit, note, lines, table).map(Some)
+}
+
+fn drawn(what: &str, unit: &str, note: String, lines: Vec<(&str, Line)>, table: Table) -> Result<Figure, Error> {
+    let key = lines.iter().map(|(name, line)| Key::line(line.ink, *name)).collect();
+    let lines: Vec<Line> = lines.into_iter().map(|(_, line)| line).collect();
+    let all = || lines.iter().flat_map(|line| &line.points);
+    let x = Axis::log(unit, all().map(|(x, _)| *x), |n| format!("{n:.0}")).whole();
+    let y = Axis::log("median", all().map(|(_, y)| *y), time);
+    Ok(Figure {
+        title: format!("{} by number of {unit}", capital(what)),
+        note,
+        svg: plot::lines(&format!("{what} by number of {unit}"), &x, &y, &lines, &[])?,
+        key,
+        table,
+    })
+}
+
+/// How set-up times grow with events and with CPUs, as the newest result measured it itself.
+pub(super) fn growth(record: &Record, inks: &Inks) -> Result<Vec<Figure>, Error> {
+    type Size = fn(&ScalePoint) -> u64;
+    let axes: [(&str, Size, &str, Size); 2] = [
+        ("events", |point| point.events, "CPUs", |point| point.cpus),
+        ("CPUs", |point| point.cpus, "events", |point| point.events),
+    ];
+    let mut figures = Vec::new();
+    for (axis, (unit, size, other_unit, other)) in axes.into_iter().enumerate() {
+        // Events grow on all CPUs, and CPUs with the whole list.
+        let Some(fixed) = record.size(if axis == 0 { "cpus" } else { "events" }) else { continue };
+        // What was measured for both axes stands there twice: the first serves, as in the tool's own table.
+        let mut by_arm: BTreeMap<&str, BTreeMap<u64, &ScalePoint>> = BTreeMap::new();
+        for point in record.scaling.iter().filter(|point| other(point) == fixed && point.total_ns.count > 0) {
+            by_arm.entry(&point.strategy).or_default().entry(size(point)).or_insert(point);
+        }
+        by_arm.retain(|_, points| points.len() > 1);
+        if by_arm.is_empty() {
+            continue;
+        }
+        let mut table = Table::new(format!("Median by number of {unit}"), &["arm", unit, "median", "values"]);
+        let mut lines: Vec<(&str, Line)> = Vec::new();
+        for (name, points) in &by_arm {
+            for (size, point) in points {
+                let (median, count) = (time(point.total_ns.p50 as f64), point.total_ns.count.to_string());
+                table.rows.push(vec![(*name).to_owned(), size.to_string(), median, count]);
+            }
+            let points = points.iter().map(|(size, point)| (*size as f64, point.total_ns.p50 as f64)).collect();
+            lines.push((name, Line { ink: inks.named(name), points, marked: true }));
+        }
+        let arms = lines.len();
+        lines.truncate(ARMS);
+        let note = format!("Newest result. All phases together, with {fixed} {other_unit}.{}", too_many(arms));
+        figures.push(drawn(&metric_name("total_ns"), unit, note, lines, table)?);
+    }
+    Ok(figures)
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn results_of_several_sizes_make_a_plot_and_of_one_none() {
+        let (_a, one) = fixture::written(&fixture::document(10));
+        let (_b, mut two) = fixture::written(&fixture::document(10));
+        let inks = Inks::new(std::slice::from_ref(&one));
+        assert!(figures(&[one.clone(), two.clone()], &inks, 4).unwrap().is_empty());
+        two.parameters.insert("vcpus".to_owned(), 2.into());
+        let figures = figures(&[one, two], &inks, 4).unwrap();
+        assert_eq!(figures.len(), 1);
+        assert_eq!(figures[0].title, "Guest NMI handler latency by number of vCPUs");
+        assert!(figures[0].note.contains("cpu-clock (stand-in)") && figures[0].note.contains("development host"));
+        assert_eq!(figures[0].table.rows.len(), 8);
+    }
+}

@@ -1,0 +1,267 @@
+//! What it takes: host operations per PMI, and the phases of a set-up.
+
+use serde_json::Value;
+
+use super::axis::Axis;
+use super::figure::{Figure, Key, Table, dash};
+use super::group::Inks;
+use super::latency::{ARMS, too_many};
+use super::plot::{self, Bar, FLOOR, FRONT};
+use crate::error::Error;
+use crate::export::primary;
+use crate::read::{Arm, Record};
+use crate::table::layout::{ratio, time};
+
+fn number(value: Option<&Value>) -> f64 {
+    value.and_then(Value::as_f64).filter(|n| n.is_finite()).unwrap_or(0.0)
+}
+
+/// What an arm's work is divided by: the NMIs it took, its set-ups, or its rotations.
+pub(super) fn samples(arm: &Arm) -> Option<f64> {
+    let nmis = number(arm.rest.get("nmis"));
+    let counted = primary(arm).map_or(0.0, |(_, metric)| metric.count as f64);
+    Some(nmis.max(counted)).filter(|&n| n > 0.0)
+}
+
+/// The host operations of an arm: kind, how often and how long in all, ns.
+fn operations(arm: &Arm) -> Vec<(&str, f64, f64)> {
+    let Some(Value::Object(ops)) = arm.rest.get("host_ops") else { return Vec::new() };
+    ops.iter().map(|(kind, op)| (kind.as_str(), number(op.get("count")), number(op.get("total_ns")))).collect()
+}
+
+/// MSR exits of an arm.
+fn exits(arm: &Arm) -> Option<f64> {
+    let Some(Value::Object(msrs)) = arm.rest.get("msr_exits") else { return None };
+    Some(msrs.values().map(|n| number(n.get("reads")) + number(n.get("writes"))).sum())
+}
+
+/// Host operations per PMI of the newest result; `None` if it has none.
+pub(super) fn host_operations(record: &Record) -> Result<Option<Figure>, Error> {
+    let mut kinds: Vec<&str> = record.arms.iter().flat_map(operations).map(|(kind, ..)| kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    if kinds.is_empty() {
+        return Ok(None);
+    }
+    let per = match record.arms.iter().find_map(primary) {
+        Some(("nmi_handler_ns", _)) => "PMI",
+        Some(("set_up_ns", _)) => "set-up",
+        _ => "rotation",
+    };
+    let title = format!("Host operations per {per}");
+    let mut head = vec!["arm".to_owned(), "all".to_owned()];
+    head.extend(kinds.iter().map(|kind| (*kind).to_owned()));
+    head.extend(["MSR exits".to_owned(), "time in operations".to_owned()]);
+    let mut table = Table { caption: title.clone(), head, rows: Vec::new() };
+    let mut bars = Vec::new();
+    for arm in &record.arms {
+        let Some(samples) = samples(arm) else { continue };
+        let ops = operations(arm);
+        let of = |kind: &str| ops.iter().find(|(name, ..)| *name == kind).map_or(0.0, |(_, count, _)| count / samples);
+        let all: f64 = kinds.iter().map(|kind| of(kind)).sum();
+        let mut row = vec![arm.name.clone(), ratio(all)];
+        row.extend(kinds.iter().map(|kind| ratio(of(kind))));
+        row.push(exits(arm).map_or_else(dash, |n| ratio(n / samples)));
+        row.push(time(ops.iter().map(|(_, _, ns)| ns).sum::<f64>() / samples));
+        table.rows.push(row);
+        let parts = kinds.iter().enumerate().map(|(ink, kind)| (ink, of(kind))).filter(|(_, n)| *n > 0.0).collect();
+        bars.push(Bar { name: arm.name.clone(), total: ratio(all), parts });
+    }
+    let arms = bars.len();
+    bars.truncate(ARMS);
+    Ok(Some(Figure {
+        note: format!("Newest result. System calls on host events, whichever CPU they ran on.{}", too_many(arms)),
+        svg: stacked(&title, &format!("operations per {per}"), &bars, ratio)?,
+        key: kinds.iter().enumerate().map(|(ink, kind)| Key::bar(ink, *kind)).collect(),
+        title,
+        table,
+    }))
+}
+
+/// The phases of an arm and the median of each, ns: those of host events, a list, or those of a guest, by name.
+fn phases_of(arm: &Arm) -> Vec<(String, f64)> {
+    let p50 = |phase: &Value, key: &str| phase.get(key)?.get("p50")?.as_f64().filter(|n| n.is_finite());
+    match arm.rest.get("phases") {
+        Some(Value::Array(list)) => {
+            list.iter().filter_map(|one| Some((one.get("phase")?.as_str()?.to_owned(), p50(one, "wall_ns")?))).collect()
+        }
+        Some(Value::Object(map)) => {
+            // A guest's "set-up" is the sum of the others, and its rotations come later.
+            let parts = map.iter().filter(|(name, _)| !matches!(name.as_str(), "set-up" | "rotate"));
+            parts.filter_map(|(name, one)| Some((name.clone(), p50(one, "total_ns")?))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The phases of a set-up, stacked, of the newest result; `None` if it has none.
+pub(super) fn phases(record: &Record) -> Result<Option<Figure>, Error> {
+    // In the order of an event's life; what is not known there follows.
+    let order = ["program", "open", "map", "enable", "count", "read", "disable", "unmap", "close", "last-close"];
+    let place = |name: &str| order.iter().position(|known| *known == name).unwrap_or(order.len());
+    let arms: Vec<(&Arm, Vec<(String, f64)>)> = record.arms.iter().map(|arm| (arm, phases_of(arm))).collect();
+    let mut names: Vec<&str> = arms.iter().flat_map(|(_, phases)| phases).map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable_by_key(|name| (place(name), *name));
+    names.dedup();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let title = "Phases of a set-up".to_owned();
+    let mut head = vec!["arm".to_owned(), "all".to_owned()];
+    head.extend(names.iter().map(|name| (*name).to_owned()));
+    let mut table = Table { caption: format!("{title}: median of each"), head, rows: Vec::new() };
+    let mut bars = Vec::new();
+    for (arm, phases) in arms.iter().filter(|(_, phases)| !phases.is_empty()) {
+        let of = |name: &str| phases.iter().find(|(found, _)| found == name).map(|(_, ns)| *ns);
+        let all: f64 = phases.iter().map(|(_, ns)| ns).sum();
+        let mut row = vec![arm.name.clone(), time(all)];
+        row.extend(names.iter().map(|name| of(name).map_or_else(dash, time)));
+        table.rows.push(row);
+        let parts = names.iter().enumerate().filter_map(|(ink, name)| Some((ink, of(name)?))).collect();
+        bars.push(Bar { name: arm.name.clone(), total: time(all), parts });
+    }
+    let drawn = bars.len();
+    bars.truncate(ARMS);
+    Ok(Some(Figure {
+        note: format!(
+            "Newest result. Medians of each phase; their sum need not be the median of all.{}",
+            too_many(drawn)
+        ),
+        svg: stacked(&title, "time", &bars, time)?,
+        key: names.iter().enumerate().map(|(ink, name)| Key::bar(ink, *name)).collect(),
+        title,
+        table,
+    }))
+}
+
+fn stacked(title: &str, label: &str, bars: &[Bar], format: fn(f64) -> String) -> Result<String, Error> {
+    let totals = bars.iter().map(|bar| bar.parts.iter().map(|(_, value)| value).sum());
+    plot::bars(title, &Axis::linear(label, totals, format), bars)
+}
+
+/// Latency against host events held: which strategies are not beaten in both. `None` if events held are unknown or there is
+/// only one strategy.
+pub(super) fn pareto(record: &Record, inks: &Inks) -> Result<Option<Figure>, Error> {
+    let points: Vec<Candidate<'_>> = record
+        .arms
+        .iter()
+        .filter(|arm| arm.kind != "floor")
+        .filter_map(|arm| {
+            let held = arm.rest.get("events_held")?.get("mean")?.as_f64().filter(|n| n.is_finite() && *n >= 0.0)?;
+            Some(Candidate { name: &arm.name, ink: inks.of(arm), held, latency: primary(arm)?.1.p50 })
+        })
+        .collect();
+    if points.len() < 2 {
+        return Ok(None);
+    }
+    let floor = record.arms.iter().find(|arm| arm.kind == "floor").and_then(|arm| Some(primary(arm)?.1.p50));
+    front("Pareto front of strategies", "Newest result.", &points, floor).map(Some)
+}
+
+/// A strategy by what it costs and what it holds.
+pub(super) struct Candidate<'a> {
+    pub(super) name: &'a str,
+    pub(super) ink: plot::Ink,
+    /// Host events held in the mean.
+    pub(super) held: f64,
+    /// Median latency, ns.
+    pub(super) latency: f64,
+}
+
+impl Candidate<'_> {
+    fn beats(&self, other: &Self) -> bool {
+        self.held <= other.held
+            && self.latency <= other.latency
+            && (self.held < other.held || self.latency < other.latency)
+    }
+}
+
+/// A plot of candidates with their front.
+pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Option<f64>) -> Result<Figure, Error> {
+    let best = |point: &Candidate<'_>| !points.iter().any(|other| other.beats(point));
+    let mut table = Table::new(title, &["strategy", "events held (mean)", "median latency", "not beaten"]);
+    let mut sorted: Vec<&Candidate<'_>> = points.iter().collect();
+    sorted.sort_by(|a, b| a.held.total_cmp(&b.held).then(b.latency.total_cmp(&a.latency)));
+    for point in &sorted {
+        let yes = if best(point) { "yes" } else { "no" };
+        table.rows.push(vec![point.name.to_owned(), ratio(point.held), time(point.latency), yes.to_owned()]);
+    }
+    let mut lines = vec![plot::Line {
+        ink: FRONT,
+        points: sorted.iter().filter(|point| best(point)).map(|point| (point.held, point.latency)).collect(),
+        marked: false,
+    }];
+    for point in &sorted {
+        lines.push(plot::Line { ink: point.ink, points: vec![(point.held, point.latency)], marked: true });
+    }
+    let rules: Vec<(plot::Ink, f64)> = floor.map(|ns| (FLOOR, ns)).into_iter().collect();
+    let x = Axis::linear("host events held, mean", points.iter().map(|point| point.held), ratio);
+    let y = Axis::log("median", points.iter().map(|point| point.latency).chain(floor), time);
+    let mut key: Vec<Key> = points.iter().map(|point| Key::dot(point.ink, plot::Shape::Circle, point.name)).collect();
+    key.push(Key::line(FRONT, "not beaten in both"));
+    key.extend(floor.map(|_| Key::line(FLOOR, "floor")));
+    Ok(Figure {
+        title: title.to_owned(),
+        note: format!("{note} Left and low is better: fewer host events held, and less time."),
+        svg: plot::lines(title, &x, &y, &lines, &rules)?,
+        key,
+        table,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn operations_are_per_pmi_and_every_arm_with_samples_has_a_bar() {
+        let (_dir, record) = fixture::written(&fixture::document(2));
+        let figure = host_operations(&record).unwrap().unwrap();
+        assert_eq!(figure.title, "Host operations per PMI");
+        let open = figure.table.head.iter().position(|name| name == "open").unwrap();
+        let exits = figure.table.head.iter().position(|name| name == "MSR exits").unwrap();
+        let recreate = &figure.table.rows[0];
+        // The mock opens one event a round of 40 NMIs, and has two writes for each.
+        assert_eq!(
+            (recreate[0].as_str(), recreate[open].as_str(), recreate[exits].as_str()),
+            ("recreate", "0.025", "2.00")
+        );
+        assert_eq!(figure.table.rows.len(), record.arms.iter().filter(|arm| arm.not_available.is_none()).count());
+    }
+
+    #[test]
+    fn phases_are_stacked_in_the_order_of_an_events_life() {
+        let (_dir, mut record) = fixture::written(&fixture::document(10));
+        assert!(phases(&record).unwrap().is_none());
+        let ns = |p50: u64| json!({"count": 3, "p50": p50});
+        let list = json!([
+            {"phase": "read", "wall_ns": ns(5)}, {"phase": "open", "wall_ns": ns(1500)}, {"phase": "close", "wall_ns": ns(20)},
+        ]);
+        let guest = json!({
+            "set-up": {"total_ns": ns(30)}, "rotate": {"total_ns": ns(9)},
+            "program": {"total_ns": ns(10)}, "read": {"total_ns": ns(20)},
+        });
+        record.arms[0].rest.insert("phases".to_owned(), list);
+        record.arms[1].rest.insert("phases".to_owned(), guest);
+        let figure = phases(&record).unwrap().unwrap();
+        assert_eq!(figure.table.head, ["arm", "all", "program", "open", "read", "close"]);
+        assert_eq!(figure.table.rows[0][1..], ["1.52 µs", "–", "1.50 µs", "5 ns", "20 ns"]);
+        assert_eq!(figure.table.rows[1][1..], ["30 ns", "10 ns", "–", "20 ns", "–"]);
+    }
+
+    #[test]
+    fn the_front_has_what_nothing_beats() {
+        let (_dir, mut record) = fixture::written(&fixture::of_strategies(10, &["recreate", "reuse", "pool"]));
+        for (arm, held) in record.arms.iter_mut().zip([0.5, 4.0, 7.0]) {
+            arm.rest.insert("events_held".to_owned(), json!({"mean": held}));
+        }
+        let inks = Inks::new(std::slice::from_ref(&record));
+        let figure = pareto(&record, &inks).unwrap().unwrap();
+        let of = |name: &str| figure.table.rows.iter().find(|row| row[0] == name).unwrap()[3].clone();
+        // recreate takes twice as long but holds least; pool is as fast as reuse and holds more.
+        assert_eq!((of("recreate"), of("reuse"), of("pool")), ("yes".into(), "yes".into(), "no".into()));
+    }
+}

@@ -1,0 +1,90 @@
+//! How tables are laid out, and how numbers are shown.
+
+use std::io::IsTerminal;
+
+use comfy_table::{LineStyle, TableStyle};
+
+/// The style of every table: no colour at all, so that NO_COLOR and pipes get what terminals get.
+pub const STYLE: TableStyle = TableStyle::new()
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
+
+/// Width of the terminal on stdout; `None` where stdout is none, and lines are not wrapped.
+#[must_use]
+pub fn width() -> Option<u16> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
+    let columns =
+        rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col).filter(|&columns| columns > 0);
+    Some(columns.unwrap_or(100).max(40))
+}
+
+/// Nanoseconds for people: three significant digits in ns, µs, ms or s.
+#[must_use]
+pub fn time(ns: f64) -> String {
+    let (value, unit) = match ns {
+        n if n < 999.5 => (n, "ns"),
+        n if n < 999_500.0 => (n / 1e3, "µs"),
+        n if n < 999_500_000.0 => (n / 1e6, "ms"),
+        n => (n / 1e9, "s"),
+    };
+    // Whole nanoseconds are what is measured.
+    let decimals = match value {
+        _ if unit == "ns" => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+/// A ratio or a mean count: about three significant digits, none of them lost in zeros.
+#[must_use]
+pub fn ratio(value: f64) -> String {
+    let decimals = match value.abs() {
+        0.0 => 0,
+        v if v < 0.001 => return format!("{value:.1e}"),
+        v if v < 0.0995 => 3,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// So many of something: `1 run`, `2 runs`.
+#[must_use]
+pub fn plural(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_the_right_unit() {
+        for (ns, text) in [
+            (0.0, "0 ns"),
+            (999.4, "999 ns"),
+            (999.6, "1.00 µs"),
+            (9_996.0, "10.0 µs"),
+            (84_600.0, "84.6 µs"),
+            (104_923.0, "105 µs"),
+            (43_163_000.0, "43.2 ms"),
+            (999_700_000.0, "1.00 s"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+    }
+
+    #[test]
+    fn ratios_keep_three_digits() {
+        for (value, text) in
+            [(0.0, "0"), (0.012, "0.012"), (0.000_11, "1.1e-4"), (1.149, "1.15"), (12.34, "12.3"), (580.4, "580")]
+        {
+            assert_eq!(ratio(value), text);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A guest's `perf stat` set-ups as tables.
+
+use std::fmt::Write;
+
+use super::layout::{ratio, time};
+use super::{cells, dash, name, table};
+use crate::document::Document;
+use crate::document::agreement::Agreement;
+use crate::document::arm::{ArmKind, ArmResult};
+use crate::document::phases::{PhaseResult, SET_UP};
+use crate::document::summary::Summary;
+
+/// What the guest's `perf stat` waits for: medians of a phase's calls together.
+const TIMES: [&str; 8] = ["arm", "program", "enable", "read", "disable", "set-up", "p99", "× floor"];
+/// What it takes, per set-up, and what one call costs.
+const COST: [&str; 8] = ["arm", "opens", "perf ops", "exits", "enable/call", "p99", "rotation", "held max"];
+
+fn total<'a>(arm: &'a ArmResult, phase: &str) -> Option<&'a Summary> {
+    arm.phases.get(phase).and_then(|phase| phase.total_ns.as_ref())
+}
+
+fn times_row(arm: &ArmResult, floor: Option<u64>) -> [String; 8] {
+    let p50 = |phase| total(arm, phase).map_or_else(dash, |s| time(s.p50 as f64));
+    let set_up = total(arm, SET_UP);
+    [
+        name(arm),
+        p50("program"),
+        p50("enable"),
+        p50("read"),
+        p50("disable"),
+        p50(SET_UP),
+        set_up.map_or_else(dash, |s| time(s.p99 as f64)),
+        match (set_up, floor) {
+            (Some(s), Some(floor)) if floor > 0 => ratio(s.p50 as f64 / floor as f64),
+            _ => dash(),
+        },
+    ]
+}
+
+fn cost_row(arm: &ArmResult) -> [String; 8] {
+    let set_up = arm.phases.get(SET_UP);
+    let per = |of: fn(&PhaseResult) -> u64| match set_up {
+        Some(phase) if phase.begun > 0 => ratio(of(phase) as f64 / phase.begun as f64),
+        _ => dash(),
+    };
+    let call = arm.phases.get("enable").and_then(|phase| phase.call_ns.as_ref());
+    [
+        name(arm),
+        per(|phase| phase.host_ops.get("open").copied().unwrap_or(0)),
+        per(|phase| phase.host_ops.values().sum()),
+        per(|phase| phase.msr_reads + phase.msr_writes),
+        call.map_or_else(dash, |s| time(s.p50 as f64)),
+        call.map_or_else(dash, |s| time(s.p99 as f64)),
+        total(arm, "rotate").map_or_else(dash, |s| time(s.p50 as f64)),
+        arm.events_held.max.to_string(),
+    ]
+}
+
+/// How well scaled counts agree, where they can.
+fn counts(document: &Document) -> String {
+    let found = Agreement::of(document);
+    let percent = |share: Option<f64>| share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));
+    let mut out = String::new();
+    if found.between_arms.is_some() {
+        let _ = write!(out, "scaled counts: an event's differ by {} at most between arms", percent(found.between_arms));
+        if found.between_events.is_some() {
+            let _ =
+                write!(out, ",\nevents that count the same by {} at most within one", percent(found.between_events));
+        }
+        out.push('\n');
+    }
+    let never = found.never_counted;
+    if never > 0 {
+        let _ = writeln!(out, "{never} event{} never had a counter: raise --window", if never == 1 { "" } else { "s" });
+    }
+    out
+}
+
+/// The tables, and how the counts agree.
+pub(super) fn text(document: &Document) -> String {
+    let parameters = &document.parameters;
+    let floor =
+        document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| total(arm, SET_UP).map(|s| s.p50));
+    let (mut times, mut costs, mut absent) = (table(TIMES), table(COST), String::new());
+    for arm in &document.arms {
+        if let Some(why) = &arm.not_available {
+            // Writing to a String cannot fail, here and below.
+            let _ = writeln!(absent, "{}: not available because {why}", arm.strategy);
+            continue;
+        }
+        times.add_row(cells(times_row(arm, floor)));
+        costs.add_row(cells(cost_row(arm)));
+    }
+    let mut out = String::new();
+    let how = parameters.set_up.as_ref().map_or("each", |set_up| set_up.enable.as_str());
+    let _ = writeln!(out, "perf stat in the guest, {}, enabled {how}, {} vCPU", parameters.workload, parameters.vcpus);
+    let _ = writeln!(out, "{}", times.trim_fmt());
+    out.push_str("medians of a phase's calls together; set-up: all four phases\n\n");
+    out.push_str("Host work: opens, perf ops and MSR exits per set-up\n");
+    let _ = writeln!(out, "{}", costs.trim_fmt());
+    out + &absent + &counts(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::text;
+    use crate::document::phases::{EventCount, PhaseResult, SET_UP};
+    use crate::document::summary::{Summary, latency_histogram};
+    use crate::document::{Document, SetUpParameters};
+    use crate::fixture;
+
+    fn document() -> Document {
+        let mut document = fixture::of_strategies(10, &["recreate", "reuse"]);
+        let set_up = SetUpParameters { enable: "each".to_owned(), window_ticks: 2, gap_ticks: 1 };
+        document.parameters.set_up = Some(set_up);
+        document.parameters.workload = "64 counting events/ftest".to_owned();
+        for (arm, ns) in document.arms.iter_mut().zip([43_163_000, 2_000, 1_000]) {
+            let mut histogram = latency_histogram();
+            histogram.saturating_record(ns);
+            let summary = Summary::of(&histogram);
+            let ops = [("open".to_owned(), 140), ("pause".to_owned(), 2)];
+            let phase = PhaseResult {
+                call_ns: summary.clone(),
+                total_ns: summary,
+                begun: 10,
+                msr_reads: 20,
+                msr_writes: 22,
+                host_ops: ops.into_iter().collect(),
+                host_ops_ns: 9,
+            };
+            for key in ["program", "enable", "read", "disable", "rotate", SET_UP] {
+                arm.phases.insert(key.to_owned(), phase.clone());
+            }
+            let event = |count| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };
+            arm.counts = vec![event(100), event(90), EventCount::default()];
+        }
+        document
+    }
+
+    #[test]
+    fn phases_and_costs_stand_in_their_columns_and_fit_80() {
+        let text = text(&document());
+        let rows: Vec<_> = text.lines().filter(|line| line.starts_with("reuse")).collect();
+        let columns: Vec<Vec<&str>> = rows.iter().map(|row| row.split_whitespace().collect()).collect();
+        assert_eq!(columns[0].last(), Some(&"2.00"), "× floor in {text}");
+        assert_eq!(columns[1][1..4], ["14.0", "14.2", "4.20"], "opens, perf ops and exits per set-up in {text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80 || line.contains("not available")), "{text}");
+    }
+
+    #[test]
+    fn how_well_counts_agree_is_said() {
+        let text = text(&document());
+        assert!(text.contains("an event's differ by 0.0 % at most between arms"), "{text}");
+        assert!(text.contains("by 10.0 % at most within one"), "{text}");
+        assert!(text.contains("1 event never had a counter: raise --window"), "{text}");
+        assert!(text.contains("a stand-in for hardware events"), "{text}");
+    }
+}
