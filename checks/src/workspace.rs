@@ -1,0 +1,159 @@
+//! The crates of the workspace and what they depend on, by `cargo metadata`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+/// What a crate of the workspace may depend on, tests aside.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("arch-pmu", &[]),
+    ("bench", &["arch-pmu", "guest", "host-pmu", "results", "sim", "stat-setup", "vmm"]),
+    ("checks", &[]),
+    ("guest", &[]),
+    ("host-pmu", &["arch-pmu"]),
+    ("results", &[]),
+    ("sim", &["arch-pmu", "guest", "host-pmu"]),
+    ("stat-setup", &[]),
+    ("trials", &[]),
+    ("vmm", &["arch-pmu", "guest", "host-pmu"]),
+];
+
+/// Licences that a dependency may have, by SPDX name.
+const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// What `cargo metadata` says.
+#[derive(Debug)]
+pub struct Workspace {
+    metadata: Value,
+}
+
+/// A crate of the workspace.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Names of crates it depends on, tests aside.
+    pub dependencies: Vec<String>,
+}
+
+impl Workspace {
+    /// Reads the workspace at `root`; needs no network once its dependencies are there.
+    pub fn read(root: &Path) -> Result<Self> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .args(["metadata", "--format-version", "1", "--locked", "--manifest-path"])
+            .arg(root.join("Cargo.toml"))
+            .output()
+            .context("cannot start cargo")?;
+        ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(Self { metadata: serde_json::from_slice(&output.stdout)? })
+    }
+
+    fn packages(&self) -> impl Iterator<Item = &Value> {
+        self.metadata["packages"].as_array().into_iter().flatten()
+    }
+
+    /// The crates of the workspace.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        self.packages()
+            .filter(|package| package["source"].is_null())
+            .map(|package| Member {
+                name: text(&package["name"]),
+                folder: PathBuf::from(text(&package["manifest_path"]))
+                    .parent()
+                    .map_or_else(PathBuf::new, Path::to_owned),
+                dependencies: package["dependencies"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter(|dependency| dependency["kind"] != "dev")
+                    .map(|dependency| text(&dependency["name"]))
+                    .collect(),
+            })
+            .collect()
+    }
+
+    /// Dependencies whose licence is not among those allowed.
+    #[must_use]
+    pub fn licences(&self) -> Vec<String> {
+        let outside = self.packages().filter(|package| !package["source"].is_null());
+        let found = outside.filter_map(|package| {
+            let licence = text(&package["license"]);
+            (!is_allowed(&licence))
+                .then(|| format!("{} {}: licence {licence:?}", text(&package["name"]), text(&package["version"])))
+        });
+        found.collect()
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn is_allowed(licence: &str) -> bool {
+    let Ok(expression) = spdx::Expression::parse_mode(licence, spdx::ParseMode::LAX) else { return false };
+    expression.evaluate(|requirement| LICENCES.contains(&requirement.to_string().as_str()))
+}
+
+/// Arrows between crates that the floor plan does not have.
+#[must_use]
+pub fn arrows(members: &[Member]) -> Vec<String> {
+    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
+    let is_member = |name: &str| members.iter().any(|member| member.name == name);
+    let mut findings = Vec::new();
+    for member in members {
+        let Some(may) = allowed.get(member.name.as_str()) else {
+            findings.push(format!("crate {} has no place in the floor plan (checks/src/workspace.rs)", member.name));
+            continue;
+        };
+        let up = member.dependencies.iter().filter(|name| is_member(name) && !may.contains(&name.as_str()));
+        findings.extend(up.map(|name| format!("crate {} must not depend on {name}", member.name)));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(name: &str, dependencies: &[&str]) -> Member {
+        let dependencies = dependencies.iter().map(|&name| name.to_owned()).collect();
+        Member { name: name.to_owned(), folder: PathBuf::new(), dependencies }
+    }
+
+    #[test]
+    fn a_planted_upward_arrow_is_found() {
+        let sound = [member("bench", &["results", "clap"]), member("results", &["serde"])];
+        assert_eq!(arrows(&sound), [""; 0]);
+        let planted = [member("bench", &["results"]), member("results", &["bench"])];
+        assert_eq!(arrows(&planted), ["crate results must not depend on bench"]);
+        assert_eq!(arrows(&[member("attic", &[])]).len(), 1);
+    }
+
+    #[test]
+    fn licences_are_read_as_expressions() {
+        for fine in ["MIT", "MIT/Apache-2.0", "MIT OR LGPL-2.1-or-later", "(MIT OR Apache-2.0) AND Unicode-3.0"] {
+            assert!(is_allowed(fine), "{fine}");
+        }
+        for refused in ["", "GPL-2.0-only", "MIT AND CDDL-1.0", "no licence at all"] {
+            assert!(!is_allowed(refused), "{refused}");
+        }
+    }
+}

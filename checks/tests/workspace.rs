@@ -1,0 +1,23 @@
+//! This workspace keeps its own rules.
+
+use std::path::Path;
+
+use checks::structure::check;
+use checks::workspace::Workspace;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace around this crate")
+}
+
+#[test]
+#[ignore = "not all crates are in their place yet"]
+fn floors_sizes_and_unsafe_code() {
+    let findings = check(root()).unwrap().findings;
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+#[test]
+fn dependencies_have_a_licence_that_is_allowed() {
+    let refused = Workspace::read(root()).unwrap().licences();
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+}
