@@ -1,6 +1,6 @@
 //! MSR exits counted by register.
 
-use crate::vpmu::PmuMsr;
+use crate::msr::PmuMsr;
 
 /// Exits of one MSR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,21 +3,28 @@
 //! Free of KVM, clocks, file descriptors and perf. The guest's accesses come in as [`Vpmu::rdmsr`] and [`Vpmu::wrmsr`],
 //! the host's overflow signals through [`Vpmu::kick`]; requests to count go out to a [`HostCounters`].
 //!
-//! - [`vpmu`]: the PMU itself; [`caps`]: which PMU the guest has; [`filter`]: which events it may count.
-//! - [`regs`]: register layouts and indices; [`exits`]: MSR exits counted by register.
+//! - [`Vpmu`]: the PMU itself; [`caps`]: which PMU the guest has; [`filter`]: which events it may count.
+//! - [`msr`]: the registers, one file each, and the table of all; [`exits`]: MSR exits counted by register.
 //! - [`spec`]: counters and the events that they count; [`host`]: the interface to the host side.
 //! - [`pmi`]: LVTPC and the fate of PMIs.
+//!
+//! Below the registers lies a counting core that knows counters and no register (`counters.rs`); it is the same for every vendor.
 
 pub mod caps;
+mod counters;
 pub mod exits;
 #[cfg(test)]
 mod fake;
 pub mod filter;
 pub mod host;
+pub mod msr;
 pub mod pmi;
-pub mod regs;
+mod rdpmc;
 pub mod spec;
-pub mod vpmu;
+mod state;
+mod vpmu;
 
+pub use counters::VpmuStats;
 pub use host::HostCounters;
-pub use vpmu::{GeneralProtection, PmuMsr, Vpmu, VpmuStats, canonical};
+pub use msr::{GeneralProtection, PmuMsr, canonical};
+pub use vpmu::Vpmu;

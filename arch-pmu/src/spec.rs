@@ -26,18 +26,6 @@ impl CounterId {
         if n < MAX_FIXED { Some(Self((MAX_GP + n) as u8)) } else { None }
     }
 
-    /// The counter that owns `bit` of GLOBAL_CTRL and GLOBAL_STATUS.
-    #[must_use]
-    pub const fn from_global_bit(bit: u32) -> Option<Self> {
-        if bit < 32 { Self::gp(bit as usize) } else { Self::fixed(bit as usize - 32) }
-    }
-
-    /// Its bit in GLOBAL_CTRL and GLOBAL_STATUS (SDM vol. 3, 21.2.2).
-    #[must_use]
-    pub const fn global_bit(self) -> u32 {
-        if (self.0 as usize) < MAX_GP { self.0 as u32 } else { 32 + self.0 as u32 - MAX_GP as u32 }
-    }
-
     /// Its place in an array of [`MAX_COUNTERS`].
     #[must_use]
     pub const fn index(self) -> usize {
@@ -75,6 +63,30 @@ impl CounterSet {
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
+    }
+
+    /// Those in one of both.
+    #[must_use]
+    pub const fn xor(self, other: Self) -> Self {
+        Self(self.0 ^ other.0)
+    }
+
+    /// Those not in this.
+    #[must_use]
+    pub const fn complement(self) -> Self {
+        Self(!self.0 & Self::ALL.0)
+    }
+
+    /// A bit for each counter, by [`CounterId::index`].
+    #[must_use]
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The counters of `bits`; bits of no counter are ignored.
+    #[must_use]
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits & Self::ALL.0)
     }
 
     /// Adds all of `others`.
@@ -216,15 +228,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_own_the_bits_the_sdm_gives_them() {
-        for bit in (0..8).chain(32..36) {
-            let counter = CounterId::from_global_bit(bit).unwrap();
-            assert_eq!(counter.global_bit(), bit);
-        }
-        assert_eq!(CounterId::from_global_bit(8), None);
-        assert_eq!(CounterId::from_global_bit(36), None);
-        assert_eq!(CounterId::from_global_bit(63), None);
-        assert_eq!(format!("{:?}", CounterId::fixed(2).unwrap()), "FIXED2");
+    fn counters_are_named_by_kind() {
+        assert_eq!((CounterId::gp(8), CounterId::fixed(4)), (None, None));
+        assert_eq!(format!("{:?} {:?}", CounterId::gp(3).unwrap(), CounterId::fixed(2).unwrap()), "PMC3 FIXED2");
     }
 
     #[test]
@@ -234,8 +240,8 @@ mod tests {
             set.insert(CounterId::gp(n).unwrap());
         }
         set.insert(CounterId::fixed(3).unwrap());
-        let bits: Vec<_> = set.into_iter().map(CounterId::global_bit).collect();
-        assert_eq!(bits, [0, 3, 35]);
+        let indices: Vec<_> = set.into_iter().map(CounterId::index).collect();
+        assert_eq!(indices, [0, 3, 11]);
         set.remove(CounterId::gp(0).unwrap());
         assert!(!set.contains(CounterId::gp(0).unwrap()) && !set.is_empty());
     }

@@ -7,6 +7,7 @@
 mod gate;
 mod overflow;
 mod release;
+mod stats;
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_GP, Spec};
@@ -18,6 +19,7 @@ use crate::stats::{OpKind, OpStats};
 use crate::strategy::{Apply, OnOverflow, Release, Reuse, Strategy};
 
 use self::gate::Gate;
+pub use self::stats::BankStats;
 
 /// A host event and what the bank knows of it.
 #[derive(Debug)]
@@ -60,31 +62,6 @@ impl<E> Held<E> {
 struct Wanted {
     spec: Spec,
     period: u64,
-}
-
-/// What a bank did and what went wrong.
-#[derive(Clone, Debug, Default)]
-pub struct BankStats {
-    /// Host operations.
-    pub ops: OpStats,
-    /// Starts served by an event that was there.
-    pub reused: u64,
-    /// Periods the host refused.
-    pub refused_periods: u64,
-    /// Opens that failed.
-    pub failed_opens: u64,
-    /// Pinned events found in error state.
-    pub pinned_errors: u64,
-    /// Most events held at once.
-    pub held_max: u64,
-    /// Events held, summed over entries.
-    pub held_sum: u64,
-    /// Guest entries.
-    pub entries: u64,
-    /// Sched slices that began while events were held.
-    pub sched_ins: u64,
-    /// The last failure.
-    pub last_error: Option<HostError>,
 }
 
 /// Host events behind the vPMCs of one vCPU.

@@ -11,7 +11,8 @@ use arch_pmu::pmi::{Delivery, Lvtpc};
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::bank::Bank;
-use host_pmu::side::{HostPmu, HostSide};
+use host_pmu::side::HostPmu;
+use host_pmu::stats::HostSide;
 use host_pmu::stats::Recorder;
 use host_pmu::stats::{PhaseTally, Phases};
 

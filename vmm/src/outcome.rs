@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 
 pub use arch_pmu::exits::MsrExits;
 pub use arch_pmu::pmi::PmiStats;
-pub use host_pmu::side::HostSide;
+pub use host_pmu::stats::HostSide;
 pub use host_pmu::stats::PhaseTally;
 
 /// Why a run, or one of its vCPUs, ended.

@@ -2,7 +2,16 @@
 
 use super::*;
 use crate::fake::Fake;
+use crate::host::Touch;
+use crate::msr::{
+    IA32_A_PMC0, IA32_DEBUGCTL, IA32_DS_AREA, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PEBS_ENABLE,
+    IA32_PERF_CAPABILITIES, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_INUSE, IA32_PERF_GLOBAL_OVF_CTRL,
+    IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_SET, IA32_PERFEVTSEL0, IA32_PMC0,
+};
+use crate::spec::{CounterId, MAX_COUNTERS};
 
+const CTR_FRZ: u64 = 1 << 59;
+const LBR_FRZ: u64 = 1 << 58;
 const EN_INT_USR: u64 = 1 << 22 | 1 << 20 | 1 << 16;
 const GLOBAL: u32 = IA32_PERF_GLOBAL_CTRL;
 const STATUS: u32 = IA32_PERF_GLOBAL_STATUS;
@@ -60,23 +69,23 @@ fn pitfall_01_03_counter_writes_are_masked_so_nothing_overflows_by_them() {
 
 #[test]
 fn pitfall_04_a_counter_at_zero_has_its_whole_width_before_it() {
-    assert_eq!(sampling(0).host.period[0], Some(1 << 48));
+    assert_eq!(sampling(0).host().period[0], Some(1 << 48));
 }
 
 #[test]
 fn pitfall_05_writing_a_running_counter_moves_its_overflow() {
     let mut vpmu = sampling(0);
-    vpmu.host.pending[0] = 77;
+    vpmu.host().pending[0] = 77;
     vpmu.wrmsr(IA32_PMC0, (-1000i64).cast_unsigned()).unwrap();
-    assert_eq!((vpmu.host.period[0], vpmu.host.starts), (Some(1000), 1), "moved, not re-created");
-    vpmu.host.pending[0] = 3;
+    assert_eq!((vpmu.host().period[0], vpmu.host().starts), (Some(1000), 1), "moved, not re-created");
+    vpmu.host().pending[0] = 3;
     assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok((1 << 48) - 997));
 }
 
 #[test]
 fn pitfall_08_one_overflow_is_one_pmi() {
     let mut vpmu = sampling((1 << 48) - 10);
-    vpmu.host.pending[0] = 12;
+    vpmu.host().pending[0] = 12;
     assert_eq!(vpmu.kick(), 1);
     assert!(vpmu.take_pmi());
     assert!(!vpmu.take_pmi());
@@ -89,14 +98,14 @@ fn an_overflow_without_int_sets_status_alone() {
     let mut vpmu = vpmu();
     vpmu.wrmsr(IA32_PERFEVTSEL0, (EN_INT_USR & !(1 << 20)) | 0x3c).unwrap();
     vpmu.wrmsr(IA32_PMC0, (-1i64).cast_unsigned()).unwrap();
-    vpmu.host.pending[0] = 1;
+    vpmu.host().pending[0] = 1;
     assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.rdmsr(STATUS)), (1, false, Ok(1)));
 }
 
 #[test]
 fn pitfall_10_an_overflow_before_a_write_is_not_lost_by_it() {
     let mut vpmu = sampling((1 << 48) - 10);
-    vpmu.host.pending[0] = 10;
+    vpmu.host().pending[0] = 10;
     vpmu.wrmsr(IA32_PMC0, 5).unwrap();
     assert_eq!((vpmu.rdmsr(IA32_PMC0), vpmu.rdmsr(STATUS), vpmu.take_pmi()), (Ok(5), Ok(1), true));
 }
@@ -105,9 +114,9 @@ fn pitfall_10_an_overflow_before_a_write_is_not_lost_by_it() {
 fn pitfall_10_an_overflow_found_by_switching_off_still_asks_for_its_pmi() {
     for (msr, value) in [(GLOBAL, 0), (IA32_PERFEVTSEL0, 0)] {
         let mut vpmu = sampling((1 << 48) - 10);
-        vpmu.host.pending[0] = 10;
+        vpmu.host().pending[0] = 10;
         vpmu.wrmsr(msr, value).unwrap();
-        assert_eq!((vpmu.rdmsr(STATUS), vpmu.take_pmi(), vpmu.host.period[0]), (Ok(1), true, None), "{msr:#x}");
+        assert_eq!((vpmu.rdmsr(STATUS), vpmu.take_pmi(), vpmu.host().period[0]), (Ok(1), true, None), "{msr:#x}");
     }
 }
 
@@ -116,31 +125,31 @@ fn pitfall_11_a_deferred_change_is_kept_until_the_entry_that_makes_it() {
     let mut vpmu = Vpmu::new(PmuCaps::default(), Fake { deferred: true, ..Fake::default() });
     vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
     vpmu.wrmsr(IA32_PERFEVTSEL0 + 1, EN_INT_USR).unwrap();
-    assert_eq!(vpmu.host.starts, 0);
+    assert_eq!(vpmu.host().starts, 0);
     vpmu.enter();
-    assert_eq!(vpmu.host.starts, 2);
+    assert_eq!(vpmu.host().starts, 2);
     vpmu.wrmsr(GLOBAL, 0).unwrap();
     vpmu.wrmsr(GLOBAL, 0xf).unwrap();
     vpmu.enter();
-    assert_eq!(vpmu.host.starts, 4);
+    assert_eq!(vpmu.host().starts, 4);
     vpmu.enter();
-    assert_eq!(vpmu.host.starts, 4, "nothing is left to do");
+    assert_eq!(vpmu.host().starts, 4, "nothing is left to do");
 }
 
 #[test]
 fn pitfall_15_21_reset_sets_global_ctrl_and_stops_everything() {
     let mut vpmu = sampling((1 << 48) - 10);
-    vpmu.host.pending[0] = 10;
+    vpmu.host().pending[0] = 10;
     vpmu.reset();
     assert_eq!((vpmu.rdmsr(GLOBAL), vpmu.rdmsr(STATUS), vpmu.rdmsr(IA32_PERFEVTSEL0)), (Ok(0xf), Ok(0), Ok(0)));
     vpmu.enter();
-    assert_eq!((vpmu.host.period[0], vpmu.kick(), vpmu.take_pmi()), (None, 0, false));
+    assert_eq!((vpmu.host().period[0], vpmu.kick(), vpmu.take_pmi()), (None, 0, false));
 }
 
 #[test]
 fn pitfall_16_status_is_read_only_and_ovf_ctrl_reads_zero() {
     let mut vpmu = sampling((1 << 48) - 1);
-    vpmu.host.pending[0] = 1;
+    vpmu.host().pending[0] = 1;
     vpmu.kick();
     assert_eq!((vpmu.wrmsr(STATUS, 0), vpmu.rdmsr(CLEAR)), (Err(GeneralProtection), Ok(0)));
     vpmu.wrmsr(CLEAR, 2).unwrap();
@@ -188,14 +197,14 @@ fn counters_the_guest_lacks_fault() {
 #[test]
 fn unchanged_writes_are_elided_but_keep_the_counter_in_use() {
     let mut vpmu = sampling(0);
-    let starts = vpmu.host.starts;
-    vpmu.host.touched.clear();
+    let starts = vpmu.host().starts;
+    vpmu.host().touched.clear();
     vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR | 0x3c).unwrap();
     vpmu.wrmsr(GLOBAL, 0xf).unwrap();
-    assert_eq!((vpmu.host.starts, &vpmu.host.touched[..]), (starts, &[(pmc(0), Touch::Write)][..]));
-    vpmu.host.touched.clear();
+    assert_eq!((vpmu.host().starts, &vpmu.host().touched[..]), (starts, &[(pmc(0), Touch::Write)][..]));
+    vpmu.host().touched.clear();
     vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0x0b0).unwrap();
-    assert_eq!(vpmu.host.touched, [(CounterId::fixed(1).unwrap(), Touch::Write)], "only the nibble that changed");
+    assert_eq!(vpmu.host().touched, [(CounterId::fixed(1).unwrap(), Touch::Write)], "only the nibble that changed");
 }
 
 #[test]
@@ -204,19 +213,19 @@ fn global_ctrl_gates_and_a_frozen_pmu_does_not_count() {
     vpmu.wrmsr(GLOBAL, 0).unwrap();
     vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
     vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0x8).unwrap();
-    assert_eq!(vpmu.host.period, [None; MAX_COUNTERS]);
+    assert_eq!(vpmu.host().period, [None; MAX_COUNTERS]);
     vpmu.wrmsr(GLOBAL, 1 | 1 << 32).unwrap();
-    assert_eq!(vpmu.host.starts, 1, "a fixed counter with PMI but no ring is off");
+    assert_eq!(vpmu.host().starts, 1, "a fixed counter with PMI but no ring is off");
 }
 
 #[test]
 fn version_2_freezes_by_clearing_the_enables() {
     let mut vpmu = sampling((1 << 48) - 1);
     vpmu.wrmsr(IA32_DEBUGCTL, 0x1801).unwrap();
-    vpmu.host.pending[0] = 1;
+    vpmu.host().pending[0] = 1;
     vpmu.kick();
     assert!(vpmu.take_pmi());
-    assert_eq!((vpmu.rdmsr(GLOBAL), vpmu.rdmsr(IA32_DEBUGCTL), vpmu.host.period[0]), (Ok(0), Ok(0x1800), None));
+    assert_eq!((vpmu.rdmsr(GLOBAL), vpmu.rdmsr(IA32_DEBUGCTL), vpmu.host().period[0]), (Ok(0), Ok(0x1800), None));
 }
 
 #[test]
@@ -225,13 +234,13 @@ fn version_4_freezes_by_status_and_unfreezes_by_its_reset() {
     vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
     vpmu.wrmsr(IA32_DEBUGCTL, 0x1800).unwrap();
     vpmu.wrmsr(IA32_PMC0, (-1i64).cast_unsigned()).unwrap();
-    vpmu.host.pending[0] = 1;
+    vpmu.host().pending[0] = 1;
     vpmu.kick();
     assert!(vpmu.take_pmi());
-    assert_eq!((vpmu.rdmsr(STATUS), vpmu.rdmsr(GLOBAL)), (Ok(status::CTR_FRZ | status::LBR_FRZ | 1), Ok(0xf)));
-    assert_eq!(vpmu.host.period[0], None);
-    vpmu.wrmsr(CLEAR, status::CTR_FRZ | status::LBR_FRZ | 1).unwrap();
-    assert!(vpmu.host.period[0].is_some());
+    assert_eq!((vpmu.rdmsr(STATUS), vpmu.rdmsr(GLOBAL)), (Ok(CTR_FRZ | LBR_FRZ | 1), Ok(0xf)));
+    assert_eq!(vpmu.host().period[0], None);
+    vpmu.wrmsr(CLEAR, CTR_FRZ | LBR_FRZ | 1).unwrap();
+    assert!(vpmu.host().period[0].is_some());
     assert_eq!(vpmu.rdmsr(STATUS), Ok(0));
 }
 
@@ -262,18 +271,18 @@ fn a_guest_with_debug_store_has_a_canonical_ds_area_and_no_pebs() {
 #[test]
 fn an_early_signal_aims_again_at_what_is_left() {
     let mut vpmu = sampling((1 << 48) - 1000);
-    vpmu.host.pending[0] = 990;
-    assert_eq!((vpmu.kick(), vpmu.host.period[0]), (0, Some(10)));
+    vpmu.host().pending[0] = 990;
+    assert_eq!((vpmu.kick(), vpmu.host().period[0]), (0, Some(10)));
 }
 
 #[test]
 fn counts_are_exact_across_pauses() {
     let mut vpmu = sampling(0);
     for _ in 0..3 {
-        vpmu.host.pending[0] += 100;
+        vpmu.host().pending[0] += 100;
         vpmu.wrmsr(GLOBAL, 0).unwrap();
         vpmu.wrmsr(GLOBAL, 0xf).unwrap();
-        vpmu.host.pending[0] += 11;
+        vpmu.host().pending[0] += 11;
         vpmu.enter();
     }
     assert_eq!(vpmu.rdmsr(IA32_PMC0), Ok(333));
@@ -284,45 +293,45 @@ fn pitfall_13_a_filter_change_reprograms_running_counters_and_denies_their_count
     use crate::filter::{Action, Event, EventFilter};
     for deferred in [false, true] {
         let mut vpmu = sampling(100);
-        vpmu.host.deferred = deferred;
-        vpmu.host.pending[0] = 7;
+        vpmu.host().deferred = deferred;
+        vpmu.host().pending[0] = 7;
         let cycles = Event { event: 0x3c, umask: 0 };
         vpmu.set_filter(EventFilter::new(Action::Deny, vec![cycles], 0).unwrap());
         vpmu.enter();
-        assert_eq!((vpmu.host.period[0], vpmu.rdmsr(IA32_PMC0)), (None, Ok(107)), "what was allowed is kept");
-        vpmu.host.pending[0] = 5;
+        assert_eq!((vpmu.host().period[0], vpmu.rdmsr(IA32_PMC0)), (None, Ok(107)), "what was allowed is kept");
+        vpmu.host().pending[0] = 5;
         vpmu.wrmsr(GLOBAL, 0).unwrap();
         vpmu.wrmsr(GLOBAL, 0xf).unwrap();
         vpmu.enter();
-        assert_eq!(vpmu.host.period[0], None, "no register starts a denied event");
+        assert_eq!(vpmu.host().period[0], None, "no register starts a denied event");
         vpmu.set_filter(EventFilter::default());
-        vpmu.host.pending[0] = 0;
+        vpmu.host().pending[0] = 0;
         vpmu.enter();
-        assert!(vpmu.host.period[0].is_some(), "an event that is allowed again counts again");
+        assert!(vpmu.host().period[0].is_some(), "an event that is allowed again counts again");
     }
 }
 
 #[test]
 fn pitfall_06_a_period_of_1_that_the_host_signals_late_keeps_what_it_counted() {
     let mut vpmu = sampling((1 << 48) - 1);
-    assert_eq!(vpmu.host.period[0], Some(1), "the host side knows its own minimum");
+    assert_eq!(vpmu.host().period[0], Some(1), "the host side knows its own minimum");
     // perf's is 2.
-    vpmu.host.pending[0] = 2;
+    vpmu.host().pending[0] = 2;
     assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.rdmsr(IA32_PMC0)), (1, true, Ok(1)));
     vpmu.enter();
-    assert_eq!(vpmu.host.period[0], Some((1 << 48) - 1));
+    assert_eq!(vpmu.host().period[0], Some((1 << 48) - 1));
 }
 
 #[test]
 fn pitfall_07_an_overflow_found_by_a_pause_is_neither_missed_nor_found_again() {
     let mut vpmu = sampling((1 << 48) - 10);
-    vpmu.host.pending[0] = 12;
+    vpmu.host().pending[0] = 12;
     vpmu.wrmsr(GLOBAL, 0).unwrap();
     assert_eq!((vpmu.stats().overflows, vpmu.take_pmi()), (1, true));
     // The signal of the same overflow comes after.
     assert_eq!((vpmu.kick(), vpmu.take_pmi(), vpmu.stats().overflows), (0, false, 1));
     vpmu.wrmsr(GLOBAL, 0xf).unwrap();
-    assert_eq!((vpmu.rdmsr(IA32_PMC0), vpmu.host.period[0]), (Ok(2), Some((1 << 48) - 2)));
+    assert_eq!((vpmu.rdmsr(IA32_PMC0), vpmu.host().period[0]), (Ok(2), Some((1 << 48) - 2)));
 }
 
 #[test]
@@ -341,5 +350,17 @@ fn pitfall_14_the_counters_are_those_that_cpuid_announces() {
             (vpmu.wrmsr(GLOBAL, all), vpmu.wrmsr(GLOBAL, all + 1 + bits(counters))),
             (Ok(()), Err(GeneralProtection))
         );
+    }
+}
+
+#[test]
+fn pitfall_20_fixed_is_a_type_value_and_bit_31_faults() {
+    let mut pmu = vpmu();
+    pmu.wrmsr(IA32_A_PMC0 + 3, 0xffff_8000_0003).unwrap();
+    pmu.wrmsr(IA32_FIXED_CTR0 + 2, 0x1234).unwrap();
+    assert_eq!(pmu.rdpmc(3), Ok(0xffff_8000_0003), "the whole width, not sign-extended");
+    assert_eq!(pmu.rdpmc(0x4000_0002), Ok(0x1234));
+    for bad in [4, 64, 0xffff, 0x4000_0003, 0x8000_0000, 0x8000_0003, 0xc000_0000, 0x2000_0000, 0x0001_0000, u32::MAX] {
+        assert_eq!(pmu.rdpmc(bad), Err(GeneralProtection), "{bad:#x}");
     }
 }

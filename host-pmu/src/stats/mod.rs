@@ -2,6 +2,8 @@
 
 mod ops;
 mod phases;
+mod side;
 
 pub use ops::{OpKind, OpStats, Recorder, ns_histogram};
 pub use phases::{PhaseTally, Phases};
+pub use side::HostSide;

@@ -1,0 +1,355 @@
+//! The counting core: counters without registers.
+//!
+//! A counter has a value, a configuration (what it counts, its own enable, its interrupt enable) and, beside that, a global
+//! enable. It counts while both enables are on, the PMU is not frozen and the event filter allows its event. Its value is
+//! the base kept here plus the counts that the host side still holds, so no count and no overflow is lost however events
+//! are kept: at each hand-over a carry out of the counter's top bit marks it as overflowed, before the guest's access has
+//! any effect of its own.
+//!
+//! # Vendors
+//! Nothing here knows a register. The files in [`crate::msr`] translate: Intel's PERFEVTSEL and FIXED_CTR_CTRL become
+//! [`Counters::configure`], GLOBAL_CTRL becomes [`Counters::set_global`], GLOBAL_STATUS is made of [`Counters::overflowed`]. AMD's PMU
+//! is a second set of such files over the same core: PERF_CTL becomes `configure`, PERF_CTR becomes [`Counters::read`] and
+//! [`Counters::write`], the global registers of PerfMonV2 become `set_global` and `overflowed`; without them every counter
+//! keeps its global enable, as on Intel's version 1. A freeze is [`Counters::freeze`] or [`Counters::stop_all`].
+
+use crate::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Source, Spec};
+
+/// What the PMU counted of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VpmuStats {
+    /// Overflows of counters.
+    pub overflows: u64,
+    /// Of those, of counters with their interrupt enable on.
+    pub pmi_requests: u64,
+}
+
+/// The configuration of one counter, from its control register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) spec: Spec,
+    /// Its own enable.
+    pub(crate) enabled: bool,
+    /// An overflow requests a PMI.
+    pub(crate) interrupts: bool,
+    /// The event filter lets it count.
+    pub(crate) allowed: bool,
+}
+
+/// The counters of one vCPU, with `H` behind them.
+#[derive(Debug)]
+pub(crate) struct Counters<H> {
+    host: H,
+    /// Every bit a counter can hold.
+    mask: u64,
+    /// Counters of this PMU.
+    existing: CounterSet,
+    /// Values without the counts that the host side still holds.
+    base: [u64; MAX_COUNTERS],
+    specs: [Spec; MAX_COUNTERS],
+    /// Own enables.
+    enabled: CounterSet,
+    /// Global enables.
+    global: CounterSet,
+    interrupts: CounterSet,
+    /// Denied by the event filter.
+    denied: CounterSet,
+    frozen: bool,
+    overflowed: CounterSet,
+    /// Counters started on the host side.
+    running: CounterSet,
+    /// Counters to reprogram before the next entry.
+    dirty: CounterSet,
+    pmi_pending: bool,
+    stats: VpmuStats,
+}
+
+impl<H: HostCounters> Counters<H> {
+    const NO_SPEC: Spec = Spec(Source::Selector(0));
+
+    /// Counters at 0, off and without a global enable. `mask`: every bit a counter can hold.
+    pub(crate) fn new(host: H, existing: CounterSet, mask: u64) -> Self {
+        Self {
+            host,
+            mask,
+            existing,
+            base: [0; MAX_COUNTERS],
+            specs: [Self::NO_SPEC; MAX_COUNTERS],
+            enabled: CounterSet::EMPTY,
+            global: CounterSet::EMPTY,
+            interrupts: CounterSet::EMPTY,
+            denied: CounterSet::EMPTY,
+            frozen: false,
+            overflowed: CounterSet::EMPTY,
+            running: CounterSet::EMPTY,
+            dirty: CounterSet::EMPTY,
+            pmi_pending: false,
+            stats: VpmuStats::default(),
+        }
+    }
+
+    /// Stops every counter and sets it to 0, off and without a global enable.
+    pub(crate) fn reset(&mut self) {
+        for counter in self.existing {
+            self.host.pause(counter);
+            self.host.stop(counter, false);
+        }
+        self.base = [0; MAX_COUNTERS];
+        self.specs = [Self::NO_SPEC; MAX_COUNTERS];
+        self.enabled = CounterSet::EMPTY;
+        self.global = CounterSet::EMPTY;
+        self.interrupts = CounterSet::EMPTY;
+        self.frozen = false;
+        self.overflowed = CounterSet::EMPTY;
+        self.running = CounterSet::EMPTY;
+        self.dirty = CounterSet::EMPTY;
+        self.pmi_pending = false;
+    }
+
+    pub(crate) const fn host(&mut self) -> &mut H {
+        &mut self.host
+    }
+
+    pub(crate) fn into_host(self) -> H {
+        self.host
+    }
+
+    pub(crate) const fn existing(&self) -> CounterSet {
+        self.existing
+    }
+
+    pub(crate) const fn stats(&self) -> VpmuStats {
+        self.stats
+    }
+
+    /// The guest accesses the counter.
+    pub(crate) fn touch(&mut self, counter: CounterId, touch: Touch) {
+        self.host.touch(counter, touch);
+    }
+
+    /// A counter's value now.
+    pub(crate) fn read(&mut self, counter: CounterId) -> u64 {
+        self.host.touch(counter, Touch::Read);
+        self.sync(counter);
+        self.base[counter.index()]
+    }
+
+    /// Gives a counter a value; if it runs, its overflow moves with it (168d918f2643).
+    pub(crate) fn write(&mut self, counter: CounterId, value: u64) {
+        self.host.touch(counter, Touch::Write);
+        self.sync(counter);
+        self.base[counter.index()] = value & self.mask;
+        if self.running.contains(counter) {
+            self.host.set_period(counter, self.distance(counter));
+        }
+    }
+
+    /// Gives a counter another configuration. Counts so far overflow, or not, under the old one.
+    pub(crate) fn configure(&mut self, counter: CounterId, config: Config) {
+        self.sync(counter);
+        self.specs[counter.index()] = config.spec;
+        self.enabled.set(counter, config.enabled);
+        self.interrupts.set(counter, config.interrupts);
+        self.denied.set(counter, !config.allowed);
+        self.changed(counter);
+    }
+
+    /// Sets the global enables at RESET.
+    pub(crate) const fn reset_global(&mut self, enables: CounterSet) {
+        self.global = enables;
+    }
+
+    /// Counters with their global enable on.
+    pub(crate) const fn global(&self) -> CounterSet {
+        self.global
+    }
+
+    /// Sets the global enables.
+    pub(crate) fn set_global(&mut self, enables: CounterSet) {
+        let changed = self.global.xor(enables).and(self.existing);
+        self.global = enables;
+        for counter in changed {
+            self.host.touch(counter, Touch::GlobalCtrl);
+            self.changed(counter);
+        }
+    }
+
+    /// Clears all global enables and stops the counters at once, whatever the host side defers: a guest in its PMI handler
+    /// must not count on.
+    pub(crate) fn stop_all(&mut self) {
+        let cleared = std::mem::take(&mut self.global).and(self.existing);
+        cleared.into_iter().for_each(|counter| self.reprogram(counter));
+    }
+
+    pub(crate) const fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// Stops all counters at once; their enables stay.
+    pub(crate) fn freeze(&mut self) {
+        if !std::mem::replace(&mut self.frozen, true) {
+            self.existing.into_iter().for_each(|counter| self.reprogram(counter));
+        }
+    }
+
+    /// Ends a freeze.
+    pub(crate) fn unfreeze(&mut self) {
+        if std::mem::take(&mut self.frozen) {
+            self.existing.into_iter().for_each(|counter| self.changed(counter));
+        }
+    }
+
+    /// Counters that overflowed, as the status register has it.
+    pub(crate) const fn overflowed(&self) -> CounterSet {
+        self.overflowed
+    }
+
+    /// Sets or clears overflow marks; no PMI comes of it.
+    pub(crate) const fn set_overflowed(&mut self, overflowed: CounterSet) {
+        self.overflowed = overflowed;
+    }
+
+    /// Whether the event filter lets the counter count. Counts so far were allowed: [`Counters::sync_all`] comes first.
+    pub(crate) fn set_allowed(&mut self, counter: CounterId, allowed: bool) {
+        self.denied.set(counter, !allowed);
+    }
+
+    /// Fetches the counts of every running counter.
+    pub(crate) fn sync_all(&mut self) {
+        self.running.into_iter().for_each(|counter| self.sync(counter));
+    }
+
+    /// Reprograms every counter before the next entry.
+    pub(crate) const fn reprogram_all_at_entry(&mut self) {
+        self.dirty = self.existing;
+    }
+
+    /// Looks at the counters behind the host's signals, and returns how many overflowed.
+    ///
+    /// A clock may signal a little before its count is there. The period of a counter signalled without an overflow is
+    /// therefore set anew, so that the overflow is signalled again.
+    pub(crate) fn kick(&mut self) -> u32 {
+        let before = self.stats.overflows;
+        let signalled = self.host.signalled();
+        let mut early = CounterSet::EMPTY;
+        for counter in self.running.and(signalled.counters) {
+            let overflows = self.stats.overflows;
+            self.sync(counter);
+            early.set(counter, self.stats.overflows == overflows);
+        }
+        if signalled.certain || self.stats.overflows == before {
+            early.into_iter().for_each(|counter| self.aim(counter));
+        }
+        (self.stats.overflows - before) as u32
+    }
+
+    /// Everything due before the guest is entered.
+    pub(crate) fn enter(&mut self) {
+        self.dirty.extend(self.host.due(self.pmi_pending));
+        self.reprogram_dirty();
+        self.host.on_entry(self.enabled);
+    }
+
+    pub(crate) const fn pmi_requested(&self) -> bool {
+        self.pmi_pending
+    }
+
+    /// Takes the PMI that is due, if there is one.
+    pub(crate) const fn take_pmi(&mut self) -> bool {
+        std::mem::replace(&mut self.pmi_pending, false)
+    }
+
+    /// The PMI that was taken starts no handler.
+    pub(crate) fn pmi_not_handled(&mut self) {
+        let due = self.host.pmi_not_handled();
+        if !due.is_empty() {
+            self.dirty.extend(due);
+            self.reprogram_dirty();
+            self.host.on_entry(self.enabled);
+        }
+    }
+
+    fn reprogram_dirty(&mut self) {
+        if !self.dirty.is_empty() {
+            for counter in std::mem::take(&mut self.dirty) {
+                self.reprogram(counter);
+            }
+        }
+    }
+
+    /// Reprograms the counter now or before the next entry, as the host side says.
+    fn changed(&mut self, counter: CounterId) {
+        match self.host.changed(counter) {
+            Reprogram::Now => self.reprogram(counter),
+            Reprogram::AtEntry => self.dirty.insert(counter),
+        }
+    }
+
+    /// Counts until the counter overflows: a counter at 0 has its whole width before it (168d918f2643).
+    fn distance(&self, counter: CounterId) -> u64 {
+        self.mask + 1 - self.base[counter.index()]
+    }
+
+    /// Fetches the counts that the host side holds.
+    fn sync(&mut self, counter: CounterId) {
+        if self.running.contains(counter) {
+            let gathered = self.host.take(counter);
+            if self.advance(counter, gathered) {
+                let near = self.distance(counter) <= self.mask / 2;
+                match self.host.overflowed(counter, near) {
+                    AfterOverflow::Reprogram => self.dirty.insert(counter),
+                    AfterOverflow::Aim => self.aim(counter),
+                    AfterOverflow::Leave => {}
+                }
+            }
+        }
+    }
+
+    /// Sets the period of a running counter to its next overflow, from a count that is not older than this call.
+    fn aim(&mut self, counter: CounterId) {
+        let gathered = self.host.take(counter);
+        self.advance(counter, gathered);
+        self.host.set_period(counter, self.distance(counter));
+    }
+
+    /// Pauses the counter and starts it again if it still counts: KVM's `reprogram_counter`.
+    fn reprogram(&mut self, counter: CounterId) {
+        let gathered = self.host.pause(counter);
+        self.running.remove(counter);
+        self.dirty.remove(counter);
+        self.advance(counter, gathered);
+        if self.counts(counter) {
+            self.running.insert(counter);
+            self.host.start(counter, self.specs[counter.index()], self.distance(counter));
+        } else {
+            self.host.stop(counter, self.enabled.contains(counter));
+        }
+    }
+
+    /// Adds counts; a carry out of the top bit is an overflow (one, however many times it carried).
+    fn advance(&mut self, counter: CounterId, gathered: u64) -> bool {
+        let sum = u128::from(self.base[counter.index()]) + u128::from(gathered);
+        self.base[counter.index()] = sum as u64 & self.mask;
+        let overflows = sum > u128::from(self.mask);
+        if overflows {
+            self.overflow(counter);
+        }
+        overflows
+    }
+
+    fn overflow(&mut self, counter: CounterId) {
+        self.overflowed.insert(counter);
+        self.stats.overflows += 1;
+        if self.interrupts.contains(counter) {
+            self.stats.pmi_requests += 1;
+            self.pmi_pending = true;
+        }
+    }
+
+    /// Own enable AND global enable AND not frozen AND not denied.
+    fn counts(&self, counter: CounterId) -> bool {
+        let on = self.enabled.and(self.global).and(self.denied.complement());
+        !self.frozen && on.contains(counter)
+    }
+}

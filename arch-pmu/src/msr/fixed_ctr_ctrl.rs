@@ -1,0 +1,112 @@
+//! IA32_FIXED_CTR_CTRL: a nibble of enables for each fixed counter (SDM vol. 3, 21.2.2).
+
+use bitfield_struct::bitfield;
+
+use super::register::{GeneralProtection, Register, within};
+use crate::caps::PmuCaps;
+use crate::counters::Config;
+use crate::host::{HostCounters, Touch};
+use crate::spec::{CounterId, MAX_FIXED, Source, Spec};
+use crate::state::State;
+
+/// One nibble of IA32_FIXED_CTR_CTRL.
+#[bitfield(u8)]
+#[derive(PartialEq, Eq)]
+pub struct FixedControl {
+    /// Count in ring 0.
+    pub os: bool,
+    /// Count in ring 3.
+    pub usr: bool,
+    /// AnyThread.
+    pub any: bool,
+    /// PMI on overflow.
+    pub pmi: bool,
+    #[bits(4)]
+    reserved: u8,
+}
+
+impl FixedControl {
+    /// The nibble of fixed counter `n`.
+    #[must_use]
+    pub const fn of(fixed_ctr_ctrl: u64, n: usize) -> Self {
+        Self::from_bits((fixed_ctr_ctrl >> (4 * n)) as u8 & 0xf)
+    }
+
+    /// Whether the counter's own enable is on: some ring is counted.
+    #[must_use]
+    pub const fn enabled(self) -> bool {
+        self.os() || self.usr()
+    }
+}
+
+/// IA32_FIXED_CTR_CTRL; 0 at RESET, since version 2.
+#[derive(Debug)]
+pub(super) struct FixedCtrCtrl;
+
+impl FixedCtrCtrl {
+    /// All bits but the nibbles' ANY.
+    const fn mask(caps: &PmuCaps) -> u64 {
+        0xbbbb & ((1 << (4 * caps.fixed)) - 1)
+    }
+}
+
+impl Register for FixedCtrCtrl {
+    fn exists(caps: &PmuCaps, _n: usize) -> bool {
+        caps.version >= 2
+    }
+
+    fn reset<H: HostCounters>(state: &mut State<H>) {
+        Self::filter_changed(state);
+    }
+
+    fn filter_changed<H: HostCounters>(state: &mut State<H>) {
+        for n in 0..MAX_FIXED {
+            if let Some(counter) = CounterId::fixed(n) {
+                state.counters.set_allowed(counter, state.filter.allows_fixed(n));
+            }
+        }
+    }
+
+    fn read<H: HostCounters>(state: &mut State<H>, _n: usize) -> u64 {
+        state.registers.fixed_ctr_ctrl
+    }
+
+    /// Only counters with a changed nibble are configured anew.
+    fn write<H: HostCounters>(state: &mut State<H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
+        within(value, Self::mask(&state.caps))?;
+        let changed = std::mem::replace(&mut state.registers.fixed_ctr_ctrl, value) ^ value;
+        for n in 0..usize::from(state.caps.fixed) {
+            let Some(counter) = CounterId::fixed(n) else { continue };
+            if FixedControl::of(changed, n) == FixedControl::new() {
+                continue;
+            }
+            let control = FixedControl::of(value, n);
+            let config = Config {
+                spec: Spec(Source::Fixed { index: n as u8, control: control.into() }),
+                enabled: control.enabled(),
+                interrupts: control.pmi(),
+                allowed: state.filter.allows_fixed(n),
+            };
+            state.counters.touch(counter, Touch::Write);
+            state.counters.configure(counter, config);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nibble_enables_by_its_rings() {
+        let control = FixedControl::of(0xb80, 1);
+        assert!(control.pmi() && !control.enabled());
+        assert!(FixedControl::of(0xb80, 2).enabled());
+    }
+
+    #[test]
+    fn any_thread_is_refused() {
+        assert_eq!(FixedCtrCtrl::mask(&PmuCaps::default()), 0xbbb);
+    }
+}

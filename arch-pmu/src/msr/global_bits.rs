@@ -1,0 +1,42 @@
+//! The bits of GLOBAL_CTRL, GLOBAL_STATUS and their kin: general-purpose counters from bit 0, fixed ones from bit 32
+//! (SDM vol. 3, 21.2.2).
+
+use crate::caps::PmuCaps;
+use crate::spec::{CounterSet, MAX_GP};
+
+const FIRST_FIXED: u32 = 32;
+const GP: u64 = (1 << MAX_GP) - 1;
+
+/// The bits of `counters`.
+pub(super) const fn of(counters: CounterSet) -> u64 {
+    let bits = counters.bits() as u64;
+    bits & GP | bits >> MAX_GP << FIRST_FIXED
+}
+
+/// The counters of `bits`.
+pub(super) const fn counters(bits: u64) -> CounterSet {
+    CounterSet::from_bits((bits & GP | bits >> FIRST_FIXED << MAX_GP) as u16)
+}
+
+/// The bits of all counters of a guest.
+pub(super) fn mask(caps: &PmuCaps) -> u64 {
+    of(caps.counters())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::CounterId;
+
+    #[test]
+    fn counters_own_the_bits_the_sdm_gives_them() {
+        for bit in (0..8).chain(32..36) {
+            let counter = if bit < 32 { CounterId::gp(bit) } else { CounterId::fixed(bit - 32) };
+            let set: CounterSet = counter.into_iter().collect();
+            assert_eq!((of(set), counters(1 << bit)), (1 << bit, set));
+        }
+        assert_eq!(of(CounterSet::ALL), 0xf_0000_00ff);
+        assert!([8, 31, 36, 63].into_iter().all(|bit| counters(1 << bit).is_empty()), "bits of no counter");
+        assert_eq!(mask(&PmuCaps::default()), 0x7_0000_000f);
+    }
+}

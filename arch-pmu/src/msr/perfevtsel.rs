@@ -1,0 +1,120 @@
+//! IA32_PERFEVTSELx: the event, the enables and the rings of a general-purpose counter (SDM vol. 3, 21.2.1.1).
+
+use bitfield_struct::bitfield;
+
+use super::register::{GeneralProtection, Register, within};
+use crate::caps::PmuCaps;
+use crate::counters::Config;
+use crate::filter::{Event, EventFilter};
+use crate::host::{HostCounters, Touch};
+use crate::spec::{CounterId, Source, Spec};
+use crate::state::State;
+
+/// IA32_PERFEVTSELx; 0 at RESET.
+#[bitfield(u64)]
+#[derive(PartialEq, Eq)]
+pub struct PerfEvtSel {
+    /// Event select.
+    pub event: u8,
+    /// Unit mask.
+    pub umask: u8,
+    /// Count in ring 3.
+    pub usr: bool,
+    /// Count in ring 0.
+    pub os: bool,
+    /// Edge detect.
+    pub edge: bool,
+    /// Pin control.
+    pub pin: bool,
+    /// PMI on overflow.
+    pub int: bool,
+    /// AnyThread.
+    pub any: bool,
+    /// Enable.
+    pub en: bool,
+    /// Invert the counter mask.
+    pub inv: bool,
+    /// Counter mask.
+    pub cmask: u8,
+    /// Only inside transactions.
+    pub in_tx: bool,
+    /// Not inside aborted transactions.
+    pub in_txcp: bool,
+    #[bits(30)]
+    reserved: u64,
+}
+
+impl PerfEvtSel {
+    /// Bits that selector `n` takes: ANY is refused, IN_TX needs transactions, IN_TXCP also counter 2.
+    fn mask(caps: &PmuCaps, n: usize) -> u64 {
+        let refused = Self::new().with_any(true).with_in_tx(true).with_in_txcp(true);
+        let transactional = Self::new().with_in_tx(caps.transactions).with_in_txcp(caps.transactions && n == 2);
+        (0x3_ffff_ffff & !u64::from(refused)) | u64::from(transactional)
+    }
+
+    fn allowed(self, filter: &EventFilter) -> bool {
+        filter.allows(Event { event: self.event(), umask: self.umask() })
+    }
+}
+
+impl Register for PerfEvtSel {
+    fn exists(caps: &PmuCaps, n: usize) -> bool {
+        n < usize::from(caps.gp)
+    }
+
+    fn reset<H: HostCounters>(state: &mut State<H>) {
+        Self::filter_changed(state);
+    }
+
+    fn filter_changed<H: HostCounters>(state: &mut State<H>) {
+        for (n, &selector) in state.registers.perfevtsel.iter().enumerate() {
+            if let Some(counter) = CounterId::gp(n) {
+                state.counters.set_allowed(counter, Self::from_bits(selector).allowed(&state.filter));
+            }
+        }
+    }
+
+    fn read<H: HostCounters>(state: &mut State<H>, n: usize) -> u64 {
+        state.registers.perfevtsel[n]
+    }
+
+    /// A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
+    fn write<H: HostCounters>(state: &mut State<H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
+        within(value, Self::mask(&state.caps, n))?;
+        let counter = CounterId::gp(n).ok_or(GeneralProtection)?;
+        state.counters.touch(counter, Touch::Write);
+        if state.registers.perfevtsel[n] != value {
+            state.registers.perfevtsel[n] = value;
+            let selector = Self::from_bits(value);
+            let config = Config {
+                spec: Spec(Source::Selector(value)),
+                enabled: selector.en(),
+                interrupts: selector.int(),
+                allowed: selector.allowed(&state.filter),
+            };
+            state.counters.configure(counter, config);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selector_fields_stand_where_the_sdm_has_them() {
+        let selector = PerfEvtSel::new().with_event(0xc5).with_usr(true).with_int(true).with_en(true).with_cmask(1);
+        assert_eq!(u64::from(selector), 0x0151_00c5);
+        assert_eq!(u64::from(PerfEvtSel::new().with_any(true)), 1 << 21);
+        assert_eq!(u64::from(PerfEvtSel::new().with_in_txcp(true)), 1 << 33);
+    }
+
+    #[test]
+    fn transactional_bits_follow_rtm_and_counter_2() {
+        let plain = PmuCaps::default();
+        assert_eq!(PerfEvtSel::mask(&plain, 2), 0xffdf_ffff);
+        let rtm = PmuCaps { transactions: true, ..plain };
+        assert_eq!((PerfEvtSel::mask(&rtm, 0), PerfEvtSel::mask(&rtm, 2)), (0x1_ffdf_ffff, 0x3_ffdf_ffff));
+    }
+}

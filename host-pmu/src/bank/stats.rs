@@ -1,0 +1,48 @@
+//! The account of a bank.
+
+use crate::backend::HostError;
+use crate::stats::{HostSide, OpStats};
+
+/// What a bank did, and what failed.
+#[derive(Clone, Debug, Default)]
+pub struct BankStats {
+    /// Host operations.
+    pub ops: OpStats,
+    /// Starts served by an event that was there.
+    pub reused: u64,
+    /// Periods the host refused.
+    pub refused_periods: u64,
+    /// Opens that failed.
+    pub failed_opens: u64,
+    /// Pinned events found in error state.
+    pub pinned_errors: u64,
+    /// Most events held at once.
+    pub held_max: u64,
+    /// Events held, summed over entries.
+    pub held_sum: u64,
+    /// Guest entries.
+    pub entries: u64,
+    /// Sched slices that began while events were held.
+    pub sched_ins: u64,
+    /// The last failure.
+    pub last_error: Option<HostError>,
+}
+
+impl From<&BankStats> for HostSide {
+    /// The bank's part; signals and kicks are the vCPU loop's.
+    fn from(stats: &BankStats) -> Self {
+        Self {
+            ops: stats.ops.clone(),
+            held_max: stats.held_max,
+            held_sum: stats.held_sum,
+            entries: stats.entries,
+            sched_ins: stats.sched_ins,
+            reused: stats.reused,
+            refused_periods: stats.refused_periods,
+            failed_opens: stats.failed_opens,
+            pinned_errors: stats.pinned_errors,
+            last_error: stats.last_error.as_ref().map(ToString::to_string),
+            ..Self::default()
+        }
+    }
+}

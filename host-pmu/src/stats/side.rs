@@ -1,0 +1,36 @@
+//! The account of one vCPU's host side.
+
+use super::ops::OpStats;
+
+/// What the host side of a vCPU did, and what failed there.
+#[derive(Clone, Debug, Default)]
+pub struct HostSide {
+    /// Operations by kind.
+    pub ops: OpStats,
+    /// Overflow signals that reached the vCPU thread.
+    pub signals: u64,
+    /// Kicks that found no overflow (merged, stale or early signals).
+    pub empty_kicks: u64,
+    /// Most host events held at once.
+    pub held_max: u64,
+    /// Host events held, summed over guest entries.
+    pub held_sum: u64,
+    /// Guest entries.
+    pub entries: u64,
+    /// Host events still held when the run ended.
+    pub held_at_end: u64,
+    /// New sched slices noticed at an entry.
+    pub sched_ins: u64,
+    /// Resumes that served a request by a parked event.
+    pub reused: u64,
+    /// Periods the host refused.
+    pub refused_periods: u64,
+    /// Opens that failed.
+    pub failed_opens: u64,
+    /// Pinned events found in error state: the host had no counter for them.
+    pub pinned_errors: u64,
+    /// Throttle records.
+    pub throttled: u64,
+    /// Last error text of a failed host operation.
+    pub last_error: Option<String>,
+}
