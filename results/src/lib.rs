@@ -12,6 +12,7 @@ pub mod export;
 pub mod fixture;
 pub mod history;
 pub mod host;
+pub mod metric;
 pub mod published;
 pub mod read;
 pub mod report;

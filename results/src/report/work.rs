@@ -10,6 +10,7 @@ use super::plot::{self, Bar, FLOOR, FRONT};
 use crate::error::Error;
 use crate::export::primary;
 use crate::read::{Arm, Record};
+use crate::stats::pareto::dominates;
 use crate::table::layout::{ratio, time};
 
 fn number(value: Option<&Value>) -> f64 {
@@ -168,17 +169,11 @@ pub(super) struct Candidate<'a> {
     pub(super) latency: f64,
 }
 
-impl Candidate<'_> {
-    fn beats(&self, other: &Self) -> bool {
-        self.held <= other.held
-            && self.latency <= other.latency
-            && (self.held < other.held || self.latency < other.latency)
-    }
-}
-
 /// A plot of candidates with their front.
 pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Option<f64>) -> Result<Figure, Error> {
-    let best = |point: &Candidate<'_>| !points.iter().any(|other| other.beats(point));
+    let best = |point: &Candidate<'_>| {
+        !points.iter().any(|other| dominates(&[other.held, other.latency], &[point.held, point.latency]))
+    };
     let mut table = Table::new(title, &["strategy", "events held (mean)", "median latency", "not beaten"]);
     let mut sorted: Vec<&Candidate<'_>> = points.iter().collect();
     sorted.sort_by(|a, b| a.held.total_cmp(&b.held).then(b.latency.total_cmp(&a.latency)));

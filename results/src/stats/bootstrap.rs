@@ -3,8 +3,8 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-use super::median_of;
 use super::permutation::below;
+use super::quantile::median_of;
 
 /// Confidence of every interval.
 pub const CONFIDENCE: f64 = 0.95;

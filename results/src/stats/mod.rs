@@ -5,27 +5,12 @@
 
 pub mod bootstrap;
 pub mod change_points;
+pub mod pareto;
 pub mod permutation;
+mod quantile;
 mod t_test;
 
-/// The median; the mean of the two middle values of an even number. `None` without values.
-#[must_use]
-pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    median_of(&mut sorted)
-}
-
-/// [`median`] in place; `values` are reordered.
-pub(crate) fn median_of(values: &mut [f64]) -> Option<f64> {
-    if values.is_empty() {
-        return None;
-    }
-    let middle = values.len() / 2;
-    let even = values.len().is_multiple_of(2);
-    let (below, &mut high, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
-    let low = if even { below.iter().copied().max_by(f64::total_cmp).unwrap_or(high) } else { high };
-    Some(f64::midpoint(low, high))
-}
+pub use quantile::{median, nearest_rank};
 
 /// Cliff's delta, −1 to 1: the chance that a value of `new` is above one of `base`, less the chance that it is below.
 /// 0: neither is above the other; 1: every value of `new` is above every one of `base`. `None` without values.
@@ -65,14 +50,6 @@ mod tests {
 
     fn near(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-9
-    }
-
-    #[test]
-    fn medians_of_odd_even_and_no_values() {
-        assert!(near(median(&[3.0, 1.0, 2.0]).unwrap(), 2.0));
-        assert!(near(median(&[4.0, 1.0, 2.0, 3.0]).unwrap(), 2.5));
-        assert!(near(median(&[7.0]).unwrap(), 7.0));
-        assert_eq!(median(&[]), None);
     }
 
     #[test]
