@@ -4,8 +4,10 @@
 //! - [`rust`], [`c`]: which source file takes names from which other. No two in a circle.
 //! - [`rooms`]: the folders of a crate have floors, and no arrow leads up.
 //! - [`lines`]: sizes of files and crates; unsafe code.
+//! - [`docs`]: links, paths and commands in the documents.
 
 pub mod c;
+pub mod docs;
 pub mod graph;
 pub mod lines;
 pub mod rooms;

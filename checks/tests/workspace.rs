@@ -21,3 +21,9 @@ fn dependencies_have_a_licence_that_is_allowed() {
     let refused = Workspace::read(root()).unwrap().licences();
     assert!(refused.is_empty(), "{}", refused.join("\n"));
 }
+
+#[test]
+fn links_anchors_and_paths_in_documents_lead_somewhere() {
+    let dead = checks::docs::links::dead(root()).unwrap();
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
