@@ -6,7 +6,6 @@
 
 pub mod arm;
 pub mod backend;
-pub mod calibrate;
 pub mod cli;
 pub mod commands;
 pub mod conformance;
@@ -16,12 +15,9 @@ pub mod experiment;
 pub mod fold;
 pub mod probe;
 pub mod progress;
-pub mod reproduce;
 pub mod rounds;
 pub mod run;
-pub mod stat_setup;
 pub mod strategy;
-pub mod sweep;
 pub mod sys;
 pub mod tool;
 pub mod workload;

@@ -24,9 +24,6 @@ Examples:
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive, 4 the host cannot do it.";
 
-/// Strategies of `--in host`.
-pub const HOST_STRATEGIES: [&str; 5] = ["event-major", "cpu-major", "threads", "packed", "auto"];
-
 /// Where the events are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Place {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::parse::number_in;
-use crate::sweep::grid::{Grid, Seeds};
-use crate::sweep::pareto::By;
+use crate::experiment::sweep::grid::{Grid, Seeds};
+use crate::experiment::sweep::pareto::By;
 
 /// Examples below the options.
 pub const EXAMPLES: &str = "\

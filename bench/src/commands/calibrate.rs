@@ -6,10 +6,13 @@ use host_pmu::strategy::PRESETS;
 use super::internal;
 use crate::arm::real::RealRunner;
 use crate::backend::{BackendChoice, choose};
-use crate::calibrate::{Measured, Wanted, check, fit, run as measure, spec, workloads};
 use crate::cli::calibrate::CalibrateArgs;
 use crate::console::print;
 use crate::error::{Error, Exit};
+use crate::experiment::calibrate::check;
+use crate::experiment::calibrate::fit::fit;
+use crate::experiment::calibrate::measure::{Measured, run as measure};
+use crate::experiment::calibrate::spec::{CalibrateSpec, spec, workloads};
 use crate::host::{HostFacts, HostFs};
 use crate::probe::ThisHost;
 use crate::progress::{Bar, Progress, Silent};
@@ -33,23 +36,24 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     refuse_what_has_no_model(&chosen.backend)?;
     let others = PRESETS.into_iter().filter(|name| args.check && !NEEDED.contains(name)).map(str::to_owned).collect();
     let samples = args.samples.unwrap_or(if tracepoint { 20 } else { 200 });
-    let wanted = Wanted { backend: chosen.backend.to_string(), tracepoint, others, rounds: args.rounds, samples };
+    let calibration =
+        CalibrateSpec { backend: chosen.backend.to_string(), tracepoint, others, rounds: args.rounds, samples };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
     let fs = HostFs::default();
     let (mut bar, mut silent) = (Bar::new(), Silent);
     let progress: &mut dyn Progress = if args.quiet { &mut silent } else { &mut bar };
     let mut measured: Vec<Measured> = Vec::new();
-    for (workload, strategies) in workloads(&wanted) {
-        let spec = spec(&wanted, workload, &strategies)?;
+    for (workload, strategies) in workloads(&calibration) {
+        let spec = spec(&calibration, workload, &strategies)?;
         let host = HostFacts::read(&fs);
         let plan = spec.plan(&chosen, host.online().as_deref())?;
         let mut runner = RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?;
         measured.push(measure(workload, spec, &plan, &mut runner, (host, &fs), progress)?);
     }
     let class = &measured[0].finished.document.host.class;
-    let about = format!("{class}, events by {}: measured by vpmu calibrate", wanted.backend);
-    let draft = fit(&wanted, &args.name, &about, &measured)?;
+    let about = format!("{class}, events by {}: measured by vpmu calibrate", calibration.backend);
+    let draft = fit(&calibration, &args.name, &about, &measured)?;
     let model = draft.model()?;
     let wrong = |error: std::io::Error| {
         Error::usage(format!("cannot write {}", args.output.display()), error.to_string(), "give -o another file")

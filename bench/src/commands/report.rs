@@ -7,10 +7,11 @@ use super::export::{records, write};
 use crate::cli::report::ReportArgs;
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
+use crate::experiment::reproduce::run::reproduce;
+use crate::experiment::sweep::store;
 use crate::report::{Sources, html, published};
-use crate::sweep::store;
 use crate::table::layout::plural;
-use crate::{reproduce, tool};
+use crate::tool;
 
 /// What `vpmu sweep` writes to a folder.
 const SWEEP: &str = "jsonl";
@@ -57,7 +58,7 @@ fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
             sweeps.extend(here);
         }
     }
-    let published = reproduce::reproduce(SEED, &published::documents(&all)?)?;
+    let published = reproduce(SEED, &published::documents(&all)?)?;
     Ok(Sources { records: all, sweeps, published, tool: tool::this() })
 }
 

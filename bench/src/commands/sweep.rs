@@ -7,13 +7,14 @@ use super::internal;
 use crate::cli::sweep::SweepArgs;
 use crate::console::{complain, print};
 use crate::error::{Error, Exit};
+use crate::experiment::sweep::grid::Grid;
+use crate::experiment::sweep::pareto::{self, Pareto};
+use crate::experiment::sweep::point::Point;
+use crate::experiment::sweep::simulate::Simulator;
+use crate::experiment::sweep::store::{self, Found, Store};
+use crate::experiment::sweep::{run as sweep, show};
 use crate::progress::{Bar, Progress, Silent};
-use crate::sweep::grid::Grid;
-use crate::sweep::pareto::{self, Pareto};
-use crate::sweep::point::Point;
-use crate::sweep::simulate::Simulator;
-use crate::sweep::store::{self, Found, Store};
-use crate::{sweep, sys};
+use crate::sys;
 use results::write::replace;
 
 pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
@@ -40,17 +41,17 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let pareto = pareto::compare(&outcome.points, args.by);
     let json =
         serde_json::to_string_pretty(&pareto).map_err(|error| internal("cannot show the comparison", error))? + "\n";
-    let markdown = sweep::markdown(&pareto);
+    let markdown = show::markdown(&pareto);
     save(&args.output, &pareto, &json, &markdown)?;
     if args.json {
         print(&json)?;
     } else if args.markdown {
         print(&markdown)?;
     } else {
-        let saved = format!("saved: {}\n", args.output.join(sweep::store::FILE).display());
+        let saved = format!("saved: {}\n", args.output.join(store::FILE).display());
         print(&format!(
             "{}{} of {total} points{}\n{saved}",
-            sweep::text(&pareto),
+            show::text(&pareto),
             outcome.done(),
             skipped(outcome.skipped)
         ))?;
@@ -87,17 +88,13 @@ fn save(dir: &Path, pareto: &Pareto, json: &str, markdown: &str) -> Result<(), E
 
 fn say_what_was_found(points: &[Point], found: &Found) {
     if found.torn > 0 {
-        complain(&format!(
-            "notice: the last line of {} was torn ({} bytes) and is dropped",
-            sweep::store::FILE,
-            found.torn
-        ));
+        complain(&format!("notice: the last line of {} was torn ({} bytes) and is dropped", store::FILE, found.torn));
     }
     let others = found.others(points).len();
     if others > 0 {
         complain(&format!(
             "notice: {others} points in {} are of another grid, model or revision: they stay in the file, and out of the table",
-            sweep::store::FILE
+            store::FILE
         ));
     }
 }
@@ -111,7 +108,7 @@ fn dry_run(args: &SweepArgs, points: &[Point]) -> Result<Exit, Error> {
         print(&(lines.collect::<Result<Vec<_>, _>>()?.join("\n") + "\n"))?;
     } else {
         let total = format!("{} points, {} of them done\n", points.len(), done.len());
-        print(&(sweep::dry_run(points, |at| done.contains_key(&at)) + &total))?;
+        print(&(show::dry_run(points, |at| done.contains_key(&at)) + &total))?;
     }
     Ok(Exit::Done)
 }

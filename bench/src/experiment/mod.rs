@@ -1,4 +1,8 @@
 //! Experiments, a folder each: the plain specification, the run, and how its result is shown.
 
+pub mod calibrate;
 pub mod nmi_latency;
+pub mod reproduce;
 pub mod stat_guest;
+pub mod stat_setup;
+pub mod sweep;

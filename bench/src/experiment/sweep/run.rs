@@ -1,15 +1,4 @@
-//! A grid of simulated experiments on all cores, which a killed run goes on with.
-//!
-//! A [`grid::Grid`] becomes a list of [`point::Point`]s. Each one that is not yet in the [`store::Store`] is simulated and
-//! appended to it as one line; at the end the lines are put into the grid's order, so the file's bytes depend on neither
-//! the number of threads nor on how often the sweep was killed. [`pareto`] then says which strategies no other beats.
-
-pub mod grid;
-pub mod pareto;
-pub mod point;
-mod show;
-pub mod simulate;
-pub mod store;
+//! Simulates the missing points of a grid on all cores.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -17,16 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-pub use show::{dry_run, markdown, text};
-
+use super::point::{Entry, Line, Point, PointResult};
+use super::simulate::Simulator;
+use super::store::{Found, Store};
 use crate::error::Error;
 use crate::progress::Progress;
-use point::{Line, Point, PointResult};
-use simulate::Simulator;
-use store::{Found, Store};
-
-/// A point and, once it is done, its result.
-pub type Entry = (Point, Option<PointResult>);
 
 /// What a sweep has when it ends.
 #[derive(Debug)]

@@ -1,19 +1,14 @@
-//! `reproduce`: every published figure about vPMUs and `perf stat`'s set-up beside the simulated and the measured one, and whether it was fitted.
+//! Simulates the published figures and finds their measured counterparts.
 
-mod measured;
-mod show;
-mod simulated;
-mod stat_setup;
+use results::published::{Number, PUBLISHED, Reproduction, Row};
 
+use super::perf_stat::float;
+use super::{measured, perf_stat, simulated};
 use crate::error::{Error, Exit};
 use crate::result::Document;
-use results::published::PUBLISHED;
-
-pub use results::published::{Fitted, Measured, Number, Origin, Reproduction, Row};
-pub use show::markdown;
 
 /// Figures about the vPMU have such ids.
-const PREFIX: &str = "vpmu-";
+pub(super) const PREFIX: &str = "vpmu-";
 
 /// Simulates what the published figures are about, and sets it beside them and `documents`.
 ///
@@ -55,15 +50,7 @@ pub fn reproduce(seed: u64, documents: &[Document]) -> Result<Reproduction, Erro
             });
         }
     }
-    let (more, fitted) =
-        stat_setup::rows(figures).ok_or_else(|| internal("perf-stat-setup is not whole".to_owned()))?;
+    let (more, fitted) = perf_stat::rows(figures).ok_or_else(|| internal("perf-stat-setup is not whole".to_owned()))?;
     rows.extend(more);
     Ok(Reproduction { schema: "vpmu-reproduce/1", seed, rows, fitted })
 }
-
-fn float(value: &toml::Value) -> Option<f64> {
-    value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,8 +1,7 @@
 //! Set-up times of `perf stat`, published and by the model of [`stat_setup::model`].
 
+use results::published::{Fitted, Number, Origin, Row};
 use stat_setup::model::{Pair, Simulated, Times, simulate};
-
-use super::{Fitted, Number, Origin, Row, float};
 
 const FIGURES: [&str; 2] = ["94cpu", "4socket"];
 type Part = (&'static str, fn(&Times) -> f64);
@@ -70,4 +69,9 @@ fn origin(found: &Simulated, name: &str, part: &str, number: Number) -> Origin {
     } else {
         Origin::Predicted
     }
+}
+
+/// A number of a TOML value.
+pub(super) fn float(value: &toml::Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use arch_pmu::caps::PmuCaps;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::strategy::Strategy;
+use results::published::{Number, Origin};
 use sim::guest::Timer;
 use sim::host::{Behind, Plan};
 use sim::model::Fitted;
 use sim::run::{Totals, run};
 
-use super::{Number, Origin};
 use crate::arm::sim::model;
 use crate::error::{Error, Exit};
 use crate::workload::EventSet;

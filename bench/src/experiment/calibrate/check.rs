@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 use sim::model::Model;
 
-use super::Measured;
+use super::measure::Measured;
 use crate::arm::sim::{self as simulated, SimRunner};
 use crate::error::Error;
 use crate::host::HostFs;
@@ -42,7 +42,7 @@ pub(super) fn simulate(model: Model, measured: &Measured, strategies: &[&str]) -
 
 /// One strategy under one workload.
 #[derive(Clone, Debug, Serialize)]
-pub struct Line {
+pub struct Comparison {
     /// Events and work.
     pub workload: &'static str,
     /// The strategy, or the floor.
@@ -68,7 +68,7 @@ pub struct OpPair {
     pub simulated: f64,
 }
 
-impl Line {
+impl Comparison {
     /// How far the simulated latency is off, as a fraction of the measured one.
     #[must_use]
     pub fn off(&self) -> f64 {
@@ -80,7 +80,7 @@ impl Line {
 ///
 /// # Errors
 /// The simulator's.
-pub fn compare(model: &Model, measured: &[Measured]) -> Result<Vec<Line>, Error> {
+pub fn compare(model: &Model, measured: &[Measured]) -> Result<Vec<Comparison>, Error> {
     let mut lines = Vec::new();
     for measured in measured {
         let real = &measured.finished.document.arms;
@@ -88,20 +88,20 @@ pub fn compare(model: &Model, measured: &[Measured]) -> Result<Vec<Line>, Error>
         let simulated = simulate(model.clone(), measured, &names)?;
         for real in real {
             let found = simulated.document.arms.iter().find(|arm| arm.strategy == real.strategy);
-            lines.extend(found.and_then(|simulated| line(measured.workload, real, simulated)));
+            lines.extend(found.and_then(|simulated| comparison(measured.workload, real, simulated)));
         }
     }
     Ok(lines)
 }
 
-fn line(workload: &'static str, real: &ArmResult, simulated: &ArmResult) -> Option<Line> {
+fn comparison(workload: &'static str, real: &ArmResult, simulated: &ArmResult) -> Option<Comparison> {
     let p50 = |arm: &ArmResult| arm.nmi_handler_ns.as_ref().map(|handler| handler.p50);
     let per_pmi = |arm: &ArmResult, op: &str| {
         let count = arm.host_ops.get(op).map_or(0, |op| op.count);
         count as f64 / arm.nmis.max(1) as f64
     };
     let ops = OPS.map(|op| OpPair { op, measured: per_pmi(real, op), simulated: per_pmi(simulated, op) });
-    Some(Line {
+    Some(Comparison {
         workload,
         strategy: real.strategy.clone(),
         fitted: real.kind == ArmKind::Floor && !workload.starts_with("sampling4"),
@@ -113,28 +113,32 @@ fn line(workload: &'static str, real: &ArmResult, simulated: &ArmResult) -> Opti
 
 /// As a Markdown table.
 #[must_use]
-pub fn text(lines: &[Line]) -> String {
+pub fn text(comparisons: &[Comparison]) -> String {
     let mut out = String::from(
         "| workload | strategy | handler p50 measured | simulated | off | opens per PMI | pauses | resumes |\n|---|---|---|---|---|---|---|---|\n",
     );
-    for line in lines {
+    for comparison in comparisons {
         let us = |ns: u64| format!("{:.1} µs", ns as f64 / 1000.0);
-        let fitted = if line.fitted { " (fitted)" } else { "" };
+        let fitted = if comparison.fitted { " (fitted)" } else { "" };
         let _ = write!(
             out,
             "| {} | {} | {} | {} | {:+.1} %{fitted}",
-            line.workload,
-            line.strategy,
-            us(line.measured_ns),
-            us(line.simulated_ns),
-            100.0 * line.off(),
+            comparison.workload,
+            comparison.strategy,
+            us(comparison.measured_ns),
+            us(comparison.simulated_ns),
+            100.0 * comparison.off(),
         );
-        for pair in &line.ops {
+        for pair in &comparison.ops {
             let _ = write!(out, " | {:.3} : {:.3}", pair.measured, pair.simulated);
         }
         out.push_str(" |\n");
     }
-    let worst = lines.iter().filter(|line| !line.fitted).map(|line| line.off().abs()).fold(0.0, f64::max);
+    let worst = comparisons
+        .iter()
+        .filter(|comparison| !comparison.fitted)
+        .map(|comparison| comparison.off().abs())
+        .fold(0.0, f64::max);
     let _ = writeln!(out, "\nmeasured : simulated. Worst predicted latency: {:.1} % off.", 100.0 * worst);
     out
 }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use results::cpu_list::CpuList;
 use stat_setup::list::EventList;
 
 use super::document::{Peer, PeerArm, Spread};
 use super::measure::since;
-use super::prepare::Request;
-use crate::cli::parse::CpuList;
+use super::prepare::EventRequest;
 use crate::error::Error;
 
 /// Longest single argument of a command (MAX_ARG_STRLEN, 32 pages).
@@ -79,7 +79,7 @@ fn version() -> Result<String, Error> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Same<'a> {
     pub(crate) request: &'a str,
-    pub(crate) kind: &'a Request,
+    pub(crate) kind: &'a EventRequest,
     pub(crate) list: &'a EventList,
     pub(crate) cpus: &'a [u32],
     pub(crate) all_online: bool,
@@ -179,7 +179,7 @@ impl Rivals {
             // The request itself, so that both tools read and look up a list.
             let lines = same.list.events.len();
             let list = match same.kind {
-                Request::List(list) => list.as_str(),
+                EventRequest::List(list) => list.as_str(),
                 _ => same.request,
             };
             rivals.push(same.rival("vpmu", What::Own { lines }, Some(list)));

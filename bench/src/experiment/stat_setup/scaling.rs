@@ -1,12 +1,13 @@
 //! Growth over events and over CPUs.
 
+use stat_setup::costs::Costs;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::outcome::Outcome;
 
 use super::document::{Growth, ScalePoint, Spread};
 use super::measure::{Setting, method, ns};
-use super::prepare::Request;
-use super::{Calibrated, Steps};
+use super::prepare::EventRequest;
+use super::steps::Steps;
 use crate::error::Error;
 use crate::rounds::schedule::Schedule;
 
@@ -14,7 +15,7 @@ use crate::rounds::schedule::Schedule;
 const RUNS: usize = 5;
 
 /// One strategy at one size.
-struct Point<'a> {
+struct SizedArm<'a> {
     strategy: &'a str,
     setting: Setting<'a>,
     method: stat_setup::method::Method,
@@ -26,22 +27,22 @@ struct Point<'a> {
 /// Measures every strategy at every number of events on all CPUs, and with the full list on 1, 2, 4 ... CPUs.
 pub(crate) fn measure(
     sizes: &[usize],
-    request: &Request,
+    request: &EventRequest,
     base: Setting<'_>,
     strategies: &[String],
-    calibrated: &Calibrated,
+    costs: &Costs,
     sysfs: &mut Sysfs,
     (schedule, steps): (&mut Schedule, &mut Steps<'_>),
 ) -> Result<(Vec<ScalePoint>, Vec<Growth>), Error> {
     let lists = sizes.iter().map(|&n| request.sized(n, sysfs)).collect::<Result<Vec<_>, _>>()?;
     let mut points = Vec::new();
     let mut add = |setting: Setting<'_>| -> Result<(), Error> {
-        let mut here: Vec<Point<'_>> = strategies
+        let mut here: Vec<SizedArm<'_>> = strategies
             .iter()
             .map(|strategy| {
                 let cpus = setting.cpus.len();
-                let method = method(strategy, setting.list, cpus, &calibrated.costs, &calibrated.choice(&setting));
-                Point { strategy, setting, method, totals: Vec::new(), whole: true }
+                let method = method(strategy, setting.list, cpus, costs, &setting.choice(costs));
+                SizedArm { strategy, setting, method, totals: Vec::new(), whole: true }
             })
             .collect();
         for _ in 0..RUNS {

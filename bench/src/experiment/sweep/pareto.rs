@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Entry;
-use super::point::{Latency, Point, PointResult};
+use super::point::{Entry, Latency, Point, PointResult};
 
 /// The number of a latency that strategies are compared by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]

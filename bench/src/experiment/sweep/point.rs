@@ -171,6 +171,9 @@ impl PointResult {
     }
 }
 
+/// A point and, once it is done, its result.
+pub type Entry = (Point, Option<PointResult>);
+
 /// A line of `sweep.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {

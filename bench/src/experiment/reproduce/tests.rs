@@ -1,4 +1,9 @@
-use super::*;
+use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
+
+use super::measured;
+use super::run::{PREFIX, reproduce};
+use super::show::markdown;
+use crate::result::Document;
 use crate::rounds::mock;
 
 fn row<'a>(found: &'a Reproduction, figure: &str, number: Number) -> &'a Row {

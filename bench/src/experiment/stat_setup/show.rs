@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
+use results::cpu_list::CpuList;
+use stat_setup::outcome::Outcome;
+
 use super::document::{ArmResult, Document, Growth, ScalePoint};
-use crate::cli::parse::CpuList;
 use crate::result::Status;
 use crate::table::layout::{self, ratio, time};
-use stat_setup::outcome::Outcome;
 
 fn table(header: Vec<String>) -> Table {
     let mut table = Table::new();

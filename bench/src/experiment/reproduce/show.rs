@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Number, Origin, Reproduction, Row};
+use results::published::{Number, Origin, Reproduction, Row};
 
 fn value(row: &Row, value: f64) -> String {
     match row.number {

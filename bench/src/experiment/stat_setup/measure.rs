@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use stat_setup::choose::{Choice, tuned_pack};
+use stat_setup::choose::{Choice, choose, tuned_pack};
 use stat_setup::costs::Costs;
 use stat_setup::job::Job;
 use stat_setup::list::EventList;
@@ -17,7 +17,7 @@ use super::document::{ArmResult, Calls, PhaseResult, RoundPhase, RoundResult, Sp
 
 /// One timed run of a strategy.
 #[derive(Debug)]
-pub(crate) struct Round {
+pub(crate) struct TimedRound {
     pub(crate) number: u64,
     /// Which of the round's runs it was.
     pub(crate) position: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Round {
     pub(crate) finished: Finished,
 }
 
-impl Round {
+impl TimedRound {
     /// All phases up to `last` together, ns.
     fn upto(&self, last: Phase) -> u64 {
         ns(self.finished.phases.iter().take_while(|cost| cost.phase <= last).map(|cost| cost.wall).sum())
@@ -55,10 +55,10 @@ impl Round {
 
 /// A strategy and all that was measured of it.
 #[derive(Debug)]
-pub(crate) struct Arm {
+pub(crate) struct SetUpArm {
     pub(crate) strategy: String,
     pub(crate) method: Method,
-    pub(crate) rounds: Vec<Round>,
+    pub(crate) rounds: Vec<TimedRound>,
     pub(crate) traffic: Vec<(Phase, Traffic)>,
     pub(crate) check: Option<Check>,
     pub(crate) outcomes: Vec<Outcome>,
@@ -88,6 +88,11 @@ pub(crate) struct Setting<'a> {
 pub(crate) const RING_PAGES: usize = 128;
 
 impl Setting<'_> {
+    /// The choice of `auto` for this list and these CPUs.
+    pub(crate) fn choice(&self, costs: &Costs) -> Choice {
+        choose(self.list, self.cpus.len(), costs)
+    }
+
     fn job(&self, method: Method) -> Job<'_> {
         Job { list: self.list, cpus: self.cpus, method, purpose: self.purpose, ring_pages: RING_PAGES }
     }
@@ -129,7 +134,7 @@ impl Setting<'_> {
     }
 }
 
-impl Arm {
+impl SetUpArm {
     pub(crate) fn new(strategy: &str, method: Method) -> Self {
         let strategy = strategy.to_owned();
         Self { strategy, method, rounds: Vec::new(), traffic: Vec::new(), check: None, outcomes: Vec::new() }
@@ -141,7 +146,7 @@ impl Arm {
             .rounds
             .first()
             .map_or_else(Vec::new, |round| round.finished.phases.iter().map(|cost| cost.phase).collect());
-        let spread = |get: &dyn Fn(&Round) -> u64| Spread::of(&self.rounds.iter().map(get).collect::<Vec<_>>());
+        let spread = |get: &dyn Fn(&TimedRound) -> u64| Spread::of(&self.rounds.iter().map(get).collect::<Vec<_>>());
         ArmResult {
             strategy: self.strategy.clone(),
             kind: "strategy".to_owned(),
@@ -150,9 +155,9 @@ impl Arm {
             method: self.method,
             what: self.method.to_string(),
             phases: phases.into_iter().map(|phase| self.phase(phase)).collect(),
-            total_ns: spread(&Round::total),
+            total_ns: spread(&TimedRound::total),
             to_counts_ns: spread(&|round| round.upto(Phase::Read)),
-            rounds: self.rounds.iter().map(Round::result).collect(),
+            rounds: self.rounds.iter().map(TimedRound::result).collect(),
             broken_groups: self.rounds.first().map_or(0, |round| round.finished.broken as u64),
             check: self.check.clone(),
         }

@@ -1,3 +1,8 @@
+use std::path::Path;
+
+use host_pmu::strategy::PRESETS;
+
+use super::super::grid::Seeds;
 use super::*;
 
 fn grid(toml: &str) -> Grid {

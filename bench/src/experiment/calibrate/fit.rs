@@ -2,7 +2,10 @@
 
 use host_pmu::stats::OpKind;
 
-use super::{Draft, Measured, Wanted, check};
+use super::check;
+use super::draft::Draft;
+use super::measure::Measured;
+use super::spec::CalibrateSpec;
 use crate::error::{Error, Exit};
 use crate::fold::ArmFold;
 
@@ -19,11 +22,11 @@ const SLOWEST: u64 = 2_000_000;
 ///
 /// # Errors
 /// Exit 3 if something was not measured.
-pub fn fit(wanted: &Wanted, name: &str, about: &str, measured: &[Measured]) -> Result<Draft, Error> {
+pub fn fit(spec: &CalibrateSpec, name: &str, about: &str, measured: &[Measured]) -> Result<Draft, Error> {
     let [single, many, ..] = measured else { return Err(missing("a workload")) };
     let mut draft = Draft::new(name, about, single.tsc_khz);
-    describe_host(&mut draft, wanted, single)?;
-    operations(&mut draft, wanted, single, many)?;
+    describe_host(&mut draft, spec, single)?;
+    operations(&mut draft, spec, single, many)?;
     let floor = single.arm("floor").ok_or_else(|| missing("the floor"))?.result();
     let exit_path = floor.exit_path_ns.as_ref().ok_or_else(|| missing("the VMM's time per exit"))?;
     draft.ns("vmm", exit_path.p50, "measured: p50 of exit_path_ns, floor");
@@ -33,11 +36,11 @@ pub fn fit(wanted: &Wanted, name: &str, about: &str, measured: &[Measured]) -> R
     draft.ns("interrupt", delivery - delivery / 2, halves);
     let unit = floor.workload.map_or(0.0, |workload| workload.unit_ns_without);
     draft.ns("work-unit", whole(unit).max(1), "measured: unit_ns_without, floor");
-    if wanted.tracepoint {
+    if spec.tracepoint {
         draft.ns("io", whole(unit).max(1), "measured: unit_ns_without of the port writes, floor");
         draft.ns("work-unit", 1, "a unit is a port write: see io");
     }
-    solve(&mut draft, wanted, single, many)?;
+    solve(&mut draft, spec, single, many)?;
     Ok(draft)
 }
 
@@ -46,11 +49,11 @@ fn missing(what: &str) -> Error {
     Error::new(Exit::Inconclusive, "cannot make a model", why, "run it again with more --samples")
 }
 
-fn describe_host(draft: &mut Draft, wanted: &Wanted, single: &Measured) -> Result<(), Error> {
+fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> Result<(), Error> {
     draft.host("counters = { value = 64, source = \"stand-ins use no counter of the PMU\" }".to_owned());
     draft.host("taken = { value = 0, source = \"stand-ins\" }".to_owned());
     draft.host("slice = { ns = 3000000, source = \"base slice of Linux's EEVDF, rounded; vCPUs of a calibration share no CPU\" }".to_owned());
-    if wanted.tracepoint {
+    if spec.tracepoint {
         draft.counts("follow = \"exits\"");
         draft.counts("default = { per-exit = 1, source = \"one hit at each return of KVM_RUN\" }");
         return Ok(());
@@ -74,14 +77,14 @@ fn describe_host(draft: &mut Draft, wanted: &Wanted, single: &Measured) -> Resul
 }
 
 /// What host operations cost, by the arms that use them.
-fn operations(draft: &mut Draft, wanted: &Wanted, single: &Measured, many: &Measured) -> Result<(), Error> {
+fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
     fn of<'a>(measured: &'a Measured, strategy: &str) -> Result<&'a ArmFold, Error> {
         measured.arm(strategy).ok_or_else(|| missing(strategy))
     }
     let (one_recreated, one_reused) = (of(single, "recreate")?, of(single, "reuse")?);
     let many_reused = of(many, "reuse")?;
     // Creating seven tracepoint events at each tick would take longer than a tick; what a rotation opens is seen with reuse.
-    let (opened, whose) = if wanted.tracepoint {
+    let (opened, whose) = if spec.tracepoint {
         (many_reused, "ten events, reuse")
     } else {
         (of(many, "recreate")?, "ten events, recreate")
@@ -109,7 +112,7 @@ fn operations(draft: &mut Draft, wanted: &Wanted, single: &Measured, many: &Meas
 }
 
 /// Exit, instruction and tick-exit, so that the simulated floor is the measured one.
-fn solve(draft: &mut Draft, wanted: &Wanted, single: &Measured, many: &Measured) -> Result<(), Error> {
+fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
     let handler = |measured: &Measured| -> Result<f64, Error> {
         let floor = measured.arm("floor").ok_or_else(|| missing("the floor"))?.result();
         Ok(floor.nmi_handler_ns.as_ref().ok_or_else(|| missing("the floor's handler"))?.p50 as f64)
@@ -123,7 +126,7 @@ fn solve(draft: &mut Draft, wanted: &Wanted, single: &Measured, many: &Measured)
         draft.ps("instruction", instruction, &format!("{source}, ten events"));
         draft.ns("apic", exit / 4, "estimate: an exit that the kernel handles");
         draft.ns("signal", exit, "estimate: an exit and a signal's delivery");
-        if !wanted.tracepoint {
+        if !spec.tracepoint {
             draft.ns("io", exit, "as exit");
         }
     };

@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use results::cpu_list::CpuList;
 use stat_setup::limit::{self, FileLimit};
 use stat_setup::list::names::symbol;
 use stat_setup::list::parse::{MAX_EVENTS, MAX_TEXT, join_lines, parse};
@@ -10,13 +11,12 @@ use stat_setup::list::resolve::resolve;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Class, EventList, generate};
 
-use crate::cli::parse::CpuList;
 use crate::error::Error;
 use crate::result::warnings::Warning;
 
 /// What `--events` means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum EventRequest {
     /// That many software events.
     Software(usize),
     /// That many trace events.
@@ -29,7 +29,7 @@ fn refuse(why: impl Into<String>) -> Error {
     Error::usage("cannot use --events", why, "give a number, tracepoints:N, a list such as cs,page-faults, or a file")
 }
 
-impl Request {
+impl EventRequest {
     /// Reads the option, and the file if it names one.
     pub(crate) fn read(text: &str) -> Result<Self, Error> {
         let count = |digits: &str| {
@@ -171,16 +171,16 @@ mod tests {
         let file = dir.path().join("events.txt");
         std::fs::write(&file, "# two\ncs\n{dummy,page-faults}:W\n").unwrap();
         let path = file.to_str().unwrap();
-        assert_eq!(Request::read("700").unwrap(), Request::Software(700));
-        assert_eq!(Request::read("tracepoints:9").unwrap(), Request::Tracepoints(9));
-        assert_eq!(Request::read("cs").unwrap(), Request::List("cs".into()));
-        assert_eq!(Request::read(path).unwrap(), Request::List("cs,{dummy,page-faults}:W".into()));
+        assert_eq!(EventRequest::read("700").unwrap(), EventRequest::Software(700));
+        assert_eq!(EventRequest::read("tracepoints:9").unwrap(), EventRequest::Tracepoints(9));
+        assert_eq!(EventRequest::read("cs").unwrap(), EventRequest::List("cs".into()));
+        assert_eq!(EventRequest::read(path).unwrap(), EventRequest::List("cs,{dummy,page-faults}:W".into()));
         std::fs::write(&file, "# nothing\n").unwrap();
-        assert!(Request::read(path).unwrap_err().to_string().contains("no event"));
+        assert!(EventRequest::read(path).unwrap_err().to_string().contains("no event"));
         for bad in ["0", "100001", "99999999999999999999"] {
-            assert!(Request::read(bad).unwrap_err().to_string().contains("100000"), "{bad}");
+            assert!(EventRequest::read(bad).unwrap_err().to_string().contains("100000"), "{bad}");
         }
-        let error = Request::List("{cs".into()).list(&mut Sysfs::host()).unwrap_err();
+        let error = EventRequest::List("{cs".into()).list(&mut Sysfs::host()).unwrap_err();
         assert!(error.to_string().contains("closing brace"), "{error}");
     }
 
@@ -209,8 +209,8 @@ mod tests {
     #[test]
     fn lists_of_any_size_keep_their_groups() {
         let mut sysfs = Sysfs::at("/nonexistent");
-        let list = Request::List("cs,{dummy,page-faults}:W".into()).sized(7, &mut sysfs).unwrap();
+        let list = EventRequest::List("cs,{dummy,page-faults}:W".into()).sized(7, &mut sysfs).unwrap();
         assert_eq!((list.events.len(), list.groups.len()), (7, 5));
-        assert_eq!(Request::Software(3).sized(9, &mut sysfs).unwrap().events.len(), 9);
+        assert_eq!(EventRequest::Software(3).sized(9, &mut sysfs).unwrap().events.len(), 9);
     }
 }

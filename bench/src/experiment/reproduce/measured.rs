@@ -1,6 +1,7 @@
 //! The measured counterpart of a published figure, from result documents.
 
-use super::{Measured, Number};
+use results::published::{Measured, Number};
+
 use crate::result::Document;
 use crate::result::arm::ArmResult;
 use crate::result::summary::Summary;

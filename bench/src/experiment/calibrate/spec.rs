@@ -1,0 +1,61 @@
+//! The specification of a calibration: workloads, strategies, rounds.
+
+use std::time::Duration;
+
+use host_pmu::backend::UnknownBackend;
+
+use crate::error::Error;
+use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::rounds::spec::CommonSpec;
+use crate::strategy::StrategyChoice;
+
+/// Parameters of a calibration.
+#[derive(Clone, Debug)]
+pub struct CalibrateSpec {
+    /// The backend's key, never `auto`.
+    pub backend: String,
+    /// Whether the backend is a tracepoint: a create then takes milliseconds, and events count exits.
+    pub tracepoint: bool,
+    /// Strategies beside `recreate` and `reuse`.
+    pub others: Vec<String>,
+    /// Rounds of each workload.
+    pub rounds: u64,
+    /// Samples per strategy and round.
+    pub samples: u64,
+}
+
+/// Workloads and their strategies: one event, and more events than counters. Four events serve only the check.
+#[must_use]
+pub fn workloads(calibration: &CalibrateSpec) -> Vec<(&'static str, Vec<String>)> {
+    let needed = ["recreate", "reuse"].map(str::to_owned);
+    let all: Vec<String> = needed.iter().chain(&calibration.others).cloned().collect();
+    if calibration.tracepoint {
+        // With more events a rotation under recreate takes longer than a tick.
+        return vec![("single/io", all), ("sampling10/io", vec!["reuse".to_owned()])];
+    }
+    let mut workloads = vec![("single", all.clone()), ("sampling10", all.clone())];
+    if !calibration.others.is_empty() {
+        workloads.push(("sampling4", all));
+    }
+    workloads
+}
+
+/// The specification of one workload.
+///
+/// # Errors
+/// Exit 2 for an unknown workload or backend.
+pub fn spec(calibration: &CalibrateSpec, workload: &str, strategies: &[String]) -> Result<NmiLatencySpec, Error> {
+    let wrong = |why: String| Error::usage("cannot calibrate", why, "");
+    Ok(NmiLatencySpec {
+        common: CommonSpec {
+            strategies: strategies.iter().cloned().map(StrategyChoice::Preset).collect(),
+            backend: calibration.backend.parse().map_err(|error: UnknownBackend| wrong(error.to_string()))?,
+            rounds: calibration.rounds,
+            samples: calibration.samples,
+            time_limit: Duration::from_secs(20),
+            ..CommonSpec::default()
+        },
+        workload: workload.parse().map_err(wrong)?,
+        ..NmiLatencySpec::default()
+    })
+}

@@ -1,0 +1,16 @@
+//! `stat-setup`: setting up N events on M CPUs of this host, by strategy and beside stock perf.
+
+mod counts;
+pub mod document;
+mod measure;
+pub mod once;
+mod peer;
+mod prepare;
+mod rounds;
+pub mod run;
+mod scaling;
+#[cfg(test)]
+mod schema;
+pub mod show;
+pub mod spec;
+mod steps;

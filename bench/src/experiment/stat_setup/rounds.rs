@@ -1,0 +1,100 @@
+//! The rounds: checked, monitored, timed.
+
+use std::time::Instant;
+
+use stat_setup::list::sysfs::Sysfs;
+use stat_setup::monitor::Monitor;
+use stat_setup::outcome::Outcome;
+use stat_setup::verify::differences;
+
+use super::measure::{SetUpArm, Setting, TimedRound, since};
+use super::peer::Rivals;
+use super::steps::Steps;
+use crate::error::Error;
+use crate::result::warnings::Warning;
+use crate::rounds::schedule::Schedule;
+
+/// Results of the rounds.
+pub(super) struct Rounds {
+    pub(super) arms: Vec<SetUpArm>,
+    pub(super) rivals: Option<Rivals>,
+    pub(super) disagreements: Vec<String>,
+}
+
+/// Two untimed runs of each arm: one to check its counts, one under the monitor.
+pub(super) fn warm_up(
+    setting: &Setting<'_>,
+    rounds: &mut Rounds,
+    sysfs: &mut Sysfs,
+    warnings: &mut Vec<Warning>,
+    steps: &mut Steps<'_>,
+) -> Result<(), Error> {
+    for at in 0..rounds.arms.len() {
+        let (first, rest) = rounds.arms.split_at_mut(at);
+        let Some(arm) = rest.first_mut() else { break };
+        steps.step(|| format!("{}: counts", arm.strategy))?;
+        let (check, outcomes) = setting.checked(arm.method);
+        let mut found: Vec<String> = check.problems.iter().map(|why| format!("{}: {why}", arm.strategy)).collect();
+        if let Some(first) = first.first() {
+            let other = differences(setting.list, &first.outcomes, &outcomes);
+            found.extend(other.into_iter().map(|why| format!("{} and {}: {why}", first.strategy, arm.strategy)));
+        }
+        rounds.disagreements.extend(found);
+        arm.check = Some(check);
+        arm.outcomes = outcomes;
+    }
+    let monitor = Monitor::open(sysfs);
+    if !monitor.missing.is_empty() {
+        let message = format!("not counted here: {}", monitor.missing.join("; "));
+        warnings.push(Warning::of_all("no-monitor", message));
+    }
+    for arm in &mut rounds.arms {
+        steps.step(|| format!("{}: interrupts", arm.strategy))?;
+        arm.traffic = setting.monitored(arm.method, &monitor);
+    }
+    Ok(())
+}
+
+/// Refuses a list of which no event opens, with the reason of the first.
+pub(super) fn nothing_opens(setting: &Setting<'_>, rounds: &Rounds) -> Result<(), Error> {
+    let Some(arm) = rounds.arms.first() else { return Ok(()) };
+    if arm.outcomes.iter().any(Outcome::is_whole) {
+        return Ok(());
+    }
+    let why = setting.list.events.iter().zip(&arm.outcomes).find_map(|(event, outcome)| match outcome {
+        Outcome::NotSupported { why } | Outcome::NotCounted { why } => Some(format!("{}: {why}", event.name)),
+        _ => None,
+    });
+    let remedy = "choose other events with --events (perf list shows them), or run as root";
+    Err(Error::host("none of the events can be counted here", why.unwrap_or_default(), remedy))
+}
+
+pub(super) fn measure(
+    setting: &Setting<'_>,
+    rounds: &mut Rounds,
+    count: u64,
+    schedule: &mut Schedule,
+    steps: &mut Steps<'_>,
+    began: Instant,
+) -> Result<(), Error> {
+    for number in 0..count {
+        let rivals = rounds.rivals.as_ref().map_or(0, |rivals| rivals.commands.len());
+        let mut done = Vec::new();
+        for (position, at) in (0..).zip(schedule.next_round(rounds.arms.len() + rivals)) {
+            if let Some(arm) = rounds.arms.get(at) {
+                steps.step(|| arm.strategy.clone())?;
+                let started_ns = since(began);
+                done.push((at, TimedRound { number, position, started_ns, finished: setting.timed(arm.method) }));
+            } else if let Some(rivals) = &mut rounds.rivals {
+                let rival = &mut rivals.commands[at - rounds.arms.len()];
+                steps.step(|| rival.name())?;
+                rival.run()?;
+            }
+        }
+        // Only complete rounds count.
+        for (at, round) in done {
+            rounds.arms[at].rounds.push(round);
+        }
+    }
+    Ok(())
+}

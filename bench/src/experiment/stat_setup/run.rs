@@ -1,0 +1,203 @@
+//! The run: preparation, calibration, rounds, growth, document.
+
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use stat_setup::costs::calibrate;
+use stat_setup::list::EventList;
+use stat_setup::list::sysfs::Sysfs;
+use stat_setup::outcome::Outcome;
+use stat_setup::phase::Use;
+
+use super::document::{Document, EventResult, LastClose, Parameters};
+use super::measure::{self, SetUpArm, Setting, method, since};
+use super::peer::{self, Rivals};
+use super::prepare::{self, EventRequest};
+use super::rounds::{self, Rounds};
+use super::scaling;
+use super::spec::{Mode, StatSetupSpec};
+use super::steps::Steps;
+use crate::error::Error;
+use crate::host::{HostFacts, HostFs};
+use crate::progress::Progress;
+use crate::result::warnings::{self, Warning};
+use crate::result::{SCHEMA, Status};
+use crate::rounds::schedule::Schedule;
+use crate::{sys, tool};
+
+/// Repetitions of the calibration.
+const REPETITIONS: u64 = 3;
+/// Default numbers of events to measure growth over.
+const SIZES: [usize; 5] = [100, 200, 400, 800, 1600];
+
+/// Runs the experiment.
+///
+/// # Errors
+/// Exit 2 for bad input; exit 4 if the host cannot do it or the peer is missing.
+pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn Progress) -> Result<Document, Error> {
+    let began = Instant::now();
+    let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let fs = HostFs::default();
+    let mut host = HostFacts::read(&fs);
+    let mut sysfs = Sysfs::host();
+    let mut warnings = Vec::new();
+    let strategies = spec.strategies()?;
+    let request = EventRequest::read(&spec.events)?;
+    let list = request.list(&mut sysfs)?;
+    let look_ups = sysfs.look_ups();
+    let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut warnings)?;
+    let all_online = cpus == sysfs.online();
+    let sizes = sizes(spec, &list);
+    let largest = sizes.iter().copied().max().unwrap_or(0).max(list.events.len());
+    let file_limit = prepare::room(largest, cpus.len(), &mut warnings)?;
+    let purpose = if spec.mode == Mode::Mmap { Use::Mmap } else { Use::Stat };
+    let setting = Setting { list: &list, cpus: &cpus, purpose, count: spec.count };
+    let mut rivals = None;
+    if spec.against_perf {
+        let mmap = purpose == Use::Mmap;
+        let same = peer::Same { request: &spec.events, kind: &request, list: &list, cpus: &cpus, all_online, mmap };
+        rivals = Some(Rivals::find(same)?);
+    }
+    let calibration = calibrate(&cpus, REPETITIONS);
+    let choice = setting.choice(&calibration.costs);
+    let arms = strategies
+        .iter()
+        .map(|name| SetUpArm::new(name, method(name, &list, cpus.len(), &calibration.costs, &choice)))
+        .collect::<Vec<_>>();
+    let each = strategies.len() as u64;
+    let rival_runs = rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64);
+    let total =
+        2 * each + spec.rounds * (each + rival_runs) + scaling::steps(sizes.len(), cpus.len(), strategies.len());
+    progress.begin(total);
+    let mut steps = Steps { progress };
+    let mut schedule = Schedule::new(spec.seed);
+    let mut rounds = Rounds { arms, rivals, disagreements: Vec::new() };
+    let mut status = Status::Complete;
+    let (mut scaling, mut growth, mut last_close) = (Vec::new(), Vec::new(), Vec::new());
+    let done = (|| -> Result<(), Error> {
+        rounds::warm_up(&setting, &mut rounds, &mut sysfs, &mut warnings, &mut steps)?;
+        rounds::nothing_opens(&setting, &rounds)?;
+        rounds::measure(&setting, &mut rounds, spec.rounds, &mut schedule, &mut steps, began)?;
+        if spec.last_close {
+            last_close = last_closes(&list)?;
+        }
+        if !sizes.is_empty() {
+            let tools = (&mut schedule, &mut steps);
+            (scaling, growth) =
+                scaling::measure(&sizes, &request, setting, &strategies, &calibration.costs, &mut sysfs, tools)?;
+        }
+        Ok(())
+    })();
+    steps.progress.end();
+    match done {
+        Err(_) if sys::interrupted().load(Ordering::Relaxed) => status = Status::Interrupted,
+        other => other?,
+    }
+    host.finish(&fs);
+    let arm_results: Vec<_> = rounds.arms.iter().map(SetUpArm::result).collect();
+    let outcomes = rounds.arms.first().map(|arm| arm.outcomes.as_slice()).unwrap_or_default();
+    let whole = outcomes.iter().filter(|outcome| outcome.is_whole()).count() as u64;
+    let peer = rounds.rivals.as_ref().map(|rivals| rivals.result(whole, &arm_results));
+    let mut document = Document {
+        schema: SCHEMA.to_owned(),
+        experiment: "stat-setup".to_owned(),
+        place: "host".to_owned(),
+        tool: tool::this(),
+        command_line,
+        started_unix,
+        wall_ns: since(began),
+        status,
+        seed: spec.seed,
+        parameters: parameters(spec, &strategies, &setting, look_ups),
+        host,
+        file_limit,
+        calibration,
+        choice,
+        arms: arm_results,
+        agree: rounds.disagreements.is_empty() && rounds.arms.iter().all(|arm| arm.check.is_some()),
+        disagreements: rounds.disagreements,
+        events: event_results(&list, outcomes),
+        scaling,
+        growth,
+        peer,
+        last_close,
+        warnings: Vec::new(),
+    };
+    warn(&mut document, warnings);
+    Ok(document)
+}
+
+fn parameters(spec: &StatSetupSpec, strategies: &[String], setting: &Setting<'_>, look_ups: (u64, u64)) -> Parameters {
+    let mode = if setting.purpose == Use::Mmap { "mmap" } else { "stat" };
+    Parameters {
+        events_requested: spec.events.chars().take(4096).collect(),
+        events: setting.list.events.len() as u64,
+        groups: setting.list.groups.len() as u64,
+        cpus: setting.cpus.to_vec(),
+        mode: format!("{mode}, {} events", prepare::kind(setting.list)),
+        strategies: strategies.to_vec(),
+        rounds: spec.rounds,
+        count_ns: measure::ns(setting.count),
+        look_ups,
+    }
+}
+
+/// Numbers of events to measure growth over.
+fn sizes(spec: &StatSetupSpec, list: &EventList) -> Vec<usize> {
+    match &spec.scale {
+        Some(sizes) => sizes.clone(),
+        // Closing a list of tracepoints takes seconds, for each size, strategy and run.
+        None if list.main_class() == Some(stat_setup::list::Class::Tracepoint) => Vec::new(),
+        None => SIZES.to_vec(),
+    }
+}
+
+fn last_closes(list: &EventList) -> Result<Vec<LastClose>, Error> {
+    let ways = stat_setup::last_close::measure(list)
+        .map_err(|error| Error::host("cannot measure last closes", error.to_string(), "run as root"))?;
+    if ways.is_empty() {
+        return Err(Error::usage("--last-close needs tracepoints", "the list has none", "try --events tracepoints:90"));
+    }
+    let expedited = HostFs::default().number("sys/kernel/rcu_expedited");
+    let suffix = expedited.map_or_else(String::new, |value| format!(" (rcu_expedited={value})"));
+    let of = |way: stat_setup::last_close::Way| LastClose {
+        way: format!("{}{suffix}", way.way),
+        tracepoints: way.tracepoints as u64,
+        wall_ns: measure::ns(way.wall),
+    };
+    Ok(ways.into_iter().map(of).collect())
+}
+
+fn event_results(list: &EventList, outcomes: &[Outcome]) -> Vec<EventResult> {
+    let mut found: Vec<EventResult> = Vec::new();
+    let mut known = std::collections::HashMap::new();
+    for (event, outcome) in list.events.iter().zip(outcomes) {
+        let key = (event.name.as_str(), std::mem::discriminant(outcome));
+        let at = *known.entry(key).or_insert(found.len());
+        match found.get_mut(at) {
+            Some(same) => same.copies += 1,
+            None => found.push(EventResult {
+                name: event.name.clone(),
+                copies: 1,
+                class: event.class(),
+                outcome: outcome.clone(),
+            }),
+        }
+    }
+    found
+}
+
+/// Warnings about the whole experiment.
+fn warn(document: &mut Document, mut warnings: Vec<Warning>) {
+    warnings.extend(warnings::of_run(&document.tool, &document.host));
+    let lost: u64 = document.events.iter().filter(|event| !event.outcome.is_whole()).map(|event| event.copies).sum();
+    if lost > 0 {
+        let all = document.parameters.events;
+        warnings.push(Warning::of_all("not-whole", format!("{lost} of {all} events have no whole count")));
+    }
+    if !document.agree && document.status == Status::Complete {
+        warnings.push(Warning::of_all("disagreement", "the strategies' counts do not agree"));
+    }
+    warnings.extend(warnings::of_settings(&document.host, &[]));
+    document.warnings = warnings;
+}

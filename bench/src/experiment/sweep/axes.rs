@@ -1,0 +1,247 @@
+//! From a grid to its points.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use host_pmu::strategy::{Release, Strategy};
+use sim::model::Model;
+
+use super::axis::{axis, cost_axes, optional_axis, seed_axis, strategy_axis, time, whole};
+use super::grid::Grid;
+use super::point::{Point, hash};
+use crate::arm::sim as simulated;
+use crate::backend::default_period;
+use crate::error::Error;
+use crate::workload::Workload;
+
+/// Maximum number of points of a grid.
+pub(super) const MAX_POINTS: u64 = 100_000;
+/// Maximum number of vCPUs of a simulated host.
+const MAX_VCPUS: u64 = 4096;
+
+impl Grid {
+    /// Its points, in the order of the axes, and the models they need by their hash.
+    ///
+    /// A value that makes no difference to a point is left out of it (a slice where no vCPU shares a CPU, slices until release
+    /// where a strategy does not release by slices), and points that are the same are one.
+    ///
+    /// # Errors
+    /// Exit 2: values that are wrong, double, or make no difference anywhere; an axis without values; too many points.
+    pub fn points(&self) -> Result<(Vec<Point>, BTreeMap<String, Model>), Error> {
+        let axes = Axes::of(self)?;
+        let shared = self.shared()?;
+        axes.check()?;
+        let (mut points, mut keys) = (Vec::new(), BTreeSet::new());
+        for point in axes.product(&shared) {
+            if keys.insert(point.key()) {
+                points.push(point);
+            }
+        }
+        axes.check_differences(&points)?;
+        Ok((points, axes.models.into_iter().map(|(_, hash, model)| (hash, model)).collect()))
+    }
+
+    fn shared(&self) -> Result<Shared, Error> {
+        if self.period.is_some() && self.freq.is_some() {
+            return Err(Error::usage("period and freq exclude each other", "", "give one of them"));
+        }
+        let ms = Duration::from_millis;
+        let shared = Shared {
+            period: self.period.map(|n| whole("period", n, 2..=(1 << 47) - 1)).transpose()?,
+            freq_hz: self.freq.map(|n| whole("freq", n, 1..=100_000)).transpose()?,
+            mux_interval_ns: time(
+                "mux-interval",
+                self.mux_interval.as_deref(),
+                "4ms",
+                Duration::from_micros(100)..=ms(4000),
+            )?,
+            timer: self.timer.clone().unwrap_or_else(|| "periodic".to_owned()),
+            samples: whole("samples", self.samples.unwrap_or(2000), 1..=10_000_000)?,
+            time_limit_ns: time("time-limit", self.time_limit.as_deref(), "10s", ms(1)..=ms(3_600_000))?,
+            tail_ns: time("tail", self.tail.as_deref(), "16ms", ms(0)..=ms(3_600_000))?,
+            hosts: whole("hosts", self.hosts.unwrap_or(1), 1..=10_000)?,
+        };
+        if !["periodic", "forwarded"].contains(&shared.timer.as_str()) {
+            return Err(Error::usage(
+                format!("timer: there is no '{}'", shared.timer),
+                "",
+                "give periodic or forwarded",
+            ));
+        }
+        if shared.time_limit_ns < 2 * shared.mux_interval_ns {
+            return Err(Error::usage(
+                format!(
+                    "time-limit of {} ns is shorter than two ticks of {} ns",
+                    shared.time_limit_ns, shared.mux_interval_ns
+                ),
+                "",
+                "raise time-limit or lower mux-interval",
+            ));
+        }
+        Ok(shared)
+    }
+}
+
+/// What all points have.
+struct Shared {
+    period: Option<u64>,
+    freq_hz: Option<u64>,
+    mux_interval_ns: u64,
+    timer: String,
+    samples: u64,
+    time_limit_ns: u64,
+    tail_ns: u64,
+    hosts: u64,
+}
+
+/// The axes with checked values.
+struct Axes {
+    strategies: Vec<Strategy>,
+    models: Vec<(String, String, Model)>,
+    workloads: Vec<Workload>,
+    costs: Vec<(String, Vec<f64>)>,
+    slices: Vec<Option<u64>>,
+    release_slices: Vec<Option<u32>>,
+    vcpus: Vec<u64>,
+    cpus: Vec<Option<u64>>,
+    seeds: Vec<u64>,
+}
+
+impl Axes {
+    fn of(grid: &Grid) -> Result<Self, Error> {
+        let default = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        let models = axis("model", grid.model.as_ref(), &default(&[simulated::DEFAULT_MODEL]), |name| {
+            let (text, model) = simulated::model_text(name)?;
+            Ok((name.clone(), hash([text.as_bytes()]), model))
+        })?;
+        let workloads = axis("workload", grid.workload.as_ref(), &default(&["sampling10"]), |text: &String| {
+            text.parse::<Workload>().map_err(|why| Error::usage(format!("workload: '{text}'"), why, ""))
+        })?;
+        let slices = optional_axis("slice", grid.slice.as_ref(), |text| {
+            time("slice", Some(text), "", Duration::from_micros(1)..=Duration::from_secs(1000))
+        })?;
+        let release_slices = optional_axis("release-slices", grid.release_slices.as_ref(), |&n| {
+            Ok(whole("release-slices", n, 1..=1_000_000)? as u32)
+        })?;
+        let vcpus = axis("vcpus", grid.vcpus.as_ref(), &[1], |&n| whole("vcpus", n, 1..=MAX_VCPUS))?;
+        let cpus = optional_axis("cpus", grid.cpus.as_ref(), |&n| whole("cpus", n, 1..=MAX_VCPUS))?;
+        Ok(Self {
+            strategies: strategy_axis(grid.strategy.as_ref())?,
+            models,
+            workloads,
+            costs: cost_axes(grid.cost.as_ref())?,
+            slices,
+            release_slices,
+            vcpus,
+            cpus,
+            seeds: seed_axis(grid.seed.as_ref())?,
+        })
+    }
+
+    /// Bounds the work before any of it is done.
+    fn check(&self) -> Result<(), Error> {
+        let lengths = [
+            self.strategies.len(),
+            self.models.len(),
+            self.workloads.len(),
+            self.slices.len(),
+            self.release_slices.len(),
+            self.vcpus.len(),
+            self.cpus.len(),
+            self.seeds.len(),
+        ];
+        let lengths = lengths.into_iter().chain(self.costs.iter().map(|(_, factors)| factors.len()));
+        let points = lengths.fold(1_u128, |product, length| product.saturating_mul(length as u128));
+        if points > u128::from(MAX_POINTS) {
+            return Err(Error::usage(
+                format!("the grid has {points} points"),
+                format!("more than {MAX_POINTS} are refused"),
+                "take fewer values, or several sweeps into the same folder",
+            ));
+        }
+        if self.cpus.iter().flatten().min() > self.vcpus.iter().max() {
+            return Err(Error::usage(
+                "every point has more cpus than vcpus",
+                "",
+                "leave cpus out: each vCPU then has its own",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Every combination. Seeds go fastest and strategies next, so that what is compared is done together.
+    fn product<'a>(&'a self, shared: &'a Shared) -> impl Iterator<Item = Point> + 'a {
+        let mut sizes = vec![self.models.len(), self.workloads.len()];
+        sizes.extend(self.costs.iter().map(|(_, factors)| factors.len()));
+        sizes.extend([self.vcpus.len(), self.cpus.len(), self.slices.len()]);
+        sizes.extend([self.strategies.len(), self.release_slices.len(), self.seeds.len()]);
+        let total: usize = sizes.iter().product();
+        (0..total).map(move |number| {
+            let (mut rest, mut at) = (number, vec![0; sizes.len()]);
+            for (digit, size) in at.iter_mut().zip(&sizes).rev() {
+                *digit = rest % size;
+                rest /= size;
+            }
+            self.point(&at, shared)
+        })
+    }
+
+    fn point(&self, at: &[usize], shared: &Shared) -> Point {
+        let (name, model_hash, model) = &self.models[at[0]];
+        let costs = self.costs.iter().zip(&at[2..]).map(|((cost, factors), &at)| (cost.clone(), factors[at]));
+        let &[vcpus, cpus, slice, strategy, release, seed] = &at[2 + self.costs.len()..] else {
+            unreachable!("as many digits as axes")
+        };
+        let vcpus = self.vcpus[vcpus];
+        let cpus = self.cpus[cpus].map_or(vcpus, |cpus| cpus.min(vcpus));
+        let mut strategy = self.strategies[strategy].clone();
+        let release_slices = self.release_slices[release].filter(|_| matches!(strategy.release, Release::Slices(_)));
+        if let Some(n) = release_slices {
+            strategy.release = Release::Slices(n);
+        }
+        let backend = simulated::chosen(model, "").backend;
+        Point {
+            definition: toml::to_string(&strategy).unwrap_or_default(),
+            strategy: strategy.name,
+            release_slices,
+            model: name.clone(),
+            model_hash: model_hash.clone(),
+            costs: costs.collect(),
+            workload: self.workloads[at[1]].to_string(),
+            vcpus,
+            cpus,
+            slice_ns: self.slices[slice].filter(|_| cpus < vcpus).unwrap_or(model.host.slice),
+            seed: self.seeds[seed],
+            period: shared.period.unwrap_or_else(|| default_period(&backend)),
+            freq_hz: shared.freq_hz,
+            mux_interval_ns: shared.mux_interval_ns,
+            timer: shared.timer.clone(),
+            samples: shared.samples,
+            time_limit_ns: shared.time_limit_ns,
+            tail_ns: shared.tail_ns,
+            hosts: shared.hosts,
+        }
+    }
+
+    /// An axis that was given for nothing is a misunderstanding.
+    fn check_differences(&self, points: &[Point]) -> Result<(), Error> {
+        let useless = |what: &str, why: &str, remedy: &str| {
+            Err(Error::usage(format!("{what} makes no difference to any point"), why, remedy))
+        };
+        if self.slices.iter().any(Option::is_some) && points.iter().all(|point| point.cpus == point.vcpus) {
+            return useless("slice", "no vCPU shares a CPU", "give fewer cpus than vcpus, or leave slice out");
+        }
+        if self.release_slices.iter().any(Option::is_some) && points.iter().all(|point| point.release_slices.is_none())
+        {
+            return useless(
+                "release-slices",
+                "no strategy here releases by slices",
+                "add one that does (reuse-lazy, paused-flag, deferred, pool), or leave it out",
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
