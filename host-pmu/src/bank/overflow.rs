@@ -1,55 +1,97 @@
-//! Which events overflowed: told by the backend's records, or unknown.
+//! Which events overflowed, by the backend's records, and the strategy's answer to an overflow.
 
-use super::{Bank, counter_at};
+use arch_pmu::host::{AfterOverflow, Signalled};
+use arch_pmu::spec::{CounterId, CounterSet};
+
+use super::state::Event;
+use super::store::{Bank, counter_at};
 use crate::backend::Backend;
-use arch_pmu::spec::CounterSet;
+use crate::strategy::OnOverflow;
 
 impl<B: Backend> Bank<B> {
-    /// Hears which events overflowed.
-    pub(super) fn hear_overflows(&mut self) {
+    /// Takes the records of overflows since the last call.
+    pub(super) fn drain_records(&mut self) {
         let stops = self.backend.stops_at_overflow();
-        let Self { backend, slots, pool, heard, .. } = self;
-        let all = backend.overflowed(&mut |id, count| {
+        let Self { backend, slots, pool, recorded, .. } = self;
+        let complete = backend.overflowed(&mut |id, count| {
             let at = slots.iter().position(|slot| slot.as_ref().is_some_and(|held| held.id == id));
             let held = match at {
                 Some(at) => slots[at].as_mut(),
                 None => pool.iter_mut().find(|held| held.id == id),
             };
             let Some(held) = held else { return };
-            held.stopped = stops;
-            if held.running {
-                held.told = Some(count);
-                if let (Some(counter), Some(heard)) = (at.and_then(counter_at), &mut *heard) {
-                    heard.insert(counter);
+            if stops {
+                held.note(Event::Stopped);
+            }
+            if held.state.is_on() {
+                held.recorded = Some(count);
+                if let (Some(counter), Some(recorded)) = (at.and_then(counter_at), &mut *recorded) {
+                    recorded.insert(counter);
                 }
             }
         });
-        if all {
+        if complete {
             return;
         }
-        *heard = None;
+        *recorded = None;
         if stops {
-            for held in slots.iter_mut().flatten().chain(pool) {
-                held.doubtful = true;
+            self.doubt_all();
+        }
+    }
+
+    /// Any event may have stopped itself without a record: the next entry starts each counter again.
+    fn doubt_all(&mut self) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let (Some(held), Some(counter)) = (slot, counter_at(index)) else { continue };
+            if held.spec.samples() {
+                held.note(Event::RecordsLost);
+                if held.state.is_on() {
+                    self.stopped.restart(counter);
+                }
+            }
+        }
+        self.pool.iter_mut().filter(|held| held.spec.samples()).for_each(|held| held.note(Event::RecordsLost));
+    }
+
+    /// The counters that a signal may have been for.
+    pub(super) fn signalled_counters(&mut self) -> Signalled {
+        self.drain_records();
+        let Some(mut counters) = self.recorded.replace(CounterSet::EMPTY).filter(|recorded| !recorded.is_empty())
+        else {
+            // Without records the signal was that of a counter that overflowed, if there is one.
+            return Signalled { certain: self.on_overflow() == OnOverflow::Keep, ..Signalled::ANY };
+        };
+        for (index, held) in self.slots.iter().enumerate() {
+            // An event that does not sample has no records.
+            if held.as_ref().is_some_and(|held| held.state.is_on() && !held.spec.samples())
+                && let Some(counter) = counter_at(index)
+            {
+                counters.insert(counter);
+            }
+        }
+        Signalled { counters, certain: true }
+    }
+
+    /// The strategy's answer to an overflow. `near`: the next one may come before the guest starts the counter again.
+    pub(super) fn after_overflow(&mut self, counter: CounterId, near: bool) -> AfterOverflow {
+        match self.on_overflow() {
+            // perf is used as if one-shot: the next entry aims at the next overflow.
+            OnOverflow::Reprogram => AfterOverflow::Reprogram,
+            // An event with its old period signals too early, unless the counter is near its top again.
+            OnOverflow::Keep if near => AfterOverflow::Aim,
+            OnOverflow::Keep => AfterOverflow::Leave,
+            OnOverflow::Stop => {
+                self.stopped.insert(counter);
+                AfterOverflow::Leave
             }
         }
     }
 
-    /// The counters that a signal may have been for.
-    pub(super) fn whose_signal(&mut self) -> CounterSet {
-        self.hear_overflows();
-        let Some(mut heard) = self.heard.replace(CounterSet::EMPTY).filter(|heard| !heard.is_empty()) else {
-            // A signal that no record explains: look everywhere.
-            return CounterSet::ALL;
-        };
-        for (index, held) in self.slots.iter().enumerate() {
-            // What does not sample is never heard of.
-            if held.as_ref().is_some_and(|held| held.running && !held.spec.samples())
-                && let Some(counter) = counter_at(index)
-            {
-                heard.insert(counter);
-            }
+    fn on_overflow(&self) -> OnOverflow {
+        match self.strategy.overflow {
+            // An event without records of its stops cannot be relied on to have stopped.
+            OnOverflow::Stop if !self.backend.stops_at_overflow() => OnOverflow::Reprogram,
+            policy => policy,
         }
-        heard
     }
 }

@@ -2,39 +2,18 @@
 
 use std::time::Duration;
 
-use super::{Bank, Held, counter_at};
-use crate::backend::{Backend, HostError};
-use crate::stats::OpKind;
-use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
+use super::held::Held;
+use super::store::{Bank, counter_at};
+use crate::backend::Backend;
+use arch_pmu::spec::{CounterSet, MAX_COUNTERS};
 
 impl<B: Backend> Bank<B> {
-    pub(super) fn release(&mut self, held: Held<B::Event>) {
-        // Releasing cannot fail: close frees the descriptor whatever it returns.
-        let _ = self.host(OpKind::Release, |backend| {
-            backend.release(held.event);
-            Ok(())
-        });
-        self.held -= 1;
-        self.may_have_slept = true;
-    }
-
-    /// Gives up an event that failed; its counter is tried again.
-    pub(super) fn give_up(&mut self, counter: CounterId, error: &HostError) {
-        if *error == HostError::PinnedLost {
-            self.stats.pinned_errors += 1;
-        }
-        self.retries.insert(counter);
-        if let Some(held) = self.slots[counter.index()].take() {
-            self.release(held);
-        }
-    }
-
     /// Gives back the event that was parked first, of no counter if there is one, else of a counter that is off.
     pub(super) fn release_oldest(&mut self) -> bool {
         if self.release_oldest_of_pool() {
             return true;
         }
-        let parked = |at: &usize| self.slots[*at].as_ref().is_some_and(|held| !held.running);
+        let parked = |at: &usize| self.slots[*at].as_ref().is_some_and(|held| !held.state.is_on());
         let oldest = (0..MAX_COUNTERS).filter(parked).min_by_key(|&at| self.slots[at].as_ref().map(|h| h.parked_at));
         let Some(held) = oldest.and_then(|at| self.slots[at].take()) else { return false };
         self.release(held);
@@ -80,7 +59,8 @@ impl<B: Backend> Bank<B> {
         for index in 0..MAX_COUNTERS {
             let counter_enabled = counter_at(index).is_some_and(|counter| enabled.contains(counter));
             let slot = &mut self.slots[index];
-            if let Some(held) = slot.take_if(|held| !held.running && !counter_enabled && expired(held.parked_at)) {
+            if let Some(held) = slot.take_if(|held| !held.state.is_on() && !counter_enabled && expired(held.parked_at))
+            {
                 self.release(held);
             }
         }

@@ -2,8 +2,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::*;
-use arch_pmu::spec::Source;
+use arch_pmu::host::{HostCounters, Touch};
+use arch_pmu::spec::{CounterId, CounterSet, Source, Spec};
+
+use super::Bank;
+use crate::backend::{Backend, HostError};
+use crate::side::HostPmu;
+use crate::stats::OpKind;
+use crate::strategy::{Release, Reuse, Strategy};
 
 /// A host without clocks or descriptors: it logs what it is asked and counts when told.
 #[derive(Debug, Default)]

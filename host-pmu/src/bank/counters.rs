@@ -1,0 +1,176 @@
+//! The bank as the PMU sees it.
+
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled, Touch};
+use arch_pmu::spec::{CounterId, CounterSet, Spec};
+
+use super::state::{Event, State};
+use super::store::{Bank, host_op};
+use crate::backend::Backend;
+use crate::backend::step::StepCounts;
+use crate::side::HostPmu;
+use crate::stats::{OpKind, OpStats};
+use crate::strategy::{Apply, Release, Reuse};
+
+impl<B: Backend> HostCounters for Bank<B> {
+    fn changed(&mut self, _counter: CounterId) -> Reprogram {
+        match self.strategy.apply {
+            Apply::AtOnce => Reprogram::Now,
+            Apply::Deferred => Reprogram::AtEntry,
+        }
+    }
+
+    fn overflowed(&mut self, counter: CounterId, near: bool) -> AfterOverflow {
+        self.after_overflow(counter, near)
+    }
+
+    fn signalled(&mut self) -> Signalled {
+        self.signalled_counters()
+    }
+
+    fn take(&mut self, counter: CounterId) -> u64 {
+        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
+        if !held.state.is_on() {
+            return 0;
+        }
+        match held.recorded.take() {
+            Some(total) if total >= held.aim => return held.gather(total),
+            // A clock may signal a little early: its counts since the record are there by now.
+            Some(_) => {}
+            None if held.state == State::Spent => return 0,
+            None => {}
+        }
+        if !self.gate_open && self.backend.has_gate() {
+            return held.gather(held.shut_at);
+        }
+        self.read(counter)
+    }
+
+    fn pause(&mut self, counter: CounterId) -> u64 {
+        self.stopped.remove(counter);
+        self.wanted[counter.index()] = None;
+        if self.strategy.release == Release::Eager {
+            let on = self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
+            let gathered = if on { self.read(counter) } else { 0 };
+            if let Some(held) = self.slots[counter.index()].take() {
+                self.release(held);
+            }
+            return gathered;
+        }
+        if self.backend.has_gate() {
+            return self.pause_behind_gate(counter);
+        }
+        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
+        if !held.state.is_on() && self.strategy.skip_paused {
+            return 0;
+        }
+        if held.state.is_spent() {
+            held.note(Event::Off);
+            return held.recorded.take().map_or(0, |total| held.gather(total));
+        }
+        match host_op(&mut self.backend, &mut self.stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
+            Ok(total) => {
+                held.note(Event::Disabled);
+                held.gather(total)
+            }
+            Err(error) => {
+                self.give_up(counter, &error);
+                0
+            }
+        }
+    }
+
+    fn start(&mut self, counter: CounterId, spec: Spec, period: u64) {
+        self.start_counter(counter, spec, period);
+    }
+
+    fn stop(&mut self, counter: CounterId, own_enable: bool) {
+        self.retries.remove(counter);
+        self.wanted[counter.index()] = None;
+        if !own_enable && matches!(self.strategy.reuse, Reuse::Pool(_)) {
+            self.park(counter);
+        } else if matches!(self.strategy.release, Release::IdleMs(_)) {
+            let now = self.backend.now_ns();
+            if let Some(held) = &mut self.slots[counter.index()] {
+                held.parked_at = now;
+            }
+        }
+    }
+
+    fn set_period(&mut self, counter: CounterId, period: u64) {
+        if let Some(wanted) = &mut self.wanted[counter.index()] {
+            wanted.period = period;
+        }
+        let Some(held) = &mut self.slots[counter.index()] else { return };
+        if !held.state.is_on() || !held.spec.samples() {
+            return;
+        }
+        let (backend, stats) = (&mut self.backend, &mut self.stats);
+        let mut set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, period));
+        // 0 is no aim: the next start sets a period in any case.
+        held.aim = if set.is_ok() { held.aim_after(period) } else { 0 };
+        if set.is_err() {
+            stats.refused_periods += 1;
+        } else if held.state == State::Spent {
+            set = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, true));
+            held.note(Event::Enabled);
+        }
+        if set.is_err() {
+            self.retries.insert(counter);
+        }
+    }
+
+    fn touch(&mut self, counter: CounterId, touch: Touch) {
+        let marks = match touch {
+            Touch::Write => true,
+            Touch::Read => self.strategy.mark.reads,
+            Touch::GlobalCtrl => self.strategy.mark.global_ctrl,
+        };
+        if marks {
+            self.in_use.insert(counter);
+        }
+    }
+
+    fn due(&mut self, pmi: bool) -> CounterSet {
+        let mut due = self.take_retries();
+        due.extend(self.stopped.due(pmi));
+        due
+    }
+
+    fn pmi_not_handled(&mut self) -> CounterSet {
+        self.stopped.pmi_not_handled()
+    }
+
+    fn on_entry(&mut self, enabled: CounterSet) {
+        self.stats.entries += 1;
+        self.open_wanted();
+        if self.held == 0 {
+            return;
+        }
+        match self.strategy.release {
+            Release::Slices(slices) => {
+                if self.backend.sched_in() {
+                    self.release_after_slices(slices, enabled);
+                }
+            }
+            Release::IdleMs(idle) => self.release_after_time(idle, enabled),
+            Release::Hlt => self.release_after_halt(enabled),
+            Release::Eager | Release::Never => {}
+        }
+        self.settle_gate();
+        self.stats.held_sum += self.held;
+    }
+}
+
+impl<B: Backend> HostPmu for Bank<B> {
+    fn held(&self) -> u64 {
+        self.held
+    }
+
+    fn ops(&self) -> Option<&OpStats> {
+        Some(&self.stats.ops)
+    }
+
+    fn stepper(&mut self) -> Option<&mut StepCounts> {
+        self.backend.stepper()
+    }
+}

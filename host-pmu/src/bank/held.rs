@@ -1,0 +1,62 @@
+//! A host event and what the bank knows of it.
+
+use arch_pmu::spec::Spec;
+
+use super::state::{Event, State};
+
+/// A host event.
+#[derive(Debug)]
+pub(super) struct Held<E> {
+    pub(super) event: E,
+    /// The backend's number of it.
+    pub(super) id: u64,
+    pub(super) spec: Spec,
+    pub(super) state: State,
+    /// The part of its count that was handed over.
+    taken: u64,
+    /// The count at which its counter overflows, by the last period that was set; 0 = unknown.
+    pub(super) aim: u64,
+    /// Its count in the record of its last overflow, until that is handed over.
+    pub(super) recorded: Option<u64>,
+    /// Behind a gate: its count when the gate was shut.
+    pub(super) shut_at: u64,
+    /// Slices without a guest access, since its counter went off.
+    pub(super) idle_slices: u32,
+    /// When it was paused, for release by time and for the pool's LRU order.
+    pub(super) parked_at: u64,
+}
+
+impl<E> Held<E> {
+    /// An event that was just opened and counts.
+    pub(super) const fn opened(event: E, id: u64, spec: Spec, period: u64) -> Self {
+        Self {
+            event,
+            id,
+            spec,
+            state: State::Running,
+            taken: 0,
+            aim: period,
+            recorded: None,
+            shut_at: 0,
+            idle_slices: 0,
+            parked_at: 0,
+        }
+    }
+
+    /// Something happened to the event.
+    pub(super) const fn note(&mut self, event: Event) {
+        self.state = self.state.next(event);
+    }
+
+    /// Counts since the last hand-over, given that the event now reads `total`.
+    pub(super) fn gather(&mut self, total: u64) -> u64 {
+        let gathered = total.saturating_sub(self.taken);
+        self.taken = self.taken.max(total);
+        gathered
+    }
+
+    /// The count at which the counter overflows after `period` more counts.
+    pub(super) const fn aim_after(&self, period: u64) -> u64 {
+        self.taken.saturating_add(period)
+    }
+}

@@ -1,0 +1,144 @@
+//! The states of a host event behind a counter.
+//!
+//! Two things are known of an event: whether its counter is on, and whether the host lets the event count. They differ behind a
+//! [gate](super::gate), where counters go on and off without a call for each event, and after an overflow of an event that
+//! stops itself.
+
+/// The state of a host event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The counter is on and the event enabled.
+    Running,
+    /// The counter is on; the event stopped itself at an overflow.
+    Spent,
+    /// The counter is on; the event is disabled until the entry that opens the gate.
+    Entering,
+    /// The counter is on; overflow records were lost, and the event may have stopped itself. It is not used again.
+    Doubtful,
+    /// The counter is off and the event disabled.
+    Parked,
+    /// The counter is off; the event stopped itself at an overflow and was not resumed since.
+    ParkedSpent,
+    /// The counter is off; the event is enabled behind the shut gate.
+    Leaving,
+    /// The counter is off; the event may have stopped itself, as in [`State::Doubtful`].
+    ParkedDoubtful,
+}
+
+/// What happens to a host event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The host enabled it.
+    Enabled,
+    /// The host disabled it for a counter that is off.
+    Disabled,
+    /// Its counter went on behind the shut gate.
+    On,
+    /// Its counter went off: behind the shut gate, or after the event stopped itself.
+    Off,
+    /// A record says that it stopped itself at an overflow.
+    Stopped,
+    /// Records were lost; one of them may have said so.
+    RecordsLost,
+}
+
+impl State {
+    /// Whether the counter is on.
+    pub(super) const fn is_on(self) -> bool {
+        matches!(self, Self::Running | Self::Spent | Self::Entering | Self::Doubtful)
+    }
+
+    /// Whether the event stopped itself, so that a resume must renew its limit of one overflow.
+    pub(super) const fn is_spent(self) -> bool {
+        matches!(self, Self::Spent | Self::ParkedSpent)
+    }
+
+    /// Whether it is unknown if the event stopped itself.
+    pub(super) const fn is_doubtful(self) -> bool {
+        matches!(self, Self::Doubtful | Self::ParkedDoubtful)
+    }
+
+    /// The state after `event`.
+    pub(super) const fn next(self, event: Event) -> Self {
+        use State::{Doubtful, Entering, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent};
+        match (self, event) {
+            // Doubt ends with the event.
+            (Doubtful | ParkedDoubtful, Event::Enabled | Event::On) => Doubtful,
+            (Doubtful | ParkedDoubtful, Event::Disabled | Event::Off) => ParkedDoubtful,
+            (Doubtful | ParkedDoubtful, Event::Stopped | Event::RecordsLost) => self,
+
+            (_, Event::Enabled) => Running,
+
+            (Running | Entering | Leaving | Parked, Event::Disabled) => Parked,
+            (Spent | ParkedSpent, Event::Disabled | Event::Off) => ParkedSpent,
+
+            (Running | Leaving, Event::Off) => Leaving,
+            (Entering | Parked, Event::Off) => Parked,
+
+            (Running | Leaving, Event::On) => Running,
+            (Entering | Parked, Event::On) => Entering,
+            (Spent | ParkedSpent, Event::On) => Spent,
+
+            (Running | Entering | Spent, Event::Stopped) => Spent,
+            (Leaving | Parked | ParkedSpent, Event::Stopped) => ParkedSpent,
+
+            (Running | Entering, Event::RecordsLost) => Doubtful,
+            (Leaving | Parked, Event::RecordsLost) => ParkedDoubtful,
+            // An event that is known to be stopped has nothing left to report.
+            (Spent | ParkedSpent, Event::RecordsLost) => self,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State::{Doubtful, Entering, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent};
+    use super::*;
+
+    const EVENTS: [Event; 6] =
+        [Event::Enabled, Event::Disabled, Event::On, Event::Off, Event::Stopped, Event::RecordsLost];
+
+    /// Each state and its successor by each of [`EVENTS`].
+    const TABLE: [(State, [State; 6]); 8] = [
+        //               Enabled   Disabled        On        Off             Stopped         RecordsLost
+        (Running, [Running, Parked, Running, Leaving, Spent, Doubtful]),
+        (Spent, [Running, ParkedSpent, Spent, ParkedSpent, Spent, Spent]),
+        (Entering, [Running, Parked, Entering, Parked, Spent, Doubtful]),
+        (Doubtful, [Doubtful, ParkedDoubtful, Doubtful, ParkedDoubtful, Doubtful, Doubtful]),
+        (Parked, [Running, Parked, Entering, Parked, ParkedSpent, ParkedDoubtful]),
+        (ParkedSpent, [Running, ParkedSpent, Spent, ParkedSpent, ParkedSpent, ParkedSpent]),
+        (Leaving, [Running, Parked, Running, Leaving, ParkedSpent, ParkedDoubtful]),
+        (ParkedDoubtful, [Doubtful, ParkedDoubtful, Doubtful, ParkedDoubtful, ParkedDoubtful, ParkedDoubtful]),
+    ];
+
+    #[test]
+    fn every_state_has_one_successor_by_every_event() {
+        for (state, successors) in TABLE {
+            for (event, successor) in EVENTS.into_iter().zip(successors) {
+                assert_eq!(state.next(event), successor, "{state:?} by {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_on_and_off_move_a_counter() {
+        for (state, _) in TABLE {
+            assert!(state.next(Event::On).is_on() && !state.next(Event::Off).is_on());
+            assert!(state.next(Event::Enabled).is_on() && !state.next(Event::Disabled).is_on());
+            for event in [Event::Stopped, Event::RecordsLost] {
+                assert_eq!(state.next(event).is_on(), state.is_on(), "{state:?} by {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn doubt_and_a_stop_are_forgotten_by_a_resume_only() {
+        for (state, _) in TABLE {
+            for event in EVENTS {
+                let next = state.next(event);
+                assert!(!state.is_doubtful() || next.is_doubtful(), "{state:?} by {event:?}");
+                assert!(!state.is_spent() || next.is_spent() || event == Event::Enabled, "{state:?} by {event:?}");
+            }
+        }
+    }
+}

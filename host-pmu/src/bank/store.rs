@@ -1,0 +1,169 @@
+//! The bank: events in slots and in the pool, and host operations that are counted and timed.
+
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, MAX_GP, Spec};
+
+use super::backoff::Backoff;
+use super::held::Held;
+use super::stats::BankStats;
+use super::stopped::Stopped;
+use crate::backend::{Backend, HostError};
+use crate::stats::OpKind;
+use crate::strategy::{Reuse, Strategy};
+
+/// A counter that gets its event before the next entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) spec: Spec,
+    pub(super) period: u64,
+}
+
+/// Host events behind the vPMCs of one vCPU.
+#[derive(Debug)]
+pub struct Bank<B: Backend> {
+    pub(super) backend: B,
+    pub(super) strategy: Strategy,
+    /// Each counter's own event.
+    pub(super) slots: [Option<Held<B::Event>>; MAX_COUNTERS],
+    /// Parked events of no counter; its capacity is reserved up front.
+    pub(super) pool: Vec<Held<B::Event>>,
+    pub(super) pool_cap: usize,
+    /// Counters waiting for an event under `hold_max`; opened last so that reusable parked events are not evicted.
+    pub(super) wanted: [Option<Wanted>; MAX_COUNTERS],
+    /// Counters with a place in `wanted`: a look at each place at every entry would cost as much as the entry.
+    pub(super) wanting: CounterSet,
+    /// Whether the events behind the gate count, if there is one.
+    pub(super) gate_open: bool,
+    /// Counters with an overflow record that no kick has looked at; `None`: records were lost, any of them may have overflowed.
+    pub(super) recorded: Option<CounterSet>,
+    pub(super) stopped: Stopped,
+    pub(super) in_use: CounterSet,
+    pub(super) retries: CounterSet,
+    pub(super) backoff: Backoff,
+    /// Events in slots and pool.
+    pub(super) held: u64,
+    /// Events were opened or given back since the last entry; the thread may have slept for that.
+    pub(super) may_have_slept: bool,
+    pub(super) stats: BankStats,
+}
+
+impl<B: Backend> Bank<B> {
+    /// An empty bank.
+    #[must_use]
+    pub fn new(backend: B, strategy: Strategy) -> Self {
+        let pool_cap = if let Reuse::Pool(k) = strategy.reuse { k } else { 0 };
+        Self {
+            backend,
+            strategy,
+            slots: std::array::from_fn(|_| None),
+            pool: Vec::with_capacity(pool_cap),
+            pool_cap,
+            wanted: [None; MAX_COUNTERS],
+            wanting: CounterSet::EMPTY,
+            gate_open: false,
+            recorded: Some(CounterSet::EMPTY),
+            stopped: Stopped::default(),
+            in_use: CounterSet::EMPTY,
+            retries: CounterSet::EMPTY,
+            backoff: Backoff::default(),
+            held: 0,
+            may_have_slept: false,
+            stats: BankStats::default(),
+        }
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn stats(&self) -> &BankStats {
+        &self.stats
+    }
+
+    /// The backend.
+    pub fn backend(&mut self) -> &mut B {
+        &mut self.backend
+    }
+
+    /// Carries out one host operation, counted and timed.
+    pub(super) fn host<T>(
+        &mut self,
+        kind: OpKind,
+        op: impl FnOnce(&mut B) -> Result<T, HostError>,
+    ) -> Result<T, HostError> {
+        host_op(&mut self.backend, &mut self.stats, kind, op)
+    }
+
+    /// Reads the event of a counter that is on, and hands over its counts.
+    pub(super) fn read(&mut self, counter: CounterId) -> u64 {
+        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
+        match host_op(&mut self.backend, &mut self.stats, OpKind::Read, |b| b.read(&mut held.event)) {
+            Ok(total) => held.gather(total),
+            Err(error) => {
+                self.give_up(counter, &error);
+                0
+            }
+        }
+    }
+
+    /// Gives an event back to the host.
+    pub(super) fn release(&mut self, held: Held<B::Event>) {
+        // Releasing cannot fail: close frees the descriptor whatever it returns.
+        let _ = self.host(OpKind::Release, |backend| {
+            backend.release(held.event);
+            Ok(())
+        });
+        self.held -= 1;
+        self.may_have_slept = true;
+    }
+
+    /// Gives up an event that failed; its counter is tried again.
+    pub(super) fn give_up(&mut self, counter: CounterId, error: &HostError) {
+        if *error == HostError::PinnedLost {
+            self.stats.pinned_errors += 1;
+        }
+        self.retries.insert(counter);
+        if let Some(held) = self.slots[counter.index()].take() {
+            self.release(held);
+        }
+    }
+
+    /// Counters to start again after a failure, if this entry is one for retries.
+    pub(super) fn take_retries(&mut self) -> CounterSet {
+        if self.retries.is_empty() || !self.backoff.due() {
+            return CounterSet::EMPTY;
+        }
+        std::mem::take(&mut self.retries)
+    }
+}
+
+/// The counter with slot `index`.
+pub(super) fn counter_at(index: usize) -> Option<CounterId> {
+    CounterId::gp(index).or_else(|| CounterId::fixed(index - MAX_GP))
+}
+
+/// Carries out one host operation, counted and timed.
+pub(super) fn host_op<B: Backend, T>(
+    backend: &mut B,
+    stats: &mut BankStats,
+    kind: OpKind,
+    op: impl FnOnce(&mut B) -> Result<T, HostError>,
+) -> Result<T, HostError> {
+    let begin = backend.now_ns();
+    let result = op(backend);
+    stats.ops.record(kind, backend.now_ns().saturating_sub(begin));
+    if let Err(error) = &result {
+        stats.last_error = Some(error.clone());
+    }
+    result
+}
+
+impl<B: Backend> Drop for Bank<B> {
+    fn drop(&mut self) {
+        for index in 0..MAX_COUNTERS {
+            if let Some(held) = self.slots[index].take() {
+                self.backend.release(held.event);
+            }
+        }
+        for held in self.pool.drain(..) {
+            self.backend.release(held.event);
+        }
+    }
+}
