@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 
 use kvm_bindings::{
-    kvm_guest_debug, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs, kvm_regs, kvm_sregs, kvm_vcpu_events,
+    kvm_guest_debug, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs, kvm_regs, kvm_sregs, kvm_translation,
+    kvm_vcpu_events,
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
@@ -44,29 +45,31 @@ const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
 /// What the loop and the step backend ask of a vCPU, a VM and a perf event; the most frequent first.
-const IOCTLS: [u64; 22] = [
-    ioc(NONE, KVM, 0x80, 0),                             // KVM_RUN
-    ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),  // KVM_GET_LAPIC
-    ioc(NONE, KVM, 0x9a, 0),                             // KVM_NMI
-    ioc(WRITE, KVM, 0x8f, size_of::<kvm_lapic_state>()), // KVM_SET_LAPIC
-    ioc(NONE, PERF, 0, 0),                               // PERF_EVENT_IOC_ENABLE
-    ioc(NONE, PERF, 1, 0),                               // PERF_EVENT_IOC_DISABLE
-    ioc(WRITE, PERF, 4, 8),                              // PERF_EVENT_IOC_PERIOD
-    ioc(NONE, PERF, 2, 0),                               // PERF_EVENT_IOC_REFRESH
-    ioc(NONE, PERF, 5, 0),                               // PERF_EVENT_IOC_SET_OUTPUT
-    ioc(READ, PERF, 7, 8),                               // PERF_EVENT_IOC_ID
-    ioc(NONE, PERF, 3, 0),                               // PERF_EVENT_IOC_RESET
-    ioc(READ, KVM, 0x81, size_of::<kvm_regs>()),         // KVM_GET_REGS
-    ioc(WRITE, KVM, 0x82, size_of::<kvm_regs>()),        // KVM_SET_REGS
-    ioc(READ, KVM, 0x83, size_of::<kvm_sregs>()),        // KVM_GET_SREGS
-    ioc(READ | WRITE, KVM, 0x88, size_of::<kvm_msrs>()), // KVM_GET_MSRS
-    ioc(WRITE, KVM, 0x89, size_of::<kvm_msrs>()),        // KVM_SET_MSRS
-    ioc(WRITE, KVM, 0xa5, size_of::<kvm_msi>()),         // KVM_SIGNAL_MSI
-    ioc(WRITE, KVM, 0x99, size_of::<kvm_mp_state>()),    // KVM_SET_MP_STATE
-    ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()), // KVM_SET_GUEST_DEBUG
-    ioc(READ, KVM, 0x9f, size_of::<kvm_vcpu_events>()),  // KVM_GET_VCPU_EVENTS
-    ioc(WRITE, KVM, 0xa0, size_of::<kvm_vcpu_events>()), // KVM_SET_VCPU_EVENTS
-    ioc(NONE, KVM, 0xa3, 0),                             // KVM_GET_TSC_KHZ
+const IOCTLS: [u64; 24] = [
+    ioc(NONE, KVM, 0x80, 0),                                    // KVM_RUN
+    ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),         // KVM_GET_LAPIC
+    ioc(NONE, KVM, 0x9a, 0),                                    // KVM_NMI
+    ioc(WRITE, KVM, 0x8f, size_of::<kvm_lapic_state>()),        // KVM_SET_LAPIC
+    ioc(NONE, PERF, 0, 0),                                      // PERF_EVENT_IOC_ENABLE
+    ioc(NONE, PERF, 1, 0),                                      // PERF_EVENT_IOC_DISABLE
+    ioc(WRITE, PERF, 4, 8),                                     // PERF_EVENT_IOC_PERIOD
+    ioc(NONE, PERF, 2, 0),                                      // PERF_EVENT_IOC_REFRESH
+    ioc(NONE, PERF, 5, 0),                                      // PERF_EVENT_IOC_SET_OUTPUT
+    ioc(READ, PERF, 7, 8),                                      // PERF_EVENT_IOC_ID
+    ioc(NONE, PERF, 3, 0),                                      // PERF_EVENT_IOC_RESET
+    ioc(READ, KVM, 0x81, size_of::<kvm_regs>()),                // KVM_GET_REGS
+    ioc(WRITE, KVM, 0x82, size_of::<kvm_regs>()),               // KVM_SET_REGS
+    ioc(READ, KVM, 0x83, size_of::<kvm_sregs>()),               // KVM_GET_SREGS
+    ioc(READ | WRITE, KVM, 0x88, size_of::<kvm_msrs>()),        // KVM_GET_MSRS
+    ioc(WRITE, KVM, 0x89, size_of::<kvm_msrs>()),               // KVM_SET_MSRS
+    ioc(WRITE, KVM, 0xa5, size_of::<kvm_msi>()),                // KVM_SIGNAL_MSI
+    ioc(WRITE, KVM, 0x99, size_of::<kvm_mp_state>()),           // KVM_SET_MP_STATE
+    ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()),        // KVM_SET_GUEST_DEBUG
+    ioc(READ, KVM, 0x9f, size_of::<kvm_vcpu_events>()),         // KVM_GET_VCPU_EVENTS
+    ioc(WRITE, KVM, 0xa0, size_of::<kvm_vcpu_events>()),        // KVM_SET_VCPU_EVENTS
+    ioc(NONE, KVM, 0xa3, 0),                                    // KVM_GET_TSC_KHZ
+    ioc(READ | WRITE, KVM, 0x85, size_of::<kvm_translation>()), // KVM_TRANSLATE
+    ioc(WRITE, KVM, 0x84, size_of::<kvm_sregs>()),              // KVM_SET_SREGS
 ];
 
 /// From <fcntl.h>: what a perf event's signal needs, and what a debug build asks before it closes a file.
@@ -170,7 +173,17 @@ mod tests {
         for number in [0xae80, 0x8400_ae8e, 0xae9a, 0x4400_ae8f, 0x2400, 0x2401, 0x4008_2404, 0x2405, 0x2403] {
             assert!(IOCTLS.contains(&number), "{number:#x}");
         }
-        for number in [0x8090_ae81, 0x8138_ae83, 0xc008_ae88, 0x4008_ae89, 0x4020_aea5, 0x4048_ae9b, 0x8040_ae9f] {
+        for number in [
+            0x8090_ae81,
+            0x8138_ae83,
+            0xc008_ae88,
+            0x4008_ae89,
+            0x4020_aea5,
+            0x4048_ae9b,
+            0x8040_ae9f,
+            0xc018_ae85,
+            0x4138_ae84,
+        ] {
             assert!(IOCTLS.contains(&number), "{number:#x}");
         }
     }

@@ -221,6 +221,25 @@ pub(crate) fn answer_msr(vcpu: &mut VcpuFd, value: Option<u64>) {
     msr.data = value.unwrap_or(0);
 }
 
+/// The bytes of a port access: all units of a string instruction.
+pub(crate) fn port_data(vcpu: &mut VcpuFd) -> &mut [u8] {
+    let run = vcpu.get_kvm_run();
+    // SAFETY: called after a port exit, so this member of the union is the one KVM filled.
+    let io = unsafe { run.__bindgen_anon_1.io };
+    let length = usize::from(io.size) * io.count as usize;
+    // SAFETY: KVM puts the data into the vCPU's mapping, `data_offset` bytes from its start, and the borrow of the vCPU
+    // covers the mapping.
+    unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(run).cast::<u8>().add(io.data_offset as usize), length) }
+}
+
+/// The bytes of a memory access.
+pub(crate) fn memory_data(vcpu: &mut VcpuFd) -> &mut [u8] {
+    // SAFETY: called after an MMIO exit, so this member of the union is the one KVM filled.
+    let mmio = unsafe { &mut vcpu.get_kvm_run().__bindgen_anon_1.mmio };
+    let length = (mmio.len as usize).min(mmio.data.len());
+    &mut mmio.data[..length]
+}
+
 /// Whether this host's processor is QEMU's software emulation, by the hypervisor's signature (CPUID leaf 0x40000000).
 pub(crate) fn emulated_host() -> bool {
     #[expect(clippy::allow_attributes, reason = "safe only since Rust 1.9x, and older compilers are supported")]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use vmm::image_machine::Rdpmc;
+use vmm::machine::image::Rdpmc;
 
 use super::parse::{self, CpuList, duration_in, number_in};
 use crate::backend::BackendChoice;
@@ -58,7 +58,7 @@ pub struct RunArgs {
     pub memory: u64,
 
     /// Virtual CPUs; all but the first wait for a start-up IPI
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=vmm::image_machine::MAX_VCPUS as u64))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=vmm::machine::image::MAX_VCPUS as u64))]
     pub vcpus: u64,
 
     /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7
@@ -123,7 +123,7 @@ impl RunArgs {
 
 /// Reads a size like `256M`.
 fn memory(text: &str) -> Result<u64, String> {
-    let (least, most) = (vmm::image_machine::MIN_MEMORY, vmm::image_machine::MAX_MEMORY);
+    let (least, most) = (vmm::boot::image::MIN_MEMORY, vmm::boot::image::MAX_MEMORY);
     let text = text.trim();
     let (number, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
         Some(b'K') => (&text[..text.len() - 1], 10),

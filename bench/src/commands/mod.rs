@@ -60,7 +60,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Request::Run(Command::Run(args)) => {
             let spec = (*args).into_spec();
             let chosen = backend::choose(&spec.backend, &ThisHost)?;
-            crate::run::run(&spec, chosen.backend)
+            crate::run::run(&spec, &chosen.backend)
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::console::{complain, print};
 use crate::error::{Error, Exit};
 use crate::experiment::sweep::grid::Grid;
 use crate::experiment::sweep::pareto::{self, Pareto};
-use crate::experiment::sweep::point::GridPoint;
+use crate::experiment::sweep::point::Point;
 use crate::experiment::sweep::simulate::Simulator;
 use crate::experiment::sweep::store::{self, Found, Store};
 use crate::experiment::sweep::{run as sweep, show};
@@ -86,7 +86,7 @@ fn save(dir: &Path, pareto: &Pareto, json: &str, markdown: &str) -> Result<(), E
     Ok(())
 }
 
-fn say_what_was_found(points: &[GridPoint], found: &Found) {
+fn say_what_was_found(points: &[Point], found: &Found) {
     if found.torn > 0 {
         complain(&format!("notice: the last line of {} was torn ({} bytes) and is dropped", store::FILE, found.torn));
     }
@@ -99,7 +99,7 @@ fn say_what_was_found(points: &[GridPoint], found: &Found) {
     }
 }
 
-fn dry_run(args: &SweepArgs, points: &[GridPoint]) -> Result<Exit, Error> {
+fn dry_run(args: &SweepArgs, points: &[Point]) -> Result<Exit, Error> {
     let done = sweep::finished(points, &Found::read(&args.output)?);
     if args.json {
         let lines = points

@@ -11,7 +11,8 @@ use guest::abi::{BootPage, FLAG_COUNTS_EVENTS, FLAG_COUNTS_EXACT, FLAG_PMU_V4};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
-use vmm::machine::{self, Behind, MachineError};
+use vmm::machine::payload::{self, PayloadPlan};
+use vmm::machine::{Behind, MachineError, Plan};
 
 use self::tap::Run;
 use crate::error::{Error, Exit};
@@ -48,7 +49,7 @@ pub fn run(
     for &version in &checks.versions {
         for strategy in &checks.strategies {
             let plan = plan(version, strategy, &checks.backend, checks.seccomp);
-            let outcome = machine::run_conformance(&host, &plan, interrupted).map_err(|error| match error {
+            let outcome = payload::run_conformance(&host, &plan, interrupted).map_err(|error| match error {
                 MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
                 other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),
             })?;
@@ -63,14 +64,14 @@ pub fn run(
     Ok(runs)
 }
 
-fn plan(version: u8, strategy: &Strategy, backend: &BackendKey, seccomp: bool) -> machine::Plan {
+fn plan(version: u8, strategy: &Strategy, backend: &BackendKey, seccomp: bool) -> PayloadPlan {
     let counts = match backend {
         BackendKey::Step => FLAG_COUNTS_EXACT,
         BackendKey::Hardware => FLAG_COUNTS_EVENTS,
         _ => 0,
     };
     let v4 = if version >= 4 { FLAG_PMU_V4 } else { 0 };
-    machine::Plan {
+    let machine = Plan {
         behind: match backend {
             BackendKey::None => Behind::Floor,
             backend => Behind::Events { backend: backend.clone(), strategy: strategy.clone() },
@@ -78,11 +79,10 @@ fn plan(version: u8, strategy: &Strategy, backend: &BackendKey, seccomp: bool) -
         pmu: PmuCaps { version, ..PmuCaps::default() },
         vcpus: 1,
         pin: Vec::new(),
-        log_entries: 1,
-        boot: BootPage { flags: counts | v4, ..BootPage::default() },
         time_limit: if *backend == BackendKey::Step { STEP_LIMIT } else { LIMIT },
         seccomp,
-    }
+    };
+    PayloadPlan { machine, log_entries: 1, boot: BootPage { flags: counts | v4, ..BootPage::default() } }
 }
 
 #[cfg(test)]
@@ -102,8 +102,8 @@ mod tests {
             let v2 = plan(2, &strategy, &backend, true);
             let v4 = plan(4, &strategy, &backend, true);
             assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
-            assert_eq!((v2.pmu.version, v4.pmu.version), (2, 4));
-            assert_eq!(v2.behind == Behind::Floor, backend == BackendKey::None);
+            assert_eq!((v2.machine.pmu.version, v4.machine.pmu.version), (2, 4));
+            assert_eq!(v2.machine.behind == Behind::Floor, backend == BackendKey::None);
         }
     }
 }

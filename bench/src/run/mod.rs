@@ -9,9 +9,9 @@ use std::path::Path;
 
 use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
-use vmm::image_machine::{self, FileForImage, ImageError, ImagePlan};
 use vmm::kvm::Host;
-use vmm::machine::{Behind, MachineError};
+use vmm::machine::image::{self, FileForImage, ImagePlan};
+use vmm::machine::{Behind, Plan};
 use vmm::outcome::End;
 
 use crate::console::complain;
@@ -27,22 +27,21 @@ const MAX_FILE: u64 = 512 << 20;
 ///
 /// # Errors
 /// Conditions that keep it from starting.
-pub fn run(args: &RunSpec, backend: BackendKey) -> Result<Exit, Error> {
+pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
     let image = read(&args.image, "the image")?;
-    let plan = plan_of(args, backend)?;
+    let plan = plan_of(args, backend.clone())?;
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let outcome = image_machine::run(&host, &image, &plan, std::io::stdout(), sys::interrupted()).map_err(|error| {
+    let outcome = image::run(&host, &image, &plan, std::io::stdout(), sys::interrupted()).map_err(|error| {
         let what = format!("cannot run {}", args.image.display());
-        match error {
-            ImageError::Machine(MachineError::Kvm(_) | MachineError::Seccomp(_) | MachineError::Host(_)) => {
-                Error::host(what, error.to_string(), "`vpmu doctor` says what is missing")
-            }
-            error => Error::usage(what, error.to_string(), ""),
+        if error.is_the_hosts() {
+            Error::host(what, error.to_string(), "`vpmu doctor` says what is missing")
+        } else {
+            Error::usage(what, error.to_string(), "")
         }
     })?;
     if !args.quiet {
-        for line in report::lines(&outcome, args.rdpmc) {
+        for line in report::lines(&outcome, args.rdpmc, backend) {
             complain(&line);
         }
     }
@@ -87,17 +86,19 @@ fn plan_of(args: &RunSpec, backend: BackendKey) -> Result<ImagePlan, Error> {
         modules.push(FileForImage { name: "environ".to_owned(), contents: environ(args).into_bytes() });
     }
     Ok(ImagePlan {
-        behind,
-        pmu: PmuCaps { version: args.pmu_version as u8, ..PmuCaps::default() },
-        vcpus: args.vcpus as usize,
-        pin: args.pin.iter().flat_map(|list| &list.0).map(|&cpu| cpu as usize).collect(),
+        machine: Plan {
+            behind,
+            pmu: PmuCaps { version: args.pmu_version as u8, ..PmuCaps::default() },
+            vcpus: args.vcpus as usize,
+            pin: args.pin.iter().flat_map(|list| &list.0).map(|&cpu| cpu as usize).collect(),
+            time_limit: args.time_limit,
+            seccomp: args.seccomp,
+        },
         memory: args.memory,
         program: args.image.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         arguments: args.append.clone(),
         modules,
         rdpmc: args.rdpmc,
-        time_limit: args.time_limit,
-        seccomp: args.seccomp,
     })
 }
 
@@ -159,8 +160,8 @@ mod tests {
     fn a_plan_names_its_program_and_strategy() {
         let spec = RunSpec { pmu_version: 4, pin: Some("0,1".parse().unwrap()), ..spec() };
         let plan = plan_of(&spec, BackendKey::CpuClock).unwrap();
-        assert_eq!((plan.program.as_str(), plan.pmu.version, plan.pin), ("x.flat", 4, vec![0, 1]));
-        assert!(matches!(plan.behind, Behind::Events { backend: BackendKey::CpuClock, .. }));
+        assert_eq!((plan.program.as_str(), plan.machine.pmu.version, plan.machine.pin), ("x.flat", 4, vec![0, 1]));
+        assert!(matches!(plan.machine.behind, Behind::Events { backend: BackendKey::CpuClock, .. }));
         let misspelt = StrategyChoice::Preset("reues".to_owned());
         assert!(plan_of(&RunSpec { strategy: misspelt, ..spec }, BackendKey::CpuClock).is_err());
     }

@@ -1,10 +1,16 @@
 //! The report of a run, on stderr at its end.
 
-use vmm::image_machine::{ImageOutcome, ImageVcpu, Rdpmc};
+use arch_pmu::exits::MsrExits;
+use host_pmu::backend::BackendKey;
+use host_pmu::stats::OpKind;
+use vmm::machine::image::{ImageLeft, ImageOutcome, Rdpmc};
+use vmm::machine::run::VcpuRun;
+
+type Vcpu = VcpuRun<ImageLeft>;
 
 /// The report, a line each.
-pub(super) fn lines(outcome: &ImageOutcome, rdpmc: Rdpmc) -> Vec<String> {
-    let sum = |of: fn(&ImageVcpu) -> u64| outcome.vcpus.iter().map(of).sum::<u64>();
+pub(super) fn lines(outcome: &ImageOutcome, rdpmc: Rdpmc, backend: &BackendKey) -> Vec<String> {
+    let sum = |of: fn(&Vcpu) -> u64| outcome.vcpus.iter().map(of).sum::<u64>();
     let mut lines = vec![format!("{}, after {:.1} s", outcome.end, outcome.wall.as_secs_f64())];
     if rdpmc == Rdpmc::Rewrite {
         let answered = sum(|vcpu| vcpu.rdpmcs);
@@ -19,7 +25,8 @@ pub(super) fn lines(outcome: &ImageOutcome, rdpmc: Rdpmc) -> Vec<String> {
         sum(|vcpu| vcpu.pmi.fixed),
         sum(|vcpu| vcpu.pmi.masked),
     ));
-    let absent = sum(|vcpu| vcpu.absent);
+    lines.extend(counted(&outcome.vcpus, backend));
+    let absent = sum(|vcpu| vcpu.left.absent);
     if absent != 0 {
         lines.push(format!("{absent} accesses to ports or memory that this machine does not have"));
     }
@@ -49,23 +56,64 @@ pub(super) fn lines(outcome: &ImageOutcome, rdpmc: Rdpmc) -> Vec<String> {
     lines
 }
 
+/// What counted behind the guest's counters, and a warning if nothing did although counters were programmed.
+fn counted(vcpus: &[Vcpu], backend: &BackendKey) -> Vec<String> {
+    if *backend == BackendKey::None {
+        return vec!["counts: none of host events; a counter advances by one per TSC tick".to_owned()];
+    }
+    let mut lines = Vec::new();
+    let steps: Vec<_> = vcpus.iter().filter_map(|vcpu| vcpu.steps).collect();
+    let opened: u64 = vcpus.iter().map(|vcpu| vcpu.host.ops.count(OpKind::Open)).sum();
+    let nothing = if steps.is_empty() {
+        lines.push(format!("counts: backend {backend}, {opened} events opened"));
+        opened == 0
+    } else {
+        let instructions: u64 = steps.iter().map(|steps| steps.instructions).sum();
+        lines.push(format!("counts: backend {backend}, {instructions} instructions stepped while a counter ran"));
+        instructions == 0
+    };
+    let unsupported: u64 = steps.iter().map(|steps| steps.unsupported).sum();
+    if unsupported != 0 {
+        lines.push(format!(
+            "warning: {unsupported} times a counter was started for an event that single-stepping does not show; it counted \
+             nothing (instructions, branches and taken branches are counted)"
+        ));
+    }
+    if nothing && vcpus.iter().flat_map(|vcpu| &vcpu.msr_exits).any(programs_a_counter) {
+        lines.push("warning: counters were programmed, and none ever counted".to_owned());
+    }
+    lines
+}
+
+/// Whether selectors or FIXED_CTR_CTRL were written.
+fn programs_a_counter(line: &MsrExits) -> bool {
+    line.writes > line.faults && (matches!(line.msr, 0x186..=0x18d) || line.msr == 0x38d)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use hdrhistogram::Histogram;
+    use host_pmu::stats::HostSide;
     use vmm::devices::board::Output;
-    use vmm::outcome::{End, HostSide, MsrExits, PmiStats};
+    use vmm::machine::run::Steps;
+    use vmm::outcome::{End, PmiStats};
 
     use super::*;
 
     fn outcome() -> ImageOutcome {
-        let vcpu = ImageVcpu {
+        let vcpu = Vcpu {
             end: End::GuestExit { status: 3 },
+            left: ImageLeft { absent: 0 },
+            deliveries: Vec::new(),
             pmi: PmiStats { overflows: 5, nmis: 2, ..PmiStats::default() },
             msr_exits: vec![MsrExits { msr: 0x38f, reads: 1, writes: 2, faults: 1 }],
             rdpmcs: 7,
-            absent: 0,
+            exit_path_ns: Histogram::new(3).unwrap(),
             host: HostSide::default(),
+            steps: None,
+            phases: Default::default(),
         };
         ImageOutcome {
             end: vcpu.end.clone(),
@@ -79,13 +127,14 @@ mod tests {
 
     #[test]
     fn vcpus_are_added_up() {
-        let lines = lines(&outcome(), Rdpmc::Rewrite);
+        let lines = lines(&outcome(), Rdpmc::Rewrite, &BackendKey::CpuClock);
         assert_eq!(
             lines,
             [
                 "the guest ended with status 3 (code 1), after 1.5 s",
                 "RDPMC: 4 rewritten to RDMSR, 14 answered",
                 "PMU: 6 register accesses (2 #GP), 10 overflows, PMIs: 4 NMI, 0 fixed, 0 masked",
+                "counts: backend cpu-clock, 0 events opened",
             ]
         );
     }
@@ -93,14 +142,32 @@ mod tests {
     #[test]
     fn what_spoils_a_run_is_said() {
         let mut outcome = outcome();
-        outcome.vcpus[0].absent = 3;
+        outcome.vcpus[0].left.absent = 3;
         outcome.vcpus[1].host.throttled = 2;
         outcome.vcpus[1].pmi.undeliverable = 1;
         outcome.output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
-        let text = lines(&outcome, Rdpmc::Fault).join("\n");
-        for needle in ["3 accesses", "throttled", "delivery mode", "output was lost", "9 bytes"] {
+        let text = lines(&outcome, Rdpmc::Fault, &BackendKey::None).join("\n");
+        for needle in ["3 accesses", "throttled", "delivery mode", "output was lost", "9 bytes", "TSC tick"] {
             assert!(text.contains(needle), "{text} lacks {needle}");
         }
         assert!(!text.contains("RDPMC"));
+    }
+
+    #[test]
+    fn counters_that_never_counted_are_a_warning() {
+        let mut outcome = outcome();
+        let text = |outcome: &ImageOutcome, backend| lines(outcome, Rdpmc::Fault, &backend).join("\n");
+        assert!(!text(&outcome, BackendKey::CpuClock).contains("warning"), "nothing was programmed");
+        outcome.vcpus[0].msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
+        assert!(text(&outcome, BackendKey::CpuClock).contains("none ever counted"));
+        outcome.vcpus[0].host.ops.record(OpKind::Open, 1);
+        assert!(!text(&outcome, BackendKey::CpuClock).contains("warning"));
+        // The step backend opens events of its own: what counts are instructions.
+        outcome.vcpus[0].steps = Some(Steps { instructions: 0, unsupported: 2 });
+        let warned = text(&outcome, BackendKey::Step);
+        assert!(warned.contains("none ever counted") && warned.contains("2 times"), "{warned}");
+        outcome.vcpus[0].steps = Some(Steps { instructions: 9, unsupported: 0 });
+        let fine = text(&outcome, BackendKey::Step);
+        assert!(fine.contains("9 instructions") && !fine.contains("warning"), "{fine}");
     }
 }

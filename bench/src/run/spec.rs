@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use vmm::image_machine::Rdpmc;
+use vmm::machine::image::Rdpmc;
 
 use crate::backend::BackendChoice;
 use crate::cli::parse::CpuList;

@@ -75,6 +75,7 @@ pub struct StepCounts {
     running: usize,
     under_way: bool,
     steps: u64,
+    unsupported: u64,
 }
 
 impl StepCounts {
@@ -84,7 +85,13 @@ impl StepCounts {
         self.running > 0
     }
 
-    /// Instructions told of so far.
+    /// Events opened so far that steps do not show: they count nothing.
+    #[must_use]
+    pub const fn unsupported(&self) -> u64 {
+        self.unsupported
+    }
+
+    /// Instructions retired so far.
     #[must_use]
     pub const fn steps(&self) -> u64 {
         self.steps
@@ -182,6 +189,7 @@ impl Backend for StepBackend {
             count: 0,
             signal_at: period,
         };
+        self.counts.unsupported += u64::from(slot.event == Event::Unknown);
         let slots = &mut self.counts.slots;
         let at = slots.iter().position(Option::is_none).unwrap_or_else(|| {
             slots.push(None);
@@ -275,7 +283,7 @@ mod tests {
         }
         let counts: Vec<_> = events.iter_mut().map(|event| step.read(event).unwrap()).collect();
         assert_eq!(counts, [3, 1, 0, 2, 1, 0, 0, 3, 0]);
-        assert_eq!(step.stepper().unwrap().steps(), 4);
+        assert_eq!((step.stepper().unwrap().steps(), step.stepper().unwrap().unsupported()), (4, 3));
     }
 
     #[test]

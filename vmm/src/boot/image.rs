@@ -9,6 +9,11 @@ use super::elf::{Elf, elf_segments, physical_entry};
 use super::multiboot::Header;
 pub use super::segment::{Entry, LoadError, Segment};
 
+/// Most guest memory: above it lie the LAPIC's, the IOAPIC's and KVM's own pages, and no memory follows them.
+pub const MAX_MEMORY: u64 = 3 << 30;
+/// Least guest memory: the first megabyte and room for an image.
+pub const MIN_MEMORY: u64 = 2 << 20;
+
 /// What to copy and how to enter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadPlan {

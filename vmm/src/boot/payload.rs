@@ -6,7 +6,7 @@ use guest::abi::{
     BootPage, CONFORMANCE_MAGIC, ConformanceReport, ISR_COUNT, LOG_NMI, LogEntry, MAGIC, PORT_WORKLOAD, Report,
     VERSION, Words,
 };
-use kvm_ioctls::VcpuFd;
+use kvm_bindings::{kvm_regs, kvm_sregs};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, elf};
 use thiserror::Error;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
@@ -88,15 +88,16 @@ impl Payload {
         Ok(Self { entry: file.entry() })
     }
 
-    /// Puts `vcpu` at the payload's entry, with `boot` (completed here) on its boot page.
+    /// Puts `boot` (completed here) and the TSS of vCPU `cpu` into memory, and `sregs` into 64-bit mode. Returns the
+    /// registers at the payload's entry.
     pub(crate) fn start(
         self,
-        vcpu: &VcpuFd,
         cpu: usize,
         boot: &BootPage,
         layout: &Layout,
+        sregs: &mut kvm_sregs,
         memory: &GuestMemoryMmap,
-    ) -> Result<(), StartError> {
+    ) -> Result<kvm_regs, PayloadError> {
         let block = VcpuBlock::of(cpu);
         let boot = BootPage {
             self_addr: block.boot_page(),
@@ -114,29 +115,16 @@ impl Payload {
         let mut words = Vec::with_capacity(BootPage::COUNT);
         boot.for_each_word(&mut |word| words.push(word));
         write_words(memory, block.boot_page(), &words)?;
-        memory
-            .write_slice(&long_mode::tss(block, PORT_WORKLOAD), GuestAddress(block.tss()))
-            .map_err(PayloadError::from)?;
-        let mut sregs = vcpu.get_sregs()?;
-        long_mode::enter_long_mode(&mut sregs, block, ISR_COUNT);
-        vcpu.set_sregs(&sregs)?;
-        let mut regs = vcpu.get_regs()?;
-        regs.rip = self.entry;
-        regs.rdi = block.boot_page();
-        regs.rsp = block.stack_top();
-        regs.rflags = 2;
-        vcpu.set_regs(&regs)?;
-        Ok(())
+        memory.write_slice(&long_mode::tss(block, PORT_WORKLOAD), GuestAddress(block.tss()))?;
+        long_mode::enter_long_mode(sregs, block, ISR_COUNT);
+        Ok(kvm_regs {
+            rip: self.entry,
+            rdi: block.boot_page(),
+            rsp: block.stack_top(),
+            rflags: 2,
+            ..kvm_regs::default()
+        })
     }
-}
-
-/// A vCPU could not be put at the entry.
-#[derive(Debug, Error)]
-pub(crate) enum StartError {
-    #[error(transparent)]
-    Payload(#[from] PayloadError),
-    #[error("setting the vCPU's registers: {0}")]
-    Kvm(#[from] kvm_ioctls::Error),
 }
 
 fn rights(flags: SegmentFlags) -> Access {

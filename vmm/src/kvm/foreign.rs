@@ -1,23 +1,66 @@
-//! MSR exits of somebody else's image, beyond the PMU's own registers.
+//! MSR exits of a third-party image beyond the PMU's own registers.
 //!
 //! # RDPMC
-//! An image's RDPMCs may have been rewritten to RDMSR (see [`crate::boot::rdpmc`]). RIP at the exit tells such a site from
-//! a true RDMSR of the same index: the site gets RDPMC's answer, the other what KVM would have said. The indices a real
-//! RDPMC uses ([`RDPMC_RANGES`]) are made to exit; a site with another index is answered by KVM as the RDMSR it then is,
-//! which is #GP as RDPMC would give, unless an MSR of that number exists. At CPL 3 RDMSR is always #GP, whatever CR4.PCE
-//! says: a rewritten RDPMC works in ring 0 only.
+//! An image's RDPMCs may have been rewritten to RDMSR (see [`crate::boot::rdpmc`]). RIP at the exit distinguishes such a
+//! site from a true RDMSR of the same index: the site gets RDPMC's answer, the other gets KVM's. The indices that a real
+//! RDPMC uses ([`RDPMC_RANGES`]) exit; a site with another index is answered by KVM as the RDMSR it then is, which is #GP
+//! as for RDPMC, unless an MSR of that number exists. At CPL 3 RDMSR is always #GP, whatever CR4.PCE says: a rewritten
+//! RDPMC works in ring 0 only.
 //!
 //! # Addresses that are not canonical
 //! WRMSR of such an address to a segment base or an entry point of SYSCALL or SYSENTER is #GP on a processor, and KVM relies
 //! on the processor where it does not intercept the write. QEMU's software emulation does not check (host B); there these
 //! registers exit and are checked here.
 
+use arch_pmu::host::HostCounters;
+use arch_pmu::{GeneralProtection, PmuMsr, Vpmu, canonical};
 use kvm_bindings::{Msrs, kvm_msr_entry};
 use kvm_ioctls::VcpuFd;
 
 use crate::boot::rdpmc::Site;
-use arch_pmu::host::HostCounters;
-use arch_pmu::{GeneralProtection, PmuMsr, Vpmu, canonical};
+
+/// Registers of the vCPU that these exits need.
+pub(crate) trait Registers {
+    /// RIP, which is at the instruction that exited.
+    fn rip(&self) -> Option<u64>;
+    /// KVM_GET_MSRS; `None` if KVM has no such register.
+    fn msr(&mut self, index: u32) -> Option<u64>;
+    /// KVM_SET_MSRS; false if KVM refuses.
+    fn set_msr(&mut self, index: u32, value: u64) -> bool;
+}
+
+/// Room for KVM_GET_MSRS and KVM_SET_MSRS of one register.
+#[derive(Debug)]
+pub(crate) struct OneMsr(Option<Msrs>);
+
+impl OneMsr {
+    /// One entry is far below the limit of the type; without it each access would be refused.
+    pub(crate) fn new() -> Self {
+        Self(Msrs::from_entries(&[kvm_msr_entry::default()]).ok())
+    }
+
+    fn set(&mut self, index: u32, data: u64) -> Option<&mut Msrs> {
+        let one = self.0.as_mut()?;
+        if let [entry] = one.as_mut_slice() {
+            (entry.index, entry.data) = (index, data);
+        }
+        Some(one)
+    }
+
+    /// KVM_GET_MSRS.
+    pub(crate) fn read(&mut self, fd: &VcpuFd, index: u32) -> Option<u64> {
+        let one = self.set(index, 0)?;
+        match (fd.get_msrs(one), one.as_slice()) {
+            (Ok(1), [entry]) => Some(entry.data),
+            _ => None,
+        }
+    }
+
+    /// KVM_SET_MSRS.
+    pub(crate) fn write(&mut self, fd: &VcpuFd, index: u32, value: u64) -> bool {
+        self.set(index, value).is_some_and(|one| matches!(fd.set_msrs(one), Ok(1)))
+    }
+}
 
 /// First index and count of what RDPMC may ask for: general-purpose and fixed counters.
 pub(crate) const RDPMC_RANGES: [(u32, u32); 2] = [(0, 8), (0x4000_0000, 8)];
@@ -30,12 +73,11 @@ fn within(ranges: &[(u32, u32)], index: u32) -> bool {
     ranges.iter().any(|&(base, count)| index.wrapping_sub(base) < count)
 }
 
-/// What one vCPU of an image needs for its MSR exits.
+/// The MSR exits of one vCPU of an image.
 #[derive(Debug)]
 pub(crate) struct ForeignMsrs {
     /// Addresses of rewritten RDPMCs, ascending.
     sites: Vec<u64>,
-    one: Option<Msrs>,
     rdpmcs: u64,
 }
 
@@ -44,8 +86,7 @@ impl ForeignMsrs {
     pub(crate) fn new(sites: &[Site]) -> Self {
         let mut sites: Vec<u64> = sites.iter().map(|site| site.address).collect();
         sites.sort_unstable();
-        // One entry is far below the limit of the type; without it these accesses fault.
-        Self { sites, one: Msrs::from_entries(&[kvm_msr_entry::default()]).ok(), rdpmcs: 0 }
+        Self { sites, rdpmcs: 0 }
     }
 
     /// Rewritten RDPMCs that were answered.
@@ -53,32 +94,26 @@ impl ForeignMsrs {
         self.rdpmcs
     }
 
-    /// An RDMSR of `index` exited.
-    pub(crate) fn rdmsr<H: HostCounters>(
+    /// Answers an RDMSR of `index`.
+    pub(crate) fn rdmsr<H: HostCounters, R: Registers>(
         &mut self,
-        fd: &VcpuFd,
+        registers: &mut R,
         pmu: &mut Vpmu<H>,
         index: u32,
     ) -> Result<u64, GeneralProtection> {
-        // RIP still stands at the instruction.
-        if !self.sites.is_empty() && fd.get_regs().is_ok_and(|regs| self.is_site(regs.rip)) {
+        if !self.sites.is_empty() && registers.rip().is_some_and(|rip| self.is_site(rip)) {
             self.rdpmcs += 1;
             return pmu.rdpmc(index);
         }
         if PmuMsr::decode(index).is_some() {
             return pmu.rdmsr(index);
         }
-        let one = self.entry(index, 0).ok_or(GeneralProtection)?;
-        match (fd.get_msrs(one), one.as_slice()) {
-            (Ok(1), [entry]) => Ok(entry.data),
-            _ => Err(GeneralProtection),
-        }
+        registers.msr(index).ok_or(GeneralProtection)
     }
 
-    /// A WRMSR of `value` to `index` exited.
-    pub(crate) fn wrmsr<H: HostCounters>(
-        &mut self,
-        fd: &VcpuFd,
+    /// Carries out a WRMSR of `value` to `index`.
+    pub(crate) fn wrmsr<H: HostCounters, R: Registers>(
+        registers: &mut R,
         pmu: &mut Vpmu<H>,
         index: u32,
         value: u64,
@@ -87,23 +122,11 @@ impl ForeignMsrs {
             return pmu.wrmsr(index, value);
         }
         canonical(value)?;
-        let one = self.entry(index, value).ok_or(GeneralProtection)?;
-        match fd.set_msrs(one) {
-            Ok(1) => Ok(()),
-            _ => Err(GeneralProtection),
-        }
+        if registers.set_msr(index, value) { Ok(()) } else { Err(GeneralProtection) }
     }
 
     fn is_site(&self, rip: u64) -> bool {
         self.sites.binary_search(&rip).is_ok()
-    }
-
-    fn entry(&mut self, index: u32, data: u64) -> Option<&mut Msrs> {
-        let one = self.one.as_mut()?;
-        if let [entry] = one.as_mut_slice() {
-            (entry.index, entry.data) = (index, data);
-        }
-        Some(one)
     }
 }
 

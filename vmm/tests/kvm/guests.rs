@@ -8,7 +8,8 @@ use guest::abi::{BootPage, EventSpec, FLAG_TASK_SWITCH, LOG_NMI, MAX_EVENTS, Rep
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
-use vmm::machine::{self, Behind, Plan};
+use vmm::machine::payload::{self, PayloadPlan};
+use vmm::machine::{Behind, Plan};
 use vmm::outcome::{RunOutcome, VcpuOutcome};
 
 /// USR, OS and INT of PERFEVTSEL.
@@ -34,14 +35,18 @@ pub(crate) const JULY_2021: &[EventSpec] =
     &[fixed(1, 0x3c, PERIOD), fixed(0, 0xc0, PERIOD * 19 / 16), gp(0x4f2e, PERIOD * 22 / 16), gp(0xc5, PERIOD * 6)];
 
 /// A plan for `samples` NMIs of `events`.
-pub(crate) fn plan(behind: Behind, events: &[EventSpec], samples: u64) -> Plan {
+pub(crate) fn plan(behind: Behind, events: &[EventSpec], samples: u64) -> PayloadPlan {
     let mut slots = [EventSpec::default(); MAX_EVENTS];
     slots[..events.len()].copy_from_slice(events);
-    Plan {
-        behind,
-        pmu: PmuCaps::default(),
-        vcpus: 1,
-        pin: Vec::new(),
+    PayloadPlan {
+        machine: Plan {
+            behind,
+            pmu: PmuCaps::default(),
+            vcpus: 1,
+            pin: Vec::new(),
+            time_limit: Duration::from_secs(30),
+            seccomp: true,
+        },
         log_entries: 2 * samples + 4096,
         boot: BootPage {
             tick_count: 4_000_000,
@@ -54,8 +59,6 @@ pub(crate) fn plan(behind: Behind, events: &[EventSpec], samples: u64) -> Plan {
             events: slots,
             ..BootPage::default()
         },
-        time_limit: Duration::from_secs(30),
-        seccomp: true,
     }
 }
 
@@ -65,14 +68,14 @@ pub(crate) fn clock(preset: &str) -> Behind {
 }
 
 /// Runs a plan that nobody interrupts.
-pub(crate) fn run(plan: &Plan) -> RunOutcome {
+pub(crate) fn run(plan: &PayloadPlan) -> RunOutcome {
     run_until(plan, &AtomicBool::new(false))
 }
 
 /// Runs a plan.
-pub(crate) fn run_until(plan: &Plan, interrupted: &AtomicBool) -> RunOutcome {
+pub(crate) fn run_until(plan: &PayloadPlan, interrupted: &AtomicBool) -> RunOutcome {
     let host = Host::open().expect("the trial is skipped without KVM");
-    machine::run(&host, guest::PMU_PAYLOAD, plan, interrupted).expect("a run that begins")
+    payload::run(&host, guest::PMU_PAYLOAD, plan, interrupted).expect("a run that begins")
 }
 
 /// The guest's report.

@@ -111,7 +111,7 @@ pub(crate) fn nothing_is_lost() {
 pub(crate) fn nothing_is_lost_on_two_vcpus() {
     for behind in [Behind::Floor, clock("recreate"), clock("reuse-lazy"), clock("deferred")] {
         let mut plan = plan(behind, JULY_2021, 300);
-        plan.vcpus = 2;
+        plan.machine.vcpus = 2;
         let outcome = run(&plan);
         assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, 2));
         outcome.vcpus.iter().for_each(whole);
@@ -206,7 +206,7 @@ pub(crate) fn full_log() {
 pub(crate) fn time_limit() {
     let mut plan = plan(Behind::Floor, SINGLE, 1_000_000);
     plan.log_entries = 10_000;
-    plan.time_limit = Duration::from_millis(500);
+    plan.machine.time_limit = Duration::from_millis(500);
     let outcome = run(&plan);
     assert_eq!(outcome.end, End::TimedOut);
     let vcpu = &outcome.vcpus[0];
@@ -249,7 +249,8 @@ pub(crate) fn no_allocation() {
 pub(crate) fn too_many_vcpus() {
     let host = vmm::kvm::Host::open().expect("the trial is skipped without KVM");
     let mut plan = plan(Behind::Floor, SINGLE, 1);
-    plan.vcpus = 100_000;
-    let error = vmm::machine::run(&host, guest::PMU_PAYLOAD, &plan, &AtomicBool::new(false)).expect_err("too many");
+    plan.machine.vcpus = 100_000;
+    let error =
+        vmm::machine::payload::run(&host, guest::PMU_PAYLOAD, &plan, &AtomicBool::new(false)).expect_err("too many");
     assert!(matches!(error, MachineError::Kvm(_)) && error.to_string().contains("--vcpus"), "{error}");
 }

@@ -7,7 +7,8 @@ use guest::abi::{
 use host_pmu::stats::OpKind;
 use host_pmu::stats::PhaseTally;
 use host_pmu::strategy::PRESETS;
-use vmm::machine::{Behind, Plan};
+use vmm::machine::Behind;
+use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{End, VcpuOutcome};
 
 use crate::guests::{clock, fixed, gp, plan, report, run};
@@ -19,9 +20,9 @@ fn events(count: usize) -> Vec<EventSpec> {
     first.into_iter().chain(others).take(count).collect()
 }
 
-fn set_ups(behind: Behind, events: &[EventSpec], cycles: u64) -> Plan {
+fn set_ups(behind: Behind, events: &[EventSpec], cycles: u64) -> PayloadPlan {
     let plan = plan(behind, events, cycles);
-    Plan {
+    PayloadPlan {
         log_entries: cycles * 4 * events.len() as u64 + 4096,
         boot: BootPage {
             flags: FLAG_STAT_SETUP,
@@ -50,7 +51,7 @@ fn accesses(vcpu: &VcpuOutcome) -> [[u64; 2]; PHASES] {
     })
 }
 
-fn one(plan: &Plan) -> VcpuOutcome {
+fn one(plan: &PayloadPlan) -> VcpuOutcome {
     let mut outcome = run(plan);
     assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, 1));
     let vcpu = outcome.vcpus.remove(0);
@@ -125,7 +126,7 @@ pub(crate) fn opens_by_strategy() {
 pub(crate) fn log_and_counts() {
     let mut plan = set_ups(Behind::Floor, &events(20), 4);
     plan.boot.window_ticks = 24;
-    plan.vcpus = 2;
+    plan.machine.vcpus = 2;
     let outcome = run(&plan);
     assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, 2));
     for vcpu in &outcome.vcpus {

@@ -1,13 +1,12 @@
-//! Comparison of strategies by scenario: Pareto fronts of latency, events held and creates.
+//! Which strategies no other beats: latency against events held, and creates.
 
 use std::collections::BTreeMap;
 
-use results::stats::pareto::dominates;
 use serde::Serialize;
 
-use super::point::{Entry, GridPoint, Latency, PointResult};
+use super::point::{Entry, Latency, Point, PointResult};
 
-/// Statistic of the latency used for the comparison.
+/// The number of a latency that strategies are compared by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
@@ -23,7 +22,7 @@ pub enum By {
 }
 
 impl By {
-    /// Name on the command line.
+    /// Its name.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -44,66 +43,66 @@ impl By {
     }
 }
 
-/// Position of a strategy relative to the Pareto fronts of its scenario.
+/// Where a strategy stands in its scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Front {
-    /// On the front of latency and events held.
+    /// None has a lower latency at as few events held, or fewer events at as low a latency.
     LatencyAndHeld,
-    /// Dominated there, but on the front of latency, events held and creates.
+    /// It is beaten there, but by none that also creates as few events.
     WithCreates,
-    /// Dominated in all three.
+    /// Another one is as good in all three and better in one.
     Beaten,
-    /// Without a latency.
+    /// It has no latency.
     Unknown,
 }
 
 /// A strategy in a scenario: means over seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct StrategySummary {
-    /// Name of the strategy, with the grid's `release_slices`.
+pub struct Row {
+    /// The strategy, with what the grid changed in it.
     pub strategy: String,
-    /// Number of seeds with a result.
+    /// Seeds that have a result.
     pub seeds: usize,
-    /// Latency by [`Pareto::by`], ns; `None` without samples.
+    /// The latency compared by, ns; `None` without samples.
     pub latency_ns: Option<f64>,
-    /// Its minimum and maximum over seeds.
+    /// Its smallest and largest value among the seeds.
     pub latency_range_ns: Option<[f64; 2]>,
-    /// Median divided by the floor's median.
+    /// The median by the floor's.
     pub x_floor: Option<f64>,
-    /// Events held by a vCPU, mean over time.
+    /// Events a vCPU held, in the mean over time.
     pub held_mean: f64,
-    /// Maximum of events held by a vCPU.
+    /// The most a vCPU held.
     pub held_max: u64,
     /// Events created per sample.
     pub creates: f64,
-    /// Lost NMIs and overflows, failed opens, pinned events without a counter, guests ended by the hard limit.
+    /// NMIs or overflows that were lost, opens that failed, pinned events without a counter, guests ended from outside.
     pub doubtful: u64,
-    /// Position relative to the fronts.
+    /// Where it stands.
     pub front: Front,
 }
 
 /// Points that differ in strategy and seed only.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scenario {
-    /// Model, workload, and the parameters that vary in the grid.
+    /// What they have in common: parameters that vary in the grid, besides model and workload.
     pub name: String,
-    /// Strategies in the order of the grid.
-    pub rows: Vec<StrategySummary>,
+    /// In the grid's order.
+    pub rows: Vec<Row>,
 }
 
-/// Comparison of a sweep.
+/// The comparison of a whole sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pareto {
-    /// Schema of this document.
+    /// Version of this document.
     pub schema: &'static str,
-    /// Statistic behind `latency_ns`.
+    /// What `latency_ns` is.
     pub by: By,
-    /// Scenarios in the order of the grid.
+    /// In the grid's order.
     pub scenarios: Vec<Scenario>,
 }
 
-/// Compares the strategies of each scenario.
+/// Compares strategies scenario by scenario.
 #[must_use]
 pub fn compare(points: &[Entry], by: By) -> Pareto {
     let vary = Varying::of(points);
@@ -121,14 +120,14 @@ pub fn compare(points: &[Entry], by: By) -> Pareto {
     Pareto { schema: "vpmu-sweep-pareto/1", by, scenarios }
 }
 
-fn rows(entries: &[&Entry], by: By) -> Vec<StrategySummary> {
+fn rows(entries: &[&Entry], by: By) -> Vec<Row> {
     let mut arms: Vec<String> = Vec::new();
     for (point, _) in entries {
         if !arms.contains(&point.arm()) {
             arms.push(point.arm());
         }
     }
-    let mut rows: Vec<StrategySummary> = arms
+    let mut rows: Vec<Row> = arms
         .into_iter()
         .filter_map(|arm| {
             let of_arm = entries.iter().filter(|(point, _)| point.arm() == arm);
@@ -140,8 +139,7 @@ fn rows(entries: &[&Entry], by: By) -> Vec<StrategySummary> {
         rows.iter().map(|row| row.latency_ns.map(|latency| [latency, row.held_mean, row.creates])).collect();
     for (row, own) in rows.iter_mut().zip(&objectives) {
         row.front = own.map_or(Front::Unknown, |own| {
-            let beaten =
-                |count: usize| objectives.iter().flatten().any(|other| dominates(&other[..count], &own[..count]));
+            let beaten = |count: usize| objectives.iter().flatten().any(|other| beats(&other[..count], &own[..count]));
             if !beaten(2) {
                 Front::LatencyAndHeld
             } else if !beaten(3) {
@@ -154,7 +152,13 @@ fn rows(entries: &[&Entry], by: By) -> Vec<StrategySummary> {
     rows
 }
 
-fn row(strategy: String, results: &[&PointResult], by: By) -> StrategySummary {
+/// As good in each and better in one; smaller is better.
+fn beats(one: &[f64], other: &[f64]) -> bool {
+    let mut pairs = one.iter().zip(other);
+    pairs.clone().all(|(a, b)| a <= b) && pairs.any(|(a, b)| a < b)
+}
+
+fn row(strategy: String, results: &[&PointResult], by: By) -> Row {
     let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     let of =
         |get: &dyn Fn(&PointResult) -> Option<f64>| -> Vec<f64> { results.iter().filter_map(|r| get(r)).collect() };
@@ -163,7 +167,7 @@ fn row(strategy: String, results: &[&PointResult], by: By) -> StrategySummary {
     let doubtful = |r: &&PointResult| {
         r.lost.unsigned_abs() + r.overflows_lost.unsigned_abs() + r.failed_opens + r.pinned_errors + r.timed_out
     };
-    StrategySummary {
+    Row {
         strategy,
         seeds: results.len(),
         latency_ns: mean(&latencies),
@@ -177,7 +181,7 @@ fn row(strategy: String, results: &[&PointResult], by: By) -> StrategySummary {
     }
 }
 
-/// Parameters other than strategy and seed that differ between points.
+/// Which parameters differ between points, besides strategy and seed.
 struct Varying {
     costs: Vec<String>,
     vcpus: bool,
@@ -190,8 +194,8 @@ impl Varying {
         let Some((first, _)) = points.first() else {
             return Self { costs: Vec::new(), vcpus: false, cpus: false, slice: false };
         };
-        let differ = |get: &dyn Fn(&GridPoint) -> u64| points.iter().any(|(point, _)| get(point) != get(first));
-        let same_model = |point: &GridPoint| point.model_hash == first.model_hash;
+        let differ = |get: &dyn Fn(&Point) -> u64| points.iter().any(|(point, _)| get(point) != get(first));
+        let same_model = |point: &Point| point.model_hash == first.model_hash;
         Self {
             costs: first.costs.keys().cloned().collect(),
             vcpus: differ(&|point| point.vcpus),
@@ -200,7 +204,7 @@ impl Varying {
         }
     }
 
-    fn scenario(&self, point: &GridPoint) -> String {
+    fn scenario(&self, point: &Point) -> String {
         let mut parts = vec![format!("model {}", point.model), format!("workload {}", point.workload)];
         parts.extend(self.costs.iter().map(|cost| format!("{cost} × {}", point.costs.get(cost).unwrap_or(&1.0))));
         if self.vcpus || self.cpus {
@@ -250,7 +254,7 @@ mod tests {
     }
 
     fn arm(strategy: &str, seed: u64, result: PointResult) -> Entry {
-        (GridPoint { strategy: strategy.to_owned(), seed, ..point() }, Some(result))
+        (Point { strategy: strategy.to_owned(), seed, ..point() }, Some(result))
     }
 
     #[test]
@@ -274,8 +278,8 @@ mod tests {
     #[test]
     fn seeds_are_averaged_and_scenarios_kept_apart() {
         let mut points = vec![arm("a", 1, result(10, 1, 0.0)), arm("a", 2, result(30, 3, 0.0))];
-        points.push((GridPoint { vcpus: 4, cpus: 4, ..points[0].0.clone() }, Some(result(7, 1, 0.0))));
-        points.push((GridPoint { seed: 3, ..points[0].0.clone() }, None));
+        points.push((Point { vcpus: 4, cpus: 4, ..points[0].0.clone() }, Some(result(7, 1, 0.0))));
+        points.push((Point { seed: 3, ..points[0].0.clone() }, None));
         let pareto = compare(&points, By::Mean);
         let names: Vec<&str> = pareto.scenarios.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(
@@ -288,7 +292,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing on a front is dominated, and everything off it is dominated by something on it.
+        /// Nothing on the front is beaten, and whatever is not on it is beaten by something that is.
         #[test]
         fn a_front_is_a_front(values in proptest::collection::vec((1..9_u64, 0..5_u64, 0..4_u8), 1..12)) {
             let points: Vec<_> = values
@@ -297,10 +301,10 @@ mod tests {
                 .map(|(i, &(p50, held, creates))| arm(&i.to_string(), 1, result(p50, held, creates.into())))
                 .collect();
             let rows = &compare(&points, By::P50).scenarios[0].rows;
-            let of = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean, row.creates];
+            let of = |row: &Row| [row.latency_ns.unwrap(), row.held_mean, row.creates];
             for row in rows {
-                let by = |count: usize, on: &dyn Fn(&StrategySummary) -> bool| {
-                    rows.iter().any(|other| on(other) && dominates(&of(other)[..count], &of(row)[..count]))
+                let by = |count: usize, on: &dyn Fn(&Row) -> bool| {
+                    rows.iter().any(|other| on(other) && beats(&of(other)[..count], &of(row)[..count]))
                 };
                 match row.front {
                     Front::LatencyAndHeld => prop_assert!(!by(2, &|_| true)),

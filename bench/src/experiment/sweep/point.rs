@@ -1,30 +1,32 @@
-//! A point of a grid, its result, and their line in the store.
+//! One experiment of a grid, and the line it becomes.
 
 use std::collections::BTreeMap;
+use std::hash::Hasher;
 
+use fnv::FnvHasher;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit};
 
-/// Schema of a line.
+/// Version of a line.
 pub const SCHEMA: &str = "vpmu-sweep/1";
-/// Tool and revision. Another revision may simulate differently, so the revision is part of the key.
+/// The tool whose simulator a result is of. Another revision may simulate differently, so its results are others.
 const TOOL: &str = concat!("vpmu ", env!("CARGO_PKG_VERSION"), " ", env!("VPMU_GIT_REVISION"));
 
-/// All parameters of a result.
+/// Everything that a result depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GridPoint {
-    /// Name of the strategy.
+pub struct Point {
+    /// The strategy's name.
     pub strategy: String,
-    /// The strategy as TOML, with `release_slices` applied.
+    /// It as TOML, with `release_slices` put in.
     pub definition: String,
-    /// N of `release = { slices = N }` set by the grid; `None` = the strategy's own.
+    /// `release = { slices = N }` in place of the strategy's own; `None` if the grid leaves it alone.
     pub release_slices: Option<u32>,
-    /// Name or path of the model.
+    /// The model's name or path.
     pub model: String,
-    /// Hash of the model's text.
+    /// Hash of its text.
     pub model_hash: String,
-    /// Factors by cost of the model.
+    /// Factors of its costs.
     pub costs: BTreeMap<String, f64>,
     /// Event set and guest work.
     pub workload: String,
@@ -32,13 +34,13 @@ pub struct GridPoint {
     pub vcpus: u64,
     /// Host CPUs they share.
     pub cpus: u64,
-    /// Sched slice of a vCPU on a shared CPU, ns.
+    /// Turn of a vCPU on a shared CPU, ns.
     pub slice_ns: u64,
-    /// Seed of the simulation.
+    /// The seed.
     pub seed: u64,
     /// Events between two overflows.
     pub period: u64,
-    /// Sampling frequency that the guest adjusts the period to, Hz.
+    /// Sampling frequency that the guest adjusts the period to.
     pub freq_hz: Option<u64>,
     /// The guest's tick, ns.
     pub mux_interval_ns: u64,
@@ -46,65 +48,60 @@ pub struct GridPoint {
     pub timer: String,
     /// NMIs per vCPU (rotations, if the workload only counts).
     pub samples: u64,
-    /// Bound on the measured phase, ns.
+    /// The guest ends its measured phase after so many ns.
     pub time_limit_ns: u64,
-    /// Idle time after the measured phase, ns.
+    /// The guest idles for so long afterwards, ns.
     pub tail_ns: u64,
-    /// Number of hosts to simulate.
+    /// Hosts of this kind that were simulated.
     pub hosts: u64,
 }
 
-impl GridPoint {
-    /// Identifies the point, the content of its model and the tool's revision: 32 hexadecimal digits.
+impl Point {
+    /// Names this point, this model's content and this tool's revision: 16 hexadecimal digits.
     #[must_use]
     pub fn key(&self) -> String {
-        // Serialization of numbers, texts and a map with text keys cannot fail.
+        // A map with text keys, numbers and texts cannot fail to serialize.
         let json = serde_json::to_vec(self).unwrap_or_default();
         hash([SCHEMA.as_bytes(), TOOL.as_bytes(), &json])
     }
 
-    /// Name of the strategy, with the grid's `release_slices`.
+    /// The strategy's name with what the grid changed in it.
     #[must_use]
     pub fn arm(&self) -> String {
         self.release_slices.map_or_else(|| self.strategy.clone(), |n| format!("{} slices={n}", self.strategy))
     }
 }
 
-/// Digits of a key: 128 bits.
-const KEY_DIGITS: usize = 32;
-
-/// The first 128 bits of BLAKE3 over the parts with their lengths, in hexadecimal; the same on every machine.
+/// FNV-1a of the parts with their lengths, in hexadecimal: the same on every machine.
 pub(super) fn hash<const N: usize>(parts: [&[u8]; N]) -> String {
-    let mut hasher = blake3::Hasher::new();
+    let mut hasher = FnvHasher::default();
     for part in parts {
-        hasher.update(&(part.len() as u64).to_le_bytes());
-        hasher.update(part);
+        hasher.write(&(part.len() as u64).to_le_bytes());
+        hasher.write(part);
     }
-    let mut digits = hasher.finalize().to_hex().to_string();
-    digits.truncate(KEY_DIGITS);
-    digits
+    format!("{:016x}", hasher.finish())
 }
 
-/// Latencies of many events, ns.
+/// Nanoseconds of many events.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Number of events.
+    /// How many.
     pub count: u64,
-    /// Minimum.
+    /// The shortest.
     pub min: u64,
-    /// Median; quantiles have two significant digits.
+    /// Median, to two significant digits as the other quantiles.
     pub p50: u64,
     /// 90th percentile.
     pub p90: u64,
     /// 99th percentile.
     pub p99: u64,
-    /// Maximum.
+    /// The longest.
     pub max: u64,
     /// Arithmetic mean, exact.
     pub mean: f64,
 }
 
-/// Host operations and MSR accesses per NMI (per rotation, if the workload only counts).
+/// Host operations and MSR accesses for each NMI (each rotation, if the workload only counts).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerSample {
     /// Events opened.
@@ -123,28 +120,28 @@ pub struct PerSample {
     pub msr_accesses: f64,
 }
 
-/// Result of a point: sums and quantiles over its guests.
+/// What a point came to: sums and quantiles over its guests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PointResult {
-    /// Number of guests.
+    /// Guests.
     pub guests: u64,
-    /// Guests ended by the hard limit.
+    /// Guests that were ended from outside.
     pub timed_out: u64,
     /// NMIs taken.
     pub nmis: u64,
-    /// NMIs injected minus NMIs taken.
+    /// NMIs handed over that no handler took.
     pub lost: i64,
-    /// Overflows of the vPMU minus overflows handled by the guests.
+    /// Overflows the vPMU saw that no driver handled.
     pub overflows_lost: i64,
     /// NMI handler, entry to exit; `None` without NMIs.
     pub nmi_handler_ns: Option<Latency>,
-    /// From the VMM's notice of the overflow to the entry of the handler.
+    /// From the overflow being seen to the handler's entry.
     pub pmi_delivery_ns: Option<Latency>,
     /// Rotations and task switches.
     pub rotation_ns: Option<Latency>,
-    /// Median of the same guest without host events: of the handler or, without NMIs, of the rotation.
+    /// The median of the same guest without host events: of the handler or, without NMIs, of the rotation.
     pub floor_p50_ns: Option<u64>,
-    /// Median divided by the floor's median.
+    /// The median by the floor's.
     pub x_floor: Option<f64>,
     /// Work per sample.
     pub per_sample: PerSample,
@@ -152,63 +149,63 @@ pub struct PointResult {
     pub creates_gp: u64,
     /// Events created behind fixed counters.
     pub creates_fixed: u64,
-    /// Events held by a vCPU, mean over time.
+    /// Events a vCPU held, in the mean over time.
     pub held_mean: f64,
-    /// Maximum of events held by a vCPU.
+    /// The most a vCPU held.
     pub held_max: u64,
-    /// Sched-ins while events were held.
+    /// Sched slices that began while events were held.
     pub sched_ins: u64,
     /// Pinned events that lost their counter.
     pub pinned_errors: u64,
     /// Opens that failed.
     pub failed_opens: u64,
-    /// Virtual time, summed over guests, ns.
+    /// Virtual time of all guests together.
     pub virtual_ns: u64,
 }
 
 impl PointResult {
-    /// Latency that a user of the guest notices: the handler or, without NMIs, the rotation.
+    /// What the guest's user feels: the handler or, without NMIs, the rotation.
     #[must_use]
     pub fn latency(&self) -> Option<&Latency> {
         self.nmi_handler_ns.as_ref().or(self.rotation_ns.as_ref())
     }
 }
 
-/// A point and, once simulated, its result.
-pub type Entry = (GridPoint, Option<PointResult>);
+/// A point and, once it is done, its result.
+pub type Entry = (Point, Option<PointResult>);
 
 /// A line of `sweep.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StoredResult {
+pub struct Line {
     /// [`SCHEMA`].
     pub schema: String,
-    /// [`GridPoint::key`].
+    /// [`Point::key`].
     pub key: String,
     /// The tool and its revision.
     pub tool: String,
     /// The point.
-    pub point: GridPoint,
-    /// Its result.
+    pub point: Point,
+    /// What it came to.
     pub result: PointResult,
 }
 
-impl StoredResult {
-    /// A line of this tool.
+impl Line {
+    /// This tool's line.
     #[must_use]
-    pub fn new(point: GridPoint, result: PointResult) -> Self {
+    pub fn new(point: Point, result: PointResult) -> Self {
         Self { schema: SCHEMA.to_owned(), key: point.key(), tool: TOOL.to_owned(), point, result }
     }
 
-    /// Parses a line; `None` for text of another schema.
+    /// A line of this schema; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok().filter(|line: &Self| line.schema == SCHEMA)
     }
 
-    /// JSON text without the line feed.
+    /// Its text, without the line feed.
     ///
     /// # Errors
-    /// Internal error: a value that JSON cannot represent.
+    /// A bug: a value that JSON cannot hold.
     pub fn text(&self) -> Result<String, Error> {
         serde_json::to_string(self).map_err(|error| {
             Error::new(Exit::Inconclusive, "cannot show a result", error.to_string(), "please report this as a bug")
@@ -220,8 +217,8 @@ impl StoredResult {
 pub(super) mod tests {
     use super::*;
 
-    pub(in super::super) fn point() -> GridPoint {
-        GridPoint {
+    pub(in super::super) fn point() -> Point {
+        Point {
             strategy: "reuse".to_owned(),
             definition: "name = 'reuse'".to_owned(),
             release_slices: None,
@@ -248,7 +245,7 @@ pub(super) mod tests {
     fn every_parameter_is_part_of_the_key() {
         let base = point();
         let mut keys = vec![base.key()];
-        let change = |change: &dyn Fn(&mut GridPoint)| {
+        let change = |change: &dyn Fn(&mut Point)| {
             let mut other = base.clone();
             change(&mut other);
             other.key()
@@ -265,11 +262,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_hash_separates_its_parts_and_has_128_bits_of_blake3() {
+    fn a_hash_knows_where_a_part_ends_and_is_fnv() {
         assert_ne!(hash([b"ab", b"c"]), hash([b"a", b"bc"]));
-        // BLAKE3's own test vector: one byte of value 0. Without parts, the hash is that of no input.
-        assert_eq!(blake3::hash(&[0]).to_hex()[..32], *"2d3adedff11b61f14c886e35afa03673");
-        assert_eq!(hash([]), "af1349b9f5f9a1a6a0404dea36dcc949");
-        assert_eq!(hash([b"x"]).len(), KEY_DIGITS);
+        // FNV-1a of eight zero bytes, from its definition.
+        let expected = (0..8).fold(0xcbf2_9ce4_8422_2325_u64, |hash, _| hash.wrapping_mul(0x0100_0000_01b3));
+        assert_eq!(hash([b""]), format!("{expected:016x}"));
     }
 }

@@ -1,4 +1,4 @@
-//! Simulation of one point.
+//! From a point to its result.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,19 +12,19 @@ use sim::host::{Behind, Plan};
 use sim::model::{CountBase, Model};
 use sim::run::Totals;
 
-use super::point::{GridPoint, Latency, PerSample, PointResult, hash};
+use super::point::{Latency, PerSample, Point, PointResult, hash};
 use crate::error::{Error, Exit};
 use crate::workload::Workload;
 
-/// Hard limit of a guest: this multiple of its time limit, plus a minute.
+/// When a guest that does not end by itself is ended: so many times its limit and a minute.
 const HARD_LIMITS: u64 = 4;
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// Simulates points of a set of models; shared by all threads.
+/// Simulates points of a set of models; any thread may ask.
 #[derive(Debug)]
 pub struct Simulator {
     models: BTreeMap<String, Model>,
-    /// Medians of the floor by the parameters other than the strategy.
+    /// Medians of floors, by everything but the strategy.
     floors: Mutex<BTreeMap<String, Option<u64>>>,
 }
 
@@ -35,11 +35,11 @@ impl Simulator {
         Self { models, floors: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Result of `point`; depends on the point and its model only.
+    /// What `point` comes to. It depends on the point and its model alone.
     ///
     /// # Errors
-    /// Internal error: a point that no grid produces.
-    pub fn result(&self, point: &GridPoint) -> Result<PointResult, Error> {
+    /// A point that no grid makes.
+    pub fn result(&self, point: &Point) -> Result<PointResult, Error> {
         let wrong =
             |why: String| Error::new(Exit::Inconclusive, "cannot simulate a point", why, "please report this as a bug");
         let mut model =
@@ -55,10 +55,9 @@ impl Simulator {
         Ok(result(&totals, floor, point, workload))
     }
 
-    /// Median of the floor, simulated once for all strategies (twice if two threads need it at the same time).
-    fn floor(&self, model: &Model, point: &GridPoint, workload: Workload) -> Option<u64> {
-        let own =
-            GridPoint { strategy: String::new(), definition: String::new(), release_slices: None, ..point.clone() };
+    /// The floor's median: simulated once for all strategies (twice, if two threads want it at the same time).
+    fn floor(&self, model: &Model, point: &Point, workload: Workload) -> Option<u64> {
+        let own = Point { strategy: String::new(), definition: String::new(), release_slices: None, ..point.clone() };
         let key = hash([own.key().as_bytes()]);
         let known = || self.floors.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&found) = known().get(&key) {
@@ -75,7 +74,7 @@ impl Simulator {
     }
 }
 
-fn simulate(model: &Model, point: &GridPoint, workload: Workload, behind: Behind) -> Totals {
+fn simulate(model: &Model, point: &Point, workload: Workload, behind: Behind) -> Totals {
     let named = workload.events.events(point.period);
     let mut events = [EventSpec::default(); MAX_EVENTS];
     for (slot, event) in events.iter_mut().zip(&named) {
@@ -117,7 +116,7 @@ fn latency_of(totals: &Totals, workload: Workload) -> Option<Latency> {
 }
 
 fn summary(latency: &latency::Latency) -> Option<Latency> {
-    // A bucket's upper bound may exceed the values in it.
+    // A bucket reaches beyond the values in it.
     let histogram = latency.histogram();
     let quantile = |q: f64| histogram.value_at_quantile(q).clamp(latency.min, latency.max);
     latency.mean().map(|mean| Latency {
@@ -131,7 +130,7 @@ fn summary(latency: &latency::Latency) -> Option<Latency> {
     })
 }
 
-fn result(totals: &Totals, floor: Option<u64>, point: &GridPoint, workload: Workload) -> PointResult {
+fn result(totals: &Totals, floor: Option<u64>, point: &Point, workload: Workload) -> PointResult {
     let latency = latency_of(totals, workload);
     let samples = latency.map_or(0, |latency| latency.count);
     let per = |n: u64| if samples == 0 { 0.0 } else { n as f64 / samples as f64 };
@@ -173,7 +172,7 @@ mod tests {
     use super::super::grid::Grid;
     use super::*;
 
-    fn results(toml: &str) -> Vec<(GridPoint, PointResult)> {
+    fn results(toml: &str) -> Vec<(Point, PointResult)> {
         let grid: Grid = toml::from_str(toml).unwrap();
         let (points, models) = grid.points().unwrap();
         let simulator = Simulator::new(models);

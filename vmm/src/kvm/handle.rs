@@ -1,0 +1,122 @@
+//! The answer to an exit, without a file descriptor.
+
+use host_pmu::side::HostPmu;
+
+use arch_pmu::Vpmu;
+
+use super::exit::Exit;
+use super::foreign::{ForeignMsrs, Registers};
+use super::stats::LoopStats;
+use crate::devices::bus::{Bus, Next};
+use crate::outcome::End;
+
+/// What the loop does after an exit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Enter the guest again.
+    Resume,
+    /// Complete the MSR access with this value (ignored for a write), or with #GP; then enter the guest again.
+    AnswerMsr(Option<u64>),
+    /// End the vCPU.
+    End(End),
+}
+
+/// The vCPU behind an exit: its access's data in `kvm_run`, and its registers.
+pub(super) trait Port: Registers {
+    /// Bytes of a port access.
+    fn port_data(&mut self) -> &mut [u8];
+    /// Bytes of a memory access.
+    fn memory_data(&mut self) -> &mut [u8];
+}
+
+/// Everything that an exit may touch.
+#[derive(Debug)]
+pub(super) struct Parts<'a, H, B> {
+    pub(super) pmu: &'a mut Vpmu<H>,
+    pub(super) bus: &'a mut B,
+    pub(super) foreign: Option<&'a mut ForeignMsrs>,
+    pub(super) stats: &'a mut LoopStats,
+}
+
+/// Handles `exit`, which was seen at host TSC `at`.
+#[inline]
+pub(super) fn handle<H: HostPmu, B: Bus, P: Port>(
+    exit: Exit,
+    at: u64,
+    parts: &mut Parts<'_, H, B>,
+    port: &mut P,
+) -> Action {
+    let next = match exit {
+        Exit::Wrmsr { index, value } => {
+            let done = match &mut parts.foreign {
+                None => parts.pmu.wrmsr(index, value),
+                Some(_) => ForeignMsrs::wrmsr(port, parts.pmu, index, value),
+            };
+            parts.stats.count_msr(index, true, done.is_err());
+            return Action::AnswerMsr(done.is_ok().then_some(value));
+        }
+        Exit::Rdmsr { index } => {
+            let value = match &mut parts.foreign {
+                None => parts.pmu.rdmsr(index),
+                Some(foreign) => foreign.rdmsr(port, parts.pmu, index),
+            };
+            parts.stats.count_msr(index, false, value.is_err());
+            return Action::AnswerMsr(value.ok());
+        }
+        Exit::PortOut { port: number } => parts.bus.write_port(number, port.port_data(), at),
+        Exit::PortIn { port: number } => parts.bus.read_port(number, port.port_data()),
+        Exit::MemoryWrite { address } => parts.bus.write_memory(address, port.memory_data()),
+        Exit::MemoryRead { address } => parts.bus.read_memory(address, port.memory_data()),
+        // A signal ends a wait in KVM_RUN; a step nobody asked for is nothing to act on.
+        Exit::Interrupted | Exit::Debug => Next::Continue,
+        other => return Action::End(end_of(other)),
+    };
+    match next {
+        Next::Continue => Action::Resume,
+        Next::NoteHeld => {
+            parts.bus.note_held(parts.pmu.host().held());
+            Action::Resume
+        }
+        Next::Phase(phase) => {
+            parts.stats.phases.begin(phase, parts.pmu.host().ops());
+            Action::Resume
+        }
+        Next::End(end) => Action::End(end),
+    }
+}
+
+/// The end that an exit means which no guest recovers from.
+#[cold]
+fn end_of(exit: Exit) -> End {
+    match exit {
+        Exit::Shutdown => End::TripleFault,
+        Exit::EntryFailed { reason } => End::EntryFailed { reason },
+        Exit::InternalError { suberror, instruction } => {
+            End::InternalError { suberror, instruction: instruction.as_slice().to_vec() }
+        }
+        Exit::Failed { errno } => End::Host(format!("KVM_RUN: {}", std::io::Error::from_raw_os_error(errno))),
+        Exit::Other { reason } => End::UnknownExit(format!("{reason} ({})", reason_name(reason))),
+        other => End::UnknownExit(format!("{other:?}")),
+    }
+}
+
+/// `KVM_EXIT_*` of <linux/kvm.h>, those that x86 has.
+fn reason_name(reason: u32) -> &'static str {
+    match reason {
+        kvm_bindings::KVM_EXIT_UNKNOWN => "KVM_EXIT_UNKNOWN",
+        kvm_bindings::KVM_EXIT_EXCEPTION => "KVM_EXIT_EXCEPTION",
+        kvm_bindings::KVM_EXIT_HYPERCALL => "KVM_EXIT_HYPERCALL",
+        kvm_bindings::KVM_EXIT_HLT => "KVM_EXIT_HLT",
+        kvm_bindings::KVM_EXIT_IRQ_WINDOW_OPEN => "KVM_EXIT_IRQ_WINDOW_OPEN",
+        kvm_bindings::KVM_EXIT_SET_TPR => "KVM_EXIT_SET_TPR",
+        kvm_bindings::KVM_EXIT_TPR_ACCESS => "KVM_EXIT_TPR_ACCESS",
+        kvm_bindings::KVM_EXIT_NMI => "KVM_EXIT_NMI",
+        kvm_bindings::KVM_EXIT_SYSTEM_EVENT => "KVM_EXIT_SYSTEM_EVENT",
+        kvm_bindings::KVM_EXIT_IOAPIC_EOI => "KVM_EXIT_IOAPIC_EOI",
+        kvm_bindings::KVM_EXIT_HYPERV => "KVM_EXIT_HYPERV",
+        _ => "of <linux/kvm.h>",
+    }
+}
+
+#[cfg(test)]
+mod tests;

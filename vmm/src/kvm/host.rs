@@ -1,0 +1,217 @@
+//! This host's KVM: opening it, its capabilities, one VM and its vCPUs.
+
+use std::io;
+use std::path::Path;
+
+use kvm_bindings::{
+    KVM_CAP_MP_STATE, KVM_CAP_PMU_CAPABILITY, KVM_CAP_X86_MSR_FILTER, KVM_CAP_X86_USER_SPACE_MSR,
+    KVM_MSR_EXIT_REASON_FILTER, KVM_PIT_SPEAKER_DUMMY, KVM_PMU_CAP_DISABLE, kvm_enable_cap, kvm_pit_config,
+};
+use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
+use thiserror::Error;
+use vm_memory::GuestMemoryMmap;
+
+use super::cpuid;
+use super::msr_filter::{self, Also};
+use crate::sys;
+use arch_pmu::caps::PmuCaps;
+
+/// Why KVM cannot be used, with the remedy.
+#[derive(Debug, Error)]
+pub enum KvmError {
+    /// `/dev/kvm` does not open.
+    #[error("/dev/kvm: {error}{remedy}")]
+    Open {
+        /// The system's error.
+        error: io::Error,
+        /// What helps.
+        remedy: &'static str,
+    },
+    /// A capability is missing.
+    #[error("this host's KVM lacks {0}; Linux 5.10 or later has it")]
+    Lacks(&'static str),
+    /// More vCPUs than KVM allows.
+    #[error("{asked} vCPUs: this host's KVM and the payload allow 1 to {allowed}; give another number with --vcpus")]
+    TooManyVcpus {
+        /// Asked for.
+        asked: usize,
+        /// Allowed.
+        allowed: usize,
+    },
+    /// The guest's PMU would have to be KVM's own, and it has none.
+    #[error("{0}")]
+    NoKvmPmu(String),
+    /// A call failed.
+    #[error("{call}: {error}")]
+    Call {
+        /// The ioctl.
+        call: &'static str,
+        /// The system's error.
+        error: kvm_ioctls::Error,
+    },
+}
+
+fn call(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> KvmError {
+    move |error| KvmError::Call { call, error }
+}
+
+/// Capabilities the VMM cannot do without, as KVM names them.
+const NEEDED: [(&str, u32); 3] = [
+    ("KVM_CAP_X86_USER_SPACE_MSR", KVM_CAP_X86_USER_SPACE_MSR),
+    ("KVM_CAP_X86_MSR_FILTER", KVM_CAP_X86_MSR_FILTER),
+    ("KVM_CAP_MP_STATE", KVM_CAP_MP_STATE),
+];
+
+/// KVM_GET_API_VERSION since 2007.
+const API_VERSION: i32 = 12;
+
+fn open() -> Result<Kvm, KvmError> {
+    let kvm = Kvm::new().map_err(|error| {
+        let error = io::Error::from_raw_os_error(error.errno());
+        let remedy = match error.raw_os_error() {
+                Some(libc::EACCES | libc::EPERM) => "; add this user to the group that owns it (usually kvm), or run as root",
+                Some(libc::ENOENT) if Path::new("/sys/module/kvm").exists() => {
+                    "; KVM is in the kernel but has no device: is virtualization enabled in the firmware, or nested on the outer host?"
+                }
+                Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => "; load it with: modprobe kvm_intel (or kvm_amd)",
+                _ => "",
+            };
+            KvmError::Open { error, remedy }
+        })?;
+    if kvm.get_api_version() != API_VERSION {
+        return Err(KvmError::Open { error: io::Error::other("it is not KVM's device"), remedy: "" });
+    }
+    Ok(kvm)
+}
+
+/// This host's KVM.
+#[derive(Debug)]
+pub struct Host(Kvm);
+
+impl Host {
+    /// Opens `/dev/kvm` and checks that it can do what a guest here needs.
+    pub fn open() -> Result<Self, KvmError> {
+        let kvm = open()?;
+        for (name, cap) in Self::capabilities(&kvm) {
+            if !cap {
+                return Err(KvmError::Lacks(name));
+            }
+        }
+        Ok(Self(kvm))
+    }
+
+    /// Every capability the VMM needs and whether it is there.
+    fn capabilities(kvm: &Kvm) -> impl Iterator<Item = (&'static str, bool)> {
+        let irqchip = ("KVM_CAP_IRQCHIP", kvm.check_extension(Cap::Irqchip));
+        let immediate = ("KVM_CAP_IMMEDIATE_EXIT", kvm.check_extension(Cap::ImmediateExit));
+        let raw = NEEDED.map(|(name, cap)| (name, kvm.check_extension_raw(cap.into()) > 0));
+        raw.into_iter().chain([irqchip, immediate])
+    }
+
+    /// vCPUs of one VM at most.
+    #[must_use]
+    pub fn max_vcpus(&self) -> usize {
+        self.0.get_max_vcpus()
+    }
+
+    /// Whether a VM may have so many vCPUs, by KVM and by `most`.
+    pub(crate) fn check_vcpus(&self, asked: usize, most: usize) -> Result<(), KvmError> {
+        let allowed = self.max_vcpus().min(most);
+        if (1..=allowed).contains(&asked) { Ok(()) } else { Err(KvmError::TooManyVcpus { asked, allowed }) }
+    }
+
+    /// Whether KVM's own vPMU can serve a guest, and why not.
+    pub fn kvm_pmu(&self) -> Result<(), String> {
+        let capability = self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into());
+        let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(|error| error.to_string())?;
+        if capability <= 0 {
+            return Err(
+                "this host's KVM has no vPMU: KVM_CAP_PMU_CAPABILITY is 0 (kvm.enable_pmu=N, or no hardware PMU)"
+                    .to_owned(),
+            );
+        }
+        if !cpuid::kvm_has_pmu(&supported) {
+            return Err("this host's KVM shows no performance counters in CPUID leaf 0AH".to_owned());
+        }
+        Ok(())
+    }
+
+    /// A VM with `memory`, an in-kernel interrupt controller, with `pit` KVM's timer and its port 0x61, and, unless KVM
+    /// keeps the PMU, exits at the PMU's MSRs and those of `also`.
+    pub(crate) fn create_vm(
+        &self,
+        memory: &GuestMemoryMmap,
+        pmu: GuestPmu,
+        also: Also,
+        pit: bool,
+    ) -> Result<VmFd, KvmError> {
+        let vm = self.0.create_vm().map_err(call("KVM_CREATE_VM"))?;
+        // Three pages below 4 GiB that Intel hosts need for real mode; unused otherwise.
+        vm.set_tss_address(0xfffb_d000).map_err(call("KVM_SET_TSS_ADDR"))?;
+        sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
+        vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
+        if let GuestPmu::Userspace(_) = pmu {
+            // Else KVM's own vPMU would come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back.
+            if self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) & KVM_PMU_CAP_DISABLE.cast_signed() != 0 {
+                let mut cap = kvm_enable_cap { cap: KVM_CAP_PMU_CAPABILITY, ..kvm_enable_cap::default() };
+                cap.args[0] = u64::from(KVM_PMU_CAP_DISABLE);
+                vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
+            }
+            let mut cap = kvm_enable_cap { cap: KVM_CAP_X86_USER_SPACE_MSR, ..kvm_enable_cap::default() };
+            cap.args[0] = u64::from(KVM_MSR_EXIT_REASON_FILTER);
+            vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
+            msr_filter::install(&vm, also).map_err(call("KVM_X86_SET_MSR_FILTER"))?;
+        }
+        if pit {
+            let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..kvm_pit_config::default() };
+            vm.create_pit2(pit).map_err(call("KVM_CREATE_PIT2"))?;
+        }
+        Ok(vm)
+    }
+
+    /// vCPU `cpu` of `cpus` with the guest's CPUID. All but the first wait for a start-up IPI.
+    pub(crate) fn create_vcpu(&self, vm: &VmFd, cpu: usize, cpus: usize, pmu: GuestPmu) -> Result<VcpuFd, KvmError> {
+        let vcpu = vm.create_vcpu(cpu as u64).map_err(call("KVM_CREATE_VCPU"))?;
+        let mut cpuid = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(call("KVM_GET_SUPPORTED_CPUID"))?;
+        match pmu {
+            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, caps, cpu as u32, cpus as u32),
+            GuestPmu::Kvm => cpuid::set_apic_id(&mut cpuid, cpu as u32),
+        }
+        vcpu.set_cpuid2(&cpuid).map_err(call("KVM_SET_CPUID2"))?;
+        Ok(vcpu)
+    }
+}
+
+/// What a host's KVM says of itself, whether or not a guest can run here.
+#[derive(Debug)]
+pub struct Facts {
+    kvm: Kvm,
+    /// KVM_GET_API_VERSION.
+    pub api_version: i32,
+    /// vCPUs of one VM at most.
+    pub max_vcpus: usize,
+}
+
+impl Facts {
+    /// Opens `/dev/kvm`.
+    pub fn read() -> Result<Self, KvmError> {
+        let kvm = open()?;
+        let (api_version, max_vcpus) = (kvm.get_api_version(), kvm.get_max_vcpus());
+        Ok(Self { kvm, api_version, max_vcpus })
+    }
+
+    /// KVM_CHECK_EXTENSION; 0 = absent.
+    #[must_use]
+    pub fn capability(&self, number: u32) -> i32 {
+        self.kvm.check_extension_raw(number.into())
+    }
+}
+
+/// Whose PMU the guest sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GuestPmu {
+    /// Ours.
+    Userspace(PmuCaps),
+    /// KVM's own.
+    Kvm,
+}

@@ -1,0 +1,62 @@
+//! The vCPU loop: prepare, enter, dispatch; and the same in single steps.
+
+use host_pmu::side::HostPmu;
+
+use super::step::{Go, Seen, Stepper};
+use super::vcpu::{LoopOutcome, Vcpu};
+use crate::devices::bus::Bus;
+use crate::outcome::End;
+use crate::sys::{self, KickGuard};
+
+/// Runs the guest until it is done, fails, or is stopped.
+pub(crate) fn run<H: HostPmu, B: Bus>(mut vcpu: Vcpu<'_, H, B>) -> LoopOutcome<H, B> {
+    let guard = KickGuard::new(&mut vcpu.fd);
+    let end = if vcpu.pmu.host().stepper().is_some() { in_steps(&mut vcpu) } else { freely(&mut vcpu) };
+    let signals = sys::kicks();
+    drop(guard);
+    vcpu.finish(end, signals)
+}
+
+fn freely<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>) -> End {
+    loop {
+        if let Some(end) = vcpu.prepare() {
+            return end;
+        }
+        let exit = vcpu.enter();
+        if let Some(end) = vcpu.dispatch(exit) {
+            return end;
+        }
+    }
+}
+
+/// The same where the host side counts the instructions that the stepper reports.
+fn in_steps<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>) -> End {
+    let mut stepper = Stepper::new(vcpu.memory);
+    loop {
+        if let Some(end) = vcpu.prepare() {
+            return end;
+        }
+        let Some(counts) = vcpu.pmu.host().stepper() else { return End::Host("no step counter".to_owned()) };
+        let due = match stepper.before_entry(&mut vcpu.fd, counts) {
+            Ok(Go::Enter) => {
+                let exit = vcpu.enter();
+                let Some(counts) = vcpu.pmu.host().stepper() else { return End::Host("no step counter".to_owned()) };
+                match stepper.after_exit(exit, &mut vcpu.fd, counts) {
+                    Ok(Seen::Guest) => {
+                        if let Some(end) = vcpu.dispatch(exit) {
+                            return end;
+                        }
+                        false
+                    }
+                    Ok(Seen::Step { due }) => due,
+                    Err(end) => return end,
+                }
+            }
+            Ok(Go::Retired { due }) => due,
+            Err(end) => return end,
+        };
+        if due {
+            vcpu.pmu.kick();
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Single-stepping: reports each instruction that retires to a host side that counts them (backend `step`).
+//!
+//! # How an instruction is stepped
+//! KVM's guest debugging (KVM_GUESTDBG_SINGLESTEP) is armed for each instruction, and only while a counter runs.
+//! [`instruction`] decodes the instruction at RIP in the vCPU's mode ([`mode`]: 16, 32 or 64 bits) from its linear address
+//! ([`view`]: KVM_TRANSLATE). After the step, RIP says whether it retired.
+//!
+//! # Events
+//! The delivery of an interrupt, an NMI or an exception clears RFLAGS.TF, and the handler would run without steps. Hardware
+//! breakpoints are too few for 256 vectors, and QEMU's software emulation (host B) ignores them in a nested guest, as it
+//! ignores the intercept of INT3. So the first two bytes of each handler in the guest's IDT ([`gates`]: 64-bit, 32-bit and
+//! 16-bit gates, real-mode vectors) hold an OUT to a port that only the stepper knows ([`traps`]) while steps are made: any
+//! delivery ends in an exit at the handler's first instruction. The saved RIP on the guest's stack ([`frame`]) says whether
+//! the interrupted instruction retired. The frame's TF, which the delivery saved, is cleared. The traps are lifted
+//! when no counter runs, and from the instruction that is stepped. They are visible to a guest that reads its own handlers,
+//! and to other vCPUs: backend `step` takes one vCPU only.
+//!
+//! # Ring 3
+//! IRET and SYSRET load RFLAGS without TF, so TF is set in what they load. On stock KVM the trap of a ring-3 instruction
+//! is an exit. KVM without hardware virtualization (host A) delivers it to the guest as #DB: it arrives at the trap of
+//! vector 1 and is undone from its frame, so a guest without a gate for vector 1 cannot be counted there in ring 3.
+//!
+//! # Exits in the middle of an instruction
+//! MSR, port and memory accesses exit before the instruction is complete. A KVM_RUN with `immediate_exit` completes it, so
+//! that the next instruction is stepped from its start. HLT is carried out here (KVM_SET_MP_STATE), since KVM would sleep
+//! before it reports the step.
+//!
+//! # What is not counted is refused
+//! If RIP after a step is neither a successor of the instruction nor a handler, instructions have run without steps:
+//! the vCPU ends with a reason that names the place.
+
+mod frame;
+mod gates;
+mod instruction;
+mod mode;
+mod registers;
+mod stepper;
+mod traps;
+mod view;
+
+pub(super) use stepper::{Go, Seen, Stepper};

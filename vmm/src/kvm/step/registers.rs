@@ -1,0 +1,86 @@
+//! The vCPU's registers at a step, and the reasons for which stepping ends a run.
+
+use kvm_bindings::{KVM_MP_STATE_HALTED, kvm_mp_state, kvm_regs, kvm_sregs};
+use kvm_ioctls::VcpuFd;
+
+use super::super::exit::Exit;
+use super::frame::{Frame, TF};
+use super::gates;
+use super::instruction::Before;
+use super::mode::Mode;
+use super::view::View;
+use crate::outcome::End;
+
+pub(super) fn failed(what: &'static str) -> impl Fn(kvm_ioctls::Error) -> End {
+    move |error| End::Host(format!("single-stepping: {what}: {error}"))
+}
+
+/// Instructions ran without steps after `before`: the vCPU is at `after`.
+pub(super) fn lost(before: &Before, after: u64) -> End {
+    let ring = if before.ring3 { 3 } else { 0 };
+    End::Host(format!(
+        "backend step cannot count here: after the instruction at {:#x} (ring {ring}, {:?}) this host ran others without a \
+         step, up to {after:#x}; their counts would be wrong",
+        before.rip, before.kind
+    ))
+}
+
+pub(super) fn overlap(at: u64) -> End {
+    End::Host(format!(
+        "backend step cannot count here: the handler at {at:#x} begins within another one's first two bytes"
+    ))
+}
+
+pub(super) fn rip(fd: &VcpuFd) -> Result<u64, End> {
+    Ok(fd.get_regs().map_err(failed("KVM_GET_REGS"))?.rip)
+}
+
+pub(super) fn mode(fd: &VcpuFd) -> Result<Mode, End> {
+    let sregs = fd.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
+    let regs = fd.get_regs().map_err(failed("KVM_GET_REGS"))?;
+    Ok(Mode::of(&sregs, regs.rflags))
+}
+
+/// Completes the OUT of a trap.
+pub(super) fn complete(fd: &mut VcpuFd) -> Result<(), End> {
+    fd.set_kvm_immediate_exit(1);
+    match Exit::next(fd).0 {
+        Exit::Debug | Exit::Interrupted => Ok(()),
+        other => Err(End::UnknownExit(format!("{other:?} at a trap of the stepper"))),
+    }
+}
+
+/// HLT: RIP behind it, and the vCPU waits. An interrupt shadow (STI before it) ends with it.
+pub(super) fn halt(fd: &VcpuFd, next: u64, regs: &kvm_regs) -> Result<(), End> {
+    fd.set_regs(&kvm_regs { rip: next, ..*regs }).map_err(failed("KVM_SET_REGS"))?;
+    let mut events = fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?;
+    if events.interrupt.shadow != 0 {
+        events.interrupt.shadow = 0;
+        fd.set_vcpu_events(&events).map_err(failed("KVM_SET_VCPU_EVENTS"))?;
+    }
+    fd.set_mp_state(kvm_mp_state { mp_state: KVM_MP_STATE_HALTED }).map_err(failed("KVM_SET_MP_STATE"))
+}
+
+/// Takes the delivery of a ring-3 step's #DB back: the registers are again what its frame holds.
+pub(super) fn undo(
+    fd: &VcpuFd,
+    sregs: &kvm_sregs,
+    regs: &mut kvm_regs,
+    frame: &Frame,
+    view: &View<'_>,
+) -> Result<(), End> {
+    let segments = frame.outer_stack(view).and_then(|(rsp, ss)| {
+        let cs = gates::descriptor(sregs, frame.cs, view)?;
+        Some((rsp, cs, gates::descriptor(sregs, ss, view)?))
+    });
+    let Some((rsp, cs, ss)) = segments else {
+        return Err(End::Host(format!(
+            "backend step cannot count ring 3 on this host: its code or stack segment (CS {:#x}) is not in the guest's \
+             descriptor tables",
+            frame.cs
+        )));
+    };
+    fd.set_sregs(&kvm_sregs { cs, ss, ..*sregs }).map_err(failed("KVM_SET_SREGS"))?;
+    (regs.rip, regs.rsp, regs.rflags) = (frame.rip, rsp, frame.flags & !TF);
+    fd.set_regs(regs).map_err(failed("KVM_SET_REGS"))
+}

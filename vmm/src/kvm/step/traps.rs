@@ -1,0 +1,250 @@
+//! Traps at the handlers of a guest: an OUT in place of the first two bytes, so that each delivery of an event exits.
+
+use std::ops::Range;
+
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+
+use super::frame::has_error_code;
+use super::gates::Handler;
+use super::view::View;
+
+/// The port of the traps. No device of a PC has it; an access by the guest itself is recognised by its address.
+pub(super) const PORT: u16 = 0xe8;
+/// OUT [`PORT`], AL.
+const OUT: [u8; 2] = [0xe6, PORT as u8];
+
+/// One trap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trap {
+    /// Linear address.
+    pub(super) linear: u64,
+    /// RIP there.
+    pub(super) rip: u64,
+    /// Bytes of a word of the frame; 0 at the target of an instruction that pushes none: SYSCALL, SYSENTER, IRET.
+    pub(super) word: u8,
+    /// Whether the handler serves vector 1 (#DB).
+    pub(super) debug: bool,
+    /// Whether it serves a vector with an error code, and one without.
+    pub(super) error_code: [bool; 2],
+    /// Guest-physical addresses of its two bytes.
+    physical: [u64; 2],
+    saved: [u8; 2],
+    placed: bool,
+}
+
+/// The traps of one vCPU.
+#[derive(Debug, Default)]
+pub(super) struct Traps(Vec<Trap>);
+
+impl Traps {
+    /// Replaces all traps by those of `handlers`. A handler that is not in memory has none: its delivery faults.
+    ///
+    /// # Errors
+    /// The linear address of a handler that begins in the middle of another's trap.
+    pub(super) fn replace(
+        &mut self,
+        handlers: &[Handler],
+        view: &View<'_>,
+        memory: &GuestMemoryMmap,
+    ) -> Result<(), u64> {
+        self.lift(memory);
+        for handler in handlers {
+            let (with_code, debug) = (has_error_code(handler.vector), handler.vector == 1);
+            if let Some(known) = self.0.iter_mut().find(|trap| trap.linear == handler.linear) {
+                known.error_code[usize::from(with_code)] = true;
+                known.debug |= debug;
+                continue;
+            }
+            let mut error_code = [false; 2];
+            error_code[usize::from(with_code)] = true;
+            self.add(handler.linear, handler.rip, handler.word, debug, error_code, view, memory)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a trap at the target of the next instruction, until [`close`](Self::close).
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace).
+    pub(super) fn add_target(
+        &mut self,
+        linear: u64,
+        rip: u64,
+        view: &View<'_>,
+        memory: &GuestMemoryMmap,
+    ) -> Result<(), u64> {
+        if self.0.iter().any(|trap| trap.linear == linear) {
+            return Ok(());
+        }
+        self.add(linear, rip, 0, false, [false; 2], view, memory)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of a trap")]
+    fn add(
+        &mut self,
+        linear: u64,
+        rip: u64,
+        word: u8,
+        debug: bool,
+        error_code: [bool; 2],
+        view: &View<'_>,
+        memory: &GuestMemoryMmap,
+    ) -> Result<(), u64> {
+        let (Some(first), Some(second)) = (view.physical(linear), view.physical(linear.wrapping_add(1))) else {
+            return Ok(());
+        };
+        if self.0.iter().any(|trap| trap.physical.contains(&first) || trap.physical.contains(&second)) {
+            return Err(linear);
+        }
+        let physical = [first, second];
+        let mut trap = Trap { linear, rip, word, debug, error_code, physical, saved: [0; 2], placed: false };
+        trap.place(memory);
+        self.0.push(trap);
+        Ok(())
+    }
+
+    /// Removes all traps from memory and forgets them.
+    pub(super) fn lift(&mut self, memory: &GuestMemoryMmap) {
+        for trap in &mut self.0 {
+            trap.restore(memory);
+        }
+        self.0.clear();
+    }
+
+    /// Removes the traps that share a byte with one of these guest-physical ranges: the instruction that is stepped.
+    pub(super) fn open(&mut self, ranges: &[Range<u64>], memory: &GuestMemoryMmap) {
+        for trap in &mut self.0 {
+            if trap.physical.iter().any(|byte| ranges.iter().any(|range| range.contains(byte))) {
+                trap.restore(memory);
+            }
+        }
+    }
+
+    /// Places the traps that [`open`](Self::open) removed, and removes the target's.
+    pub(super) fn close(&mut self, memory: &GuestMemoryMmap) {
+        if self.0.last().is_some_and(|trap| trap.word == 0)
+            && let Some(mut target) = self.0.pop()
+        {
+            target.restore(memory);
+        }
+        for trap in self.0.iter_mut().filter(|trap| !trap.placed) {
+            trap.place(memory);
+        }
+    }
+
+    /// The placed trap at linear address `at`.
+    pub(super) fn at(&self, at: u64) -> Option<&Trap> {
+        self.0.iter().find(|trap| trap.placed && trap.linear == at)
+    }
+
+    /// Replaces the traps' bytes in code that was read from `physical` on, within a page, by the guest's own.
+    pub(super) fn hide(&self, physical: u64, bytes: &mut [u8]) {
+        for trap in self.0.iter().filter(|trap| trap.placed) {
+            for (at, saved) in trap.physical.iter().zip(trap.saved) {
+                let offset = at.checked_sub(physical).and_then(|offset| usize::try_from(offset).ok());
+                if let Some(byte) = offset.and_then(|offset| bytes.get_mut(offset)) {
+                    *byte = saved;
+                }
+            }
+        }
+    }
+}
+
+impl Trap {
+    fn place(&mut self, memory: &GuestMemoryMmap) {
+        let mut saved = [0; 2];
+        for (byte, at) in saved.iter_mut().zip(self.physical) {
+            if memory.read_slice(std::slice::from_mut(byte), GuestAddress(at)).is_err() {
+                return;
+            }
+        }
+        self.saved = saved;
+        self.placed = self.write(OUT, memory);
+    }
+
+    fn restore(&mut self, memory: &GuestMemoryMmap) {
+        if !std::mem::take(&mut self.placed) {
+            return;
+        }
+        // A byte that the guest has overwritten is the guest's.
+        for ((at, trap), saved) in self.physical.iter().zip(OUT).zip(self.saved) {
+            let mut now = [0];
+            if memory.read_slice(&mut now, GuestAddress(*at)).is_ok() && now == [trap] {
+                let _ = memory.write_slice(&[saved], GuestAddress(*at));
+            }
+        }
+    }
+
+    fn write(&self, bytes: [u8; 2], memory: &GuestMemoryMmap) -> bool {
+        bytes.iter().zip(self.physical).all(|(byte, at)| memory.write_slice(&[*byte], GuestAddress(at)).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world() -> GuestMemoryMmap {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x3000)]).unwrap();
+        memory.write_slice(&[1, 2, 3, 4, 5, 6], GuestAddress(0x1000)).unwrap();
+        memory
+    }
+
+    fn bytes(memory: &GuestMemoryMmap) -> [u8; 6] {
+        let mut bytes = [0; 6];
+        memory.read_slice(&mut bytes, GuestAddress(0x1000)).unwrap();
+        bytes
+    }
+
+    fn handler(vector: u8, linear: u64) -> Handler {
+        Handler { vector, linear, rip: linear, word: 8 }
+    }
+
+    /// Linear addresses are 0x10_0000 above physical ones.
+    fn translate(linear: u64) -> Option<u64> {
+        linear.checked_sub(0x10_0000)
+    }
+
+    #[test]
+    fn traps_come_and_go_and_leave_the_code_as_it_was() {
+        let (memory, mut traps) = (world(), Traps::default());
+        let view = View::new(&memory, &translate);
+        let handlers = [handler(1, 0x10_1000), handler(13, 0x10_1004), handler(2, 0x10_1004), handler(3, 0x50)];
+        traps.replace(&handlers, &view, &memory).unwrap();
+        assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 0xe6, 0xe8]);
+        let (debug, shared) = (traps.at(0x10_1000).unwrap(), traps.at(0x10_1004).unwrap());
+        assert_eq!(
+            (debug.debug, debug.error_code, shared.debug, shared.error_code),
+            (true, [true, false], false, [true; 2])
+        );
+        assert!(traps.at(0x10_1001).is_none() && traps.at(0x50).is_none());
+        let mut code = bytes(&memory);
+        traps.hide(0x1000, &mut code);
+        assert_eq!(code, [1, 2, 3, 4, 5, 6]);
+        // An instruction that reaches into the second trap.
+        traps.open(std::slice::from_ref(&(0x1003..0x1005)), &memory);
+        assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 5, 6]);
+        assert!(traps.at(0x10_1004).is_none());
+        traps.close(&memory);
+        assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 0xe6, 0xe8]);
+        // The guest writes a handler anew: its byte stays.
+        memory.write_slice(&[9], GuestAddress(0x1001)).unwrap();
+        traps.lift(&memory);
+        assert_eq!(bytes(&memory), [1, 9, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn handlers_that_overlap_are_refused_and_targets_push_no_frame() {
+        let (memory, mut traps) = (world(), Traps::default());
+        let view = View::new(&memory, &translate);
+        assert_eq!(traps.replace(&[handler(6, 0x10_1000), handler(7, 0x10_1001)], &view, &memory), Err(0x10_1001));
+        traps.replace(&[handler(6, 0x10_1000)], &view, &memory).unwrap();
+        traps.add_target(0x10_1002, 2, &view, &memory).unwrap();
+        traps.add_target(0x10_1002, 2, &view, &memory).unwrap();
+        assert_eq!(traps.at(0x10_1002).map(|trap| (trap.word, trap.rip)), Some((0, 2)));
+        traps.close(&memory);
+        assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 5, 6], "a target's trap is for one instruction");
+        traps.lift(&memory);
+        assert_eq!(bytes(&memory), [1, 2, 3, 4, 5, 6]);
+    }
+}

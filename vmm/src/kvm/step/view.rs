@@ -1,0 +1,89 @@
+//! A guest's linear memory.
+
+use kvm_ioctls::VcpuFd;
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+
+const PAGE: u64 = 0x1000;
+
+/// Guest memory by linear address.
+pub(super) struct View<'a> {
+    memory: &'a GuestMemoryMmap,
+    translate: &'a dyn Fn(u64) -> Option<u64>,
+}
+
+/// KVM_TRANSLATE, or the identity without paging.
+pub(super) fn translation(fd: &VcpuFd, paging: bool) -> impl Fn(u64) -> Option<u64> + '_ {
+    move |linear| {
+        if !paging {
+            return Some(linear);
+        }
+        let found = fd.translate_gva(linear).ok()?;
+        (found.valid != 0).then_some(found.physical_address)
+    }
+}
+
+impl<'a> View<'a> {
+    pub(super) const fn new(memory: &'a GuestMemoryMmap, translate: &'a dyn Fn(u64) -> Option<u64>) -> Self {
+        Self { memory, translate }
+    }
+
+    /// The guest-physical address of `linear`.
+    pub(super) fn physical(&self, linear: u64) -> Option<u64> {
+        (self.translate)(linear)
+    }
+
+    /// Reads from `linear` on, up to the first byte that is not there. Returns how many bytes were read.
+    pub(super) fn read(&self, linear: u64, bytes: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = linear.wrapping_add(done as u64);
+            let here = ((PAGE - at % PAGE) as usize).min(bytes.len() - done);
+            let Some(physical) = self.physical(at) else { break };
+            let Ok(got) = self.memory.read(&mut bytes[done..done + here], GuestAddress(physical)) else { break };
+            done += got;
+            if got < here {
+                break;
+            }
+        }
+        done
+    }
+
+    /// A little-endian word of 2, 4 or 8 bytes.
+    pub(super) fn word(&self, linear: u64, size: usize) -> Option<u64> {
+        let mut bytes = [0; 8];
+        let bytes_read = self.read(linear, &mut bytes[..size]);
+        (bytes_read == size).then(|| u64::from_le_bytes(bytes))
+    }
+
+    /// Writes `bytes` within one page. Returns whether that was possible.
+    pub(super) fn write(&self, linear: u64, bytes: &[u8]) -> bool {
+        let physical = self.physical(linear);
+        physical.is_some_and(|physical| self.memory.write_slice(bytes, GuestAddress(physical)).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_crosses_pages_that_lie_apart_and_ends_at_a_hole() {
+        let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
+        memory.write_slice(&[1, 2], GuestAddress(0x1ffe)).unwrap();
+        memory.write_slice(&[3, 4], GuestAddress(0x3000)).unwrap();
+        // Linear 0x10000 is physical 0x1000, the next page 0x3000, and no more.
+        let translate = |linear: u64| match linear / PAGE {
+            0x10 => Some(0x1000 + linear % PAGE),
+            0x11 => Some(0x3000 + linear % PAGE),
+            _ => None,
+        };
+        let view = View::new(&memory, &translate);
+        let mut bytes = [0; 4];
+        assert_eq!((view.read(0x1_0ffe, &mut bytes), bytes), (4, [1, 2, 3, 4]));
+        assert_eq!(view.word(0x1_0ffe, 4), Some(0x0403_0201));
+        assert_eq!(view.read(0x1_1ffe, &mut bytes), 2);
+        assert_eq!((view.read(0x1_2000, &mut bytes), view.word(0x1_1ffe, 8)), (0, None));
+        assert!(view.write(0x1_1000, &[9]) && !view.write(0x1_2000, &[9]));
+        assert_eq!(view.word(0x1_1000, 2), Some(0x0409));
+    }
+}

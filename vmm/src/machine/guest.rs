@@ -1,0 +1,112 @@
+//! A kind of guest.
+
+use kvm_bindings::{kvm_regs, kvm_sregs};
+use vm_memory::GuestMemoryMmap;
+
+use super::error::MachineError;
+use crate::devices::bus::Bus;
+use crate::kvm::foreign::ForeignMsrs;
+use crate::kvm::msr_filter::Also;
+use crate::outcome::End;
+
+/// The facts of the run that a guest is loaded for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunFacts {
+    /// Whether the PMU is emulated in userspace, so that its MSRs exit and RDPMC must be rewritten.
+    pub(crate) userspace_pmu: bool,
+    /// Whether the host's processor is QEMU's software emulation.
+    pub(crate) emulated_host: bool,
+}
+
+/// What KVM sets up for a guest beside memory and vCPUs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InKernel {
+    /// KVM's programmable interval timer (8254) with port 0x61.
+    pub(crate) pit: bool,
+    /// MSRs that exit beside those of the PMU.
+    pub(crate) also: Also,
+}
+
+/// The registers with which a vCPU starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Start {
+    /// Runnable at once, with these registers.
+    At(kvm_regs),
+    /// It waits for a start-up IPI (INIT, SIPI).
+    Waits,
+}
+
+/// A kind of guest: everything about a run that depends on what is run.
+///
+/// The machine calls the methods in this order: [`memory`](Self::memory), [`load`](Self::load), [`start`](Self::start) for
+/// each vCPU; then on each vCPU's thread [`bus`](Self::bus), [`foreign_msrs`](Self::foreign_msrs), and at the end
+/// [`harvest`](Self::harvest).
+pub(crate) trait Guest: Sync {
+    /// The devices of one vCPU.
+    type Bus<'a>: Bus
+    where
+        Self: 'a;
+    /// What one vCPU of this guest leaves beside the common results.
+    type Left: Send;
+
+    /// Most vCPUs that this guest can have.
+    fn max_vcpus(&self) -> usize;
+
+    /// Allocates guest memory.
+    ///
+    /// # Errors
+    /// The size is out of range, or the host has no memory.
+    fn memory(&self) -> Result<GuestMemoryMmap, MachineError>;
+
+    /// Puts the guest into `memory`.
+    ///
+    /// # Errors
+    /// The guest cannot be loaded.
+    fn load(&mut self, memory: &GuestMemoryMmap, facts: RunFacts) -> Result<InKernel, MachineError>;
+
+    /// The start of vCPU `cpu`, whose TSC runs at `tsc_khz`; `sregs` hold the reset state and are adapted.
+    ///
+    /// # Errors
+    /// What the vCPU needs cannot be put into memory.
+    fn start(
+        &self,
+        cpu: usize,
+        tsc_khz: u64,
+        sregs: &mut kvm_sregs,
+        memory: &GuestMemoryMmap,
+    ) -> Result<Start, MachineError>;
+
+    /// The devices of a vCPU.
+    fn bus(&self) -> Self::Bus<'_>;
+
+    /// The MSR exits of a vCPU beyond the PMU's registers; `None` if there are none.
+    fn foreign_msrs(&self) -> Option<ForeignMsrs> {
+        None
+    }
+
+    /// Most PMI deliveries whose time is kept.
+    fn deliveries(&self) -> usize {
+        0
+    }
+
+    /// Whether the other vCPUs go on after one of them ended like this.
+    fn others_go_on(&self, _end: &End) -> bool {
+        false
+    }
+
+    /// The end of the run, given the ends of its vCPUs.
+    fn overall(&self, ends: &[&End]) -> End;
+
+    /// Collects what vCPU `cpu` left. `end` may be refined by it.
+    ///
+    /// # Errors
+    /// Guest memory cannot be read.
+    fn harvest(
+        &self,
+        cpu: usize,
+        tsc_khz: u64,
+        end: &mut End,
+        bus: Self::Bus<'_>,
+        memory: &GuestMemoryMmap,
+    ) -> Result<Self::Left, MachineError>;
+}

@@ -1,0 +1,309 @@
+//! A third-party image (multiboot or ELF) as a guest, with a PC's minimum of devices.
+
+use std::io::Write;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use kvm_bindings::kvm_sregs;
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+
+use super::error::MachineError;
+use super::guest::{Guest, InKernel, RunFacts, Start};
+use super::plan::Plan;
+use super::run::{self, Run, VcpuRun};
+use crate::boot::image::{LoadPlan, MAX_MEMORY, MIN_MEMORY};
+use crate::boot::long64::{self, Tables};
+use crate::boot::multiboot::{BOOT_MAGIC, Information, Module};
+use crate::boot::protected;
+use crate::boot::rdpmc::{self, Site};
+use crate::boot::segment::Entry;
+use crate::devices::board::{Board, Output, Shared as Devices};
+use crate::kvm::Host;
+use crate::kvm::foreign::ForeignMsrs;
+use crate::kvm::msr_filter::Also;
+use crate::outcome::End;
+
+/// Most vCPUs: their APIC ids fit xAPIC mode.
+pub const MAX_VCPUS: usize = 254;
+
+/// The treatment of an image's RDPMC instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rdpmc {
+    /// They are rewritten to RDMSR, so that a userspace vPMU can answer them.
+    #[default]
+    Rewrite,
+    /// They stay, and fault in a guest without a vPMU of KVM's own.
+    Fault,
+}
+
+/// A file for the image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileForImage {
+    /// Its name.
+    pub name: String,
+    /// Its bytes.
+    pub contents: Vec<u8>,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct ImagePlan {
+    /// The machine.
+    pub machine: Plan,
+    /// Bytes of guest memory, from address 0.
+    pub memory: u64,
+    /// First word of the command line.
+    pub program: String,
+    /// The rest of the command line.
+    pub arguments: String,
+    /// Multiboot modules.
+    pub modules: Vec<FileForImage>,
+    /// RDPMC.
+    pub rdpmc: Rdpmc,
+}
+
+/// What one vCPU of an image leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageLeft {
+    /// Accesses to absent ports and memory.
+    pub absent: u64,
+}
+
+/// One run of an image.
+#[derive(Debug)]
+pub struct ImageOutcome {
+    /// The first vCPU's reason that is not "stopped", else "stopped".
+    pub end: End,
+    /// One per vCPU.
+    pub vcpus: Vec<VcpuRun<ImageLeft>>,
+    /// RDPMCs that were rewritten.
+    pub rewritten: usize,
+    /// Whether the VMM checked addresses written to MSRs, since the host's processor is emulated without that check.
+    pub checked_addresses: bool,
+    /// The state of the serial output.
+    pub output: Output,
+    /// From creating the VM to the last vCPU's end.
+    pub wall: Duration,
+}
+
+/// Runs `image` by `plan`, its serial output to `out`, until it ends, fails, `interrupted` is set, or the time limit
+/// passes.
+///
+/// # Errors
+/// [`MachineError`] if it could not begin.
+pub fn run<W: Write + Send>(
+    host: &Host,
+    image: &[u8],
+    plan: &ImagePlan,
+    out: W,
+    interrupted: &AtomicBool,
+) -> Result<ImageOutcome, MachineError> {
+    let mut guest = ImageGuest {
+        image,
+        plan,
+        devices: Devices::new(plan.machine.vcpus as u16, plan.memory, out),
+        sites: Vec::new(),
+        checked_addresses: false,
+        entry: None,
+    };
+    let Run { end, vcpus, wall, .. } = run::run(host, &mut guest, &plan.machine, interrupted)?;
+    Ok(ImageOutcome {
+        end,
+        vcpus,
+        rewritten: guest.sites.len(),
+        checked_addresses: guest.checked_addresses,
+        output: guest.devices.finish(),
+        wall,
+    })
+}
+
+/// An image in a machine.
+struct ImageGuest<'a, W: Write> {
+    image: &'a [u8],
+    plan: &'a ImagePlan,
+    devices: Devices<W>,
+    sites: Vec<Site>,
+    checked_addresses: bool,
+    entry: Option<EntryState>,
+}
+
+impl<W: Write + Send> Guest for ImageGuest<'_, W> {
+    type Bus<'a>
+        = Board<'a, W>
+    where
+        Self: 'a;
+    type Left = ImageLeft;
+
+    fn max_vcpus(&self) -> usize {
+        MAX_VCPUS
+    }
+
+    fn memory(&self) -> Result<GuestMemoryMmap, MachineError> {
+        if !(MIN_MEMORY..=MAX_MEMORY).contains(&self.plan.memory) {
+            return Err(MachineError::MemorySize(self.plan.memory));
+        }
+        Ok(GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), self.plan.memory as usize)])?)
+    }
+
+    fn load(&mut self, memory: &GuestMemoryMmap, facts: RunFacts) -> Result<InKernel, MachineError> {
+        let mut image = self.image.to_vec();
+        if self.plan.rdpmc == Rdpmc::Rewrite && facts.userspace_pmu {
+            self.sites = rdpmc::rewrite(&mut image)?;
+        }
+        self.entry = Some(load(&image, self.plan, memory)?);
+        self.checked_addresses = facts.emulated_host && facts.userspace_pmu;
+        Ok(InKernel { pit: true, also: Also { rdpmc: !self.sites.is_empty(), addresses: self.checked_addresses } })
+    }
+
+    fn start(
+        &self,
+        cpu: usize,
+        _tsc_khz: u64,
+        sregs: &mut kvm_sregs,
+        _memory: &GuestMemoryMmap,
+    ) -> Result<Start, MachineError> {
+        Ok(match self.entry {
+            Some(entry) if cpu == 0 => Start::At(entry.enter(sregs)),
+            _ => Start::Waits,
+        })
+    }
+
+    fn bus(&self) -> Board<'_, W> {
+        Board::new(&self.devices)
+    }
+
+    fn foreign_msrs(&self) -> Option<ForeignMsrs> {
+        Some(ForeignMsrs::new(&self.sites))
+    }
+
+    /// The first reason that is not "stopped".
+    fn overall(&self, ends: &[&End]) -> End {
+        overall(ends)
+    }
+
+    fn harvest(
+        &self,
+        _cpu: usize,
+        _tsc_khz: u64,
+        _end: &mut End,
+        bus: Board<'_, W>,
+        _memory: &GuestMemoryMmap,
+    ) -> Result<ImageLeft, MachineError> {
+        Ok(ImageLeft { absent: bus.absent() })
+    }
+}
+
+fn overall(ends: &[&End]) -> End {
+    ends.iter().find(|end| ***end != End::Stopped).map_or(End::Stopped, |end| (**end).clone())
+}
+
+/// The first vCPU's state at the image's first instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EntryState {
+    Protected { eip: u32, eax: u32, ebx: u32 },
+    Long { rip: u64, cr3: u64 },
+}
+
+impl EntryState {
+    fn enter(self, sregs: &mut kvm_sregs) -> kvm_bindings::kvm_regs {
+        match self {
+            Self::Protected { eip, eax, ebx } => {
+                protected::enter_protected_mode(sregs);
+                protected::registers(eip, eax, ebx)
+            }
+            Self::Long { rip, cr3 } => {
+                long64::enter_64_bit_mode(sregs, cr3);
+                long64::registers(rip)
+            }
+        }
+    }
+}
+
+/// Puts the image and its boot information into memory.
+fn load(image: &[u8], plan: &ImagePlan, memory: &GuestMemoryMmap) -> Result<EntryState, MachineError> {
+    let loaded = LoadPlan::of(image, plan.memory)?;
+    loaded.copy(image, |address, bytes| memory.write_slice(bytes, GuestAddress(address)))?;
+    match loaded.entry {
+        Entry::Multiboot { eip } => {
+            let modules: Vec<_> =
+                plan.modules.iter().map(|file| Module { contents: &file.contents, name: &file.name }).collect();
+            let information =
+                Information { ram: plan.memory, program: &plan.program, arguments: &plan.arguments, modules: &modules };
+            let at = loaded.free_range(information.size()?)?;
+            // free_range gives addresses below 4 GiB.
+            let ebx = at as u32;
+            memory.write_slice(&information.build(ebx)?, GuestAddress(at))?;
+            Ok(EntryState::Protected { eip, eax: BOOT_MAGIC, ebx })
+        }
+        Entry::Protected32 { eip } => Ok(EntryState::Protected { eip, eax: 0, ebx: 0 }),
+        Entry::Long64 { rip } => {
+            let tables = Tables::of(&loaded.segments)?;
+            let cr3 = loaded.free_range(tables.size())?;
+            memory.write_slice(&tables.place(cr3), GuestAddress(cr3))?;
+            Ok(EntryState::Long { rip, cr3 })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arch_pmu::caps::PmuCaps;
+
+    use super::super::plan::Behind;
+    use super::*;
+    use crate::boot::segment::LoadError;
+
+    #[test]
+    fn the_vcpu_that_ended_the_run_tells_why() {
+        let status = End::GuestExit { status: 3 };
+        assert_eq!(overall(&[&End::Stopped, &status, &End::Stopped]), status);
+        assert_eq!(overall(&[&End::Stopped]), End::Stopped);
+        assert_eq!(overall(&[&End::TimedOut, &End::TimedOut]), End::TimedOut);
+    }
+
+    fn plan(memory: u64) -> ImagePlan {
+        ImagePlan {
+            machine: Plan {
+                behind: Behind::Floor,
+                pmu: PmuCaps::default(),
+                vcpus: 1,
+                pin: Vec::new(),
+                time_limit: Duration::from_secs(1),
+                seccomp: true,
+            },
+            memory,
+            program: "x".to_owned(),
+            arguments: "y".to_owned(),
+            modules: vec![FileForImage { name: "m".to_owned(), contents: b"12345".to_vec() }],
+            rdpmc: Rdpmc::Rewrite,
+        }
+    }
+
+    #[test]
+    fn an_image_and_its_information_are_put_in_memory() {
+        // A multiboot header with addresses: all of the file to 1 MiB, entered behind the header.
+        let words = [
+            0x1bad_b002_u32,
+            1 << 16,
+            0_u32.wrapping_sub(0x1bad_b002 + (1 << 16)),
+            0x10_0000,
+            0x10_0000,
+            0,
+            0,
+            0x10_0020,
+        ];
+        let mut image: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        image.push(0xf4);
+        let ram = 4 << 20;
+        let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), ram as usize)]).unwrap();
+        let start = load(&image, &plan(ram), &memory).unwrap();
+        let EntryState::Protected { eip: 0x10_0020, eax: BOOT_MAGIC, ebx } = start else { panic!("{start:?}") };
+        let mut code = [0];
+        memory.read_slice(&mut code, GuestAddress(0x10_0020)).unwrap();
+        assert_eq!(code, [0xf4]);
+        let mut flags = [0; 4];
+        memory.read_slice(&mut flags, GuestAddress(ebx.into())).unwrap();
+        assert_eq!(u32::from_le_bytes(flags) & 0b1101, 0b1101, "memory, command line, modules");
+        assert!(matches!(load(b"", &plan(ram), &memory), Err(MachineError::Load(LoadError::NotAnImage))));
+    }
+}

@@ -1,0 +1,17 @@
+//! One run of a guest: memory, VM, a thread per vCPU, limits, and the results.
+//!
+//! `run::run` does everything that is the same for all guests. A kind of guest is one implementation of
+//! `guest::Guest`: the memory it needs, how it is loaded, its devices, and the results that only it leaves.
+//! [`payload`] runs the project's own payloads, [`image`] a third-party image.
+
+mod behind;
+mod crew;
+pub mod error;
+pub(crate) mod guest;
+pub mod image;
+pub mod payload;
+pub mod plan;
+pub mod run;
+
+pub use error::MachineError;
+pub use plan::{Behind, Plan};

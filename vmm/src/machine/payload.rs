@@ -1,0 +1,237 @@
+//! The project's own payloads as guests.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use arch_pmu::caps::PmuCaps;
+use guest::abi::{BootPage, ConformanceReport, LogEntry, Report};
+use kvm_bindings::kvm_sregs;
+use vm_memory::GuestMemoryMmap;
+
+use super::error::MachineError;
+use super::guest::{Guest, InKernel, RunFacts, Start};
+use super::plan::Plan;
+use super::run::{self, Run, VcpuRun};
+use crate::boot::layout::{Layout, MAX_VCPUS};
+use crate::boot::payload::{self, Payload};
+use crate::devices::doorbell::Doorbell;
+use crate::kvm::{Host, tsc};
+use crate::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
+
+/// Deliveries whose time is kept, per log entry.
+const DELIVERIES_PER_LOG_ENTRY: usize = 2;
+
+/// One run of a payload.
+#[derive(Clone, Debug)]
+pub struct PayloadPlan {
+    /// The machine.
+    pub machine: Plan,
+    /// Log entries per vCPU.
+    pub log_entries: u64,
+    /// The payload's parameters; the machine fills in addresses, frequencies and counts.
+    pub boot: BootPage,
+}
+
+/// Runs `image`, one of the project's payloads, until it is done, fails, `interrupted` is set, or the time limit passes.
+///
+/// # Errors
+/// [`MachineError`] if it could not begin.
+pub fn run(
+    host: &Host,
+    image: &[u8],
+    plan: &PayloadPlan,
+    interrupted: &AtomicBool,
+) -> Result<RunOutcome, MachineError> {
+    let mut guest = PayloadGuest::new(image, plan);
+    let run = run::run(host, &mut guest, &plan.machine, interrupted)?;
+    let start = run.vcpus.iter().filter_map(|vcpu| vcpu.left.booted).min().map_or(Duration::ZERO, |at| at - run.began);
+    let Run { end, vcpus, wall, .. } = run;
+    Ok(RunOutcome { end, vcpus: vcpus.into_iter().map(outcome).collect(), wall, start })
+}
+
+/// One run of the conformance payload.
+#[derive(Clone, Debug)]
+pub struct ConformanceOutcome {
+    /// Why it ended.
+    pub end: End,
+    /// The guest's report; `None` if it never began. Untrusted, like everything a guest writes.
+    pub report: Option<Box<ConformanceReport>>,
+}
+
+/// Runs the conformance payload on one vCPU.
+///
+/// # Errors
+/// [`MachineError`] if it could not begin.
+pub fn run_conformance(
+    host: &Host,
+    plan: &PayloadPlan,
+    interrupted: &AtomicBool,
+) -> Result<ConformanceOutcome, MachineError> {
+    let mut plan = PayloadPlan { log_entries: 1, ..plan.clone() };
+    plan.machine.vcpus = 1;
+    let mut guest = PayloadGuest::new(guest::CONFORMANCE_PAYLOAD, &plan);
+    let run = run::run(host, &mut guest, &plan.machine, interrupted)?;
+    let report = payload::harvest_conformance(&run.memory, 0)?;
+    let end = match (run.end, &report) {
+        (End::GuestFault { .. }, Some(report)) => End::GuestFault {
+            vector: report.fault_vector.saturating_sub(1),
+            error: report.fault_error,
+            rip: report.fault_rip,
+            cr2: report.fault_cr2,
+        },
+        (end, _) => end,
+    };
+    Ok(ConformanceOutcome { end, report })
+}
+
+/// What a payload's vCPU leaves.
+#[derive(Debug)]
+struct PayloadLeft {
+    booted: Option<Instant>,
+    report: Option<Box<Report>>,
+    log: Vec<LogEntry>,
+    tsc: TscMap,
+    held_at_tail_tick: Vec<u64>,
+}
+
+fn outcome(vcpu: VcpuRun<PayloadLeft>) -> VcpuOutcome {
+    VcpuOutcome {
+        end: vcpu.end,
+        report: vcpu.left.report,
+        log: vcpu.left.log,
+        tsc: vcpu.left.tsc,
+        deliveries: vcpu.deliveries,
+        pmi: vcpu.pmi,
+        msr_exits: vcpu.msr_exits,
+        exit_path_ns: vcpu.exit_path_ns,
+        host: vcpu.host,
+        held_at_tail_tick: vcpu.left.held_at_tail_tick,
+        phases: vcpu.phases,
+    }
+}
+
+/// A payload in a machine.
+#[derive(Debug)]
+struct PayloadGuest<'a> {
+    image: &'a [u8],
+    layout: Layout,
+    boot: BootPage,
+    pmu: PmuCaps,
+    loaded: Option<Payload>,
+}
+
+impl<'a> PayloadGuest<'a> {
+    fn new(image: &'a [u8], plan: &PayloadPlan) -> Self {
+        let layout = Layout::new(plan.machine.vcpus, plan.log_entries);
+        Self { image, layout, boot: plan.boot, pmu: plan.machine.pmu.bounded(), loaded: None }
+    }
+}
+
+impl Guest for PayloadGuest<'_> {
+    type Bus<'a>
+        = Doorbell
+    where
+        Self: 'a;
+    type Left = PayloadLeft;
+
+    fn max_vcpus(&self) -> usize {
+        MAX_VCPUS
+    }
+
+    fn memory(&self) -> Result<GuestMemoryMmap, MachineError> {
+        Ok(payload::allocate(&self.layout)?)
+    }
+
+    fn load(&mut self, memory: &GuestMemoryMmap, _facts: RunFacts) -> Result<InKernel, MachineError> {
+        self.loaded = Some(Payload::load(self.image, &self.layout, memory)?);
+        Ok(InKernel::default())
+    }
+
+    fn start(
+        &self,
+        cpu: usize,
+        tsc_khz: u64,
+        sregs: &mut kvm_sregs,
+        memory: &GuestMemoryMmap,
+    ) -> Result<Start, MachineError> {
+        let boot = BootPage {
+            gp_counters: u64::from(self.pmu.gp),
+            fixed_counters: u64::from(self.pmu.fixed),
+            tsc_hz: tsc_khz * 1000,
+            ..self.boot
+        };
+        // The machine loads before it starts vCPUs; the payload sends no start-up IPI.
+        let Some(loaded) = self.loaded else { return Ok(Start::Waits) };
+        Ok(Start::At(loaded.start(cpu, &boot, &self.layout, sregs, memory)?))
+    }
+
+    fn bus(&self) -> Doorbell {
+        Doorbell::default()
+    }
+
+    fn deliveries(&self) -> usize {
+        (self.layout.log_entries() as usize).saturating_mul(DELIVERIES_PER_LOG_ENTRY)
+    }
+
+    fn others_go_on(&self, end: &End) -> bool {
+        end.is_complete()
+    }
+
+    /// The first reason that is neither "done" nor "stopped", else "stopped" if any.
+    fn overall(&self, ends: &[&End]) -> End {
+        let (mut overall, mut failed) = (End::Done, false);
+        for &end in ends {
+            let fails = !matches!(end, End::Done | End::Stopped);
+            if !failed && (fails || overall == End::Done) {
+                overall.clone_from(end);
+            }
+            failed |= fails;
+        }
+        overall
+    }
+
+    fn harvest(
+        &self,
+        cpu: usize,
+        tsc_khz: u64,
+        end: &mut End,
+        bus: Doorbell,
+        memory: &GuestMemoryMmap,
+    ) -> Result<PayloadLeft, MachineError> {
+        let (report, log) = payload::harvest(memory, &self.layout, cpu, end.is_complete())?;
+        if let (End::GuestFault { .. }, Some(report)) = (&*end, &report) {
+            *end = End::GuestFault {
+                vector: report.fault_vector.saturating_sub(1),
+                error: report.fault_error,
+                rip: report.fault_rip,
+                cr2: report.fault_cr2,
+            };
+        }
+        let tsc = tsc::map(tsc_khz, report.as_deref(), &bus.syncs);
+        Ok(PayloadLeft { booted: bus.booted, report, log, tsc, held_at_tail_tick: bus.held_at_tail_tick })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_comes_before_a_stop_and_a_stop_before_done() {
+        let plan = Plan {
+            behind: super::super::plan::Behind::Floor,
+            pmu: PmuCaps::default(),
+            vcpus: 1,
+            pin: Vec::new(),
+            time_limit: Duration::ZERO,
+            seccomp: false,
+        };
+        let plan = PayloadPlan { machine: plan, log_entries: 1, boot: BootPage::default() };
+        let guest = PayloadGuest::new(&[], &plan);
+        let overall = |ends: &[End]| guest.overall(&ends.iter().collect::<Vec<_>>());
+        assert_eq!(overall(&[End::Done, End::Done]), End::Done);
+        assert_eq!(overall(&[End::Done, End::Stopped, End::Done]), End::Stopped);
+        assert_eq!(overall(&[End::Stopped, End::TripleFault, End::Reset]), End::TripleFault);
+        assert_eq!(overall(&[End::TimedOut, End::Stopped]), End::TimedOut);
+    }
+}

@@ -1,0 +1,45 @@
+//! The choices of a run that do not depend on the kind of guest.
+
+use std::time::Duration;
+
+use arch_pmu::caps::PmuCaps;
+use host_pmu::backend::BackendKey;
+use host_pmu::strategy::Strategy;
+
+/// The host side of the guest's counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// No host events: a timer raises the PMIs, and a counter advances by one per TSC tick.
+    Floor,
+    /// The same with a given rate of counts.
+    PacedFloor {
+        /// Counts per millisecond.
+        counts_per_ms: u64,
+    },
+    /// Host events, kept by a strategy.
+    Events {
+        /// The source of the events.
+        backend: BackendKey,
+        /// How they are kept.
+        strategy: Strategy,
+    },
+    /// KVM's own vPMU.
+    Kvm,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The host side of the counters.
+    pub behind: Behind,
+    /// The guest's PMU.
+    pub pmu: PmuCaps,
+    /// Number of vCPUs.
+    pub vcpus: usize,
+    /// CPUs to bind vCPU threads to, in turn; empty = not bound.
+    pub pin: Vec<usize>,
+    /// Wall time after which the run is stopped.
+    pub time_limit: Duration,
+    /// Whether vCPU threads run under a seccomp filter.
+    pub seccomp: bool,
+}

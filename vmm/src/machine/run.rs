@@ -1,0 +1,211 @@
+//! One run of a guest on this host's KVM.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use arch_pmu::Vpmu;
+use arch_pmu::exits::MsrExits;
+use arch_pmu::pmi::PmiStats;
+use guest::abi::PHASES;
+use hdrhistogram::Histogram;
+use host_pmu::kick;
+use host_pmu::side::HostPmu;
+use host_pmu::stats::{HostSide, PhaseTally};
+use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
+use kvm_ioctls::{VcpuFd, VmFd};
+use vm_memory::GuestMemoryMmap;
+
+use super::behind::{self, Account, OnHost};
+use super::crew::{Crew, Left, Limits};
+use super::error::MachineError;
+use super::guest::{Guest, RunFacts, Start};
+use super::plan::Plan;
+use crate::kvm::vcpu::{Parts, Vcpu};
+use crate::kvm::{GuestPmu, Host, KvmError, run_loop};
+use crate::outcome::End;
+use crate::seccomp::Jail;
+use crate::sys;
+
+/// What single-stepping counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Instructions that retired while a counter ran.
+    pub instructions: u64,
+    /// Events that were opened and that steps do not show, such as cycles: they count nothing.
+    pub unsupported: u64,
+}
+
+/// One vCPU's part of a run.
+#[derive(Clone, Debug)]
+pub struct VcpuRun<L> {
+    /// Why it ended.
+    pub end: End,
+    /// What only this kind of guest leaves.
+    pub left: L,
+    /// Host TSC at which each NMI's overflow was seen, in the order of delivery.
+    pub deliveries: Vec<u64>,
+    /// PMIs.
+    pub pmi: PmiStats,
+    /// MSR exits of the PMU, one line per MSR that exited at all.
+    pub msr_exits: Vec<MsrExits>,
+    /// Rewritten RDPMCs that were answered.
+    pub rdpmcs: u64,
+    /// Nanoseconds from KVM_RUN's return at an MSR exit to the next KVM_RUN.
+    pub exit_path_ns: Histogram<u64>,
+    /// Host events.
+    pub host: HostSide,
+    /// The account of single-stepping; `None` unless the backend is `step`.
+    pub steps: Option<Steps>,
+    /// Exits and host operations by the guest's phase.
+    pub phases: [PhaseTally; PHASES],
+}
+
+/// One run of a guest.
+#[derive(Debug)]
+pub(super) struct Run<L> {
+    /// Why it ended, as the guest sums up its vCPUs.
+    pub(super) end: End,
+    /// One per vCPU.
+    pub(super) vcpus: Vec<VcpuRun<L>>,
+    /// From creating the VM to the last vCPU's end.
+    pub(super) wall: Duration,
+    /// When the run began.
+    pub(super) began: Instant,
+    /// Guest memory at the end.
+    pub(super) memory: GuestMemoryMmap,
+}
+
+/// Runs `guest` by `plan` until it ends or fails, `interrupted` is set, or the time limit passes.
+///
+/// # Errors
+/// [`MachineError`] if it could not begin.
+pub(super) fn run<G: Guest>(
+    host: &Host,
+    guest: &mut G,
+    plan: &Plan,
+    interrupted: &AtomicBool,
+) -> Result<Run<G::Left>, MachineError> {
+    let began = Instant::now();
+    host.check_vcpus(plan.vcpus, guest.max_vcpus())?;
+    let pmu = behind::guest_pmu(plan, host)?;
+    sys::install_kick_handler(kick::signal()).map_err(|error| MachineError::Host(format!("sigaction: {error}")))?;
+    let memory = guest.memory()?;
+    let facts = RunFacts { userspace_pmu: pmu != GuestPmu::Kvm, emulated_host: sys::emulated_host() };
+    let in_kernel = guest.load(&memory, facts)?;
+    let vm = host.create_vm(&memory, pmu, in_kernel.also, in_kernel.pit)?;
+    let mut vcpus = Vec::with_capacity(plan.vcpus);
+    for cpu in 0..plan.vcpus {
+        let fd = host.create_vcpu(&vm, cpu, plan.vcpus, pmu)?;
+        let tsc_khz = start(&fd, cpu, guest, &memory)?;
+        vcpus.push((fd, tsc_khz));
+    }
+    let jail = if plan.seccomp { Some(Jail::new()?) } else { None };
+    let crew = Crew::default();
+    let shared = Shared { vm: &vm, plan, guest, memory: &memory, crew: &crew, jail };
+    let vcpus = shared.run_all(vcpus, &Limits { interrupted, began, time_limit: plan.time_limit })?;
+    let end = guest.overall(&vcpus.iter().map(|vcpu| &vcpu.end).collect::<Vec<_>>());
+    Ok(Run { end, vcpus, wall: began.elapsed(), began, memory })
+}
+
+/// Gives a vCPU its first registers. Returns its TSC's frequency.
+fn start<G: Guest>(fd: &VcpuFd, cpu: usize, guest: &G, memory: &GuestMemoryMmap) -> Result<u64, MachineError> {
+    let call = |call: &'static str| move |error| KvmError::Call { call, error };
+    let tsc_khz = u64::from(fd.get_tsc_khz().map_err(call("KVM_GET_TSC_KHZ"))?);
+    let mut sregs = fd.get_sregs().map_err(call("KVM_GET_SREGS"))?;
+    if let Start::At(regs) = guest.start(cpu, tsc_khz, &mut sregs, memory)? {
+        fd.set_sregs(&sregs).map_err(call("KVM_SET_SREGS"))?;
+        fd.set_regs(&regs).map_err(call("KVM_SET_REGS"))?;
+        // With an in-kernel APIC every vCPU but the first waits for a start-up IPI.
+        let runnable = kvm_mp_state { mp_state: KVM_MP_STATE_RUNNABLE };
+        fd.set_mp_state(runnable).map_err(call("KVM_SET_MP_STATE"))?;
+    }
+    Ok(tsc_khz)
+}
+
+/// What the vCPU threads share.
+struct Shared<'a, G> {
+    vm: &'a VmFd,
+    plan: &'a Plan,
+    guest: &'a G,
+    memory: &'a GuestMemoryMmap,
+    crew: &'a Crew,
+    jail: Option<Jail>,
+}
+
+impl<G: Guest> Shared<'_, G> {
+    fn run_all(&self, vcpus: Vec<(VcpuFd, u64)>, limits: &Limits<'_>) -> Result<Vec<VcpuRun<G::Left>>, MachineError> {
+        let (left, timed_out) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
+            let outcome = pin(&self.plan.pin, cpu)
+                .and_then(|()| behind::open(&self.plan.behind, tsc_khz, Work { shared: self, cpu, fd, tsc_khz })?);
+            Left { others_go_on: outcome.as_ref().is_ok_and(|vcpu| self.guest.others_go_on(&vcpu.end)), outcome }
+        });
+        left.into_iter()
+            .map(|outcome| {
+                let mut vcpu = outcome.ok_or_else(|| MachineError::Host("a vCPU thread panicked".to_owned()))??;
+                if timed_out && vcpu.end == End::Stopped {
+                    vcpu.end = End::TimedOut;
+                }
+                Ok(vcpu)
+            })
+            .collect()
+    }
+}
+
+/// Binds the calling vCPU thread to its CPU of `list`, if there is one.
+fn pin(list: &[usize], cpu: usize) -> Result<(), MachineError> {
+    let Some(&on) = list.get(cpu % list.len().max(1)) else { return Ok(()) };
+    sys::pin_this_thread(on).map_err(|error| MachineError::Host(format!("binding vCPU {cpu} to CPU {on}: {error}")))
+}
+
+/// The work of one vCPU's thread.
+struct Work<'a, G> {
+    shared: &'a Shared<'a, G>,
+    cpu: usize,
+    fd: VcpuFd,
+    tsc_khz: u64,
+}
+
+impl<G: Guest> OnHost for Work<'_, G> {
+    type Out = Result<VcpuRun<G::Left>, MachineError>;
+
+    fn run<H: HostPmu + Account>(self, host: H) -> Self::Out {
+        let Self { shared, cpu, fd, tsc_khz } = self;
+        let vcpu = Vcpu::new(Parts {
+            vm: shared.vm,
+            fd,
+            memory: shared.memory,
+            apic_id: cpu as u32,
+            pmu: Vpmu::new(shared.plan.pmu, host),
+            bus: shared.guest.bus(),
+            foreign: shared.guest.foreign_msrs(),
+            tsc_khz,
+            deliveries: shared.guest.deliveries(),
+            stop: &shared.crew.stop,
+        });
+        if let Some(jail) = &shared.jail {
+            jail.enter()?;
+        }
+        let mut done = run_loop::run(vcpu);
+        let left = shared.guest.harvest(cpu, tsc_khz, &mut done.end, done.bus, shared.memory)?;
+        Ok(VcpuRun {
+            end: done.end,
+            left,
+            deliveries: done.deliveries,
+            pmi: done.pmi,
+            msr_exits: done.msr_exits,
+            rdpmcs: done.rdpmcs,
+            exit_path_ns: done.exit_path_ns,
+            steps: done
+                .host
+                .stepper()
+                .map(|counts| Steps { instructions: counts.steps(), unsupported: counts.unsupported() }),
+            host: HostSide {
+                signals: done.signals,
+                empty_kicks: done.empty_kicks,
+                held_at_end: done.host.held(),
+                ..done.host.account()
+            },
+            phases: done.phases,
+        })
+    }
+}
