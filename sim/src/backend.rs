@@ -1,7 +1,7 @@
-//! Host events that cost what a model says.
+//! Host events with the costs of a model.
 //!
-//! An event counts the time its base passed while it ran, times the rate of what it counts. Operations move the vCPU's
-//! clock; nothing else does here.
+//! The count of an event is the progress of its base while the event ran, times its rate. Each operation advances the clock of
+//! the vCPU by its cost.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::clock::{Clock, Times};
 use crate::model::{Cost, CountBase, Model, Rate};
 use crate::stream::draw;
 
-/// umask << 8 | event code of what each fixed counter counts (SDM vol. 3, table 21-2).
+/// umask << 8 | event code of the fixed counters (SDM vol. 3, table 21-2).
 const FIXED_CODES: [u16; MAX_FIXED] = [0x00c0, 0x003c, 0x0300, 0x0400];
 
 /// umask << 8 | event code of a spec.
@@ -25,11 +25,11 @@ fn code(spec: Spec) -> u16 {
     }
 }
 
-/// What an event follows.
+/// Base of an event's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Follows {
-    /// The thread's time; it signals after so many ns at the soonest, as the clocks of `host_pmu::backend::perf`: a shorter
-    /// period could keep the thread busy for good.
+    /// Time of the thread. `least` is the shortest time to a signal, ns, as with the clocks of `host_pmu::backend::perf`: a
+    /// shorter period could keep the thread busy forever.
     Thread { least: u64 },
     /// Exits to userspace.
     Exits,
@@ -48,29 +48,29 @@ impl Follows {
         }
     }
 
-    /// Whether it grows while the guest is in ring 3.
+    /// Whether the base advances while the guest is in ring 3.
     const fn in_user_mode(self) -> bool {
         matches!(self, Self::Thread { .. } | Self::Guest { user: true, .. })
     }
 }
 
-/// Times are in what the event follows: ns, or exits.
+/// An event; times are in the unit of its base: ns, or exits.
 #[derive(Clone, Copy, Debug)]
 struct State {
     id: u64,
     follows: Follows,
     rate: Rate,
     samples: bool,
-    /// How long it ran before it was last resumed.
+    /// Running time before the last resume.
     ran: u64,
-    /// What it follows, when it was last resumed.
+    /// The base at the last resume.
     since: u64,
     period: u64,
-    /// The count at which it signals next, and how long it must have run until then.
+    /// Count of the next signal, and the running time at which it is reached.
     signal_at: u64,
     due: u64,
     running: bool,
-    /// Behind a gate: it runs while the gate is open.
+    /// Enabled behind a gate: runs while the gate is open.
     let_in: bool,
     /// A pinned event without a counter.
     lost: bool,
@@ -96,11 +96,11 @@ impl State {
     }
 }
 
-/// An event: a number in the backend's table.
+/// Index of an event in the backend's table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Event(usize);
 
-/// How often events were created, by what the guest asked for.
+/// Number of created events by kind of counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Creates {
     /// Behind general-purpose counters.
@@ -114,15 +114,15 @@ pub struct Creates {
 pub struct SimBackend {
     model: Rc<Model>,
     clock: Clock,
-    /// Hardware events of the whole host, those of other users included.
+    /// Number of hardware events on the host, including other users'.
     on_host: Rc<Cell<u64>>,
     table: Vec<State>,
     free: Vec<usize>,
-    /// Numbers of the running events.
+    /// Indices of the running events.
     running: Vec<usize>,
-    /// No event can signal before the thread's time, or its exits where those are counted, reach this.
+    /// Lower bound of the next signal, in thread time (in exits where those are counted).
     look_at: u64,
-    /// Overflows that nobody asked for yet: id and count.
+    /// Overflows not yet taken: id and count.
     overflowed: Vec<(u64, u64)>,
     /// Events stop at an overflow.
     one_shot: bool,
@@ -133,7 +133,7 @@ pub struct SimBackend {
     held: HeldTime,
 }
 
-/// Events held, summed over time.
+/// Integral of the number of held events over time.
 #[derive(Clone, Copy, Debug, Default)]
 struct HeldTime {
     events: u64,
@@ -152,7 +152,7 @@ impl HeldTime {
 }
 
 impl SimBackend {
-    /// A thread's events, which do what `strategy` asks of them; `on_host` counts those of the whole host.
+    /// Events of a thread under `strategy`; `on_host` counts the events of the whole host.
     #[must_use]
     pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> Self {
         let follows_time = model.base != CountBase::Exits;
@@ -165,7 +165,7 @@ impl SimBackend {
             running: Vec::new(),
             look_at: u64::MAX,
             overflowed: Vec::with_capacity(MAX_POOL + MAX_COUNTERS),
-            // As the real backend: tracepoints, which count exits, do not.
+            // As in the real backend, tracepoints (which count exits) cannot stop.
             one_shot: strategy.overflow == OnOverflow::Stop && follows_time,
             gate: strategy.gate.then_some(false),
             opened: 0,
@@ -191,13 +191,13 @@ impl SimBackend {
         self.creates
     }
 
-    /// ns for which events were held, summed over the events.
+    /// Time events were held, summed over events, ns.
     #[must_use]
     pub fn held_ns(&self) -> u128 {
         self.held.until(self.clock.now())
     }
 
-    /// ns of ring 3 until some event signals.
+    /// ns of ring 3 until the next signal.
     #[must_use]
     pub fn user_ns_to_signal(&self) -> u64 {
         let times = self.clock.times();
@@ -209,10 +209,10 @@ impl SimBackend {
         left.min().unwrap_or(u64::MAX)
     }
 
-    /// Takes the signals that are due; each event then aims at its next period, as perf does.
+    /// Takes the due signals; each event is then armed for its next period, as by perf.
     #[inline]
     pub fn take_signals(&mut self) -> u64 {
-        // Asked at each entry, and nearly always in vain.
+        // Called at each entry; rarely due.
         if self.pace(self.clock.times()) < self.look_at { 0 } else { self.signals_due() }
     }
 
@@ -230,14 +230,14 @@ impl SimBackend {
             let ran = state.ran(times);
             if ran >= state.due {
                 signals += 1;
-                // Of several overflows of an event only the last matters.
+                // Of several overflows of an event only the last one counts.
                 overflowed.retain(|&(id, _)| id != state.id);
                 if *one_shot {
                     overflowed.push((state.id, state.rate.counts(state.due)));
                     (state.ran, state.running, state.let_in) = (state.due, false, false);
                     return false;
                 }
-                // Periods that passed unseen are one overflow: perf interrupts once.
+                // Several elapsed periods are one overflow: perf interrupts once.
                 let count = state.rate.counts(ran);
                 let late = count - state.signal_at;
                 let passed = if late < state.period { 0 } else { late / state.period.max(1) };
@@ -252,7 +252,7 @@ impl SimBackend {
         signals
     }
 
-    /// What passes at least as fast as anything an event of this host follows.
+    /// A time that advances at least as fast as the base of every event.
     #[inline]
     fn pace(&self, times: Times) -> u64 {
         if self.model.base == CountBase::Exits { times.exits } else { times.thread }
@@ -280,7 +280,7 @@ impl SimBackend {
         let pace = self.pace(times);
         let state = &mut self.table[at];
         if hardware && self.running.len() as u64 >= room {
-            // A pinned event that finds no counter goes to error, and counts no more.
+            // A pinned event without a counter enters error state and counts no more.
             state.lost = true;
         }
         state.running = true;
@@ -404,8 +404,8 @@ impl Backend for SimBackend {
     }
 
     #[inline]
-    fn overflowed(&mut self, tell: &mut dyn FnMut(u64, u64)) -> bool {
-        self.overflowed.drain(..).for_each(|(id, count)| tell(id, count));
+    fn overflowed(&mut self, report: &mut dyn FnMut(u64, u64)) -> bool {
+        self.overflowed.drain(..).for_each(|(id, count)| report(id, count));
         true
     }
 
@@ -430,7 +430,7 @@ impl Backend for SimBackend {
         Ok(())
     }
 
-    fn shut_gate(&mut self, tell: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+    fn shut_gate(&mut self, report: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         self.gate = Some(false);
         while let Some(&at) = self.running.last() {
             self.halt(at);
@@ -442,7 +442,7 @@ impl Backend for SimBackend {
         }
         for (at, state) in self.table.iter().enumerate() {
             if !self.free.contains(&at) {
-                tell(state.id, state.count(times));
+                report(state.id, state.count(times));
             }
         }
         Ok(())

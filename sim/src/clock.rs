@@ -3,14 +3,14 @@
 use crate::sched::Schedule;
 use crate::stream::Stream;
 
-/// What passes while a vCPU runs: ns, and exits to userspace.
+/// Times of a vCPU, ns, and its exits to userspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Since the begin of the simulation.
+    /// Since the start of the simulation.
     pub now: u64,
-    /// Of that, with the thread on its CPU.
+    /// With the thread on its CPU.
     pub thread: u64,
-    /// Of that, in guest mode in ring 3.
+    /// In guest mode in ring 3.
     pub user: u64,
     /// In guest mode in ring 0.
     pub kernel: u64,
@@ -18,11 +18,11 @@ pub struct Times {
     pub exits: u64,
 }
 
-/// The clock of a vCPU thread, its schedule and its random numbers.
+/// Clock, schedule and random numbers of a vCPU thread.
 #[derive(Clone, Debug)]
 pub struct Clock {
     times: Times,
-    /// What is below a nanosecond of ring-0 instructions.
+    /// Remainder of ring-0 time below a nanosecond, ps.
     rest_ps: u64,
     schedule: Schedule,
     stream: Stream,
@@ -31,7 +31,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A thread whose first turn is its schedule's.
+    /// A clock that starts at the first slice of `schedule`.
     #[must_use]
     pub fn new(schedule: Schedule, stream: Stream) -> Self {
         let times = Times { now: schedule.first(), ..Times::default() };
@@ -45,7 +45,7 @@ impl Clock {
         self.times
     }
 
-    /// ns since the begin of the simulation.
+    /// ns since the start of the simulation.
     #[inline]
     #[must_use]
     pub const fn now(&self) -> u64 {
@@ -86,13 +86,13 @@ impl Clock {
         self.times.exits += 1;
     }
 
-    /// When the thread's turn ends.
+    /// End of the current slice.
     #[must_use]
     pub const fn turn_ends(&self) -> u64 {
         self.schedule.ends()
     }
 
-    /// Gives the CPU up if the turn is over.
+    /// Yields the CPU if the slice is over.
     #[inline]
     pub fn preempt_if_due(&mut self) {
         if self.times.now >= self.schedule.ends() {
@@ -101,20 +101,20 @@ impl Clock {
         }
     }
 
-    /// The thread sleeps until `at` and then waits for its turn.
+    /// Sleeps until `at`, then waits for a slice.
     pub fn sleep_until(&mut self, at: u64) {
         self.times.now = self.schedule.woken(self.times.now.max(at), &mut self.stream);
         self.switched_in = true;
         self.slept = true;
     }
 
-    /// Whether the thread was switched in since this was last asked.
+    /// Whether the thread was switched in since the last call.
     #[inline]
     pub const fn take_switched_in(&mut self) -> bool {
         std::mem::replace(&mut self.switched_in, false)
     }
 
-    /// Whether the thread slept since this was last asked.
+    /// Whether the thread slept since the last call.
     #[inline]
     pub const fn take_slept(&mut self) -> bool {
         std::mem::replace(&mut self.slept, false)

@@ -1,4 +1,5 @@
-//! No host event: a virtual clock counts and a timer signals, at no cost. What `host_pmu::floor` is on a host.
+//! Counters without host events: a virtual clock counts and a timer signals, at no cost. The counterpart of
+//! `host_pmu::floor`.
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
@@ -13,20 +14,20 @@ struct Clocked {
     due: u64,
 }
 
-/// Counts a clock at the TSC's rate, or at a given pace.
+/// Counts a clock at the TSC rate, or at a given rate.
 #[derive(Debug)]
 pub struct SimFloor {
     clock: Clock,
     counts_per_ms: u64,
     counters: [Clocked; MAX_COUNTERS],
     running: CounterSet,
-    /// When the timer signals; it does once.
+    /// Time of the timer's signal; `u64::MAX` if not armed.
     armed_for: u64,
     entries: u64,
 }
 
 impl SimFloor {
-    /// For one vCPU thread; at the TSC's rate `counts_per_ms` is its kHz.
+    /// Counters of one vCPU thread; `counts_per_ms` at the TSC rate is its frequency in kHz.
     #[must_use]
     pub fn new(clock: Clock, counts_per_ms: u64) -> Self {
         Self {
@@ -62,7 +63,7 @@ impl SimFloor {
         if self.armed_for == u64::MAX { u64::MAX } else { self.armed_for.saturating_sub(self.clock.now()) }
     }
 
-    /// Takes the timer's signal, if it is due.
+    /// Takes the timer's signal if it is due.
     pub const fn take_signal(&mut self) -> bool {
         let due = self.armed_for <= self.clock.now();
         if due {

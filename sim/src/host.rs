@@ -19,38 +19,38 @@ use crate::sched::Schedule;
 use crate::stream::stream;
 use crate::vcpu::{SimHost, Vcpu};
 
-/// What stands behind the counters.
+/// Implementation behind the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behind {
-    /// Nothing: a timer.
+    /// A timer without host events.
     Floor,
-    /// The same, for arms that count something rarer than cycles.
+    /// A timer at a given rate, for comparison with events rarer than cycles.
     PacedFloor {
-        /// Counts of a running counter in a millisecond.
+        /// Counts per millisecond of a running counter.
         counts_per_ms: u64,
     },
-    /// Host events, kept by a strategy.
+    /// Host events under a strategy.
     Events(Strategy),
 }
 
 /// A host to simulate.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What stands behind the counters.
+    /// Implementation behind the counters.
     pub behind: Behind,
-    /// The guests' PMU.
+    /// PMU of the guests.
     pub pmu: PmuCaps,
     /// vCPUs.
     pub vcpus: u64,
-    /// Host CPUs they share, in turn.
+    /// Host CPUs shared by the vCPUs.
     pub cpus: u64,
-    /// What each guest is told. `log_capacity` is how many log entries are kept; 0 keeps histograms only.
+    /// Boot page of each guest. `log_capacity` bounds the log; 0 keeps histograms only.
     pub boot: BootPage,
-    /// The guests' timer.
+    /// Timer of the guests.
     pub timer: Timer,
-    /// Virtual ns after which a guest is ended: one that does nothing but take NMIs would never end.
+    /// Hard limit of a guest, virtual ns. A guest that only handles NMIs would never end.
     pub limit_ns: u64,
-    /// The experiment's seed.
+    /// Seed of the experiment.
     pub seed: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Plan {
 #[must_use]
 pub fn run(model: &Model, plan: &Plan, number: u64) -> Vec<GuestOutcome> {
     let model = Rc::new(model.clone());
-    // Counters that others hold are others' events.
+    // Counters in use by others count as their events.
     let others = if model.base == CountBase::GuestTime { model.host.taken } else { 0 };
     let on_host = Rc::new(Cell::new(others));
     match &plan.behind {

@@ -1,16 +1,17 @@
-//! A deterministic host and guest around the real vPMU and the real strategies.
+//! A deterministic host and guest around the vPMU and the strategies of real runs.
 //!
-//! [`arch_pmu`] and `host_pmu::bank` are used as they are. Simulated are what lies below them (host events and what each
-//! operation on them costs), above them (perf in the guest), and time itself.
+//! [`arch_pmu`] and `host_pmu::bank` are used unchanged. Simulated are the layers below (host events and the cost of each
+//! operation), the layer above (perf in the guest), and time.
 //!
-//! - [`model`]: every constant, from a TOML file that names its source.
-//! - [`clock`]: virtual time of a vCPU thread; [`sched`]: when it has its host CPU; [`queue`]: who is next.
-//! - [`backend`]: host events; [`floor`]: none.
+//! - [`model`]: all constants, from a TOML file that names the source of each.
+//! - [`stream`]: random numbers; [`clock`]: virtual time of a vCPU thread; [`sched`]: its sched slices; [`queue`]: order of
+//!   the vCPUs.
+//! - [`backend`]: host events; [`floor`]: a timer without host events.
 //! - [`vcpu`]: exits, entries and PMIs; [`guest`]: perf in the guest.
-//! - [`host`]: one host with its vCPUs; [`run`]: many of them on all cores.
+//! - [`host`]: one host with its vCPUs; [`run`]: many hosts on all cores.
 //!
-//! One seed gives the same bytes on any machine and with any number of threads: integer arithmetic only once a model is
-//! read, a random stream per vCPU, and no order that depends on a thread or a hash.
+//! A seed gives the same bytes on every machine and with any number of threads: after the model is read, all arithmetic is
+//! on integers; each vCPU has its own random stream; and no order depends on threads or hashes.
 
 pub mod backend;
 pub mod clock;

@@ -1,21 +1,21 @@
-//! Whose event is next: the order in which the vCPUs of one host are simulated.
+//! Order in which the vCPUs of one host are simulated.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// vCPUs by virtual time; of two at the same time the lower number goes first.
+/// vCPUs by virtual time, then by number.
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
     next: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 impl Queue {
-    /// `vcpu` has something to do at `time`.
+    /// Adds `vcpu` at `time`.
     pub fn push(&mut self, time: u64, vcpu: usize) {
         self.next.push(Reverse((time, vcpu)));
     }
 
-    /// The earliest.
+    /// Removes and returns the earliest.
     pub fn pop(&mut self) -> Option<usize> {
         self.next.pop().map(|Reverse((_, vcpu))| vcpu)
     }

@@ -1,6 +1,6 @@
-//! Many hosts on all cores, folded into totals.
+//! Many hosts on all cores, summed to totals.
 //!
-//! Whatever is folded is a sum of integers, so neither the number of threads nor who is done first changes a byte.
+//! Totals are sums of integers, so the result depends neither on the number of threads nor on their order.
 
 use host_pmu::stats::OpStats;
 use rayon::prelude::*;
@@ -14,11 +14,11 @@ use crate::model::Model;
 /// Sums over guests.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// Guests.
+    /// Number of guests.
     pub guests: u64,
     /// NMI handler, entry to exit.
     pub handler: Latency,
-    /// From the overflow being seen to the handler's entry.
+    /// From the VMM's notice of the overflow to the entry of the handler.
     pub delivery: Latency,
     /// Rotations and task switches.
     pub rotation: Latency,
@@ -28,29 +28,29 @@ pub struct Totals {
     pub creates: Creates,
     /// MSR accesses that exited.
     pub accesses: u64,
-    /// Overflows the vPMU saw.
+    /// Overflows of the vPMU.
     pub overflows: u64,
-    /// Overflows the guests' drivers handled.
+    /// Overflows handled by the guests' drivers.
     pub guest_overflows: u64,
-    /// NMIs handed over, and taken.
+    /// NMIs injected, and NMIs taken.
     pub nmis: [u64; 2],
-    /// Most events one vCPU held.
+    /// Maximum of events held by a vCPU.
     pub held_max: u64,
     /// Events held, summed over entries.
     pub held_sum: u64,
-    /// ns for which events were held, summed over events.
+    /// Time events were held, summed over events, ns.
     pub held_ns: u128,
     /// Guest entries.
     pub entries: u64,
-    /// Sched slices that began while events were held.
+    /// Sched-ins while events were held.
     pub sched_ins: u64,
-    /// Guests that were ended from outside.
+    /// Guests ended by the hard limit.
     pub timed_out: u64,
     /// Pinned events that lost their counter.
     pub pinned_errors: u64,
     /// Opens that failed.
     pub failed_opens: u64,
-    /// Virtual ns of all guests together.
+    /// Virtual time, summed over guests, ns.
     pub ns: u64,
 }
 
@@ -112,20 +112,20 @@ impl Totals {
         self
     }
 
-    /// MSR accesses per NMI taken; 0 if there was none.
+    /// `n` per NMI taken; 0 without NMIs.
     #[must_use]
     pub fn per_nmi(&self, n: u64) -> f64 {
         if self.nmis[1] == 0 { 0.0 } else { n as f64 / self.nmis[1] as f64 }
     }
 
-    /// Events held by one vCPU, in the mean over time.
+    /// Events held by a vCPU, mean over time.
     #[must_use]
     pub fn held_mean(&self) -> f64 {
         if self.ns == 0 { 0.0 } else { self.held_ns as f64 / self.ns as f64 }
     }
 }
 
-/// Simulates `hosts` like hosts on as many threads as rayon has.
+/// Simulates `hosts` hosts of the same plan on rayon's threads.
 #[must_use]
 pub fn run(model: &Model, plan: &Plan, hosts: u64) -> Totals {
     let one = |number| {

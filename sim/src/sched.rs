@@ -1,28 +1,28 @@
-//! When a vCPU thread has its host CPU.
+//! Sched slices of a vCPU thread.
 //!
-//! vCPUs that share a CPU take turns of one slice each, whether or not the others have work: each one's turns are known
-//! beforehand, so a vCPU can be preempted in the middle of its NMI handler without simulating the others at that moment.
-//! Beside them other tasks of the host may take the CPU for a while now and then.
+//! vCPUs that share a CPU get slices in turn, whether or not the others have work. Slices are therefore known in advance, and
+//! a vCPU can be preempted inside its NMI handler without simulating the others at that moment. In addition, other tasks of
+//! the host may take the CPU.
 
 use crate::model::Others;
 use crate::stream::Stream;
 
-/// The turns of one vCPU thread.
+/// Slices of one vCPU thread.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     slice: u64,
-    /// vCPUs on this CPU, and this one's place among them.
+    /// Number of vCPUs on this CPU, and index of this one.
     sharing: u64,
     place: u64,
     others: Option<Others>,
-    /// When the current turn ends.
+    /// End of the current slice.
     ends: u64,
-    /// Whether it ends for another task of the host.
+    /// Whether another task of the host ends it.
     for_others: bool,
 }
 
 impl Schedule {
-    /// The turns of the vCPU at `place` of `sharing` on one CPU.
+    /// Slices of vCPU `place` of the `sharing` vCPUs on one CPU.
     #[must_use]
     pub fn new(slice: u64, sharing: u64, place: u64, others: Option<Others>, stream: &mut Stream) -> Self {
         let mut schedule =
@@ -31,19 +31,19 @@ impl Schedule {
         schedule
     }
 
-    /// When it runs first.
+    /// Start of the first slice.
     #[must_use]
     pub const fn first(&self) -> u64 {
         self.place * self.slice
     }
 
-    /// When the current turn ends.
+    /// End of the current slice.
     #[must_use]
     pub const fn ends(&self) -> u64 {
         self.ends
     }
 
-    /// The thread runs from `now`: when does this turn end?
+    /// Determines the end of the slice that begins at `now`.
     fn plan(&mut self, now: u64, stream: &mut Stream) {
         let own = if self.sharing == 1 { u64::MAX } else { now - now % self.slice + self.slice };
         let other = self.others.as_ref().map_or(u64::MAX, |o| now.saturating_add(o.every.sample(stream).max(1)));
@@ -51,7 +51,7 @@ impl Schedule {
         self.ends = own.min(other);
     }
 
-    /// The turn is over at `now`: gives the begin of the next one.
+    /// Ends the slice at `now`; returns the start of the next one.
     pub fn next_turn(&mut self, now: u64, stream: &mut Stream) -> u64 {
         let away = match &self.others {
             Some(others) if self.for_others => others.length.sample(stream),
@@ -62,14 +62,14 @@ impl Schedule {
         at
     }
 
-    /// The thread woke at `now`: gives when it has the CPU.
+    /// Wakes the thread at `now`; returns when it gets the CPU.
     pub fn woken(&mut self, now: u64, stream: &mut Stream) -> u64 {
         let at = self.own_turn(now);
         self.plan(at, stream);
         at
     }
 
-    /// The first time from `at` on that lies in a slice of this vCPU.
+    /// First time from `at` on inside a slice of this vCPU.
     fn own_turn(&self, at: u64) -> u64 {
         let slot = at / self.slice;
         let wait = (self.place + self.sharing - slot % self.sharing) % self.sharing;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     proptest! {
-        /// Turns of vCPUs that share a CPU never overlap, and each comes again.
+        /// Slices of vCPUs on one CPU never overlap, and each recurs.
         #[test]
         fn turns_are_a_partition(slice in 1..5000u64, sharing in 1..9u64, at in 0..1_000_000u64) {
             let mut owners = 0;

@@ -3,13 +3,13 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// A vCPU's own stream of random numbers.
+/// Random numbers of one vCPU.
 pub type Stream = Xoshiro256PlusPlus;
 
-/// The stream of `vcpu` on host number `host` of the experiment with this seed.
+/// Stream of `vcpu` on host number `host`.
 #[must_use]
 pub fn stream(seed: u64, host: u64, vcpu: u64) -> Stream {
-    /// SplitMix64's finalizer: neighbouring numbers give unrelated ones.
+    /// Finalizer of SplitMix64: decorrelates neighbouring numbers.
     const fn mix(n: u64) -> u64 {
         let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,7 +22,7 @@ pub fn stream(seed: u64, host: u64, vcpu: u64) -> Stream {
 /// A number from 0 to `below` − 1 (0 if `below` is 0).
 #[inline]
 pub fn draw(stream: &mut Stream, below: u64) -> u64 {
-    // The high half of the product: as uniform as 64 bits allow, and no division.
+    // High half of the product: uniform to 2^-64, without a division.
     ((u128::from(stream.next_u64()) * u128::from(below)) >> 64) as u64
 }
 

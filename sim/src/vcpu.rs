@@ -1,6 +1,6 @@
-//! A vCPU between the guest and the vPMU: what `vmm::kvm::vcpu` is on a host.
+//! A vCPU between guest and vPMU: the counterpart of the VMM's vCPU loop.
 //!
-//! The order of one entry is the same: overflows the kick told of, the vPMU's deferred work, the PMI, then the guest.
+//! An entry has the same order: overflows signalled by kicks, deferred work of the vPMU, the PMI, then the guest.
 
 use std::rc::Rc;
 
@@ -21,30 +21,30 @@ use crate::clock::Clock;
 use crate::floor::SimFloor;
 use crate::model::Model;
 
-/// An entry looks again while signals come in, as KVM_RUN returns at once with a pending signal; a clock with a tiny period
-/// must not hold it for good.
+/// Maximum number of kicks per entry. KVM_RUN returns at once with a pending signal; a clock with a tiny period must not block
+/// the entry forever.
 const MOST_KICKS: u32 = 64;
 /// The mask bit of an LVT entry.
 const LVT_MASKED: u32 = 1 << 16;
 
-/// What stands behind the counters of a simulated vCPU.
+/// Implementation behind the counters of a simulated vCPU.
 pub trait SimHost: HostPmu {
     /// The thread's clock.
     fn clock(&mut self) -> &mut Clock;
 
-    /// ns of ring 3 until something signals.
+    /// ns of ring 3 until the next signal.
     fn user_ns_to_signal(&mut self) -> u64;
 
-    /// Takes the signals that are due; how many.
+    /// Takes the due signals; returns their number.
     fn take_signals(&mut self) -> u64;
 
-    /// What it did.
-    fn tell(&mut self) -> HostSide;
+    /// Statistics of the host side.
+    fn side(&mut self) -> HostSide;
 
     /// Events created.
     fn creates(&mut self) -> Creates;
 
-    /// ns for which events were held, summed over the events.
+    /// Time events were held, summed over events, ns.
     fn held_ns(&mut self) -> u128;
 }
 
@@ -61,7 +61,7 @@ impl SimHost for Bank<SimBackend> {
         self.backend().take_signals()
     }
 
-    fn tell(&mut self) -> HostSide {
+    fn side(&mut self) -> HostSide {
         self.stats().into()
     }
 
@@ -87,7 +87,7 @@ impl SimHost for SimFloor {
         u64::from(self.take_signal())
     }
 
-    fn tell(&mut self) -> HostSide {
+    fn side(&mut self) -> HostSide {
         HostSide { entries: self.entries(), ..HostSide::default() }
     }
 
@@ -106,9 +106,9 @@ pub struct Vcpu<H> {
     model: Rc<Model>,
     pmu: Vpmu<H>,
     lvtpc: u32,
-    /// An NMI waits for the guest, since its overflow was seen at this time.
+    /// A pending NMI: time at which its overflow was noticed.
     nmi: Option<u64>,
-    /// When the oldest overflow that awaits its PMI was seen.
+    /// Time at which the oldest overflow without a PMI was noticed.
     seen_at: Option<u64>,
     pmi: PmiStats,
     msrs: MsrStats,
@@ -116,26 +116,26 @@ pub struct Vcpu<H> {
     exit_path_ns: Recorder,
     signals: u64,
     empty_kicks: u64,
-    /// The guest is in its tick, and in no NMI handler.
+    /// Whether the guest is in its tick and not in an NMI handler.
     in_tick: bool,
 }
 
-/// What a vCPU leaves, besides what the guest tells.
+/// Result of a vCPU, without the guest's report.
 #[derive(Clone, Debug)]
 pub struct VcpuSide {
     /// PMIs.
     pub pmi: PmiStats,
     /// MSR exits by register.
     pub msrs: Vec<MsrExits>,
-    /// What the phases of set-ups took.
+    /// Time of the phases of set-ups.
     pub phases: [PhaseTally; PHASES],
     /// From an MSR exit to the entry after it.
     pub exit_path_ns: Histogram<u64>,
-    /// What stood behind the counters.
+    /// Statistics of the host side.
     pub host: HostSide,
     /// Events created.
     pub creates: Creates,
-    /// ns for which events were held, summed over the events.
+    /// Time events were held, summed over events, ns.
     pub held_ns: u128,
 }
 
@@ -159,15 +159,15 @@ impl<H: SimHost> Vcpu<H> {
         }
     }
 
-    /// ns since the begin of the simulation.
+    /// ns since the start of the simulation.
     pub fn now(&mut self) -> u64 {
         self.pmu.host().clock().now()
     }
 
-    /// The guest's TSC.
+    /// TSC of the guest.
     pub fn tsc(&mut self) -> u64 {
         let (ms, ns) = (self.now() / 1_000_000, self.now() % 1_000_000);
-        // A model's frequency has far fewer than 44 bits: no product overflows.
+        // The frequency has far fewer than 44 bits, so the products cannot overflow.
         ms * self.model.tsc_khz + ns * self.model.tsc_khz / 1_000_000
     }
 
@@ -188,7 +188,7 @@ impl<H: SimHost> Vcpu<H> {
         clock.host(ns);
     }
 
-    /// RDMSR of a PMU register; 0 where the guest would meet #GP.
+    /// RDMSR of a PMU register; 0 where the guest would get #GP.
     pub fn rdmsr(&mut self, msr: u32) -> u64 {
         self.access(msr, false, |pmu| pmu.rdmsr(msr).ok()).unwrap_or(0)
     }
@@ -238,13 +238,13 @@ impl<H: SimHost> Vcpu<H> {
         self.spend(|model| &model.costs.apic);
     }
 
-    /// The doorbell of a phase that begins.
+    /// Doorbell at the start of a phase.
     pub fn begin_phase(&mut self, phase: usize) {
         self.doorbell();
         self.phases.begin(phase, self.pmu.host().ops());
     }
 
-    /// A doorbell: an exit that is no MSR's.
+    /// A doorbell: an exit without an MSR access.
     pub fn doorbell(&mut self) {
         self.execute(1);
         self.port_exit();
@@ -261,13 +261,13 @@ impl<H: SimHost> Vcpu<H> {
         self.enter();
     }
 
-    /// An interrupt or NMI is taken; whether it is the tick.
+    /// Enters an interrupt or NMI handler; `tick` if it is the tick's.
     pub fn interrupted(&mut self, tick: bool) {
         self.in_tick = tick;
         self.spend(|model| &model.costs.interrupt);
     }
 
-    /// The handler is done, and what goes on is the tick or not.
+    /// Returns from a handler; `to_tick` if into the tick.
     pub fn returns(&mut self, to_tick: bool) {
         self.in_tick = to_tick;
     }
@@ -278,7 +278,7 @@ impl<H: SimHost> Vcpu<H> {
         self.in_tick
     }
 
-    /// Everything due before the guest goes on.
+    /// Work due before a guest entry.
     fn enter(&mut self) {
         let host = self.pmu.host();
         host.clock().preempt_if_due();
@@ -305,7 +305,7 @@ impl<H: SimHost> Vcpu<H> {
         }
     }
 
-    /// A PMI goes through LVTPC, which a delivery masks.
+    /// Delivers a PMI through LVTPC and masks it (SDM vol. 3, 12.5.1).
     fn deliver(&mut self) {
         let seen_at = self.seen_at.take();
         match Lvtpc::from_bits(self.lvtpc).delivery() {
@@ -317,7 +317,7 @@ impl<H: SimHost> Vcpu<H> {
                 self.spend(|model| &model.costs.inject);
                 self.pmi.nmis += 1;
                 let now = self.now();
-                // A second NMI waits behind the first, as one.
+                // A further NMI merges with the pending one.
                 self.nmi.get_or_insert(seen_at.unwrap_or(now));
                 self.lvtpc |= LVT_MASKED;
             }
@@ -328,12 +328,12 @@ impl<H: SimHost> Vcpu<H> {
         }
     }
 
-    /// The NMI that waits: when its overflow was seen.
+    /// Takes the pending NMI; returns when its overflow was noticed.
     pub fn take_nmi(&mut self) -> Option<u64> {
         self.nmi.take()
     }
 
-    /// Runs ring 3 until `until`, for `most` ns of it, or until an NMI waits; gives the ns that were spent in ring 3.
+    /// Runs ring 3 until `until`, for at most `most` ns, or until an NMI is pending; returns the ns spent in ring 3.
     pub fn run_user(&mut self, until: u64, most: u64) -> u64 {
         let mut spent = 0;
         while self.nmi.is_none() && spent < most {
@@ -363,13 +363,13 @@ impl<H: SimHost> Vcpu<H> {
         self.enter();
     }
 
-    /// Gives up everything; what it leaves.
+    /// Releases all events; returns the result.
     pub fn finish(mut self) -> VcpuSide {
         let pmu = self.pmu.stats();
         let held_at_end = self.held();
         let host = self.pmu.host();
         let (creates, held_ns) = (host.creates(), host.held_ns());
-        let host = HostSide { signals: self.signals, empty_kicks: self.empty_kicks, held_at_end, ..host.tell() };
+        let host = HostSide { signals: self.signals, empty_kicks: self.empty_kicks, held_at_end, ..host.side() };
         VcpuSide {
             pmi: PmiStats { overflows: pmu.overflows, pmi_requests: pmu.pmi_requests, ..self.pmi },
             msrs: self.msrs.exits(),

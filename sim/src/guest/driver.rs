@@ -1,4 +1,4 @@
-//! The guest's PMU driver and its PMI handler: the register accesses of `guest/payload/pmu.c` and `nmi.c`, one for one.
+//! The guest's PMU driver: the register accesses of `guest/payload/pmu.c`, one for one.
 //!
 //! The numbers given to `execute` are the payload's instructions between two accesses, counted in its disassembly.
 
@@ -19,7 +19,7 @@ impl<H: SimHost> Guest<H> {
         self.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
     }
 
-    /// `x86_pmu_enable`: until here overflow handlers see the map of what counted before.
+    /// `x86_pmu_enable`. Overflow handlers see the map of the previously active events until here.
     pub(super) fn pmu_enable(&mut self) {
         self.map = [NOBODY; 64];
         for n in 0..self.events.active_count {
@@ -93,7 +93,7 @@ impl<H: SimHost> Guest<H> {
         }
     }
 
-    /// The bits of the counters started.
+    /// Starts the active events; returns the bits of their counters.
     pub(super) fn start_active(&mut self) -> u64 {
         let mut started = 0;
         self.sched_in = self.cpu.tsc();

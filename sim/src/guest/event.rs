@@ -4,7 +4,7 @@ use arch_pmu::msr::{IA32_FIXED_CTR0, IA32_PMC0};
 
 /// Index of fixed counter 0, as in GLOBAL_STATUS.
 pub(super) const FIXED: usize = 32;
-/// As Linux without full-width writes: the largest period whose negative survives WRMSR's sign extension.
+/// Maximum period of Linux without full-width writes: WRMSR sign-extends bit 31.
 pub(super) const MAX_PERIOD: i64 = 0x7fff_ffff;
 pub(super) const EVNTSEL_EN: u64 = 1 << 22;
 /// Counters are 48 bits wide.
@@ -13,7 +13,7 @@ const COUNTER_MASK: u64 = (1 << 48) - 1;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Event {
     pub(super) count: u64,
-    /// Of the period, as perf's `period_left`.
+    /// perf's `period_left`.
     pub(super) left: i64,
     /// The counter at the last update, sign-extended.
     pub(super) prev: u64,
@@ -27,10 +27,11 @@ pub(super) struct Event {
     pub(super) fixed: Option<u8>,
     pub(super) takes_gp: bool,
     pub(super) freq: bool,
-    /// The counter it has or had last.
+    /// Its current or last counter.
     pub(super) index: Option<u8>,
-    /// TSC ticks it was wanted, and since when.
+    /// TSC ticks enabled.
     pub(super) enabled_ticks: u64,
+    /// TSC of the last enable.
     pub(super) enabled_at: u64,
     /// TSC ticks on a counter.
     pub(super) running: u64,
@@ -38,7 +39,7 @@ pub(super) struct Event {
     pub(super) freq_tsc: u64,
     /// The count at the last tick.
     pub(super) freq_count: u64,
-    /// Place in the boot page.
+    /// Index in the boot page.
     pub(super) spec: usize,
 }
 
@@ -60,7 +61,7 @@ impl Event {
         self.left = self.left.wrapping_sub(delta.cast_signed());
     }
 
-    /// `x86_perf_event_set_period` up to the write: the value to write.
+    /// `x86_perf_event_set_period` up to the write; returns the value to write.
     pub(super) fn next_left(&mut self) -> u64 {
         let mut left = self.left;
         if left <= 0 {
@@ -72,11 +73,11 @@ impl Event {
         }
         let left = left.clamp(2, MAX_PERIOD);
         self.prev = left.wrapping_neg().cast_unsigned();
-        // The payload writes the low half and 0xffff above it; the vPMU extends bit 31.
+        // The payload writes the low half, with 0xffff above it; the vPMU extends bit 31.
         self.prev & COUNTER_MASK
     }
 
-    /// `perf_adjust_period`: towards `hz` overflows per second, by an eighth of the distance.
+    /// `perf_adjust_period`: moves the period by an eighth of the distance to `hz` overflows per second.
     pub(super) fn adjust_period(&mut self, elapsed: u64, count: u64, hz: u64, tsc_hz: u64) {
         let divisor = u128::from(elapsed.saturating_mul(hz));
         let wanted = (u128::from(count) * u128::from(tsc_hz)).checked_div(divisor);

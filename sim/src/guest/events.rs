@@ -1,4 +1,4 @@
-//! perf's events in the guest, and which of them count where: the model of `guest/payload/sched.c`.
+//! Events of the guest's perf and their assignment to counters: a model of `guest/payload/sched.c`.
 
 use guest::abi::{BootPage, MAX_EVENTS};
 
@@ -8,13 +8,13 @@ const EVNTSEL_INT: u64 = 1 << 20;
 const EVNTSEL_USR: u64 = 1 << 16;
 const EVNTSEL_OS: u64 = 1 << 17;
 
-/// The events of a vCPU, and which are active.
+/// Events of a vCPU, and the active ones among them.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     pub(super) all: Vec<Event>,
-    /// The first so many are enabled.
+    /// Number of enabled events, from the first.
     pub(super) enabled: usize,
-    /// The list begins here: rotation moves the first event to the end.
+    /// Head of the list: rotation moves the first event to the end.
     head: usize,
     active: [u8; MAX_EVENTS],
     pub(super) active_count: usize,
@@ -29,7 +29,7 @@ impl Events {
             let bit = |mask: u64, value: u64| if event.selector & mask == 0 { 0 } else { value };
             let fixed = event.fixed.checked_sub(1).filter(|&n| n < boot.fixed_counters).map(|n| n as u8);
             let takes_gp = boot.gp_counters > 0 && (event.fixed == 0 || event.selector & 0xff != 0);
-            // No counter for it: Linux would refuse to open it.
+            // Linux refuses to open an event without a counter.
             (fixed.is_some() || takes_gp).then(|| {
                 let period = if event.period == 0 { MAX_PERIOD } else { event.period.cast_signed() };
                 Event {
@@ -56,7 +56,7 @@ impl Events {
         }
     }
 
-    /// The `n`th active event's place in `all`.
+    /// Index in `all` of the `n`th active event.
     pub(super) fn active(&self, n: usize) -> usize {
         usize::from(self.active[n])
     }
@@ -70,8 +70,8 @@ impl Events {
         self.head = if self.head + 1 >= self.enabled { 0 } else { self.head + 1 };
     }
 
-    /// `ctx_flexible_sched_in`: the longest beginning of the list that fits, then `x86_schedule_events`. Whether counters were
-    /// assigned anew.
+    /// `ctx_flexible_sched_in`: the longest prefix of the list that fits, then `x86_schedule_events`. Returns whether counters
+    /// were reassigned.
     pub(super) fn schedule(&mut self) -> bool {
         self.collect();
         let anew = !self.fits_as_before();
@@ -81,7 +81,7 @@ impl Events {
         anew
     }
 
-    /// All are closed and opened anew.
+    /// Closes and reopens all events.
     pub(super) fn close(&mut self) {
         self.head = 0;
         for event in &mut self.all {
@@ -90,12 +90,12 @@ impl Events {
         }
     }
 
-    /// Where an event is among the active ones.
+    /// Index of an event among the active ones.
     pub(super) fn place_of(&self, at: usize) -> Option<usize> {
         self.active[..self.active_count].iter().position(|&active| usize::from(active) == at)
     }
 
-    /// `x86_pmu_del`: the active one at this place is none any more.
+    /// `x86_pmu_del`: removes an active event.
     pub(super) fn remove_active(&mut self, place: usize) {
         self.active.copy_within(place + 1..self.active_count, place);
         self.active_count -= 1;

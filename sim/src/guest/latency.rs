@@ -1,18 +1,18 @@
-//! A latency: its histogram, and exactly what a histogram rounds.
+//! A latency: histogram, and exact sum, minimum and maximum.
 
 use hdrhistogram::Histogram;
 use host_pmu::stats::Recorder;
 
-/// Nanoseconds of many events, in fixed space.
+/// Latencies of many events, ns, in fixed space.
 #[derive(Clone, Debug)]
 pub struct Latency {
     count: u64,
     ns: Recorder,
-    /// The exact sum.
+    /// Exact sum.
     pub sum: u128,
-    /// The smallest; `u64::MAX` if there is none.
+    /// Minimum; `u64::MAX` without events.
     pub min: u64,
-    /// The largest.
+    /// Maximum.
     pub max: u64,
 }
 
@@ -23,7 +23,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Adds one.
+    /// Adds an event.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.count += 1;
@@ -33,7 +33,7 @@ impl Latency {
         self.max = self.max.max(ns);
     }
 
-    /// Adds all of another's.
+    /// Adds the events of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.ns.merge(&other.ns);
@@ -42,19 +42,19 @@ impl Latency {
         self.max = self.max.max(other.max);
     }
 
-    /// How many.
+    /// Number of events.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// All of them, to two significant digits.
+    /// Histogram with two significant digits.
     #[must_use]
     pub fn histogram(&self) -> Histogram<u64> {
         self.ns.histogram()
     }
 
-    /// The mean; `None` if there is none.
+    /// Mean; `None` without events.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.count() > 0).then(|| self.sum as f64 / self.count() as f64)

@@ -14,11 +14,11 @@ pub(super) const STUB_IN: u64 = 11;
 pub(super) const STUB_OUT: u64 = 13;
 /// Instructions that account for an NMI and log it.
 const ACCOUNT: u64 = 45;
-/// The handler goes round its loop at most this often.
+/// Maximum number of loops of the handler.
 const MOST_LOOPS: u32 = 100;
 
 impl<H: SimHost> Guest<H> {
-    /// NMIs interrupt the tick between two instructions, but not the NMI handler.
+    /// Takes pending NMIs. They interrupt the tick between two instructions, but not the NMI handler.
     pub(super) fn take_nmis(&mut self) {
         while !self.in_nmi
             && !self.over_limit()
@@ -48,7 +48,7 @@ impl<H: SimHost> Guest<H> {
         self.report.nmis_without_status += u64::from(status == 0);
         self.log(LOG_NMI, [entry_tsc, exit_tsc], status, rearmed);
         if self.target_met && self.enabled {
-            // Nothing more is to be sampled; the next tick ends the phase.
+            // The sample target is met; the next tick ends the phase.
             self.stop_measuring();
         }
         self.cpu.execute(STUB_OUT);
@@ -69,7 +69,7 @@ impl<H: SimHost> Guest<H> {
         }
     }
 
-    /// `intel_pmu_handle_irq` with perf_v4_pmi=n, from GLOBAL_CTRL off to on. STATUS as first read, and the counters re-armed.
+    /// `intel_pmu_handle_irq` with perf_v4_pmi=n, between GLOBAL_CTRL off and on. Returns the first STATUS and the rearmed counters.
     fn handle_pmi(&mut self) -> (u64, u64) {
         self.cpu.execute(12);
         self.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
@@ -138,7 +138,7 @@ impl<H: SimHost> Guest<H> {
         self.cpu.execute(2);
     }
 
-    /// The driver has the counters off and reads them itself: only acknowledge.
+    /// The driver has disabled the counters and reads them itself: only acknowledge the overflow.
     fn count_late(&mut self, status: u64) {
         self.cpu.execute(10);
         self.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, status);

@@ -1,4 +1,4 @@
-//! One `perf stat` after the other in the guest: the register accesses and doorbells of `guest/payload/stat.c`, one for one.
+//! Consecutive `perf stat` runs in the guest: the register accesses and doorbells of `guest/payload/stat.c`, one for one.
 //!
 //! The numbers given to `execute` are the payload's instructions between two accesses, counted in its disassembly.
 
@@ -12,12 +12,12 @@ use super::event::EVNTSEL_EN;
 use super::state::Guest;
 use crate::vcpu::SimHost;
 
-/// Instructions of the loop around the calls, the TSC's read among them.
+/// Instructions of the loop around the calls, with the read of the TSC.
 const EACH: u64 = 14;
 /// Instructions that log one call.
 const LOG_CALL: u64 = 25;
 
-/// A call of a phase, for the event of this number.
+/// A call of a phase for one event.
 type Call<H> = fn(&mut Guest<H>, usize);
 
 impl<H: SimHost> Guest<H> {
@@ -32,7 +32,7 @@ impl<H: SimHost> Guest<H> {
         self.pmu_enable();
     }
 
-    /// `stat_tick`: false once the last cycle is over.
+    /// `stat_tick`; returns false after the last cycle.
     pub(super) fn stat_tick(&mut self) -> bool {
         self.cpu.execute(12);
         self.stat.ticks += 1;
@@ -94,7 +94,7 @@ impl<H: SimHost> Guest<H> {
         self.phase(phase, self.events.all.len(), call);
     }
 
-    /// `calls` calls, timed, between the doorbells of their phase, and then logged.
+    /// Makes `calls` timed calls between the doorbells of their phase, then logs them.
     fn phase(&mut self, phase: u64, calls: usize, call: Call<H>) {
         self.cpu.begin_phase(phase as usize);
         let mut stamps = std::mem::take(&mut self.stat.stamps);
@@ -113,7 +113,7 @@ impl<H: SimHost> Guest<H> {
         self.stat.stamps = stamps;
     }
 
-    /// `sched_in`, and what it costs.
+    /// `sched_in`, with its instructions.
     fn schedule(&mut self) {
         let anew = self.events.schedule();
         let each = if anew { 22 + 6 + 30 } else { 22 + 12 };

@@ -8,19 +8,19 @@ use crate::vcpu::{SimHost, Vcpu, VcpuSide};
 
 /// LVTPC in NMI mode.
 const LVT_NMI: u32 = 0x400;
-/// Workload `io` works for this part of a unit between two port writes (256 of 1024 steps).
+/// Workload `io` writes a port this many times per unit (every 256 of 1024 steps).
 const IO_BURST: u64 = 4;
 /// Entry of [`Guest::map`] without an event.
 pub(super) const NOBODY: u8 = u8::MAX;
 
-/// When the guest's timer expires again.
+/// Rearming of the guest's timer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timer {
-    /// A periodic LAPIC timer, the payload's: an expiry during the tick is taken right after it.
+    /// A periodic LAPIC timer, as in the payload: an expiry during the tick is taken right after it.
     #[default]
     Periodic,
-    /// At the first multiple of the interval after the tick's work, as `hrtimer_forward_now` leaves Linux's
-    /// `perf_mux_hrtimer_handler`: a tick that takes longer than the interval still lets the guest run.
+    /// Expires at the first multiple of the interval after the work of the tick, as Linux's `perf_mux_hrtimer_handler` does by
+    /// `hrtimer_forward_now`: the guest makes progress even if a tick takes longer than the interval.
     Forwarded,
 }
 
@@ -33,12 +33,12 @@ pub(super) enum Phase {
     Done,
 }
 
-/// Where a guest is between its set-ups and tear-downs.
+/// Progress through set-ups and tear-downs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatSetup {
-    /// Between a set-up and its tear-down.
+    /// Whether events are set up.
     pub(super) counting: bool,
-    /// Ticks since either.
+    /// Ticks since the last set-up or tear-down.
     pub(super) ticks: u64,
     pub(super) cycles: u64,
     /// TSC before and after each call of a phase.
@@ -54,7 +54,7 @@ pub struct Guest<H> {
     pub(super) work_unit: u64,
     pub(super) events: Events,
     pub(super) map: [u8; 64],
-    /// The driver counts: perf's `cpuc->enabled`.
+    /// perf's `cpuc->enabled`.
     pub(super) enabled: bool,
     pub(super) freq: bool,
     pub(super) in_nmi: bool,
@@ -63,7 +63,7 @@ pub struct Guest<H> {
     pub(super) global_ctrl: u64,
     pub(super) log_kind: u64,
     pub(super) until_target: u64,
-    /// When it is ended from outside, and whether it was.
+    /// Hard limit, and whether it was reached.
     pub(super) limit: u64,
     pub(super) timed_out: bool,
     pub(super) timer: Timer,
@@ -86,33 +86,33 @@ pub struct Guest<H> {
     pub(super) rotation: Latency,
 }
 
-/// What a guest leaves.
+/// Result of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestOutcome {
-    /// As the payload would have written it.
+    /// Report, as the payload writes it.
     pub report: Box<Report>,
-    /// Its log, as far as it was kept.
+    /// Log, up to its capacity.
     pub log: Vec<LogEntry>,
-    /// TSC at which each NMI's overflow was seen, as far as the log was kept.
+    /// TSC at which the overflow of each NMI was noticed, up to the capacity of the log.
     pub deliveries: Vec<u64>,
     /// Events held at each tick of the tail.
     pub held_at_tail_tick: Vec<u64>,
     /// NMI handler, entry to exit, ns.
     pub handler: Latency,
-    /// From the overflow being seen to the handler's entry, ns.
+    /// From the VMM's notice of the overflow to the entry of the handler, ns.
     pub delivery: Latency,
     /// Rotations and task switches, ns.
     pub rotation: Latency,
-    /// Whether its time limit ended it.
+    /// Whether the hard limit ended the guest.
     pub timed_out: bool,
-    /// Virtual ns it took.
+    /// Virtual time, ns.
     pub ns: u64,
-    /// What the vCPU leaves.
+    /// Result of the vCPU.
     pub side: VcpuSide,
 }
 
 impl<H: SimHost> Guest<H> {
-    /// A guest that runs by its boot page, at most until `limit` ns. `tick_count` is in ns, as KVM's timer has it; addresses are not used.
+    /// A guest with this boot page and a hard limit in ns. `tick_count` is in ns, as with KVM's timer; addresses are ignored.
     #[must_use]
     pub fn new(mut cpu: Vcpu<H>, boot: &BootPage, (timer, limit): (Timer, u64), tsc_khz: u64, work_unit: u64) -> Self {
         let events = Events::new(boot);
@@ -157,12 +157,12 @@ impl<H: SimHost> Guest<H> {
         }
     }
 
-    /// ns since the begin of the simulation.
+    /// ns since the start of the simulation.
     pub fn now(&mut self) -> u64 {
         self.cpu.now()
     }
 
-    /// What it leaves.
+    /// Result of the guest.
     #[must_use]
     pub fn finish(mut self) -> GuestOutcome {
         GuestOutcome {

@@ -8,13 +8,15 @@ use crate::vcpu::SimHost;
 
 /// Mask bit of LVTPC.
 const LVT_MASKED: u32 = 1 << 16;
-/// Instructions that rotate and look for events that fit; for each that does; and for each that is given a counter anew.
+/// Instructions of a rotation and of the search for events that fit.
 const SCHEDULE: u64 = 35;
+/// Instructions per event that fits.
 const COLLECT: u64 = 28;
+/// Instructions per event with a new counter.
 const PLACE: u64 = 33;
 
 impl<H: SimHost> Guest<H> {
-    /// Runs until something happened; whether the guest is done.
+    /// Runs up to the next tick or NMI; returns whether the guest is done.
     pub fn step(&mut self) -> bool {
         if self.over_limit() {
             return true;
@@ -33,7 +35,7 @@ impl<H: SimHost> Guest<H> {
         self.phase == Phase::Done || self.over_limit()
     }
 
-    /// A unit of workload `io`, or what of it fits before the next interrupt.
+    /// One unit of workload `io`, or the part of it before the next interrupt.
     fn work_and_write(&mut self) {
         let left = self.work_unit - self.user_ns % self.work_unit;
         let spent = self.cpu.run_user(self.next_tick, left);
@@ -43,7 +45,7 @@ impl<H: SimHost> Guest<H> {
         }
     }
 
-    /// A guest that does nothing but take NMIs would never end.
+    /// Checks the hard limit: a guest that only handles NMIs would never end.
     pub(super) fn over_limit(&mut self) -> bool {
         self.timed_out |= self.cpu.now() > self.limit;
         self.timed_out
@@ -63,7 +65,7 @@ impl<H: SimHost> Guest<H> {
         self.cpu.interrupted(true);
         self.cpu.execute(2);
         let (entry, now) = (self.cpu.now(), self.cpu.tsc());
-        // Expiries while one is pending are one.
+        // Expiries while one is pending merge.
         self.forward_timer(entry);
         self.cpu.execute(STUB_IN + 15);
         self.tick_tsc = now - self.last_tick;
@@ -77,7 +79,7 @@ impl<H: SimHost> Guest<H> {
             Phase::Done => {}
         }
         if self.stat_setup() {
-            // As the payload, which arms its timer again.
+            // The payload rearms its timer in this mode.
             self.cpu.write_timer();
             self.next_tick = self.cpu.now() + self.boot.tick_count.max(1);
         } else if self.timer == Timer::Forwarded {
@@ -89,7 +91,7 @@ impl<H: SimHost> Guest<H> {
         self.cpu.returns(false);
     }
 
-    /// The next expiry is the first after `now`.
+    /// Sets the next expiry to the first one after `now`.
     fn forward_timer(&mut self, now: u64) {
         if let Some(late) = now.checked_sub(self.next_tick) {
             let interval = self.boot.tick_count.max(1);
@@ -117,7 +119,7 @@ impl<H: SimHost> Guest<H> {
         self.phase_ticks = 0;
         self.units_at_start = self.units();
         self.cpu.write_lvtpc(self.lvtpc);
-        // Linux's driver holds the PMU for enabled at boot: the counters that GLOBAL_CTRL enables at RESET stop here.
+        // Linux's driver assumes an enabled PMU at boot: the counters enabled by GLOBAL_CTRL at RESET stop here.
         self.pmu_disable();
         self.report.measure_begin = self.cpu.tsc();
         if self.stat_setup() {
@@ -150,7 +152,7 @@ impl<H: SimHost> Guest<H> {
         self.end_measuring();
     }
 
-    /// `perf_rotate_context`, or the task's sched-out and sched-in: all events are stopped, and what fits is started.
+    /// `perf_rotate_context`, or sched-out and sched-in of the task: stops all events and starts those that fit.
     fn reschedule(&mut self, [entry, entry_tsc]: [u64; 2], rotate: bool) {
         self.pmu_disable();
         let now = self.cpu.tsc();

@@ -1,8 +1,8 @@
-//! What an operation costs: nanoseconds, fixed or distributed.
+//! Cost of an operation, ns: fixed or distributed.
 
 use crate::stream::{Stream, draw};
 
-/// Most quantiles of a distribution.
+/// Maximum number of quantiles.
 pub(super) const MAX_QUANTILES: usize = 1001;
 
 /// A cost in whole nanoseconds.
@@ -17,13 +17,13 @@ enum Kind {
 }
 
 impl Cost {
-    /// Always the same.
+    /// The same cost at each operation.
     #[must_use]
     pub const fn fixed(ns: u64) -> Self {
         Self(Kind::Fixed(ns))
     }
 
-    /// Equally spaced quantiles from the smallest to the largest value; ascending, at least one.
+    /// Equally spaced quantiles from minimum to maximum, ascending, at least one.
     pub(super) fn quantiles(ns: Vec<u64>) -> Self {
         match ns[..] {
             [only] => Self::fixed(only),
@@ -32,7 +32,7 @@ impl Cost {
         }
     }
 
-    /// `factor` times as much, whole quantile by quantile; at most `most` ns.
+    /// Every quantile times `factor`, at most `most` ns.
     #[must_use]
     pub(super) fn scaled(&self, factor: f64, most: f64) -> Self {
         #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
@@ -43,7 +43,7 @@ impl Cost {
         }
     }
 
-    /// One cost from the distribution: between two quantiles every value is as likely as another.
+    /// A random cost; uniform between neighbouring quantiles.
     #[inline]
     pub fn sample(&self, stream: &mut Stream) -> u64 {
         match &self.0 {
@@ -55,7 +55,7 @@ impl Cost {
         }
     }
 
-    /// The sum of `n` costs.
+    /// Sum of `n` random costs.
     #[inline]
     pub fn sample_n(&self, n: u64, stream: &mut Stream) -> u64 {
         match &self.0 {
@@ -64,7 +64,7 @@ impl Cost {
         }
     }
 
-    /// The smallest value.
+    /// Minimum.
     #[must_use]
     pub fn smallest(&self) -> u64 {
         match &self.0 {
@@ -100,7 +100,7 @@ mod tests {
                 prop_assert!((least..=most).contains(&ns));
                 not_above += u32::from(ns <= median);
             }
-            // Binomial(400, 1/2) lies above 130 but for one case in 10^11.
+            // Binomial(400, 1/2) exceeds 130 except with probability 10^-11.
             prop_assert!(not_above > 130);
         }
     }

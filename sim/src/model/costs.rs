@@ -3,51 +3,51 @@
 use super::cost::Cost;
 use super::read::{MAX_NS, Section};
 
-/// What things cost. ns unless it says otherwise.
+/// Costs, ns unless noted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// An MSR access: from the guest's instruction to the vPMU, and from there back.
+    /// Exit and entry of an MSR access.
     pub exit: Cost,
-    /// What an MSR access in the guest's tick costs beyond that.
+    /// Extra cost of an MSR access in the guest's tick.
     pub tick_exit: Cost,
-    /// A port write in ring 3: from the guest's instruction to the VMM, and from there back.
+    /// Exit and entry of a port write in ring 3.
     pub io: Cost,
-    /// The vPMU's own work at an exit.
+    /// Work of the vPMU at an exit.
     pub vmm: Cost,
     /// A write to the local APIC (LVTPC, EOI), handled in the kernel.
     pub apic: Cost,
     /// From a host event's overflow in guest mode to the vPMU.
     pub signal: Cost,
-    /// Handing a PMI over: LVTPC, NMI, LVTPC's mask.
+    /// Injection of a PMI: LVTPC, NMI, mask of LVTPC.
     pub inject: Cost,
-    /// From the entry with an interrupt to its handler's first instruction.
+    /// From an entry with an interrupt to the first instruction of its handler.
     pub interrupt: Cost,
     /// Picoseconds of one instruction in ring 0.
     pub instruction_ps: u64,
-    /// A unit of the guest's work in ring 3.
+    /// One unit of the guest's work in ring 3.
     pub work_unit: u64,
-    /// Creating the host's only event.
+    /// Creating the first event of the host.
     pub open_first: Cost,
-    /// Creating one more.
+    /// Creating a further event.
     pub open_more: Cost,
-    /// Closing the host's only event.
+    /// Closing the last event of the host.
     pub release_last: Cost,
-    /// Closing another.
+    /// Closing an event that is not the last.
     pub release: Cost,
     /// Pausing.
     pub pause: Cost,
     /// Resuming.
     pub resume: Cost,
-    /// And for each other event that runs on the vCPU: enabling one schedules all of them anew.
+    /// Extra cost of a resume per running event of the vCPU: enabling one reschedules all.
     pub resume_other: Cost,
-    /// A new period.
+    /// Setting a period.
     pub period: Cost,
     /// Reading a running event.
     pub read: Cost,
 }
 
 impl Costs {
-    /// What [`Model::scale`] takes: every cost's key, and `open` and `release` for both of theirs.
+    /// Keys that `Model::scale` accepts; `open` and `release` scale both of their costs.
     pub const SCALABLE: [&str; 20] = [
         "exit",
         "tick-exit",
@@ -72,7 +72,7 @@ impl Costs {
     ];
 
     pub(super) fn scale(&mut self, key: &str, factor: f64) -> bool {
-        #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
+        #[expect(clippy::cast_sign_loss, reason = "not negative")]
         let whole = |value: u64| (value as f64 * factor).round().clamp(1.0, MAX_NS) as u64;
         let costs: &mut [&mut Cost] = match key {
             "instruction" => {

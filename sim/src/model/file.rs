@@ -1,4 +1,4 @@
-//! A whole model, and its file.
+//! A model and its file.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::host::{HostModel, host};
 use super::rate::{CountBase, Rate, counts};
 use super::read::Section;
 
-/// Names and texts of the models that come along.
+/// Names and texts of the embedded models.
 pub const EMBEDDED: [(&str, &str); 5] = [
     ("development-host", include_str!("../../models/development-host.toml")),
     ("clx-ap-watchdog-on", include_str!("../../models/clx-ap-watchdog-on.toml")),
@@ -18,53 +18,53 @@ pub const EMBEDDED: [(&str, &str); 5] = [
     ("development-host-tracepoint", include_str!("../../models/development-host-tracepoint.toml")),
 ];
 
-/// A constant that was fitted.
+/// A fitted constant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fitted {
-    /// Its key, with the sections before it.
+    /// Key with its sections.
     pub constant: String,
-    /// The figure of `results/published.toml` it was fitted to, and which of its numbers.
+    /// Figure of `results/published.toml` and its number, e.g. "x.mean before".
     pub figure: String,
 }
 
 /// A model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is a model of.
+    /// Description.
     pub about: String,
-    /// The guest's TSC, kHz.
+    /// TSC frequency of the guest, kHz.
     pub tsc_khz: u64,
-    /// The host.
+    /// Host.
     pub host: HostModel,
-    /// What counts follow.
+    /// Base of counts.
     pub base: CountBase,
     default_rate: Rate,
     rates: BTreeMap<u16, Rate>,
-    /// The costs.
+    /// Costs.
     pub costs: Costs,
     /// Fitted constants.
     pub fitted: Vec<Fitted>,
-    /// Where each constant comes from, by key.
+    /// Source of each constant, by key.
     pub sources: BTreeMap<String, String>,
 }
 
-/// Why a model cannot be used: one line that names the key.
+/// A model that cannot be used; displayed as one line with the key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("model {name}: {why}")]
 pub struct ModelError {
-    /// The model's name or path.
+    /// Name or path of the model.
     pub name: String,
-    /// What is wrong, with the key.
+    /// Reason, with the key.
     pub why: String,
 }
 
 impl Model {
-    /// The model that comes along as `name`.
+    /// The embedded model `name`.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No embedded model has this name.
     pub fn embedded(name: &str) -> Result<Self, ModelError> {
         let known = || EMBEDDED.map(|(name, _)| name).join(", ");
         let found = EMBEDDED.iter().find(|(known, _)| *known == name);
@@ -75,10 +75,10 @@ impl Model {
         Self::from_toml(name, text)
     }
 
-    /// A model from its text; `origin` stands in errors.
+    /// Parses a model; `origin` names it in errors.
     ///
     /// # Errors
-    /// What is wrong, with the key.
+    /// The first invalid key.
     pub fn from_toml(origin: &str, text: &str) -> Result<Self, ModelError> {
         Self::parse(text).map_err(|why| ModelError { name: origin.to_owned(), why })
     }
@@ -106,15 +106,14 @@ impl Model {
         Ok(Self { name, about, tsc_khz, host, base, default_rate, rates, costs, fitted, sources })
     }
 
-    /// Makes an operation `factor` times as dear: a key of `[cost]`; `open` and `release` stand for the host's only event and for
-    /// one of several alike. No cost exceeds what a model may say.
+    /// Multiplies a cost of `[cost]` by `factor`, up to the maximum of a model. `open` and `release` scale both of their costs.
     ///
     /// # Errors
-    /// There is no such cost, or the factor is negative, not finite or above 1 000 000.
+    /// The cost is unknown, or the factor is negative, not finite or above 1 000 000.
     pub fn scale(&mut self, cost: &str, factor: f64) -> Result<(), ModelError> {
         let refuse = |why| Err(ModelError { name: self.name.clone(), why });
         if !(0.0..=1e6).contains(&factor) {
-            return refuse(format!("cost.{cost}: {factor} is no factor from 0 to 1000000"));
+            return refuse(format!("cost.{cost}: {factor} is not a factor from 0 to 1000000"));
         }
         if !self.costs.scale(cost, factor) {
             return refuse(format!("there is no cost '{cost}'; known are {}", Costs::SCALABLE.join(", ")));
@@ -122,7 +121,7 @@ impl Model {
         Ok(())
     }
 
-    /// How fast an event counts, by umask << 8 | event code.
+    /// Rate of an event by umask << 8 | event code.
     #[must_use]
     pub fn rate(&self, code: u16) -> Rate {
         self.rates.get(&code).copied().unwrap_or(self.default_rate)

@@ -3,37 +3,37 @@
 use super::cost::Cost;
 use super::read::Section;
 
-/// Most host counters a model may have.
+/// Maximum number of host counters.
 const MAX_COUNTERS: u64 = 64;
 
-/// Tasks of the host that take the vCPU's CPU.
+/// Other tasks of the host that preempt the vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Others {
-    /// From a turn's begin until one comes, ns.
+    /// From the start of a slice to a preemption, ns.
     pub every: Cost,
-    /// How long it stays, ns.
+    /// Duration of a preemption, ns.
     pub length: Cost,
 }
 
-/// The simulated host.
+/// Properties of the simulated host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostModel {
-    /// Hardware counters of a CPU, general-purpose and fixed together.
+    /// Hardware counters of a CPU, general-purpose and fixed.
     pub counters: u64,
-    /// Of those, counters that events of other users of the PMU hold, the NMI watchdog's among them.
+    /// Counters in use by others, such as the NMI watchdog.
     pub taken: u64,
-    /// A turn of a vCPU thread on a shared CPU, ns.
+    /// Sched slice of a vCPU thread on a shared CPU, ns.
     pub slice: u64,
-    /// Of 1000 opens, those that fail.
+    /// Failing opens per 1000.
     pub refused_permille: u64,
-    /// The shortest period asked of a clock, ns: what `host_pmu::backend::perf` takes there.
+    /// Shortest period of a clock, ns, as in `host_pmu::backend::perf`.
     pub shortest_period: u64,
-    /// Other tasks, if there are any.
+    /// Other tasks, if any.
     pub others: Option<Others>,
 }
 
 impl Others {
-    /// Tasks that take the CPU every `every` ns for `length` ns.
+    /// Preemptions for `length` ns, `every` ns after the start of a slice.
     #[must_use]
     pub const fn new(every: Cost, length: Cost) -> Self {
         Self { every, length }

@@ -1,8 +1,8 @@
-//! Every constant of a simulation, read from a TOML file.
+//! Constants of a simulation, read from a TOML file.
 //!
-//! A constant is a table of its value, in the unit its key names, and its `source`. A cost is one number of nanoseconds or
-//! equally spaced quantiles of its distribution, from the smallest value to the largest. What was fitted to a published
-//! figure stands apart, in `fitted`; everything else is taken from its source.
+//! A constant is a table with a value, whose key is the unit, and a `source`. A cost is a number of nanoseconds or a list of
+//! equally spaced quantiles, from minimum to maximum. Constants fitted to a published figure are listed in `fitted`; all others
+//! come from their source.
 
 mod cost;
 mod costs;

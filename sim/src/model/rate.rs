@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::read::Section;
 
-/// Binary digits of the fraction of a rate.
+/// Fractional bits of a rate.
 const RATE_SHIFT: u32 = 20;
-/// What a host event's count follows.
+/// Base of the count of host events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountBase {
-    /// Time in guest mode, in the rings the selector names: a hardware event with `exclude_host`.
+    /// Time in guest mode in the selected rings: a hardware event with `exclude_host`.
     GuestTime,
     /// Time of the vCPU thread: a clock as stand-in.
     ThreadTime,
@@ -22,14 +22,14 @@ pub enum CountBase {
 pub struct Rate(u64);
 
 impl Rate {
-    /// Whole counts in `ns`, or in so many exits.
+    /// Counts in `ns` (or in as many exits).
     #[inline]
     #[must_use]
     pub const fn counts(self, ns: u64) -> u64 {
         ((ns as u128 * self.0 as u128) >> RATE_SHIFT) as u64
     }
 
-    /// The least ns in which there are `counts`; `u64::MAX` if that never is.
+    /// Minimum ns for `counts`; `u64::MAX` at rate 0.
     #[inline]
     #[must_use]
     pub fn ns_for(self, counts: u64) -> u64 {
@@ -37,7 +37,7 @@ impl Rate {
             return u64::MAX;
         }
         match counts.checked_shl(RATE_SHIFT).filter(|shifted| shifted >> RATE_SHIFT == counts) {
-            // The usual case, by a 64-bit division.
+            // The common case needs only a 64-bit division.
             Some(shifted) => shifted.div_ceil(self.0),
             None => {
                 let ns = (u128::from(counts) << RATE_SHIFT).div_ceil(u128::from(self.0));
@@ -71,7 +71,7 @@ pub(super) fn counts(section: &mut Section<'_>) -> Result<Counts, String> {
     Ok((base, default, rates))
 }
 
-/// `counts` in `per` ns or exits; finite and not negative.
+/// Rate of `counts` per `per` ns or exits; `counts` is finite and not negative.
 fn rate(counts: f64, per: f64) -> Rate {
     #[expect(clippy::cast_sign_loss, reason = "checked by the reader")]
     Rate((counts * f64::from(1 << RATE_SHIFT) / per).round().min(1e12) as u64)

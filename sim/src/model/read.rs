@@ -1,4 +1,4 @@
-//! A section of a model file: typed reads that name the key in what they refuse, and a check for unknown keys.
+//! Typed access to a section of a model file; errors name the key, and unknown keys are refused.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -7,10 +7,10 @@ use toml::{Table, Value};
 
 use super::cost::{Cost, MAX_QUANTILES};
 
-/// Largest cost: a quarter of an hour.
+/// Maximum of a cost, ns: a quarter of an hour.
 pub(super) const MAX_NS: f64 = 1e12;
 
-/// What is left of a table.
+/// The keys of a table not yet read.
 pub(super) struct Section<'a> {
     path: String,
     table: Table,
@@ -22,7 +22,7 @@ impl<'a> Section<'a> {
         Self { path: path.to_owned(), table, sources }
     }
 
-    /// `key` with the sections before it.
+    /// `key` with its sections.
     pub(super) fn path(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
@@ -31,7 +31,7 @@ impl<'a> Section<'a> {
         self.table.keys().cloned().collect()
     }
 
-    /// No key is left over.
+    /// Checks that no key is left.
     pub(super) fn end(self) -> Result<(), String> {
         match self.table.keys().next() {
             Some(key) => Err(format!("{}: unknown key", self.path(key))),
@@ -79,7 +79,7 @@ impl<'a> Section<'a> {
         if self.table.contains_key(key) { self.section(key, read).map(Some) } else { Ok(None) }
     }
 
-    /// The value of constant `key`, in `unit`; its source is noted.
+    /// Value of constant `key` in `unit`; records its source.
     fn constant(&mut self, key: &str, unit: &str) -> Result<(String, Value), String> {
         let path = self.path(key);
         let value = self.section(key, |constant| {
@@ -92,7 +92,7 @@ impl<'a> Section<'a> {
         Ok((format!("{path}.{unit}"), value))
     }
 
-    /// A number that is finite and not negative.
+    /// A finite number that is not negative.
     pub(super) fn number(&mut self, key: &str, unit: &str) -> Result<f64, String> {
         let (path, value) = self.constant(key, unit)?;
         number(&path, &value)
@@ -113,7 +113,7 @@ impl<'a> Section<'a> {
         if self.table.contains_key(key) { self.whole(key, unit, range).map(Some) } else { Ok(None) }
     }
 
-    /// ns: a number, or equally spaced quantiles.
+    /// A cost: ns, or equally spaced quantiles.
     pub(super) fn cost(&mut self, key: &str) -> Result<Cost, String> {
         let (path, value) = self.constant(key, "ns")?;
         let Value::Array(list) = value else { return Ok(Cost::fixed(ns(&path, &value)?)) };

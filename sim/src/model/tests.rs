@@ -77,7 +77,7 @@ fn every_cost_can_be_scaled_and_nothing_else() {
     for key in Costs::SCALABLE {
         let mut dearer = model.clone();
         dearer.scale(key, 3.0).unwrap();
-        // A cost of 0 stays one.
+        // A cost of 0 stays 0.
         assert!(dearer.costs != model.costs || ["vmm", "resume-other", "tick-exit"].contains(&key), "{key}");
         dearer.scale(key, 1e6).unwrap();
         dearer.scale(key, 1e6).unwrap();
@@ -88,7 +88,7 @@ fn every_cost_can_be_scaled_and_nothing_else() {
     assert_eq!(dearer.costs.open_first, twice(&model.costs.open_first));
     assert_eq!(dearer.costs.open_more, twice(&model.costs.open_more));
     for (key, factor, needle) in
-        [("opne", 1.0, "known are exit, tick-exit"), ("open", -1.0, "no factor"), ("open", f64::NAN, "no factor")]
+        [("opne", 1.0, "known are exit, tick-exit"), ("open", -1.0, "not a factor"), ("open", f64::NAN, "not a factor")]
     {
         let error = dearer.scale(key, factor).unwrap_err().to_string();
         assert!(error.contains(needle), "{error}");
@@ -96,8 +96,7 @@ fn every_cost_can_be_scaled_and_nothing_else() {
 }
 
 proptest! {
-    /// A model that is damaged anywhere is read or refused in one line, and what is read can be simulated with: no cost beyond
-    /// its bounds.
+    /// A model with random damage is read or refused in one line, and a model that was read has costs within bounds.
     #[test]
     fn a_damaged_model_is_read_or_refused(
         which in 0..EMBEDDED.len(),
