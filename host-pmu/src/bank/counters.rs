@@ -36,7 +36,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             Some(total) if total >= held.aim => return held.gather(total),
             // A clock may signal a little early: its counts since the record are there by now.
             Some(_) => {}
-            None if held.state == State::Spent => return 0,
+            None if held.state.is_spent() => return 0,
             None => {}
         }
         if !self.gate_open && self.backend.has_gate() {

@@ -54,7 +54,7 @@ impl<B: Backend> Bank<B> {
             let Self { backend, slots, stats, .. } = self;
             let (Some(held), Some(counter)) = (&mut slots[index], counter_at(index)) else { continue };
             let settled = match held.state {
-                State::Entering | State::Spent | State::Doubtful => {
+                State::Entering | State::EnteringSpent | State::Doubtful => {
                     let spent = held.state.is_spent();
                     let enabled = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, spent));
                     enabled.map(|()| held.note(Event::Enabled))
@@ -69,7 +69,8 @@ impl<B: Backend> Bank<B> {
                     }
                     continue;
                 }
-                State::Running | State::Parked | State::ParkedSpent => continue,
+                // A stopped event of a counter that is left stopped waits for its handler.
+                State::Running | State::Spent | State::Parked | State::ParkedSpent => continue,
             };
             if let Err(error) = settled {
                 self.give_up(counter, &error);

@@ -13,6 +13,8 @@ pub(super) enum State {
     Spent,
     /// The counter is on; the event is disabled until the entry that opens the gate.
     Entering,
+    /// The same for an event that stopped itself.
+    EnteringSpent,
     /// The counter is on; overflow records were lost, and the event may have stopped itself. It is not used again.
     Doubtful,
     /// The counter is off and the event disabled.
@@ -45,12 +47,12 @@ pub(super) enum Event {
 impl State {
     /// Whether the counter is on.
     pub(super) const fn is_on(self) -> bool {
-        matches!(self, Self::Running | Self::Spent | Self::Entering | Self::Doubtful)
+        matches!(self, Self::Running | Self::Spent | Self::Entering | Self::EnteringSpent | Self::Doubtful)
     }
 
     /// Whether the event stopped itself, so that a resume must renew its limit of one overflow.
     pub(super) const fn is_spent(self) -> bool {
-        matches!(self, Self::Spent | Self::ParkedSpent)
+        matches!(self, Self::Spent | Self::EnteringSpent | Self::ParkedSpent)
     }
 
     /// Whether it is unknown if the event stopped itself.
@@ -60,7 +62,7 @@ impl State {
 
     /// The state after `event`.
     pub(super) const fn next(self, event: Event) -> Self {
-        use State::{Doubtful, Entering, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent};
+        use State::{Doubtful, Entering, EnteringSpent, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent};
         match (self, event) {
             // Doubt ends with the event.
             (Doubtful | ParkedDoubtful, Event::Enabled | Event::On) => Doubtful,
@@ -70,43 +72,48 @@ impl State {
             (_, Event::Enabled) => Running,
 
             (Running | Entering | Leaving | Parked, Event::Disabled) => Parked,
-            (Spent | ParkedSpent, Event::Disabled | Event::Off) => ParkedSpent,
+            (Spent | EnteringSpent | ParkedSpent, Event::Disabled | Event::Off) => ParkedSpent,
 
             (Running | Leaving, Event::Off) => Leaving,
             (Entering | Parked, Event::Off) => Parked,
 
             (Running | Leaving, Event::On) => Running,
             (Entering | Parked, Event::On) => Entering,
-            (Spent | ParkedSpent, Event::On) => Spent,
+            (Spent, Event::On | Event::Stopped) => Spent,
+            (EnteringSpent | ParkedSpent, Event::On) => EnteringSpent,
 
-            (Running | Entering | Spent, Event::Stopped) => Spent,
+            (Running, Event::Stopped) => Spent,
+            (Entering | EnteringSpent, Event::Stopped) => EnteringSpent,
             (Leaving | Parked | ParkedSpent, Event::Stopped) => ParkedSpent,
 
             (Running | Entering, Event::RecordsLost) => Doubtful,
             (Leaving | Parked, Event::RecordsLost) => ParkedDoubtful,
             // An event that is known to be stopped has nothing left to report.
-            (Spent | ParkedSpent, Event::RecordsLost) => self,
+            (Spent | EnteringSpent | ParkedSpent, Event::RecordsLost) => self,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::State::{Doubtful, Entering, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent};
+    use super::State::{
+        Doubtful, Entering, EnteringSpent, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent,
+    };
     use super::*;
 
     const EVENTS: [Event; 6] =
         [Event::Enabled, Event::Disabled, Event::On, Event::Off, Event::Stopped, Event::RecordsLost];
 
     /// Each state and its successor by each of [`EVENTS`].
-    const TABLE: [(State, [State; 6]); 8] = [
+    const TABLE: [(State, [State; 6]); 9] = [
         //               Enabled   Disabled        On        Off             Stopped         RecordsLost
         (Running, [Running, Parked, Running, Leaving, Spent, Doubtful]),
         (Spent, [Running, ParkedSpent, Spent, ParkedSpent, Spent, Spent]),
-        (Entering, [Running, Parked, Entering, Parked, Spent, Doubtful]),
+        (Entering, [Running, Parked, Entering, Parked, EnteringSpent, Doubtful]),
+        (EnteringSpent, [Running, ParkedSpent, EnteringSpent, ParkedSpent, EnteringSpent, EnteringSpent]),
         (Doubtful, [Doubtful, ParkedDoubtful, Doubtful, ParkedDoubtful, Doubtful, Doubtful]),
         (Parked, [Running, Parked, Entering, Parked, ParkedSpent, ParkedDoubtful]),
-        (ParkedSpent, [Running, ParkedSpent, Spent, ParkedSpent, ParkedSpent, ParkedSpent]),
+        (ParkedSpent, [Running, ParkedSpent, EnteringSpent, ParkedSpent, ParkedSpent, ParkedSpent]),
         (Leaving, [Running, Parked, Running, Leaving, ParkedSpent, ParkedDoubtful]),
         (ParkedDoubtful, [Doubtful, ParkedDoubtful, Doubtful, ParkedDoubtful, ParkedDoubtful, ParkedDoubtful]),
     ];

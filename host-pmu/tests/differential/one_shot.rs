@@ -122,7 +122,7 @@ impl Guest {
 }
 
 fn burst() -> impl Strategy<Value = Burst> {
-    (any::<u64>(), 0..12u32).prop_map(|(seed, bits)| Burst { seed, bits })
+    (any::<u64>(), 0..12u32).prop_map(|(seed, bits)| Burst::new(seed, bits))
 }
 
 fn handler() -> impl Strategy<Value = Handler> {
@@ -165,7 +165,7 @@ proptest! {
 fn a_handler_like_linuxs_costs_two_host_calls_per_pmi() {
     let mut guest = Guest::new(Kept::preset("deferred").expect("a preset"), 1 << 14);
     for seed in 0..20_000 {
-        let burst = Burst { seed, bits: 8 };
+        let burst = Burst::new(seed, 8);
         if guest.run(burst, true).expect("counts") {
             guest.handle(Handler::AsLinux, burst).expect("counts");
         }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::model::Shape;
 use crate::model::host::Failing;
-use crate::model::pair::{EVENTS, Op, Signal};
+use crate::model::pair::{EVENTS, Op, Records, Signal};
 
 fn msr() -> impl Strategy<Value = u32> {
     prop_oneof![
@@ -101,6 +101,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Reset),
         1 => (flag(), flag(), flag()).prop_map(|(open, period, resume)| Op::Fail(Failing { open, period, resume })),
         1 => Just(Op::Lose),
+        4 => Just(Op::LoseRecords),
         3 => Just(Op::Heal),
         1 => (0..16u8, 0..16u32, any::<bool>()).prop_map(|(denied, fixed, allow)| Op::Filter { denied, fixed, allow }),
         1 => Just(Op::Filter { denied: 0, fixed: 0, allow: false }),
@@ -143,7 +144,7 @@ pub(crate) fn strategy() -> impl Strategy<Value = Kept> {
         (1..4u32).prop_map(|n| format!("{{ slices = {n} }}")),
         (1..30u32).prop_map(|ms| format!("{{ idle-ms = {ms} }}")),
     ];
-    // A host whose events do not stop by themselves makes "stop" a "reprogram"; `one_shot.rs` has those that do.
+    // Without records "stop" is a "reprogram".
     let overflow = prop::sample::select(vec!["reprogram", "keep", "stop"]);
     let valid = (reuse, release, any::<[bool; 6]>(), prop::sample::select(vec![0, 0, 1, 4, 9]), overflow);
     let valid = valid.prop_filter_map("contradiction", |(reuse, release, flags, hold_max, overflow)| {
@@ -157,4 +158,8 @@ pub(crate) fn strategy() -> impl Strategy<Value = Kept> {
         .ok()
     });
     prop_oneof![preset, valid]
+}
+
+pub(crate) fn records() -> impl Strategy<Value = Records> {
+    prop::sample::select(vec![Records::None, Records::Exact, Records::Exact, Records::Early])
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Shape;
 use super::host::Failing;
-use super::pair::{Op, Pair, Signal};
+use super::pair::{Op, Pair, Records, Signal};
 
 /// Operations of one script at most.
 const MOST_OPS: usize = 2000;
@@ -76,7 +76,7 @@ impl Bytes<'_> {
             apply: if self.flag()? { Apply::Deferred } else { Apply::AtOnce },
             skip_paused: self.flag()?,
             skip_period: self.flag()?,
-            overflow: if self.flag()? { OnOverflow::Keep } else { OnOverflow::Reprogram },
+            overflow: [OnOverflow::Reprogram, OnOverflow::Keep, OnOverflow::Stop][usize::from(self.below(3)?)],
             gate,
             hold_max: usize::from(self.below(9)?),
             mark: Mark { reads: self.flag()?, global_ctrl: self.flag()? },
@@ -129,9 +129,10 @@ impl Bytes<'_> {
             26 => Op::Pmi,
             27 => Op::Slice,
             28 => Op::Advance(self.word(3)? << 8),
-            29 => match self.below(4)? {
+            29 => match self.below(5)? {
                 0 => Op::Reset,
                 1 => Op::Lose,
+                2 => Op::LoseRecords,
                 _ => {
                     let bits = self.byte()?;
                     let [open, period, resume] = [bits & 1 != 0, bits & 2 != 0, bits & 4 != 0];
@@ -148,8 +149,9 @@ impl Bytes<'_> {
 pub(crate) fn run(bytes: &[u8]) -> Result<(), String> {
     let mut bytes = Bytes(bytes);
     let Some((shape, strategy)) = bytes.shape().zip(bytes.strategy()) else { return Ok(()) };
-    let Some(tells) = bytes.flag() else { return Ok(()) };
-    let mut pair = Pair::new(shape, strategy, tells);
+    let Some(records) = bytes.below(3) else { return Ok(()) };
+    let records = [Records::None, Records::Exact, Records::Early][usize::from(records)];
+    let mut pair = Pair::new(shape, strategy, records);
     for at in 0..MOST_OPS {
         let Some(op) = bytes.op() else { break };
         pair.step(&op).map_err(|why| format!("operation {at}, {op:x?}: {why}"))?;

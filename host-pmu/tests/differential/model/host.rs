@@ -43,9 +43,39 @@ struct State {
     tells: bool,
     /// Whether its events stop at an overflow.
     stops: bool,
+    /// Whether an event may stop and signal a few counts before its period is over, as a clock may.
+    early: bool,
+    /// Records are lost until they are next asked for.
+    losing: bool,
+    /// Events that stopped themselves, and times records were lost.
+    stopped: u64,
+    lost_records: u64,
     /// Whether the gate is open, if it has one.
     gate: Option<bool>,
     opened: u64,
+}
+
+impl Event {
+    /// What it counts of `burst`.
+    fn counts(&self, burst: Burst) -> u64 {
+        let select = match self.spec.0 {
+            Source::Selector(selector) => selector & 0xffff,
+            Source::Fixed { index, .. } => [0xc0, 0x3c, 0x13c, 0x1a4][usize::from(index)],
+        };
+        burst.count(select, self.spec.kernel(), self.spec.user())
+    }
+}
+
+impl State {
+    /// Counts by which events stop early.
+    fn early_by(&self) -> u64 {
+        if self.early { 3 } else { 0 }
+    }
+
+    /// Counts until `event` signals, if it samples.
+    fn until_signal(&self, event: &Event) -> Option<u64> {
+        event.left.map(|left| left.saturating_sub(self.early_by()).max(1))
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -54,8 +84,7 @@ pub(crate) struct ScriptedHost(Rc<RefCell<State>>);
 const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
 
 impl ScriptedHost {
-    /// A host whose events do what `strategy` asks of them, and which tells of overflows or leaves them to be read. Nothing
-    /// stops at an overflow here: counts would be lost, as they may be, and the ideal PMU loses none.
+    /// A host with events as `strategy` wants them, with records of overflows or without any. No event stops at its overflow.
     pub(crate) fn for_strategy(strategy: &Strategy, tells: bool) -> Self {
         Self(Rc::new(RefCell::new(State { tells, gate: strategy.gate.then_some(false), ..State::default() })))
     }
@@ -67,39 +96,74 @@ impl ScriptedHost {
         host
     }
 
+    /// The same with events that may stop a little early.
+    pub(crate) fn one_shot_clock(strategy: &Strategy) -> Self {
+        let host = Self::one_shot(strategy);
+        host.0.borrow_mut().early = true;
+        host
+    }
+
+    /// The part of `burst` until the first overflow: where events stop themselves, their signal ends the guest's run there.
+    pub(crate) fn until_exit(&self, burst: Burst) -> Burst {
+        let state = self.0.borrow();
+        if !state.stops || state.gate == Some(false) {
+            return burst;
+        }
+        let overflows = state.events.iter().flatten().filter(|e| e.running && !e.lost).filter_map(|e| {
+            let (n, left) = (e.counts(burst), state.until_signal(e)?);
+            (left <= n).then_some((left, n))
+        });
+        let first =
+            overflows.min_by(|a, b| (u128::from(a.0) * u128::from(b.1)).cmp(&(u128::from(b.0) * u128::from(a.1))));
+        Burst { part: first.unwrap_or((1, 1)), ..burst }
+    }
+
     /// The guest executes `burst`; whether any event signalled.
     pub(crate) fn run(&self, burst: Burst) -> bool {
         let mut signalled = false;
-        let State { events, overflowed, stops, gate, .. } = &mut *self.0.borrow_mut();
+        let state = &mut *self.0.borrow_mut();
+        let early = state.early_by();
+        let State { events, overflowed, stops, gate, losing, stopped, .. } = state;
         if *gate == Some(false) {
             return false;
         }
         for event in events.iter_mut().flatten().filter(|e| e.running && !e.lost) {
-            let select = match event.spec.0 {
-                Source::Selector(selector) => selector & 0xffff,
-                Source::Fixed { index, .. } => [0xc0, 0x3c, 0x13c, 0x1a4][usize::from(index)],
-            };
-            let n = burst.count(select, event.spec.kernel(), event.spec.user());
+            let n = event.counts(burst);
             let Some(left) = event.left else {
                 event.total += n;
                 continue;
             };
+            let left = left.saturating_sub(early).max(1);
             if n < left {
                 event.total += n;
-                event.left = Some(left - n);
+                event.left = event.left.map(|left| left - n);
                 continue;
             }
             signalled = true;
             if *stops {
                 event.total += left;
                 event.running = false;
+                *stopped += 1;
             } else {
                 event.total += n;
             }
             event.left = Some(event.period - (n - left) % event.period);
-            overflowed.push((event.id, event.total));
+            if !*losing {
+                overflowed.push((event.id, event.total));
+            }
         }
         signalled
+    }
+
+    /// Records of overflows are lost from now until they are next asked for.
+    pub(crate) fn lose_records(&self) {
+        self.0.borrow_mut().losing = true;
+    }
+
+    /// Events that stopped themselves, and times records were lost.
+    pub(crate) fn stopped_and_lost(&self) -> (u64, u64) {
+        let state = self.0.borrow();
+        (state.stopped, state.lost_records)
     }
 
     pub(crate) fn set_failing(&self, failing: Failing) {
@@ -229,7 +293,9 @@ impl Backend for ScriptedHost {
     fn overflowed(&mut self, tell: &mut dyn FnMut(u64, u64)) -> bool {
         let mut state = self.0.borrow_mut();
         state.overflowed.drain(..).for_each(|(id, count)| tell(id, count));
-        state.tells
+        let lost = std::mem::take(&mut state.losing);
+        state.lost_records += u64::from(lost);
+        state.tells && !lost
     }
 
     fn stops_at_overflow(&self) -> bool {

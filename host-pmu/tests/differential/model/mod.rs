@@ -61,9 +61,15 @@ pub(crate) struct Burst {
     pub(crate) seed: u64,
     /// Each count is below 2^bits.
     pub(crate) bits: u32,
+    /// The part of it that was executed before an exit, as numerator and denominator.
+    pub(crate) part: (u64, u64),
 }
 
 impl Burst {
+    pub(crate) const fn new(seed: u64, bits: u32) -> Self {
+        Self { seed, bits, part: (1, 1) }
+    }
+
     /// How often `event` (umask << 8 | select) came, in ring 0 and in ring 3.
     pub(crate) fn count(self, event: u64, os: bool, usr: bool) -> u64 {
         let ring = |ring: u64| {
@@ -71,7 +77,8 @@ impl Burst {
             let x = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             (x ^ x >> 32) & ((1 << self.bits) - 1)
         };
-        u64::from(os) * ring(0) + u64::from(usr) * ring(3)
+        let whole = u128::from(os) * u128::from(ring(0)) + u128::from(usr) * u128::from(ring(3));
+        (whole * u128::from(self.part.0) / u128::from(self.part.1)) as u64
     }
 }
 
@@ -223,9 +230,10 @@ impl Model {
         if gated || frozen || self.denied(line) { None } else { self.selection(line) }
     }
 
-    /// The guest executes `burst`.
-    pub(crate) fn run(&mut self, burst: Burst) {
-        for line in self.lines() {
+    /// The guest executes `burst`; counters in `off` miss it, as they may. Counters that overflow.
+    pub(crate) fn run(&mut self, burst: Burst, off: u64) -> u64 {
+        let mut overflows = 0;
+        for line in self.lines().filter(|line| off >> line & 1 == 0) {
             let Some((event, os, usr)) = self.counts(line) else { continue };
             let n = u128::from(burst.count(event, os, usr));
             let modulus = self.modulus();
@@ -235,9 +243,11 @@ impl Model {
             let overflowed = *total / modulus != before;
             *self.gained.entry(line).or_default() += n;
             if overflowed {
+                overflows |= 1 << line;
                 self.worlds = self.worlds.iter().map(|w| World { unseen: w.unseen | 1 << line, ..*w }).collect();
             }
         }
+        overflows
     }
 
     fn see(&self, world: World, line: Line) -> World {
@@ -440,20 +450,23 @@ impl Model {
 
     /// What should stand armed on the host at an entry, sorted.
     pub(crate) fn armed(&self) -> Vec<Armed> {
-        let mut armed = Vec::new();
-        for line in self.lines() {
-            let Some((_, os, usr)) = self.counts(line) else { continue };
-            let config = if line >= 32 { 1 << 63 | u64::from(line) } else { self.get(0x186 + line) };
-            // What never comes need not be armed.
-            if os || usr {
-                let event = if line >= 32 { config } else { config & 0x1_ff84_ffff };
-                // IN_TXCP counts and does not signal.
-                let signals = line >= 32 || config >> 33 & 1 == 0;
-                let left = (self.modulus() - u128::from(self.value(line))) as u64;
-                armed.push((event, os, usr, if signals { left } else { 0 }));
-            }
-        }
+        let mut armed: Vec<_> = self.lines().filter_map(|line| self.armed_for(line)).collect();
         armed.sort_unstable();
         armed
+    }
+
+    /// What should stand armed for `line`.
+    pub(crate) fn armed_for(&self, line: Line) -> Option<Armed> {
+        let (_, os, usr) = self.counts(line)?;
+        // An event that never comes need not be armed.
+        if !os && !usr {
+            return None;
+        }
+        let config = if line >= 32 { 1 << 63 | u64::from(line) } else { self.get(0x186 + line) };
+        let event = if line >= 32 { config } else { config & 0x1_ff84_ffff };
+        // IN_TXCP counts and does not signal.
+        let signals = line >= 32 || config >> 33 & 1 == 0;
+        let left = (self.modulus() - u128::from(self.value(line))) as u64;
+        Some((event, os, usr, if signals { left } else { 0 }))
     }
 }

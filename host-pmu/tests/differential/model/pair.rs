@@ -8,10 +8,21 @@ use host_pmu::side::HostPmu as _;
 use host_pmu::strategy::{OnOverflow, Reuse, Strategy};
 
 use super::host::{Failing, ScriptedHost};
-use super::{Armed, Burst, Model, Shape};
+use super::{Armed, Burst, Line, Model, Shape};
 
 /// Events that the sequences select.
 pub(crate) const EVENTS: [u64; 4] = [0xc0, 0x3c, 0x13c, 0xc4];
+
+/// What the host records of overflows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Records {
+    /// Nothing: every event must be read. No event stops itself.
+    None,
+    /// Each overflow.
+    Exact,
+    /// The same, a little before the counter overflows, as a clock may.
+    Early,
+}
 
 /// When the signal of a host event arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +57,8 @@ pub(crate) enum Op {
     Reset,
     Fail(Failing),
     Lose,
+    /// Records of overflows are lost.
+    LoseRecords,
     Heal,
     /// Denies these of [`EVENTS`] and these fixed counters; by a list of what is allowed, or of what is not.
     Filter {
@@ -65,6 +78,12 @@ pub(crate) struct Pair {
     host: ScriptedHost,
     /// An event may signal before its counter overflows.
     early: bool,
+    /// Events stop themselves at an overflow.
+    stops: bool,
+    /// Counters that overflowed since the last entry, and those that may miss this one: an entry with a PMI leaves a stopped
+    /// event to its handler.
+    overflowed: u64,
+    left_stopped: u64,
     shape: Shape,
     most_held: u64,
     failing: bool,
@@ -85,6 +104,9 @@ pub(crate) struct Activity {
     pub(crate) reused: u64,
     pub(crate) slices: u64,
     pub(crate) failures: u64,
+    /// Events that stopped themselves, and times that records were lost.
+    pub(crate) stopped: u64,
+    pub(crate) lost_records: u64,
 }
 
 impl Activity {
@@ -95,13 +117,25 @@ impl Activity {
             reused: self.reused + other.reused,
             slices: self.slices + other.slices,
             failures: self.failures + other.failures,
+            stopped: self.stopped + other.stopped,
+            lost_records: self.lost_records + other.lost_records,
         }
     }
 }
 
+/// The counters of `bits`.
+fn lines(bits: u64) -> impl Iterator<Item = Line> {
+    (0..64).filter(move |line| bits >> line & 1 != 0)
+}
+
 impl Pair {
-    pub(crate) fn new(shape: Shape, strategy: Strategy, tells: bool) -> Self {
-        let host = ScriptedHost::for_strategy(&strategy, tells);
+    pub(crate) fn new(shape: Shape, strategy: Strategy, records: Records) -> Self {
+        let host = match records {
+            Records::None => ScriptedHost::for_strategy(&strategy, false),
+            Records::Exact => ScriptedHost::one_shot(&strategy),
+            Records::Early => ScriptedHost::one_shot_clock(&strategy),
+        };
+        let stops = strategy.overflow == OnOverflow::Stop && records != Records::None;
         let early = strategy.overflow == OnOverflow::Keep;
         let pool = if let Reuse::Pool(k) = strategy.reuse { k as u64 } else { 0 };
         let caps = PmuCaps {
@@ -118,6 +152,9 @@ impl Pair {
             vpmu: Vpmu::new(caps, Bank::new(host.clone(), strategy)),
             host,
             early,
+            stops,
+            overflowed: 0,
+            left_stopped: 0,
             shape,
             most_held: u64::from(shape.gp + shape.fixed) + pool,
             failing: false,
@@ -148,6 +185,12 @@ impl Pair {
     }
 
     fn enter(&mut self) -> Result<(), String> {
+        // The signal of an event that stopped comes before the next entry: KVM_RUN returns at once.
+        if self.stops && self.signal_held {
+            self.kick();
+        }
+        let overflowed = std::mem::take(&mut self.overflowed);
+        self.left_stopped = if self.stops && self.vpmu.pmi_requested() { overflowed } else { 0 };
         self.entered = true;
         self.vpmu.enter();
         self.model.enter();
@@ -163,7 +206,12 @@ impl Pair {
         // An event that goes on with its old period is aimed anew when its signal is taken.
         let goes_on = self.early && self.signal_held;
         if !self.aim_open && !goes_on && self.model.settled() {
-            let (ideal, real) = (self.model.armed(), self.host.armed());
+            let (mut ideal, real) = (self.model.armed(), self.host.armed());
+            let missing = self.missing(&real);
+            ideal.retain({
+                let mut missing: Vec<_> = lines(missing).filter_map(|line| self.model.armed_for(line)).collect();
+                move |armed| missing.iter().position(|other| other == armed).map(|at| missing.swap_remove(at)).is_none()
+            });
             let fits = |(ideal, real): (&Armed, &Armed)| {
                 (ideal.0, ideal.1, ideal.2) == (real.0, real.1, real.2)
                     && (ideal.3 == real.3 || self.early && real.3 < ideal.3)
@@ -175,6 +223,26 @@ impl Pair {
         Ok(())
     }
 
+    /// Counters that may miss this entry and do: nothing of `real` is armed for them.
+    fn missing(&self, real: &[Armed]) -> u64 {
+        if self.left_stopped == 0 {
+            return 0;
+        }
+        let mut spare = real.to_vec();
+        let mut take = |line: Line| {
+            let wanted = self.model.armed_for(line);
+            wanted.is_none_or(|wanted| {
+                spare.iter().position(|armed| *armed == wanted).map(|at| spare.remove(at)).is_some()
+            })
+        };
+        // Those that must be armed come first.
+        let all = self.model.lines().fold(0, |bits, line| bits | 1 << line);
+        lines(all & !self.left_stopped).for_each(|line| {
+            take(line);
+        });
+        lines(all & self.left_stopped).filter(|&line| !take(line)).fold(0, |bits, line| bits | 1 << line)
+    }
+
     fn pmi(&mut self) -> Result<(), String> {
         let due = self.vpmu.take_pmi();
         self.model.pmi(due)?;
@@ -183,7 +251,10 @@ impl Pair {
     }
 
     fn run(&mut self, burst: Burst, signal: Signal) -> Result<(), String> {
-        self.model.run(burst);
+        let burst = self.host.until_exit(burst);
+        // Whatever else is not armed was found at the entry, or the host fails.
+        let off = if self.aim_open { 0 } else { self.missing(&self.host.armed()) };
+        self.overflowed |= self.model.run(burst, off);
         self.signal_held |= self.host.run(burst);
         if signal == Signal::OnTime && self.signal_held {
             self.kick();
@@ -283,7 +354,7 @@ impl Pair {
                 if take_pmi {
                     self.pmi()?;
                 }
-                self.run(Burst { seed, bits: bits.min(u32::from(self.shape.width)) }, signal)?;
+                self.run(Burst::new(seed, bits.min(u32::from(self.shape.width))), signal)?;
             }
             Op::Kick => self.kick(),
             Op::Enter => self.enter()?,
@@ -294,6 +365,7 @@ impl Pair {
                 self.vpmu.reset();
                 self.model.reset();
                 self.signal_held = false;
+                (self.overflowed, self.left_stopped) = (0, 0);
             }
             Op::Fail(failing) => {
                 self.host.set_failing(failing);
@@ -303,6 +375,7 @@ impl Pair {
                 self.host.lose();
                 self.doubt();
             }
+            Op::LoseRecords => self.host.lose_records(),
             Op::Heal => self.heal()?,
             Op::Filter { denied, fixed, allow } => self.filter(denied, fixed, allow),
         }
@@ -324,7 +397,9 @@ impl Pair {
         let overflows = vpmu.stats().overflows;
         let bank = vpmu.host().stats();
         let failures = bank.failed_opens + bank.refused_periods + bank.pinned_errors;
-        let activity = Activity { overflows, pmis, reused: bank.reused, slices: bank.sched_ins, failures };
+        let (reused, slices) = (bank.reused, bank.sched_ins);
+        let (stopped, lost_records) = host.stopped_and_lost();
+        let activity = Activity { overflows, pmis, reused, slices, failures, stopped, lost_records };
         drop(vpmu);
         match host.open_events() {
             0 => Ok(activity),
