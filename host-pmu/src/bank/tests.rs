@@ -24,6 +24,9 @@ struct Script {
     refuse_period: bool,
     lost: bool,
     gated: bool,
+    /// Overflow records, if there are any: its events then stop themselves.
+    records: Option<Vec<(u64, u64)>>,
+    records_lost: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -78,6 +81,17 @@ impl Backend for Host {
 
     fn id(&self, event: &usize) -> u64 {
         *event as u64
+    }
+
+    fn overflowed(&mut self, tell: &mut dyn FnMut(u64, u64)) -> bool {
+        let mut s = self.0.borrow_mut();
+        let Some(records) = &mut s.records else { return false };
+        records.drain(..).for_each(|(id, count)| tell(id, count));
+        !std::mem::take(&mut s.records_lost)
+    }
+
+    fn stops_at_overflow(&self) -> bool {
+        self.0.borrow().records.is_some()
     }
 
     fn has_gate(&self) -> bool {
@@ -425,4 +439,44 @@ fn with_a_bound_events_are_opened_after_every_counter_took_what_is_parked() {
     let log = host.log();
     assert_eq!(log, ["period 0 100", "resume 0", "release 1", "open 2 0xc0 100"], "the event nobody wanted gave way");
     assert_eq!((bank.held(), bank.stats().held_max), (2, 2));
+}
+
+/// A bank with events that stop themselves, two of them running.
+fn one_shot() -> (Bank<Host>, Host) {
+    let (mut bank, host) = bank("deferred");
+    host.0.borrow_mut().records = Some(Vec::new());
+    for (n, spec) in [(0, A), (1, B)] {
+        bank.start(pmc(n), spec, 100);
+    }
+    host.log();
+    (bank, host)
+}
+
+#[test]
+fn a_pause_hands_over_the_count_of_a_record_that_no_kick_has_looked_at() {
+    let (mut bank, host) = one_shot();
+    bank.pause(pmc(0));
+    host.0.borrow_mut().records = Some(vec![(1, 100)]);
+    // The start takes the records of all.
+    bank.start(pmc(0), A, 100);
+    host.log();
+    assert_eq!((bank.pause(pmc(1)), host.log()), (100, vec![]), "without a host call: it stopped itself");
+    bank.start(pmc(1), B, 50);
+    assert_eq!(host.log(), ["period 1 50", "resume 1"]);
+}
+
+#[test]
+fn after_lost_records_every_running_counter_is_started_again_with_another_event() {
+    let (mut bank, host) = one_shot();
+    host.0.borrow_mut().counts = vec![60, 100];
+    host.0.borrow_mut().records_lost = true;
+    let signalled = bank.signalled();
+    assert_eq!((signalled.counters, signalled.certain), (CounterSet::ALL, false));
+    assert_eq!((bank.take(pmc(0)), bank.take(pmc(1))), (60, 100), "the events are read");
+    let due = bank.due(true);
+    assert_eq!(due, [pmc(0), pmc(1)].into_iter().collect(), "a PMI does not defer it");
+    host.log();
+    bank.pause(pmc(1));
+    bank.start(pmc(1), B, 100);
+    assert_eq!(host.log(), ["pause 1", "release 1", "open 2 0xc5 100"]);
 }
