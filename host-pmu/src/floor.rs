@@ -11,6 +11,7 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 
 use crate::backend::Scale;
 use crate::side::HostPmu;
+use crate::stats::HostSide;
 use crate::{kick, sys};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -135,6 +136,10 @@ impl HostCounters for Floor {
 impl HostPmu for Floor {
     fn held(&self) -> u64 {
         0
+    }
+
+    fn account(&mut self) -> HostSide {
+        HostSide { entries: self.entries, ..HostSide::default() }
     }
 }
 

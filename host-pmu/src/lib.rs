@@ -13,6 +13,7 @@ pub mod backend;
 pub mod bank;
 pub mod floor;
 pub mod kick;
+pub mod open;
 pub mod side;
 pub mod stats;
 pub mod strategy;

@@ -3,12 +3,15 @@
 use arch_pmu::HostCounters;
 
 use crate::backend::step::StepCounts;
-use crate::stats::OpStats;
+use crate::stats::{HostSide, OpStats};
 
 /// A host side and its own accounts, beyond what the PMU asks of it.
 pub trait HostPmu: HostCounters {
     /// Host events held now.
     fn held(&self) -> u64;
+
+    /// What it did so far, and what failed. Signals and kicks are the vCPU loop's.
+    fn account(&mut self) -> HostSide;
 
     /// Host operations so far; `None` if there are never any.
     fn ops(&self) -> Option<&OpStats> {

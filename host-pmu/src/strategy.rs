@@ -99,8 +99,8 @@ pub struct Strategy {
     /// All events of a vCPU are one group behind a leader that counts nothing: one call stops or starts them all.
     #[serde(default)]
     pub gate: bool,
-    /// Events held at most, as far as the counters that run allow; 0 is no bound. With a pool, events are opened after all
-    /// counters took what is parked.
+    /// Soft cap on open events (running counters always get one); 0 = unlimited. Under a cap, events are opened after all
+    /// counters have taken parked ones.
     #[serde(default)]
     pub hold_max: usize,
     /// What keeps a counter in use.
@@ -127,13 +127,60 @@ pub enum StrategyError {
     },
 }
 
+/// A preset: its name, and its difference from the whole series of Linux 5.5.
+struct Preset {
+    name: &'static str,
+    of: fn(Strategy) -> Strategy,
+}
+
+/// The presets, one row each.
+const TABLE: [Preset; 7] = [
+    // KVM before 5.5.
+    Preset { name: "recreate", of: |base| Strategy { reuse: Reuse::None, release: Release::Eager, ..base } },
+    // The 2019 series without its lazy release (a6da0d77e98e).
+    Preset { name: "reuse", of: |base| Strategy { release: Release::Never, ..base } },
+    // The whole series, Linux 5.5 (b35e5548b411).
+    Preset { name: "reuse-lazy", of: |base| base },
+    // Linux 5.16.
+    Preset { name: "paused-flag", of: |base| Strategy { skip_paused: true, ..base } },
+    // Linux 6.2 (68fb4757e867), with one-shot events in the literal sense.
+    Preset { name: "deferred", of: deferred },
+    Preset { name: "pool", of: |base| Strategy { reuse: Reuse::Pool(16), ..deferred(base) } },
+    // Seven is what a Cascade Lake guest can run at once.
+    Preset {
+        name: "gate",
+        of: |base| Strategy {
+            reuse: Reuse::Pool(7),
+            hold_max: 7,
+            gate: true,
+            overflow: OnOverflow::Keep,
+            skip_period: true,
+            ..deferred(base)
+        },
+    },
+];
+
 /// Names of the presets.
-pub const PRESETS: [&str; 7] = ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate"];
+pub const PRESETS: [&str; TABLE.len()] = {
+    let mut names = [""; TABLE.len()];
+    let mut row = 0;
+    while row < names.len() {
+        names[row] = TABLE[row].name;
+        row += 1;
+    }
+    names
+};
+
+fn deferred(base: Strategy) -> Strategy {
+    Strategy { skip_paused: true, apply: Apply::Deferred, overflow: OnOverflow::Stop, ..base }
+}
 
 impl Strategy {
     /// The preset `name`.
     pub fn preset(name: &str) -> Result<Self, StrategyError> {
-        let base = Self {
+        let preset =
+            TABLE.iter().find(|row| row.name == name).ok_or_else(|| StrategyError::Unknown(name.to_owned()))?;
+        Ok((preset.of)(Self {
             name: name.to_owned(),
             reuse: Reuse::Last,
             release: Release::Slices(1),
@@ -144,31 +191,7 @@ impl Strategy {
             gate: false,
             hold_max: 0,
             mark: Mark::default(),
-        };
-        let deferred = Self { skip_paused: true, apply: Apply::Deferred, overflow: OnOverflow::Stop, ..base.clone() };
-        Ok(match name {
-            // KVM before 5.5.
-            "recreate" => Self { reuse: Reuse::None, release: Release::Eager, ..base },
-            // The 2019 series without its lazy release (a6da0d77e98e).
-            "reuse" => Self { release: Release::Never, ..base },
-            // The whole series, Linux 5.5 (b35e5548b411).
-            "reuse-lazy" => base,
-            // Linux 5.16.
-            "paused-flag" => Self { skip_paused: true, ..base },
-            // Linux 6.2 (68fb4757e867), with one-shot events in the literal sense.
-            "deferred" => deferred,
-            "pool" => Self { reuse: Reuse::Pool(16), ..deferred },
-            // Seven is what a Cascade Lake guest can run at once.
-            "gate" => Self {
-                reuse: Reuse::Pool(7),
-                hold_max: 7,
-                gate: true,
-                overflow: OnOverflow::Keep,
-                skip_period: true,
-                ..deferred
-            },
-            _ => return Err(StrategyError::Unknown(name.to_owned())),
-        })
+        }))
     }
 
     /// A strategy from its TOML text.

@@ -4,6 +4,7 @@
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use host_pmu::side::HostPmu;
+use host_pmu::stats::HostSide;
 
 use crate::clock::Clock;
 
@@ -136,5 +137,9 @@ impl HostCounters for SimFloor {
 impl HostPmu for SimFloor {
     fn held(&self) -> u64 {
         0
+    }
+
+    fn account(&mut self) -> HostSide {
+        HostSide { entries: self.entries, ..HostSide::default() }
     }
 }

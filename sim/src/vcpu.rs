@@ -38,9 +38,6 @@ pub trait SimHost: HostPmu {
     /// Takes the due signals; returns their number.
     fn take_signals(&mut self) -> u64;
 
-    /// Statistics of the host side.
-    fn side(&mut self) -> HostSide;
-
     /// Events created.
     fn creates(&mut self) -> Creates;
 
@@ -59,10 +56,6 @@ impl SimHost for Bank<SimBackend> {
 
     fn take_signals(&mut self) -> u64 {
         self.backend().take_signals()
-    }
-
-    fn side(&mut self) -> HostSide {
-        self.stats().into()
     }
 
     fn creates(&mut self) -> Creates {
@@ -85,10 +78,6 @@ impl SimHost for SimFloor {
 
     fn take_signals(&mut self) -> u64 {
         u64::from(self.take_signal())
-    }
-
-    fn side(&mut self) -> HostSide {
-        HostSide { entries: self.entries(), ..HostSide::default() }
     }
 
     fn creates(&mut self) -> Creates {
@@ -369,7 +358,7 @@ impl<H: SimHost> Vcpu<H> {
         let held_at_end = self.held();
         let host = self.pmu.host();
         let (creates, held_ns) = (host.creates(), host.held_ns());
-        let host = HostSide { signals: self.signals, empty_kicks: self.empty_kicks, held_at_end, ..host.side() };
+        let host = HostSide { signals: self.signals, empty_kicks: self.empty_kicks, held_at_end, ..host.account() };
         VcpuSide {
             pmi: PmiStats { overflows: pmu.overflows, pmi_requests: pmu.pmi_requests, ..self.pmi },
             msrs: self.msrs.exits(),

@@ -255,6 +255,10 @@ impl Backend for PerfBackend {
         self.monitor.slept()
     }
 
+    fn throttled(&mut self) -> u64 {
+        self.monitor.records().throttled
+    }
+
     fn now_ns(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }

@@ -8,7 +8,7 @@ use super::store::{Bank, host_op};
 use crate::backend::Backend;
 use crate::backend::step::StepCounts;
 use crate::side::HostPmu;
-use crate::stats::{OpKind, OpStats};
+use crate::stats::{HostSide, OpKind, OpStats};
 use crate::strategy::{Apply, Release, Reuse};
 
 impl<B: Backend> HostCounters for Bank<B> {
@@ -164,6 +164,10 @@ impl<B: Backend> HostCounters for Bank<B> {
 impl<B: Backend> HostPmu for Bank<B> {
     fn held(&self) -> u64 {
         self.held
+    }
+
+    fn account(&mut self) -> HostSide {
+        HostSide { throttled: self.backend.throttled(), ..(&self.stats).into() }
     }
 
     fn ops(&self) -> Option<&OpStats> {

@@ -9,13 +9,14 @@ use arch_pmu::pmi::PmiStats;
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::kick;
+use host_pmu::open;
 use host_pmu::side::HostPmu;
 use host_pmu::stats::{HostSide, PhaseTally};
 use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
-use super::behind::{self, Account, OnHost};
+use super::behind;
 use super::crew::{Crew, Left, Limits};
 use super::error::MachineError;
 use super::guest::{Guest, RunFacts, Start};
@@ -165,10 +166,10 @@ struct Work<'a, G> {
     tsc_khz: u64,
 }
 
-impl<G: Guest> OnHost for Work<'_, G> {
+impl<G: Guest> open::Work for Work<'_, G> {
     type Out = Result<VcpuRun<G::Left>, MachineError>;
 
-    fn run<H: HostPmu + Account>(self, host: H) -> Self::Out {
+    fn run<H: HostPmu>(self, host: H) -> Self::Out {
         let Self { shared, cpu, fd, tsc_khz } = self;
         let vcpu = Vcpu::new(Parts {
             vm: shared.vm,

@@ -1,0 +1,29 @@
+//! The host side for a backend and a strategy.
+
+use crate::backend::perf::PerfBackend;
+use crate::backend::step::StepBackend;
+use crate::backend::{BackendKey, HostError};
+use crate::bank::Bank;
+use crate::side::HostPmu;
+use crate::strategy::Strategy;
+
+/// Work that is the same on each host side.
+pub trait Work {
+    /// Its result.
+    type Out;
+
+    /// Does the work with `host`, on the thread that made it.
+    fn run<H: HostPmu>(self, host: H) -> Self::Out;
+}
+
+/// Does `work` with the events of backend `key`, kept by `strategy`. `tsc_khz` scales clocks to cycles. Host events belong to the
+/// calling thread.
+///
+/// # Errors
+/// The backend does not work here.
+pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: W) -> Result<W::Out, HostError> {
+    match key {
+        BackendKey::Step => Ok(work.run(Bank::new(StepBackend::new(), strategy.clone()))),
+        _ => Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()))),
+    }
+}
