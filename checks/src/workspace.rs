@@ -90,6 +90,17 @@ impl Workspace {
             .collect()
     }
 
+    /// Dependencies that ask for a newer compiler than the crates of the workspace do.
+    #[must_use]
+    pub fn too_new(&self) -> Vec<String> {
+        let ours = self.packages().filter(|package| package["source"].is_null());
+        let ours = ours.map(|package| version(&package["rust_version"])).min().unwrap_or_default();
+        let newer = self.packages().filter(|package| version(&package["rust_version"]) > ours);
+        newer
+            .map(|package| format!("{} needs Rust {}", text(&package["name"]), text(&package["rust_version"])))
+            .collect()
+    }
+
     /// Dependencies whose licence is not among those allowed.
     #[must_use]
     pub fn licences(&self) -> Vec<String> {
@@ -105,6 +116,15 @@ impl Workspace {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+/// A compiler's version by its numbers; empty if none is asked for.
+fn version(value: &Value) -> Vec<u64> {
+    let mut numbers: Vec<u64> = text(value).split('.').filter_map(|part| part.parse().ok()).collect();
+    while numbers.last() == Some(&0) {
+        numbers.pop();
+    }
+    numbers
 }
 
 fn is_allowed(licence: &str) -> bool {
@@ -145,6 +165,17 @@ mod tests {
         let planted = [member("bench", &["results"]), member("results", &["bench"])];
         assert_eq!(arrows(&planted), ["crate results must not depend on bench"]);
         assert_eq!(arrows(&[member("attic", &[])]).len(), 1);
+    }
+
+    #[test]
+    fn a_planted_dependency_for_a_newer_compiler_is_found() {
+        let metadata = serde_json::json!({"packages": [
+            {"name": "ours", "source": null, "rust_version": "1.88"},
+            {"name": "old", "source": "registry", "rust_version": "1.88.0"},
+            {"name": "silent", "source": "registry", "rust_version": null},
+            {"name": "new", "source": "registry", "rust_version": "1.100.1"},
+        ]});
+        assert_eq!(Workspace { metadata }.too_new(), ["new needs Rust 1.100.1"]);
     }
 
     #[test]

@@ -23,6 +23,12 @@ fn dependencies_have_a_licence_that_is_allowed() {
 }
 
 #[test]
+fn dependencies_build_with_the_compiler_that_cargo_toml_names() {
+    let newer = Workspace::read(root()).unwrap().too_new();
+    assert!(newer.is_empty(), "{}", newer.join("\n"));
+}
+
+#[test]
 fn links_anchors_and_paths_in_documents_lead_somewhere() {
     let dead = checks::docs::links::dead(root()).unwrap();
     assert!(dead.is_empty(), "{}", dead.join("\n"));
