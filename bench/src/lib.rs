@@ -1,19 +1,21 @@
 //! The `vpmu` tool: experiments on what stands behind a guest's performance counters.
 //!
 //! From the bottom: [`arm`] runs one guest, on this host or simulated. [`rounds`] runs arms round by round and writes the
-//! document. [`experiment`] has a folder for each experiment, with its plain specification. [`commands`] and [`cli`] are the
-//! top floor: they turn options into a specification; nothing below imports them.
+//! document. [`experiment`] has a folder for each experiment, with its plain specification. [`cli`] is the top floor: it
+//! turns options into a specification, runs it and shows the result; nothing below imports it.
 
 pub mod arm;
 pub mod backend;
+pub mod catalog;
 pub mod cli;
-pub mod commands;
 pub mod conformance;
 pub mod console;
 pub mod doctor;
 pub mod experiment;
 pub mod fold;
+pub mod parse;
 pub mod probe;
+pub mod process;
 pub mod progress;
 pub mod rounds;
 pub mod run;

@@ -3,11 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match bench::commands::run(std::env::args_os()) {
-        Ok(exit) => exit.into(),
-        Err(error) => {
-            bench::console::complain(&format!("error: {error}"));
-            error.exit.into()
-        }
-    }
+    bench::console::guarded(|| bench::cli::app::run(std::env::args_os())).into()
 }

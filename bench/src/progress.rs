@@ -4,13 +4,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Shows how far an experiment is.
 pub trait Progress {
-    /// `total` runs are to come.
+    /// Before the first of `total` runs.
     fn begin(&mut self, total: u64);
-    /// One run begins.
+    /// Before a run.
     fn run(&mut self, what: &str);
-    /// One run ended.
+    /// After a run.
     fn step(&mut self);
-    /// Nothing more comes.
+    /// After the last run.
     fn end(&mut self);
 }
 
@@ -25,7 +25,13 @@ impl Progress for Silent {
     fn end(&mut self) {}
 }
 
-/// A bar on stderr; indicatif hides it where stderr is no terminal, and obeys NO_COLOR.
+/// A bar, or none.
+#[must_use]
+pub fn shown(shown: bool) -> Box<dyn Progress + Send> {
+    if shown { Box::new(Bar::new()) } else { Box::new(Silent) }
+}
+
+/// A bar on stderr. indicatif hides it where stderr is no terminal, and obeys NO_COLOR.
 #[derive(Debug)]
 pub struct Bar {
     bar: ProgressBar,

@@ -2,6 +2,10 @@
 
 use results::document::Tool;
 
+/// The version line.
+pub const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("VPMU_GIT_REVISION"), ", ", env!("VPMU_PROFILE"), ")");
+
 /// Name, version, revision and profile.
 #[must_use]
 pub fn this() -> Tool {

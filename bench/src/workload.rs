@@ -1,7 +1,7 @@
-//! What the guest does and which events it samples meanwhile: two independent choices.
+//! The guest's work and the events it samples meanwhile: two independent choices.
 //!
-//! `--workload EVENTS[/WORK]`: an event set (what the guest's PMU driver programs) and guest work (what
-//! ring 3 does). A bare WORK stands for `single/WORK`, a bare EVENTS for `EVENTS/ftest`.
+//! `--workload EVENTS[/WORK]`: an event set (programmed by the guest's PMU driver) and guest work (done by
+//! ring 3). WORK alone means `single/WORK`, EVENTS alone `EVENTS/ftest`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ const OS: u64 = 1 << 17;
 /// IA32_PERFEVTSELx.INT.
 const INT: u64 = 1 << 20;
 
-/// What a set asks of one event.
+/// Use of one event of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Sample every `period × factor`; `spread` also spaces the set's events apart.
@@ -70,7 +70,7 @@ const COUNTING1: &[Event] = &[Event { name: "branch-misses", code: 0x00c5, fixed
 /// One sampling event on a general-purpose counter.
 const SINGLE: &[Event] = &[gp("cpu-cycles", 0x003c)];
 
-/// Which events the guest programs.
+/// Events that the guest programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventSet {
     /// Ten sampling events multiplexed on 4 general-purpose and 3 fixed counters.
@@ -84,7 +84,8 @@ pub enum EventSet {
 }
 
 impl EventSet {
-    const ALL: [Self; 4] = [Self::Sampling10, Self::Sampling4, Self::Counting1, Self::Single];
+    /// Every set.
+    pub const ALL: [Self; 4] = [Self::Sampling10, Self::Sampling4, Self::Counting1, Self::Single];
 
     /// The key on the command line.
     #[must_use]
@@ -94,6 +95,17 @@ impl EventSet {
             Self::Sampling4 => "sampling4",
             Self::Counting1 => "counting1",
             Self::Single => "single",
+        }
+    }
+
+    /// One line about it.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Sampling10 => "ten sampling events multiplexed on 4 general-purpose and 3 fixed counters",
+            Self::Sampling4 => "four sampling events, restarted at each tick as by a task switch",
+            Self::Counting1 => "one counting event, restarted at each tick; no NMIs, rotations are timed",
+            Self::Single => "one sampling event",
         }
     }
 
@@ -156,11 +168,11 @@ impl EventSet {
 pub struct NamedEvent {
     /// perf's name.
     pub name: &'static str,
-    /// What the guest is told.
+    /// Its entry of the boot page.
     pub spec: EventSpec,
 }
 
-/// What the guest's CPU does meanwhile.
+/// Work of the guest's CPU meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuestWork {
     /// The branchy CPU-bound loop, ring 3.
@@ -172,7 +184,8 @@ pub enum GuestWork {
 }
 
 impl GuestWork {
-    const ALL: [Self; 3] = [Self::Ftest, Self::Io, Self::Idle];
+    /// Every kind of work.
+    pub const ALL: [Self; 3] = [Self::Ftest, Self::Io, Self::Idle];
 
     /// The key on the command line.
     #[must_use]
@@ -181,6 +194,16 @@ impl GuestWork {
             Self::Ftest => "ftest",
             Self::Io => "io",
             Self::Idle => "idle",
+        }
+    }
+
+    /// One line about it.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Ftest => "a branchy CPU-bound loop in ring 3; the default",
+            Self::Io => "port writes in ring 3, each a VM exit",
+            Self::Idle => "HLT",
         }
     }
 
@@ -198,14 +221,14 @@ impl GuestWork {
 /// Event set and guest work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// What the PMU driver programs.
+    /// Events of the PMU driver.
     pub events: EventSet,
-    /// What the guest does.
+    /// The guest's work.
     pub work: GuestWork,
 }
 
 impl Workload {
-    /// What the option accepts, for help and errors.
+    /// Syntax of the option, for help and errors.
     pub const SYNTAX: &'static str = "EVENTS[/WORK] or WORK, with EVENTS sampling10, sampling4, counting1 or single, and WORK \
          ftest, io or idle";
 }

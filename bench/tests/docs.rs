@@ -12,7 +12,7 @@ fn every_command_in_the_documents_parses() {
         let text = std::fs::read_to_string(&document).unwrap();
         for shown in commands::shown(&text) {
             count += 1;
-            if let Err(error) = bench::cli::parse(&shown.words)
+            if let Err(error) = bench::cli::app::parse(&shown.words)
                 && !error.to_string().contains("No such file")
             {
                 refused.push(format!("{}:{}: {}: {error}", document.display(), shown.line, shown.words.join(" ")));

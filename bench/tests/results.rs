@@ -25,9 +25,10 @@ fn text(bytes: &[u8]) -> String {
 
 /// Simulates short rounds, 10 unless `more` says otherwise, into `file`.
 fn simulate(dir: &Path, file: &str, more: &[&str]) {
-    let line = ["sim", "--samples", "30", "--no-save", "--quiet", "--json", file];
+    let line = ["sim", "--samples", "30", "--no-save", "--quiet", "--json"];
     let output = vpmu(dir, &[&line[..], more].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    std::fs::write(dir.join(file), output.stdout).expect("a file");
 }
 
 fn change(path: &Path, change: impl FnOnce(&mut Value)) {
@@ -181,8 +182,8 @@ fn bad_input_is_one_line_and_exit_2() {
         bad(&["compare", file, "good.json"], needle);
         bad(&["history", file], needle);
     }
-    bad(&["compare", "good.json", "good.json", "--thresholds", "limits.toml"], "stength");
-    bad(&["compare", "good.json", "good.json", "--thresholds", "other.toml"], "there are");
+    bad(&["compare", "good.json", "good.json", "--rules", "limits.toml"], "stength");
+    bad(&["compare", "good.json", "good.json", "--rules", "other.toml"], "there are");
     bad(&["compare", "good.json", "good.json", "--arm", "reues"], "there are");
     bad(&["compare", "good.json", "good.json", "--resamples", "99"], "9999");
     bad(&["compare", "good.json", "good.json", "--ratios", "0"], "factor");
@@ -206,7 +207,7 @@ fn comparing_too_few_rounds_or_unlike_hosts_is_inconclusive() {
     let output = vpmu(dir.path(), &["compare", "a.json", "b.json"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stdout).contains("unlike: microcode"));
-    let allowed = vpmu(dir.path(), &["compare", "a.json", "b.json", "--allow-unlike-hosts"]);
+    let allowed = vpmu(dir.path(), &["compare", "a.json", "b.json", "--ignore-host-differences"]);
     assert_eq!(allowed.status.code(), Some(0));
 }
 
@@ -234,7 +235,7 @@ fn until_it_writes(dir: &Path, line: &[&str]) -> Duration {
 #[test]
 fn killed_at_200_moments_every_file_is_whole_and_valid_or_absent() {
     let dir = tempfile::tempdir().unwrap();
-    let line = ["sim", "--rounds", "400", "--samples", "3", "--quiet", "--strategy", "reuse", "--json", "out.json"];
+    let line = ["sim", "--rounds", "400", "--samples", "3", "--quiet", "--strategy", "reuse"];
     let window = u64::try_from(3 * until_it_writes(dir.path(), &line).as_micros()).unwrap();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let (mut documents, mut unfinished) = (0, 0);

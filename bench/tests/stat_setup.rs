@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn document(args: &[&str]) -> serde_json::Value {
-    let mut all = vec!["--json", "-", "--scale", "none", "--rounds", "2"];
+    let mut all = vec!["--json", "--scale", "none", "--rounds", "2"];
     all.extend(args);
     let output = setup(&all);
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
@@ -57,8 +57,9 @@ fn its_document_is_read_by_all() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("x.json");
     let file = file.to_str().unwrap();
-    let measured = setup(&["--events", "20", "--scale", "10,20", "--rounds", "3", "--json", file]);
+    let measured = setup(&["--events", "20", "--scale", "10,20", "--rounds", "3", "--json"]);
     assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
+    std::fs::write(file, &measured.stdout).unwrap();
     let found: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results/vpmu-result-1-stat-setup-host.schema.json");
     let schema: serde_json::Value = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
@@ -157,7 +158,7 @@ fn once_prints_counts_as_perf_does() {
 /// Beyond the hard limit of open files: one table for all CPUs does not hold them, and says so; nothing partial is shown.
 fn beyond_the_hard_limit_events_are_not_counted() {
     let script = "ulimit -n 200 && exec \"$0\" stat-setup --no-save --quiet --events 190 --scale none --rounds 1 \
-                  --strategy event-major,threads --json -";
+                  --strategy event-major,threads --json";
     let output = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_vpmu")]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -16,6 +16,8 @@ pub enum Exit {
     Inconclusive = 3,
     /// This host cannot do it.
     Host = 4,
+    /// A bug of this program; EX_SOFTWARE of sysexits(3).
+    Internal = 70,
 }
 
 impl Exit {

@@ -4,7 +4,7 @@ use arch_pmu::spec::MAX_COUNTERS;
 use host_pmu::strategy::MAX_POOL;
 
 use crate::error::Error;
-use crate::sys::{self, Limit};
+use crate::process::{self, Limit};
 
 /// Files of a vCPU: its own, the monitor's two, an event per counter, a full pool.
 const FILES: u64 = 3 + MAX_COUNTERS as u64 + MAX_POOL as u64;
@@ -22,7 +22,7 @@ pub fn ensure(vcpus: u64) -> Result<(), Error> {
         (Limit::OpenFiles, SPARE + vcpus * FILES, "RLIMIT_NOFILE", "-n"),
         (Limit::PendingSignals, SPARE + vcpus * SIGNALS, "RLIMIT_SIGPENDING", "-i"),
     ] {
-        sys::ensure_limit(limit, wanted).map_err(|now| {
+        process::ensure_limit(limit, wanted).map_err(|now| {
             Error::host(
                 format!("{name} is too low"),
                 format!("it is {now}, and {vcpus} vCPUs may need {wanted}"),

@@ -3,25 +3,45 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use host_pmu::backend::BackendKey;
+use host_pmu::strategy::PRESETS;
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+use results::write::{check_file, replace};
 
-use super::parse::number_in;
-use crate::backend::BackendChoice;
+use crate::arm::real::RealRunner;
+use crate::backend::{BackendChoice, choose};
+use crate::console::{internal, print, print_json};
+use crate::experiment::calibrate::check;
+use crate::experiment::calibrate::fit::fit;
+use crate::experiment::calibrate::measure::{Measured, run as measure};
+use crate::experiment::calibrate::spec::{CalibrateSpec, spec, workloads};
+use crate::parse::number_in;
+use crate::probe::ThisHost;
+use crate::progress;
+use crate::sys;
 
-/// Examples below the options.
-pub const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
-  vpmu calibrate -o here.toml                  measure this host's costs, write a model of it
-  vpmu sim here.toml --strategy deferred,gate  and simulate with it
-  vpmu calibrate --check -o here.toml          every strategy, measured beside simulated
-  vpmu calibrate --backend tracepoint:kvm/kvm_userspace_exit --check -o expensive.toml
+  # measure this host's costs, write a model of it
+  vpmu calibrate -o here.toml
+  # and simulate with it
+  vpmu sim here.toml --strategy deferred,gate
+  # every strategy, measured beside simulated
+  vpmu calibrate --check -o here.toml
+  # where creates are expensive
+  vpmu calibrate --check -o expensive.toml \\
+    --backend tracepoint:kvm/kvm_userspace_exit
 
-Exit codes: 0 done, 2 bad usage or a file that cannot be written, 3 interrupted or a run that did not end as it should,
+Exit codes: 0 done, 2 bad usage or a file that cannot be
+written, 3 interrupted or a run that did not end as it should,
 4 this host cannot run guests.";
 
 /// Options of `vpmu calibrate`.
 #[derive(Clone, Debug, Args)]
 pub struct CalibrateArgs {
-    /// What counts behind the guest's counters: auto, cpu-clock, task-clock or tracepoint:kvm/kvm_userspace_exit
+    /// What counts behind the guest's counters: auto, cpu-clock, task-clock or
+    /// tracepoint:kvm/kvm_userspace_exit
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendChoice,
 
@@ -29,7 +49,7 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "NAME", default_value = "calibrated")]
     pub name: String,
 
-    /// Where the model goes
+    /// The model's file
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "calibrated.toml")]
     pub output: PathBuf,
 
@@ -55,4 +75,70 @@ pub struct CalibrateArgs {
     /// No progress bar
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// Strategies that a model is made from.
+const NEEDED: [&str; 2] = ["recreate", "reuse"];
+
+pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
+    check_file(&args.output)?;
+    if let BackendChoice::Sim(model) = &args.backend {
+        return Err(Error::usage(
+            format!("sim:{model} has a model already"),
+            "a calibration measures real guests",
+            "take --backend cpu-clock",
+        ));
+    }
+    let chosen = choose(&args.backend, &ThisHost)?;
+    let tracepoint = matches!(chosen.backend, BackendKey::Tracepoint { .. });
+    refuse_what_has_no_model(&chosen.backend)?;
+    let others = PRESETS.into_iter().filter(|name| args.check && !NEEDED.contains(name)).map(str::to_owned).collect();
+    let samples = args.samples.unwrap_or(if tracepoint { 20 } else { 200 });
+    let calibration =
+        CalibrateSpec { backend: chosen.backend.to_string(), tracepoint, others, rounds: args.rounds, samples };
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+
+    let fs = HostFs::default();
+    let mut progress = progress::shown(!args.quiet);
+    let mut measured: Vec<Measured> = Vec::new();
+    for (workload, strategies) in workloads(&calibration) {
+        let spec = spec(&calibration, workload, &strategies)?;
+        let host = HostFacts::read(&fs);
+        let plan = spec.plan(&chosen, host.online().as_deref())?;
+        let mut runner = RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?;
+        measured.push(measure(workload, spec, &plan, &mut runner, (host, &fs), progress.as_mut())?);
+    }
+    let class = &measured[0].finished.document.host.class;
+    let about = format!("{class}, events by {}: measured by vpmu calibrate", calibration.backend);
+    let draft = fit(&calibration, &args.name, &about, &measured)?;
+    let model = draft.model()?;
+    let wrong = |error: std::io::Error| {
+        Error::usage(format!("cannot write {}", args.output.display()), error.to_string(), "give -o another file")
+    };
+    replace(&args.output, draft.toml().as_bytes()).map_err(wrong)?;
+    if args.check {
+        let lines = check::compare(&model, &measured)?;
+        if args.json {
+            print_json(&lines)?;
+        } else {
+            print(&check::text(&lines))?;
+        }
+    }
+    if !args.json {
+        print(&format!("saved: {}; use it: vpmu sim {}\n", args.output.display(), args.output.display()))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// A model's events follow time or exits.
+fn refuse_what_has_no_model(backend: &BackendKey) -> Result<(), Error> {
+    match backend {
+        BackendKey::CpuClock | BackendKey::TaskClock => Ok(()),
+        BackendKey::Tracepoint { group, name } if group == "kvm" && name == "kvm_userspace_exit" => Ok(()),
+        other => Err(Error::usage(
+            format!("{other} cannot be calibrated"),
+            "a model's events follow the thread's time or its exits to userspace",
+            "take cpu-clock, task-clock or tracepoint:kvm/kvm_userspace_exit",
+        )),
+    }
 }

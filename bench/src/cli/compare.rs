@@ -1,51 +1,63 @@
-//! Options of `vpmu compare`.
+//! `vpmu compare`.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use results::compare::{self, Request, Rules, Statistic};
+use results::error::{Error, Exit};
+use results::read::{self, Record};
+use results::stats::permutation::MIN_RESAMPLES;
+use results::write::replace;
 
-use super::parse::{number_in, one_of};
-use crate::compare::Statistic;
-use crate::stats::permutation::MIN_RESAMPLES;
+use super::values::one_of;
+use crate::console::{internal, print, print_json};
+use crate::parse::number_in;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  vpmu --save-baseline v1                      measure, and keep the result as baseline v1
+  # measure, and keep the result as baseline v1
+  vpmu --save-baseline v1
+  # judge a new result by it
   vpmu compare v1 vpmu-results/nmi-latency-20260131T120000Z.json
-  vpmu compare before/ after/                  folders: all their rounds, or their runs where both hold 8 or more
-  vpmu compare --markdown v1 new.json          for a pull request
-  vpmu compare --ratios 3 results/baselines/development-host vpmu-results
-                                               only × floor, within a factor: a gate for any host
-  vpmu compare --thresholds limits.toml --junit report.xml v1 new.json
+  # folders: all their rounds, or their runs if both hold >= 8
+  vpmu compare before/ after/
+  # a table for a pull request
+  vpmu compare --markdown v1 new.json
+  # only × floor, within a factor: a gate for any host
+  vpmu compare --ratios 3 results/baselines/development-host \\
+    vpmu-results
+  # limits by metric, and a JUnit report
+  vpmu compare --rules rules.toml --junit report.xml v1 new.json
 
-Exit codes: 0 no regression, 1 regression, 2 bad usage or input, 3 it cannot be told: too few rounds, unlike hosts, too noisy.";
+Exit codes: 0 no regression, 1 regression, 2 bad usage or
+input, 3 inconclusive: too few rounds, different hosts, noise.";
 
 /// Options of `vpmu compare`.
 #[derive(Clone, Debug, Args)]
 pub struct CompareArgs {
-    /// What it was: a document, a folder of documents, or a baseline's name
+    /// The reference: a document, a folder of documents, or a baseline's name
     #[arg(value_name = "BASE")]
     pub base: String,
 
-    /// What it is now, likewise
+    /// The result to judge, likewise
     #[arg(value_name = "NEW")]
     pub new: String,
 
-    /// Adjusted p values below this are significant [default: 0.01]
+    /// Significance level of the adjusted p values [default: 0.01]
     #[arg(long, value_name = "P")]
-    pub p: Option<f64>,
+    pub alpha: Option<f64>,
 
-    /// A change of the median by at least this share is strong [default: 0.05]
+    /// Minimum relative change to report [default: 0.05]
     #[arg(long, value_name = "SHARE")]
-    pub strength: Option<f64>,
+    pub threshold: Option<f64>,
 
-    /// TOML file with thresholds, also by metric: p, strength, least-change-ns, report-only
+    /// TOML file with limits, also by metric: alpha, threshold, least-change-ns, report-only
     #[arg(long, value_name = "FILE")]
-    pub thresholds: Option<PathBuf>,
+    pub rules: Option<PathBuf>,
 
-    /// Which number of each round is compared
+    /// Per-round statistic that is compared
     #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
-    pub statistic: Statistic,
+    pub quantile: Statistic,
 
     /// Compare only these arms
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -57,10 +69,10 @@ pub struct CompareArgs {
 
     /// Judge although hosts or builds differ
     #[arg(long)]
-    pub allow_unlike_hosts: bool,
+    pub ignore_host_differences: bool,
 
     /// Instead, only bound each arm's ratio to the floor: NEW's may be FACTOR times BASE's; hosts may differ
-    #[arg(long, value_name = "FACTOR", conflicts_with_all = ["markdown", "junit", "thresholds", "p", "strength"])]
+    #[arg(long, value_name = "FACTOR", conflicts_with_all = ["markdown", "junit", "rules", "alpha", "threshold"])]
     pub ratios: Option<f64>,
 
     /// Resamples of the permutation test where it cannot be counted exactly, and of the bootstrap
@@ -86,4 +98,59 @@ pub struct CompareArgs {
     /// Also write a JUnit report
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
+    let rules = match &args.rules {
+        Some(path) => Rules::read(path, args.alpha, args.threshold)?,
+        None => Rules::new(args.alpha, args.threshold)?,
+    };
+    let request = Request {
+        rules,
+        statistic: args.quantile,
+        arms: args.arm.clone(),
+        metrics: args.metric.clone(),
+        seed: args.seed,
+        resamples: u32::try_from(args.resamples).unwrap_or(u32::MAX),
+        allow_unlike_hosts: args.ignore_host_differences,
+    };
+    let base = read::gather(&args.base, &args.results)?;
+    let new = read::gather(&args.new, &args.results)?;
+    if let Some(factor) = args.ratios {
+        return ratios(args, factor, &request, (&args.base, &base), (&args.new, &new));
+    }
+    let found = compare::compare((&args.base, &base), (&args.new, &new), &request)?;
+    if let Some(path) = &args.junit {
+        let xml = compare::junit(&found).map_err(|why| internal("cannot show the report", why))?;
+        replace(path, xml.as_bytes()).map_err(|error| {
+            Error::usage(format!("cannot write {}", path.display()), error.to_string(), "give --junit another file")
+        })?;
+    }
+    if args.json {
+        print_json(&found)?;
+    } else if args.markdown {
+        print(&compare::markdown(&found))?;
+    } else {
+        print(&compare::text(&found))?;
+    }
+    Ok(found.exit())
+}
+
+fn ratios(
+    args: &CompareArgs,
+    factor: f64,
+    request: &Request,
+    base: (&str, &[Record]),
+    new: (&str, &[Record]),
+) -> Result<Exit, Error> {
+    if !(1.0..=1000.0).contains(&factor) {
+        return Err(Error::usage(format!("--ratios {factor} makes no sense"), "", "give a factor from 1 to 1000"));
+    }
+    let found = compare::ratios(base, new, factor, request)?;
+    if args.json {
+        print_json(&found)?;
+    } else {
+        print(&compare::ratios_text(&found))?;
+    }
+    Ok(found.exit())
 }

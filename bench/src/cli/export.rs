@@ -1,17 +1,24 @@
-//! Options of `vpmu export`.
+//! `vpmu export`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use results::error::{Error, Exit};
+use results::export::{Format, export, left_out};
 
-use super::parse::one_of;
-use crate::export::Format;
+use super::files::{records, write};
+use super::values::one_of;
+use crate::console::{complain, internal, print};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  vpmu export vpmu-results/X.json --format csv           rows on stdout
-  vpmu export vpmu-results --format benchstat -o new.txt every result of the folder
-  vpmu export X.json --format prometheus -o /var/lib/node_exporter/textfile/vpmu.prom";
+  # rows on stdout
+  vpmu export vpmu-results/X.json --format csv
+  # every result of the folder
+  vpmu export vpmu-results --format benchstat -o new.txt
+  # for a node exporter
+  vpmu export X.json --format prometheus \\
+    -o /var/lib/node_exporter/textfile/vpmu.prom";
 
 /// Options of `vpmu export`.
 #[derive(Clone, Debug, Args)]
@@ -20,11 +27,26 @@ pub struct ExportArgs {
     #[arg(value_name = "FILE|DIR", required = true)]
     pub sources: Vec<PathBuf>,
 
-    /// What to write
+    /// The format
     #[arg(short, long, value_name = "FORMAT", value_parser = one_of(&Format::ALL, Format::name, Format::about))]
     pub format: Format,
 
     /// Write to FILE instead of stdout, whole or not at all
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
+    let records = records(&args.sources)?;
+    let bytes = export(args.format, &records)?;
+    if args.format != Format::Csv {
+        for line in left_out(&records) {
+            complain(&format!("notice: {line}"));
+        }
+    }
+    match args.output.as_deref().filter(|file| *file != Path::new("-")) {
+        Some(file) => write(file, &bytes)?,
+        None => print(&String::from_utf8(bytes).map_err(|error| internal("cannot show the export", error))?)?,
+    }
+    Ok(Exit::Done)
 }

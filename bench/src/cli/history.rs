@@ -1,18 +1,27 @@
-//! Options of `vpmu history`.
+//! `vpmu history`.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use results::compare::Statistic;
+use results::error::{Error, Exit};
+use results::history::{self, Request};
+use results::read;
+use results::stats::change_points::Rules;
 
-use super::parse::{number_in, one_of};
-use crate::compare::Statistic;
+use super::values::one_of;
+use crate::console::{print, print_json};
+use crate::parse::number_in;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  vpmu history vpmu-results                    every arm and metric
-  vpmu history --metric nmi_handler_ns --arm reuse --json vpmu-results
+  # every arm and metric
+  vpmu history vpmu-results
+  # one series, for a script
+  vpmu history --metric nmi_handler_ns --arm reuse --json nightly
 
-Exit codes: 0 done, 2 bad usage or input, 3 too few runs. `vpmu compare` is what judges.";
+Exit codes: 0 done, 2 bad usage or input, 3 too few runs.
+A change is no verdict; `vpmu compare` judges.";
 
 /// Options of `vpmu history`.
 #[derive(Clone, Debug, Args)]
@@ -21,21 +30,21 @@ pub struct HistoryArgs {
     #[arg(value_name = "DIR")]
     pub source: String,
 
-    /// p values of the t-test below this are significant
+    /// Significance level of the t-test's p values
     #[arg(long, value_name = "P", default_value = "0.001")]
-    pub p: f64,
+    pub alpha: f64,
 
-    /// A change of the mean by at least this share is strong
+    /// Minimum relative change to report
     #[arg(long, value_name = "SHARE", default_value = "0.05")]
-    pub strength: f64,
+    pub threshold: f64,
 
-    /// Runs looked at together
+    /// Runs per window of the search
     #[arg(long, value_name = "N", default_value = "50", value_parser = number_in(6..=1000))]
     pub window: u64,
 
-    /// Which number of each round the run's value is the median of
+    /// Per-round statistic; a run's value is its median over rounds
     #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
-    pub statistic: Statistic,
+    pub quantile: Statistic,
 
     /// Only these arms
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -52,4 +61,28 @@ pub struct HistoryArgs {
     /// Print JSON in place of the table
     #[arg(long)]
     pub json: bool,
+}
+
+pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
+    if !(args.alpha > 0.0 && args.alpha <= 0.5 && (0.0..=100.0).contains(&args.threshold)) {
+        return Err(Error::usage(
+            format!("--alpha {} --threshold {} are out of range", args.alpha, args.threshold),
+            "alpha is above 0 and at most 0.5, threshold 0 to 100",
+            "--alpha 0.001 --threshold 0.05 are the defaults",
+        ));
+    }
+    let request = Request {
+        rules: Rules { window: usize::try_from(args.window).unwrap_or(50), p: args.alpha, strength: args.threshold },
+        statistic: args.quantile,
+        arms: args.arm.clone(),
+        metrics: args.metric.clone(),
+    };
+    let records = read::gather(&args.source, &args.results)?;
+    let found = history::history(&args.source, &records, &request)?;
+    if args.json {
+        print_json(&found)?;
+    } else {
+        print(&history::text(&found))?;
+    }
+    Ok(found.exit())
 }

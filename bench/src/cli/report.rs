@@ -1,16 +1,30 @@
-//! Options of `vpmu report`.
+//! `vpmu report`.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use results::error::{Error, Exit};
+use results::report::{Sources, html, published};
+use results::table::layout::plural;
+
+use super::files::{records, write};
+use crate::console::{complain, print};
+use crate::experiment::reproduce::run::reproduce;
+use crate::experiment::sweep::store;
+use crate::tool;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  vpmu report                                  every result of vpmu-results, as report.html
-  vpmu report before.json after.json -o -      two results, the page on stdout
+  # every result of vpmu-results, as report.html
+  vpmu report
+  # two results, the page on stdout
+  vpmu report before.json after.json -o -
+  # a folder and a sweep
   vpmu report nightly sweep.jsonl -o nightly.html
 
-The page needs no network and no script: open it in any browser, send it, print it.";
+The page needs no network and no script: open it in any
+browser, send it, print it.";
 
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]
@@ -26,4 +40,69 @@ pub struct ReportArgs {
     /// The page's title
     #[arg(long, value_name = "TEXT", default_value = "vPMU lab report")]
     pub title: String,
+}
+
+/// What `vpmu sweep` writes to a folder.
+const SWEEP: &str = "jsonl";
+/// Seed of the simulations behind published figures, the default of `vpmu reproduce`.
+const SEED: u64 = 1;
+
+pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
+    let sources = sources(&args.sources)?;
+    let page = html(&sources, &args.title)?;
+    if args.output == Path::new("-") {
+        return print(&page).map(|()| Exit::Done);
+    }
+    write(&args.output, page.as_bytes())?;
+    complain(&format!(
+        "{}, {} in {} ({:.1} MB)",
+        plural(sources.records.len(), "result"),
+        plural(sources.sweeps.len(), "sweep"),
+        args.output.display(),
+        page.len() as f64 / 1e6
+    ));
+    Ok(Exit::Done)
+}
+
+fn is_sweep(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new(SWEEP))
+}
+
+/// The results and sweeps of files and folders. A folder may have either.
+fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
+    let (mut all, mut sweeps) = (Vec::new(), Vec::new());
+    for source in given {
+        if is_sweep(source) {
+            sweeps.push(source.clone());
+            continue;
+        }
+        let here = if source.is_dir() { of_kind(source, SWEEP)? } else { Vec::new() };
+        if here.is_empty() {
+            all.extend(records(std::slice::from_ref(source))?);
+        } else {
+            // A sweep leaves its front beside its lines; whatever else is there are results.
+            let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == store::FRONT);
+            let results: Vec<PathBuf> = of_kind(source, "json")?.into_iter().filter(|path| !own(path)).collect();
+            all.extend(records(&results)?);
+            sweeps.extend(here);
+        }
+    }
+    let published = reproduce(SEED, &published::documents(&all)?)?;
+    Ok(Sources { records: all, sweeps, published, tool: tool::this() })
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let unreadable = |error: std::io::Error| {
+        Error::usage(format!("cannot read {}", dir.display()), error.to_string(), "give a folder of results")
+    };
+    let entries = std::fs::read_dir(dir).map_err(unreadable)?;
+    entries.map(|entry| entry.map(|entry| entry.path()).map_err(unreadable)).collect()
+}
+
+/// The folder's files with that extension, in order of their names.
+fn of_kind(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, Error> {
+    let mut paths: Vec<PathBuf> =
+        entries(dir)?.into_iter().filter(|path| path.extension() == Some(OsStr::new(extension))).collect();
+    paths.sort();
+    Ok(paths)
 }

@@ -1,29 +1,37 @@
-//! Options of `vpmu run`.
+//! `vpmu run`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use results::cpu_list::CpuList;
+use results::error::{Error, Exit};
 use vmm::machine::image::Rdpmc;
 
-use super::parse::{self, CpuList, duration_in, number_in};
-use crate::backend::BackendChoice;
+use crate::backend::{BackendChoice, choose};
+use crate::parse::{duration_in, number_in, pmu_version, size_in};
+use crate::probe::ThisHost;
+use crate::run;
 use crate::run::spec::RunSpec;
 use crate::strategy::StrategyChoice;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  vpmu run x86/pmu.flat                        a multiboot kernel; its serial port on stdout
+  # a multiboot image; its serial port on stdout
+  vpmu run x86/pmu.flat
   vpmu run x86/apic.flat --vcpus 2 --memory 512M
-  vpmu run x86/vmexit.flat --append 'cpuid wr_tsc_adjust_msr' --time-limit 2m
+  vpmu run x86/vmexit.flat --time-limit 2m \\
+    --append 'cpuid wr_tsc_adjust_msr'
   vpmu run kernel.elf --module initrd --environ NR_CPUS=1
 
-Exit codes: 0 the guest ended with code 0 (OUT 0 to port 0xf4: status 1), 1 it ended with another code,
-2 bad usage or input, 3 it skipped its work (status 77) or did not end by itself (time limit, interruption, triple fault,
-reset, KVM error), 4 the host cannot do it.";
+Exit codes: 0 the guest ended with code 0 (OUT 0 to port 0xf4:
+status 1), 1 it ended with another code, 2 bad usage or input,
+3 it skipped its work (status 77) or did not end by itself
+(time limit, interruption, triple fault, reset, KVM error),
+4 the host cannot do it.";
 
-/// What becomes of an image's RDPMCs.
+/// Treatment of an image's RDPMC instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RdpmcArg {
     /// Rewritten to RDMSR, which the userspace vPMU answers
@@ -54,7 +62,7 @@ pub struct RunArgs {
     pub environ: Vec<(String, String)>,
 
     /// Guest memory: a number and K, M or G
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory())]
     pub memory: u64,
 
     /// Virtual CPUs; all but the first wait for a start-up IPI
@@ -74,10 +82,10 @@ pub struct RunArgs {
     pub backend: BackendChoice,
 
     /// Architectural PMU version the guest sees: 2, as KVM, or 4, as Cascade Lake itself
-    #[arg(long, value_name = "N", default_value = "2", value_parser = parse::pmu_version)]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version)]
     pub pmu_version: u64,
 
-    /// What becomes of RDPMC instructions in the image
+    /// Treatment of RDPMC instructions in the image
     #[arg(long, value_name = "HOW", value_enum, default_value = "rewrite")]
     pub rdpmc: RdpmcArg,
 
@@ -121,24 +129,15 @@ impl RunArgs {
     }
 }
 
-/// Reads a size like `256M`.
-fn memory(text: &str) -> Result<u64, String> {
-    let (least, most) = (vmm::boot::image::MIN_MEMORY, vmm::boot::image::MAX_MEMORY);
-    let text = text.trim();
-    let (number, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
-        Some(b'K') => (&text[..text.len() - 1], 10),
-        Some(b'M') => (&text[..text.len() - 1], 20),
-        Some(b'G') => (&text[..text.len() - 1], 30),
-        _ => return Err("a size needs its unit: K, M or G, e.g. 256M".to_owned()),
-    };
-    let bad = || "not a size; give e.g. 256M".to_owned();
-    if !number.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(bad());
-    }
-    let bytes =
-        number.parse::<u64>().map_err(|_| bad())?.checked_mul(1 << shift).filter(|b| (least..=most).contains(b));
-    let bytes = bytes.ok_or_else(|| format!("out of range; give {}M to {}G", least >> 20, most >> 30))?;
-    if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err("not a multiple of 4K".to_owned()) }
+/// A size of guest memory.
+fn memory() -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    size_in(vmm::boot::image::MIN_MEMORY..=vmm::boot::image::MAX_MEMORY)
+}
+
+pub(super) fn run(args: RunArgs) -> Result<Exit, Error> {
+    let spec = args.into_spec();
+    let chosen = choose(&spec.backend, &ThisHost)?;
+    run::run(&spec, &chosen.backend)
 }
 
 /// Reads `KEY=VALUE`.
@@ -167,15 +166,19 @@ pub(super) fn as_qemu_spells(args: Vec<OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Command, Request};
+    use super::super::usage::parsed;
     use super::*;
-    use crate::error::Error;
 
     fn run(args: &[&str]) -> Result<RunArgs, Error> {
-        match super::super::parse(["vpmu", "run"].iter().chain(args))? {
-            Request::Run(Command::Run(args)) => Ok(*args),
-            other => panic!("not run: {other:?}"),
-        }
+        let words = ["vpmu", "run"].iter().chain(args).map(OsString::from).collect();
+        let spelt: Vec<_> = as_qemu_spells(words).into_iter().skip(2).map(|word| word.into_string().unwrap()).collect();
+        parsed(&spelt.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn defaults_of_options_are_those_of_the_specification() {
+        let (given, default) = (run(&["x.flat"]).unwrap().into_spec(), RunSpec::new("x.flat"));
+        assert_eq!(format!("{given:?}"), format!("{default:?}"));
     }
 
     #[test]

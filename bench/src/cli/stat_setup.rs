@@ -1,39 +1,46 @@
-//! Options of `vpmu stat-setup`.
+//! `vpmu stat-setup`.
 
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use results::cpu_list::CpuList;
+use results::document::Status;
+use results::error::{Error, Exit};
+use results::table;
+use results::write::{OutputFolder, time_stamp};
 
-use super::parse::{CpuList, duration_in, number_in};
-use super::stat_setup_guest::StatSetupGuestArgs;
+use super::measure::Invocation;
+use super::options::ResultOptions;
+use crate::console::{complain, internal, print};
+use crate::experiment::stat_setup::document::Document;
+use crate::experiment::stat_setup::spec::{self, StatSetupSpec};
+use crate::experiment::stat_setup::{once, run as experiment, show};
+use crate::parse::{duration_in, number_in};
+use crate::progress;
+use crate::sys;
 
-/// Examples that end `vpmu stat-setup --help`.
-pub const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
-  vpmu stat-setup                              700 software events on every CPU, every strategy
-  vpmu stat-setup --against perf               the same beside stock `perf stat -a`, shuffled, 15 rounds
-  vpmu stat-setup --events '{context-switches,cpu-migrations}:W,page-faults,sched:sched_switch'
-  vpmu stat-setup --events events.txt --cpus 0-3 --strategy event-major,cpu-major,auto
-  vpmu stat-setup --events tracepoints:700 --strategy auto --against perf --rounds 5 --last-close
-                                               tracepoints, whose last close waits tens of ms
-  vpmu stat-setup --scale 100,200,400,800,1600 --strategy auto,packed
-                                               growth over N, with its exponent
-  vpmu stat-setup --in guest --events 20       a guest's own set-up, on its vPMU
+  # 700 software events on every CPU, every strategy
+  vpmu stat-setup
+  # the same beside stock `perf stat -a`, shuffled, 15 rounds
+  vpmu stat-setup --against perf
+  # a list as perf writes it
+  vpmu stat-setup --events context-switches:u,page-faults
+  vpmu stat-setup --events events.txt --cpus 0-3 \\
+    --strategy event-major,cpu-major,auto
+  # tracepoints, each closed in tens of ms
+  vpmu stat-setup --events tracepoints:700 --strategy auto \\
+    --against perf --rounds 5 --last-close
+  # growth over N, with its exponent
+  vpmu stat-setup --scale 100,200,400,800,1600 \\
+    --strategy auto,packed
 
-Exit codes: 0 done, 2 bad usage or input, 3 inconclusive, 4 the host cannot do it.";
+Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
+4 the host cannot do it.";
 
-/// Where the events are set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Place {
-    /// On this host, by perf_event_open.
-    Host,
-    /// Inside a guest, on its vPMU.
-    Guest,
-}
-
-/// What the figures stand beside.
+/// A peer that runs in the same rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Peer {
     /// The `perf` of $PATH.
@@ -52,97 +59,78 @@ pub enum Mode {
 /// Options of `vpmu stat-setup`.
 #[derive(Clone, Debug, Args)]
 pub struct StatSetupArgs {
-    /// Set up host events, or let a guest set up events on its vPMU
-    #[arg(long = "in", value_name = "WHERE", value_enum, default_value = "host")]
-    pub place: Place,
-
-    /// The events: a number, a list as perf writes it, or a file of such lists
-    ///
-    /// N: that many software events, a mix. tracepoints:N: that many tracepoint events over as many distinct tracepoints as
-    /// the host has, 90 at most. With --in guest only a number, 10 unless given. LIST: names, groups {a,b}:W, software, hardware, raw (r1a8), tracepoints (sched:sched_switch), sysfs PMU events
-    /// (cpu/event=0x3c,umask=0/, msr/tsc/) with modifiers (:u :k :W ...). FILE: lists, one a line; # begins a comment.
-    #[arg(long, value_name = "N|LIST|FILE", default_value = "700", default_value_if("place", "guest", "10"))]
-    pub events: String,
-
-    /// Seed of the order of the arms within each round
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX))]
-    pub seed: u64,
-
-    /// Folder for the results
-    #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results")]
-    pub output: PathBuf,
-
-    /// Do not write a results folder
-    #[arg(long)]
-    pub no_save: bool,
-
-    /// Also write the result document to FILE, or with - or nothing to stdout, in place of the table
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
-
-    /// No progress bar
-    #[arg(short, long)]
-    pub quiet: bool,
-
-    /// Rounds that count; every arm runs once in each, after a warm-up; 5 with --in guest
-    #[arg(long, value_name = "N", default_value = "15", default_value_if("place", "guest", "5"), value_parser = number_in(1..=10_000))]
-    pub rounds: u64,
-
-    /// Options of `--in host`.
-    #[command(flatten)]
-    pub host: StatSetupHostArgs,
-
-    /// Options of `--in guest`.
-    #[command(flatten)]
-    pub guest: StatSetupGuestArgs,
-}
-
-/// Options of `--in host`.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "With --in host")]
-pub struct StatSetupHostArgs {
     /// Strategies to compare: event-major, cpu-major, threads, packed, auto
-    ///
-    /// With --in guest: how host events are kept behind the guest's counters, presets of nmi-latency or .toml files, by default
-    /// recreate,reuse,reuse-lazy,deferred,pool; the floor always comes along.
     #[arg(
         long = "strategy",
         value_name = "LIST",
         value_delimiter = ',',
         default_value = "event-major,cpu-major,threads,packed,auto",
-        default_value_if("place", "guest", "recreate,reuse,reuse-lazy,deferred,pool")
+        help_heading = "Comparison"
     )]
     pub strategies: Vec<String>,
 
+    /// Set stock perf beside it, in the same run
+    #[arg(long, value_name = "PEER", value_enum, help_heading = "Comparison")]
+    pub against: Option<Peer>,
+
+    /// Measure growth over these numbers of events and over CPUs, too
+    ///
+    /// none leaves it out [default: 100,200,400,800,1600; none for tracepoints, whose closes take seconds]
+    #[arg(long, value_name = "LIST|none", help_heading = "Comparison")]
+    pub scale: Option<Scale>,
+
+    /// Also measure how far the last close of each tracepoint can be shortened
+    ///
+    /// One by one, by threads, by processes, at exit.
+    #[arg(long, help_heading = "Comparison")]
+    pub last_close: bool,
+
+    /// The events: a number, a list as perf writes it, or a file of such lists
+    ///
+    /// N: that many software events, a mix. tracepoints:N: that many tracepoint events over as many distinct tracepoints as the
+    /// host has, 90 at most. LIST: names, groups {a,b}:W, software, hardware, raw (r1a8), tracepoints (sched:sched_switch), sysfs
+    /// PMU events (cpu/event=0x3c,umask=0/, msr/tsc/) with modifiers (:u :k :W ...). FILE: lists, one a line; # begins a comment.
+    #[arg(long, value_name = "N|LIST|FILE", default_value = "700", help_heading = "Events")]
+    pub events: String,
+
     /// CPUs to count on, e.g. 0-3 [default: all online]
-    #[arg(long, value_name = "CPULIST")]
+    #[arg(long, value_name = "CPULIST", help_heading = "Events")]
     pub cpus: Option<CpuList>,
 
     /// Open, enable, read, disable, close (stat), or open, mmap, enable, disable, munmap, close (mmap)
-    #[arg(long, value_enum, default_value = "stat")]
+    #[arg(long, value_enum, default_value = "stat", hide_possible_values = true, help_heading = "Events")]
     pub mode: Mode,
 
     /// How long events count between enable and read
-    #[arg(long, value_name = "TIME", default_value = "0ms",
+    #[arg(long, value_name = "TIME", default_value = "0ms", help_heading = "Events",
           value_parser = duration_in(Duration::ZERO..=Duration::from_secs(60)))]
     pub count: Duration,
 
-    /// Set stock perf beside it, in the same run
-    #[arg(long, value_name = "PEER", value_enum)]
-    pub against: Option<Peer>,
-
-    /// Measure growth over these numbers of events and over CPUs, too; none leaves it out [default: 100,200,400,800,1600;
-    /// none for tracepoints, whose closes take seconds]
-    #[arg(long, value_name = "LIST|none")]
-    pub scale: Option<Scale>,
-
     /// Set up once, print the counts on stdout as `perf stat -x,` does, then close; nothing is compared
-    #[arg(long, conflicts_with_all = ["against", "scale", "last_close", "mode"])]
+    #[arg(long, conflicts_with_all = ["against", "scale", "last_close", "mode", "json"], help_heading = "Events")]
     pub once: bool,
 
-    /// Also measure how far the last close of each tracepoint can be shortened: one by one, by threads, by processes, at exit
-    #[arg(long)]
-    pub last_close: bool,
+    /// Rounds that count; every arm runs once in each
+    #[arg(long, value_name = "N", default_value = "15", value_parser = number_in(1..=10_000), help_heading = "Rounds")]
+    pub rounds: u64,
+
+    /// Rounds before those; their figures are discarded [default: 0, after two runs of each arm that check it]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = number_in(0..=1000), help_heading = "Rounds",
+          hide_default_value = true)]
+    pub warmup: u64,
+
+    /// Bound on all rounds: they end after the one in which this time passes
+    #[arg(long, value_name = "TIME", help_heading = "Rounds",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)))]
+    pub duration: Option<Duration>,
+
+    /// Seed of the order of the arms within each round
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX), help_heading = "Rounds")]
+    pub seed: u64,
+
+    /// Where the result goes.
+    #[command(flatten)]
+    pub result: ResultOptions,
 }
 
 /// Numbers of events to measure growth over; empty: none.
@@ -168,8 +156,76 @@ impl FromStr for Scale {
     }
 }
 
+/// The experiment that the options specify.
+fn spec_of(args: &StatSetupArgs) -> StatSetupSpec {
+    StatSetupSpec {
+        events: args.events.clone(),
+        strategies: args.strategies.clone(),
+        cpus: args.cpus.clone(),
+        mode: match args.mode {
+            Mode::Stat => spec::Mode::Stat,
+            Mode::Mmap => spec::Mode::Mmap,
+        },
+        count: args.count,
+        rounds: args.rounds,
+        warmup: args.warmup,
+        duration: args.duration,
+        seed: args.seed,
+        against_perf: args.against == Some(Peer::Perf),
+        scale: args.scale.as_ref().map(|scale| scale.0.clone()),
+        last_close: args.last_close,
+    }
+}
+
+pub(super) fn run(args: &StatSetupArgs, invocation: Invocation) -> Result<Exit, Error> {
+    let spec = spec_of(args);
+    spec.strategies()?;
+    if args.once { run_once(&spec, args.result.quiet) } else { compare(&spec, &args.result, invocation.command_line) }
+}
+
+fn run_once(spec: &StatSetupSpec, quiet: bool) -> Result<Exit, Error> {
+    let found = once::run_once(spec, &mut print)?;
+    if !quiet {
+        for warning in &found.warnings {
+            complain(&format!("warning: {warning}"));
+        }
+        complain(&found.phases);
+    }
+    Ok(if found.whole { Exit::Done } else { Exit::Inconclusive })
+}
+
+fn compare(spec: &StatSetupSpec, result: &ResultOptions, command_line: Vec<String>) -> Result<Exit, Error> {
+    let mut folder = if result.no_save { None } else { Some(OutputFolder::open(&result.output)?) };
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let mut progress = progress::shown(!result.quiet);
+    let document = experiment::run(spec, command_line, progress.as_mut())?;
+    let json =
+        serde_json::to_string_pretty(&document).map_err(|error| internal("cannot show the result", error))? + "\n";
+    let mut saved = String::new();
+    if let Some(folder) = &mut folder {
+        let stem = format!("{}-{}", document.experiment, time_stamp(document.started_unix));
+        let path = folder.write(&stem, "json", json.as_bytes())?;
+        saved = format!("saved: {}\n", path.display());
+    }
+    if result.json {
+        print(&json)?;
+    } else {
+        print(&(show::text(&document) + &saved))?;
+    }
+    for warning in table::warnings(&document.warnings) {
+        complain(&format!("warning: {warning}"));
+    }
+    Ok(verdict(&document))
+}
+
+/// Whether the document answers its question: not if it was cut short, or if the strategies' counts differ.
+fn verdict(document: &Document) -> Exit {
+    if document.status == Status::Complete && document.agree { Exit::Done } else { Exit::Inconclusive }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::usage::parsed;
     use super::*;
 
     #[test]
@@ -179,5 +235,10 @@ mod tests {
         for bad in ["", "100", "100,100", "0,1", "a,b", "1,999999999"] {
             assert!(bad.parse::<Scale>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn defaults_of_options_are_those_of_the_specification() {
+        assert_eq!(spec_of(&parsed(&[]).unwrap()), StatSetupSpec::default());
     }
 }

@@ -1,30 +1,48 @@
 //! `vpmu sweep`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use clap::Args;
+use results::error::{Error, Exit};
+use results::write::replace;
 
-use super::parse::number_in;
+use crate::console::{complain, internal, print};
 use crate::experiment::sweep::grid::{Grid, Seeds};
-use crate::experiment::sweep::pareto::By;
+use crate::experiment::sweep::pareto::{self, By, Pareto};
+use crate::experiment::sweep::point::Point;
+use crate::experiment::sweep::simulate::Simulator;
+use crate::experiment::sweep::store::{self, Found, Store};
+use crate::experiment::sweep::{run as sweep, show};
+use crate::parse::number_in;
+use crate::progress;
+use crate::sys;
 
-/// Examples below the options.
-pub const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
-  vpmu sweep                                   every preset on the default model, ten events multiplexed
-  vpmu sweep --strategy deferred,pool --workload sampling4,sampling10 --cost open=0.1,1,10 --seed 1-5 -o out
-  vpmu sweep --model clx-ap-watchdog-on --vcpus 8 --cpus 2,4,8 --slice 1ms,10ms --release-slices 1,2,8
-  vpmu sweep --grid grid.toml --dry-run        list the points, simulate nothing
-  vpmu sweep --grid grid.toml -o out           again after a kill or a full disk: goes on where it stopped
+  # every preset on the default model, ten events multiplexed
+  vpmu sweep
+  # two strategies where creating an event costs more or less
+  vpmu sweep --strategy deferred,pool --seed 1-5 -o out \\
+    --workload sampling4,sampling10 --cost open=0.1,1,10
+  # eight vCPUs that share CPUs
+  vpmu sweep --model clx-ap-watchdog-on --vcpus 8 --cpus 2,4,8 \\
+    --slice 1ms,10ms --release-slices 1,2,8
+  # list the points, simulate nothing
+  vpmu sweep --grid grid.toml --dry-run
+  # again after a kill or a full disk: goes on where it stopped
+  vpmu sweep --grid grid.toml -o out
 
-A grid file has the axes and the other options as keys (docs/simulator.md):
+A grid file has the axes and the other options as keys
+(docs/simulator.md):
   strategy = ['deferred', 'mine.toml']
   workload = ['sampling10']
   cost.open = [0.1, 1, 10]
   seed = ['1-5']
 
-Exit codes: 0 done, 2 bad usage, bad grid or a result that cannot be written, 3 interrupted.";
+Exit codes: 0 done, 2 bad usage, bad grid or a result that
+cannot be written, 3 interrupted.";
 
 /// Options of `vpmu sweep`.
 #[derive(Clone, Debug, Args)]
@@ -148,12 +166,12 @@ impl SweepArgs {
     ///
     /// # Errors
     /// Exit 2 for a cost that is given twice.
-    pub fn to_grid(&self) -> Result<Grid, crate::error::Error> {
+    pub fn to_grid(&self) -> Result<Grid, Error> {
         let mut costs = BTreeMap::new();
         for (cost, factors) in &self.cost {
             if costs.insert(cost.clone(), factors.clone()).is_some() {
                 let remedy = format!("give its factors in one: --cost {cost}=0.1,1,10");
-                return Err(crate::error::Error::usage(format!("--cost {cost} stands twice"), "", remedy));
+                return Err(Error::usage(format!("--cost {cost} stands twice"), "", remedy));
             }
         }
         let seeds = self.seed.as_ref().map(|list| list.iter().cloned().map(Seeds::Text).collect());
@@ -179,16 +197,109 @@ impl SweepArgs {
     }
 }
 
+pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
+    let file = args.grid.as_deref().map(Grid::from_file).transpose()?.unwrap_or_default();
+    let (points, models) = file.overridden_by(args.to_grid()?).points()?;
+    if args.dry_run {
+        return dry_run(args, &points);
+    }
+    let mut pool = rayon::ThreadPoolBuilder::new();
+    if let Some(threads) = args.threads {
+        pool = pool.num_threads(usize::try_from(threads).unwrap_or(1));
+    }
+    let pool =
+        pool.build().map_err(|error| Error::host("cannot start threads", error.to_string(), "give fewer --threads"))?;
+    let (store, found) = Store::open(&args.output)?;
+    say_what_was_found(&points, &found);
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+
+    let mut progress = progress::shown(!args.quiet);
+    let (simulator, total) = (Simulator::new(models), points.len());
+    let outcome =
+        pool.install(|| sweep::run(points, &simulator, (store, found), sys::interrupted(), progress.as_mut()))?;
+
+    let pareto = pareto::compare(&outcome.points, args.by);
+    let json =
+        serde_json::to_string_pretty(&pareto).map_err(|error| internal("cannot show the comparison", error))? + "\n";
+    let markdown = show::markdown(&pareto);
+    save(&args.output, &pareto, &json, &markdown)?;
+    if args.json {
+        print(&json)?;
+    } else if args.markdown {
+        print(&markdown)?;
+    } else {
+        let saved = format!("saved: {}\n", args.output.join(store::FILE).display());
+        print(&format!(
+            "{}{} of {total} points{}\n{saved}",
+            show::text(&pareto),
+            outcome.done(),
+            skipped(outcome.skipped)
+        ))?;
+    }
+    if outcome.interrupted {
+        debug_assert!(sys::interrupted().load(Ordering::Relaxed), "nothing else ends a sweep without an error");
+        complain("warning: interrupted; run the same command again to go on");
+        return Ok(Exit::Inconclusive);
+    }
+    Ok(Exit::Done)
+}
+
+fn skipped(points: usize) -> String {
+    if points == 0 { String::new() } else { format!(", {points} of them from before") }
+}
+
+/// pareto.json and pareto.md; nothing if no point is done.
+fn save(dir: &Path, pareto: &Pareto, json: &str, markdown: &str) -> Result<(), Error> {
+    if pareto.scenarios.iter().all(|scenario| scenario.rows.is_empty()) {
+        return Ok(());
+    }
+    for (name, text) in [(store::FRONT, json), ("pareto.md", markdown)] {
+        let path = dir.join(name);
+        replace(&path, text.as_bytes()).map_err(|error| {
+            Error::usage(
+                format!("cannot write {}", path.display()),
+                error.to_string(),
+                "all points are kept; run the same command again once there is room",
+            )
+        })?;
+    }
+    Ok(())
+}
+
+fn say_what_was_found(points: &[Point], found: &Found) {
+    if found.torn > 0 {
+        complain(&format!("notice: the last line of {} was torn ({} bytes) and is dropped", store::FILE, found.torn));
+    }
+    let others = found.others(points).len();
+    if others > 0 {
+        complain(&format!(
+            "notice: {others} points in {} are of another grid, model or revision: they stay in the file, and out of the table",
+            store::FILE
+        ));
+    }
+}
+
+fn dry_run(args: &SweepArgs, points: &[Point]) -> Result<Exit, Error> {
+    let done = sweep::finished(points, &Found::read(&args.output)?);
+    if args.json {
+        let lines = points
+            .iter()
+            .map(|point| serde_json::to_string(point).map_err(|error| internal("cannot show a point", error)));
+        print(&(lines.collect::<Result<Vec<_>, _>>()?.join("\n") + "\n"))?;
+    } else {
+        let total = format!("{} points, {} of them done\n", points.len(), done.len());
+        print(&(show::dry_run(points, |at| done.contains_key(&at)) + &total))?;
+    }
+    Ok(Exit::Done)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::usage::parsed;
     use super::*;
-    use crate::cli::{Command, Request, parse};
 
-    fn args(line: &[&str]) -> Result<SweepArgs, crate::error::Error> {
-        match parse(["vpmu", "sweep"].iter().chain(line).copied())? {
-            Request::Run(Command::Sweep(args)) => Ok(*args),
-            other => panic!("not sweep: {other:?}"),
-        }
+    fn args(line: &[&str]) -> Result<SweepArgs, Error> {
+        parsed(line)
     }
 
     #[test]

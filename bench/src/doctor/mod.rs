@@ -11,7 +11,7 @@ use crate::error::Exit;
 use crate::host::finding::{Finding, Status};
 use crate::host::{HostFacts, HostFs, noise};
 use crate::probe::{AutoBackend, EventProbe, KvmProbe, choose_backend};
-use crate::sys;
+use crate::process;
 
 pub use show::text;
 
@@ -58,9 +58,9 @@ impl Limits {
     #[must_use]
     pub fn of_this_process() -> Self {
         Self {
-            open_files: sys::soft_limit(sys::Limit::OpenFiles),
-            pending_signals: sys::soft_limit(sys::Limit::PendingSignals),
-            root: sys::effective_uid() == 0,
+            open_files: process::soft_limit(process::Limit::OpenFiles),
+            pending_signals: process::soft_limit(process::Limit::PendingSignals),
+            root: process::is_root(),
         }
     }
 }

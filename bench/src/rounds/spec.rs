@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::backend::BackendChoice;
-use crate::cli::parse::CpuList;
 use crate::strategy::StrategyChoice;
+use results::cpu_list::CpuList;
 
 /// Parameters that all experiments with arms and rounds have.
 #[derive(Clone, Debug, PartialEq)]

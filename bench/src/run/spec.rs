@@ -6,8 +6,8 @@ use std::time::Duration;
 use vmm::machine::image::Rdpmc;
 
 use crate::backend::BackendChoice;
-use crate::cli::parse::CpuList;
 use crate::strategy::StrategyChoice;
+use results::cpu_list::CpuList;
 
 /// Parameters of `run`; the defaults, apart from the image, are those of the command.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! `vpmu stat-setup --in guest`: real guests beside simulated ones, and what a run leaves. No time is asserted.
+//! `vpmu guest-stat`: real guests beside simulated ones, and what a run leaves. No time is asserted.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 
 fn vpmu(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
-    command.args(["stat-setup", "--in", "guest", "--quiet"]).args(args).current_dir(dir).env_remove("RUST_BACKTRACE");
+    command.args(["guest-stat", "--quiet"]).args(args).current_dir(dir).env_remove("RUST_BACKTRACE");
     command.stdin(Stdio::null()).output().expect("the binary starts")
 }
 
@@ -135,7 +135,11 @@ fn refusals() {
         (&["--strategy", "event-major"], "unknown strategy"),
         (&["--cpus", "0"], "--vcpus"),
         (&["--window", "0"], "--window"),
-        (&["--in", "host"], "in"),
+        (&["--in", "host"], "--in"),
+        (&["--against", "perf"], "--against"),
+        (&["--scale", "100,200"], "--scale"),
+        (&["--count", "1s"], "--window"),
+        (&["--mode", "mmap"], "--mode"),
     ] {
         let output = vpmu(dir.path(), line);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -144,6 +148,6 @@ fn refusals() {
     }
     let host = Command::new(env!("CARGO_BIN_EXE_vpmu")).args(["stat-setup", "--vcpus", "2"]).output().expect("a start");
     assert_eq!(host.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&host.stderr).contains("--vcpus has no place beside --in host"));
+    assert!(String::from_utf8_lossy(&host.stderr).contains("vpmu guest-stat has it"));
     assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is left behind");
 }

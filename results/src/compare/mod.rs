@@ -333,7 +333,7 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
     if !comparison.unlike.is_empty() && !comparison.unlike_allowed {
         return (
             3,
-            format!("inconclusive: hosts or builds differ ({tally}); --allow-unlike-hosts judges nevertheless"),
+            format!("inconclusive: hosts or builds differ ({tally}); --ignore-host-differences judges nevertheless"),
         );
     }
     if slower > 0 {

@@ -1,4 +1,4 @@
-//! The result document of `stat-setup --in host`.
+//! The result document of `stat-setup`.
 
 use serde::{Deserialize, Serialize};
 use stat_setup::choose::Choice;

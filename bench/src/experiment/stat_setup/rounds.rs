@@ -9,6 +9,7 @@ use stat_setup::verify::differences;
 
 use super::measure::{SetUpArm, Setting, TimedRound, since};
 use super::peer::Rivals;
+use super::spec::StatSetupSpec;
 use super::steps::Steps;
 use crate::error::Error;
 use crate::result::warnings::Warning;
@@ -55,6 +56,22 @@ pub(super) fn warm_up(
     Ok(())
 }
 
+/// Rounds of every arm without figures.
+pub(super) fn discarded(
+    setting: &Setting<'_>,
+    rounds: &Rounds,
+    count: u64,
+    steps: &mut Steps<'_>,
+) -> Result<(), Error> {
+    for _ in 0..count {
+        for arm in &rounds.arms {
+            steps.step(|| format!("{}: warm-up", arm.strategy))?;
+            setting.timed(arm.method);
+        }
+    }
+    Ok(())
+}
+
 /// Refuses a list of which no event opens, with the reason of the first.
 pub(super) fn nothing_opens(setting: &Setting<'_>, rounds: &Rounds) -> Result<(), Error> {
     let Some(arm) = rounds.arms.first() else { return Ok(()) };
@@ -72,12 +89,13 @@ pub(super) fn nothing_opens(setting: &Setting<'_>, rounds: &Rounds) -> Result<()
 pub(super) fn measure(
     setting: &Setting<'_>,
     rounds: &mut Rounds,
-    count: u64,
+    spec: &StatSetupSpec,
     schedule: &mut Schedule,
     steps: &mut Steps<'_>,
     began: Instant,
 ) -> Result<(), Error> {
-    for number in 0..count {
+    let measuring = Instant::now();
+    for number in 0..spec.rounds {
         let rivals = rounds.rivals.as_ref().map_or(0, |rivals| rivals.commands.len());
         let mut done = Vec::new();
         for (position, at) in (0..).zip(schedule.next_round(rounds.arms.len() + rivals)) {
@@ -94,6 +112,9 @@ pub(super) fn measure(
         // Only complete rounds count.
         for (at, round) in done {
             rounds.arms[at].rounds.push(round);
+        }
+        if spec.duration.is_some_and(|bound| measuring.elapsed() >= bound) {
+            break;
         }
     }
     Ok(())

@@ -66,8 +66,9 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
         .collect::<Vec<_>>();
     let each = strategies.len() as u64;
     let rival_runs = rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64);
-    let total =
-        2 * each + spec.rounds * (each + rival_runs) + scaling::steps(sizes.len(), cpus.len(), strategies.len());
+    let total = (2 + spec.warmup) * each
+        + spec.rounds * (each + rival_runs)
+        + scaling::steps(sizes.len(), cpus.len(), strategies.len());
     progress.begin(total);
     let mut steps = Steps { progress };
     let mut schedule = Schedule::new(spec.seed);
@@ -77,7 +78,8 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let done = (|| -> Result<(), Error> {
         rounds::warm_up(&setting, &mut rounds, &mut sysfs, &mut warnings, &mut steps)?;
         rounds::nothing_opens(&setting, &rounds)?;
-        rounds::measure(&setting, &mut rounds, spec.rounds, &mut schedule, &mut steps, began)?;
+        rounds::discarded(&setting, &rounds, spec.warmup, &mut steps)?;
+        rounds::measure(&setting, &mut rounds, spec, &mut schedule, &mut steps, began)?;
         if spec.last_close {
             last_close = last_closes(&list)?;
         }

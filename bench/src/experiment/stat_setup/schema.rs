@@ -1,4 +1,4 @@
-//! The JSON Schema of `stat-setup --in host`'s documents, in `results/`: made from the types, kept by a test.
+//! The JSON Schema of `stat-setup`'s documents, in `results/`: made from the types, kept by a test.
 //!
 //! `VPMU_WRITE_SCHEMA=1 cargo test -p bench --lib schema` writes it anew after a change of the types.
 

@@ -34,6 +34,10 @@ pub struct StatSetupSpec {
     pub count: Duration,
     /// Rounds that count; every strategy runs once in each.
     pub rounds: u64,
+    /// Rounds before those; their figures are discarded.
+    pub warmup: u64,
+    /// Bound on all rounds: they end after the one in which this time passes.
+    pub duration: Option<Duration>,
     /// Seed of the order of strategies within each round.
     pub seed: u64,
     /// Whether stock perf takes part in the rounds.
@@ -53,6 +57,8 @@ impl Default for StatSetupSpec {
             mode: Mode::Stat,
             count: Duration::ZERO,
             rounds: 15,
+            warmup: 0,
+            duration: None,
             seed: 1,
             against_perf: false,
             scale: None,

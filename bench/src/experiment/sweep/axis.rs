@@ -9,8 +9,8 @@ use host_pmu::strategy::{PRESETS, Strategy};
 use sim::model::Costs;
 
 use super::grid::Seeds;
-use crate::cli::parse;
 use crate::error::Error;
+use crate::parse;
 use crate::strategy::{StrategyChoice, ready};
 
 /// Maximum number of values of an axis other than `seed`.

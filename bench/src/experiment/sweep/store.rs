@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::point::Point;
 use crate::error::Error;
-use crate::sys;
+use crate::process;
 use results::write::replace;
 
 pub use results::sweep::{FILE, FRONT};
@@ -109,7 +109,7 @@ impl Store {
         let failed = |error: &io::Error| cannot(dir, error);
         std::fs::create_dir_all(dir).map_err(|error| failed(&error))?;
         let locked = File::open(dir).map_err(|error| failed(&error))?;
-        if !sys::try_lock(&locked).map_err(|error| failed(&error))? {
+        if !process::try_lock(&locked).map_err(|error| failed(&error))? {
             return Err(Error::usage(
                 format!("another sweep is writing to {}", dir.display()),
                 "",

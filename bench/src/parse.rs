@@ -1,9 +1,7 @@
-//! Values of options: durations, CPU lists, bounded numbers.
+//! Values as users write them: durations, sizes, bounded numbers.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
-
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 /// Reads a duration like `4ms`, `250us`, `1.5s`: a decimal number and one of ns, us, µs, ms, s, m.
 pub fn duration(text: &str) -> Result<Duration, String> {
@@ -66,6 +64,27 @@ pub fn number_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Str
     }
 }
 
+/// A size in bytes like `256M` within `range`: a whole number and K, M or G; a multiple of 4K.
+pub fn size_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let text = text.trim();
+        let (number, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
+            Some(b'K') => (&text[..text.len() - 1], 10),
+            Some(b'M') => (&text[..text.len() - 1], 20),
+            Some(b'G') => (&text[..text.len() - 1], 30),
+            _ => return Err("a size needs its unit: K, M or G, e.g. 256M".to_owned()),
+        };
+        let bad = || "not a size; give e.g. 256M".to_owned();
+        if !number.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(bad());
+        }
+        let bytes = number.parse::<u64>().map_err(|_| bad())?.checked_mul(1 << shift).filter(|b| range.contains(b));
+        let bytes =
+            bytes.ok_or_else(|| format!("out of range; give {}M to {}G", range.start() >> 20, range.end() >> 30))?;
+        if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err("not a multiple of 4K".to_owned()) }
+    }
+}
+
 /// An architectural PMU version that a guest may see.
 pub fn pmu_version(text: &str) -> Result<u64, String> {
     match text {
@@ -73,21 +92,6 @@ pub fn pmu_version(text: &str) -> Result<u64, String> {
         "4" => Ok(4),
         _ => Err("possible values: 2, 4".to_owned()),
     }
-}
-
-pub use results::cpu_list::CpuList;
-
-/// One of `all`, by name.
-pub fn one_of<T: Copy + Send + Sync + 'static>(
-    all: &'static [T],
-    name: fn(T) -> &'static str,
-    about: fn(T) -> &'static str,
-) -> impl TypedValueParser<Value = T> {
-    let shown = all.iter().map(move |&value| PossibleValue::new(name(value)).help(about(value)));
-    PossibleValuesParser::new(shown).try_map(move |text| {
-        let found = all.iter().copied().find(|&value| name(value) == text);
-        found.ok_or_else(|| std::io::Error::other("no such value"))
-    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,301 @@
+//! The command line as a whole: its commands, their help, and what carries each out.
+
+use std::ffi::OsString;
+use std::time::Instant;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use results::error::{Error, Exit};
+
+use super::calibrate::CalibrateArgs;
+use super::compare::CompareArgs;
+use super::conformance::ConformanceArgs;
+use super::doctor::DoctorArgs;
+use super::export::ExportArgs;
+use super::guest_stat::GuestStatArgs;
+use super::history::HistoryArgs;
+use super::measure::Invocation;
+use super::nmi_latency::{NmiLatencyArgs, SimArgs};
+use super::report::ReportArgs;
+use super::reproduce::ReproduceArgs;
+use super::run::RunArgs;
+use super::shell::{CompletionsArgs, ManArgs};
+use super::show::ShowArgs;
+use super::stat_setup::StatSetupArgs;
+use super::sweep::SweepArgs;
+use super::{
+    calibrate, compare, conformance, doctor, export, guest_stat, history, nmi_latency, report, reproduce, run, shell,
+    show, stat_setup, sweep, usage,
+};
+use crate::console::print;
+use crate::tool::VERSION;
+
+/// What stands behind a guest's performance counters, and what does each choice cost?
+///
+/// Runs a small guest on KVM with a PMU that is emulated in userspace. Behind each of its counters a strategy keeps a host perf
+/// event, or none; the guest measures how long its NMI handler takes. Without a command: nmi-latency.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "vpmu",
+    version = VERSION,
+    after_help = nmi_latency::EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    max_term_width = 80
+)]
+pub struct Cli {
+    /// The command.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Options of `nmi-latency`, the default command.
+    #[command(flatten)]
+    pub nmi_latency: NmiLatencyArgs,
+}
+
+/// The commands.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Compare strategies by guest NMI handler latency
+    ///
+    /// Every arm (each strategy, and the floor: the same guest without host events, PMIs raised by a timer) runs once per round,
+    /// in random order from the seed, after warm-up rounds that are not counted. Writes DIR/nmi-latency-TIME.json, .hlog
+    /// (HdrHistogram) and .txt (benchstat), and a table on stdout. Where this host cannot measure, --backend auto simulates.
+    #[command(after_help = nmi_latency::EXAMPLES)]
+    NmiLatency(Box<NmiLatencyArgs>),
+    /// Compare strategies on a simulated host
+    ///
+    /// The same experiment as nmi-latency, with the same vPMU and strategies, on a simulated host, guest and clock. One seed gives
+    /// the same figures on any machine.
+    #[command(after_help = nmi_latency::SIM_EXAMPLES)]
+    Sim(Box<SimArgs>),
+    /// Measure what guests and host operations cost here, and write a simulator's model of this host
+    ///
+    /// Runs real guests with one event and with ten, under recreate, reuse and no host events at all. With --check every strategy
+    /// is measured beside simulated.
+    #[command(after_help = calibrate::EXAMPLES)]
+    Calibrate(Box<CalibrateArgs>),
+    /// Simulate a grid of experiments on all cores; list the strategies that no other beats
+    ///
+    /// Strategy × model × cost × workload × vCPUs × CPUs × slice × slices until release × seed. Each point becomes one line of
+    /// DIR/sweep.jsonl as soon as it is done; a killed sweep goes on where it stopped. At the end: a table of latency against
+    /// host events held for each scenario. The file's bytes depend on neither threads nor interruptions.
+    #[command(after_help = sweep::EXAMPLES)]
+    Sweep(Box<SweepArgs>),
+    /// Judge whether NEW is slower than BASE: exit 1 if it is, 3 if inconclusive
+    ///
+    /// BASE and NEW are result documents, folders of them, or names of baselines (--save-baseline NAME).
+    #[command(after_help = compare::EXAMPLES)]
+    Compare(Box<CompareArgs>),
+    /// Find where a folder of results changed over time, and the first changed revision
+    #[command(after_help = history::EXAMPLES)]
+    History(HistoryArgs),
+    /// Set every published vPMU figure beside the simulated one, and measured ones if given
+    #[command(after_help = reproduce::EXAMPLES)]
+    Reproduce(ReproduceArgs),
+    /// Check the vPMU against the architectural rules from inside a guest, as TAP
+    ///
+    /// With a stand-in only what it can promise is checked (counters count and stop, overflows come); `--backend step`
+    /// single-steps the guest and checks every count exactly, in seconds to minutes.
+    #[command(after_help = conformance::EXAMPLES)]
+    Conformance(ConformanceArgs),
+    /// Boot a third-party image with the userspace vPMU: multiboot 1 and ELF
+    ///
+    /// Its serial port (0x3f8) goes to stdout. A 32-bit OUT to port 0xf4 ends the run, as in kvm-unit-tests.
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<RunArgs>),
+    /// Time setting up N perf events on M CPUs, by strategy and beside stock perf
+    ///
+    /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
+    /// in random order from the seed. Writes DIR/stat-setup-TIME.json, and a table on stdout.
+    #[command(after_help = stat_setup::EXAMPLES)]
+    StatSetup(Box<StatSetupArgs>),
+    /// Time setting up N perf events inside a guest, on its vPMU, by strategy
+    ///
+    /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
+    /// timed in the guest. Writes DIR/stat-setup-TIME.json, .hlog and .txt, and a table on stdout. Where this host cannot
+    /// measure, --backend auto simulates.
+    #[command(after_help = guest_stat::EXAMPLES)]
+    GuestStat(Box<GuestStatArgs>),
+    /// Report what this host can do, its noise sources, and the backend that is used
+    #[command(after_help = doctor::EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// List strategies, models, workloads or metrics
+    #[command(after_help = show::EXAMPLES)]
+    Show(ShowArgs),
+    /// Make one self-contained HTML page of results: plots, tables, hosts, published figures
+    #[command(after_help = report::EXAMPLES)]
+    Report(ReportArgs),
+    /// Write results in another tool's format
+    #[command(after_help = export::EXAMPLES)]
+    Export(ExportArgs),
+    /// Print a shell's completions of this command line
+    #[command(after_help = shell::COMPLETIONS)]
+    Completions(CompletionsArgs),
+    /// Print vpmu's manual page, or write those of all commands
+    #[command(after_help = shell::MAN)]
+    Man(ManArgs),
+}
+
+/// A command line that was understood.
+#[derive(Clone, Debug)]
+pub enum Parsed {
+    /// A command; `None` of [`Cli::command`] is resolved.
+    Run(Command),
+    /// Help or version text for stdout.
+    Print(String),
+}
+
+/// Parses a command line, program name first.
+///
+/// # Errors
+/// Usage errors, each folded into one line.
+pub fn parse<I, T>(args: I) -> Result<Parsed, Error>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<OsString>,
+{
+    let args = run::as_qemu_spells(args.into_iter().map(Into::into).collect());
+    let command = definition();
+    let matched = command.clone().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
+    match matched {
+        Ok(cli) => Ok(Parsed::Run(cli.command.unwrap_or(Command::NmiLatency(Box::new(cli.nmi_latency))))),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            Ok(Parsed::Print(error.to_string()))
+        }
+        Err(error) => Err(usage::error(&error, &command, &args)),
+    }
+}
+
+/// The definition of the command line.
+#[must_use]
+pub fn definition() -> clap::Command {
+    Cli::command().mut_subcommand("guest-stat", guest_stat::defaults)
+}
+
+/// Carries out a command line, program name first.
+///
+/// # Errors
+/// Everything that ends it early, with the exit code.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
+    let began = Instant::now();
+    let args: Vec<OsString> = args.into_iter().collect();
+    let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let invocation = Invocation { command_line, began };
+    let command = match parse(args)? {
+        Parsed::Print(text) => return print(&text).map(|()| Exit::Done),
+        Parsed::Run(command) => command,
+    };
+    match command {
+        Command::NmiLatency(args) => nmi_latency::run(&args, invocation),
+        Command::Sim(args) => nmi_latency::run_simulated(&args, invocation),
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::History(args) => history::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
+        Command::Conformance(args) => conformance::run(&args),
+        Command::Run(args) => run::run(*args),
+        Command::StatSetup(args) => stat_setup::run(&args, invocation),
+        Command::GuestStat(args) => guest_stat::run(&args, invocation),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Show(args) => show::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Completions(args) => shell::completions(&args, &definition()),
+        Command::Man(args) => shell::man(&args, &definition()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn main_job(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
+        match parse(std::iter::once("vpmu").chain(line.iter().copied()))? {
+            Parsed::Run(Command::NmiLatency(args)) => Ok(*args),
+            other => panic!("not nmi-latency: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn definitions_are_consistent() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn no_command_is_the_main_job_with_its_defaults() {
+        let args = main_job(&[]).unwrap();
+        assert_eq!(args.arms.strategy.len(), 3);
+        assert_eq!(main_job(&["nmi-latency"]).unwrap().arms.rounds, args.arms.rounds);
+        assert_eq!(main_job(&["--rounds", "3"]).unwrap().arms.rounds, 3);
+    }
+
+    #[test]
+    fn json_is_a_flag_and_a_command_comes_before_its_options() {
+        assert!(main_job(&["--json"]).unwrap().result.json);
+        for (line, needle) in [
+            (&["--json", "x.json"][..], "--json > x.json"),
+            (&["--json=x"], "--json > x"),
+            (&["--json", "-"], "--json > FILE"),
+            (&["--json", "doctor"], "vpmu doctor --json"),
+            (&["frobnicate"], "frobnicate"),
+        ] {
+            let error = main_job(line).unwrap_err();
+            assert!(error.to_string().contains(needle), "{error} lacks {needle}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_not_errors() {
+        for (flag, needle) in [("--help", "Examples:"), ("--version", env!("CARGO_PKG_VERSION"))] {
+            let Parsed::Print(text) = parse(["vpmu", flag]).unwrap() else { panic!() };
+            assert!(text.contains(needle));
+        }
+    }
+
+    /// Help fits a terminal of 80 columns and one of 60, and every command shows examples.
+    #[test]
+    fn help_fits_narrow_terminals_and_teaches_by_example() {
+        for width in [60, 80] {
+            let mut command = definition().term_width(width);
+            command.build();
+            let all = std::iter::once(command.clone()).chain(command.get_subcommands().cloned());
+            for command in all {
+                let name = command.get_name().to_owned();
+                let text = command.term_width(width).render_long_help().to_string();
+                assert!(text.contains("Examples:\n  "), "{name} has no examples");
+                let long = text.lines().find(|line| line.chars().count() > width);
+                assert_eq!(long, None, "{name} at {width} columns");
+            }
+        }
+    }
+
+    #[test]
+    fn examples_of_help_are_command_lines_that_parse() {
+        let mut texts: Vec<String> = definition().get_subcommands().filter_map(after_help).collect();
+        texts.extend(after_help(&definition()));
+        let mut found = 0;
+        for text in texts {
+            let joined = text.replace("\\\n", " ");
+            for line in joined.lines().map(str::trim).filter(|line| *line == "vpmu" || line.starts_with("vpmu ")) {
+                let words = words(line);
+                assert!(parse(&words).is_ok(), "{line}: {:?}", parse(&words).err());
+                found += 1;
+            }
+        }
+        assert!(found > 40, "{found}");
+    }
+
+    /// Words of a shell's line up to a pipe or redirection; single quotes keep spaces.
+    fn words(line: &str) -> Vec<String> {
+        let parts = line.split('\'').enumerate().flat_map(|(at, part)| match at % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect(),
+            _ => vec![part.to_owned()],
+        });
+        parts.take_while(|word| word != "|" && word != ">").collect()
+    }
+
+    fn after_help(command: &clap::Command) -> Option<String> {
+        command.get_after_help().map(ToString::to_string)
+    }
+}

@@ -1,0 +1,88 @@
+//! `vpmu conformance`.
+
+use clap::Args;
+use host_pmu::backend::BackendKey;
+use results::error::{Error, Exit};
+
+use crate::backend::{BackendChoice, Chosen, choose};
+use crate::conformance::{self, Checks, tap};
+use crate::console::{complain, internal, print};
+use crate::parse::pmu_version;
+use crate::probe::ThisHost;
+use crate::strategy::{StrategyChoice, ready};
+use crate::sys;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  # every case, for every strategy
+  vpmu conformance
+  # and every count exactly
+  vpmu conformance --backend step --strategy reuse
+  # failed cases, for a script
+  vpmu conformance --json | jq '.runs[].cases[]
+    | select(.outcome == \"fail\")'
+
+Exit codes: 0 every case passed, 1 a case failed, 2 bad usage,
+3 interrupted, 4 the host cannot run guests.";
+
+/// Options of `vpmu conformance`.
+#[derive(Clone, Debug, Args)]
+pub struct ConformanceArgs {
+    /// Strategies to check: preset names or .toml files [default: every preset]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate",
+        hide_default_value = true
+    )]
+    pub strategy: Vec<StrategyChoice>,
+
+    /// What counts behind the guest's counters: auto, hardware, cpu-clock, task-clock, step or none
+    #[arg(long, value_name = "KEY", default_value = "auto")]
+    pub backend: BackendChoice,
+
+    /// Architectural PMU versions of the guest
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4", value_parser = pmu_version)]
+    pub pmu_version: Vec<u64>,
+
+    /// Print one JSON document in place of TAP
+    #[arg(long)]
+    pub json: bool,
+
+    /// Let vCPU threads make any system call; for debugging
+    #[arg(long)]
+    pub no_seccomp: bool,
+}
+
+pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
+    let mut strategies = ready(&args.strategy)?;
+    let mut versions: Vec<u8> = args.pmu_version.iter().map(|&version| version as u8).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    let Chosen { backend, why } = choose(&args.backend, &ThisHost)?;
+    complain(&format!("backend {backend}: {why}"));
+    if backend == BackendKey::None {
+        complain("backend none has no host events: all strategies are the same, one runs");
+        strategies.truncate(1);
+    }
+    if backend == BackendKey::Step {
+        complain("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
+    }
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    if !args.json {
+        print(&tap::head(versions.len() * strategies.len()))?;
+    }
+    let checks = Checks { versions, strategies, backend, seccomp: !args.no_seccomp };
+    let mut number = 0;
+    let runs = conformance::run(&checks, sys::interrupted(), |run| {
+        number += 1;
+        if args.json { Ok(()) } else { print(&run.tap(number)) }
+    })?;
+    if args.json {
+        let json =
+            tap::json(&checks.backend.to_string(), &runs).map_err(|error| internal("cannot show the result", error))?;
+        print(&(json + "\n"))?;
+    }
+    Ok(if runs.iter().all(tap::Run::is_ok) { Exit::Done } else { Exit::Regression })
+}

@@ -1,0 +1,41 @@
+//! `vpmu doctor`.
+
+use std::time::Duration;
+
+use clap::Args;
+use results::error::{Error, Exit};
+use results::host::HostFs;
+
+use crate::console::{print, print_json};
+use crate::doctor::{self, Limits};
+use crate::probe::ThisHost;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  # what to mend before measuring, and how
+  vpmu doctor
+  # the same for a script
+  vpmu doctor --json | jq '.findings[] | select(.status != \"ok\")'
+
+Exit codes: 0 this host can measure, 4 it cannot.";
+
+/// Options of `vpmu doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Observation time of CPU use by others: 25 ticks of the clock that accounts for it.
+const WATCH: Duration = Duration::from_millis(250);
+
+pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Error> {
+    let diagnosis = doctor::diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost, WATCH);
+    if args.json {
+        print_json(&diagnosis)?;
+    } else {
+        print(&doctor::text(&diagnosis))?;
+    }
+    Ok(diagnosis.exit())
+}

@@ -1,0 +1,27 @@
+//! Files that commands read and write.
+
+use std::path::{Path, PathBuf};
+
+use results::error::Error;
+use results::read::{self, Record};
+use results::write::replace;
+
+/// Writes a file for `-o`, whole or not at all.
+pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), Error> {
+    replace(file, bytes).map_err(|error| {
+        Error::usage(format!("cannot write {}", file.display()), error.to_string(), "give -o another file")
+    })
+}
+
+/// The documents of files and folders, in the order given.
+pub(super) fn records(sources: &[PathBuf]) -> Result<Vec<Record>, Error> {
+    let mut records = Vec::new();
+    for source in sources {
+        if source.is_dir() {
+            records.extend(read::folder(source)?);
+        } else {
+            records.push(read::record(source)?);
+        }
+    }
+    Ok(records)
+}

@@ -1,0 +1,206 @@
+//! `vpmu nmi-latency`, the main job, and `vpmu sim`, the same on a simulated host.
+
+use clap::Args;
+
+use super::measure::{Invocation, Wanted, measure};
+use super::options::{ArmsOptions, HostOptions, ResultOptions};
+use crate::arm::sim::DEFAULT_MODEL;
+use crate::backend::BackendChoice;
+use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::parse::number_in;
+use crate::workload::Workload;
+use results::error::{Error, Exit};
+use results::read;
+
+/// Examples of the main job.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  # recreate, reuse, reuse-lazy and the floor, < 60 s
+  vpmu
+  # what this host can do, and what disturbs it
+  vpmu doctor
+  # a counting event, stopped and restarted by task switches
+  vpmu nmi-latency --workload counting1
+  # host events that take tens of ms to create
+  vpmu nmi-latency --workload io --rounds 3 \\
+    --backend tracepoint:kvm/kvm_userspace_exit
+  # a strategy of your own beside a preset
+  vpmu nmi-latency --strategy reuse,mine.toml
+  # a figure for a script
+  vpmu --json | jq '.arms[].nmi_handler_ns.p50'
+
+Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
+4 the host cannot do it.";
+
+/// Examples of `vpmu sim`.
+pub(super) const SIM_EXAMPLES: &str = "\
+Examples:
+  # the default experiment, the same figures anywhere
+  vpmu sim
+  # a published host, four events of a task
+  vpmu sim icx-2021 --workload sampling4
+  # a model of your own (docs/simulator.md)
+  vpmu sim mine.toml --strategy reuse,pool --json
+
+Exit codes: 0 done, 2 bad usage or input, 3 inconclusive.";
+
+/// What the guest samples and does.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Guest")]
+pub struct SamplingOptions {
+    /// What the guest samples and does: EVENTS[/WORK] or WORK
+    ///
+    /// EVENTS: sampling10 (ten events multiplexed on 4 general-purpose and 3 fixed counters), sampling4 (four events, restarted
+    /// at each tick as by a task switch), counting1 (one counting event, restarted likewise: no NMIs, rotations are timed),
+    /// single (one sampling event). WORK: ftest (a branchy loop, ring 3; the default), io (port writes, so VM exits), idle (HLT).
+    /// WORK alone means single/WORK.
+    #[arg(long, value_name = "EVENTS[/WORK]", default_value = "single")]
+    pub workload: Workload,
+
+    /// Events between two overflows [default: 2000000 (1 ms at 2 GHz), 100 with a tracepoint]
+    ///
+    /// In the backend's own unit: cycles, ns of a clock, occurrences. Event i of a set gets N × (16 + 3 i) / 16, so that
+    /// stand-ins, which count every event at one rate, do not overflow all counters at once.
+    #[arg(long, value_name = "N", value_parser = number_in(2..=(1 << 47) - 1), conflicts_with = "freq")]
+    pub period: Option<u64>,
+
+    /// Let the guest adjust each event's period to this sampling frequency, as perf record -F
+    #[arg(long, value_name = "HZ", value_parser = number_in(1..=100_000))]
+    pub freq: Option<u64>,
+}
+
+/// Options of `vpmu nmi-latency`.
+#[derive(Clone, Debug, Args)]
+pub struct NmiLatencyArgs {
+    /// Arms, guest and rounds.
+    #[command(flatten)]
+    pub arms: ArmsOptions,
+    /// The guest's events and work.
+    #[command(flatten)]
+    pub sampling: SamplingOptions,
+    /// The host.
+    #[command(flatten)]
+    pub host: HostOptions,
+    /// Where the result goes.
+    #[command(flatten)]
+    pub result: ResultOptions,
+    /// Also keep the result as baseline NAME, in DIR/baselines, for `vpmu compare NAME NEW`
+    #[arg(long, value_name = "NAME", value_parser = read::check_name, help_heading = "Result")]
+    pub save_baseline: Option<String>,
+}
+
+/// Options of `vpmu sim`.
+#[derive(Clone, Debug, Args)]
+pub struct SimArgs {
+    /// A model of `vpmu show models`, or a .toml file
+    #[arg(value_name = "MODEL", default_value = DEFAULT_MODEL)]
+    pub model: String,
+    /// Arms, guest and rounds.
+    #[command(flatten)]
+    pub arms: ArmsOptions,
+    /// The guest's events and work.
+    #[command(flatten)]
+    pub sampling: SamplingOptions,
+    /// Where the result goes.
+    #[command(flatten)]
+    pub result: ResultOptions,
+    /// Also keep the result as baseline NAME, in DIR/baselines, for `vpmu compare NAME NEW`
+    #[arg(long, value_name = "NAME", value_parser = read::check_name, help_heading = "Result")]
+    pub save_baseline: Option<String>,
+}
+
+/// The specification of these options.
+fn spec(arms: &ArmsOptions, sampling: &SamplingOptions, host: Option<&HostOptions>) -> NmiLatencySpec {
+    NmiLatencySpec {
+        common: arms.spec(host),
+        workload: sampling.workload,
+        period: sampling.period,
+        freq_hz: sampling.freq,
+    }
+}
+
+pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit, Error> {
+    carry_out(
+        &spec(&args.arms, &args.sampling, Some(&args.host)),
+        &args.result,
+        args.save_baseline.as_ref(),
+        invocation,
+    )
+}
+
+pub(super) fn run_simulated(args: &SimArgs, invocation: Invocation) -> Result<Exit, Error> {
+    let mut spec = spec(&args.arms, &args.sampling, None);
+    spec.common.backend = BackendChoice::Sim(args.model.clone());
+    carry_out(&spec, &args.result, args.save_baseline.as_ref(), invocation)
+}
+
+fn carry_out(
+    spec: &NmiLatencySpec,
+    result: &ResultOptions,
+    baseline: Option<&String>,
+    invocation: Invocation,
+) -> Result<Exit, Error> {
+    let baseline = baseline.map(|name| read::baseline_folder(&result.output, name));
+    let wanted = Wanted { backend: &spec.common.backend, result, baseline };
+    measure(&wanted, &|chosen, online| spec.plan(chosen, online), invocation)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::usage::parsed;
+    use super::*;
+
+    fn nmi(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
+        parsed(line)
+    }
+
+    #[test]
+    fn defaults_of_options_are_those_of_the_specification() {
+        let args = nmi(&[]).unwrap();
+        assert_eq!(spec(&args.arms, &args.sampling, Some(&args.host)), NmiLatencySpec::default());
+        let sim: SimArgs = parsed(&[]).unwrap();
+        assert_eq!(spec(&sim.arms, &sim.sampling, None), NmiLatencySpec::default());
+    }
+
+    #[test]
+    fn every_option_reaches_the_specification() {
+        let line = "--strategy pool,gate --mux-interval 5ms --vcpus 2 --pmu-version 4 --rounds 3 --warmup 0 --samples 7 \
+                    --time-limit 2s --duration 1m --seed 9 --workload sampling4/io --freq 99 --backend none --pin 4,5 \
+                    --no-seccomp";
+        let args = nmi(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
+        let NmiLatencySpec { common, workload, period, freq_hz } = spec(&args.arms, &args.sampling, Some(&args.host));
+        assert_eq!((common.strategies.len(), common.vcpus, common.pmu_version, common.rounds), (2, 2, 4, 3));
+        assert_eq!((common.warmup, common.samples, common.seed, common.seccomp), (0, 7, 9, false));
+        assert_eq!((common.mux_interval, common.time_limit), (Duration::from_millis(5), Duration::from_secs(2)));
+        assert_eq!(common.duration, Some(Duration::from_secs(60)));
+        assert_eq!((common.backend.to_string().as_str(), common.pin.unwrap().0), ("none", vec![4, 5]));
+        assert_eq!((workload.to_string().as_str(), period, freq_hz), ("sampling4/io", None, Some(99)));
+    }
+
+    #[test]
+    fn bad_values_say_option_reason_and_range_in_one_line() {
+        for (args, needles) in [
+            (&["--period", "0"][..], &["--period", "0 is out of range", "2 to"][..]),
+            (&["--vcpus", "0"], &["--vcpus", "1 to 64"]),
+            (&["--rounds", "x"], &["--rounds", "not a whole number"]),
+            (&["--mux-interval", "4"], &["--mux-interval", "unit"]),
+            (&["--duration", "0s"], &["--duration", "out of range"]),
+            (&["--pin", "3-1"], &["--pin", "backwards"]),
+            (&["--backend", "cycles"], &["--backend", "cpu-clock"]),
+            (&["--workload", "spin"], &["--workload", "sampling10"]),
+            (&["--pmu-version", "3"], &["--pmu-version", "2, 4"]),
+            (&["--period", "9", "--freq", "9"], &["--freq", "cannot be used"]),
+            (&["--bogus"], &["--bogus"]),
+        ] {
+            let error = nmi(args).unwrap_err();
+            let line = error.to_string();
+            assert_eq!(error.exit.code(), 2);
+            assert!(!line.contains('\n'), "{line}");
+            for needle in needles {
+                assert!(line.contains(needle), "{line:?} lacks {needle:?}");
+            }
+        }
+    }
+}

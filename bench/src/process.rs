@@ -1,0 +1,94 @@
+//! This process: its resource limits, its user, its file locks.
+
+use std::fs::File;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// A resource limit this tool depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Open files: each host event is one.
+    OpenFiles,
+    /// Queued signals of this user: each overflow queues one until it is taken.
+    PendingSignals,
+}
+
+impl Limit {
+    const fn resource(self) -> Resource {
+        match self {
+            Self::OpenFiles => Resource::Nofile,
+            Self::PendingSignals => Resource::Sigpending,
+        }
+    }
+}
+
+/// Soft limit of `limit`; `None` if unlimited.
+#[must_use]
+pub fn soft_limit(limit: Limit) -> Option<u64> {
+    getrlimit(limit.resource()).current
+}
+
+/// Raises the soft limit to `wanted` if the hard limit allows it.
+///
+/// # Errors
+/// The limit in force, if it is lower than `wanted` and cannot be raised that far.
+pub fn ensure_limit(limit: Limit, wanted: u64) -> Result<(), u64> {
+    let Rlimit { current, maximum } = getrlimit(limit.resource());
+    let Some(now) = current.filter(|&now| now < wanted) else { return Ok(()) };
+    let raised = Rlimit { current: Some(wanted), maximum };
+    if maximum.is_none_or(|most| most >= wanted) && setrlimit(limit.resource(), raised).is_ok() {
+        return Ok(());
+    }
+    Err(now)
+}
+
+/// Takes the advisory lock of an open file or folder until that is closed; false if another process has it.
+///
+/// # Errors
+/// The errno of `flock`, but for EWOULDBLOCK.
+pub fn try_lock(file: &File) -> std::io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the effective user is root.
+#[must_use]
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_can_be_read() {
+        // A process with open files has a limit of at least the three standard ones, or none.
+        assert!(soft_limit(Limit::OpenFiles).is_none_or(|n| n >= 3));
+    }
+
+    #[test]
+    fn a_limit_that_suffices_is_left_alone_and_one_beyond_the_hard_limit_is_refused() {
+        assert_eq!(ensure_limit(Limit::OpenFiles, 1), Ok(()));
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        if let (Some(now), Some(most)) = (current, maximum) {
+            assert_eq!(ensure_limit(Limit::OpenFiles, most + 1), Err(now));
+        }
+    }
+
+    #[test]
+    fn a_lock_is_held_until_the_file_is_closed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || File::open(file.path()).unwrap();
+        let first = open();
+        assert!(try_lock(&first).unwrap());
+        assert!(!try_lock(&open()).unwrap());
+        drop(first);
+        assert!(try_lock(&open()).unwrap());
+    }
+}

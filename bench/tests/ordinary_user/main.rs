@@ -1,0 +1,94 @@
+//! The main job as an ordinary user, who may open neither /dev/kvm nor perf events: it simulates, with one notice.
+//!
+//! The binary runs as user 65534 without groups and capabilities, which takes root to arrange.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use trials::Case;
+
+fn main() -> ExitCode {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    let missing = (!root).then(|| "only root can become another user".to_owned());
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let open = paranoid.trim().parse::<i64>().is_ok_and(|level| level < 2);
+    let missing = missing.or_else(|| open.then(|| "perf_event_paranoid is below 2".to_owned()));
+    let cases: [(&str, fn()); 4] = [
+        ("the_main_job_simulates_with_one_notice", the_main_job_simulates),
+        ("without_kvm_alone_it_simulates", without_kvm),
+        ("without_perf_events_alone_it_simulates", without_perf_events),
+        ("a_backend_that_was_asked_for_is_not_replaced", an_explicit_backend),
+    ];
+    trials::run(cases.into_iter().map(|(name, run)| Case::new(name, missing.clone(), run)), root && !open)
+}
+
+/// Runs a copy of the binary, with an output folder of `user`, after `prepare` (a command that executes its arguments).
+fn vpmu(user: u32, prepare: &[&str], args: &[&str]) -> Output {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::copy(env!("CARGO_BIN_EXE_vpmu"), dir.path().join("vpmu")).expect("a copy");
+    for path in [dir.path(), &dir.path().join("vpmu")] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    }
+    let out = dir.path().join("out");
+    std::fs::create_dir(&out).expect("a folder");
+    std::os::unix::fs::chown(&out, Some(user), Some(user)).expect("its owner");
+    let words = [prepare, &["./vpmu", "--quiet", "-o", "out"]].concat();
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .args(args)
+        .current_dir(dir.path())
+        .env_remove("RUST_BACKTRACE")
+        .stdin(Stdio::null())
+        .output()
+        .expect("it starts");
+    if output.status.code() == Some(0) {
+        assert_eq!(documents(&out), 1, "one document");
+    }
+    output
+}
+
+fn documents(dir: &Path) -> usize {
+    let files = std::fs::read_dir(dir).expect("the folder");
+    files.filter(|file| file.as_ref().expect("a file").path().extension().is_some_and(|end| end == "json")).count()
+}
+
+const NOBODY: [&str; 5] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"];
+const SHORT: [&str; 4] = ["--rounds", "2", "--samples", "20"];
+
+/// Exit 0, a simulated result on stdout, and one line on stderr with the reason and the remedy.
+fn simulates(output: &Output, reason: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let notices: Vec<_> = stderr.lines().filter(|line| line.starts_with("vpmu: notice: ")).collect();
+    let [notice] = notices[..] else { panic!("one notice: {stderr}") };
+    for needle in ["nothing is measured", "simulation", reason, "; "] {
+        assert!(notice.contains(needle), "{notice} lacks {needle:?}");
+    }
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("sim:development-host") && stdout.contains("recreate"), "{stdout}");
+}
+
+fn the_main_job_simulates() {
+    let output = vpmu(65534, &NOBODY, &SHORT);
+    simulates(&output, "/dev/kvm");
+    simulates(&output, "perf_event_open");
+}
+
+/// A user who may open perf events.
+fn without_kvm() {
+    let caps = ["--inh-caps=+perfmon", "--ambient-caps=+perfmon"];
+    simulates(&vpmu(65534, &[&NOBODY[..4], &caps].concat(), &SHORT), "/dev/kvm");
+}
+
+/// Root without capabilities owns /dev/kvm, but may not open perf events.
+fn without_perf_events() {
+    simulates(&vpmu(0, &["setpriv", "--bounding-set=-all", "--inh-caps=-all"], &SHORT), "perf_event_open");
+}
+
+fn an_explicit_backend() {
+    let output = vpmu(65534, &NOBODY, &[&SHORT[..], &["--backend", "cpu-clock"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{stderr}");
+    assert!(stderr.starts_with("vpmu: error: ") && stderr.lines().count() == 1, "{stderr}");
+}
