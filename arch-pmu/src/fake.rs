@@ -1,4 +1,4 @@
-//! A host side for tests: it counts what the test puts into it.
+//! A host side for tests: its counts are put there by the test.
 
 use crate::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};

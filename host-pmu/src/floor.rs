@@ -1,8 +1,7 @@
 //! No host event at all: the time-stamp counter counts and a timer signals.
 //!
-//! The floor arm shows what no strategy can beat: the guest, the exits and the vPMU stay, the host events go. Whatever it is
-//! told to count, a counter advances by one per TSC tick, as the clock stand-ins do after scaling, or at a given pace where
-//! the arms beside it count something rarer.
+//! The floor arm is an estimated lower bound: guest, exits and vPMU without host events. Whatever its event, a counter advances by
+//! one per TSC tick, as the clock stand-ins do after scaling, or at a given pace beside arms that count something rarer.
 
 use std::io;
 
@@ -17,11 +16,11 @@ use crate::{kick, sys};
 #[derive(Clone, Copy, Debug, Default)]
 struct Clocked {
     running: bool,
-    /// TSC since which it runs.
+    /// TSC at its start.
     since: u64,
-    /// Counts since then that were handed over.
+    /// Counts handed over since then.
     taken: u64,
-    /// TSC at which it shall signal.
+    /// TSC of its signal.
     due_at: u64,
 }
 
@@ -39,7 +38,7 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// For the calling thread, which is the one the timer signals. One count per TSC tick.
+    /// For the calling thread, the one that the timer signals. One count per TSC tick.
     pub fn new(tsc_khz: u64) -> io::Result<Self> {
         Self::with_pace(tsc_khz, Scale::ONE)
     }
@@ -119,7 +118,7 @@ impl HostCounters for Floor {
     fn on_entry(&mut self, _enabled: CounterSet) {
         self.entries += 1;
         let due = self.running.into_iter().map(|counter| self.counters[counter.index()].due_at).min().unwrap_or(0);
-        // A due time that has passed was signalled, unless the signal is still on its way: either way the kick looks.
+        // A due time in the past was signalled, or its signal is pending; the kick reads the counters in both cases.
         if due != self.armed_for {
             let after = if due == 0 { 0 } else { self.ns_until(due) };
             if self.timer.arm(after).is_ok() {

@@ -1,10 +1,10 @@
-//! The signal by which a host event or timer asks the vCPU thread to look.
+//! The signal of host events and timers to the vCPU thread.
 
 use crate::sys;
 
-/// A real-time signal: queued, and told apart from everything else in the process.
+/// A real-time signal: queued, and used for nothing else in the process.
 ///
-/// Where the queue is full (RLIMIT_SIGPENDING) the kernel sends SIGIO instead, so a vCPU thread handles both alike.
+/// With a full queue (RLIMIT_SIGPENDING) the kernel sends SIGIO instead; a vCPU thread handles both alike.
 #[must_use]
 pub fn signal() -> i32 {
     sys::rtmin() + 1

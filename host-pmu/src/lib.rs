@@ -1,9 +1,9 @@
-//! What may stand behind a virtual performance counter (vPMC).
+//! The host side of virtual performance counters (vPMCs).
 //!
-//! A vPMC counts because some host event counts for it, or because nothing does and a timer pretends.
+//! A vPMC counts by a host event, or without one by a clock and a timer.
 //!
 //! - [`strategy`]: the choices, as data; [`bank`]: the host events of one vCPU, kept by a strategy.
-//! - [`backend`]: what carries out "open, pause, resume, set period, release" and counts.
+//! - [`backend`]: the host operations open, pause, resume, set period, release, and the counts; [`open`]: a bank over one of them.
 //! - [`floor`]: no host event at all.
 //! - [`side`]: either of them, as a VMM or a simulator sees it. The PMU sees it as an [`arch_pmu::HostCounters`].
 //!

@@ -11,7 +11,7 @@ use crate::state::State;
 pub(super) struct APmc;
 
 impl Register for APmc {
-    fn exists(caps: &PmuCaps, n: usize) -> bool {
+    fn exists(caps: PmuCaps, n: usize) -> bool {
         caps.full_width_writes && n < usize::from(caps.gp)
     }
 

@@ -30,7 +30,7 @@ pub struct DebugCtl {
 }
 
 impl DebugCtl {
-    fn mask(caps: &PmuCaps) -> u64 {
+    fn mask(caps: PmuCaps) -> u64 {
         let v1 = Self::new().with_lbr(true).with_btf(true).with_trace(0x1f);
         let freeze = caps.version >= 2;
         u64::from(v1.with_freeze_lbrs_on_pmi(freeze).with_freeze_perfmon_on_pmi(freeze))
@@ -38,7 +38,7 @@ impl DebugCtl {
 }
 
 impl Register for DebugCtl {
-    fn exists(_caps: &PmuCaps, _n: usize) -> bool {
+    fn exists(_caps: PmuCaps, _n: usize) -> bool {
         true
     }
 
@@ -47,7 +47,7 @@ impl Register for DebugCtl {
     }
 
     fn write<H: HostCounters>(state: &mut State<H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        within(value, Self::mask(&state.caps))?;
+        within(value, Self::mask(state.caps))?;
         state.registers.debugctl = value;
         Ok(())
     }
@@ -79,6 +79,6 @@ mod tests {
     fn freeze_bits_came_with_version_2() {
         assert_eq!(u64::from(DebugCtl::new().with_freeze_lbrs_on_pmi(true).with_freeze_perfmon_on_pmi(true)), 0x1800);
         let caps = PmuCaps::default();
-        assert_eq!((DebugCtl::mask(&PmuCaps { version: 1, ..caps }), DebugCtl::mask(&caps)), (0x7c3, 0x1fc3));
+        assert_eq!((DebugCtl::mask(PmuCaps { version: 1, ..caps }), DebugCtl::mask(caps)), (0x7c3, 0x1fc3));
     }
 }

@@ -10,7 +10,7 @@ use crate::state::State;
 pub(super) struct DsArea;
 
 impl Register for DsArea {
-    fn exists(caps: &PmuCaps, _n: usize) -> bool {
+    fn exists(caps: PmuCaps, _n: usize) -> bool {
         caps.debug_store
     }
 

@@ -11,7 +11,7 @@ use crate::state::State;
 pub(super) struct FixedCtr;
 
 impl Register for FixedCtr {
-    fn exists(caps: &PmuCaps, n: usize) -> bool {
+    fn exists(caps: PmuCaps, n: usize) -> bool {
         n < usize::from(caps.fixed)
     }
 

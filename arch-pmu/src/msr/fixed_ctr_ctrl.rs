@@ -45,13 +45,13 @@ pub(super) struct FixedCtrCtrl;
 
 impl FixedCtrCtrl {
     /// All bits but the nibbles' ANY.
-    const fn mask(caps: &PmuCaps) -> u64 {
+    const fn mask(caps: PmuCaps) -> u64 {
         0xbbbb & ((1 << (4 * caps.fixed)) - 1)
     }
 }
 
 impl Register for FixedCtrCtrl {
-    fn exists(caps: &PmuCaps, _n: usize) -> bool {
+    fn exists(caps: PmuCaps, _n: usize) -> bool {
         caps.version >= 2
     }
 
@@ -73,7 +73,7 @@ impl Register for FixedCtrCtrl {
 
     /// Only counters with a changed nibble are configured anew.
     fn write<H: HostCounters>(state: &mut State<H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        within(value, Self::mask(&state.caps))?;
+        within(value, Self::mask(state.caps))?;
         let changed = std::mem::replace(&mut state.registers.fixed_ctr_ctrl, value) ^ value;
         for n in 0..usize::from(state.caps.fixed) {
             let Some(counter) = CounterId::fixed(n) else { continue };
@@ -107,6 +107,6 @@ mod tests {
 
     #[test]
     fn any_thread_is_refused() {
-        assert_eq!(FixedCtrCtrl::mask(&PmuCaps::default()), 0xbbb);
+        assert_eq!(FixedCtrCtrl::mask(PmuCaps::default()), 0xbbb);
     }
 }

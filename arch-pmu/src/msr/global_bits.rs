@@ -19,7 +19,7 @@ pub(super) const fn counters(bits: u64) -> CounterSet {
 }
 
 /// The bits of all counters of a guest.
-pub(super) fn mask(caps: &PmuCaps) -> u64 {
+pub(super) fn mask(caps: PmuCaps) -> u64 {
     of(caps.counters())
 }
 
@@ -37,6 +37,6 @@ mod tests {
         }
         assert_eq!(of(CounterSet::ALL), 0xf_0000_00ff);
         assert!([8, 31, 36, 63].into_iter().all(|bit| counters(1 << bit).is_empty()), "bits of no counter");
-        assert_eq!(mask(&PmuCaps::default()), 0x7_0000_000f);
+        assert_eq!(mask(PmuCaps::default()), 0x7_0000_000f);
     }
 }

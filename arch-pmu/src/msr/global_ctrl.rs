@@ -14,19 +14,19 @@ pub(super) struct GlobalCtrl;
 impl GlobalCtrl {
     /// At RESET the general-purpose counters are enabled (SDM vol. 3, 10.1.1; de120e1d692d). Version 1 has no such register,
     /// and nothing but a counter's own enable.
-    fn at_reset(caps: &PmuCaps) -> CounterSet {
+    fn at_reset(caps: PmuCaps) -> CounterSet {
         let gp: CounterSet = (0..usize::from(caps.gp)).filter_map(CounterId::gp).collect();
         if caps.version > 1 { gp } else { CounterSet::ALL }
     }
 }
 
 impl Register for GlobalCtrl {
-    fn exists(caps: &PmuCaps, _n: usize) -> bool {
+    fn exists(caps: PmuCaps, _n: usize) -> bool {
         caps.version >= 2
     }
 
     fn reset<H: HostCounters>(state: &mut State<H>) {
-        state.counters.reset_global(Self::at_reset(&state.caps));
+        state.counters.reset_global(Self::at_reset(state.caps));
     }
 
     fn read<H: HostCounters>(state: &mut State<H>, _n: usize) -> u64 {
@@ -34,7 +34,7 @@ impl Register for GlobalCtrl {
     }
 
     fn write<H: HostCounters>(state: &mut State<H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        within(value, global_bits::mask(&state.caps))?;
+        within(value, global_bits::mask(state.caps))?;
         state.counters.set_global(global_bits::counters(value));
         Ok(())
     }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn reset_enables_the_general_purpose_counters() {
         let caps = PmuCaps::default();
-        assert_eq!(global_bits::of(GlobalCtrl::at_reset(&caps)), 0xf);
-        assert_eq!(GlobalCtrl::at_reset(&PmuCaps { version: 1, ..caps }), CounterSet::ALL);
+        assert_eq!(global_bits::of(GlobalCtrl::at_reset(caps)), 0xf);
+        assert_eq!(GlobalCtrl::at_reset(PmuCaps { version: 1, ..caps }), CounterSet::ALL);
     }
 }

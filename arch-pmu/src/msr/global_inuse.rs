@@ -16,7 +16,7 @@ const PMI: u64 = 1 << 63;
 pub(super) struct GlobalInUse;
 
 impl Register for GlobalInUse {
-    fn exists(caps: &PmuCaps, _n: usize) -> bool {
+    fn exists(caps: PmuCaps, _n: usize) -> bool {
         caps.version >= 4
     }
 

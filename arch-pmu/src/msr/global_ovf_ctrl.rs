@@ -12,7 +12,7 @@ use crate::state::State;
 pub(super) struct GlobalOvfCtrl;
 
 impl Register for GlobalOvfCtrl {
-    fn exists(caps: &PmuCaps, _n: usize) -> bool {
+    fn exists(caps: PmuCaps, _n: usize) -> bool {
         caps.version >= 2
     }
 
@@ -21,7 +21,7 @@ impl Register for GlobalOvfCtrl {
     }
 
     fn write<H: HostCounters>(state: &mut State<H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        within(value, GlobalStatus::mask(&state.caps))?;
+        within(value, GlobalStatus::mask(state.caps))?;
         GlobalStatus::clear(state, value);
         Ok(())
     }

@@ -26,7 +26,7 @@ pub(super) struct GlobalStatus;
 
 impl GlobalStatus {
     /// Bits that the register can have.
-    pub(super) fn mask(caps: &PmuCaps) -> u64 {
+    pub(super) fn mask(caps: PmuCaps) -> u64 {
         let v2 = global_bits::mask(caps) | OVF_DS_BUFFER | COND_CHGD;
         if caps.version >= 4 { v2 | LBR_FRZ | CTR_FRZ | ASCI | OVF_UNCORE } else { v2 }
     }
@@ -57,7 +57,7 @@ impl GlobalStatus {
 }
 
 impl Register for GlobalStatus {
-    fn exists(caps: &PmuCaps, _n: usize) -> bool {
+    fn exists(caps: PmuCaps, _n: usize) -> bool {
         caps.version >= 2
     }
 
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn version_4_adds_the_freeze_bits() {
         let caps = PmuCaps::default();
-        assert_eq!(GlobalStatus::mask(&caps), 0xc000_0007_0000_000f);
-        assert_eq!(GlobalStatus::mask(&PmuCaps { version: 4, ..caps }), 0xfc00_0007_0000_000f);
+        assert_eq!(GlobalStatus::mask(caps), 0xc000_0007_0000_000f);
+        assert_eq!(GlobalStatus::mask(PmuCaps { version: 4, ..caps }), 0xfc00_0007_0000_000f);
     }
 }

@@ -11,13 +11,13 @@ use crate::state::State;
 pub(super) struct GlobalStatusSet;
 
 impl GlobalStatusSet {
-    fn mask(caps: &PmuCaps) -> u64 {
+    fn mask(caps: PmuCaps) -> u64 {
         GlobalStatus::mask(caps) & !COND_CHGD
     }
 }
 
 impl Register for GlobalStatusSet {
-    fn exists(caps: &PmuCaps, _n: usize) -> bool {
+    fn exists(caps: PmuCaps, _n: usize) -> bool {
         caps.version >= 4
     }
 
@@ -26,7 +26,7 @@ impl Register for GlobalStatusSet {
     }
 
     fn write<H: HostCounters>(state: &mut State<H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        within(value, Self::mask(&state.caps))?;
+        within(value, Self::mask(state.caps))?;
         GlobalStatus::set(state, value);
         Ok(())
     }
@@ -39,6 +39,6 @@ mod tests {
     #[test]
     fn cond_chgd_cannot_be_set() {
         let caps = PmuCaps { version: 4, ..PmuCaps::default() };
-        assert_eq!(GlobalStatusSet::mask(&caps), 0x7c00_0007_0000_000f);
+        assert_eq!(GlobalStatusSet::mask(caps), 0x7c00_0007_0000_000f);
     }
 }

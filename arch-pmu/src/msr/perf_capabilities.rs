@@ -10,18 +10,18 @@ use crate::state::State;
 pub(super) struct PerfCapabilities;
 
 impl PerfCapabilities {
-    const fn value(caps: &PmuCaps) -> u64 {
+    const fn value(caps: PmuCaps) -> u64 {
         (caps.full_width_writes as u64) << 13
     }
 }
 
 impl Register for PerfCapabilities {
-    fn exists(_caps: &PmuCaps, _n: usize) -> bool {
+    fn exists(_caps: PmuCaps, _n: usize) -> bool {
         true
     }
 
     fn read<H: HostCounters>(state: &mut State<H>, _n: usize) -> u64 {
-        Self::value(&state.caps)
+        Self::value(state.caps)
     }
 
     fn write<H: HostCounters>(_state: &mut State<H>, _n: usize, _value: u64) -> Result<(), GeneralProtection> {
@@ -35,6 +35,6 @@ mod tests {
 
     #[test]
     fn the_default_has_full_width_writes_alone() {
-        assert_eq!(PerfCapabilities::value(&PmuCaps::default()), 0x2000);
+        assert_eq!(PerfCapabilities::value(PmuCaps::default()), 0x2000);
     }
 }

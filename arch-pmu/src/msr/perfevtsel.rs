@@ -46,7 +46,7 @@ pub struct PerfEvtSel {
 
 impl PerfEvtSel {
     /// Bits that selector `n` takes: ANY is refused, IN_TX needs transactions, IN_TXCP also counter 2.
-    fn mask(caps: &PmuCaps, n: usize) -> u64 {
+    fn mask(caps: PmuCaps, n: usize) -> u64 {
         let refused = Self::new().with_any(true).with_in_tx(true).with_in_txcp(true);
         let transactional = Self::new().with_in_tx(caps.transactions).with_in_txcp(caps.transactions && n == 2);
         (0x3_ffff_ffff & !u64::from(refused)) | u64::from(transactional)
@@ -58,7 +58,7 @@ impl PerfEvtSel {
 }
 
 impl Register for PerfEvtSel {
-    fn exists(caps: &PmuCaps, n: usize) -> bool {
+    fn exists(caps: PmuCaps, n: usize) -> bool {
         n < usize::from(caps.gp)
     }
 
@@ -80,7 +80,7 @@ impl Register for PerfEvtSel {
 
     /// A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
     fn write<H: HostCounters>(state: &mut State<H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
-        within(value, Self::mask(&state.caps, n))?;
+        within(value, Self::mask(state.caps, n))?;
         let counter = CounterId::gp(n).ok_or(GeneralProtection)?;
         state.counters.touch(counter, Touch::Write);
         if state.registers.perfevtsel[n] != value {
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn transactional_bits_follow_rtm_and_counter_2() {
         let plain = PmuCaps::default();
-        assert_eq!(PerfEvtSel::mask(&plain, 2), 0xffdf_ffff);
+        assert_eq!(PerfEvtSel::mask(plain, 2), 0xffdf_ffff);
         let rtm = PmuCaps { transactions: true, ..plain };
-        assert_eq!((PerfEvtSel::mask(&rtm, 0), PerfEvtSel::mask(&rtm, 2)), (0x1_ffdf_ffff, 0x3_ffdf_ffff));
+        assert_eq!((PerfEvtSel::mask(rtm, 0), PerfEvtSel::mask(rtm, 2)), (0x1_ffdf_ffff, 0x3_ffdf_ffff));
     }
 }

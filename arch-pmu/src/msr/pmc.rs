@@ -11,7 +11,7 @@ use crate::state::State;
 pub(super) struct Pmc;
 
 impl Register for Pmc {
-    fn exists(caps: &PmuCaps, n: usize) -> bool {
+    fn exists(caps: PmuCaps, n: usize) -> bool {
         n < usize::from(caps.gp)
     }
 

@@ -11,7 +11,7 @@ pub struct GeneralProtection;
 /// A register, or a row of `n` registers of the same kind.
 pub(crate) trait Register {
     /// Whether a guest with `caps` has register `n`.
-    fn exists(caps: &PmuCaps, n: usize) -> bool;
+    fn exists(caps: PmuCaps, n: usize) -> bool;
 
     /// Sets the registers to their value at RESET. They are 0, and the counters off.
     fn reset<H: HostCounters>(_state: &mut State<H>) {}

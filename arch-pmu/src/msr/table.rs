@@ -32,13 +32,13 @@ pub struct Row {
     /// The section of the SDM, volume 3.
     pub section: &'static str,
     /// Whether a guest has register `n`.
-    exists: fn(&PmuCaps, usize) -> bool,
+    exists: fn(PmuCaps, usize) -> bool,
 }
 
 impl Row {
     /// How many of them a guest has.
     #[must_use]
-    pub fn count_of(&self, caps: &PmuCaps) -> usize {
+    pub fn count_of(&self, caps: PmuCaps) -> usize {
         (0..self.count as usize).take_while(|&n| (self.exists)(caps, n)).count()
     }
 }
@@ -141,7 +141,7 @@ const fn name(constant: &'static str, several: bool) -> &'static str {
 
 #[inline]
 fn read_nth<R: Register, H: HostCounters>(state: &mut State<H>, n: usize) -> Result<u64, GeneralProtection> {
-    if R::exists(&state.caps, n) { Ok(R::read(state, n)) } else { Err(GeneralProtection) }
+    if R::exists(state.caps, n) { Ok(R::read(state, n)) } else { Err(GeneralProtection) }
 }
 
 #[inline]
@@ -150,7 +150,7 @@ fn write_nth<R: Register, H: HostCounters>(
     n: usize,
     value: u64,
 ) -> Result<(), GeneralProtection> {
-    if R::exists(&state.caps, n) { R::write(state, n, value) } else { Err(GeneralProtection) }
+    if R::exists(state.caps, n) { R::write(state, n, value) } else { Err(GeneralProtection) }
 }
 
 /// A register of the table, decoded from its index.
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_guest_has_what_its_pmu_has() {
         let caps = PmuCaps::default();
-        let count = |index| PmuMsr::decode(index).unwrap().row().count_of(&caps);
+        let count = |index| PmuMsr::decode(index).unwrap().row().count_of(caps);
         assert_eq!(
             [IA32_PMC0, IA32_FIXED_CTR0, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_INUSE].map(count),
             [4, 3, 1, 0]

@@ -1,4 +1,4 @@
-//! The register contract (`docs/design.md`), against a host side that counts when told.
+//! The register contract (`docs/design.md`), against a host side that counts as scripted.
 
 use super::*;
 use crate::fake::Fake;

@@ -1,8 +1,8 @@
 //! The exact `perf_event_attr` of each backend.
 //!
 //! Hardware events are created as KVM creates them (`pmc_reprogram_counter`, arch/x86/kvm/pmu.c): pinned, not while
-//! idle, only in guest mode, by privilege as the selector says. Stand-ins count the whole vCPU thread: guest mode means
-//! nothing to them and an excluded privilege level would only suppress their overflows.
+//! idle, only in guest mode, by privilege as the selector says. Stand-ins count the whole vCPU thread: they know no guest
+//! mode, and an excluded privilege level only suppresses their overflows.
 
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_COUNT_HW_REF_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK,
@@ -12,7 +12,7 @@ use perf_event_open_sys::bindings::{
 
 use arch_pmu::spec::{Source, Spec};
 
-/// What kind of event a backend opens.
+/// The kind of event a backend opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// The event the guest selected, in guest mode only.
@@ -38,7 +38,7 @@ pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     if spec.samples() {
         attr.__bindgen_anon_1.sample_period = period;
     }
-    // Says in the monitor's shared ring which event it was, and its count then.
+    // Each record in the monitor's ring carries the event's id and count.
     attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_READ);
     attr.__bindgen_anon_2.wakeup_events = 1;
     if kind == EventKind::Hardware {
@@ -51,7 +51,7 @@ pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     attr
 }
 
-/// The attribute of the event that counts nothing, and has a record written whenever the thread is switched out or in.
+/// The attribute of an event that counts nothing and writes a record whenever the thread is switched out or in.
 #[must_use]
 pub fn switches_attr() -> perf_event_attr {
     let mut attr = monitor_attr();
@@ -59,7 +59,7 @@ pub fn switches_attr() -> perf_event_attr {
     attr
 }
 
-/// The attribute of the event that counts nothing, and whose ring takes the others' records.
+/// The attribute of an event that counts nothing; its ring takes the records of others.
 #[must_use]
 pub fn monitor_attr() -> perf_event_attr {
     let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_DUMMY));
@@ -69,7 +69,7 @@ pub fn monitor_attr() -> perf_event_attr {
     attr
 }
 
-/// The attribute of a gate: counts nothing, and leads a group of events of `kind` that are stopped and started with it.
+/// The attribute of a gate: it counts nothing and leads a group of events of `kind`, which stop and start with it.
 #[must_use]
 pub fn gate_attr(kind: EventKind) -> perf_event_attr {
     let mut attr = monitor_attr();

@@ -1,4 +1,4 @@
-//! Backends: what can count on behalf of a vPMC.
+//! Backends: what counts on behalf of a vPMC. A new one is a file here, a row in `key.rs` and an arm in [`crate::open`].
 
 pub mod attr;
 mod key;
@@ -15,9 +15,9 @@ use arch_pmu::spec::Spec;
 pub use key::{BackendKey, UnknownBackend};
 pub use scale::Scale;
 
-/// The host operations a strategy decides on, carried out for the thread that calls.
+/// The host operations of strategies, for the calling thread.
 ///
-/// Counts and periods are in guest units; a backend scales them to its own.
+/// Counts and periods are in guest units; a backend scales them to its own units.
 pub trait Backend {
     /// A host event.
     type Event: fmt::Debug;
@@ -34,24 +34,24 @@ pub trait Backend {
     /// Lets a paused event count again. `spent`: it [stopped itself](Self::stops_at_overflow) since it was last resumed.
     fn resume(&mut self, event: &mut Self::Event, spent: bool) -> Result<(), HostError>;
 
-    /// The event shall signal after `period` more.
+    /// Makes the event signal after `period` more counts.
     fn set_period(&mut self, event: &mut Self::Event, period: u64) -> Result<(), HostError>;
 
     /// The event's count since it was opened.
     fn read(&mut self, event: &mut Self::Event) -> Result<u64, HostError>;
 
-    /// A number that no other of its events has.
+    /// The event's number, unique among those of this backend.
     fn id(&self, _event: &Self::Event) -> u64 {
         0
     }
 
-    /// Tells the id and the count, at that moment, of each event that overflowed since this was last asked. `false`: it
-    /// cannot tell, or not of all, and every running event must be read.
-    fn overflowed(&mut self, _tell: &mut dyn FnMut(u64, u64)) -> bool {
+    /// Reports (id, count at overflow) for each event that overflowed since the last call. `false`: there are no records, or some
+    /// were lost, and every running event must be read.
+    fn overflowed(&mut self, _visit: &mut dyn FnMut(u64, u64)) -> bool {
         false
     }
 
-    /// Whether its events stop by themselves at an overflow, of which [`overflowed`](Self::overflowed) then tells.
+    /// Whether its events stop themselves at an overflow. [`overflowed`](Self::overflowed) then reports each such stop.
     fn stops_at_overflow(&self) -> bool {
         false
     }
@@ -66,26 +66,26 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Shuts the gate: no event counts. Tells the id and count of each.
-    fn shut_gate(&mut self, _tell: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+    /// Shuts the gate: no event counts. Reports (id, count) for each event.
+    fn shut_gate(&mut self, _visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         Ok(())
     }
 
-    /// Whether a new sched slice began since this was last asked.
+    /// Whether a new sched slice began since the last call.
     fn sched_in(&mut self) -> bool;
 
-    /// Whether the thread slept of its own will since this was last asked: in KVM_RUN it does so in a guest's HLT only.
+    /// Whether the thread slept since the last call. In KVM_RUN it sleeps in a guest's HLT only.
     fn slept(&mut self) -> bool;
 
     /// A monotonic clock, ns.
     fn now_ns(&self) -> u64;
 
-    /// Times an event was throttled so far, as far as that is seen.
+    /// Throttle records so far; 0 where there are no records.
     fn throttled(&mut self) -> u64 {
         0
     }
 
-    /// Whom to tell of retired instructions; `None` if the backend counts by itself.
+    /// The counts to advance by each retired instruction; `None` if the backend counts by itself.
     fn stepper(&mut self) -> Option<&mut step::StepCounts> {
         None
     }
@@ -101,7 +101,7 @@ pub enum HostError {
         call: &'static str,
         /// Its errno.
         errno: i32,
-        /// What helps, with a leading separator; empty if unknown.
+        /// The remedy, with a leading separator; empty if unknown.
         remedy: &'static str,
     },
     /// A pinned event lost its counter and counts no more (its read is at end of file).

@@ -1,12 +1,11 @@
-//! Two events per vCPU thread that count nothing and watch.
+//! Two events per vCPU thread that count nothing: their rings report sched slices, overflows and throttling.
 //!
-//! One has the kernel write a record into its ring whenever the thread is switched out or in (`attr.context_switch`): a new
-//! **sched slice** costs one load of shared memory to notice and no system call. The sequence count of a user page would
-//! not do: it also moves when an event is resumed, by itself or through the ring it shares, and each resume would pass for a
-//! slice.
+//! The kernel writes a record into the first ring whenever the thread is switched out or in (`attr.context_switch`): a new
+//! **sched slice** shows by one load of shared memory, without a system call. The sequence count of a user page is no
+//! substitute: it also moves when an event is resumed, and each resume would pass for a slice.
 //!
-//! The other's ring takes the records of every event of the thread (IOC_SET_OUTPUT): which event overflowed, and its count
-//! then, costs no system call either, and throttling is seen. An overflow takes 24 bytes there.
+//! The second ring takes the records of every event of the thread (IOC_SET_OUTPUT): the event and count of an overflow need no
+//! system call either, and throttling is seen. An overflow takes 24 bytes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +16,7 @@ use super::attr::{monitor_attr, switches_attr};
 use crate::sys;
 
 const RING_PAGES: usize = 4;
-/// Room for some hundred switches between two looks; a full ring has moved all the same.
+/// Room for some hundred switches between two reads; a full ring still shows that there was one.
 const SWITCH_PAGES: usize = 1;
 
 /// Notices sched-ins and throttling of the calling thread's events.
@@ -25,9 +24,9 @@ const SWITCH_PAGES: usize = 1;
 pub struct Monitor {
     ring: Option<(OwnedFd, sys::Ring)>,
     switches: Option<(OwnedFd, sys::Ring)>,
-    /// The thread's context switches when they were last looked at, where there is no ring of them.
+    /// The thread's context switches at the last read, where there is no ring of them.
     seen: u64,
-    /// Of its own will, likewise.
+    /// Likewise, its voluntary context switches.
     sleeps: u64,
     records: Records,
 }
@@ -55,7 +54,7 @@ impl Records {
 }
 
 impl Monitor {
-    /// A monitor of the calling thread. Where the kernel refuses the ring (locked-memory limit), slices are told from
+    /// A monitor of the calling thread. Where the kernel refuses the ring (locked-memory limit), slices come from
     /// the thread's context-switch counts and throttling is not seen.
     #[must_use]
     pub fn new() -> Self {
@@ -91,7 +90,7 @@ impl Monitor {
         self.ring.is_some()
     }
 
-    /// Whether the thread was switched out and in since this was last asked.
+    /// Whether the thread was switched out and in since the last call.
     pub fn sched_in(&mut self) -> bool {
         if let Some((_, ring)) = &mut self.switches {
             return ring.skip();
@@ -100,7 +99,7 @@ impl Monitor {
         std::mem::replace(&mut self.seen, switches) != switches
     }
 
-    /// Whether it was switched out of its own will since this was last asked: one load of shared memory unless there was a switch.
+    /// Whether it slept since the last call: one load of shared memory unless there was a switch.
     pub fn slept(&mut self) -> bool {
         if !self.sched_in() {
             return false;
@@ -115,16 +114,16 @@ impl Monitor {
         self.ring.as_ref().is_some_and(|(fd, _)| sys::set_output(event, fd).is_ok())
     }
 
-    /// Tells the id and the count of each event that overflowed since this was last asked; `false` if records were lost.
+    /// Reports (id, count at overflow) for each event that overflowed since the last call; `false` if records were lost.
     #[inline]
-    pub fn overflowed(&mut self, tell: &mut dyn FnMut(u64, u64)) -> bool {
+    pub fn overflowed(&mut self, visit: &mut dyn FnMut(u64, u64)) -> bool {
         let Some((_, ring)) = &mut self.ring else { return false };
         let records = &mut self.records;
         let lost = records.lost;
         ring.drain(|type_, [id, count]| {
             records.note(type_);
             if type_ == PERF_RECORD_SAMPLE {
-                tell(id, count);
+                visit(id, count);
             }
         });
         records.lost == lost

@@ -18,14 +18,14 @@ const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// Bounds of the shortest period asked of a clock, ns.
 const MIN_CLOCK_PERIOD: RangeInclusive<u64> = 50_000..=2_000_000;
-/// The same in system calls of this host: a timer interrupt and a signal cost some tens of them.
+/// The same in system calls of this host: a timer interrupt and a signal cost as much as some tens of them.
 const MIN_CLOCK_PERIOD_CALLS: u64 = 200;
 
 /// Shortest period asked of a clock on this host, ns.
 ///
-/// The kernel's own limit of 10 µs would let a counter that was restarted just before its overflow take a timer interrupt
-/// and a signal every 10 µs until it is looked at. Where those cost as much (nested hosts; emulated ones far more), the vCPU
-/// thread would never get to look. An overflow is still exactly where its count is: it is only signalled up to this much later.
+/// With the kernel's own limit of 10 µs, a counter restarted just before its overflow takes a timer interrupt and a signal every
+/// 10 µs until the vCPU thread reads it. Where these cost as much (nested hosts; emulated ones far more), the thread makes no
+/// progress. The count of an overflow stays exact; its signal is late by up to this time.
 #[must_use]
 pub fn shortest_clock_period() -> u64 {
     let call = || {
@@ -56,10 +56,10 @@ pub struct PerfBackend {
 }
 
 impl PerfBackend {
-    /// A backend for `key` whose events do what `strategy` asks of them. `tsc_khz` scales clocks to cycles.
+    /// A backend for `key` with events as `strategy` needs them: one-shot, behind a gate. `tsc_khz` scales clocks to cycles.
     pub fn with(key: &BackendKey, tsc_khz: u64, strategy: &Strategy) -> Result<Self, HostError> {
         let mut backend = Self::new(key, tsc_khz)?;
-        // A tracepoint event that IOC_REFRESH let stop is not heard of again after the next one (seen on Linux 6.18).
+        // A tracepoint event stopped by IOC_REFRESH gives no more records after its next overflow (seen on Linux 6.18).
         let comes_back = !matches!(backend.kind, EventKind::Tracepoint(_));
         backend.one_shot = strategy.overflow == OnOverflow::Stop && comes_back;
         if strategy.gate {
@@ -89,7 +89,7 @@ impl PerfBackend {
         Ok(Self { kind, scale, shortest_period, monitor, gate: None, one_shot: false, blind, epoch })
     }
 
-    /// Opens and closes one event, to learn whether this backend works here before anything is measured.
+    /// Opens and closes one event: checks before a measurement that this backend works here.
     pub fn probe(&mut self) -> Result<(), HostError> {
         let cycles_in_user_mode = Spec(arch_pmu::spec::Source::Selector(0x51_003c));
         let event = self.open(cycles_in_user_mode, 1 << 40)?;
@@ -97,7 +97,7 @@ impl PerfBackend {
         Ok(())
     }
 
-    /// The event that watches this thread.
+    /// The monitor of this thread.
     pub fn monitor(&mut self) -> &mut Monitor {
         &mut self.monitor
     }
@@ -168,10 +168,10 @@ impl Backend for PerfBackend {
     fn open(&mut self, spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
         let mut attr = event_attr(self.kind, spec, self.host_period(period));
         if self.gate.is_some() {
-            // The leader's business.
+            // Only a leader can be pinned.
             attr.set_pinned(0);
         }
-        // Enabled by IOC_REFRESH, lest it overflows before that.
+        // IOC_REFRESH enables it: an overflow before that has no limit.
         let one_shot = self.stops_at_overflow() && spec.samples();
         attr.set_disabled(u64::from(one_shot));
         let fd = sys::open_on_this_thread(attr, self.gate.as_ref()).map_err(|error| os("perf_event_open", &error))?;
@@ -195,7 +195,7 @@ impl Backend for PerfBackend {
     }
 
     fn resume(&mut self, event: &mut PerfEvent, spent: bool) -> Result<(), HostError> {
-        // The limit of one overflow outlives a pause: renewed unasked it would be a limit of two.
+        // The limit of one overflow outlives a pause; a second IOC_REFRESH makes it two.
         if spent && self.one_shot {
             return sys::refresh_once(&event.fd).map_err(|error| os("IOC_REFRESH", &error));
         }
@@ -215,9 +215,9 @@ impl Backend for PerfBackend {
     }
 
     #[inline]
-    fn overflowed(&mut self, tell: &mut dyn FnMut(u64, u64)) -> bool {
+    fn overflowed(&mut self, visit: &mut dyn FnMut(u64, u64)) -> bool {
         let scale = self.scale;
-        self.monitor.overflowed(&mut |id, count| tell(id, scale.to_guest(count))) && !self.blind
+        self.monitor.overflowed(&mut |id, count| visit(id, scale.to_guest(count))) && !self.blind
     }
 
     fn stops_at_overflow(&self) -> bool {
@@ -233,7 +233,7 @@ impl Backend for PerfBackend {
         sys::enable(leader).map_err(|error| os("IOC_ENABLE", &error))
     }
 
-    fn shut_gate(&mut self, tell: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         let Some(leader) = &self.gate else { return Ok(()) };
         sys::disable(leader).map_err(|error| os("IOC_DISABLE", &error))?;
         let mut words = [0; GROUP_WORDS];
@@ -242,7 +242,7 @@ impl Backend for PerfBackend {
             return Err(HostError::PinnedLost);
         }
         for pair in words[1..got].chunks_exact(2) {
-            tell(pair[1], self.scale.to_guest(pair[0]));
+            visit(pair[1], self.scale.to_guest(pair[0]));
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! Exact counts without any PMU: whoever single-steps the vCPU tells this backend of each instruction that retires.
+//! Exact counts without any PMU: the VMM single-steps the vCPU and reports each retired instruction.
 //!
-//! Knows no KVM and no decoder. It counts what single-stepping can know: instructions, branches and taken branches, by
-//! ring. Any other event (cycles, caches) counts nothing.
+//! Knows no KVM and no decoder. Single-stepping shows instructions, branches and taken branches, by ring. Any other event
+//! (cycles, caches) counts nothing.
 //!
-//! One rule settles what happens at the edges. An instruction counts on a counter that ran when it began and still runs
+//! One rule covers the edges: an instruction counts on a counter that ran when it began and still runs
 //! when it has retired. So a WRMSR that starts, stops or moves a counter is not counted by that counter, and is counted
 //! by the others; an RDMSR reads a count without itself. This is what Intel's processors do with a WRMSR to
 //! GLOBAL_CTRL on either side of a measured piece of code.
@@ -14,7 +14,7 @@ use super::monitor::Monitor;
 use super::{Backend, HostError};
 use arch_pmu::spec::{Source, Spec};
 
-/// Edge detect, invert, counter mask, IN_TX, IN_TXCP: of these a step knows nothing.
+/// Edge detect, invert, counter mask, IN_TX, IN_TXCP: a step does not show them.
 const UNKNOWN_BITS: u64 = 1 << 18 | 1 << 23 | 0xff << 24 | 3 << 32;
 
 /// What a counter counts.
@@ -23,7 +23,7 @@ enum Event {
     Instructions,
     Branches,
     TakenBranches,
-    /// Nothing a step could tell.
+    /// An event that steps do not show.
     Unknown,
 }
 
@@ -46,9 +46,9 @@ impl Event {
 /// An instruction that retired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retired {
-    /// It can change the flow: jumps, calls, returns.
+    /// It can change the control flow: jumps, calls, returns.
     pub branch: bool,
-    /// It did.
+    /// It changed the control flow.
     pub taken: bool,
     /// It ran in ring 3.
     pub ring3: bool,
@@ -61,14 +61,14 @@ struct Slot {
     kernel: bool,
     samples: bool,
     running: bool,
-    /// Started or moved by the instruction that is under way.
+    /// Started or moved by the current instruction.
     fresh: bool,
     count: u64,
     /// The count at which it signals.
     signal_at: u64,
 }
 
-/// The counts, and whether anybody wants steps.
+/// The counts, and whether steps are needed.
 #[derive(Debug, Default)]
 pub struct StepCounts {
     slots: Vec<Option<Slot>>,
@@ -79,13 +79,13 @@ pub struct StepCounts {
 }
 
 impl StepCounts {
-    /// Whether a counter runs: nobody needs to step otherwise.
+    /// Whether a counter runs; otherwise no steps are needed.
     #[must_use]
     pub const fn wanted(&self) -> bool {
         self.running > 0
     }
 
-    /// Events opened so far that steps do not show: they count nothing.
+    /// Events opened so far that steps do not show; they count nothing.
     #[must_use]
     pub const fn unsupported(&self) -> u64 {
         self.unsupported
@@ -97,18 +97,18 @@ impl StepCounts {
         self.steps
     }
 
-    /// The guest left in the middle of an instruction: what happens until [`retire`](Self::retire) is its doing.
+    /// The guest exited in the middle of an instruction: changes until [`retire`](Self::retire) are its effects.
     pub fn begin(&mut self) {
         self.under_way = true;
     }
 
-    /// The instruction under way will not be told of, or did not retire.
+    /// The current instruction is not reported, or did not retire.
     pub fn abandon(&mut self) {
         self.under_way = false;
         self.slots.iter_mut().flatten().for_each(|slot| slot.fresh = false);
     }
 
-    /// An instruction retired. Returns whether a counter reached its period by it.
+    /// An instruction retired. Returns whether a counter reached its period with it.
     pub fn retire(&mut self, retired: Retired) -> bool {
         self.steps += 1;
         let mut due = false;

@@ -32,12 +32,15 @@ impl<B: Backend> HostCounters for Bank<B> {
         if !held.state.is_on() {
             return 0;
         }
-        match held.recorded.take() {
-            Some(total) if total >= held.aim => return held.gather(total),
-            // A clock may signal a little early: its counts since the record are there by now.
-            Some(_) => {}
-            None if held.state.is_spent() => return 0,
-            None => {}
+        let recorded = held.recorded.take();
+        if let Some(total) = recorded
+            && total >= held.aim
+        {
+            return held.gather(total);
+        }
+        // A clock may signal a little early: its counts since the record are there by now.
+        if recorded.is_none() && held.state.is_spent() {
+            return 0;
         }
         if !self.gate_open && self.backend.has_gate() {
             return held.gather(held.shut_at);

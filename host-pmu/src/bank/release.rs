@@ -8,7 +8,7 @@ use crate::backend::Backend;
 use arch_pmu::spec::{CounterSet, MAX_COUNTERS};
 
 impl<B: Backend> Bank<B> {
-    /// Gives back the event that was parked first, of no counter if there is one, else of a counter that is off.
+    /// Gives back the event that was parked first: of the pool, or else of a counter that is off.
     pub(super) fn release_oldest(&mut self) -> bool {
         if self.release_oldest_of_pool() {
             return true;
@@ -28,7 +28,8 @@ impl<B: Backend> Bank<B> {
         true
     }
 
-    /// KVM's `kvm_pmu_cleanup`: once per slice, gives back what no guest access marked and whose own enable is off.
+    /// KVM's `kvm_pmu_cleanup`: once per slice, gives back the events of counters that no guest access marked and that are off by
+    /// their own enable.
     pub(super) fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
         self.stats.sched_ins += 1;
         for index in 0..MAX_COUNTERS {
@@ -67,7 +68,7 @@ impl<B: Backend> Bank<B> {
         self.release_from_pool(|held| expired(held.parked_at));
     }
 
-    /// A halt gives back all that is parked. Opening and giving back may sleep, too: a sleep beside them is not taken for a halt.
+    /// A halt gives back all parked events. Opening and giving back may sleep, too: a sleep beside them is not taken for a halt.
     pub(super) fn release_after_halt(&mut self, enabled: CounterSet) {
         let slept = self.backend.slept();
         if slept && !self.may_have_slept {

@@ -63,33 +63,42 @@ impl State {
     /// The state after `event`.
     pub(super) const fn next(self, event: Event) -> Self {
         use State::{Doubtful, Entering, EnteringSpent, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent};
-        match (self, event) {
-            // Doubt ends with the event.
-            (Doubtful | ParkedDoubtful, Event::Enabled | Event::On) => Doubtful,
-            (Doubtful | ParkedDoubtful, Event::Disabled | Event::Off) => ParkedDoubtful,
-            (Doubtful | ParkedDoubtful, Event::Stopped | Event::RecordsLost) => self,
-
-            (_, Event::Enabled) => Running,
-
-            (Running | Entering | Leaving | Parked, Event::Disabled) => Parked,
-            (Spent | EnteringSpent | ParkedSpent, Event::Disabled | Event::Off) => ParkedSpent,
-
-            (Running | Leaving, Event::Off) => Leaving,
-            (Entering | Parked, Event::Off) => Parked,
-
-            (Running | Leaving, Event::On) => Running,
-            (Entering | Parked, Event::On) => Entering,
-            (Spent, Event::On | Event::Stopped) => Spent,
-            (EnteringSpent | ParkedSpent, Event::On) => EnteringSpent,
-
-            (Running, Event::Stopped) => Spent,
-            (Entering | EnteringSpent, Event::Stopped) => EnteringSpent,
-            (Leaving | Parked | ParkedSpent, Event::Stopped) => ParkedSpent,
-
-            (Running | Entering, Event::RecordsLost) => Doubtful,
-            (Leaving | Parked, Event::RecordsLost) => ParkedDoubtful,
-            // An event that is known to be stopped has nothing left to report.
-            (Spent | EnteringSpent | ParkedSpent, Event::RecordsLost) => self,
+        match event {
+            Event::Enabled => match self {
+                // Doubt ends with the event.
+                Doubtful | ParkedDoubtful => Doubtful,
+                _ => Running,
+            },
+            Event::Disabled => match self {
+                Running | Entering | Leaving | Parked => Parked,
+                Spent | EnteringSpent | ParkedSpent => ParkedSpent,
+                Doubtful | ParkedDoubtful => ParkedDoubtful,
+            },
+            Event::Off => match self {
+                Running | Leaving => Leaving,
+                Entering | Parked => Parked,
+                Spent | EnteringSpent | ParkedSpent => ParkedSpent,
+                Doubtful | ParkedDoubtful => ParkedDoubtful,
+            },
+            Event::On => match self {
+                Running | Leaving => Running,
+                Entering | Parked => Entering,
+                Spent => Spent,
+                EnteringSpent | ParkedSpent => EnteringSpent,
+                Doubtful | ParkedDoubtful => Doubtful,
+            },
+            Event::Stopped => match self {
+                Running | Spent => Spent,
+                Entering | EnteringSpent => EnteringSpent,
+                Leaving | Parked | ParkedSpent => ParkedSpent,
+                Doubtful | ParkedDoubtful => self,
+            },
+            Event::RecordsLost => match self {
+                Running | Entering | Doubtful => Doubtful,
+                Leaving | Parked | ParkedDoubtful => ParkedDoubtful,
+                // An event that is known to be stopped has nothing left to report.
+                Spent | EnteringSpent | ParkedSpent => self,
+            },
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::side::HostPmu;
 use crate::stats::OpKind;
 use crate::strategy::{Release, Reuse, Strategy};
 
-/// A host without clocks or descriptors: it logs what it is asked and counts when told.
+/// A host without clocks or descriptors: it logs each call and counts as scripted.
 #[derive(Debug, Default)]
 struct Script {
     log: Vec<String>,
@@ -83,10 +83,10 @@ impl Backend for Host {
         *event as u64
     }
 
-    fn overflowed(&mut self, tell: &mut dyn FnMut(u64, u64)) -> bool {
+    fn overflowed(&mut self, visit: &mut dyn FnMut(u64, u64)) -> bool {
         let mut s = self.0.borrow_mut();
         let Some(records) = &mut s.records else { return false };
-        records.drain(..).for_each(|(id, count)| tell(id, count));
+        records.drain(..).for_each(|(id, count)| visit(id, count));
         !std::mem::take(&mut s.records_lost)
     }
 
@@ -103,11 +103,11 @@ impl Backend for Host {
         Ok(())
     }
 
-    fn shut_gate(&mut self, tell: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         let mut s = self.0.borrow_mut();
         s.log.push("shut gate".to_owned());
         for &id in &s.open {
-            tell(id as u64, s.counts[id]);
+            visit(id as u64, s.counts[id]);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What the host operations cost: counted and timed one by one, without allocating.
+//! Host operations, counted and timed one by one without allocating.
 
 use hdrhistogram::Histogram;
 
@@ -46,14 +46,14 @@ pub fn ns_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 100_000_000_000, 2).expect("constant bounds")
 }
 
-/// A [histogram of nanoseconds](ns_histogram) that takes a value it took lately for the price of an addition.
+/// A [histogram of nanoseconds](ns_histogram) with a small cache of recent values: recording one of them is an addition.
 ///
-/// What a model says an operation costs is a few values again and again, and a histogram's bucket takes longer to find than
-/// the operation to simulate. Nothing is rounded or lost: values that wait are counted, and written down when it is read.
+/// A model's cost of an operation takes a few values only, and finding a histogram's bucket takes longer than simulating the
+/// operation. Nothing is rounded or lost: cached values have their count, and enter the histogram when it is read.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     histogram: Histogram<u64>,
-    /// Values that were lately recorded, and how often since they were last written down.
+    /// Recent values, and how often each was recorded since it last entered the histogram.
     waiting: [(u64, u64); Self::PLACES],
 }
 
@@ -82,13 +82,13 @@ impl Recorder {
         *times += 1;
     }
 
-    /// All that was recorded.
+    /// All recorded values.
     #[must_use]
     pub fn histogram(&self) -> Histogram<u64> {
         self.clone().into_histogram()
     }
 
-    /// All that was recorded.
+    /// All recorded values.
     #[must_use]
     pub fn into_histogram(mut self) -> Histogram<u64> {
         for (value, times) in self.waiting {
@@ -99,7 +99,7 @@ impl Recorder {
         self.histogram
     }
 
-    /// Adds all of another's.
+    /// Adds the values of another.
     pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("the same constant bounds");
         for (value, times) in other.waiting {
@@ -146,7 +146,7 @@ impl OpStats {
         self.per_kind[kind as usize].total_ns
     }
 
-    /// What each operation of `kind` cost.
+    /// The cost of each operation of `kind`.
     #[must_use]
     pub fn histogram(&self, kind: OpKind) -> Histogram<u64> {
         self.per_kind[kind as usize].ns.histogram()

@@ -1,4 +1,4 @@
-//! A host in memory: it counts what it is told was executed, signals as perf does, and fails on demand.
+//! A host in memory: it counts the bursts that were executed, signals as perf does, and fails on demand.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -39,8 +39,8 @@ struct State {
     failures: [u64; 3],
     /// Overflows nobody asked for yet: id and count.
     overflowed: Vec<(u64, u64)>,
-    /// Whether it can tell which events overflowed.
-    tells: bool,
+    /// Whether it records overflows.
+    records: bool,
     /// Whether its events stop at an overflow.
     stops: bool,
     /// Whether an event may stop and signal a few counts before its period is over, as a clock may.
@@ -85,11 +85,11 @@ const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: 
 
 impl ScriptedHost {
     /// A host with events as `strategy` wants them, with records of overflows or without any. No event stops at its overflow.
-    pub(crate) fn for_strategy(strategy: &Strategy, tells: bool) -> Self {
-        Self(Rc::new(RefCell::new(State { tells, gate: strategy.gate.then_some(false), ..State::default() })))
+    pub(crate) fn for_strategy(strategy: &Strategy, records: bool) -> Self {
+        Self(Rc::new(RefCell::new(State { records, gate: strategy.gate.then_some(false), ..State::default() })))
     }
 
-    /// A host whose events stop at an overflow if `strategy` says so.
+    /// A host with events that stop at an overflow if `strategy` says so.
     pub(crate) fn one_shot(strategy: &Strategy) -> Self {
         let host = Self::for_strategy(strategy, true);
         host.0.borrow_mut().stops = strategy.overflow == OnOverflow::Stop;
@@ -290,12 +290,12 @@ impl Backend for ScriptedHost {
         self.with(*event, |e| e.id)
     }
 
-    fn overflowed(&mut self, tell: &mut dyn FnMut(u64, u64)) -> bool {
+    fn overflowed(&mut self, visit: &mut dyn FnMut(u64, u64)) -> bool {
         let mut state = self.0.borrow_mut();
-        state.overflowed.drain(..).for_each(|(id, count)| tell(id, count));
+        state.overflowed.drain(..).for_each(|(id, count)| visit(id, count));
         let lost = std::mem::take(&mut state.losing);
         state.lost_records += u64::from(lost);
-        state.tells && !lost
+        state.records && !lost
     }
 
     fn stops_at_overflow(&self) -> bool {
@@ -315,14 +315,14 @@ impl Backend for ScriptedHost {
         Ok(())
     }
 
-    fn shut_gate(&mut self, tell: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         let mut state = self.0.borrow_mut();
         state.gate = Some(false);
         if state.events.iter().flatten().any(|e| e.running && e.lost) {
             state.failures[2] += 1;
             return Err(HostError::PinnedLost);
         }
-        state.events.iter().flatten().for_each(|e| tell(e.id, e.total));
+        state.events.iter().flatten().for_each(|e| visit(e.id, e.total));
         Ok(())
     }
 
