@@ -1,4 +1,4 @@
-//! Measured beside simulated, strategy by strategy.
+//! Comparison of measured and simulated latencies by strategy.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -15,13 +15,13 @@ use crate::result::arm::{ArmKind, ArmResult};
 use crate::rounds::run::{self as rounds, Context, Finished};
 use crate::sys;
 
-/// Host operations that are compared.
+/// Host operations to compare.
 const OPS: [&str; 3] = ["open", "pause", "resume"];
 
-/// Simulates what `measured` ran, with these of its strategies and the floor.
+/// Simulates the run of `measured` with the floor and the given strategies.
 ///
 /// # Errors
-/// The simulator's.
+/// Errors of the simulator.
 pub(super) fn simulate(model: Model, measured: &Measured, strategies: &[&str]) -> Result<Finished, Error> {
     let mut plan = measured.spec.plan(&simulated::chosen(&model, "calibration"), None)?;
     plan.simulate(&model.name);
@@ -43,15 +43,15 @@ pub(super) fn simulate(model: Model, measured: &Measured, strategies: &[&str]) -
 /// One strategy under one workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Events and work.
+    /// Workload, as EVENTS/WORK.
     pub workload: &'static str,
-    /// The strategy, or the floor.
+    /// Name of the arm.
     pub strategy: String,
-    /// Whether the model was solved for this very figure.
+    /// Whether the model was fitted to this figure.
     pub fitted: bool,
     /// Median handler latency, ns.
     pub measured_ns: u64,
-    /// The same of the simulated guest.
+    /// Median handler latency of the simulated guest, ns.
     pub simulated_ns: u64,
     /// Opens, pauses and resumes per PMI, measured and simulated.
     pub ops: Vec<OpPair>,
@@ -60,26 +60,26 @@ pub struct Comparison {
 /// One kind of host operation, per PMI.
 #[derive(Clone, Debug, Serialize)]
 pub struct OpPair {
-    /// Its key.
+    /// Key of the operation.
     pub op: &'static str,
-    /// Measured.
+    /// Measured, per PMI.
     pub measured: f64,
-    /// Simulated.
+    /// Simulated, per PMI.
     pub simulated: f64,
 }
 
 impl Comparison {
-    /// How far the simulated latency is off, as a fraction of the measured one.
+    /// Relative error of the simulated latency.
     #[must_use]
     pub fn off(&self) -> f64 {
         self.simulated_ns as f64 / self.measured_ns.max(1) as f64 - 1.0
     }
 }
 
-/// Every arm of `measured` beside its simulation by `model`.
+/// Compares every arm of `measured` with its simulation by `model`.
 ///
 /// # Errors
-/// The simulator's.
+/// Errors of the simulator.
 pub fn compare(model: &Model, measured: &[Measured]) -> Result<Vec<Comparison>, Error> {
     let mut lines = Vec::new();
     for measured in measured {
@@ -111,7 +111,7 @@ fn comparison(workload: &'static str, real: &ArmResult, simulated: &ArmResult) -
     })
 }
 
-/// As a Markdown table.
+/// Markdown table of the comparisons.
 #[must_use]
 pub fn text(comparisons: &[Comparison]) -> String {
     let mut out = String::from(

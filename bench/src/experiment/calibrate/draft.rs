@@ -1,4 +1,4 @@
-//! A model that is being made, and its TOML.
+//! A model under construction, and its TOML.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,18 +11,18 @@ use crate::error::{Error, Exit};
 /// Intervals of a distribution's quantiles.
 const QUANTILES: u32 = 20;
 
-/// One constant.
+/// A constant.
 #[derive(Clone, Debug)]
 enum Constant {
     /// ns.
     Ns(u64),
     /// ps.
     Ps(u64),
-    /// Equally spaced quantiles, ns; the last is p99, lest one outlier stands for a twentieth of all calls.
+    /// Equally spaced quantiles, ns. The last one is p99, so that an outlier does not represent 5 % of the calls.
     Quantiles(Vec<u64>),
 }
 
-/// A model that is being made.
+/// A model under construction.
 #[derive(Clone, Debug)]
 pub struct Draft {
     name: String,
@@ -41,27 +41,27 @@ impl Draft {
         Self { name, about, tsc_khz, host: Vec::new(), counts: Vec::new(), costs: BTreeMap::new() }
     }
 
-    /// A line of section host.
+    /// Adds a line to section host.
     pub fn host(&mut self, line: String) {
         self.host.push(line);
     }
 
-    /// A line of section counts.
+    /// Adds a line to section counts.
     pub fn counts(&mut self, line: &str) {
         self.counts.push(line.to_owned());
     }
 
-    /// A cost in ns.
+    /// Sets a cost in ns.
     pub fn ns(&mut self, key: &'static str, ns: u64, source: &str) {
         self.costs.insert(key, (Constant::Ns(ns), source.to_owned()));
     }
 
-    /// A cost in ps.
+    /// Sets a cost in ps.
     pub fn ps(&mut self, key: &'static str, ps: u64, source: &str) {
         self.costs.insert(key, (Constant::Ps(ps), source.to_owned()));
     }
 
-    /// A cost as it was distributed; `None` if it was never met.
+    /// Sets a cost to a measured distribution; returns its median, `None` if it is empty.
     #[must_use]
     pub fn distribution(&mut self, key: &'static str, ns: &Histogram<u64>, source: &str) -> Option<u64> {
         if ns.is_empty() {
@@ -73,14 +73,14 @@ impl Draft {
         Some(ns.value_at_quantile(0.5))
     }
 
-    /// The cost of `to` is that of `from`.
+    /// Sets cost `to` to cost `from`.
     pub fn copy(&mut self, from: &str, to: &'static str, source: &str) {
         if let Some((constant, _)) = self.costs.get(from).cloned() {
             self.costs.insert(to, (constant, source.to_owned()));
         }
     }
 
-    /// The model's TOML.
+    /// TOML of the model.
     #[must_use]
     pub fn toml(&self) -> String {
         let quoted = |text: &str| toml::Value::from(text).to_string();
@@ -101,13 +101,18 @@ impl Draft {
         out
     }
 
-    /// The model as the simulator reads it.
+    /// The model for the simulator.
     ///
     /// # Errors
-    /// Exit 3: what was measured makes no model.
+    /// Exit 3 if the measurement does not make a valid model.
     pub fn model(&self) -> Result<Model, Error> {
         Model::from_toml(&self.name, &self.toml()).map_err(|error| {
-            Error::new(Exit::Inconclusive, "what was measured makes no model", error.to_string(), "run it again")
+            Error::new(
+                Exit::Inconclusive,
+                "the measurement does not make a valid model",
+                error.to_string(),
+                "run it again",
+            )
         })
     }
 }

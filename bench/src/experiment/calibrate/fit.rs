@@ -1,4 +1,4 @@
-//! From measured arms to a model.
+//! Fits a model to measured arms.
 
 use host_pmu::stats::OpKind;
 
@@ -9,19 +9,19 @@ use super::spec::CalibrateSpec;
 use crate::error::{Error, Exit};
 use crate::fold::ArmFold;
 
-/// Rounds of the mutual correction of exit, instruction and tick-exit.
+/// Alternating corrections of exit and instruction.
 const PASSES: usize = 4;
-/// Steps of one correction.
+/// Maximum number of steps of a correction.
 const STEPS: usize = 20;
-/// A correction ends when it is this close, in thousandths.
+/// Relative error at which a correction ends.
 const CLOSE: f64 = 0.002;
-/// Slowest ring 0 that is believed, ps.
+/// Maximum duration of an instruction in ring 0, ps.
 const SLOWEST: u64 = 2_000_000;
 
-/// A model of the host that `measured` was measured on: one event first, then as many as there are counters.
+/// Model of the measured host. `measured` has one event first, then more events than counters.
 ///
 /// # Errors
-/// Exit 3 if something was not measured.
+/// Exit 3 if a needed figure is missing.
 pub fn fit(spec: &CalibrateSpec, name: &str, about: &str, measured: &[Measured]) -> Result<Draft, Error> {
     let [single, many, ..] = measured else { return Err(missing("a workload")) };
     let mut draft = Draft::new(name, about, single.tsc_khz);
@@ -31,7 +31,8 @@ pub fn fit(spec: &CalibrateSpec, name: &str, about: &str, measured: &[Measured])
     let exit_path = floor.exit_path_ns.as_ref().ok_or_else(|| missing("the VMM's time per exit"))?;
     draft.ns("vmm", exit_path.p50, "measured: p50 of exit_path_ns, floor");
     let delivery = floor.pmi_delivery_ns.as_ref().ok_or_else(|| missing("PMI delivery"))?.p50;
-    let halves = "half of the measured delivery latency of the floor: only the sum of inject and interrupt is seen";
+    let halves =
+        "half of the measured delivery latency of the floor: only the sum of inject and interrupt is measurable";
     draft.ns("inject", delivery / 2, halves);
     draft.ns("interrupt", delivery - delivery / 2, halves);
     let unit = floor.workload.map_or(0.0, |workload| workload.unit_ns_without);
@@ -45,7 +46,7 @@ pub fn fit(spec: &CalibrateSpec, name: &str, about: &str, measured: &[Measured])
 }
 
 fn missing(what: &str) -> Error {
-    let why = format!("{what} is missing in what was measured");
+    let why = format!("{what} is missing in the measurement");
     Error::new(Exit::Inconclusive, "cannot make a model", why, "run it again with more --samples")
 }
 
@@ -76,30 +77,30 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> 
     Ok(())
 }
 
-/// What host operations cost, by the arms that use them.
+/// Costs of host operations, from the arms that use them.
 fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
     fn of<'a>(measured: &'a Measured, strategy: &str) -> Result<&'a ArmFold, Error> {
         measured.arm(strategy).ok_or_else(|| missing(strategy))
     }
     let (one_recreated, one_reused) = (of(single, "recreate")?, of(single, "reuse")?);
     let many_reused = of(many, "reuse")?;
-    // Creating seven tracepoint events at each tick would take longer than a tick; what a rotation opens is seen with reuse.
-    let (opened, whose) = if spec.tracepoint {
+    // Creating seven tracepoint events per tick takes longer than a tick; arm reuse has the opens of a rotation.
+    let (opened, arm_of_open) = if spec.tracepoint {
         (many_reused, "ten events, reuse")
     } else {
         (of(many, "recreate")?, "ten events, recreate")
     };
-    for (key, arm, kind, whose) in [
+    for (key, arm, kind, origin) in [
         ("open-first", one_recreated, OpKind::Open, "one event, recreate"),
         ("release-last", one_recreated, OpKind::Release, "one event, recreate"),
-        ("open-more", opened, OpKind::Open, whose),
-        ("release", opened, OpKind::Release, whose),
+        ("open-more", opened, OpKind::Open, arm_of_open),
+        ("release", opened, OpKind::Release, arm_of_open),
         ("pause", one_reused, OpKind::Pause, "one event, reuse"),
         ("resume", one_reused, OpKind::Resume, "one event, reuse"),
         ("period", one_reused, OpKind::Period, "one event, reuse"),
         ("read", one_recreated, OpKind::Read, "one event, recreate"),
     ] {
-        let source = format!("measured: quantiles of {}, {whose}", kind.key());
+        let source = format!("measured: quantiles of {}, {origin}", kind.key());
         draft.distribution(key, &arm.ops().histogram(kind), &source).ok_or_else(|| missing(key))?;
     }
     let p50 = |arm: &ArmFold, kind| arm.ops().histogram(kind).value_at_quantile(0.5);
@@ -160,13 +161,13 @@ fn simulated_floor(draft: &Draft, measured: &Measured) -> Result<f64, Error> {
     Ok(finished.document.arms[0].nmi_handler_ns.as_ref().map_or(0.0, |handler| handler.p50 as f64))
 }
 
-/// A figure without its fraction; 0 for what is negative.
+/// Truncates to an integer; 0 for negative figures.
 #[expect(clippy::cast_sign_loss, reason = "made positive first")]
 fn whole(figure: f64) -> u64 {
     figure.max(0.0) as u64
 }
 
-/// The constant within 0 and `most` for which `of`, which grows with it, is nearest to `target`: bisection from a guess.
+/// Finds the constant in 0 to `most` for which the increasing function `of` is nearest to `target`, by bisection from `guess`.
 fn nearest(guess: u64, most: u64, target: f64, mut of: impl FnMut(u64) -> Result<f64, Error>) -> Result<u64, Error> {
     let (mut low, mut high) = (0, most);
     let mut at = guess.min(most);
@@ -186,7 +187,7 @@ fn nearest(guess: u64, most: u64, target: f64, mut of: impl FnMut(u64) -> Result
             at = if high == most { (at.max(1) * 2).min(most) } else { low.midpoint(high) };
         } else {
             high = at;
-            // What it is made of beside the constant is known from below, or guessed as nothing.
+            // Interpolate; the value at the lower bound is 0 if unknown.
             let base = low_value.unwrap_or(0.0);
             let share = if found > base { (target - base) / (found - base) } else { 0.5 };
             at = low + whole((high - low) as f64 * share.clamp(0.02, 0.98));

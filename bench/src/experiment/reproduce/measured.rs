@@ -1,4 +1,4 @@
-//! The measured counterpart of a published figure, from result documents.
+//! Measured counterparts of published figures, from result documents.
 
 use results::published::{Measured, Number};
 
@@ -6,40 +6,41 @@ use crate::result::Document;
 use crate::result::arm::ArmResult;
 use crate::result::summary::Summary;
 
-/// Which documents show a figure's regime, and what in them is its number.
+/// Documents in the regime of a figure, and the number to read.
 struct Regime {
-    /// The workload begins so.
+    /// Prefix of the workload.
     events: Option<&'static str>,
-    /// Whether host events are dear to create there: tracepoints are, where nobody else has one.
-    dear: bool,
+    /// Whether creating a host event is expensive there, as with tracepoints without another user.
+    expensive: bool,
     arms: [&'static str; 2],
     number: fn(&Summary) -> f64,
 }
 
 fn regime(figure: &str) -> Option<Regime> {
     let mean: fn(&Summary) -> f64 = |summary| summary.mean;
-    let cheap = Regime { events: Some("sampling10/"), dear: false, arms: ["recreate", "reuse-lazy"], number: mean };
+    let cheap =
+        Regime { events: Some("sampling10/"), expensive: false, arms: ["recreate", "reuse-lazy"], number: mean };
     Some(match figure {
         "vpmu-reuse.watchdog-on.mean" | "vpmu-reuse.v1.mean" => cheap,
-        // A tracepoint counts one thing, so its runs sample one event.
-        "vpmu-reuse.watchdog-off.mean" => Regime { events: None, dear: true, ..cheap },
+        // Runs with a tracepoint sample one event: a tracepoint is a single event.
+        "vpmu-reuse.watchdog-off.mean" => Regime { events: None, expensive: true, ..cheap },
         "vpmu-reuse.watchdog-off.min" => {
-            Regime { events: None, dear: true, number: |summary| summary.min as f64, ..cheap }
+            Regime { events: None, expensive: true, number: |summary| summary.min as f64, ..cheap }
         }
         "vpmu-paused-flag.mean" => Regime { events: Some("sampling4/"), arms: ["reuse-lazy", "paused-flag"], ..cheap },
         _ => return None,
     })
 }
 
-/// The number, from the first document that has it.
+/// The number from the first document in the regime.
 pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Option<Measured> {
     let regime = regime(figure)?;
     documents.iter().find_map(|document| {
         let parameters = &document.parameters;
         let real = !parameters.backend.starts_with("sim:");
-        let dear = parameters.backend.starts_with("tracepoint:");
+        let expensive = parameters.backend.starts_with("tracepoint:");
         let same = regime.events.is_none_or(|events| parameters.workload.starts_with(events));
-        if !real || dear != regime.dear || !same {
+        if !real || expensive != regime.expensive || !same {
             return None;
         }
         let [before, after] = regime.arms.map(|name| {

@@ -7,13 +7,13 @@ use super::{measured, perf_stat, simulated};
 use crate::error::{Error, Exit};
 use crate::result::Document;
 
-/// Figures about the vPMU have such ids.
+/// Prefix of the ids of figures on vPMUs.
 pub(super) const PREFIX: &str = "vpmu-";
 
-/// Simulates what the published figures are about, and sets it beside them and `documents`.
+/// Simulates the published figures and finds their measured counterparts in `documents`.
 ///
 /// # Errors
-/// A bug in the figures or models that come along.
+/// Internal error in the embedded figures or models.
 pub fn reproduce(seed: u64, documents: &[Document]) -> Result<Reproduction, Error> {
     let internal = |why: String| {
         Error::new(Exit::Inconclusive, "cannot read the published figures", why, "please report this as a bug")

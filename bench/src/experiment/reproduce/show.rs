@@ -30,7 +30,7 @@ fn origin(row: &Row) -> String {
     }
 }
 
-/// A table of all rows, and below it what the figures are.
+/// Table of all rows, followed by a description of the figures.
 #[must_use]
 pub fn markdown(reproduction: &Reproduction) -> String {
     let mut out = String::from(

@@ -1,4 +1,4 @@
-//! The simulations behind the published figures: ten events multiplexed, or four, on the model of that host.
+//! Simulations of the published figures: ten multiplexed events, or four, on the model of the host.
 
 use std::collections::BTreeMap;
 
@@ -17,29 +17,28 @@ use crate::workload::EventSet;
 
 /// perf's default multiplex interval.
 const MUX_INTERVAL_NS: u64 = 4_000_000;
-/// Ten seconds of it.
+/// Ticks in ten seconds.
 const TICKS: u64 = 2500;
-/// Hosts simulated for each number: the models behind the figures have no distributed cost, so others would be the same.
+/// Hosts per number. One is enough: the models have fixed costs only.
 const HOSTS: u64 = 1;
-/// A run that is to show what is rare is this much longer.
+/// Factor on the duration of a run for a rare event.
 const RARE: u64 = 3;
-/// How often the published guest's counters overflowed was not published. At this period, some 1.3 PMIs fall between two
-/// rotations, and creates fall as published. It is a constant of the guest, fitted to `vpmu-reuse.creates.gp`; handler
-/// latencies hardly depend on it.
+/// Sampling period of the guest. The published text does not give it; this one is fitted to `vpmu-reuse.creates.gp`: about 1.3
+/// PMIs per rotation. Handler latencies hardly depend on it.
 const PERIOD: u64 = 20_000_000;
-/// The shortest handler is that of an NMI which meets the guest's driver with its counters off, in the middle of a rotation:
-/// some nanoseconds wide, so a matter of chance. Frequent PMIs make it likely; at this period the runs with reuse have one.
+/// Period for figures of the minimum. The shortest handler is that of an NMI in the middle of a rotation, while the driver has
+/// disabled the counters: a window of some nanoseconds. At this period a run with reuse has such an NMI.
 const FREQUENT: u64 = 1_000_000;
 
-/// What stands before and after in a figure.
+/// Simulation of the numbers before and after of a figure.
 struct Question {
     model: &'static str,
     events: EventSet,
     period: u64,
     strategies: [&'static str; 2],
-    /// Both sample for as long, not for as many ticks: what is rare must not be more likely in the slower one.
+    /// Whether both run for the same time instead of the same ticks, so that rare events are equally likely.
     same_time: bool,
-    /// From the totals of a strategy to its number.
+    /// Number of a strategy, from its totals.
     number: fn(&Totals) -> Option<f64>,
 }
 
@@ -54,7 +53,7 @@ fn question(figure: &str) -> Option<Question> {
         number: mean,
     };
     Some(match figure {
-        // v1 and v2 differ from v3 by the kernel they were measured on, which no model here knows.
+        // v1 and v2 differ from v3 in the kernel, which the models do not cover.
         "vpmu-reuse.watchdog-on.mean" | "vpmu-reuse.v1.mean" => watchdog_on,
         "vpmu-reuse.watchdog-off.mean" => Question { model: "clx-ap-watchdog-off", ..watchdog_on },
         "vpmu-reuse.watchdog-off.min" => Question {
@@ -76,7 +75,7 @@ fn question(figure: &str) -> Option<Question> {
     })
 }
 
-/// A figure's simulated numbers.
+/// Simulated numbers of a figure.
 pub(super) struct Found {
     pub(super) model: String,
     before: Option<f64>,
@@ -114,7 +113,7 @@ impl Found {
     }
 }
 
-/// Simulations, each run once.
+/// Cache of simulations.
 pub(super) struct Simulations {
     seed: u64,
     done: BTreeMap<String, Totals>,
@@ -125,7 +124,7 @@ impl Simulations {
         Self { seed, done: BTreeMap::new() }
     }
 
-    /// What the simulator says to a published figure; `None` if it has no answer.
+    /// Simulates a published figure; `None` if there is no simulation for it.
     pub(super) fn figure(&mut self, id: &str) -> Result<Option<Found>, Error> {
         let Some(question) = question(id) else { return Ok(None) };
         let model = model(question.model)?;

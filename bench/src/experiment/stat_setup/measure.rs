@@ -1,4 +1,4 @@
-//! The rounds: every arm once in each, in random order from the seed.
+//! Runs of one strategy, and their summary.
 
 use std::time::{Duration, Instant};
 
@@ -19,15 +19,15 @@ use super::document::{ArmResult, Calls, PhaseResult, RoundPhase, RoundResult, Sp
 #[derive(Debug)]
 pub(crate) struct TimedRound {
     pub(crate) number: u64,
-    /// Which of the round's runs it was.
+    /// Position within the round.
     pub(crate) position: u64,
-    /// ns after the experiment's start.
+    /// Start, ns after the start of the experiment.
     pub(crate) started_ns: u64,
     pub(crate) finished: Finished,
 }
 
 impl TimedRound {
-    /// All phases up to `last` together, ns.
+    /// Sum of the phases up to `last`, ns.
     fn upto(&self, last: Phase) -> u64 {
         ns(self.finished.phases.iter().take_while(|cost| cost.phase <= last).map(|cost| cost.wall).sum())
     }
@@ -53,7 +53,7 @@ impl TimedRound {
     }
 }
 
-/// A strategy and all that was measured of it.
+/// A strategy with its measurements.
 #[derive(Debug)]
 pub(crate) struct SetUpArm {
     pub(crate) strategy: String,
@@ -64,7 +64,7 @@ pub(crate) struct SetUpArm {
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// The method behind a strategy's name.
+/// Method of a strategy.
 pub(crate) fn method(name: &str, list: &EventList, cpus: usize, costs: &Costs, choice: &Choice) -> Method {
     match name {
         "event-major" => Method::EVENT_MAJOR,
@@ -75,7 +75,7 @@ pub(crate) fn method(name: &str, list: &EventList, cpus: usize, costs: &Costs, c
     }
 }
 
-/// What all arms have in common.
+/// Parameters common to all arms.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting<'a> {
     pub(crate) list: &'a EventList,
@@ -84,7 +84,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) count: Duration,
 }
 
-/// Data pages perf maps by default: what kernel.perf_event_mlock_kb allows an unprivileged user, less the user page.
+/// Data pages of perf's default buffer: kernel.perf_event_mlock_kb without the user page.
 pub(crate) const RING_PAGES: usize = 128;
 
 impl Setting<'_> {
@@ -116,12 +116,12 @@ impl Setting<'_> {
         });
         let mut found = check(self.list, &finished.outcomes, finished.opened, self.cpus.len());
         if let Some(error) = problem {
-            found.problems.push(format!("the work to be counted could not be done: {error}"));
+            found.problems.push(format!("the known work failed: {error}"));
         }
         (found, finished.outcomes)
     }
 
-    /// One run under the monitor's eyes.
+    /// One run with the monitor's trace events.
     pub(crate) fn monitored(&self, method: Method, monitor: &Monitor) -> Vec<(Phase, Traffic)> {
         let mut found = Vec::new();
         let (mut last, _) = monitor.read();
@@ -140,7 +140,7 @@ impl SetUpArm {
         Self { strategy, method, rounds: Vec::new(), traffic: Vec::new(), check: None, outcomes: Vec::new() }
     }
 
-    /// Folds the rounds.
+    /// Summary over the rounds.
     pub(crate) fn result(&self) -> ArmResult {
         let phases: Vec<Phase> = self
             .rounds

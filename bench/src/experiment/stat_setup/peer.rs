@@ -1,4 +1,4 @@
-//! Stock perf, in the same run and on the same list.
+//! Stock perf in the same run and on the same list.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use super::measure::since;
 use super::prepare::EventRequest;
 use crate::error::Error;
 
-/// Longest single argument of a command (MAX_ARG_STRLEN, 32 pages).
+/// Maximum length of one argument of a command (MAX_ARG_STRLEN, 32 pages).
 const MAX_ARGUMENT: usize = 32 * 4096;
-/// Group sizes that perf's best grouping is sought among.
+/// Group sizes to try for perf.
 const SIZES: [usize; 5] = [10, 25, 50, 100, 200];
 
-/// What a command is.
+/// Kind of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
     /// perf without events.
@@ -47,7 +47,7 @@ pub(crate) struct Rival {
     counts: Vec<u64>,
 }
 
-/// perf and what it shall do.
+/// Commands that take part in the rounds.
 #[derive(Debug)]
 pub(crate) struct Rivals {
     version: String,
@@ -57,7 +57,7 @@ pub(crate) struct Rivals {
 
 fn no_perf(why: impl Into<String>) -> Error {
     Error::host(
-        "cannot set stock perf beside it",
+        "cannot compare with stock perf",
         why,
         "install perf (Debian: linux-perf, elsewhere linux-tools or perf), or leave out --against",
     )
@@ -75,7 +75,7 @@ fn version() -> Result<String, Error> {
     if output.status.success() && !text.is_empty() { Ok(text) } else { Err(no_perf("perf version fails")) }
 }
 
-/// What the rivals are given.
+/// Parameters common to all commands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Same<'a> {
     pub(crate) request: &'a str,
@@ -134,14 +134,14 @@ impl Same<'_> {
 }
 
 impl Rivals {
-    /// Finds perf, checks that it takes the list, and seeks its best grouping.
+    /// Finds perf, checks the list, and searches perf's best grouping.
     pub(crate) fn find(same: Same<'_>) -> Result<Self, Error> {
         let version = version()?;
         let usable: Vec<usize> =
             (0..same.list.events.len()).filter(|&event| same.list.events[event].open.is_ok()).collect();
         if usable.len() < same.list.events.len() {
             return Err(Error::usage(
-                "cannot set stock perf beside it",
+                "cannot compare with stock perf",
                 "the list has events this host does not know, and perf refuses such a list whole",
                 "take them out of --events",
             ));
@@ -149,7 +149,7 @@ impl Rivals {
         let longest = same.list.to_perf(Some(2)).len();
         if longest > MAX_ARGUMENT {
             return Err(Error::usage(
-                "cannot set stock perf beside it",
+                "cannot compare with stock perf",
                 format!("the list has {longest} bytes and a command's argument {MAX_ARGUMENT} at most"),
                 "take fewer events",
             ));
@@ -176,7 +176,7 @@ impl Rivals {
                 rivals.push(same.rival("as given", What::Stat, Some(&as_given)));
             }
             rivals.push(same.rival("vpmu start-up", What::OwnStartUp, Some("dummy")));
-            // The request itself, so that both tools read and look up a list.
+            // Pass the request itself, so that both tools parse and look up the list.
             let lines = same.list.events.len();
             let list = match same.kind {
                 EventRequest::List(list) => list.as_str(),
@@ -188,7 +188,7 @@ impl Rivals {
         Ok(Self { version, commands: rivals, counted })
     }
 
-    /// Folds the rounds and compares.
+    /// Summary and comparison.
     pub(crate) fn result(&self, whole: u64, arms: &[super::document::ArmResult]) -> Peer {
         let p50 = |name: &str| {
             let rival = self.commands.iter().find(|rival| rival.name == name && !rival.walls.is_empty())?;
@@ -216,7 +216,7 @@ impl Rivals {
     }
 }
 
-/// Every figure of the peer over the best of ours that answers the same question.
+/// Ratios of perf's figures to the corresponding figures of this tool.
 fn ratios(peer: &[PeerArm], arms: &[super::document::ArmResult]) -> Vec<(String, f64)> {
     let mut found = Vec::new();
     let own = peer.iter().find(|arm| arm.name == "vpmu");
@@ -253,8 +253,8 @@ fn shortened(rival: &Rival) -> String {
     std::iter::once(name).chain(rival.args.iter().map(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// The fastest of some group sizes, two runs each. Where a run takes seconds, as with tracepoints, it is not the grouping that
-/// takes them, and the middle size serves.
+/// The fastest of [`SIZES`], two runs each. If a run takes more than a second, as with tracepoints, grouping does not matter and
+/// the middle size is used.
 fn best_grouping(same: &Same<'_>) -> Result<Rival, Error> {
     let grouped =
         |size: usize| same.rival(&format!("groups of {size}"), What::Stat, Some(&same.list.to_perf(Some(size))));
@@ -274,7 +274,7 @@ fn best_grouping(same: &Same<'_>) -> Result<Rival, Error> {
     Ok(grouped(best.map_or(SIZES[0], |(_, size)| size)))
 }
 
-/// Events that perf gives a count for.
+/// Number of events with a count from perf.
 fn counted(same: &Same<'_>, list: &str) -> Result<u64, Error> {
     let mut command = Command::new("perf");
     command.arg("stat").args(same.which_cpus()).args(["-x,", "-e", list, "--", "true"]).stdin(Stdio::null());
@@ -286,7 +286,7 @@ fn counted(same: &Same<'_>, list: &str) -> Result<u64, Error> {
 }
 
 impl Rival {
-    /// For the progress bar.
+    /// Name in the progress bar.
     pub(crate) fn name(&self) -> String {
         format!("perf: {}", self.name)
     }
@@ -314,7 +314,7 @@ impl Rival {
         }
         let status = child.wait().map_err(|error| failed(self, error))?;
         let wall = since(began);
-        // Events that are not supported here make this tool inconclusive, not wrong.
+        // Exit 3 of this tool only means events without a count.
         let inconclusive = matches!(self.what, What::Own { .. }) && status.code() == Some(3);
         if !(status.success() || inconclusive) {
             return Err(failed(self, status));

@@ -1,4 +1,4 @@
-//! From options to a list, CPUs and room for descriptors; whatever can be refused is refused here.
+//! Preparation: event list, CPUs, limit of open files; refuses bad input.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -14,12 +14,12 @@ use stat_setup::list::{Class, EventList, generate};
 use crate::error::Error;
 use crate::result::warnings::Warning;
 
-/// What `--events` means.
+/// Parsed `--events`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EventRequest {
-    /// That many software events.
+    /// A number of software events.
     Software(usize),
-    /// That many trace events.
+    /// A number of trace events.
     Tracepoints(usize),
     /// A list, from the command line or from a file.
     List(String),
@@ -30,7 +30,7 @@ fn refuse(why: impl Into<String>) -> Error {
 }
 
 impl EventRequest {
-    /// Reads the option, and the file if it names one.
+    /// Parses the option, and reads the file if it is one.
     pub(crate) fn read(text: &str) -> Result<Self, Error> {
         let count = |digits: &str| {
             let n = digits.parse::<usize>().ok().filter(|n| (1..=MAX_EVENTS).contains(n));
@@ -63,7 +63,7 @@ impl EventRequest {
         if list.is_empty() { Err(failed("there is no event in it".to_owned())) } else { Ok(Self::List(list)) }
     }
 
-    /// The list, looked up.
+    /// Generates or parses the list and looks it up.
     pub(crate) fn list(&self, sysfs: &mut Sysfs) -> Result<EventList, Error> {
         let text = match self {
             Self::Software(n) => generate::software(*n),
@@ -75,7 +75,7 @@ impl EventRequest {
         Ok(resolve(&written, sysfs))
     }
 
-    /// A list of the same kind with `n` events, for growth.
+    /// A list of the same kind with `n` events.
     pub(crate) fn sized(&self, n: usize, sysfs: &mut Sysfs) -> Result<EventList, Error> {
         match self {
             Self::Software(_) => Self::Software(n).list(sysfs),
@@ -83,7 +83,7 @@ impl EventRequest {
             Self::List(_) => {
                 let all = self.list(sysfs)?;
                 let mut sized = EventList::default();
-                // Whole groups in turn, so that n may be passed by a group's members less one.
+                // Whole groups, so the list may exceed n by less than a group.
                 for group in all.groups.iter().cycle() {
                     if sized.events.len() >= n {
                         break;
@@ -99,11 +99,11 @@ impl EventRequest {
     }
 }
 
-/// CPUs to count on: those asked for that are online, or all online ones.
+/// CPUs to count on: the online ones of `asked`, or all online CPUs.
 pub(crate) fn cpus(asked: Option<&CpuList>, sysfs: &mut Sysfs, warnings: &mut Vec<Warning>) -> Result<Vec<u32>, Error> {
     let online = sysfs.online();
     if online.is_empty() {
-        return Err(Error::host("cannot tell which CPUs are online", "sysfs does not say", "mount /sys"));
+        return Err(Error::host("the online CPUs are unknown", "sysfs does not list them", "mount /sys"));
     }
     let Some(asked) = asked else { return Ok(online) };
     let possible = sysfs.possible();
@@ -127,7 +127,7 @@ pub(crate) fn cpus(asked: Option<&CpuList>, sysfs: &mut Sysfs, warnings: &mut Ve
     Ok(on)
 }
 
-/// Raises the limit of open files once, up front.
+/// Raises the limit of open files for `events` on each of `cpus` CPUs.
 pub(crate) fn room(events: usize, cpus: usize, warnings: &mut Vec<Warning>) -> Result<FileLimit, Error> {
     let needed = (events * cpus) as u64;
     let limit = limit::raise(needed)
@@ -150,7 +150,7 @@ pub(crate) fn room(events: usize, cpus: usize, warnings: &mut Vec<Warning>) -> R
     Ok(limit)
 }
 
-/// What most of the list is, in a word.
+/// The most frequent class of events, in a word.
 pub(crate) fn kind(list: &EventList) -> &'static str {
     match list.main_class() {
         Some(Class::Software) => "software",

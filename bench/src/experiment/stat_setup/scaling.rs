@@ -1,4 +1,4 @@
-//! Growth over events and over CPUs.
+//! Growth over the number of events and of CPUs.
 
 use stat_setup::costs::Costs;
 use stat_setup::list::sysfs::Sysfs;
@@ -11,7 +11,7 @@ use super::steps::Steps;
 use crate::error::Error;
 use crate::rounds::schedule::Schedule;
 
-/// Runs of each point.
+/// Runs per size.
 const RUNS: usize = 5;
 
 /// One strategy at one size.
@@ -20,11 +20,11 @@ struct SizedArm<'a> {
     setting: Setting<'a>,
     method: stat_setup::method::Method,
     totals: Vec<u64>,
-    /// Whether every event that the host supports was opened everywhere: else the time is of something smaller.
+    /// Whether every supported event was opened on every CPU; otherwise the time is of fewer events.
     whole: bool,
 }
 
-/// Measures every strategy at every number of events on all CPUs, and with the full list on 1, 2, 4 ... CPUs.
+/// Measures every strategy with each number of events on all CPUs, and with the full list on 1, 2, 4 ... CPUs.
 pub(crate) fn measure(
     sizes: &[usize],
     request: &EventRequest,
@@ -89,7 +89,7 @@ pub(crate) fn measure(
     Ok((points, growth))
 }
 
-/// How many steps `measure` will report.
+/// Number of steps of `measure`.
 pub(crate) fn steps(sizes: usize, cpus: usize, strategies: usize) -> u64 {
     let by_cpus = if cpus > 1 { (cpus as u64).next_power_of_two().ilog2() as usize + 1 } else { 0 };
     if sizes == 0 { 0 } else { (RUNS * strategies * (sizes + by_cpus)) as u64 }

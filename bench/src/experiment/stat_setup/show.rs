@@ -1,4 +1,4 @@
-//! The result as tables and plots for a terminal.
+//! Tables and plots of the result for a terminal.
 
 use std::fmt::Write as _;
 
@@ -31,7 +31,7 @@ fn cells(texts: Vec<String>) -> impl Iterator<Item = Cell> {
 fn header(first: &str, arms: &[ArmResult], last: &[&str]) -> (Vec<String>, Vec<String>) {
     let mut names: Vec<String> = Vec::new();
     for phase in arms.iter().flat_map(|arm| &arm.phases) {
-        // A last close that has nothing to close is no column.
+        // A phase without calls gets no column.
         if !names.contains(&phase.phase) && phase.call_ns.count > 0 {
             names.push(phase.phase.clone());
         }
@@ -42,7 +42,7 @@ fn header(first: &str, arms: &[ArmResult], last: &[&str]) -> (Vec<String>, Vec<S
     (names, all)
 }
 
-/// A row per arm, a column per phase.
+/// One row per arm, one column per phase.
 fn by_phase(
     arms: &[ArmResult],
     get: impl Fn(&super::document::PhaseResult) -> String,
@@ -87,7 +87,7 @@ fn work(arms: &[ArmResult]) -> String {
     table.trim_fmt()
 }
 
-/// Events without a whole count, one by one as perf names them, the first hundred.
+/// The first hundred events without a count, in perf's terms.
 fn not_whole(document: &Document) -> String {
     let mut out = String::new();
     let lost = document.events.iter().filter(|event| !event.outcome.is_whole());
