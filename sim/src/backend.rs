@@ -6,95 +6,14 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use arch_pmu::spec::{MAX_COUNTERS, MAX_FIXED, Source, Spec};
+use arch_pmu::spec::{MAX_COUNTERS, Source, Spec};
 use host_pmu::backend::{Backend, HostError};
 use host_pmu::strategy::{MAX_POOL, OnOverflow, Strategy};
 
 use crate::clock::{Clock, Times};
-use crate::model::{Cost, CountBase, Model, Rate};
+use crate::event::{Base, EventState, HeldTime, code};
+use crate::model::{Cost, CountBase, Model};
 use crate::stream::draw;
-
-/// umask << 8 | event code of the fixed counters (SDM vol. 3, table 21-2).
-const FIXED_CODES: [u16; MAX_FIXED] = [0x00c0, 0x003c, 0x0300, 0x0400];
-
-/// umask << 8 | event code of a spec.
-fn code(spec: Spec) -> u16 {
-    match spec.0 {
-        Source::Selector(selector) => selector as u16,
-        Source::Fixed { index, .. } => FIXED_CODES[usize::from(index) % MAX_FIXED],
-    }
-}
-
-/// Base of an event's count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Follows {
-    /// Time of the thread. `least` is the shortest time to a signal, ns, as with the clocks of `host_pmu::backend::perf`: a
-    /// shorter period could keep the thread busy forever.
-    Thread { least: u64 },
-    /// Exits to userspace.
-    Exits,
-    /// Guest mode, in these rings.
-    Guest { user: bool, kernel: bool },
-}
-
-impl Follows {
-    const fn of(self, times: Times) -> u64 {
-        match self {
-            Self::Thread { .. } => times.thread,
-            Self::Exits => times.exits,
-            Self::Guest { user, kernel } => {
-                (if user { times.user } else { 0 }) + (if kernel { times.kernel } else { 0 })
-            }
-        }
-    }
-
-    /// Whether the base advances while the guest is in ring 3.
-    const fn in_user_mode(self) -> bool {
-        matches!(self, Self::Thread { .. } | Self::Guest { user: true, .. })
-    }
-}
-
-/// An event; times are in the unit of its base: ns, or exits.
-#[derive(Clone, Copy, Debug)]
-struct State {
-    id: u64,
-    follows: Follows,
-    rate: Rate,
-    samples: bool,
-    /// Running time before the last resume.
-    ran: u64,
-    /// The base at the last resume.
-    since: u64,
-    period: u64,
-    /// Count of the next signal, and the running time at which it is reached.
-    signal_at: u64,
-    due: u64,
-    running: bool,
-    /// Enabled behind a gate: runs while the gate is open.
-    let_in: bool,
-    /// A pinned event without a counter.
-    lost: bool,
-}
-
-impl State {
-    const fn ran(&self, times: Times) -> u64 {
-        if self.running { self.ran + (self.follows.of(times) - self.since) } else { self.ran }
-    }
-
-    const fn count(&self, times: Times) -> u64 {
-        self.rate.counts(self.ran(times))
-    }
-
-    #[inline]
-    fn aim(&mut self, count: u64, period: u64) {
-        self.period = period;
-        self.signal_at = count.saturating_add(period);
-        self.due = self.rate.ns_for(self.signal_at);
-        if let Follows::Thread { least } = self.follows {
-            self.due = self.due.max(self.rate.ns_for(count).saturating_add(least));
-        }
-    }
-}
 
 /// Index of an event in the backend's table.
 #[derive(Debug, PartialEq, Eq)]
@@ -116,7 +35,7 @@ pub struct SimBackend {
     clock: Clock,
     /// Number of hardware events on the host, including other users'.
     on_host: Rc<Cell<u64>>,
-    table: Vec<State>,
+    table: Vec<EventState>,
     free: Vec<usize>,
     /// Indices of the running events.
     running: Vec<usize>,
@@ -131,24 +50,6 @@ pub struct SimBackend {
     opened: u64,
     creates: Creates,
     held: HeldTime,
-}
-
-/// Integral of the number of held events over time.
-#[derive(Clone, Copy, Debug, Default)]
-struct HeldTime {
-    events: u64,
-    since: u64,
-    event_ns: u128,
-}
-
-impl HeldTime {
-    fn until(&self, now: u64) -> u128 {
-        self.event_ns + u128::from(self.events) * u128::from(now - self.since)
-    }
-
-    fn changes(&mut self, now: u64, events: u64) {
-        *self = Self { events, since: now, event_ns: self.until(now) };
-    }
 }
 
 impl SimBackend {
@@ -203,7 +104,7 @@ impl SimBackend {
         let times = self.clock.times();
         let left = self.running.iter().filter_map(|&at| {
             let state = &self.table[at];
-            (state.samples && state.follows.in_user_mode() && !state.lost)
+            (state.samples && state.base.in_user_mode() && !state.lost)
                 .then(|| state.due.saturating_sub(state.ran(times)))
         });
         left.min().unwrap_or(u64::MAX)
@@ -258,11 +159,11 @@ impl SimBackend {
         if self.model.base == CountBase::Exits { times.exits } else { times.thread }
     }
 
-    fn follows(&self, spec: Spec) -> Follows {
+    fn base(&self, spec: Spec) -> Base {
         match self.model.base {
-            CountBase::GuestTime => Follows::Guest { user: spec.user(), kernel: spec.kernel() },
-            CountBase::ThreadTime => Follows::Thread { least: self.model.host.shortest_period },
-            CountBase::Exits => Follows::Exits,
+            CountBase::GuestTime => Base::Guest { user: spec.user(), kernel: spec.kernel() },
+            CountBase::ThreadTime => Base::Thread { least: self.model.host.shortest_period },
+            CountBase::Exits => Base::Exits,
         }
     }
 
@@ -284,7 +185,7 @@ impl SimBackend {
             state.lost = true;
         }
         state.running = true;
-        state.since = state.follows.of(times);
+        state.since = state.base.of(times);
         let left = state.due.saturating_sub(state.ran);
         self.running.push(at);
         self.look_at = self.look_at.min(pace.saturating_add(left));
@@ -315,9 +216,9 @@ impl Backend for SimBackend {
             return Err(HostError::Os { call: "perf_event_open", errno: 16, remedy: "" });
         }
         self.opened += 1;
-        let mut state = State {
+        let mut state = EventState {
             id: self.opened,
-            follows: self.follows(spec),
+            base: self.base(spec),
             rate: self.model.rate(code(spec)),
             samples: spec.samples(),
             ran: 0,

@@ -15,6 +15,7 @@
 
 pub mod backend;
 pub mod clock;
+mod event;
 pub mod floor;
 pub mod guest;
 pub mod host;

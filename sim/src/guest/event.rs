@@ -44,16 +44,19 @@ pub(super) struct Event {
 }
 
 impl Event {
+    #[inline]
     pub(super) fn counter_msr(&self) -> u32 {
         let index = u32::from(self.index.unwrap_or(0));
         if index >= FIXED as u32 { IA32_FIXED_CTR0 + index - FIXED as u32 } else { IA32_PMC0 + index }
     }
 
+    #[inline]
     pub(super) fn is_fixed(&self) -> bool {
         self.index.is_some_and(|index| usize::from(index) >= FIXED)
     }
 
     /// `x86_perf_event_update` with the counter's value.
+    #[inline]
     pub(super) fn update(&mut self, now: u64) {
         let delta = now.wrapping_sub(self.prev) & COUNTER_MASK;
         self.prev = now;
@@ -62,6 +65,7 @@ impl Event {
     }
 
     /// `x86_perf_event_set_period` up to the write; returns the value to write.
+    #[inline]
     pub(super) fn next_left(&mut self) -> u64 {
         let mut left = self.left;
         if left <= 0 {
@@ -78,6 +82,7 @@ impl Event {
     }
 
     /// `perf_adjust_period`: moves the period by an eighth of the distance to `hz` overflows per second.
+    #[inline]
     pub(super) fn adjust_period(&mut self, elapsed: u64, count: u64, hz: u64, tsc_hz: u64) {
         let divisor = u128::from(elapsed.saturating_mul(hz));
         let wanted = (u128::from(count) * u128::from(tsc_hz)).checked_div(divisor);

@@ -1,0 +1,113 @@
+//! State of one host event: base, rate, running time and next signal.
+
+use arch_pmu::spec::{MAX_FIXED, Source, Spec};
+
+use crate::clock::Times;
+use crate::model::Rate;
+
+/// umask << 8 | event code of the fixed counters (SDM vol. 3, table 21-2).
+const FIXED_CODES: [u16; MAX_FIXED] = [0x00c0, 0x003c, 0x0300, 0x0400];
+
+/// umask << 8 | event code of a spec.
+#[inline]
+pub(crate) fn code(spec: Spec) -> u16 {
+    match spec.0 {
+        Source::Selector(selector) => selector as u16,
+        Source::Fixed { index, .. } => FIXED_CODES[usize::from(index) % MAX_FIXED],
+    }
+}
+
+/// Base of an event's count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Base {
+    /// Time of the thread. `least` is the shortest time to a signal, ns, as with the clocks of `host_pmu::backend::perf`: a
+    /// shorter period could keep the thread busy forever.
+    Thread { least: u64 },
+    /// Exits to userspace.
+    Exits,
+    /// Guest mode, in these rings.
+    Guest { user: bool, kernel: bool },
+}
+
+impl Base {
+    #[inline]
+    pub(crate) const fn of(self, times: Times) -> u64 {
+        match self {
+            Self::Thread { .. } => times.thread,
+            Self::Exits => times.exits,
+            Self::Guest { user, kernel } => {
+                (if user { times.user } else { 0 }) + (if kernel { times.kernel } else { 0 })
+            }
+        }
+    }
+
+    /// Whether the base advances while the guest is in ring 3.
+    #[inline]
+    pub(crate) const fn in_user_mode(self) -> bool {
+        matches!(self, Self::Thread { .. } | Self::Guest { user: true, .. })
+    }
+}
+
+/// An event; times are in the unit of its base: ns, or exits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventState {
+    pub(crate) id: u64,
+    pub(crate) base: Base,
+    pub(crate) rate: Rate,
+    pub(crate) samples: bool,
+    /// Running time before the last resume.
+    pub(crate) ran: u64,
+    /// The base at the last resume.
+    pub(crate) since: u64,
+    pub(crate) period: u64,
+    /// Count of the next signal, and the running time at which it is reached.
+    pub(crate) signal_at: u64,
+    pub(crate) due: u64,
+    pub(crate) running: bool,
+    /// Enabled behind a gate: runs while the gate is open.
+    pub(crate) let_in: bool,
+    /// A pinned event without a counter.
+    pub(crate) lost: bool,
+}
+
+impl EventState {
+    #[inline]
+    pub(crate) const fn ran(&self, times: Times) -> u64 {
+        if self.running { self.ran + (self.base.of(times) - self.since) } else { self.ran }
+    }
+
+    #[inline]
+    pub(crate) const fn count(&self, times: Times) -> u64 {
+        self.rate.counts(self.ran(times))
+    }
+
+    #[inline]
+    pub(crate) fn aim(&mut self, count: u64, period: u64) {
+        self.period = period;
+        self.signal_at = count.saturating_add(period);
+        self.due = self.rate.ns_for(self.signal_at);
+        if let Base::Thread { least } = self.base {
+            self.due = self.due.max(self.rate.ns_for(count).saturating_add(least));
+        }
+    }
+}
+
+/// Integral of the number of held events over time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeldTime {
+    pub(crate) events: u64,
+    since: u64,
+    event_ns: u128,
+}
+
+impl HeldTime {
+    #[inline]
+    pub(crate) fn until(&self, now: u64) -> u128 {
+        self.event_ns + u128::from(self.events) * u128::from(now - self.since)
+    }
+
+    #[inline]
+    pub(crate) fn changes(&mut self, now: u64, events: u64) {
+        *self = Self { events, since: now, event_ns: self.until(now) };
+    }
+}
