@@ -1,17 +1,19 @@
 //! Documents for tests, as a run of the tool leaves them: each arm's rounds of 40 samples, nothing lost.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use crate::document::arm::{ArmKind, ArmResult, EventsHeld, HostOp, MsrCount, RoundLatency, RoundResult, WorkloadCost};
-use crate::document::summary::{Summary, latency_histogram};
-use crate::document::{Document, EventParameter, Parameters, SCHEMA, Status, StrategyParameter, Tool, warnings};
+use crate::document::{
+    Arm, ArmKind, Document, EventParameter, EventsHeld, GuestArm, GuestExtra, GuestRound, HostOp, Metrics, MsrCount,
+    Parameters, Record, Round, SCHEMA, Status, StrategyParameter, Summary, Tool, WorkloadCost, latency_histogram,
+    warnings,
+};
 use crate::host::{HostFacts, fixture};
+use crate::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY};
 use crate::published::{Measured, Number, Origin, Reproduction, Row};
-use crate::read::{self, Record};
+use crate::read;
 
 /// Samples of a round.
 pub const SAMPLES: u64 = 40;
@@ -38,6 +40,7 @@ pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
         arm(name, kind, (0..rounds).map(|round| (round, (place + round) % count)), count)
     });
     let mut document = Document {
+        path: PathBuf::new(),
         schema: SCHEMA.to_owned(),
         experiment: "nmi-latency".to_owned(),
         place: None,
@@ -45,13 +48,13 @@ pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
         command_line: vec!["vpmu".to_owned()],
         started_unix: 1_700_000_000,
         wall_ns: rounds * count * 5_000_000,
-        first_guest_instruction_ns: Some(2_000_000),
         status: Status::Complete,
         seed: 1,
         parameters: parameters(rounds, strategies),
         host,
         arms: arms.collect(),
         warnings: Vec::new(),
+        extra: GuestExtra { first_guest_instruction_ns: Some(2_000_000) },
     };
     document.warnings = warnings::collect(&document);
     document
@@ -131,100 +134,92 @@ fn of_value(ns: u64, count: u64) -> Histogram<u64> {
     histogram
 }
 
-fn round(round: u64, position: u64, of: u64, handler_ns: u64) -> RoundResult {
-    let latency = |ns, count| RoundLatency::of(&of_value(ns, count));
-    RoundResult {
-        round,
+/// Metrics that are there.
+fn metrics(all: [(&Metric, Option<Summary>); 3]) -> Metrics {
+    all.into_iter().filter_map(|(metric, summary)| Some((metric.key.to_owned(), summary?))).collect()
+}
+
+fn round(index: u64, position: u64, of: u64, handler_ns: u64) -> Round {
+    let brief = |ns, count| Summary::brief(&of_value(ns, count));
+    Round {
+        index,
         position,
-        end: "done".to_owned(),
         complete: true,
-        started_ns: (round * of + position) * 5_000_000,
-        wall_ns: 5_000_000,
-        guest_start_ns: 2_000_000,
-        nmi_handler_ns: latency(handler_ns, SAMPLES),
-        pmi_delivery_ns: latency(500, SAMPLES),
-        rotation_ns: None,
-        exit_path_ns: latency(250, 1),
-        set_up_ns: None,
-        overflows: SAMPLES,
-        nmis: SAMPLES,
-        lost: Some(0),
-        opens: 1,
-        held_at_end: 1,
+        started_ns: (index * of + position) * 5_000_000,
+        metrics: metrics([
+            (&NMI_HANDLER, brief(handler_ns, SAMPLES)),
+            (&PMI_DELIVERY, brief(500, SAMPLES)),
+            (&EXIT_PATH, brief(250, 1)),
+        ]),
+        own: GuestRound {
+            end: "done".to_owned(),
+            wall_ns: 5_000_000,
+            guest_start_ns: 2_000_000,
+            overflows: SAMPLES,
+            nmis: SAMPLES,
+            lost: Some(0),
+            opens: 1,
+            held_at_end: 1,
+        },
     }
 }
 
 /// An arm with a round for each (number, position); `of` arms share a round.
-fn arm(name: &str, kind: ArmKind, rounds: impl Iterator<Item = (u64, u64)>, of: u64) -> ArmResult {
+fn arm(name: &str, kind: ArmKind, rounds: impl Iterator<Item = (u64, u64)>, of: u64) -> Arm {
     let handler_ns = if name == "recreate" { 2000 } else { 1000 };
-    let rounds: Vec<RoundResult> = rounds.map(|(number, position)| round(number, position, of, handler_ns)).collect();
+    let rounds: Vec<Round> = rounds.map(|(number, position)| round(number, position, of, handler_ns)).collect();
     let n = rounds.len() as u64;
     let nmis = n * SAMPLES;
-    let op = |key: &str, count: u64| {
-        (key.to_owned(), HostOp { count, p50_ns: if count > 0 { 30_000 } else { 0 }, total_ns: count * 30_000 })
-    };
     let kvm = kind == ArmKind::Kvm;
     let backend = match kind {
         ArmKind::Strategy => "cpu-clock",
         ArmKind::Floor => "none",
         ArmKind::Kvm => "kvm",
     };
-    ArmResult {
-        strategy: name.to_owned(),
+    let summary = |ns, count| Summary::of(&of_value(ns, count));
+    Arm {
+        name: name.to_owned(),
         kind,
         backend: backend.to_owned(),
         stand_in: kind == ArmKind::Strategy,
         not_available: kvm.then(|| "the mock has no vPMU of its own".to_owned()),
         incomplete: Vec::new(),
-        nmi_handler_ns: Summary::of(&of_value(handler_ns, nmis)),
-        pmi_delivery_ns: Summary::of(&of_value(500, nmis)),
-        rotation_ns: None,
-        exit_path_ns: Summary::of(&of_value(250, n)),
+        metrics: metrics([
+            (&NMI_HANDLER, summary(handler_ns, nmis)),
+            (&PMI_DELIVERY, summary(500, nmis)),
+            (&EXIT_PATH, summary(250, n)),
+        ]),
+        own: if n > 0 { measured(n) } else { GuestArm::default() },
+        rounds,
+    }
+}
+
+/// Everything else about an arm of so many rounds.
+fn measured(rounds: u64) -> GuestArm {
+    let nmis = rounds * SAMPLES;
+    let op = |key: &str, count: u64| {
+        (key.to_owned(), HostOp { count, p50_ns: if count > 0 { 30_000 } else { 0 }, total_ns: count * 30_000 })
+    };
+    GuestArm {
         overflows: nmis,
         guest_overflows: nmis,
         pmi_requests: nmis,
         pmis: nmis,
-        nmis_delivered: (!kvm).then_some(nmis),
+        nmis_delivered: Some(nmis),
         nmis,
-        nmis_without_status: 0,
-        lost: (n > 0).then_some(0),
-        nmis_driver_off: 0,
-        overflows_lost: (!kvm).then_some(0),
-        masked: 0,
-        undeliverable: 0,
-        log_dropped: 0,
-        log_invalid: 0,
-        delivery_unmatched: 0,
-        delivery_negative: 0,
-        tsc_uncertainty_ns: if n > 0 { 50 } else { 0 },
-        host_ops: [op("open", n), op("pause", 0), op("period", 0), op("read", 0), op("release", 0), op("resume", 0)]
+        lost: Some(0),
+        overflows_lost: Some(0),
+        tsc_uncertainty_ns: 50,
+        host_ops: ["open", "pause", "period", "read", "release", "resume"]
+            .map(|key| op(key, if key == "open" { rounds } else { 0 }))
             .into(),
-        msr_exits: if n > 0 {
-            [("0x38f".to_owned(), MsrCount { reads: 0, writes: 2 * nmis, faults: 0 })].into()
-        } else {
-            BTreeMap::new()
-        },
-        events_held: if n > 0 {
-            EventsHeld { mean: 3.0, max: 7, at_end: 1, tail: vec![3, 0] }
-        } else {
-            EventsHeld::default()
-        },
-        entries: 10 * n,
-        sched_ins: 0,
+        msr_exits: [("0x38f".to_owned(), MsrCount { reads: 0, writes: 2 * nmis, faults: 0 })].into(),
+        events_held: EventsHeld { mean: 3.0, max: 7, at_end: 1, tail: vec![3, 0] },
+        entries: 10 * rounds,
         signals: nmis,
-        empty_kicks: 0,
-        reused: 0,
-        refused_periods: 0,
-        failed_opens: 0,
-        pinned_errors: 0,
-        throttled: 0,
-        last_error: None,
-        workload_ns: 100_000_000 * n,
-        workload: (n > 0).then_some(WorkloadCost { unit_ns_without: 1000.0, unit_ns_with: 2000.0, slowdown: 2.0 }),
-        cycles: 0,
-        phases: BTreeMap::new(),
-        counts: Vec::new(),
-        rounds,
+        workload_ns: 100_000_000 * rounds,
+        workload: Some(WorkloadCost { unit_ns_without: 1000.0, unit_ns_with: 2000.0, slowdown: 2.0 }),
+        ..GuestArm::default()
     }
 }
 
@@ -270,7 +265,7 @@ pub fn record(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> 
 /// If it is refused.
 #[must_use]
 pub fn changed(value: Value) -> Record {
-    Record::new(Path::new("x.json"), value).unwrap()
+    read::from_value(Path::new("x.json"), value).unwrap()
 }
 
 /// A document, written to a file and read back. The file lives as long as the folder.

@@ -12,7 +12,7 @@ use super::guest::GuestPlan;
 use super::launch::launch;
 use super::runner::{Arm, ArmRunner, Turn};
 use crate::error::Error;
-use crate::result::arm::ArmKind;
+use crate::result::ArmKind;
 
 /// Runs guests on the userspace vPMU.
 #[derive(Debug)]

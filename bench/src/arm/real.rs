@@ -12,7 +12,7 @@ use super::kvm::KvmRunner;
 use super::limits;
 use super::runner::{Arm, ArmRunner, Turn};
 use crate::error::Error;
-use crate::result::arm::ArmKind;
+use crate::result::ArmKind;
 
 /// Runs arms on this host's KVM.
 #[derive(Debug)]

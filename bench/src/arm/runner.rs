@@ -3,7 +3,7 @@
 use vmm::outcome::RunOutcome;
 
 use crate::error::Error;
-use crate::result::arm::ArmKind;
+use crate::result::ArmKind;
 
 /// One arm of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]

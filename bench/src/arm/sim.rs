@@ -16,7 +16,7 @@ use super::runner::{Arm, ArmRunner, Turn};
 use crate::backend::Chosen;
 use crate::error::Error;
 use crate::host::HostFacts;
-use crate::result::arm::ArmKind;
+use crate::result::ArmKind;
 
 /// Largest model file.
 const MAX_MODEL: u64 = 256 << 10;

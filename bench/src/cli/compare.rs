@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use results::compare::{self, Request, Rules, Statistic};
+use results::document::Record;
 use results::error::{Error, Exit};
-use results::read::{self, Record};
+use results::read;
 use results::stats::permutation::MIN_RESAMPLES;
 use results::write::replace;
 

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use results::document::Record;
 use results::error::Error;
-use results::read::{self, Record};
+use results::read;
 use results::write::replace;
 
 /// Writes a file for `-o`, whole or not at all.

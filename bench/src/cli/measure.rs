@@ -187,10 +187,10 @@ fn report(finished: &Finished, folder: Option<&mut OutputFolder>, json: bool) ->
 /// Whether the document answers its question.
 fn verdict(document: &Document) -> Exit {
     let doubtful = document.arms.iter().any(|arm| {
-        [arm.lost, arm.overflows_lost].iter().any(|lost| lost.is_some_and(|n| n != 0))
-            || arm.failed_opens != 0
-            || arm.pinned_errors != 0
-            || arm.throttled != 0
+        [arm.own.lost, arm.own.overflows_lost].iter().any(|lost| lost.is_some_and(|n| n != 0))
+            || arm.own.failed_opens != 0
+            || arm.own.pinned_errors != 0
+            || arm.own.throttled != 0
     });
     if document.status == Status::Complete && !doubtful { Exit::Done } else { Exit::Inconclusive }
 }
@@ -204,7 +204,7 @@ mod tests {
     fn lost_nmis_make_a_result_inconclusive() {
         let mut document = mock::finished(&[]).document;
         assert_eq!(verdict(&document), Exit::Done);
-        document.arms[0].lost = Some(1);
+        document.arms[0].own.lost = Some(1);
         assert_eq!(verdict(&document), Exit::Inconclusive);
     }
 

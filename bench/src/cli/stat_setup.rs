@@ -220,7 +220,7 @@ fn compare(spec: &StatSetupSpec, result: &ResultOptions, command_line: Vec<Strin
 
 /// Whether the document answers its question: not if it was cut short, or if the strategies' counts differ.
 fn verdict(document: &Document) -> Exit {
-    if document.status == Status::Complete && document.agree { Exit::Done } else { Exit::Inconclusive }
+    if document.status == Status::Complete && document.extra.agree { Exit::Done } else { Exit::Inconclusive }
 }
 
 #[cfg(test)]

@@ -14,12 +14,13 @@ use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, OpStats};
 use vmm::outcome::{MsrExits, RunOutcome, VcpuOutcome};
 
-use results::document::arm::{
-    ArmKind, ArmResult, EventsHeld, HostOp, MsrCount, RoundLatency, RoundResult, WorkloadCost,
+use results::document::{
+    self, ArmKind, GuestArm, GuestRound, HostOp, Metrics, MsrCount, Summary, WorkloadCost, encode, latency_histogram,
+    merge,
 };
-use results::document::summary::{Summary, encode, latency_histogram, merge};
 use results::error::one_line;
 use results::export::hlog::Interval;
+use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP};
 
 use self::phases::PhaseFold;
 use crate::arm::runner::{Arm, Turn};
@@ -41,6 +42,22 @@ impl Latencies {
     }
 }
 
+impl Latencies {
+    /// Those that have values, by metric.
+    fn metrics(&self, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
+        [
+            (&NMI_HANDLER, &self.handler),
+            (&PMI_DELIVERY, &self.delivery),
+            (&ROTATION, &self.rotation),
+            (&EXIT_PATH, &self.exit_path),
+            (&SET_UP, &self.set_up),
+        ]
+        .into_iter()
+        .filter_map(|(metric, histogram)| Some((metric.key.to_owned(), summary(histogram)?)))
+        .collect()
+    }
+}
+
 /// Units of work and the time they took.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
@@ -51,7 +68,7 @@ struct Work {
 /// Collects one arm's rounds.
 #[derive(Debug)]
 pub struct ArmFold {
-    result: ArmResult,
+    result: document::Arm,
     all: Latencies,
     ops: OpStats,
     msrs: BTreeMap<u32, MsrCount>,
@@ -113,7 +130,7 @@ impl ArmFold {
     /// Adds a finished round.
     pub fn add(&mut self, place: Place, outcome: &RunOutcome) {
         let mut latencies = Latencies::new();
-        let before = (self.result.overflows, self.result.nmis, self.ops.count(OpKind::Open));
+        let before = (self.result.own.overflows, self.result.own.nmis, self.ops.count(OpKind::Open));
         let mut lost = Some(0_i64);
         let mut held_at_end = 0_u64;
         let mut tail: Vec<u64> = Vec::new();
@@ -130,35 +147,33 @@ impl ArmFold {
         if !outcome.end.is_complete() && outcome.vcpus.iter().all(|v| v.end.is_complete()) {
             self.incomplete(&format!("round {}: {}", place.turn.index, outcome.end));
         }
-        let held = &mut self.result.events_held;
+        let held = &mut self.result.own.events_held;
         held.at_end = held.at_end.max(held_at_end);
         held.tail.resize(held.tail.len().max(tail.len()), 0);
         for (most, now) in held.tail.iter_mut().zip(&tail) {
             *most = (*most).max(*now);
         }
-        self.result.lost = match (self.result.rounds.is_empty(), self.result.lost, lost) {
+        self.result.own.lost = match (self.result.rounds.is_empty(), self.result.own.lost, lost) {
             (true, _, now) => now,
             (false, Some(sum), Some(now)) => Some(sum.saturating_add(now)),
             (false, _, _) => None,
         };
-        self.result.rounds.push(RoundResult {
-            round: place.turn.index,
+        self.result.rounds.push(document::Round {
+            index: place.turn.index,
             position: place.turn.position,
-            end: one_line(&outcome.end.to_string()),
             complete: outcome.end.is_complete(),
             started_ns: ns(place.started),
-            wall_ns: ns(outcome.wall),
-            guest_start_ns: ns(outcome.start),
-            nmi_handler_ns: RoundLatency::of(&latencies.handler),
-            pmi_delivery_ns: RoundLatency::of(&latencies.delivery),
-            rotation_ns: RoundLatency::of(&latencies.rotation),
-            exit_path_ns: RoundLatency::of(&latencies.exit_path),
-            set_up_ns: RoundLatency::of(&latencies.set_up),
-            overflows: self.result.overflows - before.0,
-            nmis: self.result.nmis - before.1,
-            lost,
-            opens: self.ops.count(OpKind::Open) - before.2,
-            held_at_end,
+            metrics: latencies.metrics(Summary::brief),
+            own: GuestRound {
+                end: one_line(&outcome.end.to_string()),
+                wall_ns: ns(outcome.wall),
+                guest_start_ns: ns(outcome.start),
+                overflows: self.result.own.overflows - before.0,
+                nmis: self.result.own.nmis - before.1,
+                lost,
+                opens: self.ops.count(OpKind::Open) - before.2,
+                held_at_end,
+            },
         });
         let all = [&latencies.handler, &latencies.rotation, &latencies.set_up];
         let shown = all.into_iter().find(|histogram| !histogram.is_empty()).unwrap_or(&latencies.handler);
@@ -167,6 +182,7 @@ impl ArmFold {
         merge(&mut self.all.delivery, &latencies.delivery);
         merge(&mut self.all.rotation, &latencies.rotation);
         merge(&mut self.all.exit_path, &latencies.exit_path);
+        merge(&mut self.all.set_up, &latencies.set_up);
     }
 
     /// Adds one vCPU's part; gives NMIs delivered less NMIs taken, if both are known.
@@ -182,7 +198,7 @@ impl ArmFold {
         };
         self.add_report(report);
         if vcpu.end.is_complete()
-            && let Some(lost) = &mut self.result.overflows_lost
+            && let Some(lost) = &mut self.result.own.overflows_lost
         {
             let seen = report.overflows.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
             *lost = lost.saturating_add(difference(vcpu.pmi.overflows, seen));
@@ -199,7 +215,7 @@ impl ArmFold {
     }
 
     fn add_host_side(&mut self, vcpu: &VcpuOutcome) {
-        let result = &mut self.result;
+        let result = &mut self.result.own;
         let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
         add(&mut result.overflows, vcpu.pmi.overflows);
         add(&mut result.pmi_requests, vcpu.pmi.pmi_requests);
@@ -234,7 +250,7 @@ impl ArmFold {
     }
 
     fn add_report(&mut self, report: &Report) {
-        let result = &mut self.result;
+        let result = &mut self.result.own;
         let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
         add(&mut result.nmis, report.nmis);
         add(&mut result.nmis_without_status, report.nmis_without_status);
@@ -247,7 +263,7 @@ impl ArmFold {
     fn add_times(&mut self, vcpu: &VcpuOutcome, report: &Report, into: &mut Latencies) {
         let khz = vcpu.tsc.khz;
         let uncertainty = ticks_to_ns(vcpu.tsc.uncertainty, khz);
-        let result = &mut self.result;
+        let result = &mut self.result.own;
         result.tsc_uncertainty_ns = result.tsc_uncertainty_ns.max(uncertainty);
         result.log_invalid += self.phases.add(vcpu, report, &mut into.set_up);
         for entry in vcpu.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
@@ -301,13 +317,11 @@ impl ArmFold {
 
     /// The arm as it stands now.
     #[must_use]
-    pub fn result(&self) -> ArmResult {
+    pub fn result(&self) -> document::Arm {
         let mut result = self.result.clone();
-        result.nmi_handler_ns = Summary::of(&self.all.handler);
-        result.pmi_delivery_ns = Summary::of(&self.all.delivery);
-        result.rotation_ns = Summary::of(&self.all.rotation);
-        result.exit_path_ns = Summary::of(&self.all.exit_path);
-        result.host_ops = OpKind::ALL
+        result.metrics = self.all.metrics(Summary::of);
+        let own = &mut result.own;
+        own.host_ops = OpKind::ALL
             .into_iter()
             .map(|kind| {
                 let count = self.ops.count(kind);
@@ -316,13 +330,13 @@ impl ArmFold {
                 (kind.key().to_owned(), op)
             })
             .collect();
-        result.msr_exits = self.msrs.iter().map(|(msr, count)| (format!("{msr:#x}"), *count)).collect();
-        if result.entries > 0 {
-            result.events_held.mean = self.held_sum as f64 / result.entries as f64;
+        own.msr_exits = self.msrs.iter().map(|(msr, count)| (format!("{msr:#x}"), *count)).collect();
+        if own.entries > 0 {
+            own.events_held.mean = self.held_sum as f64 / own.entries as f64;
         }
-        (result.cycles, result.phases, result.counts) = self.phases.result();
-        result.workload_ns = self.measured.ns;
-        result.workload = cost(self.baseline, self.measured);
+        (own.cycles, own.phases, own.counts) = self.phases.result();
+        own.workload_ns = self.measured.ns;
+        own.workload = cost(self.baseline, self.measured);
         result
     }
 }
@@ -373,53 +387,17 @@ fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn empty(arm: &Arm, stand_in: bool) -> ArmResult {
-    ArmResult {
-        strategy: arm.strategy.clone(),
+fn empty(arm: &Arm, stand_in: bool) -> document::Arm {
+    let counted = (arm.kind != ArmKind::Kvm).then_some(0);
+    document::Arm {
+        name: arm.strategy.clone(),
         kind: arm.kind,
         backend: arm.backend.clone(),
         stand_in,
         not_available: None,
         incomplete: Vec::new(),
-        nmi_handler_ns: None,
-        pmi_delivery_ns: None,
-        rotation_ns: None,
-        exit_path_ns: None,
-        overflows: 0,
-        guest_overflows: 0,
-        pmi_requests: 0,
-        pmis: 0,
-        nmis_delivered: (arm.kind != ArmKind::Kvm).then_some(0),
-        overflows_lost: (arm.kind != ArmKind::Kvm).then_some(0),
-        nmis_driver_off: 0,
-        nmis: 0,
-        nmis_without_status: 0,
-        lost: None,
-        masked: 0,
-        undeliverable: 0,
-        log_dropped: 0,
-        log_invalid: 0,
-        delivery_unmatched: 0,
-        delivery_negative: 0,
-        tsc_uncertainty_ns: 0,
-        host_ops: BTreeMap::new(),
-        msr_exits: BTreeMap::new(),
-        events_held: EventsHeld::default(),
-        entries: 0,
-        sched_ins: 0,
-        signals: 0,
-        empty_kicks: 0,
-        reused: 0,
-        refused_periods: 0,
-        failed_opens: 0,
-        pinned_errors: 0,
-        throttled: 0,
-        last_error: None,
-        workload_ns: 0,
-        workload: None,
-        cycles: 0,
-        phases: BTreeMap::new(),
-        counts: Vec::new(),
+        metrics: Metrics::new(),
+        own: GuestArm { nmis_delivered: counted, overflows_lost: counted.map(u64::cast_signed), ..GuestArm::default() },
         rounds: Vec::new(),
     }
 }

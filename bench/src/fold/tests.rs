@@ -14,7 +14,7 @@ fn place(index: u64) -> Place {
     Place { turn: Turn { index, position: 0, warmup: false, samples: 10 }, started: Duration::from_secs(index) }
 }
 
-fn fold(outcomes: &[RunOutcome]) -> ArmResult {
+fn fold(outcomes: &[RunOutcome]) -> document::Arm {
     let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
     for (outcome, index) in outcomes.iter().zip(0..) {
         fold.add(place(index), outcome);
@@ -22,7 +22,7 @@ fn fold(outcomes: &[RunOutcome]) -> ArmResult {
     fold.result()
 }
 
-fn one(change: impl FnOnce(&mut VcpuOutcome)) -> ArmResult {
+fn one(change: impl FnOnce(&mut VcpuOutcome)) -> document::Arm {
     let mut vcpu = vcpu(10, 1000);
     change(&mut vcpu);
     fold(&[outcome(vec![vcpu])])
@@ -32,29 +32,29 @@ fn one(change: impl FnOnce(&mut VcpuOutcome)) -> ArmResult {
 fn rounds_and_vcpus_add_up() {
     let run = || outcome(vec![vcpu(10, 1000), vcpu(5, 3000)]);
     let arm = fold(&[run(), run()]);
-    assert_eq!((arm.overflows, arm.guest_overflows, arm.pmis, arm.nmis), (30, 30, 30, 30));
-    assert_eq!((arm.nmis_delivered, arm.lost), (Some(30), Some(0)));
-    let handler = arm.nmi_handler_ns.as_ref().unwrap();
+    assert_eq!((arm.own.overflows, arm.own.guest_overflows, arm.own.pmis, arm.own.nmis), (30, 30, 30, 30));
+    assert_eq!((arm.own.nmis_delivered, arm.own.lost), (Some(30), Some(0)));
+    let handler = arm.metric(&NMI_HANDLER).unwrap();
     assert_eq!((handler.count, handler.p50), (30, 1000));
-    assert!(handler.max.abs_diff(3000) <= 3);
+    assert!(handler.max.unwrap().abs_diff(3000) <= 3);
     // Entry 1000 ticks of 0.5 ns after delivery, in spite of the offset.
-    let delivery = arm.pmi_delivery_ns.as_ref().unwrap();
-    assert_eq!((delivery.count, delivery.min, delivery.max), (30, 500, 500));
-    assert_eq!(arm.host_ops["open"].count, 4);
-    assert_eq!(arm.host_ops["open"].total_ns, 4 * 30_000);
-    assert_eq!(arm.host_ops["period"], HostOp::default());
-    assert_eq!(arm.msr_exits["0x38f"].writes, 60);
-    assert_eq!(arm.exit_path_ns.as_ref().unwrap().count, 4);
-    assert_eq!((arm.events_held.max, arm.events_held.at_end), (7, 2));
-    assert_eq!(arm.events_held.tail, [6, 0]);
-    assert!((arm.events_held.mean - 3.0).abs() < 1e-9);
+    let delivery = arm.metric(&PMI_DELIVERY).unwrap();
+    assert_eq!((delivery.count, delivery.min, delivery.max), (30, Some(500), Some(500)));
+    assert_eq!(arm.own.host_ops["open"].count, 4);
+    assert_eq!(arm.own.host_ops["open"].total_ns, 4 * 30_000);
+    assert_eq!(arm.own.host_ops["period"], HostOp::default());
+    assert_eq!(arm.own.msr_exits["0x38f"].writes, 60);
+    assert_eq!(arm.metric(&EXIT_PATH).unwrap().count, 4);
+    assert_eq!((arm.own.events_held.max, arm.own.events_held.at_end), (7, 2));
+    assert_eq!(arm.own.events_held.tail, [6, 0]);
+    assert!((arm.own.events_held.mean - 3.0).abs() < 1e-9);
     // Baseline 40 ms / 40 000 units, measured 100 ms / 50 000 units.
-    let work = arm.workload.unwrap();
+    let work = arm.own.workload.unwrap();
     assert!((work.unit_ns_without - 1000.0).abs() < 1e-6);
     assert!((work.slowdown - 2.0).abs() < 1e-9);
-    assert_eq!(arm.workload_ns, 4 * 100_000_000);
+    assert_eq!(arm.own.workload_ns, 4 * 100_000_000);
     let round = &arm.rounds[1];
-    assert_eq!((round.nmis, round.overflows, round.opens, round.lost), (15, 15, 2, Some(0)));
+    assert_eq!((round.own.nmis, round.own.overflows, round.own.opens, round.own.lost), (15, 15, 2, Some(0)));
     assert!(round.complete && arm.incomplete.is_empty());
 }
 
@@ -64,10 +64,10 @@ fn a_lost_nmi_is_counted_and_spoils_the_pairing_of_its_vcpu_only() {
     unlucky.pmi.nmis = 11;
     unlucky.deliveries.insert(4, 1);
     let arm = fold(&[outcome(vec![unlucky, vcpu(10, 1000)])]);
-    assert_eq!(arm.lost, Some(1));
-    assert_eq!(arm.delivery_unmatched, 1);
-    assert_eq!(arm.pmi_delivery_ns.unwrap().count, 10);
-    assert_eq!(arm.nmi_handler_ns.unwrap().count, 20);
+    assert_eq!(arm.own.lost, Some(1));
+    assert_eq!(arm.own.delivery_unmatched, 1);
+    assert_eq!(arm.metric(&PMI_DELIVERY).unwrap().count, 10);
+    assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 20);
 }
 
 #[test]
@@ -78,22 +78,22 @@ fn a_full_log_keeps_the_pairing_of_what_it_holds() {
         report.logged = 6;
         report.dropped = 4;
     });
-    assert_eq!((arm.log_dropped, arm.delivery_unmatched), (4, 0));
-    assert_eq!(arm.pmi_delivery_ns.unwrap().count, 6);
+    assert_eq!((arm.own.log_dropped, arm.own.delivery_unmatched), (4, 0));
+    assert_eq!(arm.metric(&PMI_DELIVERY).unwrap().count, 6);
     // Entries that are missing without having been dropped: something else is wrong.
     let arm = one(|vcpu| vcpu.log.truncate(6));
-    assert_eq!(arm.delivery_unmatched, 1);
+    assert_eq!(arm.own.delivery_unmatched, 1);
 }
 
 #[test]
 fn entries_before_their_delivery_are_forgiven_within_the_uncertainty_only() {
     // 1000 ticks lie between delivery and entry; the uncertainty is 100.
     let within = one(|vcpu| vcpu.tsc.offset += 1050);
-    assert_eq!(within.delivery_negative, 0);
-    assert_eq!(within.pmi_delivery_ns.unwrap().max, 1);
+    assert_eq!(within.own.delivery_negative, 0);
+    assert_eq!(within.metric(&PMI_DELIVERY).unwrap().max, Some(1));
     let beyond = one(|vcpu| vcpu.tsc.offset += 1200);
-    assert_eq!(beyond.delivery_negative, 10);
-    assert_eq!(beyond.pmi_delivery_ns, None);
+    assert_eq!(beyond.own.delivery_negative, 10);
+    assert_eq!(beyond.metric(&PMI_DELIVERY), None);
 }
 
 #[test]
@@ -101,10 +101,10 @@ fn rotations_have_their_own_figures() {
     let arm = one(|vcpu| {
         vcpu.log.insert(3, LogEntry { kind: LOG_ROTATION, tsc_entry: 100, tsc_exit: 10_100, ..LogEntry::default() });
     });
-    assert!(arm.rotation_ns.unwrap().p50.abs_diff(5000) <= 5);
-    assert_eq!(arm.nmi_handler_ns.unwrap().count, 10);
+    assert!(arm.metric(&ROTATION).unwrap().p50.abs_diff(5000) <= 5);
+    assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 10);
     // A rotation between NMIs does not shift their pairing.
-    assert_eq!(arm.pmi_delivery_ns.unwrap().max, 500);
+    assert_eq!(arm.metric(&PMI_DELIVERY).unwrap().max, Some(500));
 }
 
 #[test]
@@ -118,14 +118,14 @@ fn nonsense_from_the_guest_is_counted_and_left_out() {
         report.measure_units = u64::MAX;
         report.baseline_end = u64::MAX;
     });
-    assert_eq!(arm.log_invalid, 2);
-    assert_eq!(arm.nmi_handler_ns.unwrap().count, 9);
-    assert_eq!(arm.guest_overflows, u64::MAX);
-    assert_eq!(arm.workload, None);
+    assert_eq!(arm.own.log_invalid, 2);
+    assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 9);
+    assert_eq!(arm.own.guest_overflows, u64::MAX);
+    assert_eq!(arm.own.workload, None);
     let arm = one(|vcpu| vcpu.report.as_mut().unwrap().nmis = u64::MAX);
-    assert_eq!(arm.nmis, u64::MAX);
-    assert_eq!(arm.lost, Some(i64::MIN));
-    assert_eq!(arm.delivery_unmatched, 1);
+    assert_eq!(arm.own.nmis, u64::MAX);
+    assert_eq!(arm.own.lost, Some(i64::MIN));
+    assert_eq!(arm.own.delivery_unmatched, 1);
 }
 
 #[test]
@@ -138,11 +138,11 @@ fn a_guest_that_left_nothing_is_incomplete_not_a_panic() {
     });
     assert_eq!(arm.incomplete.len(), 2);
     assert!(arm.incomplete[0].contains("triple-faulted"));
-    assert_eq!(arm.lost, None);
-    assert_eq!(arm.nmi_handler_ns, None);
+    assert_eq!(arm.own.lost, None);
+    assert_eq!(arm.metric(&NMI_HANDLER), None);
     let arm = one(|vcpu| vcpu.tsc.khz = 0);
     assert!(arm.incomplete[0].contains("TSC frequency"));
-    assert_eq!((arm.nmis, arm.lost), (10, Some(0)));
+    assert_eq!((arm.own.nmis, arm.own.lost), (10, Some(0)));
 }
 
 #[test]
@@ -153,9 +153,9 @@ fn kvms_own_vpmu_has_no_deliveries_to_compare() {
     vcpu.pmi = vmm::outcome::PmiStats::default();
     fold.add(place(0), &outcome(vec![vcpu]));
     let arm = fold.result();
-    assert_eq!((arm.lost, arm.nmis_delivered, arm.nmis), (None, None, 10));
-    assert_eq!(arm.nmi_handler_ns.unwrap().count, 10);
-    assert_eq!(arm.pmi_delivery_ns, None);
+    assert_eq!((arm.own.lost, arm.own.nmis_delivered, arm.own.nmis), (None, None, 10));
+    assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 10);
+    assert_eq!(arm.metric(&PMI_DELIVERY), None);
 }
 
 #[test]
@@ -168,25 +168,25 @@ fn saturated_sums_do_not_break_the_next_round() {
         outcome(vec![vcpu])
     };
     let arm = fold(&[huge(), huge()]);
-    assert_eq!(arm.overflows, u64::MAX);
-    assert_eq!(arm.rounds[1].overflows, 0);
+    assert_eq!(arm.own.overflows, u64::MAX);
+    assert_eq!(arm.rounds[1].own.overflows, 0);
 }
 
 #[test]
 fn an_nmi_that_met_the_driver_off_is_no_sample_of_the_handler() {
     let arm = one(|vcpu| vcpu.log[3].rearmed = 0);
-    assert_eq!((arm.nmi_handler_ns.unwrap().count, arm.nmis_driver_off, arm.nmis), (9, 1, 10));
+    assert_eq!((arm.metric(&NMI_HANDLER).unwrap().count, arm.own.nmis_driver_off, arm.own.nmis), (9, 1, 10));
 }
 
 #[test]
 fn overflows_are_compared_between_host_and_guest() {
-    assert_eq!(one(|_| {}).overflows_lost, Some(0));
-    assert_eq!(one(|vcpu| vcpu.pmi.overflows += 2).overflows_lost, Some(2));
+    assert_eq!(one(|_| {}).own.overflows_lost, Some(0));
+    assert_eq!(one(|vcpu| vcpu.pmi.overflows += 2).own.overflows_lost, Some(2));
     let cut_short = one(|vcpu| {
         vcpu.pmi.overflows += 2;
         vcpu.end = End::TimedOut;
     });
-    assert_eq!(cut_short.overflows_lost, Some(0), "a guest that was stopped has not handled what was under way");
+    assert_eq!(cut_short.own.overflows_lost, Some(0), "a guest that was stopped has not handled what was under way");
 }
 
 #[test]
@@ -199,5 +199,5 @@ fn a_guest_without_nmis_has_nothing_unmatched() {
             (report.nmis, report.overflows) = (0, [0; guest::abi::MAX_EVENTS]);
         }
     });
-    assert_eq!((arm.delivery_unmatched, arm.lost, arm.overflows_lost), (0, Some(0), Some(0)));
+    assert_eq!((arm.own.delivery_unmatched, arm.own.lost, arm.own.overflows_lost), (0, Some(0), Some(0)));
 }

@@ -15,7 +15,7 @@ use crate::backend::Chosen;
 use crate::error::Error;
 use crate::host::{HostFacts, fixture};
 use crate::progress::Silent;
-use crate::result::arm::ArmKind;
+use crate::result::ArmKind;
 use crate::result::{Document, EventParameter};
 
 /// 2 GHz: two ticks per ns.

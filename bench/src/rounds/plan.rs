@@ -10,7 +10,7 @@ use crate::arm::guest::GuestPlan;
 use crate::arm::runner::Arm;
 use crate::backend::Chosen;
 use crate::error::Error;
-use crate::result::arm::ArmKind;
+use crate::result::ArmKind;
 use crate::result::{EventParameter, Parameters, StrategyParameter};
 use crate::strategy::resolve;
 use crate::workload::Workload;

@@ -1,5 +1,6 @@
 //! Every arm once per round, in random order, and a document after each round.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,8 +11,8 @@ use crate::error::Error;
 use crate::fold::{ArmFold, Place};
 use crate::host::{HostFacts, HostFs};
 use crate::progress::Progress;
-use crate::result::arm::ArmKind;
-use crate::result::{Document, SCHEMA, Status, warnings};
+use crate::result::ArmKind;
+use crate::result::{Document, GuestExtra, SCHEMA, Status, warnings};
 use crate::tool;
 
 /// Number of failed runs in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
@@ -238,6 +239,7 @@ impl<'a> Experiment<'a> {
             (true, false, false) => Status::Incomplete,
         };
         let mut document = Document {
+            path: PathBuf::new(),
             schema: SCHEMA.to_owned(),
             experiment: plan.experiment.to_owned(),
             place: plan.parameters.set_up.is_some().then(|| "guest".to_owned()),
@@ -245,13 +247,13 @@ impl<'a> Experiment<'a> {
             command_line: context.command_line.clone(),
             started_unix: self.began_unix,
             wall_ns: nanos(self.wall),
-            first_guest_instruction_ns: self.first_instruction.map(nanos),
             status,
             seed: plan.seed,
             parameters: plan.parameters.clone(),
             host: context.host.clone(),
             arms: self.slots.iter().map(|slot| slot.fold.result()).collect(),
             warnings: Vec::new(),
+            extra: GuestExtra { first_guest_instruction_ns: self.first_instruction.map(nanos) },
         };
         document.warnings = warnings::collect(&document);
         document

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use bench::probe::EventProbe as _;
 use bench::probe::ThisHost;
-use bench::result::arm::ArmResult;
+use bench::result::Arm;
 use bench::result::{Document, Status};
 use host_pmu::backend::BackendKey;
 use trials::Case;
@@ -46,13 +46,13 @@ fn document(args: &[&str]) -> Document {
     document
 }
 
-fn measured(document: &Document) -> impl Iterator<Item = &ArmResult> {
+fn measured(document: &Document) -> impl Iterator<Item = &Arm> {
     document.arms.iter().filter(|arm| arm.not_available.is_none())
 }
 
 /// Exits by phase; and host operations by phase and kind, where they depend on no slice of the host's scheduler.
-fn work(arm: &ArmResult) -> Vec<(String, u64, u64, u64, Vec<u64>)> {
-    let phases = arm.phases.iter();
+fn work(arm: &Arm) -> Vec<(String, u64, u64, u64, Vec<u64>)> {
+    let phases = arm.own.phases.iter();
     phases
         .map(|(key, phase)| {
             let ops = phase.host_ops.values().copied().collect();
@@ -70,8 +70,8 @@ fn real_and_simulated() {
         let (real, simulated) = (of("cpu-clock"), of("sim:clx-ap-watchdog-on"));
         let mut arms = 0;
         for (real, simulated) in measured(&real).zip(measured(&simulated)) {
-            assert_eq!((&real.strategy, real.cycles), (&simulated.strategy, 6));
-            assert_eq!(work(real), work(simulated), "{events} events, {}", real.strategy);
+            assert_eq!((&real.name, real.own.cycles), (&simulated.name, 6));
+            assert_eq!(work(real), work(simulated), "{events} events, {}", real.name);
             arms += 1;
         }
         assert_eq!(arms, 3, "recreate, reuse and the floor");
@@ -83,7 +83,7 @@ fn enabled_once() {
         let line = ["--events", "7", "--strategy", "reuse", "--rounds", "1", "--samples", "10", "--enable", "once"];
         let document = document(&[&line[..], &["--backend", backend]].concat());
         for arm in measured(&document) {
-            let calls = |phase: &str| arm.phases[phase].call_ns.as_ref().map_or(0, |summary| summary.count);
+            let calls = |phase: &str| arm.own.phases[phase].call_ns.as_ref().map_or(0, |summary| summary.count);
             assert_eq!((calls("enable"), calls("program"), calls("disable")), (10, 70, 70), "{backend}");
         }
     }
@@ -108,9 +108,9 @@ fn a_short_run() {
 fn two_vcpus() {
     let document = document(&["--vcpus", "2", "--strategy", "deferred", "--rounds", "1", "--samples", "8"]);
     for arm in measured(&document) {
-        assert_eq!((arm.cycles, arm.counts.len()), (16, 10), "{}", arm.strategy);
-        assert!(arm.counts.iter().all(|event| event.scaled > Some(0) && event.running_ns < event.enabled_ns));
-        let set_ups = arm.phases["set-up"].total_ns.as_ref().map_or(0, |summary| summary.count);
+        assert_eq!((arm.own.cycles, arm.own.counts.len()), (16, 10), "{}", arm.name);
+        assert!(arm.own.counts.iter().all(|event| event.scaled > Some(0) && event.running_ns < event.enabled_ns));
+        let set_ups = arm.own.phases["set-up"].total_ns.as_ref().map_or(0, |summary| summary.count);
         assert_eq!(set_ups, 16);
     }
 }

@@ -17,8 +17,8 @@ mod unlike;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::document::Record;
 use crate::error::{Error, Exit};
-use crate::read::Record;
 use crate::stats::bootstrap::{self, Interval};
 use crate::stats::permutation::{self, smallest_p};
 use crate::stats::{cliffs_delta, holm, median};

@@ -9,8 +9,8 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
 use super::{Request, sample};
+use crate::document::Record;
 use crate::error::{Error, Exit};
-use crate::read::Record;
 use crate::stats::median;
 use crate::table::layout::{self, ratio};
 

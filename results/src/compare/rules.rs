@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::document::Summary;
 use crate::error::Error;
-use crate::read::Metric;
 
 /// Largest thresholds file.
 const MAX_FILE: u64 = 64 << 10;
@@ -167,14 +167,14 @@ impl Statistic {
 
     /// The number; `None` if the round has it not.
     #[must_use]
-    pub fn of(self, metric: &Metric) -> Option<f64> {
+    pub fn of(self, metric: &Summary) -> Option<f64> {
         match self {
-            Self::Min => metric.min,
-            Self::P10 => metric.p10,
-            Self::P50 => Some(metric.p50),
-            Self::P90 => metric.p90,
-            Self::P99 => metric.p99,
-            Self::Max => metric.max,
+            Self::Min => metric.min.map(|ns| ns as f64),
+            Self::P10 => metric.p10.map(|ns| ns as f64),
+            Self::P50 => Some(metric.median()),
+            Self::P90 => metric.p90.map(|ns| ns as f64),
+            Self::P99 => metric.p99.map(|ns| ns as f64),
+            Self::Max => metric.max.map(|ns| ns as f64),
             Self::Mean => metric.mean,
         }
     }

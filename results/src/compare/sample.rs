@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::{Request, Statistic};
+use crate::document::{Any, Arm, Record};
 use crate::error::Error;
-use crate::read::{Arm, Record};
 use crate::stats::median;
 use crate::table::layout::plural;
 
@@ -131,11 +131,11 @@ fn first_difference(a: &Record, b: &Record) -> String {
 }
 
 /// The run's value of a metric: the median over its whole rounds of the rounds' statistic.
-pub(crate) fn value(arm: &Arm, metric: &str, statistic: Statistic) -> Option<f64> {
+pub(crate) fn value(arm: &Arm<Any>, metric: &str, statistic: Statistic) -> Option<f64> {
     median(&rounds(arm, metric, statistic).collect::<Vec<_>>())
 }
 
-fn rounds<'a>(arm: &'a Arm, metric: &'a str, statistic: Statistic) -> impl Iterator<Item = f64> + 'a {
+fn rounds<'a>(arm: &'a Arm<Any>, metric: &'a str, statistic: Statistic) -> impl Iterator<Item = f64> + 'a {
     let whole = arm.rounds.iter().filter(|round| round.complete);
     whole.filter_map(move |round| round.metrics.get(metric).and_then(|metric| statistic.of(metric)))
 }
@@ -147,7 +147,8 @@ pub(super) fn samples(pair: &Pair<'_>, request: &Request, notes: &mut Vec<String
     let mut without: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for name in arms(pair) {
         let asked = request.arms.is_empty() || request.arms.contains(&name);
-        let of = |records: &[&Record]| -> Vec<Arm> { records.iter().filter_map(|r| r.arm(&name)).cloned().collect() };
+        let of =
+            |records: &[&Record]| -> Vec<Arm<Any>> { records.iter().filter_map(|r| r.arm(&name)).cloned().collect() };
         let (base, new) = (of(&pair.base), of(&pair.new));
         if !asked {
             continue;
@@ -165,7 +166,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &Request, notes: &mut Vec<String
             if !request.metrics.is_empty() && !request.metrics.contains(metric) {
                 continue;
             }
-            let values = |arms: &[Arm]| -> Vec<f64> {
+            let values = |arms: &[Arm<Any>]| -> Vec<f64> {
                 if pair.by_run() {
                     arms.iter().filter_map(|arm| value(arm, metric, request.statistic)).collect()
                 } else {
@@ -203,7 +204,7 @@ fn arms(pair: &Pair<'_>) -> Vec<String> {
     names
 }
 
-fn note_gaps(name: &str, which: &str, arms: &[Arm], documents: usize, notes: &mut Vec<String>) {
+fn note_gaps(name: &str, which: &str, arms: &[Arm<Any>], documents: usize, notes: &mut Vec<String>) {
     let lacking = documents - arms.len();
     if arms.is_empty() {
         let other = if which == "BASE" { "NEW" } else { "BASE" };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::read::Record;
+use crate::document::Record;
 
 type Fact = fn(&Record) -> String;
 

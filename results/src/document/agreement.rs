@@ -1,7 +1,7 @@
 //! Whether the counts of a guest's set-ups agree: what it was for, besides its cost.
 
-use super::Document;
-use super::arm::{ArmKind, ArmResult};
+use super::arm::{Arm, ArmKind};
+use super::envelope::Document;
 use super::phases::EventCount;
 
 /// How far scaled counts (count × enabled / running, per time enabled) lie apart: (largest − smallest) / largest.
@@ -37,8 +37,8 @@ impl Agreement {
     /// That of a document's arms; nothing is known where there are no set-ups.
     #[must_use]
     pub fn of(document: &Document) -> Self {
-        let arms: Vec<&ArmResult> = document.arms.iter().filter(|arm| !arm.counts.is_empty()).collect();
-        let never = |arm: &&ArmResult| arm.counts.iter().filter(|event| event.running_ns == 0).count();
+        let arms: Vec<&Arm> = document.arms.iter().filter(|arm| !arm.own.counts.is_empty()).collect();
+        let never = |arm: &&Arm| arm.own.counts.iter().filter(|event| event.running_ns == 0).count();
         let never_counted = arms.iter().map(never).max().unwrap_or(0);
         if document.parameters.backend.starts_with("tracepoint:") {
             // Its occurrences come in bursts, many of them in the set-ups themselves: no rate is that of a part of the time.
@@ -46,20 +46,20 @@ impl Agreement {
         }
         // The floor counts the TSC, and so do stand-ins after scaling.
         let stand_in = arms.iter().any(|arm| arm.stand_in);
-        let same_events = |arm: &&&ArmResult| arm.kind == ArmKind::Strategy || stand_in && arm.kind == ArmKind::Floor;
+        let same_events = |arm: &&&Arm| arm.kind == ArmKind::Strategy || stand_in && arm.kind == ArmKind::Floor;
         let compared: Vec<_> = arms.iter().filter(same_events).collect();
-        let events = compared.iter().map(|arm| arm.counts.len()).max().unwrap_or(0);
-        let whole = |arm: &ArmResult| {
-            if stand_in { 1.0 } else { arm.counts.iter().filter_map(EventCount::rate).sum::<f64>() }
+        let events = compared.iter().map(|arm| arm.own.counts.len()).max().unwrap_or(0);
+        let whole = |arm: &Arm| {
+            if stand_in { 1.0 } else { arm.own.counts.iter().filter_map(EventCount::rate).sum::<f64>() }
         };
         let rates_of = |event: usize| {
             let compared = &compared;
-            compared.iter().filter_map(move |arm| Some(arm.counts.get(event)?.rate()? / whole(arm)))
+            compared.iter().filter_map(move |arm| Some(arm.own.counts.get(event)?.rate()? / whole(arm)))
         };
         let one_clock = arms.iter().filter(|arm| arm.stand_in || arm.kind == ArmKind::Floor);
         Self {
             between_arms: largest((0..events).map(|event| spread(rates_of(event)))),
-            between_events: largest(one_clock.map(|arm| spread(arm.counts.iter().filter_map(EventCount::rate)))),
+            between_events: largest(one_clock.map(|arm| spread(arm.own.counts.iter().filter_map(EventCount::rate)))),
             never_counted,
         }
     }
@@ -75,7 +75,7 @@ mod tests {
         let mut document = fixture::of_strategies(10, &["recreate", "reuse"]);
         let event = |&count: &u64| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };
         for (arm, counts) in document.arms.iter_mut().zip(counts) {
-            arm.counts = counts.iter().map(event).collect();
+            arm.own.counts = counts.iter().map(event).collect();
         }
         document
     }
@@ -96,14 +96,14 @@ mod tests {
         let found = Agreement::of(&document);
         assert_eq!(found.between_arms, Some(0.0));
         assert_eq!(found.between_events, Some(0.0), "of the floor alone");
-        document.arms[1].counts[1].count = 50;
+        document.arms[1].own.counts[1].count = 50;
         assert!(Agreement::of(&document).between_arms.is_some_and(|share| share > 0.3));
     }
 
     #[test]
     fn an_event_without_a_counter_has_no_rate() {
         let mut document = document([&[200, 200], &[200, 200], &[200, 200]]);
-        document.arms[1].counts[1] = EventCount { count: 0, enabled_ns: 200, running_ns: 0, scaled: None };
+        document.arms[1].own.counts[1] = EventCount { count: 0, enabled_ns: 200, running_ns: 0, scaled: None };
         assert_eq!(
             Agreement::of(&document),
             Agreement { between_arms: Some(0.0), between_events: Some(0.0), never_counted: 1 }

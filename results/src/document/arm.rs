@@ -1,19 +1,26 @@
-//! One arm's part of the result document.
+//! Arms and rounds: what every experiment's have in common.
 
 use std::collections::BTreeMap;
 
-use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
-use super::phases::{EventCount, PhaseResult};
+use super::experiment::Experiment;
+use super::guest::GuestRun;
+use super::nested;
 use super::summary::Summary;
+use crate::metric::{self, Metric};
+
+/// Metrics by key, such as `nmi_handler_ns`; below a phase by path, such as `phases/open/wall_ns`.
+pub type Metrics = BTreeMap<String, Summary>;
 
 /// What an arm compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ArmKind {
-    /// A strategy on the userspace vPMU.
+    /// A strategy on the userspace vPMU, or for setting up events.
     Strategy,
     /// The userspace vPMU with no host event; PMIs raised by a timer.
     Floor,
@@ -21,146 +28,30 @@ pub enum ArmKind {
     Kvm,
 }
 
-/// One kind of host operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct HostOp {
-    /// How often.
-    pub count: u64,
-    /// Median cost; 0 if it never ran.
-    pub p50_ns: u64,
-    /// Exact sum of costs.
-    pub total_ns: u64,
-}
-
-/// Exits of one MSR.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct MsrCount {
-    /// RDMSR exits.
-    pub reads: u64,
-    /// WRMSR exits.
-    pub writes: u64,
-    /// Of both, those answered by #GP.
-    pub faults: u64,
-}
-
-/// Host events held.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct EventsHeld {
-    /// Mean over guest entries, per vCPU.
-    pub mean: f64,
-    /// Most at once on one vCPU.
-    pub max: u64,
-    /// Most still held by a round's vCPUs together when it ended.
-    pub at_end: u64,
-    /// Held by a round's vCPUs together at each tail tick (counters off, vCPU halted): the most over rounds.
-    pub tail: Vec<u64>,
-}
-
-/// What the guest's work cost.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct WorkloadCost {
-    /// ns per unit of work without any counter.
-    pub unit_ns_without: f64,
-    /// ns per unit of work in the measured phase.
-    pub unit_ns_with: f64,
-    /// The second over the first.
-    pub slowdown: f64,
-}
-
-/// The quantiles of one round.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct RoundLatency {
-    /// Number of values.
-    pub count: u64,
-    /// Smallest, ns. `None` in older documents, as `p10` and `p90`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min: Option<u64>,
-    /// 10th percentile, ns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p10: Option<u64>,
-    /// Median, ns.
-    pub p50: u64,
-    /// 90th percentile, ns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p90: Option<u64>,
-    /// 99th percentile, ns.
-    pub p99: u64,
-    /// Largest, ns.
-    pub max: u64,
-    /// Mean, ns.
-    pub mean: f64,
-}
-
-impl RoundLatency {
-    /// The quantiles of a histogram; `None` if nothing was recorded.
+impl ArmKind {
+    /// Its name in documents.
     #[must_use]
-    pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
-        (!histogram.is_empty()).then(|| Self {
-            count: histogram.len(),
-            min: Some(histogram.min()),
-            p10: Some(histogram.value_at_quantile(0.1)),
-            p50: histogram.value_at_quantile(0.5),
-            p90: Some(histogram.value_at_quantile(0.9)),
-            p99: histogram.value_at_quantile(0.99),
-            max: histogram.max(),
-            mean: histogram.mean(),
-        })
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Strategy => "strategy",
+            Self::Floor => "floor",
+            Self::Kvm => "kvm",
+        }
     }
 }
 
-/// One round of one arm.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An arm: one of the things that an experiment compares.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct RoundResult {
-    /// Which round, from 0.
-    pub round: u64,
-    /// Which arm of the round this was, from 0.
-    pub position: u64,
-    /// How the run ended.
-    pub end: String,
-    /// Whether what it measured is whole.
-    pub complete: bool,
-    /// Its start, ns after the experiment's.
-    pub started_ns: u64,
-    /// From creating the VM to the last vCPU's end.
-    pub wall_ns: u64,
-    /// From creating the VM to the first guest instruction.
-    pub guest_start_ns: u64,
-    /// NMI handler latency.
-    pub nmi_handler_ns: Option<RoundLatency>,
-    /// Delivery latency.
-    pub pmi_delivery_ns: Option<RoundLatency>,
-    /// Rotations and task switches.
-    pub rotation_ns: Option<RoundLatency>,
-    /// VMM time per MSR exit. `None` in older documents.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit_path_ns: Option<RoundLatency>,
-    /// Whole set-ups: all calls of one of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub set_up_ns: Option<RoundLatency>,
-    /// Host-event overflows seen by the VMM.
-    pub overflows: u64,
-    /// NMIs the guest took.
-    pub nmis: u64,
-    /// NMIs delivered less NMIs taken.
-    pub lost: Option<i64>,
-    /// Host events opened.
-    pub opens: u64,
-    /// Host events still held at the end.
-    pub held_at_end: u64,
-}
-
-/// Everything about one arm.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct ArmResult {
+#[serde(bound = "")]
+#[cfg_attr(
+    any(test, feature = "testing"),
+    schemars(bound = "E::Arm: schemars::JsonSchema, E::Round: schemars::JsonSchema")
+)]
+pub struct Arm<E: Experiment = GuestRun> {
     /// Strategy name, "floor" or "kvm".
-    pub strategy: String,
+    #[serde(rename = "strategy")]
+    pub name: String,
     /// What it compares.
     pub kind: ArmKind,
     /// Backend key; "none" for the floor, "kvm" for KVM's own vPMU.
@@ -170,117 +61,152 @@ pub struct ArmResult {
     /// Why there are no figures, if this arm cannot run here.
     pub not_available: Option<String>,
     /// Why figures are not whole: one line per round and vCPU.
+    #[cfg_attr(any(test, feature = "testing"), schemars(default))]
     pub incomplete: Vec<String>,
-
-    /// Guest NMI handler, entry to exit.
-    pub nmi_handler_ns: Option<Summary>,
-    /// From the VMM seeing an overflow to the handler's entry.
-    pub pmi_delivery_ns: Option<Summary>,
-    /// The driver's rotation of multiplexed events, or stop and restart at a task switch.
-    pub rotation_ns: Option<Summary>,
-    /// VMM time from KVM_RUN's return at an MSR exit to the next KVM_RUN.
-    pub exit_path_ns: Option<Summary>,
-
-    /// Host-event overflows seen by the VMM.
-    pub overflows: u64,
-    /// Overflows seen by the guest's driver.
-    pub guest_overflows: u64,
-    /// Overflows of counters with INT: each asks for a PMI, several may share one.
-    pub pmi_requests: u64,
-    /// PMIs delivered, in any delivery mode.
-    pub pmis: u64,
-    /// NMIs handed to KVM; `None` where KVM makes them itself.
-    pub nmis_delivered: Option<u64>,
-    /// NMIs the guest took.
-    pub nmis: u64,
-    /// Of those, with no STATUS bit set.
-    pub nmis_without_status: u64,
-    /// NMIs delivered less NMIs taken; negative: the guest took more. `None` where it cannot be known.
-    pub lost: Option<i64>,
-    /// NMIs that met the guest's driver switched off and only acknowledged: not in the handler's figures.
-    pub nmis_driver_off: u64,
-    /// Overflows seen by the VMM less those seen by the guest's driver. `None` where the VMM sees none.
-    pub overflows_lost: Option<i64>,
-    /// PMIs held back by LVTPC's mask, as on hardware.
-    pub masked: u64,
-    /// PMIs with an unknown delivery mode.
-    pub undeliverable: u64,
-    /// Guest log entries that did not fit.
-    pub log_dropped: u64,
-    /// Guest log entries that make no sense (exit before entry).
-    pub log_invalid: u64,
-    /// vCPU runs whose deliveries could not be matched to handler entries.
-    pub delivery_unmatched: u64,
-    /// Handler entries before their delivery by more than the TSC offset's uncertainty.
-    pub delivery_negative: u64,
-    /// Largest uncertainty of the TSC offset.
-    pub tsc_uncertainty_ns: u64,
-
-    /// Host operations by kind.
-    pub host_ops: BTreeMap<String, HostOp>,
-    /// MSR exits by register, in hex.
-    pub msr_exits: BTreeMap<String, MsrCount>,
-    /// Host events held.
-    pub events_held: EventsHeld,
-    /// Guest entries.
-    pub entries: u64,
-    /// New sched slices noticed at an entry.
-    pub sched_ins: u64,
-    /// Overflow signals.
-    pub signals: u64,
-    /// Kicks that found no overflow.
-    pub empty_kicks: u64,
-    /// Resumes served by a parked event.
-    pub reused: u64,
-    /// Periods the host refused.
-    pub refused_periods: u64,
-    /// Opens that failed.
-    pub failed_opens: u64,
-    /// Pinned events found in error state.
-    pub pinned_errors: u64,
-    /// Throttle records.
-    pub throttled: u64,
-    /// Last error of a host operation.
-    pub last_error: Option<String>,
-
-    /// Guest time of all measured phases together.
-    pub workload_ns: u64,
-    /// What the guest's work cost with and without counters.
-    pub workload: Option<WorkloadCost>,
-    /// Finished set-ups and tear-downs.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub cycles: u64,
-    /// What each phase of a set-up took; "set-up" are program, enable, read and disable together.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub phases: BTreeMap<String, PhaseResult>,
-    /// What the events counted while they were set up, in the guest's order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub counts: Vec<EventCount>,
-    /// Round by round.
-    pub rounds: Vec<RoundResult>,
+    /// Its metrics over all rounds.
+    #[serde(flatten)]
+    #[cfg_attr(any(test, feature = "testing"), schemars(with = "BTreeMap<String, Option<Summary>>"))]
+    pub metrics: Metrics,
+    /// The experiment's own part.
+    #[serde(flatten)]
+    pub own: E::Arm,
+    /// Its rounds, in order of time.
+    pub rounds: Vec<Round<E>>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde asks for")]
-const fn is_zero(n: &u64) -> bool {
-    *n == 0
+/// One round of one arm.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(bound = "")]
+#[cfg_attr(any(test, feature = "testing"), schemars(bound = "E::Round: schemars::JsonSchema"))]
+pub struct Round<E: Experiment = GuestRun> {
+    /// Which round, from 0.
+    #[serde(rename = "round")]
+    pub index: u64,
+    /// Which run of the round this was, from 0.
+    #[cfg_attr(any(test, feature = "testing"), schemars(default))]
+    pub position: u64,
+    /// Whether what it measured is whole.
+    pub complete: bool,
+    /// Its start, ns after the experiment's.
+    pub started_ns: u64,
+    /// Its metrics.
+    #[serde(flatten)]
+    #[cfg_attr(any(test, feature = "testing"), schemars(with = "BTreeMap<String, Option<Summary>>"))]
+    pub metrics: Metrics,
+    /// The experiment's own part.
+    #[serde(flatten)]
+    pub own: E::Round,
 }
 
-impl ArmResult {
-    /// How often a host operation ran.
+impl<E: Experiment> Arm<E> {
+    /// One of its metrics.
     #[must_use]
-    pub fn op_count(&self, key: &str) -> u64 {
-        self.host_ops.get(key).map_or(0, |op| op.count)
+    pub fn metric(&self, metric: &Metric) -> Option<&Summary> {
+        self.metrics.get(metric.key)
     }
 
-    /// Host operations of every kind.
+    /// The metric that stands for the arm, by key: the first headline metric it has, else the first of all.
     #[must_use]
-    pub fn all_ops(&self) -> u64 {
-        self.host_ops.values().fold(0, |sum, op| sum.saturating_add(op.count))
+    pub fn headline(&self) -> Option<(&str, &Summary)> {
+        let headlines = metric::ALL.into_iter().filter(|metric| metric.headline);
+        headlines
+            .filter_map(|metric| self.metrics.get_key_value(metric.key))
+            .next()
+            .or_else(|| self.metrics.first_key_value())
+            .map(|(key, summary)| (key.as_str(), summary))
     }
+}
 
-    /// MSR exits of every register, over the whole run.
+impl<E: Experiment> Round<E> {
+    /// One of its metrics.
     #[must_use]
-    pub fn all_exits(&self) -> u64 {
-        self.msr_exits.values().fold(0, |sum, n| sum.saturating_add(n.reads).saturating_add(n.writes))
+    pub fn metric(&self, metric: &Metric) -> Option<&Summary> {
+        self.metrics.get(metric.key)
     }
+}
+
+impl<'de, E: Experiment> Deserialize<'de> for Arm<E> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        arm(Map::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl<'de, E: Experiment> Deserialize<'de> for Round<E> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Value::Object(map) = Value::deserialize(deserializer)? else {
+            return Err(D::Error::custom("a round is not an object"));
+        };
+        round(map).map_err(D::Error::custom)
+    }
+}
+
+fn arm<E: Experiment>(mut map: Map<String, Value>) -> Result<Arm<E>, String> {
+    let mut text = |key: &str| match map.remove(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(other) => Err(format!("an arm's {key} is {other}, not text")),
+    };
+    let name = match text("strategy")? {
+        Some(name) => name,
+        None => text("name")?.ok_or("an arm has no name (\"strategy\")")?,
+    };
+    let (backend, not_available) = (text("backend")?, text("not_available")?);
+    let within = |why: String| format!("arm {name}: {why}");
+    let rounds = match map.remove("rounds") {
+        Some(Value::Array(rounds)) => rounds,
+        _ => return Err(within("it has no list of rounds".to_owned())),
+    };
+    let rounds =
+        rounds.into_iter().map(|round| serde_json::from_value(round).map_err(|error| within(error.to_string())));
+    let rounds = rounds.collect::<Result<_, _>>()?;
+    let kind = taken(&mut map, "kind").map_err(within)?.unwrap_or(ArmKind::Strategy);
+    let incomplete = taken(&mut map, "incomplete").map_err(within)?.unwrap_or_default();
+    let stand_in = map.remove("stand_in").and_then(|value| value.as_bool()).unwrap_or(false);
+    let (metrics, own) = own::<E, _>(map).map_err(within)?;
+    Ok(Arm {
+        kind,
+        backend: backend.unwrap_or_default(),
+        stand_in,
+        not_available,
+        incomplete,
+        metrics,
+        own,
+        rounds,
+        name,
+    })
+}
+
+fn round<E: Experiment>(mut map: Map<String, Value>) -> Result<Round<E>, String> {
+    let mut number = |key: &str| {
+        map.remove(key).and_then(|n| n.as_u64()).ok_or_else(|| format!("a round's {key} is not a whole number"))
+    };
+    let (index, started_ns) = (number("round")?, number("started_ns")?);
+    let complete = map.remove("complete").and_then(|value| value.as_bool());
+    let within = |why: String| format!("round {index}: {why}");
+    let position = taken(&mut map, "position").map_err(within)?.unwrap_or(0);
+    let (metrics, own) = own::<E, _>(map).map_err(within)?;
+    Ok(Round {
+        index,
+        position,
+        complete: complete.ok_or("a round does not say if it is complete")?,
+        started_ns,
+        metrics,
+        own,
+    })
+}
+
+/// A field that may be absent.
+fn taken<T: serde::de::DeserializeOwned>(map: &mut Map<String, Value>, key: &str) -> Result<Option<T>, String> {
+    map.remove(key).map(|value| serde_json::from_value(value).map_err(|error| format!("{key}: {error}"))).transpose()
+}
+
+/// Takes the metrics out of `map`; what remains is the experiment's own part.
+fn own<E: Experiment, T: serde::de::DeserializeOwned>(mut map: Map<String, Value>) -> Result<(Metrics, T), String> {
+    let mut metrics = nested::take(&mut map)?;
+    if E::NESTED_METRICS {
+        nested::find(&map, &mut metrics)?;
+    }
+    let own = serde_json::from_value(Value::Object(map)).map_err(|error| error.to_string())?;
+    Ok((metrics, own))
 }

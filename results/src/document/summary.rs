@@ -5,29 +5,42 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-/// Nanoseconds of some latency, to three significant digits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+use crate::stats::nearest_rank;
+
+/// Quantiles of many values in ns. Values are whole ns: histograms keep three digits of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Number of values.
     pub count: u64,
     /// Smallest.
-    pub min: u64,
-    /// Median.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<u64>,
+    /// 10th percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p10: Option<u64>,
+    /// Median; of an even number the lower one.
     pub p50: u64,
     /// 90th percentile.
-    pub p90: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p90: Option<u64>,
     /// 99th percentile.
-    pub p99: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99: Option<u64>,
     /// 99.9th percentile.
-    pub p99_9: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_9: Option<u64>,
     /// Largest.
-    pub max: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u64>,
     /// Arithmetic mean.
-    pub mean: f64,
-    /// The histogram: HdrHistogram V2, base64.
-    pub histogram: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean: Option<f64>,
+    /// The histogram: HdrHistogram V2, base64. Rounds have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<String>,
 }
 
 /// A histogram of latencies: 1 ns to 100 s, three significant digits, fixed size.
@@ -77,28 +90,133 @@ pub fn decode_text(text: &str) -> Result<Histogram<u64>, String> {
 }
 
 impl Summary {
-    /// The summary of a histogram; `None` if nothing was recorded.
+    /// The summary of a histogram, with the histogram; `None` if nothing was recorded.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
-        (!histogram.is_empty()).then(|| Self {
-            count: histogram.len(),
-            min: histogram.min(),
-            p50: histogram.value_at_quantile(0.5),
-            p90: histogram.value_at_quantile(0.9),
-            p99: histogram.value_at_quantile(0.99),
-            p99_9: histogram.value_at_quantile(0.999),
-            max: histogram.max(),
-            mean: histogram.mean(),
-            histogram: STANDARD.encode(encode(histogram)),
+        let brief = Self::brief(histogram)?;
+        Some(Self {
+            p10: None,
+            p99_9: Some(histogram.value_at_quantile(0.999)),
+            histogram: Some(STANDARD.encode(encode(histogram))),
+            ..brief
         })
     }
 
-    /// The histogram within.
+    /// The quantiles of a histogram alone; `None` if nothing was recorded.
+    #[must_use]
+    pub fn brief(histogram: &Histogram<u64>) -> Option<Self> {
+        let at = |q: f64| histogram.value_at_quantile(q);
+        (!histogram.is_empty()).then(|| Self {
+            count: histogram.len(),
+            min: Some(histogram.min()),
+            p10: Some(at(0.1)),
+            p50: at(0.5),
+            p90: Some(at(0.9)),
+            p99: Some(at(0.99)),
+            p99_9: None,
+            max: Some(histogram.max()),
+            mean: Some(histogram.mean()),
+            histogram: None,
+        })
+    }
+
+    /// The quantiles of a few values, ns, by nearest rank; all 0 without values.
+    #[must_use]
+    pub fn of_values(values: &[u64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable();
+        let Some(p50) = nearest_rank(&sorted, 0.5) else { return Self::default() };
+        Self {
+            count: sorted.len() as u64,
+            min: sorted.first().copied(),
+            p50,
+            max: sorted.last().copied(),
+            mean: Some(sorted.iter().map(|&ns| ns as f64).sum::<f64>() / sorted.len() as f64),
+            ..Self::default()
+        }
+    }
+
+    /// Reads one that may have been edited: every number is checked, and that they agree.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn read(map: &Map<String, Value>) -> Result<Self, String> {
+        let count = map.get("count").and_then(Value::as_u64).ok_or("count is not a whole number")?;
+        if count == 0 {
+            return Err("it summarizes no values".to_owned());
+        }
+        let not_ns = |key: &str, value: &Value| format!("{key} is {value}, not a number of ns");
+        let number = |key: &str| match map.get(key) {
+            None => Ok(None),
+            Some(value) => value.as_u64().map(Some).ok_or_else(|| not_ns(key, value)),
+        };
+        let mean = match map.get("mean") {
+            None => None,
+            Some(value) => match value.as_f64() {
+                Some(n) if n.is_finite() && n >= 0.0 => Some(n),
+                _ => return Err(not_ns("mean", value)),
+            },
+        };
+        let summary = Self {
+            count,
+            min: number("min")?,
+            p10: number("p10")?,
+            p50: number("p50")?.ok_or("it has no p50")?,
+            p90: number("p90")?,
+            p99: number("p99")?,
+            p99_9: number("p99_9")?,
+            max: number("max")?,
+            mean,
+            histogram: map.get("histogram").and_then(Value::as_str).map(str::to_owned),
+        };
+        summary.is_ordered()?;
+        Ok(summary)
+    }
+
+    /// The quantiles that are there, in order.
+    fn quantiles(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("min", self.min),
+            ("p10", self.p10),
+            ("p50", Some(self.p50)),
+            ("p90", self.p90),
+            ("p99", self.p99),
+            ("p99_9", self.p99_9),
+            ("max", self.max),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+    }
+
+    fn is_ordered(&self) -> Result<(), String> {
+        let all: Vec<_> = self.quantiles().collect();
+        for pair in all.windows(2) {
+            let [(low, a), (high, b)] = pair else { continue };
+            if a > b {
+                return Err(format!("{low} is {a} and {high} is {b}: edited by hand?"));
+            }
+        }
+        if let (Some(mean), Some(max)) = (self.mean, self.max)
+            // A histogram keeps three digits, so its mean may be off by a thousandth.
+            && (mean > max as f64 * 1.001 + 1.0 || self.min.is_some_and(|min| mean < min as f64 * 0.999 - 1.0))
+        {
+            return Err(format!("mean is {mean}, outside of min and max: edited by hand?"));
+        }
+        Ok(())
+    }
+
+    /// The median, for arithmetic.
+    #[must_use]
+    pub fn median(&self) -> f64 {
+        self.p50 as f64
+    }
+
+    /// The histogram within; `None` if there is none.
     ///
     /// # Errors
     /// A sentence saying what is wrong with it.
-    pub fn decode(&self) -> Result<Histogram<u64>, String> {
-        decode_text(&self.histogram)
+    pub fn decode(&self) -> Result<Option<Histogram<u64>>, String> {
+        self.histogram.as_deref().map(decode_text).transpose()
     }
 }
 
@@ -113,10 +231,10 @@ mod tests {
             histogram.record(ns).unwrap();
         }
         let summary = Summary::of(&histogram).unwrap();
-        assert_eq!((summary.count, summary.min, summary.max), (1000, 1, 1000));
-        assert_eq!((summary.p50, summary.p90, summary.p99, summary.p99_9), (500, 900, 990, 999));
-        assert!((summary.mean - 500.5).abs() < 0.5);
-        let back = summary.decode().unwrap();
+        assert_eq!((summary.count, summary.min, summary.max), (1000, Some(1), Some(1000)));
+        assert_eq!((summary.p50, summary.p90, summary.p99, summary.p99_9), (500, Some(900), Some(990), Some(999)));
+        assert!((summary.mean.unwrap() - 500.5).abs() < 0.5);
+        let back = summary.decode().unwrap().unwrap();
         assert_eq!(back.len(), 1000);
         assert_eq!(back.value_at_quantile(0.9), 900);
         assert_eq!(Summary::of(&latency_histogram()), None);
@@ -138,13 +256,21 @@ mod tests {
     }
 
     #[test]
+    fn a_few_values() {
+        let summary = Summary::of_values(&[4, 1, 3, 2]);
+        assert_eq!((summary.count, summary.min, summary.p50, summary.max), (4, Some(1), 2, Some(4)));
+        assert!((summary.mean.unwrap() - 2.5).abs() < f64::EPSILON);
+        assert_eq!(Summary::of_values(&[]), Summary::default());
+    }
+
+    #[test]
     fn a_damaged_histogram_is_refused() {
         let mut histogram = latency_histogram();
         histogram.record(5).unwrap();
         let mut summary = Summary::of(&histogram).unwrap();
-        summary.histogram = "AAAA".into();
+        summary.histogram = Some("AAAA".to_owned());
         assert!(summary.decode().is_err());
-        summary.histogram = "***".into();
+        summary.histogram = Some("***".to_owned());
         assert!(summary.decode().is_err());
     }
 }

@@ -1,36 +1,14 @@
 //! Caveats as data: what a reader should know before trusting a figure.
 
-use serde::{Deserialize, Serialize};
-
 use super::agreement::{Agreement, DOUBTFUL};
-use super::arm::{ArmKind, ArmResult, RoundLatency, RoundResult};
-use super::{Document, Parameters, Tool};
+use super::arm::{Arm, ArmKind, Round};
+use super::envelope::{Document, Tool};
+use super::parameters::Parameters;
+use super::warning::Warning;
 use crate::cpu_list::CpuList;
 use crate::host::finding::Status;
 use crate::host::{HostFacts, noise};
-
-/// A caveat.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Warning {
-    /// A stable key, e.g. "lost-nmis".
-    pub code: String,
-    /// The arm it is about; `None`: the whole experiment.
-    pub arm: Option<String>,
-    /// What, and what it means.
-    pub message: String,
-    /// The command that mends it, for a setting of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
-}
-
-impl Warning {
-    /// About the whole experiment.
-    #[must_use]
-    pub fn of_all(code: &str, message: impl Into<String>) -> Self {
-        Self { code: code.to_owned(), arm: None, message: message.into(), remedy: None }
-    }
-}
+use crate::metric::{NMI_HANDLER, ROTATION, SET_UP};
 
 /// Share of stolen CPU time above which it is worth a warning.
 const STEAL: f64 = 0.01;
@@ -107,25 +85,20 @@ pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = War
 /// A count that should be 0, its code, and what it means.
 type Caveat = (u64, &'static str, String);
 
-fn of_arm(arm: &ArmResult, parameters: &Parameters) -> Vec<Warning> {
+fn of_arm(arm: &Arm, parameters: &Parameters) -> Vec<Warning> {
     let mut caveats = of_rounds(arm, parameters);
     caveats.extend(of_guest(arm));
     caveats.extend(of_host(arm));
     caveats
         .into_iter()
         .filter(|(n, ..)| *n > 0)
-        .map(|(_, code, message)| Warning {
-            code: code.to_owned(),
-            arm: Some(arm.strategy.clone()),
-            message,
-            remedy: None,
-        })
+        .map(|(_, code, message)| Warning { code: code.to_owned(), arm: Some(arm.name.clone()), message, remedy: None })
         .collect()
 }
 
-fn of_rounds(arm: &ArmResult, parameters: &Parameters) -> Vec<Caveat> {
+fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
     let rounds = arm.rounds.len();
-    let count = |wanted: &dyn Fn(&RoundResult) -> bool| arm.rounds.iter().filter(|round| wanted(round)).count() as u64;
+    let count = |wanted: &dyn Fn(&Round) -> bool| arm.rounds.iter().filter(|round| wanted(round)).count() as u64;
     let broken = count(&|round| !round.complete);
     let short = count(&|round| round.complete && measured(round, parameters) < parameters.samples);
     let reason = arm.incomplete.first().map_or("", String::as_str);
@@ -135,17 +108,17 @@ fn of_rounds(arm: &ArmResult, parameters: &Parameters) -> Vec<Caveat> {
     ]
 }
 
-fn of_guest(arm: &ArmResult) -> Vec<Caveat> {
-    let lost = arm.lost.unwrap_or(0);
+fn of_guest(arm: &Arm) -> Vec<Caveat> {
+    let lost = arm.own.lost.unwrap_or(0);
     let fewer = u64::try_from(lost).unwrap_or(0);
     let more = if lost < 0 { lost.unsigned_abs() } else { 0 };
-    let unseen = arm.overflows_lost.unwrap_or(0).unsigned_abs();
-    let unknown = arm.nmis_without_status;
-    let dropped = arm.log_dropped;
-    let invalid = arm.log_invalid;
+    let unseen = arm.own.overflows_lost.unwrap_or(0).unsigned_abs();
+    let unknown = arm.own.nmis_without_status;
+    let dropped = arm.own.log_dropped;
+    let invalid = arm.own.log_invalid;
     // KVM's own vPMU tells nothing about deliveries.
-    let unmatched = if arm.kind == ArmKind::Kvm { 0 } else { arm.delivery_unmatched };
-    let negative = arm.delivery_negative;
+    let unmatched = if arm.kind == ArmKind::Kvm { 0 } else { arm.own.delivery_unmatched };
+    let negative = arm.own.delivery_negative;
     vec![
         (fewer, "lost-nmis", format!("{fewer} NMIs were delivered but not taken by the guest")),
         (more, "surplus-nmis", format!("the guest took {more} NMIs more than were delivered")),
@@ -169,13 +142,13 @@ fn of_guest(arm: &ArmResult) -> Vec<Caveat> {
     ]
 }
 
-fn of_host(arm: &ArmResult) -> Vec<Caveat> {
-    let undeliverable = arm.undeliverable;
-    let pinned = arm.pinned_errors;
-    let throttled = arm.throttled;
-    let failed = arm.failed_opens;
-    let refused = arm.refused_periods;
-    let error = arm.last_error.as_deref().unwrap_or("no error text");
+fn of_host(arm: &Arm) -> Vec<Caveat> {
+    let undeliverable = arm.own.undeliverable;
+    let pinned = arm.own.pinned_errors;
+    let throttled = arm.own.throttled;
+    let failed = arm.own.failed_opens;
+    let refused = arm.own.refused_periods;
+    let error = arm.own.last_error.as_deref().unwrap_or("no error text");
     vec![
         (
             undeliverable,
@@ -198,14 +171,14 @@ fn of_host(arm: &ArmResult) -> Vec<Caveat> {
 }
 
 /// Samples of a round per vCPU.
-fn measured(round: &RoundResult, parameters: &Parameters) -> u64 {
-    let count = |latency: &Option<RoundLatency>| latency.map_or(0, |l| l.count);
+fn measured(round: &Round, parameters: &Parameters) -> u64 {
+    let count = |metric| round.metric(metric).map_or(0, |summary| summary.count);
     let sampling = parameters.events.iter().any(|event| event.period > 0);
     let all = if sampling {
         // The log may be full before the target is reached; NMIs are counted regardless.
-        round.nmis.max(count(&round.nmi_handler_ns))
+        round.own.nmis.max(count(&NMI_HANDLER))
     } else {
-        count(&round.rotation_ns).max(count(&round.set_up_ns))
+        count(&ROTATION).max(count(&SET_UP))
     };
     all / parameters.vcpus.max(1)
 }
@@ -256,22 +229,22 @@ mod tests {
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
             for n in [
-                &mut arm.nmis_without_status,
-                &mut arm.undeliverable,
-                &mut arm.log_dropped,
-                &mut arm.log_invalid,
-                &mut arm.delivery_unmatched,
-                &mut arm.delivery_negative,
-                &mut arm.pinned_errors,
-                &mut arm.throttled,
-                &mut arm.failed_opens,
-                &mut arm.refused_periods,
+                &mut arm.own.nmis_without_status,
+                &mut arm.own.undeliverable,
+                &mut arm.own.log_dropped,
+                &mut arm.own.log_invalid,
+                &mut arm.own.delivery_unmatched,
+                &mut arm.own.delivery_negative,
+                &mut arm.own.pinned_errors,
+                &mut arm.own.throttled,
+                &mut arm.own.failed_opens,
+                &mut arm.own.refused_periods,
             ] {
                 *n = 1;
             }
-            arm.lost = Some(-2);
+            arm.own.lost = Some(-2);
             arm.rounds[0].complete = false;
-            document.arms[1].lost = Some(2);
+            document.arms[1].own.lost = Some(2);
         });
         for code in [
             "debug-build",

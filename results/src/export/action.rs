@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::named;
+use crate::document::Record;
 use crate::error::{Error, one_line};
-use crate::read::Record;
 
 /// The records as that list.
 ///
@@ -17,7 +17,7 @@ pub fn text(records: &[Record]) -> Result<String, Error> {
         json!({
             "name": row.name,
             "unit": "ns",
-            "value": row.metric.p50,
+            "value": row.metric.median(),
             "range": range,
             "extra": one_line(&format!(
                 "median of {} values; backend {}{stand_in}; {}",

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use super::named;
+use crate::document::Record;
 use crate::error::Error;
-use crate::read::Record;
 
 /// The records as BMF.
 ///
@@ -14,11 +14,11 @@ use crate::read::Record;
 pub fn text(records: &[Record]) -> Result<String, Error> {
     let mut all = Map::new();
     for row in named(records)? {
-        let mut latency = json!({ "value": row.metric.p50 });
+        let mut latency = json!({ "value": row.metric.median() });
         if let Some((low, high)) = row.spread {
             // The median of all rounds lies between theirs, but for what the histogram rounds.
-            latency["lower_value"] = low.min(row.metric.p50).into();
-            latency["upper_value"] = high.max(row.metric.p50).into();
+            latency["lower_value"] = low.min(row.metric.median()).into();
+            latency["upper_value"] = high.max(row.metric.median()).into();
         }
         let mut measures = json!({ "latency": latency });
         if let Some(p99) = row.metric.p99 {

@@ -5,9 +5,10 @@
 
 use std::fmt::Write;
 
-use crate::document::{Document, NMI_LATENCY};
+use crate::document::{Document, NMI_LATENCY, Record};
 use crate::error::Error;
-use crate::read::{self, Record};
+use crate::metric::{NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP};
+use crate::read;
 
 /// Keeps to one line, and to text that benchstat does not take for structure.
 fn clean(value: &str) -> String {
@@ -44,26 +45,30 @@ pub fn text(document: &Document) -> String {
     let vcpus = parameters.vcpus;
     for arm in &document.arms {
         for round in &arm.rounds {
-            let (name, unit, latency) = match (&round.set_up_ns, &round.nmi_handler_ns, &round.rotation_ns) {
-                (Some(latency), ..) => ("StatSetup", "setup", latency),
-                (None, Some(latency), _) => ("NMIHandler", "nmi", latency),
-                (None, None, Some(latency)) => ("Rotation", "rotation", latency),
-                (None, None, None) => continue,
+            let units = [
+                (&SET_UP, "StatSetup", "setup"),
+                (&NMI_HANDLER, "NMIHandler", "nmi"),
+                (&ROTATION, "Rotation", "rotation"),
+            ];
+            let Some((name, unit, latency)) =
+                units.into_iter().find_map(|(metric, name, unit)| Some((name, unit, round.metric(metric)?)))
+            else {
+                continue;
             };
             let _ = write!(
                 out,
                 "Benchmark{name}/strategy={}/backend={}-{vcpus} {} {} p50-ns/{unit} {} p99-ns/{unit} {:.1} mean-ns/{unit}",
-                part(&arm.strategy),
+                part(&arm.name),
                 part(&arm.backend),
                 latency.count,
                 latency.p50,
-                latency.p99,
-                latency.mean,
+                latency.p99.unwrap_or(latency.p50),
+                latency.mean.unwrap_or_default(),
             );
-            if let Some(delivery) = &round.pmi_delivery_ns {
+            if let Some(delivery) = round.metric(&PMI_DELIVERY) {
                 let _ = write!(out, " {} p50-ns/delivery", delivery.p50);
             }
-            let opens = round.opens as f64 / latency.count as f64;
+            let opens = round.own.opens as f64 / latency.count as f64;
             let _ = writeln!(out, " {opens:.4} opens/{unit}");
         }
     }
@@ -94,7 +99,7 @@ fn generic(out: &mut String, record: &Record) {
     for (arm, round) in record.arms.iter().flat_map(|arm| arm.rounds.iter().map(move |round| (arm, round))) {
         for (key, metric) in &round.metrics {
             let name = part(key.strip_suffix("_ns").unwrap_or(key));
-            let (arm, backend, count, p50) = (part(&arm.name), part(&arm.backend), metric.count, metric.p50);
+            let (arm, backend, count, p50) = (part(&arm.name), part(&arm.backend), metric.count, metric.median());
             let _ = writeln!(out, "Benchmark{name}/arm={arm}/backend={backend} {count} {p50} p50-ns/op");
         }
     }

@@ -7,11 +7,9 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
-use super::primary;
-use crate::document::Document;
-use crate::document::summary::{decode, decode_text};
+use crate::document::{Document, Record};
+use crate::document::{decode, decode_text};
 use crate::error::{Error, one_line};
-use crate::read::Record;
 
 /// A finished round's handler (or rotation) latencies, kept for the interval log.
 #[derive(Clone, Debug)]
@@ -46,7 +44,7 @@ pub fn text(document: &Document, arms: &[&[Interval]]) -> Result<Vec<u8>, String
     for (arm, intervals) in document.arms.iter().zip(arms) {
         for interval in *intervals {
             lines.push(Line {
-                tag: tag(&arm.strategy),
+                tag: tag(&arm.name),
                 start: interval.start,
                 length: interval.length,
                 histogram: decode(&interval.histogram)?,
@@ -73,7 +71,7 @@ pub fn of_records(records: &[Record]) -> Result<Vec<u8>, Error> {
     let mut lines = Vec::new();
     for record in records {
         for arm in &record.arms {
-            let Some((name, text)) = primary(arm).and_then(|(name, metric)| Some((name, metric.histogram.as_ref()?)))
+            let Some((name, text)) = arm.headline().and_then(|(name, metric)| Some((name, metric.histogram.as_ref()?)))
             else {
                 continue;
             };
@@ -121,9 +119,10 @@ mod tests {
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
     use super::{Duration, Interval};
-    use crate::document::arm::RoundResult;
-    use crate::document::summary::{encode, latency_histogram};
+    use crate::document::Round;
+    use crate::document::{encode, latency_histogram};
     use crate::fixture;
+    use crate::metric::NMI_HANDLER;
 
     #[test]
     fn a_document_gives_an_interval_per_arm_and_a_damaged_one_is_refused() {
@@ -138,13 +137,13 @@ mod tests {
     }
 
     /// A round of handlers that all take as long.
-    fn interval(round: &RoundResult) -> Interval {
+    fn interval(round: &Round) -> Interval {
         let mut histogram = latency_histogram();
-        let latency = round.nmi_handler_ns.unwrap();
+        let latency = round.metric(&NMI_HANDLER).unwrap();
         histogram.saturating_record_n(latency.p50, latency.count);
         Interval {
             start: Duration::from_nanos(round.started_ns),
-            length: Duration::from_nanos(round.wall_ns),
+            length: Duration::from_nanos(round.own.wall_ns),
             histogram: encode(&histogram),
         }
     }
@@ -171,12 +170,12 @@ mod tests {
         assert!(starts.is_sorted());
         for arm in &finished.arms {
             if arm.not_available.is_some() {
-                assert!(!counts.contains_key(&arm.strategy));
+                assert!(!counts.contains_key(&arm.name));
                 continue;
             }
-            let rounds = &counts[&arm.strategy];
+            let rounds = &counts[&arm.name];
             assert_eq!(rounds.len(), 3);
-            assert_eq!(rounds.iter().sum::<u64>(), arm.nmi_handler_ns.as_ref().unwrap().count);
+            assert_eq!(rounds.iter().sum::<u64>(), arm.metric(&NMI_HANDLER).unwrap().count);
         }
     }
 }

@@ -7,8 +7,8 @@ pub mod gobench;
 pub mod hlog;
 pub mod prometheus;
 
+use crate::document::{Any, Arm, Record, Summary};
 use crate::error::Error;
-use crate::read::{Arm, Metric, Record};
 
 /// Another tool's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Format {
     Benchstat,
     /// Comma-separated values: a row per arm, metric and round, and one for all rounds
     Csv,
-    /// Bencher Metric Format
+    /// Bencher Summary Format
     Bmf,
     /// github-action-benchmark, tool customSmallerIsBetter
     GithubAction,
@@ -52,7 +52,7 @@ impl Format {
             Self::Hlog => "HdrHistogram interval log, an interval per arm, tagged with it",
             Self::Benchstat => "Go benchmark text, a line per arm and round, for benchstat",
             Self::Csv => "Comma-separated values: a row per arm, metric and round, and one for all rounds",
-            Self::Bmf => "Bencher Metric Format",
+            Self::Bmf => "Bencher Summary Format",
             Self::GithubAction => "github-action-benchmark, tool customSmallerIsBetter",
             Self::Prometheus => "Prometheus text, for node_exporter's textfile collector",
         }
@@ -67,24 +67,11 @@ pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
     match format {
         Format::Hlog => hlog::of_records(records),
         Format::Benchstat => gobench::of_records(records).map(String::into_bytes),
-        Format::Csv => Ok(csv::text(records).into_bytes()),
+        Format::Csv => csv::text(records).map_err(|why| Error::usage("cannot write CSV", why, "take another format")),
         Format::Bmf => bmf::text(records).map(String::into_bytes),
         Format::GithubAction => action::text(records).map(String::into_bytes),
         Format::Prometheus => prometheus::text(records).map(String::into_bytes),
     }
-}
-
-/// Metrics that stand for an arm where a format has room for one, the best first.
-const PRIMARY: [&str; 4] = ["nmi_handler_ns", "set_up_ns", "rotation_ns", "total_ns"];
-
-/// The name of an arm's most telling metric, and its figures: that of handlers, rotations or set-ups, else the first there is.
-#[must_use]
-pub fn primary(arm: &Arm) -> Option<(&str, &Metric)> {
-    PRIMARY
-        .iter()
-        .find_map(|name| arm.metrics.get_key_value(*name))
-        .or_else(|| arm.metrics.first_key_value())
-        .map(|(name, metric)| (name.as_str(), metric))
 }
 
 /// What was measured, in a few words and without white space: the experiment and the parameters that make it another one.
@@ -104,8 +91,8 @@ fn subject(record: &Record) -> String {
 struct Named<'a> {
     name: String,
     record: &'a Record,
-    arm: &'a Arm,
-    metric: &'a Metric,
+    arm: &'a Arm<Any>,
+    metric: &'a Summary,
     /// Smallest and largest median of a round.
     spread: Option<(f64, f64)>,
 }
@@ -119,7 +106,7 @@ fn named(records: &[Record]) -> Result<Vec<Named<'_>>, Error> {
     for record in records {
         for arm in &record.arms {
             for (key, metric) in &arm.metrics {
-                let rounds = || arm.rounds.iter().filter_map(|round| round.metrics.get(key)).map(|metric| metric.p50);
+                let rounds = || arm.rounds.iter().filter_map(|round| round.metrics.get(key)).map(Summary::median);
                 let low = rounds().min_by(f64::total_cmp);
                 rows.push(Named {
                     name: format!("{}/{}/{}/{key}", subject(record), arm.backend.replace('/', ":"), arm.name),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{named, subject};
+use crate::document::{Any, Arm, Record};
 use crate::error::Error;
-use crate::read::{Arm, Record};
 
 /// A label's value: backslash, quote and line end are escaped.
 fn escape(value: &str) -> String {
@@ -24,7 +24,7 @@ fn name(key: &str) -> String {
     format!("vpmu_{key}_seconds")
 }
 
-fn labels(record: &Record, arm: &Arm) -> String {
+fn labels(record: &Record, arm: &Arm<Any>) -> String {
     let pairs = [
         ("subject", subject(record)),
         ("arm", arm.name.clone()),
@@ -36,13 +36,13 @@ fn labels(record: &Record, arm: &Arm) -> String {
 }
 
 /// A sample that is a whole number, and its family's type and help.
-type Gauge = (&'static str, &'static str, fn(&Record, &Arm) -> Option<i64>);
+type Gauge = (&'static str, &'static str, fn(&Record, &Arm<Any>) -> Option<i64>);
 
 const GAUGES: [Gauge; 3] = [
     ("vpmu_arm_available", "Whether the arm could run on this host.", |_, arm| {
         Some(i64::from(arm.not_available.is_none()))
     }),
-    ("vpmu_lost_nmis", "NMIs handed to KVM that no handler took.", |_, arm| arm.rest.get("lost")?.as_i64()),
+    ("vpmu_lost_nmis", "NMIs handed to KVM that no handler took.", |_, arm| arm.own.get("lost")?.as_i64()),
     ("vpmu_started_timestamp_seconds", "When the experiment began, seconds since 1970.", |record, _| {
         record.started_unix.try_into().ok()
     }),
@@ -66,7 +66,7 @@ pub fn text(records: &[Record]) -> Result<String, Error> {
         for (quantile, ns) in quantiles {
             if let Some(ns) = ns {
                 // Writing to a String cannot fail, here and below.
-                let _ = writeln!(out, "{family}{{{labels},quantile=\"{quantile}\"}} {}", ns / 1e9);
+                let _ = writeln!(out, "{family}{{{labels},quantile=\"{quantile}\"}} {}", ns as f64 / 1e9);
             }
         }
         if let Some(mean) = metric.mean {

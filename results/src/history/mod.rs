@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::compare::{Statistic, differences, group_key, group_label, value};
+use crate::document::Record;
 use crate::error::{Error, Exit};
-use crate::read::Record;
 use crate::stats::change_points::{self, ChangePoint, Rules};
 pub use show::text;
 

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::record::{Arm, Record};
-use crate::document::Status;
+use crate::document::{Arm, Document, Experiment, Status};
 
 /// Most arms and rounds, far above what the tool can be asked for.
 const MAX_ARMS: usize = 1000;
@@ -11,27 +10,27 @@ const MAX_ROUNDS: usize = 100_000;
 
 /// # Errors
 /// The first contradiction, in a sentence.
-pub(super) fn record(record: &Record) -> Result<(), String> {
-    if record.arms.is_empty() || record.arms.len() > MAX_ARMS {
-        return Err(format!("it has {} arms", record.arms.len()));
+pub(super) fn document<E: Experiment>(document: &Document<E>) -> Result<(), String> {
+    if document.arms.is_empty() || document.arms.len() > MAX_ARMS {
+        return Err(format!("it has {} arms", document.arms.len()));
     }
-    if record.started_unix == 0 {
+    if document.started_unix == 0 {
         return Err("it says that it began at 1970-01-01: the host's clock was not set".to_owned());
     }
     let mut names = BTreeSet::new();
-    for arm in &record.arms {
+    for arm in &document.arms {
         if arm.name.is_empty() || arm.name.chars().any(char::is_control) {
             return Err(format!("an arm's name is {:?}", arm.name));
         }
         if !names.insert(&arm.name) {
             return Err(format!("arm {} is there twice", arm.name));
         }
-        self::arm(arm, record).map_err(|why| format!("arm {}: {why}", arm.name))?;
+        self::arm(arm, document).map_err(|why| format!("arm {}: {why}", arm.name))?;
     }
     Ok(())
 }
 
-fn arm(arm: &Arm, record: &Record) -> Result<(), String> {
+fn arm<E: Experiment>(arm: &Arm<E>, document: &Document<E>) -> Result<(), String> {
     if arm.rounds.len() > MAX_ROUNDS {
         return Err(format!("{} rounds", arm.rounds.len()));
     }
@@ -39,7 +38,7 @@ fn arm(arm: &Arm, record: &Record) -> Result<(), String> {
     if measured && arm.not_available.is_some() {
         return Err("it has rounds although it was not available".to_owned());
     }
-    let excused = arm.not_available.is_some() || !arm.incomplete.is_empty() || record.status != Status::Complete;
+    let excused = arm.not_available.is_some() || !arm.incomplete.is_empty() || document.status != Status::Complete;
     if !measured && !excused {
         return Err("it has no rounds and does not say why".to_owned());
     }

@@ -1,116 +1,19 @@
-//! Reading results back: whatever stands in a file is distrusted, and refused in one line that names the file.
+//! Reading documents back. A file is not trusted: what is wrong with it is an error in one line that names the file.
 //!
-//! A [`Record`] is what every experiment's document has in common, whatever it measures: arms with metrics, each
-//! metric also round by round. [`document`] gives `nmi-latency`'s own type on top of the same checks. Nothing is
-//! skipped: a folder with one bad document is a bad folder.
+//! [`record`] reads a document of any experiment, [`document`] one with its experiment's own types; both make the same checks.
+//! Nothing is skipped: a folder with one bad document is a bad folder.
 
 mod check;
-mod metric;
+mod file;
 mod older;
-mod record;
+mod refuse;
 mod source;
 mod unique;
 
-use std::io::Read as _;
-use std::path::Path;
-
-use serde_json::Value;
-
-use crate::document::{Document, SCHEMA};
-use crate::error::Error;
-pub use metric::Metric;
-pub use record::{Arm, Record, Round};
-pub use source::{BASELINES, baseline_folder, check_name, folder, gather};
-
-/// Largest result document that is read.
-pub const MAX_DOCUMENT: u64 = 64 << 20;
-/// Most documents of one folder.
-pub const MAX_DOCUMENTS: usize = 20_000;
-
-fn refuse(path: &Path, why: impl Into<String>, remedy: &str) -> Error {
-    Error::usage(format!("cannot use {}", path.display()), why, remedy)
-}
-
-/// What to do about a file that is not one of ours.
-const NOT_OURS: &str = "give a .json that vpmu wrote";
-
-/// Reads and checks one document of any experiment.
-///
-/// # Errors
-/// Exit 2: unreadable, too large, truncated, foreign, of a newer schema, or contradicting itself.
-pub fn record(path: &Path) -> Result<Record, Error> {
-    parse(path).and_then(|value| Record::new(path, value))
-}
-
-/// Reads and checks one document of `nmi-latency` or `sim`, whole.
-///
-/// # Errors
-/// Those of [`record`], and a document of another experiment.
-pub fn document(path: &Path) -> Result<Document, Error> {
-    let text = text(path)?;
-    Record::new(path, value(path, &text)?)?;
-    serde_json::from_str(&text).map_err(|error| refuse(path, error.to_string(), "give one that nmi-latency wrote"))
-}
-
-fn parse(path: &Path) -> Result<Value, Error> {
-    value(path, &text(path)?)
-}
-
-fn text(path: &Path) -> Result<String, Error> {
-    let unreadable = |error: std::io::Error| {
-        let absent = error.kind() == std::io::ErrorKind::NotFound;
-        refuse(path, error.to_string(), if absent { "measure first, or give the path of a result" } else { NOT_OURS })
-    };
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    if file.metadata().map_err(unreadable)?.is_dir() {
-        return Err(refuse(path, "it is a folder", NOT_OURS));
-    }
-    let mut text = String::new();
-    file.take(MAX_DOCUMENT + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > MAX_DOCUMENT {
-        return Err(refuse(path, format!("it is larger than {} MiB", MAX_DOCUMENT >> 20), NOT_OURS));
-    }
-    Ok(text)
-}
-
-fn value(path: &Path, text: &str) -> Result<Value, Error> {
-    if text.trim().is_empty() {
-        return Err(refuse(path, "it is empty", NOT_OURS));
-    }
-    let unique::Unique(value) = serde_json::from_str(text).map_err(|error| {
-        if error.is_eof() {
-            return refuse(path, format!("it is truncated: {error}"), "measure again, or restore the file");
-        }
-        let near = text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default();
-        if ["NaN", "Infinity", "inf", "nan"].iter().any(|word| near.contains(word)) {
-            return refuse(path, format!("NaN and Infinity are no JSON numbers: {error}"), NOT_OURS);
-        }
-        let what = if error.is_data() { String::new() } else { "it is not JSON: ".to_owned() };
-        refuse(path, format!("{what}{error}"), NOT_OURS)
-    })?;
-    schema(&value).map_err(|(why, remedy)| refuse(path, why, remedy))?;
-    Ok(value)
-}
-
-/// Whether this tool reads the document's schema. There is no older one than version 1 to convert.
-fn schema(value: &Value) -> Result<(), (String, &'static str)> {
-    let found = value
-        .get("schema")
-        .and_then(Value::as_str)
-        .ok_or_else(|| ("it has no \"schema\", so it is no result of vpmu".to_owned(), NOT_OURS))?;
-    if found == SCHEMA {
-        return Ok(());
-    }
-    let version = found.strip_prefix("vpmu-result/").and_then(|version| version.parse::<u64>().ok());
-    Err(match version {
-        Some(0) => (format!("its schema is {found}, which no release has written; this tool reads {SCHEMA}"), NOT_OURS),
-        Some(_) => (
-            format!("its schema {found} is newer than {SCHEMA}, which this tool reads"),
-            "use the version of vpmu that wrote it, or a newer one",
-        ),
-        None => (format!("its schema is {found}, not {SCHEMA}"), NOT_OURS),
-    })
-}
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use file::from_value;
+pub use file::{MAX_DOCUMENT, document, record};
+pub use source::{BASELINES, MAX_DOCUMENTS, baseline_folder, check_name, folder, gather};
 
 #[cfg(test)]
 mod tests;

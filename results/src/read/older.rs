@@ -2,8 +2,17 @@
 
 use serde_json::{Map, Value, json};
 
-/// `stat-setup --in host` once had the total of each round in `rounds_ns`, and neither their phases nor their start.
-pub(super) fn convert(arm: &mut Map<String, Value>) {
+/// Converts a whole document.
+pub(super) fn convert(document: &mut Value) {
+    for arm in document.get_mut("arms").and_then(Value::as_array_mut).into_iter().flatten() {
+        let Value::Object(arm) = arm else { continue };
+        totals(arm);
+        set_ups(arm);
+    }
+}
+
+/// `stat-setup` once had the total of each round in `rounds_ns`, and neither their phases nor their start.
+fn totals(arm: &mut Map<String, Value>) {
     if arm.contains_key("rounds") {
         return;
     }
@@ -19,14 +28,22 @@ pub(super) fn convert(arm: &mut Map<String, Value>) {
     }
 }
 
+/// Whole set-ups of a guest were once summarized among the phases only.
+fn set_ups(arm: &mut Map<String, Value>) {
+    let whole = arm.get("phases").and_then(|phases| phases.get("set-up")?.get("total_ns")).cloned();
+    if let (Some(whole), false) = (whole, arm.contains_key("set_up_ns")) {
+        arm.insert("set_up_ns".to_owned(), whole);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn converted(arm: Value) -> Map<String, Value> {
-        let Value::Object(mut arm) = arm else { panic!("not an object") };
-        convert(&mut arm);
-        arm
+        let mut document = json!({"arms": [arm]});
+        convert(&mut document);
+        document["arms"][0].as_object().unwrap().clone()
     }
 
     #[test]
@@ -38,5 +55,13 @@ mod tests {
         }
         let arm = converted(json!({"rounds": [], "rounds_ns": [5]}));
         assert_eq!(arm["rounds"], json!([]));
+    }
+
+    #[test]
+    fn whole_set_ups_become_a_metric_of_the_arm() {
+        let arm = converted(json!({"phases": {"set-up": {"total_ns": {"p50": 5}}}}));
+        assert_eq!(arm["set_up_ns"], json!({"p50": 5}));
+        let arm = converted(json!({"set_up_ns": 1, "phases": {"set-up": {"total_ns": {"p50": 5}}}}));
+        assert_eq!(arm["set_up_ns"], json!(1));
     }
 }

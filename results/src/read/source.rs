@@ -4,12 +4,16 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::{MAX_DOCUMENTS, Record, record, refuse};
+use super::file::record;
+use super::refuse::refuse;
+use crate::document::Record;
 use crate::error::Error;
 use crate::sweep;
 
 /// The folder of baselines within a results folder.
 pub const BASELINES: &str = "baselines";
+/// Most documents of one folder.
+pub const MAX_DOCUMENTS: usize = 20_000;
 /// Longest name of a baseline.
 const MAX_NAME: usize = 64;
 

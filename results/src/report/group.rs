@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::plot::{COLOURS, DASHES, FLOOR, Ink};
-use crate::read::{Arm, Record};
+use crate::document::{Any, Arm, ArmKind, Record};
 
 /// Parameters that say how long or often was measured, not what.
 const NOT_WHAT: [&str; 10] = [
@@ -121,7 +121,7 @@ impl Inks {
         for of_guest in [true, false] {
             let mut next = 0;
             let records = records.iter().filter(|record| record.parameter("workload").is_some() == of_guest);
-            for arm in records.flat_map(|record| &record.arms).filter(|arm| arm.kind != "floor") {
+            for arm in records.flat_map(|record| &record.arms).filter(|arm| arm.kind != ArmKind::Floor) {
                 inks.entry(arm.name.clone()).or_insert_with(|| {
                     next += 1;
                     (next - 1) % (COLOURS * DASHES)
@@ -132,8 +132,8 @@ impl Inks {
     }
 
     /// An arm's ink.
-    pub(super) fn of(&self, arm: &Arm) -> Ink {
-        if arm.kind == "floor" { FLOOR } else { self.0.get(&arm.name).copied().unwrap_or(0) }
+    pub(super) fn of(&self, arm: &Arm<Any>) -> Ink {
+        if arm.kind == ArmKind::Floor { FLOOR } else { self.0.get(&arm.name).copied().unwrap_or(0) }
     }
 
     /// One of that name, or the first.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::figure::Table;
+use crate::document::Record;
 use crate::host::HostFacts;
-use crate::read::Record;
 
 /// Most hosts that are shown; the newest.
 const HOSTS: usize = 24;

@@ -8,10 +8,10 @@ use super::axis::Axis;
 use super::figure::{Figure, Key, Table, dash};
 use super::group::{Group, Inks, thin};
 use super::plot::{self, Line};
-use crate::document::summary::decode_text;
+use crate::document::{Any, Arm, Record, Summary, decode_text};
 use crate::error::Error;
-use crate::export::primary;
-use crate::read::{Arm, Metric, Record};
+use crate::metric;
+use crate::stats::median;
 use crate::table::layout::time;
 use crate::write::time_stamp;
 
@@ -25,8 +25,8 @@ const SESSION_S: u64 = 2 * 86_400;
 const PER_HALF: u32 = 5;
 
 /// Arms with figures: their name, ink and most telling metric.
-fn measured(record: &Record) -> impl Iterator<Item = (&Arm, &str, &Metric)> {
-    record.arms.iter().filter_map(|arm| primary(arm).map(|(name, metric)| (arm, name, metric)))
+fn measured(record: &Record) -> impl Iterator<Item = (&Arm<Any>, &str, &Summary)> {
+    record.arms.iter().filter_map(|arm| arm.headline().map(|(name, metric)| (arm, name, metric)))
 }
 
 /// What is said where a plot does not have every arm.
@@ -34,20 +34,9 @@ pub(super) fn too_many(arms: usize) -> String {
     if arms > ARMS { format!(" {ARMS} of {arms} arms are drawn; the table has all.") } else { String::new() }
 }
 
-/// What a metric is, for people.
-pub(super) fn metric_name(name: &str) -> String {
-    match name {
-        "nmi_handler_ns" => "guest NMI handler latency".to_owned(),
-        "rotation_ns" => "guest rotation latency".to_owned(),
-        "total_ns" => "set-up and tear-down time".to_owned(),
-        "set_up_ns" => "guest set-up time".to_owned(),
-        other => other.trim_end_matches("_ns").replace(['_', '/'], " ") + " time",
-    }
-}
-
 /// The percentile curves of the newest result; `None` if it has no histogram.
 pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>, Error> {
-    let mut curves: Vec<(&Arm, Histogram<u64>)> = Vec::new();
+    let mut curves: Vec<(&Arm<Any>, Histogram<u64>)> = Vec::new();
     let mut what = "";
     for (arm, name, metric) in measured(record) {
         let Some(text) = &metric.histogram else { continue };
@@ -71,7 +60,7 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
     let most = curves.iter().map(|(_, histogram)| histogram.len()).max().unwrap_or(1);
     let values = lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y));
     let y = Axis::log("latency", values, time);
-    let title = format!("Percentiles of {}", metric_name(what));
+    let title = format!("Percentiles of {}", metric::name(what));
     let mut table = Table::new(
         title.clone(),
         &["arm", "0 %", "50 %", "75 %", "90 %", "95 %", "99 %", "99.9 %", "99.99 %", "max", "values"],
@@ -123,7 +112,7 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Result<Option<Figure>
     let many = group.records.len() > 1;
     // Results of one session are numbered: a time axis would have them in one place.
     let dated = latest.started_unix.saturating_sub(group.records[0].started_unix) > SESSION_S;
-    let mut series: Vec<(&Arm, Vec<Point>)> = Vec::new();
+    let mut series: Vec<(&Arm<Any>, Vec<Point>)> = Vec::new();
     let mut what = "";
     // An arm that only older results have is drawn, too.
     for (arm, name, _) in group.records.iter().rev().flat_map(|record| measured(record)) {
@@ -155,7 +144,7 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Result<Option<Figure>
         let mut line = Line { ink: inks.of(arm), points: Vec::new(), marked: most <= 40 };
         for run in thin(points, POINTS) {
             let middle = &run[run.len() / 2];
-            let p50 = median(run.iter().map(|point| point.p50));
+            let p50 = median(&run.iter().map(|point| point.p50).collect::<Vec<_>>()).unwrap_or_default();
             let p99 = run.iter().filter_map(|point| point.p99).max_by(f64::total_cmp);
             let number = line.points.len() as f64 + 1.0;
             line.points.push((if many && !dated { number } else { middle.at }, p50));
@@ -174,7 +163,7 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Result<Option<Figure>
         Axis::span("result, in order of time", all().map(|(x, _)| *x), |n| format!("{n:.0}")).whole()
     };
     let y = Axis::log("median", all().map(|(_, y)| *y), time);
-    let title = format!("Median {} over {}", metric_name(what), if many { "results" } else { "rounds" });
+    let title = format!("Median {} over {}", metric::name(what), if many { "results" } else { "rounds" });
     let thinned = if per_point > 1 {
         format!(
             " Thinned: each point is the median of {per_point} neighbours, its p99 in the table the largest of theirs."
@@ -195,14 +184,8 @@ fn of_record(record: &Record, arm: &str, metric: &str) -> Option<Point> {
     Some(point(record.started_unix as f64, record.arm(arm)?.metrics.get(metric)?))
 }
 
-fn point(at: f64, metric: &Metric) -> Point {
-    Point { at, p50: metric.p50, p99: metric.p99 }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+fn point(at: f64, metric: &Summary) -> Point {
+    Point { at, p50: metric.median(), p99: metric.p99.map(|ns| ns as f64) }
 }
 
 fn seconds(at: f64) -> String {
@@ -235,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_curve_rises_to_the_largest_value_at_its_own_count() {
-        let mut histogram = crate::document::summary::latency_histogram();
+        let mut histogram = crate::document::latency_histogram();
         for ns in 1..=1000 {
             histogram.record(ns).unwrap();
         }

@@ -20,16 +20,15 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::document::{Status, Tool};
+use crate::document::{Any, Arm, ArmKind, Record, Status, Tool};
 use crate::error::Error;
-use crate::export::primary;
+use crate::metric;
 use crate::published::Reproduction;
-use crate::read::{Arm, Record};
-use crate::table::layout::{plural, ratio, time};
+use crate::table::layout::{ns as whole, plural, ratio, time};
 use figure::{Figure, Table, dash};
 use group::{Group, Inks, groups};
 use hosts::Host;
-use latency::{date, metric_name};
+use latency::date;
 
 /// Kinds of results with plots of their own, the newest; the overview has all.
 const GROUPS: usize = 20;
@@ -151,18 +150,20 @@ fn summary(records: &[Record], points: usize) -> String {
 }
 
 /// An arm's short verdict: its median, and by what it exceeds the floor.
-fn brief(arm: &Arm, floor: Option<f64>) -> String {
-    let Some((_, metric)) = primary(arm) else {
+fn brief(arm: &Arm<Any>, floor: Option<f64>) -> String {
+    let Some((_, metric)) = arm.headline() else {
         return format!("{}: {}", arm.name, if arm.not_available.is_some() { "not available" } else { "no figures" });
     };
-    let beyond = floor.filter(|_| arm.kind != "floor").map(|floor| format!(" ({} × floor)", ratio(metric.p50 / floor)));
-    format!("{} {}{}", arm.name, time(metric.p50), beyond.unwrap_or_default())
+    let beyond = floor
+        .filter(|_| arm.kind != ArmKind::Floor)
+        .map(|floor| format!(" ({} × floor)", ratio(metric.median() / floor)));
+    format!("{} {}{}", arm.name, time(metric.median()), beyond.unwrap_or_default())
 }
 
 /// The floor's median of the same metric.
 fn floor(record: &Record) -> Option<f64> {
-    let arm = record.arms.iter().find(|arm| arm.kind == "floor")?;
-    primary(arm).map(|(_, metric)| metric.p50).filter(|&ns| ns > 0.0)
+    let arm = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor)?;
+    arm.headline().map(|(_, metric)| metric.median()).filter(|&ns| ns > 0.0)
 }
 
 fn overview(groups: &[Group<'_>]) -> Table {
@@ -210,7 +211,7 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
     figures.extend(work::phases(newest)?);
     figures.extend(scaling::growth(newest, inks)?);
     figures.extend(work::pareto(newest, inks)?);
-    let caveat = |warning: &crate::document::warnings::Warning| match &warning.arm {
+    let caveat = |warning: &crate::document::Warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),
         None => warning.message.clone(),
     };
@@ -245,28 +246,28 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
 
 /// Every arm of a result, those without figures with the reason.
 fn arms(record: &Record) -> Table {
-    let metric = record.arms.iter().find_map(primary).map_or_else(String::new, |(name, _)| metric_name(name));
+    let metric = record.arms.iter().find_map(Arm::headline).map_or_else(String::new, |(name, _)| metric::name(name));
     let head = ["arm", "p50", "p90", "p99", "max", "mean", "× floor", "delivery", "lost", "values", "backend", "note"];
     let mut table = Table::new(format!("Every arm of the newest result: {metric}"), &head);
     let floor = floor(record);
     for arm in &record.arms {
-        let found = primary(arm).map(|(_, metric)| metric);
+        let found = arm.headline().map(|(_, metric)| metric);
         let ns = |value: Option<f64>| value.map_or_else(dash, time);
-        let over = found.zip(floor).map_or_else(dash, |(metric, floor)| ratio(metric.p50 / floor));
+        let over = found.zip(floor).map_or_else(dash, |(metric, floor)| ratio(metric.median() / floor));
         let note = match &arm.not_available {
             Some(why) => format!("not available: {why}"),
             None => arm.incomplete.first().map_or_else(String::new, |why| format!("incomplete: {why}")),
         };
         table.rows.push(vec![
             arm.name.clone(),
-            ns(found.map(|metric| metric.p50)),
-            ns(found.and_then(|metric| metric.p90)),
-            ns(found.and_then(|metric| metric.p99)),
-            ns(found.and_then(|metric| metric.max)),
+            ns(found.map(|metric| metric.median())),
+            whole(found.and_then(|metric| metric.p90)),
+            whole(found.and_then(|metric| metric.p99)),
+            whole(found.and_then(|metric| metric.max)),
             ns(found.and_then(|metric| metric.mean)),
             over,
-            ns(arm.metrics.get("pmi_delivery_ns").map(|metric| metric.p50)),
-            arm.rest.get("lost").and_then(serde_json::Value::as_i64).map_or_else(dash, |n| n.to_string()),
+            ns(arm.metrics.get("pmi_delivery_ns").map(|metric| metric.median())),
+            arm.own.get("lost").and_then(serde_json::Value::as_i64).map_or_else(dash, |n| n.to_string()),
             found.map_or_else(dash, |metric| metric.count.to_string()),
             if arm.stand_in { format!("{} (stand-in)", arm.backend) } else { arm.backend.clone() },
             note,

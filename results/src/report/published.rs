@@ -6,10 +6,10 @@ use super::axis::Axis;
 use super::figure::{Figure, Key, Table, dash};
 use super::group::is_simulated;
 use super::plot::{self, Dots, Shape};
-use crate::document::{Document, NMI_LATENCY};
+use crate::document::{Document, NMI_LATENCY, Record};
 use crate::error::Error;
 use crate::published::{Number, Origin, Reproduction, Row};
-use crate::read::{self, Record};
+use crate::read;
 use crate::table::layout::{ratio, time};
 
 /// Most documents that are looked through for measured counterparts: the newest of each workload and backend.

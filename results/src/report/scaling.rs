@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::axis::Axis;
 use super::figure::{Figure, Key, Table};
 use super::group::{Inks, key, title};
-use super::latency::{ARMS, metric_name, too_many};
+use super::latency::{ARMS, too_many};
 use super::plot::{self, Line};
-use crate::document::scaling::ScalePoint;
+use crate::document::{Arm, Record, ScalePoint};
 use crate::error::Error;
-use crate::export::primary;
-use crate::read::Record;
+use crate::metric;
 use crate::table::layout::time;
 
 /// Parameters that are a size, and what they count.
@@ -54,10 +53,10 @@ fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Result<Option<F
     for name in names {
         let mut points = Vec::new();
         for (size, record) in family {
-            if let Some((metric, figures)) = record.arm(name).and_then(primary) {
-                what = metric_name(metric);
-                points.push((*size as f64, figures.p50));
-                let row = [name.to_owned(), size.to_string(), time(figures.p50), figures.count.to_string()];
+            if let Some((metric, figures)) = record.arm(name).and_then(Arm::headline) {
+                what = metric::name(metric);
+                points.push((*size as f64, figures.median()));
+                let row = [name.to_owned(), size.to_string(), time(figures.median()), figures.count.to_string()];
                 table.rows.push(row.to_vec());
             }
         }
@@ -104,7 +103,7 @@ pub(super) fn growth(record: &Record, inks: &Inks) -> Result<Vec<Figure>, Error>
         let Some(fixed) = record.size(if axis == 0 { "cpus" } else { "events" }) else { continue };
         // What was measured for both axes stands there twice: the first serves, as in the tool's own table.
         let mut by_arm: BTreeMap<&str, BTreeMap<u64, &ScalePoint>> = BTreeMap::new();
-        for point in record.scaling.iter().filter(|point| other(point) == fixed && point.total_ns.count > 0) {
+        for point in record.extra.scaling.iter().filter(|point| other(point) == fixed && point.total_ns.count > 0) {
             by_arm.entry(&point.strategy).or_default().entry(size(point)).or_insert(point);
         }
         by_arm.retain(|_, points| points.len() > 1);
@@ -124,7 +123,7 @@ pub(super) fn growth(record: &Record, inks: &Inks) -> Result<Vec<Figure>, Error>
         let arms = lines.len();
         lines.truncate(ARMS);
         let note = format!("Newest result. All phases together, with {fixed} {other_unit}.{}", too_many(arms));
-        figures.push(drawn(&metric_name("total_ns"), unit, note, lines, table)?);
+        figures.push(drawn(&metric::TOTAL.name, unit, note, lines, table)?);
     }
     Ok(figures)
 }

@@ -7,9 +7,8 @@ use super::figure::{Figure, Key, Table, dash};
 use super::group::Inks;
 use super::latency::{ARMS, too_many};
 use super::plot::{self, Bar, FLOOR, FRONT};
+use crate::document::{Any, Arm, ArmKind, Record};
 use crate::error::Error;
-use crate::export::primary;
-use crate::read::{Arm, Record};
 use crate::stats::pareto::dominates;
 use crate::table::layout::{ratio, time};
 
@@ -18,21 +17,21 @@ fn number(value: Option<&Value>) -> f64 {
 }
 
 /// What an arm's work is divided by: the NMIs it took, its set-ups, or its rotations.
-pub(super) fn samples(arm: &Arm) -> Option<f64> {
-    let nmis = number(arm.rest.get("nmis"));
-    let counted = primary(arm).map_or(0.0, |(_, metric)| metric.count as f64);
+pub(super) fn samples(arm: &Arm<Any>) -> Option<f64> {
+    let nmis = number(arm.own.get("nmis"));
+    let counted = arm.headline().map_or(0.0, |(_, metric)| metric.count as f64);
     Some(nmis.max(counted)).filter(|&n| n > 0.0)
 }
 
 /// The host operations of an arm: kind, how often and how long in all, ns.
-fn operations(arm: &Arm) -> Vec<(&str, f64, f64)> {
-    let Some(Value::Object(ops)) = arm.rest.get("host_ops") else { return Vec::new() };
+fn operations(arm: &Arm<Any>) -> Vec<(&str, f64, f64)> {
+    let Some(Value::Object(ops)) = arm.own.get("host_ops") else { return Vec::new() };
     ops.iter().map(|(kind, op)| (kind.as_str(), number(op.get("count")), number(op.get("total_ns")))).collect()
 }
 
 /// MSR exits of an arm.
-fn exits(arm: &Arm) -> Option<f64> {
-    let Some(Value::Object(msrs)) = arm.rest.get("msr_exits") else { return None };
+fn exits(arm: &Arm<Any>) -> Option<f64> {
+    let Some(Value::Object(msrs)) = arm.own.get("msr_exits") else { return None };
     Some(msrs.values().map(|n| number(n.get("reads")) + number(n.get("writes"))).sum())
 }
 
@@ -44,7 +43,7 @@ pub(super) fn host_operations(record: &Record) -> Result<Option<Figure>, Error> 
     if kinds.is_empty() {
         return Ok(None);
     }
-    let per = match record.arms.iter().find_map(primary) {
+    let per = match record.arms.iter().find_map(Arm::headline) {
         Some(("nmi_handler_ns", _)) => "PMI",
         Some(("set_up_ns", _)) => "set-up",
         _ => "rotation",
@@ -80,9 +79,9 @@ pub(super) fn host_operations(record: &Record) -> Result<Option<Figure>, Error> 
 }
 
 /// The phases of an arm and the median of each, ns: those of host events, a list, or those of a guest, by name.
-fn phases_of(arm: &Arm) -> Vec<(String, f64)> {
+fn phases_of(arm: &Arm<Any>) -> Vec<(String, f64)> {
     let p50 = |phase: &Value, key: &str| phase.get(key)?.get("p50")?.as_f64().filter(|n| n.is_finite());
-    match arm.rest.get("phases") {
+    match arm.own.get("phases") {
         Some(Value::Array(list)) => {
             list.iter().filter_map(|one| Some((one.get("phase")?.as_str()?.to_owned(), p50(one, "wall_ns")?))).collect()
         }
@@ -100,7 +99,7 @@ pub(super) fn phases(record: &Record) -> Result<Option<Figure>, Error> {
     // In the order of an event's life; what is not known there follows.
     let order = ["program", "open", "map", "enable", "count", "read", "disable", "unmap", "close", "last-close"];
     let place = |name: &str| order.iter().position(|known| *known == name).unwrap_or(order.len());
-    let arms: Vec<(&Arm, Vec<(String, f64)>)> = record.arms.iter().map(|arm| (arm, phases_of(arm))).collect();
+    let arms: Vec<(&Arm<Any>, Vec<(String, f64)>)> = record.arms.iter().map(|arm| (arm, phases_of(arm))).collect();
     let mut names: Vec<&str> = arms.iter().flat_map(|(_, phases)| phases).map(|(name, _)| name.as_str()).collect();
     names.sort_unstable_by_key(|name| (place(name), *name));
     names.dedup();
@@ -146,16 +145,17 @@ pub(super) fn pareto(record: &Record, inks: &Inks) -> Result<Option<Figure>, Err
     let points: Vec<Candidate<'_>> = record
         .arms
         .iter()
-        .filter(|arm| arm.kind != "floor")
+        .filter(|arm| arm.kind != ArmKind::Floor)
         .filter_map(|arm| {
-            let held = arm.rest.get("events_held")?.get("mean")?.as_f64().filter(|n| n.is_finite() && *n >= 0.0)?;
-            Some(Candidate { name: &arm.name, ink: inks.of(arm), held, latency: primary(arm)?.1.p50 })
+            let held = arm.own.get("events_held")?.get("mean")?.as_f64().filter(|n| n.is_finite() && *n >= 0.0)?;
+            Some(Candidate { name: &arm.name, ink: inks.of(arm), held, latency: arm.headline()?.1.median() })
         })
         .collect();
     if points.len() < 2 {
         return Ok(None);
     }
-    let floor = record.arms.iter().find(|arm| arm.kind == "floor").and_then(|arm| Some(primary(arm)?.1.p50));
+    let floor =
+        record.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| Some(arm.headline()?.1.median()));
     front("Pareto front of strategies", "Newest result.", &points, floor).map(Some)
 }
 
@@ -239,8 +239,8 @@ mod tests {
             "set-up": {"total_ns": ns(30)}, "rotate": {"total_ns": ns(9)},
             "program": {"total_ns": ns(10)}, "read": {"total_ns": ns(20)},
         });
-        record.arms[0].rest.insert("phases".to_owned(), list);
-        record.arms[1].rest.insert("phases".to_owned(), guest);
+        record.arms[0].own.insert("phases".to_owned(), list);
+        record.arms[1].own.insert("phases".to_owned(), guest);
         let figure = phases(&record).unwrap().unwrap();
         assert_eq!(figure.table.head, ["arm", "all", "program", "open", "read", "close"]);
         assert_eq!(figure.table.rows[0][1..], ["1.52 µs", "–", "1.50 µs", "5 ns", "20 ns"]);
@@ -251,7 +251,7 @@ mod tests {
     fn the_front_has_what_nothing_beats() {
         let (_dir, mut record) = fixture::written(&fixture::of_strategies(10, &["recreate", "reuse", "pool"]));
         for (arm, held) in record.arms.iter_mut().zip([0.5, 4.0, 7.0]) {
-            arm.rest.insert("events_held".to_owned(), json!({"mean": held}));
+            arm.own.insert("events_held".to_owned(), json!({"mean": held}));
         }
         let inks = Inks::new(std::slice::from_ref(&record));
         let figure = pareto(&record, &inks).unwrap().unwrap();

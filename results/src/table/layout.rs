@@ -39,6 +39,18 @@ pub fn time(ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
+/// [`time`] of whole nanoseconds; a dash where there are none.
+#[must_use]
+pub fn ns(value: Option<u64>) -> String {
+    value.map_or_else(dash, |ns| time(ns as f64))
+}
+
+/// A dash for what is not known.
+#[must_use]
+pub fn dash() -> String {
+    "–".to_owned()
+}
+
 /// A ratio or a mean count: about three significant digits, none of them lost in zeros.
 #[must_use]
 pub fn ratio(value: f64) -> String {

@@ -7,11 +7,9 @@ use std::fmt::Write;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
-use crate::document::arm::{ArmKind, ArmResult};
-use crate::document::summary::Summary;
-use crate::document::warnings::Warning;
-use crate::document::{Document, Status};
-use layout::{ratio, time};
+use crate::document::{Arm, ArmKind, Document, Status, Summary, Warning};
+use crate::metric::{NMI_HANDLER, PMI_DELIVERY, ROTATION};
+use layout::{dash, ns, ratio, time};
 
 /// What a guest user feels.
 const LATENCY: [&str; 8] = ["arm", "p50", "p90", "p99", "max", "mean", "× floor", "delivery"];
@@ -19,47 +17,42 @@ const LATENCY: [&str; 8] = ["arm", "p50", "p90", "p99", "max", "mean", "× floor
 /// What it takes, per PMI (per rotation, where the workload only counts).
 const COST: [&str; 8] = ["arm", "opens", "perf ops", "exits", "slow-down", "held max", "NMIs", "lost"];
 
-fn dash() -> String {
-    "–".to_owned()
-}
-
 /// The arm's name, with a star where its figures are not whole.
-fn name(arm: &ArmResult) -> String {
+fn name(arm: &Arm) -> String {
     let star = if arm.incomplete.is_empty() { "" } else { "*" };
-    format!("{}{star}", arm.strategy)
+    format!("{}{star}", arm.name)
 }
 
-fn latency_row(arm: &ArmResult, latency: Option<&Summary>, floor: Option<u64>) -> [String; 8] {
-    let ns = |get: fn(&Summary) -> u64| latency.map_or_else(dash, |s| time(get(s) as f64));
+fn latency_row(arm: &Arm, latency: Option<&Summary>, floor: Option<u64>) -> [String; 8] {
     [
         name(arm),
-        ns(|s| s.p50),
-        ns(|s| s.p90),
-        ns(|s| s.p99),
-        ns(|s| s.max),
-        latency.map_or_else(dash, |s| time(s.mean)),
+        ns(latency.map(|s| s.p50)),
+        ns(latency.and_then(|s| s.p90)),
+        ns(latency.and_then(|s| s.p99)),
+        ns(latency.and_then(|s| s.max)),
+        latency.and_then(|s| s.mean).map_or_else(dash, time),
         match (latency, floor) {
-            (Some(s), Some(floor)) if floor > 0 => ratio(s.p50 as f64 / floor as f64),
+            (Some(s), Some(floor)) if floor > 0 => ratio(s.median() / floor as f64),
             _ => dash(),
         },
-        arm.pmi_delivery_ns.as_ref().map_or_else(dash, |s| time(s.p50 as f64)),
+        ns(arm.metric(&PMI_DELIVERY).map(|s| s.p50)),
     ]
 }
 
-fn cost_row(arm: &ArmResult, latency: Option<&Summary>) -> [String; 8] {
+fn cost_row(arm: &Arm, latency: Option<&Summary>) -> [String; 8] {
     let per = |n: u64| {
-        let samples = latency.map_or(0, |s| s.count).max(arm.nmis);
+        let samples = latency.map_or(0, |s| s.count).max(arm.own.nmis);
         if samples == 0 { dash() } else { ratio(n as f64 / samples as f64) }
     };
     [
         name(arm),
-        per(arm.op_count("open")),
-        per(arm.all_ops()),
-        per(arm.all_exits()),
-        arm.workload.map_or_else(dash, |w| ratio(w.slowdown)),
-        arm.events_held.max.to_string(),
-        arm.nmis.to_string(),
-        arm.lost.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
+        per(arm.own.op_count("open")),
+        per(arm.own.all_ops()),
+        per(arm.own.all_exits()),
+        arm.own.workload.map_or_else(dash, |w| ratio(w.slowdown)),
+        arm.own.events_held.max.to_string(),
+        arm.own.nmis.to_string(),
+        arm.own.lost.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
     ]
 }
 
@@ -103,22 +96,21 @@ pub fn text(document: &Document) -> String {
         return stat::text(document) + &surroundings(document);
     }
     let sampling = document.parameters.events.iter().any(|event| event.period > 0);
-    let latency = |arm: &'_ ArmResult| -> Option<Summary> {
-        if sampling { arm.nmi_handler_ns.clone() } else { arm.rotation_ns.clone() }
-    };
-    let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| latency(arm).map(|s| s.p50));
+    let metric = if sampling { &NMI_HANDLER } else { &ROTATION };
+    let floor =
+        document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| arm.metric(metric)).map(|s| s.p50);
     let mut latencies = table(LATENCY);
     let mut costs = table(COST);
     let mut absent = String::new();
     for arm in &document.arms {
         if let Some(why) = &arm.not_available {
             // Writing to a String cannot fail, here and below.
-            let _ = writeln!(absent, "{}: not available because {why}", arm.strategy);
+            let _ = writeln!(absent, "{}: not available because {why}", arm.name);
             continue;
         }
-        let latency = latency(arm);
-        latencies.add_row(cells(latency_row(arm, latency.as_ref(), floor)));
-        costs.add_row(cells(cost_row(arm, latency.as_ref())));
+        let latency = arm.metric(metric);
+        latencies.add_row(cells(latency_row(arm, latency, floor)));
+        costs.add_row(cells(cost_row(arm, latency)));
     }
     let mut out = String::new();
     let what = if sampling {
@@ -159,7 +151,7 @@ fn surroundings(document: &Document) -> String {
     }
     for arm in &document.arms {
         for why in &arm.incomplete {
-            let _ = writeln!(out, "  {}: {why}", arm.strategy);
+            let _ = writeln!(out, "  {}: {why}", arm.name);
         }
     }
     out
@@ -187,11 +179,10 @@ mod tests {
     fn tables_fit_80_columns_even_with_large_figures() {
         let mut finished = fixture::document(10);
         for arm in &mut finished.arms {
-            arm.nmis = 1_000_000;
-            arm.lost = Some(100);
-            for summary in [&mut arm.nmi_handler_ns, &mut arm.pmi_delivery_ns] {
-                let Some(summary) = summary else { continue };
-                summary.max = 43_163_000;
+            arm.own.nmis = 1_000_000;
+            arm.own.lost = Some(100);
+            for summary in arm.metrics.values_mut() {
+                summary.max = Some(43_163_000);
             }
         }
         let text = super::text(&finished);
@@ -204,7 +195,7 @@ mod tests {
         let mut finished = fixture::document(10);
         finished.status = Status::Incomplete;
         finished.arms[0].incomplete.push("round 2, vCPU 0: the time limit passed".into());
-        finished.arms[1].lost = Some(3);
+        finished.arms[1].own.lost = Some(3);
         finished.warnings = crate::document::warnings::collect(&finished);
         let text = super::text(&finished);
         assert!(text.contains("recreate*"), "{text}");

@@ -2,24 +2,21 @@
 
 use std::fmt::Write;
 
-use super::layout::{ratio, time};
-use super::{cells, dash, name, table};
-use crate::document::Document;
+use super::layout::{dash, ns, ratio, time};
+use super::{cells, name, table};
 use crate::document::agreement::Agreement;
-use crate::document::arm::{ArmKind, ArmResult};
-use crate::document::phases::{PhaseResult, SET_UP};
-use crate::document::summary::Summary;
+use crate::document::{Arm, ArmKind, Document, PhaseResult, SET_UP, Summary};
 
 /// What the guest's `perf stat` waits for: medians of a phase's calls together.
 const TIMES: [&str; 8] = ["arm", "program", "enable", "read", "disable", "set-up", "p99", "× floor"];
 /// What it takes, per set-up, and what one call costs.
 const COST: [&str; 8] = ["arm", "opens", "perf ops", "exits", "enable/call", "p99", "rotation", "held max"];
 
-fn total<'a>(arm: &'a ArmResult, phase: &str) -> Option<&'a Summary> {
-    arm.phases.get(phase).and_then(|phase| phase.total_ns.as_ref())
+fn total<'a>(arm: &'a Arm, phase: &str) -> Option<&'a Summary> {
+    arm.own.phases.get(phase).and_then(|phase| phase.total_ns.as_ref())
 }
 
-fn times_row(arm: &ArmResult, floor: Option<u64>) -> [String; 8] {
+fn times_row(arm: &Arm, floor: Option<u64>) -> [String; 8] {
     let p50 = |phase| total(arm, phase).map_or_else(dash, |s| time(s.p50 as f64));
     let set_up = total(arm, SET_UP);
     [
@@ -29,7 +26,7 @@ fn times_row(arm: &ArmResult, floor: Option<u64>) -> [String; 8] {
         p50("read"),
         p50("disable"),
         p50(SET_UP),
-        set_up.map_or_else(dash, |s| time(s.p99 as f64)),
+        set_up.map_or_else(dash, |s| ns(s.p99)),
         match (set_up, floor) {
             (Some(s), Some(floor)) if floor > 0 => ratio(s.p50 as f64 / floor as f64),
             _ => dash(),
@@ -37,22 +34,22 @@ fn times_row(arm: &ArmResult, floor: Option<u64>) -> [String; 8] {
     ]
 }
 
-fn cost_row(arm: &ArmResult) -> [String; 8] {
-    let set_up = arm.phases.get(SET_UP);
+fn cost_row(arm: &Arm) -> [String; 8] {
+    let set_up = arm.own.phases.get(SET_UP);
     let per = |of: fn(&PhaseResult) -> u64| match set_up {
         Some(phase) if phase.begun > 0 => ratio(of(phase) as f64 / phase.begun as f64),
         _ => dash(),
     };
-    let call = arm.phases.get("enable").and_then(|phase| phase.call_ns.as_ref());
+    let call = arm.own.phases.get("enable").and_then(|phase| phase.call_ns.as_ref());
     [
         name(arm),
         per(|phase| phase.host_ops.get("open").copied().unwrap_or(0)),
         per(|phase| phase.host_ops.values().sum()),
         per(|phase| phase.msr_reads + phase.msr_writes),
         call.map_or_else(dash, |s| time(s.p50 as f64)),
-        call.map_or_else(dash, |s| time(s.p99 as f64)),
+        call.map_or_else(dash, |s| ns(s.p99)),
         total(arm, "rotate").map_or_else(dash, |s| time(s.p50 as f64)),
-        arm.events_held.max.to_string(),
+        arm.own.events_held.max.to_string(),
     ]
 }
 
@@ -85,7 +82,7 @@ pub(super) fn text(document: &Document) -> String {
     for arm in &document.arms {
         if let Some(why) = &arm.not_available {
             // Writing to a String cannot fail, here and below.
-            let _ = writeln!(absent, "{}: not available because {why}", arm.strategy);
+            let _ = writeln!(absent, "{}: not available because {why}", arm.name);
             continue;
         }
         times.add_row(cells(times_row(arm, floor)));
@@ -104,9 +101,7 @@ pub(super) fn text(document: &Document) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::text;
-    use crate::document::phases::{EventCount, PhaseResult, SET_UP};
-    use crate::document::summary::{Summary, latency_histogram};
-    use crate::document::{Document, SetUpParameters};
+    use crate::document::{Document, EventCount, PhaseResult, SET_UP, SetUpParameters, Summary, latency_histogram};
     use crate::fixture;
 
     fn document() -> Document {
@@ -129,10 +124,10 @@ mod tests {
                 host_ops_ns: 9,
             };
             for key in ["program", "enable", "read", "disable", "rotate", SET_UP] {
-                arm.phases.insert(key.to_owned(), phase.clone());
+                arm.own.phases.insert(key.to_owned(), phase.clone());
             }
             let event = |count| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };
-            arm.counts = vec![event(100), event(90), EventCount::default()];
+            arm.own.counts = vec![event(100), event(90), EventCount::default()];
         }
         document
     }

@@ -11,9 +11,10 @@ use crate::arm::sim::{self as simulated, SimRunner};
 use crate::error::Error;
 use crate::host::HostFs;
 use crate::progress::Silent;
-use crate::result::arm::{ArmKind, ArmResult};
+use crate::result::{Arm, ArmKind};
 use crate::rounds::run::{self as rounds, Context, Finished};
 use crate::sys;
+use results::metric::NMI_HANDLER;
 
 /// Host operations to compare.
 const OPS: [&str; 3] = ["open", "pause", "resume"];
@@ -84,26 +85,26 @@ pub fn compare(model: &Model, measured: &[Measured]) -> Result<Vec<Comparison>, 
     let mut lines = Vec::new();
     for measured in measured {
         let real = &measured.finished.document.arms;
-        let names: Vec<&str> = real.iter().map(|arm| arm.strategy.as_str()).collect();
+        let names: Vec<&str> = real.iter().map(|arm| arm.name.as_str()).collect();
         let simulated = simulate(model.clone(), measured, &names)?;
         for real in real {
-            let found = simulated.document.arms.iter().find(|arm| arm.strategy == real.strategy);
+            let found = simulated.document.arms.iter().find(|arm| arm.name == real.name);
             lines.extend(found.and_then(|simulated| comparison(measured.workload, real, simulated)));
         }
     }
     Ok(lines)
 }
 
-fn comparison(workload: &'static str, real: &ArmResult, simulated: &ArmResult) -> Option<Comparison> {
-    let p50 = |arm: &ArmResult| arm.nmi_handler_ns.as_ref().map(|handler| handler.p50);
-    let per_pmi = |arm: &ArmResult, op: &str| {
-        let count = arm.host_ops.get(op).map_or(0, |op| op.count);
-        count as f64 / arm.nmis.max(1) as f64
+fn comparison(workload: &'static str, real: &Arm, simulated: &Arm) -> Option<Comparison> {
+    let p50 = |arm: &Arm| arm.metric(&NMI_HANDLER).map(|handler| handler.p50);
+    let per_pmi = |arm: &Arm, op: &str| {
+        let count = arm.own.host_ops.get(op).map_or(0, |op| op.count);
+        count as f64 / arm.own.nmis.max(1) as f64
     };
     let ops = OPS.map(|op| OpPair { op, measured: per_pmi(real, op), simulated: per_pmi(simulated, op) });
     Some(Comparison {
         workload,
-        strategy: real.strategy.clone(),
+        strategy: real.name.clone(),
         fitted: real.kind == ArmKind::Floor && !workload.starts_with("sampling4"),
         measured_ns: p50(real)?,
         simulated_ns: p50(simulated)?,

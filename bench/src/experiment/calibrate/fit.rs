@@ -8,6 +8,7 @@ use super::measure::Measured;
 use super::spec::CalibrateSpec;
 use crate::error::{Error, Exit};
 use crate::fold::ArmFold;
+use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 
 /// Alternating corrections of exit and instruction.
 const PASSES: usize = 4;
@@ -28,14 +29,14 @@ pub fn fit(spec: &CalibrateSpec, name: &str, about: &str, measured: &[Measured])
     describe_host(&mut draft, spec, single)?;
     operations(&mut draft, spec, single, many)?;
     let floor = single.arm("floor").ok_or_else(|| missing("the floor"))?.result();
-    let exit_path = floor.exit_path_ns.as_ref().ok_or_else(|| missing("the VMM's time per exit"))?;
+    let exit_path = floor.metric(&EXIT_PATH).ok_or_else(|| missing("the VMM's time per exit"))?;
     draft.ns("vmm", exit_path.p50, "measured: p50 of exit_path_ns, floor");
-    let delivery = floor.pmi_delivery_ns.as_ref().ok_or_else(|| missing("PMI delivery"))?.p50;
+    let delivery = floor.metric(&PMI_DELIVERY).ok_or_else(|| missing("PMI delivery"))?.p50;
     let halves =
         "half of the measured delivery latency of the floor: only the sum of inject and interrupt is measurable";
     draft.ns("inject", delivery / 2, halves);
     draft.ns("interrupt", delivery - delivery / 2, halves);
-    let unit = floor.workload.map_or(0.0, |workload| workload.unit_ns_without);
+    let unit = floor.own.workload.map_or(0.0, |workload| workload.unit_ns_without);
     draft.ns("work-unit", whole(unit).max(1), "measured: unit_ns_without, floor");
     if spec.tracepoint {
         draft.ns("io", whole(unit).max(1), "measured: unit_ns_without of the port writes, floor");
@@ -64,10 +65,10 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> 
         "shortest-period = {{ ns = {shortest}, source = \"measured: 200 times getrusage, within 50 us and 2 ms, as the backend does\" }}"
     ));
     let reuse = single.arm("reuse-lazy").or_else(|| single.arm("reuse")).ok_or_else(|| missing("reuse"))?.result();
-    if let Some(every) = reuse.workload_ns.checked_div(reuse.sched_ins).filter(|every| *every > 0) {
+    if let Some(every) = reuse.own.workload_ns.checked_div(reuse.own.sched_ins).filter(|every| *every > 0) {
         draft.host(format!(
             "others.every = {{ ns = {every}, source = \"measured: time by sched-ins, {}\" }}",
-            reuse.strategy
+            reuse.name
         ));
         draft.host("others.length = { ns = 20000, source = \"estimate: a kernel thread's turn\" }".to_owned());
     }
@@ -107,7 +108,7 @@ fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: 
     // GLOBAL_CTRL resumes one after the other: the first runs alone, the last beside all others, the median beside half.
     let resume = p50(one_reused, OpKind::Resume);
     let beside = p50(many_reused, OpKind::Resume).saturating_sub(resume);
-    let each = 2 * beside / many_reused.result().events_held.max.max(2);
+    let each = 2 * beside / many_reused.result().own.events_held.max.max(2);
     draft.ns("resume-other", each, "measured: p50 of resume, ten events less one, by half of the events that run");
     Ok(())
 }
@@ -116,7 +117,7 @@ fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: 
 fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
     let handler = |measured: &Measured| -> Result<f64, Error> {
         let floor = measured.arm("floor").ok_or_else(|| missing("the floor"))?.result();
-        Ok(floor.nmi_handler_ns.as_ref().ok_or_else(|| missing("the floor's handler"))?.p50 as f64)
+        Ok(floor.metric(&NMI_HANDLER).ok_or_else(|| missing("the floor's handler"))?.p50 as f64)
     };
     let (one, ten) = (handler(single)?, handler(many)?);
     let source = "solved: the simulated floor's handler takes as long as the measured one";
@@ -142,14 +143,15 @@ fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Meas
         })?;
     }
     set(draft, exit, instruction);
-    let rotation = |measured: &Measured| measured.arm("floor").and_then(|arm| arm.result().rotation_ns).map(|r| r.p50);
+    let rotation =
+        |measured: &Measured| measured.arm("floor").and_then(|arm| arm.result().metric(&ROTATION).map(|r| r.p50));
     if let Some(target) = rotation(many) {
         let why = "solved: the simulated floor's rotations take as long as the measured ones, ten events";
         let tick = nearest(1000, 1_000_000, target as f64, |tick| {
             draft.ns("tick-exit", tick, why);
             let model = draft.model()?;
             let arms = check::simulate(model, many, &[])?;
-            Ok(arms.document.arms[0].rotation_ns.as_ref().map_or(0.0, |rotation| rotation.p50 as f64))
+            Ok(arms.document.arms[0].metric(&ROTATION).map_or(0.0, |rotation| rotation.p50 as f64))
         })?;
         draft.ns("tick-exit", tick, why);
     }
@@ -158,7 +160,7 @@ fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Meas
 
 fn simulated_floor(draft: &Draft, measured: &Measured) -> Result<f64, Error> {
     let finished = check::simulate(draft.model()?, measured, &[])?;
-    Ok(finished.document.arms[0].nmi_handler_ns.as_ref().map_or(0.0, |handler| handler.p50 as f64))
+    Ok(finished.document.arms[0].metric(&NMI_HANDLER).map_or(0.0, |handler| handler.p50 as f64))
 }
 
 /// Truncates to an integer; 0 for negative figures.

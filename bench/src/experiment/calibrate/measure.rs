@@ -8,8 +8,8 @@ use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::fold::ArmFold;
 use crate::host::{HostFacts, HostFs};
 use crate::progress::Progress;
+use crate::result::ArmKind;
 use crate::result::Status;
-use crate::result::arm::ArmKind;
 use crate::rounds::plan::Plan;
 use crate::rounds::run::{self as rounds, Context, Finished};
 use crate::sys;
@@ -31,7 +31,7 @@ impl Measured {
     /// The arm of `strategy`, if it ran.
     #[must_use]
     pub fn arm(&self, strategy: &str) -> Option<&ArmFold> {
-        let at = self.finished.document.arms.iter().position(|arm| arm.strategy == strategy)?;
+        let at = self.finished.document.arms.iter().position(|arm| arm.name == strategy)?;
         self.finished.arms.get(at).filter(|arm| !arm.intervals().is_empty())
     }
 }

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::arm::runner::{ArmRunner as _, Turn};
     use crate::arm::sim::{self, SimRunner};
-    use crate::result::arm::ArmKind;
+    use crate::result::ArmKind;
     use crate::strategy::StrategyChoice;
 
     fn plan(edit: impl FnOnce(&mut NmiLatencySpec)) -> Result<Plan, Error> {

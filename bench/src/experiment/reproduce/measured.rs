@@ -2,9 +2,10 @@
 
 use results::published::{Measured, Number};
 
+use crate::result::Arm;
 use crate::result::Document;
-use crate::result::arm::ArmResult;
-use crate::result::summary::Summary;
+use crate::result::Summary;
+use results::metric::NMI_HANDLER;
 
 /// Documents in the regime of a figure, and the number to read.
 struct Regime {
@@ -17,7 +18,7 @@ struct Regime {
 }
 
 fn regime(figure: &str) -> Option<Regime> {
-    let mean: fn(&Summary) -> f64 = |summary| summary.mean;
+    let mean: fn(&Summary) -> f64 = |summary| summary.mean.unwrap_or_default();
     let cheap =
         Regime { events: Some("sampling10/"), expensive: false, arms: ["recreate", "reuse-lazy"], number: mean };
     Some(match figure {
@@ -25,7 +26,7 @@ fn regime(figure: &str) -> Option<Regime> {
         // Runs with a tracepoint sample one event: a tracepoint is a single event.
         "vpmu-reuse.watchdog-off.mean" => Regime { events: None, expensive: true, ..cheap },
         "vpmu-reuse.watchdog-off.min" => {
-            Regime { events: None, expensive: true, number: |summary| summary.min as f64, ..cheap }
+            Regime { events: None, expensive: true, number: |summary| summary.min.unwrap_or_default() as f64, ..cheap }
         }
         "vpmu-paused-flag.mean" => Regime { events: Some("sampling4/"), arms: ["reuse-lazy", "paused-flag"], ..cheap },
         _ => return None,
@@ -44,8 +45,8 @@ pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Op
             return None;
         }
         let [before, after] = regime.arms.map(|name| {
-            let arm: Option<&ArmResult> = document.arms.iter().find(|arm| arm.strategy == name);
-            arm.and_then(|arm| arm.nmi_handler_ns.as_ref()).map(regime.number)
+            let arm: Option<&Arm> = document.arms.iter().find(|arm| arm.name == name);
+            arm.and_then(|arm| arm.metric(&NMI_HANDLER)).map(regime.number)
         });
         let value = match number {
             Number::Before => before,

@@ -10,24 +10,25 @@ use stat_setup::monitor::Traffic;
 use stat_setup::outcome::Outcome;
 use stat_setup::verify::Check;
 
-use crate::host::HostFacts;
-pub use crate::result::scaling::{ScalePoint, Spread};
-use crate::result::warnings::Warning;
-use crate::result::{Status, Tool};
+use results::document::{self, Experiment, ScalePoint, Summary};
 
-/// Lengths of single calls, ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Calls {
-    /// Calls of all rounds.
-    pub count: u64,
-    /// Median.
-    pub p50: u64,
-    /// 99th percentile.
-    pub p99: u64,
-    /// Longest.
-    pub max: u64,
+/// Events are set up on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostSetUp;
+
+impl Experiment for HostSetUp {
+    type Parameters = Parameters;
+    type Extra = HostSetUpExtra;
+    type Arm = HostSetUpArm;
+    type Round = HostSetUpRound;
 }
+
+/// The result document of `stat-setup`.
+pub type Document = document::Document<HostSetUp>;
+/// One strategy.
+pub type Arm = document::Arm<HostSetUp>;
+/// One round of one strategy.
+pub type Round = document::Round<HostSetUp>;
 
 /// One phase of one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,7 +37,7 @@ pub struct PhaseResult {
     /// open, enable, read, disable, close, last-close; map, unmap.
     pub phase: String,
     /// Wall time.
-    pub wall_ns: Spread,
+    pub wall_ns: Summary,
     /// Mean user time of the process, by the kernel's accounting: coarse for a single short phase.
     pub user_ns: f64,
     /// Mean system time.
@@ -44,7 +45,7 @@ pub struct PhaseResult {
     /// System calls on events, and affinity calls, per round.
     pub syscalls: u64,
     /// Length of a call on an event.
-    pub call_ns: Calls,
+    pub call_ns: Summary,
     /// What the kernel's trace events counted in a round of its own.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub traffic: Traffic,
@@ -57,41 +58,22 @@ pub struct RoundPhase {
     /// As in [`PhaseResult`].
     pub phase: String,
     /// Wall time: one value.
-    pub wall_ns: Spread,
+    pub wall_ns: Summary,
 }
 
-/// One round of one strategy.
+/// Of a round, beside its metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RoundResult {
-    /// Which round, from 0.
-    pub round: u64,
-    /// Which of the round's runs this was, those of the peer counted, from 0.
-    pub position: u64,
-    /// Whether what it measured is whole. Cut rounds are not kept.
-    pub complete: bool,
-    /// Its start, ns after the experiment's.
-    pub started_ns: u64,
-    /// All phases together: one value, as all below.
-    pub total_ns: Spread,
-    /// Until the counts were read.
-    pub to_counts_ns: Spread,
+pub struct HostSetUpRound {
     /// The phases, in order.
+    #[serde(default)]
     pub phases: Vec<RoundPhase>,
 }
 
-/// One strategy.
+/// Of an arm, beside its metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ArmResult {
-    /// Its name.
-    pub strategy: String,
-    /// "strategy".
-    pub kind: String,
-    /// "perf_event_open".
-    pub backend: String,
-    /// Whether the backend only stands in for hardware events: no.
-    pub stand_in: bool,
+pub struct HostSetUpArm {
     /// What it did.
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub method: Method,
@@ -99,12 +81,6 @@ pub struct ArmResult {
     pub what: String,
     /// The phases, in order.
     pub phases: Vec<PhaseResult>,
-    /// All phases together.
-    pub total_ns: Spread,
-    /// Until the counts were read: open, enable and read.
-    pub to_counts_ns: Spread,
-    /// Round by round.
-    pub rounds: Vec<RoundResult>,
     /// Weak groups broken up.
     pub broken_groups: u64,
     /// Whether its counts are right.
@@ -112,7 +88,7 @@ pub struct ArmResult {
     pub check: Option<Check>,
 }
 
-impl ArmResult {
+impl HostSetUpArm {
     /// One of its phases.
     #[must_use]
     pub fn phase(&self, name: &str) -> Option<&PhaseResult> {
@@ -161,11 +137,11 @@ pub struct PeerArm {
     /// The command, its list shortened.
     pub command: String,
     /// From its start to its end (of `bench`: what it reports).
-    pub wall_ns: Spread,
+    pub wall_ns: Summary,
     /// The same less the median of the start-up alone.
     pub less_startup_ns: Option<i64>,
     /// Of `vpmu`: from its start to the last count on its output.
-    pub to_counts_ns: Option<Spread>,
+    pub to_counts_ns: Option<Summary>,
     /// `wall_ns` of each round.
     pub rounds_ns: Vec<u64>,
 }
@@ -220,33 +196,10 @@ pub struct Parameters {
     pub look_ups: (u64, u64),
 }
 
-/// The document.
+/// Beside the arms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Document {
-    /// "vpmu-result/1".
-    pub schema: String,
-    /// "stat-setup".
-    pub experiment: String,
-    /// Where it was carried out: "host".
-    #[serde(rename = "in")]
-    pub place: String,
-    /// What made it.
-    pub tool: Tool,
-    /// The command line.
-    pub command_line: Vec<String>,
-    /// Start, seconds since 1970.
-    pub started_unix: u64,
-    /// From the start to the end.
-    pub wall_ns: u64,
-    /// How it ended.
-    pub status: Status,
-    /// Seed of the order of arms.
-    pub seed: u64,
-    /// Parameters.
-    pub parameters: Parameters,
-    /// The host.
-    pub host: HostFacts,
+pub struct HostSetUpExtra {
     /// Room for descriptors.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub file_limit: FileLimit,
@@ -256,8 +209,6 @@ pub struct Document {
     /// What `auto` chose, and why.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub choice: Choice,
-    /// The strategies.
-    pub arms: Vec<ArmResult>,
     /// Whether all strategies opened and counted the same, and each counted right.
     pub agree: bool,
     /// Where not.
@@ -272,6 +223,4 @@ pub struct Document {
     pub peer: Option<Peer>,
     /// Ways of closing.
     pub last_close: Vec<LastClose>,
-    /// What a reader should know.
-    pub warnings: Vec<Warning>,
 }

@@ -13,7 +13,10 @@ use stat_setup::phase::{Phase, Use};
 use stat_setup::run::{Finished, run};
 use stat_setup::verify::{Check, check, plant};
 
-use super::document::{ArmResult, Calls, PhaseResult, RoundPhase, RoundResult, Spread};
+use super::document::{self, HostSetUpArm, HostSetUpRound, PhaseResult, RoundPhase};
+use results::document::{ArmKind, Metrics, Summary};
+use results::metric::{TO_COUNTS, TOTAL};
+use results::stats::nearest_rank;
 
 /// One timed run of a strategy.
 #[derive(Debug)]
@@ -36,21 +39,30 @@ impl TimedRound {
         ns(self.finished.phases.iter().map(|cost| cost.wall).sum())
     }
 
-    fn result(&self) -> RoundResult {
-        let one = |ns: u64| Spread::of(&[ns]);
+    fn result(&self) -> document::Round {
+        let one = |ns: u64| Summary::of_values(&[ns]);
         let phases = self.finished.phases.iter();
-        RoundResult {
-            round: self.number,
+        document::Round {
+            index: self.number,
             position: self.position,
             complete: true,
             started_ns: self.started_ns,
-            total_ns: one(self.total()),
-            to_counts_ns: one(self.upto(Phase::Read)),
-            phases: phases
-                .map(|cost| RoundPhase { phase: cost.phase.name().to_owned(), wall_ns: one(ns(cost.wall)) })
-                .collect(),
+            metrics: metrics(one(self.total()), one(self.upto(Phase::Read))),
+            own: HostSetUpRound {
+                phases: phases
+                    .map(|cost| RoundPhase { phase: cost.phase.name().to_owned(), wall_ns: one(ns(cost.wall)) })
+                    .collect(),
+            },
         }
     }
+}
+
+fn metrics(total: Summary, to_counts: Summary) -> Metrics {
+    [(TOTAL, total), (TO_COUNTS, to_counts)]
+        .into_iter()
+        .filter(|(_, summary)| summary.count > 0)
+        .map(|(metric, summary)| (metric.key.to_owned(), summary))
+        .collect()
 }
 
 /// A strategy with its measurements.
@@ -141,25 +153,29 @@ impl SetUpArm {
     }
 
     /// Summary over the rounds.
-    pub(crate) fn result(&self) -> ArmResult {
+    pub(crate) fn result(&self) -> document::Arm {
         let phases: Vec<Phase> = self
             .rounds
             .first()
             .map_or_else(Vec::new, |round| round.finished.phases.iter().map(|cost| cost.phase).collect());
-        let spread = |get: &dyn Fn(&TimedRound) -> u64| Spread::of(&self.rounds.iter().map(get).collect::<Vec<_>>());
-        ArmResult {
-            strategy: self.strategy.clone(),
-            kind: "strategy".to_owned(),
+        let spread =
+            |get: &dyn Fn(&TimedRound) -> u64| Summary::of_values(&self.rounds.iter().map(get).collect::<Vec<_>>());
+        document::Arm {
+            name: self.strategy.clone(),
+            kind: ArmKind::Strategy,
             backend: "perf_event_open".to_owned(),
             stand_in: false,
-            method: self.method,
-            what: self.method.to_string(),
-            phases: phases.into_iter().map(|phase| self.phase(phase)).collect(),
-            total_ns: spread(&TimedRound::total),
-            to_counts_ns: spread(&|round| round.upto(Phase::Read)),
+            not_available: None,
+            incomplete: Vec::new(),
+            metrics: metrics(spread(&TimedRound::total), spread(&|round| round.upto(Phase::Read))),
+            own: HostSetUpArm {
+                method: self.method,
+                what: self.method.to_string(),
+                phases: phases.into_iter().map(|phase| self.phase(phase)).collect(),
+                broken_groups: self.rounds.first().map_or(0, |round| round.finished.broken as u64),
+                check: self.check.clone(),
+            },
             rounds: self.rounds.iter().map(TimedRound::result).collect(),
-            broken_groups: self.rounds.first().map_or(0, |round| round.finished.broken as u64),
-            check: self.check.clone(),
         }
     }
 
@@ -167,20 +183,16 @@ impl SetUpArm {
         let costs = || self.rounds.iter().flat_map(|round| &round.finished.phases).filter(|cost| cost.phase == phase);
         let walls: Vec<u64> = costs().map(|cost| ns(cost.wall)).collect();
         let n = walls.len().max(1) as f64;
-        let mut calls: Vec<u32> = costs().flat_map(|cost| cost.calls_ns.iter().copied()).collect();
+        let mut calls: Vec<u64> = costs().flat_map(|cost| cost.calls_ns.iter().map(|&ns| ns.into())).collect();
         calls.sort_unstable();
-        let at = |percent: usize| -> u64 {
-            let last = calls.len().saturating_sub(1);
-            calls.get((last * percent).div_ceil(100)).copied().unwrap_or(0).into()
-        };
         let traffic = self.traffic.iter().find(|(found, _)| *found == phase).map(|(_, traffic)| *traffic);
         PhaseResult {
             phase: phase.name().to_owned(),
-            wall_ns: Spread::of(&walls),
+            wall_ns: Summary::of_values(&walls),
             user_ns: costs().map(|cost| cost.user.as_nanos() as f64).sum::<f64>() / n,
             sys_ns: costs().map(|cost| cost.sys.as_nanos() as f64).sum::<f64>() / n,
             syscalls: costs().next().map_or(0, |cost| cost.syscalls),
-            call_ns: Calls { count: calls.len() as u64, p50: at(50), p99: at(99), max: at(100) },
+            call_ns: Summary { p99: nearest_rank(&calls, 0.99), ..Summary::of_values(&calls) },
             traffic: traffic.unwrap_or_default(),
         }
     }

@@ -8,10 +8,12 @@ use std::time::Instant;
 use results::cpu_list::CpuList;
 use stat_setup::list::EventList;
 
-use super::document::{Peer, PeerArm, Spread};
+use super::document::{Arm, Peer, PeerArm};
 use super::measure::since;
 use super::prepare::EventRequest;
 use crate::error::Error;
+use results::document::Summary;
+use results::metric::TOTAL;
 
 /// Maximum length of one argument of a command (MAX_ARG_STRLEN, 32 pages).
 const MAX_ARGUMENT: usize = 32 * 4096;
@@ -189,13 +191,13 @@ impl Rivals {
     }
 
     /// Summary and comparison.
-    pub(crate) fn result(&self, whole: u64, arms: &[super::document::ArmResult]) -> Peer {
+    pub(crate) fn result(&self, whole: u64, arms: &[Arm]) -> Peer {
         let p50 = |name: &str| {
             let rival = self.commands.iter().find(|rival| rival.name == name && !rival.walls.is_empty())?;
-            Some(Spread::of(&rival.walls).p50)
+            Some(Summary::of_values(&rival.walls).p50)
         };
         let arms_of_peer = self.commands.iter().map(|rival| {
-            let wall_ns = Spread::of(&rival.walls);
+            let wall_ns = Summary::of_values(&rival.walls);
             let startup = match rival.what {
                 What::Stat => p50("start-up"),
                 What::Own { .. } => p50("vpmu start-up"),
@@ -205,7 +207,7 @@ impl Rivals {
                 name: rival.name.clone(),
                 command: shortened(rival),
                 less_startup_ns: startup.map(|startup| wall_ns.p50.cast_signed() - startup.cast_signed()),
-                to_counts_ns: (!rival.counts.is_empty()).then(|| Spread::of(&rival.counts)),
+                to_counts_ns: (!rival.counts.is_empty()).then(|| Summary::of_values(&rival.counts)),
                 rounds_ns: rival.walls.clone(),
                 wall_ns,
             }
@@ -217,14 +219,15 @@ impl Rivals {
 }
 
 /// Ratios of perf's figures to the corresponding figures of this tool.
-fn ratios(peer: &[PeerArm], arms: &[super::document::ArmResult]) -> Vec<(String, f64)> {
+fn ratios(peer: &[PeerArm], arms: &[Arm]) -> Vec<(String, f64)> {
     let mut found = Vec::new();
+    let median = |arm: &Arm| arm.metric(&TOTAL).map(Summary::median).filter(|&ns| ns > 0.0);
     let own = peer.iter().find(|arm| arm.name == "vpmu");
-    let auto = arms.iter().find(|arm| arm.strategy == "auto");
+    let auto = arms.iter().find(|arm| arm.name == "auto");
     for rival in peer.iter().filter(|arm| arm.less_startup_ns.is_some() && arm.name != "vpmu") {
         let net = rival.less_startup_ns.unwrap_or(0) as f64;
-        if let Some(auto) = auto.filter(|auto| auto.total_ns.p50 > 0) {
-            found.push((format!("perf {}, less start-up ÷ auto", rival.name), net / auto.total_ns.p50 as f64));
+        if let Some(auto) = auto.and_then(median) {
+            found.push((format!("perf {}, less start-up ÷ auto", rival.name), net / auto));
         }
         if let Some(own) = own {
             if let Some(less) = own.less_startup_ns.filter(|&ns| ns > 0) {
@@ -237,9 +240,9 @@ fn ratios(peer: &[PeerArm], arms: &[super::document::ArmResult]) -> Vec<(String,
         }
     }
     if let Some(bench) = peer.iter().find(|arm| arm.name == "bench") {
-        for arm in arms.iter().filter(|arm| arm.total_ns.p50 > 0) {
-            let name = format!("perf bench ÷ {}", arm.strategy);
-            found.push((name, bench.wall_ns.p50 as f64 / arm.total_ns.p50 as f64));
+        for (arm, median) in arms.iter().filter_map(|arm| Some((arm, median(arm)?))) {
+            let name = format!("perf bench ÷ {}", arm.name);
+            found.push((name, bench.wall_ns.p50 as f64 / median));
         }
     }
     found

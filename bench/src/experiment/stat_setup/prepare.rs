@@ -12,7 +12,7 @@ use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Class, EventList, generate};
 
 use crate::error::Error;
-use crate::result::warnings::Warning;
+use crate::result::Warning;
 
 /// Parsed `--events`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::peer::Rivals;
 use super::spec::StatSetupSpec;
 use super::steps::Steps;
 use crate::error::Error;
-use crate::result::warnings::Warning;
+use crate::result::Warning;
 use crate::rounds::schedule::Schedule;
 
 /// Results of the rounds.

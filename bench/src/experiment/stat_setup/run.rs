@@ -1,5 +1,6 @@
 //! The run: preparation, calibration, rounds, growth, document.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +10,7 @@ use stat_setup::list::sysfs::Sysfs;
 use stat_setup::outcome::Outcome;
 use stat_setup::phase::Use;
 
-use super::document::{Document, EventResult, LastClose, Parameters};
+use super::document::{Document, EventResult, HostSetUpExtra, LastClose, Parameters};
 use super::measure::{self, SetUpArm, Setting, method, since};
 use super::peer::{self, Rivals};
 use super::prepare::{self, EventRequest};
@@ -20,8 +21,8 @@ use super::steps::Steps;
 use crate::error::Error;
 use crate::host::{HostFacts, HostFs};
 use crate::progress::Progress;
-use crate::result::warnings::{self, Warning};
 use crate::result::{SCHEMA, Status};
+use crate::result::{Warning, warnings};
 use crate::rounds::schedule::Schedule;
 use crate::{sys, tool};
 
@@ -101,9 +102,10 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let whole = outcomes.iter().filter(|outcome| outcome.is_whole()).count() as u64;
     let peer = rounds.rivals.as_ref().map(|rivals| rivals.result(whole, &arm_results));
     let mut document = Document {
+        path: PathBuf::new(),
         schema: SCHEMA.to_owned(),
         experiment: "stat-setup".to_owned(),
-        place: "host".to_owned(),
+        place: Some("host".to_owned()),
         tool: tool::this(),
         command_line,
         started_unix,
@@ -112,17 +114,19 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
         seed: spec.seed,
         parameters: parameters(spec, &strategies, &setting, look_ups),
         host,
-        file_limit,
-        calibration,
-        choice,
         arms: arm_results,
-        agree: rounds.disagreements.is_empty() && rounds.arms.iter().all(|arm| arm.check.is_some()),
-        disagreements: rounds.disagreements,
-        events: event_results(&list, outcomes),
-        scaling,
-        growth,
-        peer,
-        last_close,
+        extra: HostSetUpExtra {
+            file_limit,
+            calibration,
+            choice,
+            agree: rounds.disagreements.is_empty() && rounds.arms.iter().all(|arm| arm.check.is_some()),
+            disagreements: rounds.disagreements,
+            events: event_results(&list, outcomes),
+            scaling,
+            growth,
+            peer,
+            last_close,
+        },
         warnings: Vec::new(),
     };
     warn(&mut document, warnings);
@@ -192,12 +196,13 @@ fn event_results(list: &EventList, outcomes: &[Outcome]) -> Vec<EventResult> {
 /// Warnings about the whole experiment.
 fn warn(document: &mut Document, mut warnings: Vec<Warning>) {
     warnings.extend(warnings::of_run(&document.tool, &document.host));
-    let lost: u64 = document.events.iter().filter(|event| !event.outcome.is_whole()).map(|event| event.copies).sum();
+    let lost: u64 =
+        document.extra.events.iter().filter(|event| !event.outcome.is_whole()).map(|event| event.copies).sum();
     if lost > 0 {
         let all = document.parameters.events;
         warnings.push(Warning::of_all("not-whole", format!("{lost} of {all} events have no whole count")));
     }
-    if !document.agree && document.status == Status::Complete {
+    if !document.extra.agree && document.status == Status::Complete {
         warnings.push(Warning::of_all("disagreement", "the strategies' counts do not agree"));
     }
     warnings.extend(warnings::of_settings(&document.host, &[]));

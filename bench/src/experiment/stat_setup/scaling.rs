@@ -4,12 +4,13 @@ use stat_setup::costs::Costs;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::outcome::Outcome;
 
-use super::document::{Growth, ScalePoint, Spread};
+use super::document::Growth;
 use super::measure::{Setting, method, ns};
 use super::prepare::EventRequest;
 use super::steps::Steps;
 use crate::error::Error;
 use crate::rounds::schedule::Schedule;
+use results::document::{ScalePoint, Summary};
 
 /// Runs per size.
 const RUNS: usize = 5;
@@ -60,7 +61,7 @@ pub(crate) fn measure(
             strategy: point.strategy.to_owned(),
             events: point.setting.list.events.len() as u64,
             cpus: point.setting.cpus.len() as u64,
-            total_ns: Spread::of(&point.totals),
+            total_ns: Summary::of_values(&point.totals),
         }));
         Ok(())
     };

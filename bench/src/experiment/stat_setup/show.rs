@@ -7,9 +7,11 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use results::cpu_list::CpuList;
 use stat_setup::outcome::Outcome;
 
-use super::document::{ArmResult, Document, Growth, ScalePoint};
+use super::document::{Arm, Document, Growth};
 use crate::result::Status;
 use crate::table::layout::{self, ratio, time};
+use results::document::{ScalePoint, Summary};
+use results::metric::TOTAL;
 
 fn table(header: Vec<String>) -> Table {
     let mut table = Table::new();
@@ -28,9 +30,9 @@ fn cells(texts: Vec<String>) -> impl Iterator<Item = Cell> {
     })
 }
 
-fn header(first: &str, arms: &[ArmResult], last: &[&str]) -> (Vec<String>, Vec<String>) {
+fn header(first: &str, arms: &[Arm], last: &[&str]) -> (Vec<String>, Vec<String>) {
     let mut names: Vec<String> = Vec::new();
-    for phase in arms.iter().flat_map(|arm| &arm.phases) {
+    for phase in arms.iter().flat_map(|arm| &arm.own.phases) {
         // A phase without calls gets no column.
         if !names.contains(&phase.phase) && phase.call_ns.count > 0 {
             names.push(phase.phase.clone());
@@ -44,16 +46,16 @@ fn header(first: &str, arms: &[ArmResult], last: &[&str]) -> (Vec<String>, Vec<S
 
 /// One row per arm, one column per phase.
 fn by_phase(
-    arms: &[ArmResult],
+    arms: &[Arm],
     get: impl Fn(&super::document::PhaseResult) -> String,
     last: &[&str],
-    more: impl Fn(&ArmResult) -> Vec<String>,
+    more: impl Fn(&Arm) -> Vec<String>,
 ) -> String {
     let (names, head) = header("strategy", arms, last);
     let mut table = table(head);
     for arm in arms {
-        let mut row = vec![arm.strategy.clone()];
-        let phase = |name: &String| arm.phase(name).filter(|phase| phase.call_ns.count > 0);
+        let mut row = vec![arm.name.clone()];
+        let phase = |name: &String| arm.own.phase(name).filter(|phase| phase.call_ns.count > 0);
         row.extend(names.iter().map(|name| phase(name).map_or_else(|| "–".to_owned(), &get)));
         row.extend(more(arm));
         table.add_row(cells(row));
@@ -65,23 +67,28 @@ fn number(n: Option<u64>) -> String {
     n.map_or_else(|| "?".to_owned(), |n| n.to_string())
 }
 
-fn work(arms: &[ArmResult]) -> String {
+fn work(arms: &[Arm]) -> String {
     let head = ["strategy", "user", "sys", "calls", "syscalls", "remote", "IPIs", "moves", "fds"];
     let mut table = table(head.map(str::to_owned).to_vec());
     for arm in arms {
-        let sum = |get: fn(&super::document::PhaseResult) -> f64| time(arm.phases.iter().map(get).sum());
-        let traffic =
-            arm.phases.iter().map(|phase| phase.traffic).reduce(stat_setup::monitor::Traffic::plus).unwrap_or_default();
+        let sum = |get: fn(&super::document::PhaseResult) -> f64| time(arm.own.phases.iter().map(get).sum());
+        let traffic = arm
+            .own
+            .phases
+            .iter()
+            .map(|phase| phase.traffic)
+            .reduce(stat_setup::monitor::Traffic::plus)
+            .unwrap_or_default();
         table.add_row(cells(vec![
-            arm.strategy.clone(),
+            arm.name.clone(),
             sum(|phase| phase.user_ns),
             sum(|phase| phase.sys_ns),
-            arm.phases.iter().map(|phase| phase.syscalls).sum::<u64>().to_string(),
+            arm.own.phases.iter().map(|phase| phase.syscalls).sum::<u64>().to_string(),
             number(traffic.syscalls),
             number(traffic.remote_calls),
             number(traffic.ipis),
             number(traffic.migrations),
-            number(arm.check.as_ref().map(|check| check.opened)),
+            number(arm.own.check.as_ref().map(|check| check.opened)),
         ]));
     }
     table.trim_fmt()
@@ -90,7 +97,7 @@ fn work(arms: &[ArmResult]) -> String {
 /// The first hundred events without a count, in perf's terms.
 fn not_whole(document: &Document) -> String {
     let mut out = String::new();
-    let lost = document.events.iter().filter(|event| !event.outcome.is_whole());
+    let lost = document.extra.events.iter().filter(|event| !event.outcome.is_whole());
     let (shown, rest): (Vec<_>, Vec<_>) = lost.enumerate().partition(|(i, _)| *i < 100);
     for (_, event) in shown {
         let (word, why) = match &event.outcome {
@@ -112,6 +119,7 @@ fn growth(document: &Document, over: &str) -> String {
     let x = |point: &ScalePoint| if over == "events" { point.events } else { point.cpus };
     let full = document.parameters.events;
     let here: Vec<&ScalePoint> = document
+        .extra
         .scaling
         .iter()
         .filter(|point| if over == "events" { point.cpus == all } else { point.events == full })
@@ -133,7 +141,7 @@ fn growth(document: &Document, over: &str) -> String {
             let point = here.iter().find(|point| point.strategy == *name && x(point) == at);
             point.map_or_else(|| "–".to_owned(), |point| time(point.total_ns.p50 as f64))
         }));
-        let fit: Option<&Growth> = document.growth.iter().find(|fit| fit.strategy == *name && fit.over == over);
+        let fit: Option<&Growth> = document.extra.growth.iter().find(|fit| fit.strategy == *name && fit.over == over);
         row.push(fit.map_or_else(|| "–".to_owned(), |fit| format!("{:.2}", fit.exponent)));
         table.add_row(cells(row));
     }
@@ -150,7 +158,7 @@ fn plot(document: &Document) -> String {
     let mut legend = Vec::new();
     for (name, letter) in document.parameters.strategies.iter().zip('a'..='z') {
         legend.push(format!("{letter} {name}"));
-        let here = document.scaling.iter().filter(|point| point.strategy == *name && point.cpus == all);
+        let here = document.extra.scaling.iter().filter(|point| point.strategy == *name && point.cpus == all);
         points.extend(here.map(|point| (point.events, point.total_ns.p50.max(1), letter)));
     }
     let (Some(x0), Some(x1)) = (points.iter().map(|p| p.0).min(), points.iter().map(|p| p.0).max()) else {
@@ -193,16 +201,16 @@ fn ordered(value: f64) -> u64 {
 }
 
 fn peer(document: &Document) -> String {
-    let Some(peer) = &document.peer else { return String::new() };
+    let Some(peer) = &document.extra.peer else { return String::new() };
     let mut table =
         table(["command", "min", "p50", "max", "p50 less start-up", "to counts"].map(str::to_owned).to_vec());
     for arm in &peer.arms {
         let less = arm.less_startup_ns.map_or_else(|| "–".to_owned(), |ns| time(ns.max(0) as f64));
         table.add_row(cells(vec![
             if arm.name.starts_with("vpmu") { arm.name.clone() } else { format!("perf {}", arm.name) },
-            time(arm.wall_ns.min as f64),
+            layout::ns(arm.wall_ns.min),
             time(arm.wall_ns.p50 as f64),
-            time(arm.wall_ns.max as f64),
+            layout::ns(arm.wall_ns.max),
             less,
             arm.to_counts_ns.as_ref().map_or_else(|| "–".to_owned(), |counts| time(counts.p50 as f64)),
         ]));
@@ -228,17 +236,18 @@ pub(crate) fn text(document: &Document) -> String {
         parameters.mode,
         document.arms.first().map_or(0, |arm| arm.rounds.len())
     );
-    let best = document.arms.iter().map(|arm| arm.total_ns.p50).min().unwrap_or(0);
+    let best = document.arms.iter().filter_map(|arm| arm.metric(&TOTAL)).map(|total| total.p50).min().unwrap_or(0);
     let wall = |phase: &super::document::PhaseResult| time(phase.wall_ns.p50 as f64);
-    let total = |arm: &ArmResult| {
-        let times = if best > 0 { ratio(arm.total_ns.p50 as f64 / best as f64) } else { "–".to_owned() };
-        vec![time(arm.total_ns.p50 as f64), times]
+    let total = |arm: &Arm| {
+        let total = arm.metric(&TOTAL).map_or(0.0, Summary::median);
+        let times = if best > 0 { ratio(total / best as f64) } else { "–".to_owned() };
+        vec![time(total), times]
     };
     let _ = writeln!(out, "{}", by_phase(&document.arms, wall, &["total", "× best"], total));
     out.push_str("\nOne call on an event: p50/p99\n");
     let short = |ns: f64| time(ns).replace(' ', "");
     let call = |phase: &super::document::PhaseResult| {
-        format!("{}/{}", short(phase.call_ns.p50 as f64), short(phase.call_ns.p99 as f64))
+        format!("{}/{}", short(phase.call_ns.p50 as f64), short(phase.call_ns.p99.unwrap_or_default() as f64))
     };
     let _ = writeln!(out, "{}", by_phase(&document.arms, call, &[], |_| Vec::new()));
     out.push_str("\nUser/system time of the process, mean, by the kernel's accounting\n");
@@ -256,27 +265,27 @@ pub(crate) fn text(document: &Document) -> String {
         "calls: on events, and about affinity; syscalls: all of the process; remote: functions queued to another CPU;\n\
          moves: migrations of its threads; ? where trace events do not open\n\n",
     );
-    for arm in document.arms.iter().filter(|arm| matches!(arm.strategy.as_str(), "packed" | "auto")) {
-        let why = if arm.strategy == "auto" { document.choice.why.as_str() } else { arm.what.as_str() };
-        let _ = writeln!(out, "{}: {why}", arm.strategy);
+    for arm in document.arms.iter().filter(|arm| matches!(arm.name.as_str(), "packed" | "auto")) {
+        let why = if arm.name == "auto" { document.extra.choice.why.as_str() } else { arm.own.what.as_str() };
+        let _ = writeln!(out, "{}: {why}", arm.name);
     }
     let _ = writeln!(
         out,
         "calibration: {}, once per process, in no figure above",
-        time(document.calibration.took_ns as f64)
+        time(document.extra.calibration.took_ns as f64)
     );
     let checked =
-        document.arms.iter().filter_map(|arm| arm.check.as_ref()).map(|check| check.checked).min().unwrap_or(0);
-    if document.agree {
+        document.arms.iter().filter_map(|arm| arm.own.check.as_ref()).map(|check| check.checked).min().unwrap_or(0);
+    if document.extra.agree {
         let _ = writeln!(
             out,
             "counts: all strategies opened and counted the same events; {checked} of them checked against planted work"
         );
-    } else if document.disagreements.is_empty() {
+    } else if document.extra.disagreements.is_empty() {
         out.push_str("counts: not checked\n");
     } else {
         out.push_str("counts: NOT the same for all strategies\n");
-        for line in &document.disagreements {
+        for line in &document.extra.disagreements {
             let _ = writeln!(out, "  {line}");
         }
     }
@@ -285,9 +294,9 @@ pub(crate) fn text(document: &Document) -> String {
     out.push_str(&plot(document));
     out.push_str(&growth(document, "cpus"));
     out.push_str(&peer(document));
-    if !document.last_close.is_empty() {
+    if !document.extra.last_close.is_empty() {
         let mut table = table(["last closes", "tracepoints", "wall", "each"].map(str::to_owned).to_vec());
-        for way in &document.last_close {
+        for way in &document.extra.last_close {
             let each = way.wall_ns as f64 / way.tracepoints.max(1) as f64;
             table.add_row(cells(vec![
                 way.way.clone(),
@@ -298,7 +307,7 @@ pub(crate) fn text(document: &Document) -> String {
         }
         let _ = writeln!(out, "\n{}", table.trim_fmt());
     }
-    if document.events.iter().all(|event| event.class.is_none_or(stat_setup::list::Class::never_competes)) {
+    if document.extra.events.iter().all(|event| event.class.is_none_or(stat_setup::list::Class::never_competes)) {
         out.push_str("software and trace events program no PMU: these are the costs of the kernel's bookkeeping\n");
     }
     let _ = writeln!(out, "host: {}", document.host.class);

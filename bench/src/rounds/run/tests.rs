@@ -6,6 +6,7 @@ use vmm::outcome::End;
 use super::*;
 use crate::error::Exit;
 use crate::rounds::mock::{self, MockRunner, experiment, outcome, plan, vcpu};
+use results::metric::NMI_HANDLER;
 
 fn never() -> AtomicBool {
     AtomicBool::new(false)
@@ -43,13 +44,13 @@ fn the_warm_up_is_not_counted_and_the_absent_arm_says_why() {
     let document = mock::finished(&["--rounds", "3"]).document;
     assert_eq!(document.status, Status::Complete);
     let [recreate, _, _, floor, kvm] = &document.arms[..] else { panic!() };
-    assert_eq!(recreate.nmis, 3 * 40);
-    assert_eq!(recreate.nmi_handler_ns.as_ref().unwrap().p50, 2000);
-    assert_eq!(recreate.lost, Some(0));
+    assert_eq!(recreate.own.nmis, 3 * 40);
+    assert_eq!(recreate.metric(&NMI_HANDLER).unwrap().p50, 2000);
+    assert_eq!(recreate.own.lost, Some(0));
     assert!(recreate.stand_in && !floor.stand_in);
     assert_eq!(kvm.not_available.as_deref(), Some("the mock has no vPMU of its own"));
     assert_eq!(kvm.rounds.len(), 0);
-    assert_eq!(kvm.lost, None);
+    assert_eq!(kvm.own.lost, None);
 }
 
 #[test]
@@ -190,6 +191,6 @@ fn as_many_warm_up_rounds_run_as_the_plan_has() {
         let mut runner = MockRunner::good();
         let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
         assert_eq!((runner.runs.len(), document.arms[0].rounds.len()), (runs, 1));
-        assert_eq!(document.arms[0].nmis, 40);
+        assert_eq!(document.arms[0].own.nmis, 40);
     }
 }

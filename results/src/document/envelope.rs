@@ -1,0 +1,130 @@
+//! The document: what every experiment's has in common.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::arm::Arm;
+use super::experiment::{Any, Experiment};
+use super::guest::GuestRun;
+use super::warning::Warning;
+use crate::host::HostFacts;
+
+/// The schema's name and version.
+pub const SCHEMA: &str = "vpmu-result/1";
+/// Name of the experiment that compares strategies by a guest's NMI handler.
+pub const NMI_LATENCY: &str = "nmi-latency";
+
+/// The program that made the document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Tool {
+    /// Always "vpmu".
+    pub name: String,
+    /// Version of the tool.
+    pub version: String,
+    /// git revision it was built from, "-dirty" appended if the tree was changed; "unknown" outside git.
+    /// "+planted-slowdown" is appended where that feature is built in.
+    pub git_revision: String,
+    /// cargo profile: figures of a debug build are not comparable.
+    pub profile: String,
+}
+
+/// Whether the experiment is over, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// More rounds follow. A document with this status was left by a killed run.
+    Running,
+    /// Every round of every available arm ended as it should.
+    Complete,
+    /// Some round ended early; the arms say why.
+    Incomplete,
+    /// The user interrupted it; whole rounds were kept.
+    Interrupted,
+}
+
+/// A result document. Without a parameter: that of a guest run ([`GuestRun`]).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(bound = "")]
+#[cfg_attr(
+    any(test, feature = "testing"),
+    schemars(
+        bound = "E::Parameters: schemars::JsonSchema, E::Extra: schemars::JsonSchema, E::Arm: schemars::JsonSchema, E::Round: schemars::JsonSchema"
+    )
+)]
+pub struct Document<E: Experiment = GuestRun> {
+    /// The file it was read from; empty for one that was not.
+    #[serde(skip)]
+    pub path: PathBuf,
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Where it was carried out, if the experiment has places: "guest" or "host".
+    #[serde(rename = "in", default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// The program that made it.
+    pub tool: Tool,
+    /// The command line, program name first.
+    #[serde(default)]
+    pub command_line: Vec<String>,
+    /// Start of the experiment, seconds since 1970.
+    pub started_unix: u64,
+    /// From the start to the last finished round.
+    pub wall_ns: u64,
+    /// How it ended.
+    pub status: Status,
+    /// Seed of the order of arms.
+    pub seed: u64,
+    /// Parameters.
+    pub parameters: E::Parameters,
+    /// The host.
+    pub host: HostFacts,
+    /// The arms, in the order of the command line, the floor and `kvm` last.
+    pub arms: Vec<Arm<E>>,
+    /// Caveats for the reader of the figures.
+    pub warnings: Vec<Warning>,
+    /// The experiment's own parts.
+    #[serde(flatten)]
+    pub extra: E::Extra,
+}
+
+/// A document of any experiment.
+pub type Record = Document<Any>;
+
+impl<E: Experiment> Document<E> {
+    /// The document as indented JSON with a final newline.
+    ///
+    /// # Errors
+    /// Those of serde_json; none is expected for this type.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+
+    /// The arm of that name.
+    #[must_use]
+    pub fn arm(&self, name: &str) -> Option<&Arm<E>> {
+        self.arms.iter().find(|arm| arm.name == name)
+    }
+}
+
+impl Record {
+    /// A parameter as text; `None` if the experiment has none of that name.
+    #[must_use]
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        self.parameters.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    }
+
+    /// A parameter that is a number, or the length of one that is a list: how many `events`, `cpus`, `vcpus`.
+    #[must_use]
+    pub fn size(&self, name: &str) -> Option<u64> {
+        match self.parameters.get(name)? {
+            Value::Array(list) => Some(list.len() as u64),
+            value => value.as_u64(),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What differs from experiment to experiment in a document.
+
+use std::fmt::Debug;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::scaling::ScalePoint;
+
+/// A part of a document: written, read back, compared in tests.
+pub trait Part: Serialize + DeserializeOwned + Clone + Debug + PartialEq {}
+impl<T: Serialize + DeserializeOwned + Clone + Debug + PartialEq> Part for T {}
+
+/// The parts of a document that an experiment has for itself. Each is an object in JSON; its fields lie beside the common ones.
+pub trait Experiment: Clone + Debug + PartialEq {
+    /// Its parameters.
+    type Parameters: Part;
+    /// Beside the arms.
+    type Extra: Part;
+    /// Of an arm, beside its metrics.
+    type Arm: Part;
+    /// Of a round, beside its metrics.
+    type Round: Part;
+    /// Whether summaries within an arm's or a round's own part are metrics too, named by their path.
+    const NESTED_METRICS: bool = false;
+}
+
+/// Any experiment: what is its own is kept as JSON. Made for reading.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Any;
+
+impl Experiment for Any {
+    type Parameters = Map<String, Value>;
+    type Extra = AnyExtra;
+    type Arm = Map<String, Value>;
+    type Round = Map<String, Value>;
+    const NESTED_METRICS: bool = true;
+}
+
+/// Parts beside the arms that more than one experiment may have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, serde::Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct AnyExtra {
+    /// How times grow with events and CPUs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scaling: Vec<ScalePoint>,
+}

@@ -1,0 +1,206 @@
+//! What documents of guest runs have for themselves: experiments `nmi-latency`, `guest-stat` and `sim`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::experiment::Experiment;
+use super::parameters::Parameters;
+use super::phases::{EventCount, PhaseResult};
+
+/// A guest runs, on this host or simulated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestRun;
+
+impl Experiment for GuestRun {
+    type Parameters = Parameters;
+    type Extra = GuestExtra;
+    type Arm = GuestArm;
+    type Round = GuestRound;
+}
+
+/// Beside the arms.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct GuestExtra {
+    /// From the process's `main` to the first instruction of its first guest.
+    pub first_guest_instruction_ns: Option<u64>,
+}
+
+/// One kind of host operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct HostOp {
+    /// How often.
+    pub count: u64,
+    /// Median cost; 0 if it never ran.
+    pub p50_ns: u64,
+    /// Exact sum of costs.
+    pub total_ns: u64,
+}
+
+/// Exits of one MSR.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct MsrCount {
+    /// RDMSR exits.
+    pub reads: u64,
+    /// WRMSR exits.
+    pub writes: u64,
+    /// Of both, those answered by #GP.
+    pub faults: u64,
+}
+
+/// Host events held.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct EventsHeld {
+    /// Mean over guest entries, per vCPU.
+    pub mean: f64,
+    /// Most at once on one vCPU.
+    pub max: u64,
+    /// Most still held by a round's vCPUs together when it ended.
+    pub at_end: u64,
+    /// Held by a round's vCPUs together at each tail tick (counters off, vCPU halted): the most over rounds.
+    pub tail: Vec<u64>,
+}
+
+/// What the guest's work cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct WorkloadCost {
+    /// ns per unit of work without any counter.
+    pub unit_ns_without: f64,
+    /// ns per unit of work in the measured phase.
+    pub unit_ns_with: f64,
+    /// The second over the first.
+    pub slowdown: f64,
+}
+
+/// Of a round, beside its metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct GuestRound {
+    /// How the run ended.
+    pub end: String,
+    /// From creating the VM to the last vCPU's end.
+    pub wall_ns: u64,
+    /// From creating the VM to the first guest instruction.
+    pub guest_start_ns: u64,
+    /// Host-event overflows seen by the VMM.
+    pub overflows: u64,
+    /// NMIs the guest took.
+    pub nmis: u64,
+    /// NMIs delivered less NMIs taken.
+    pub lost: Option<i64>,
+    /// Host events opened.
+    pub opens: u64,
+    /// Host events still held at the end.
+    pub held_at_end: u64,
+}
+
+/// Of an arm, beside its metrics.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct GuestArm {
+    /// Host-event overflows seen by the VMM.
+    pub overflows: u64,
+    /// Overflows seen by the guest's driver.
+    pub guest_overflows: u64,
+    /// Overflows of counters with INT: each asks for a PMI, several may share one.
+    pub pmi_requests: u64,
+    /// PMIs delivered, in any delivery mode.
+    pub pmis: u64,
+    /// NMIs handed to KVM; `None` where KVM makes them itself.
+    pub nmis_delivered: Option<u64>,
+    /// NMIs the guest took.
+    pub nmis: u64,
+    /// Of those, with no STATUS bit set.
+    pub nmis_without_status: u64,
+    /// NMIs delivered less NMIs taken; negative: the guest took more. `None` where it cannot be known.
+    pub lost: Option<i64>,
+    /// NMIs that met the guest's driver switched off and only acknowledged: not in the handler's figures.
+    pub nmis_driver_off: u64,
+    /// Overflows seen by the VMM less those seen by the guest's driver. `None` where the VMM sees none.
+    pub overflows_lost: Option<i64>,
+    /// PMIs held back by LVTPC's mask, as on hardware.
+    pub masked: u64,
+    /// PMIs with an unknown delivery mode.
+    pub undeliverable: u64,
+    /// Guest log entries that did not fit.
+    pub log_dropped: u64,
+    /// Guest log entries that make no sense (exit before entry).
+    pub log_invalid: u64,
+    /// vCPU runs whose deliveries could not be matched to handler entries.
+    pub delivery_unmatched: u64,
+    /// Handler entries before their delivery by more than the TSC offset's uncertainty.
+    pub delivery_negative: u64,
+    /// Largest uncertainty of the TSC offset.
+    pub tsc_uncertainty_ns: u64,
+
+    /// Host operations by kind.
+    pub host_ops: BTreeMap<String, HostOp>,
+    /// MSR exits by register, in hex.
+    pub msr_exits: BTreeMap<String, MsrCount>,
+    /// Host events held.
+    pub events_held: EventsHeld,
+    /// Guest entries.
+    pub entries: u64,
+    /// New sched slices noticed at an entry.
+    pub sched_ins: u64,
+    /// Overflow signals.
+    pub signals: u64,
+    /// Kicks that found no overflow.
+    pub empty_kicks: u64,
+    /// Resumes served by a parked event.
+    pub reused: u64,
+    /// Periods the host refused.
+    pub refused_periods: u64,
+    /// Opens that failed.
+    pub failed_opens: u64,
+    /// Pinned events found in error state.
+    pub pinned_errors: u64,
+    /// Throttle records.
+    pub throttled: u64,
+    /// Last error of a host operation.
+    pub last_error: Option<String>,
+
+    /// Guest time of all measured phases together.
+    pub workload_ns: u64,
+    /// What the guest's work cost with and without counters.
+    pub workload: Option<WorkloadCost>,
+    /// Finished set-ups and tear-downs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cycles: u64,
+    /// What each phase of a set-up took; "set-up" are program, enable, read and disable together.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub phases: BTreeMap<String, PhaseResult>,
+    /// What the events counted while they were set up, in the guest's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<EventCount>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde asks for")]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl GuestArm {
+    /// How often a host operation ran.
+    #[must_use]
+    pub fn op_count(&self, key: &str) -> u64 {
+        self.host_ops.get(key).map_or(0, |op| op.count)
+    }
+
+    /// Host operations of every kind.
+    #[must_use]
+    pub fn all_ops(&self) -> u64 {
+        self.host_ops.values().fold(0, |sum, op| sum.saturating_add(op.count))
+    }
+
+    /// MSR exits of every register, over the whole run.
+    #[must_use]
+    pub fn all_exits(&self) -> u64 {
+        self.msr_exits.values().fold(0, |sum, n| sum.saturating_add(n.reads).saturating_add(n.writes))
+    }
+}

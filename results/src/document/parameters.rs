@@ -1,0 +1,88 @@
+//! Parameters of guest runs.
+
+use serde::{Deserialize, Serialize};
+
+/// An event of the guest's set, as programmed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct EventParameter {
+    /// perf's name.
+    pub name: String,
+    /// IA32_PERFEVTSELx without EN, in hex.
+    pub selector: String,
+    /// The fixed counter it is bound to, if it is.
+    pub fixed_counter: Option<u64>,
+    /// Events between two overflows; 0 = counting.
+    pub period: u64,
+}
+
+/// A strategy as it ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct StrategyParameter {
+    /// Name of the preset, or of the definition.
+    pub name: String,
+    /// The TOML text, if it came from a file.
+    pub definition: Option<String>,
+}
+
+/// Every parameter of the experiment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Parameters {
+    /// The strategies.
+    pub strategies: Vec<StrategyParameter>,
+    /// `--backend` as given.
+    pub backend_requested: String,
+    /// The backend that was used.
+    pub backend: String,
+    /// Why that one, where `auto` chose.
+    pub backend_why: String,
+    /// Event set and guest work.
+    pub workload: String,
+    /// The events, in the guest's order.
+    pub events: Vec<EventParameter>,
+    /// Base period, before an event's own multiplier.
+    pub period: u64,
+    /// Sampling frequency; `None` = fixed period.
+    pub freq_hz: Option<u64>,
+    /// The guest's tick.
+    pub mux_interval_ns: u64,
+    /// Virtual CPUs.
+    pub vcpus: u64,
+    /// Host CPUs they are pinned to, if they are.
+    pub pin: Option<String>,
+    /// Rounds that count.
+    pub rounds: u64,
+    /// Samples per arm, round and vCPU.
+    pub samples: u64,
+    /// Samples of the warm-up.
+    pub warmup_samples: u64,
+    /// A measured phase's time limit.
+    pub time_limit_ns: u64,
+    /// PMU version the guest sees.
+    pub pmu_version: u64,
+    /// General-purpose counters the guest sees.
+    pub gp_counters: u64,
+    /// Fixed counters the guest sees.
+    pub fixed_counters: u64,
+    /// Guest ticks without any counter, before the measured phase.
+    pub baseline_ticks: u64,
+    /// Guest ticks with all counters off and the vCPU halted, after it.
+    pub tail_ticks: u64,
+    /// What a set-up is, where the guest sets events up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_up: Option<SetUpParameters>,
+}
+
+/// How a guest sets events up, again and again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct SetUpParameters {
+    /// "each": a re-scheduling for each event, as `perf stat -a`; "once": one for all of them, as `perf stat COMMAND`.
+    pub enable: String,
+    /// Guest ticks from enabling events to reading them.
+    pub window_ticks: u64,
+    /// Guest ticks from disabling them to the next set-up.
+    pub gap_ticks: u64,
+}

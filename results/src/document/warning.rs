@@ -1,0 +1,26 @@
+//! Caveats as data.
+
+use serde::{Deserialize, Serialize};
+
+/// A caveat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Warning {
+    /// A stable key, e.g. "lost-nmis".
+    pub code: String,
+    /// The arm it is about; `None`: the whole experiment.
+    pub arm: Option<String>,
+    /// What, and what it means.
+    pub message: String,
+    /// The command that mends it, for a setting of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Warning {
+    /// About the whole experiment.
+    #[must_use]
+    pub fn of_all(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), arm: None, message: message.into(), remedy: None }
+    }
+}

@@ -1,0 +1,96 @@
+//! One document from one file.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::refuse::{NOT_OURS, refuse};
+use super::{check, older, unique};
+use crate::document::{Document, Experiment, Record, SCHEMA};
+use crate::error::Error;
+
+/// Largest result document that is read.
+pub const MAX_DOCUMENT: u64 = 64 << 20;
+
+/// Reads and checks one document of any experiment.
+///
+/// # Errors
+/// Exit 2: unreadable, too large, truncated, foreign, of a newer schema, or contradicting itself.
+pub fn record(path: &Path) -> Result<Record, Error> {
+    document(path)
+}
+
+/// Reads and checks one document with the types of its experiment.
+///
+/// # Errors
+/// Those of [`record`], and a document of another experiment.
+pub fn document<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
+    from_value(path, value(path, &text(path)?)?)
+}
+
+/// Makes a document of what `path` holds, and checks it.
+pub(crate) fn from_value<E: Experiment>(path: &Path, mut value: Value) -> Result<Document<E>, Error> {
+    older::convert(&mut value);
+    let wrong = |why: String| refuse(path, why, NOT_OURS);
+    let mut document: Document<E> = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+    path.clone_into(&mut document.path);
+    check::document(&document).map_err(wrong)?;
+    Ok(document)
+}
+
+fn text(path: &Path) -> Result<String, Error> {
+    let unreadable = |error: std::io::Error| {
+        let absent = error.kind() == std::io::ErrorKind::NotFound;
+        refuse(path, error.to_string(), if absent { "measure first, or give the path of a result" } else { NOT_OURS })
+    };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    if file.metadata().map_err(unreadable)?.is_dir() {
+        return Err(refuse(path, "it is a folder", NOT_OURS));
+    }
+    let mut text = String::new();
+    file.take(MAX_DOCUMENT + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MAX_DOCUMENT {
+        return Err(refuse(path, format!("it is larger than {} MiB", MAX_DOCUMENT >> 20), NOT_OURS));
+    }
+    Ok(text)
+}
+
+fn value(path: &Path, text: &str) -> Result<Value, Error> {
+    if text.trim().is_empty() {
+        return Err(refuse(path, "it is empty", NOT_OURS));
+    }
+    let unique::Unique(value) = serde_json::from_str(text).map_err(|error| {
+        if error.is_eof() {
+            return refuse(path, format!("it is truncated: {error}"), "measure again, or restore the file");
+        }
+        let near = text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default();
+        if ["NaN", "Infinity", "inf", "nan"].iter().any(|word| near.contains(word)) {
+            return refuse(path, format!("NaN and Infinity are no JSON numbers: {error}"), NOT_OURS);
+        }
+        let what = if error.is_data() { String::new() } else { "it is not JSON: ".to_owned() };
+        refuse(path, format!("{what}{error}"), NOT_OURS)
+    })?;
+    schema(&value).map_err(|(why, remedy)| refuse(path, why, remedy))?;
+    Ok(value)
+}
+
+/// Whether this tool reads the document's schema. There is no older one than version 1 to convert.
+fn schema(value: &Value) -> Result<(), (String, &'static str)> {
+    let found = value
+        .get("schema")
+        .and_then(Value::as_str)
+        .ok_or_else(|| ("it has no \"schema\", so it is no result of vpmu".to_owned(), NOT_OURS))?;
+    if found == SCHEMA {
+        return Ok(());
+    }
+    let version = found.strip_prefix("vpmu-result/").and_then(|version| version.parse::<u64>().ok());
+    Err(match version {
+        Some(0) => (format!("its schema is {found}, which no release has written; this tool reads {SCHEMA}"), NOT_OURS),
+        Some(_) => (
+            format!("its schema {found} is newer than {SCHEMA}, which this tool reads"),
+            "use the version of vpmu that wrote it, or a newer one",
+        ),
+        None => (format!("its schema is {found}, not {SCHEMA}"), NOT_OURS),
+    })
+}

@@ -1,0 +1,13 @@
+//! The error for a file that is no good.
+
+use std::path::Path;
+
+use crate::error::Error;
+
+/// What to do about a file that vpmu did not write.
+pub(super) const NOT_OURS: &str = "give a .json that vpmu wrote";
+
+/// Exit 2 for a file or folder.
+pub(super) fn refuse(path: &Path, why: impl Into<String>, remedy: &str) -> Error {
+    Error::usage(format!("cannot use {}", path.display()), why, remedy)
+}
