@@ -54,11 +54,13 @@ impl EventFilter {
     }
 
     /// Whether a general-purpose counter may count `event`.
+    #[inline]
     pub(crate) fn allows(&self, event: Event) -> bool {
         self.events.binary_search(&event).is_ok() == (self.action == Action::Allow)
     }
 
     /// Whether fixed counter `n` may count: by its bit, whatever event it counts (5eb7fcbdea63).
+    #[inline]
     pub(crate) fn allows_fixed(&self, n: usize) -> bool {
         (self.fixed & 1 << n != 0) == (self.action == Action::Allow)
     }

@@ -30,6 +30,7 @@ pub struct DebugCtl {
 }
 
 impl DebugCtl {
+    #[inline]
     fn mask(caps: PmuCaps) -> u64 {
         let v1 = Self::new().with_lbr(true).with_btf(true).with_trace(0x1f);
         let freeze = caps.version >= 2;

@@ -45,6 +45,7 @@ pub(super) struct FixedCtrCtrl;
 
 impl FixedCtrCtrl {
     /// All bits but the nibbles' ANY.
+    #[inline]
     const fn mask(caps: PmuCaps) -> u64 {
         0xbbbb & ((1 << (4 * caps.fixed)) - 1)
     }

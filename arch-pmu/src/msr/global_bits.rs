@@ -8,19 +8,22 @@ const FIRST_FIXED: u32 = 32;
 const GP: u64 = (1 << MAX_GP) - 1;
 
 /// The bits of `counters`.
+#[inline]
 pub(super) const fn of(counters: CounterSet) -> u64 {
     let bits = counters.bits() as u64;
     bits & GP | bits >> MAX_GP << FIRST_FIXED
 }
 
 /// The counters of `bits`.
+#[inline]
 pub(super) const fn counters(bits: u64) -> CounterSet {
     CounterSet::from_bits((bits & GP | bits >> FIRST_FIXED << MAX_GP) as u16)
 }
 
 /// The bits of all counters of a guest.
-pub(super) fn mask(caps: PmuCaps) -> u64 {
-    of(caps.counters())
+#[inline]
+pub(super) const fn mask(caps: PmuCaps) -> u64 {
+    ((1 << caps.gp) - 1) | ((1 << caps.fixed) - 1) << FIRST_FIXED
 }
 
 #[cfg(test)]
@@ -38,5 +41,9 @@ mod tests {
         assert_eq!(of(CounterSet::ALL), 0xf_0000_00ff);
         assert!([8, 31, 36, 63].into_iter().all(|bit| counters(1 << bit).is_empty()), "bits of no counter");
         assert_eq!(mask(PmuCaps::default()), 0x7_0000_000f);
+        for (gp, fixed) in [(1, 0), (8, 4)] {
+            let caps = PmuCaps { gp, fixed, ..PmuCaps::default() };
+            assert_eq!(mask(caps), of(caps.counters()));
+        }
     }
 }

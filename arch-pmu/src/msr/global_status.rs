@@ -26,7 +26,8 @@ pub(super) struct GlobalStatus;
 
 impl GlobalStatus {
     /// Bits that the register can have.
-    pub(super) fn mask(caps: PmuCaps) -> u64 {
+    #[inline]
+    pub(super) const fn mask(caps: PmuCaps) -> u64 {
         let v2 = global_bits::mask(caps) | OVF_DS_BUFFER | COND_CHGD;
         if caps.version >= 4 { v2 | LBR_FRZ | CTR_FRZ | ASCI | OVF_UNCORE } else { v2 }
     }

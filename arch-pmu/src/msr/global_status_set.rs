@@ -11,7 +11,8 @@ use crate::state::State;
 pub(super) struct GlobalStatusSet;
 
 impl GlobalStatusSet {
-    fn mask(caps: PmuCaps) -> u64 {
+    #[inline]
+    const fn mask(caps: PmuCaps) -> u64 {
         GlobalStatus::mask(caps) & !COND_CHGD
     }
 }

@@ -46,6 +46,7 @@ pub struct PerfEvtSel {
 
 impl PerfEvtSel {
     /// Bits that selector `n` takes: ANY is refused, IN_TX needs transactions, IN_TXCP also counter 2.
+    #[inline]
     fn mask(caps: PmuCaps, n: usize) -> u64 {
         let refused = Self::new().with_any(true).with_in_tx(true).with_in_txcp(true);
         let transactional = Self::new().with_in_tx(caps.transactions).with_in_txcp(caps.transactions && n == 2);

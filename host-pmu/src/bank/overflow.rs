@@ -34,6 +34,8 @@ impl<B: Backend> Bank<B> {
             return;
         }
         *recorded = None;
+        // The last record of an event that goes on may be among the lost: its count is not its last overflow's.
+        slots.iter_mut().flatten().filter(|held| !held.state.is_spent()).for_each(|held| held.recorded = None);
         if stops {
             self.doubt_all();
         }
