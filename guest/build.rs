@@ -39,6 +39,7 @@ const OPTIONAL_CFLAGS: &[&str] =
 
 const SOURCES: &[&str] = &[
     "payload/entry.S",
+    "payload/fault.c",
     "payload/main.c",
     "payload/pmu.c",
     "payload/sched.c",
@@ -51,6 +52,8 @@ const SOURCES: &[&str] = &[
 const CONFORMANCE_SOURCES: &[&str] = &[
     "payload/entry.S",
     "payload/conformance_entry.S",
+    "payload/fault.c",
+    "payload/check.c",
     "payload/conformance.c",
     "payload/conformance_registers.c",
     "payload/conformance_counting.c",

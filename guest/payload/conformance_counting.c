@@ -1,5 +1,5 @@
-/* When a counter counts and when it stands still; how much, where the backend counts what the guest asked for. */
-#include "conformance.h"
+/* When a counter counts and when it does not; how much, where the backend counts the event that the guest selected. */
+#include "check.h"
 
 static void own_enable(void)
 {

@@ -1,5 +1,5 @@
 /* Overflows: where they fall, what they leave in GLOBAL_STATUS, which of them ask for a PMI. */
-#include "conformance.h"
+#include "check.h"
 
 static void without_int(void)
 {

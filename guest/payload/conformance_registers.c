@@ -1,5 +1,5 @@
 /* What each register takes, refuses and gives back. No counter runs. */
-#include "conformance.h"
+#include "check.h"
 
 static void reset(void)
 {

@@ -6,20 +6,6 @@ struct cpu cpus[MAX_VCPUS];
 _Noreturn void payload_main(BootPage *boot);
 _Noreturn void enter_ring3(const void *rip, volatile UserPage *user, u64 rsp);
 
-_Noreturn void fail(u64 vector, u64 error, u64 rip, u64 cr2)
-{
-	BootPage *boot;
-	__asm__("movq %%gs:%c1, %0" : "=r"(boot) : "i"(offsetof(BootPage, self_addr)));
-	Report *report = (Report *)boot->report_addr;
-
-	report->fault_vector = vector + 1;
-	report->fault_error = error;
-	report->fault_rip = rip;
-	report->fault_cr2 = cr2;
-	ring(DB_FAILED);
-	halt_forever();
-}
-
 /* The VMM takes its own TSC at each doorbell, so it lies between the two taken here. */
 static void exchange_tsc(Report *report)
 {

@@ -1,7 +1,7 @@
 /*
  * The PMI handler: intel_pmu_handle_irq with perf_v4_pmi=n. GLOBAL_CTRL off; STATUS; then, as long as there is any: acknowledge, per
  * counter read and re-arm, STATUS again; LVTPC; GLOBAL_CTRL on. LVTPC is unmasked before the counters run again (Linux's "mid ack"),
- * lest an overflow falls on a masked entry.
+ * so that no overflow meets a masked entry.
  *
  * Straight code: where ring 0 is emulated, each instruction costs as much as a thousand elsewhere.
  */

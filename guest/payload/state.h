@@ -1,6 +1,6 @@
 /* What each vCPU keeps. Nothing is shared: the array is indexed by the vCPU's number. */
 #pragma once
-#include "cpu.h"
+#include "interrupt.h"
 
 /* As Linux without full-width writes: the largest period whose negative survives the sign extension of WRMSR to 0xC1 + n. */
 #define MAX_PERIOD ((s64)0x7fffffff)
@@ -87,21 +87,13 @@ static inline struct cpu *this_cpu(void)
 	return c;
 }
 
-/* On the stack when an interrupt handler in C is called; entry.S builds it. */
-struct interrupt {
-	u64 r11, r10, r9, r8, rdi, rsi, rcx;
-	u64 tsc_low, tsc_high;    /* taken by the stub's first instructions, each in 64 bits */
-	u64 rdx, rax;
-	u64 rip, cs, rflags, rsp, ss;
-};
-
 static inline u64 entry_tsc(const struct interrupt *frame)
 {
 	return frame->tsc_high << 32 | frame->tsc_low;
 }
 
 /*
- * A full log stops logging, not the guest: log_next goes on, and tells how much was dropped. An NMI may come while a tick logs, so the
+ * A full log stops logging, not the guest: log_next goes on, which gives the number of dropped entries. An NMI may come while a tick logs, so the
  * place is taken by one instruction; other CPUs have their own logs, so it needs no LOCK.
  */
 static inline void log_entry(struct cpu *c, u64 kind, const struct interrupt *frame, u64 exit, u64 status, u64 rearmed)
@@ -143,9 +135,6 @@ void sched_in(struct cpu *c);
 /* stat.c */
 void stat_begin(struct cpu *c);
 bool stat_tick(struct cpu *c, const struct interrupt *frame);
-
-/* main.c */
-_Noreturn void fail(u64 vector, u64 error, u64 rip, u64 cr2);
 
 /* workload.c, ring 3 */
 extern const char ring3_ftest[], ring3_io[];

@@ -3,7 +3,7 @@
 
 void tick(const struct interrupt *frame);
 
-/* Set-ups may take longer than a tick, and shall not eat the time that events count: their timer is armed again and again. */
+/* Set-ups may take longer than a tick, and must not eat into the time in which events count: their timer is armed again and again. */
 static void arm_timer(const struct cpu *c)
 {
 	if (c->stat_setup)

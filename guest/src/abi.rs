@@ -284,7 +284,7 @@ shared_struct! {
 }
 
 shared_struct! {
-    /// What the payload tells of its run.
+    /// The payload's report of its run.
     Report {
         /// [`MAGIC`] once the payload has run.
         magic: u64,

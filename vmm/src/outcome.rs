@@ -1,4 +1,4 @@
-//! What one run of a guest leaves behind.
+//! The results of one run of a guest.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub enum End {
     },
     /// The guest asked for a reset.
     Reset,
-    /// The guest met a fault it did not ask for.
+    /// An exception for which the guest has no handler of its own.
     GuestFault {
         /// Exception vector.
         vector: u64,
@@ -46,7 +46,7 @@ pub enum End {
     InternalError {
         /// `kvm_run.internal.suberror`.
         suberror: u32,
-        /// Instruction bytes, if KVM told them.
+        /// Instruction bytes, if KVM gave them.
         instruction: Vec<u8>,
     },
     /// KVM could not enter the guest.
@@ -119,7 +119,7 @@ pub struct TscMap {
 pub struct VcpuOutcome {
     /// Why it ended.
     pub end: End,
-    /// The guest's report as it stands in guest memory; `None` if the guest never wrote its magic.
+    /// The guest's report in guest memory; `None` if the guest never wrote its magic.
     pub report: Option<Box<Report>>,
     /// The guest's log, bounded by its capacity.
     pub log: Vec<LogEntry>,
@@ -135,7 +135,7 @@ pub struct VcpuOutcome {
     pub exit_path_ns: Histogram<u64>,
     /// Host events.
     pub host: HostSide,
-    /// Sum of host events held at each tail tick: the last one tells what lazy release left.
+    /// Sum of host events held at each tail tick: the last one is what lazy release left.
     pub held_at_tail_tick: Vec<u64>,
     /// What the phases of its set-ups took, by `PHASE_*`; all in the first if it made none.
     pub phases: [PhaseTally; PHASES],

@@ -1,16 +1,16 @@
-//! What a vCPU thread may ask of the kernel.
+//! The system calls of a vCPU thread.
 //!
 //! A guest that found a hole in the VMM would act from its vCPU's thread. That thread needs few system calls: KVM's and
-//! perf's ioctls, opening and closing events of its own, its timer, memory, and the end of a thread. Everything else
-//! raises SIGSYS, whose handler names the call and ends the process: a call that is missing here is a bug, and shall be seen.
+//! perf's ioctls, opening and closing events of its own, its timer, memory, and the end of a thread. Any other call
+//! raises SIGSYS; the handler names the call and ends the process, so that a call missing here is seen as the bug it is.
 //!
 //! The filter is installed after everything is made that takes other calls, and holds until the thread ends.
 
 use std::collections::BTreeMap;
 
 use kvm_bindings::{
-    kvm_guest_debug, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs, kvm_regs, kvm_sregs, kvm_translation,
-    kvm_vcpu_events,
+    kvm_debugregs, kvm_guest_debug, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs, kvm_regs, kvm_sregs,
+    kvm_translation, kvm_vcpu_events,
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
@@ -44,8 +44,8 @@ const READ: u32 = 2;
 const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
-/// What the loop and the step backend ask of a vCPU, a VM and a perf event; the most frequent first.
-const IOCTLS: [u64; 24] = [
+/// Ioctls of the loop and the stepper on a vCPU, a VM and a perf event; the most frequent first.
+const IOCTLS: [u64; 26] = [
     ioc(NONE, KVM, 0x80, 0),                                    // KVM_RUN
     ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),         // KVM_GET_LAPIC
     ioc(NONE, KVM, 0x9a, 0),                                    // KVM_NMI
@@ -67,6 +67,8 @@ const IOCTLS: [u64; 24] = [
     ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()),        // KVM_SET_GUEST_DEBUG
     ioc(READ, KVM, 0x9f, size_of::<kvm_vcpu_events>()),         // KVM_GET_VCPU_EVENTS
     ioc(WRITE, KVM, 0xa0, size_of::<kvm_vcpu_events>()),        // KVM_SET_VCPU_EVENTS
+    ioc(READ, KVM, 0xa1, size_of::<kvm_debugregs>()),           // KVM_GET_DEBUGREGS
+    ioc(WRITE, KVM, 0xa2, size_of::<kvm_debugregs>()),          // KVM_SET_DEBUGREGS
     ioc(NONE, KVM, 0xa3, 0),                                    // KVM_GET_TSC_KHZ
     ioc(READ | WRITE, KVM, 0x85, size_of::<kvm_translation>()), // KVM_TRANSLATE
     ioc(WRITE, KVM, 0x84, size_of::<kvm_sregs>()),              // KVM_SET_SREGS
@@ -182,6 +184,8 @@ mod tests {
             0x4048_ae9b,
             0x8040_ae9f,
             0xc018_ae85,
+            0x8080_aea1,
+            0x4080_aea2,
             0x4138_ae84,
         ] {
             assert!(IOCTLS.contains(&number), "{number:#x}");

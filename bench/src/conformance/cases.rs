@@ -143,7 +143,6 @@ pub fn skip_reason(code: u64) -> &'static str {
         guest::abi::SKIP_STAND_IN => "needs backend step or hardware: a stand-in counts something else",
         guest::abi::SKIP_NEEDS_STEP => "needs backend step: only it is exact to the instruction",
         guest::abi::SKIP_STEP_CYCLES => "backend step knows no cycles",
-        guest::abi::SKIP_STEP_RING3 => "single-stepping is lost at the IRETQ to ring 3",
         guest::abi::SKIP_NEEDS_V4 => "needs a version 4 PMU",
         guest::abi::SKIP_NEEDS_V2 => "needs a PMU below version 4",
         _ => "the guest gave no reason this tool knows",

@@ -1,6 +1,9 @@
-//! Hostile guests on this host's KVM: whatever a guest does, `vpmu run` ends in time and in bounds, and reports.
+//! Guests on this host's KVM: hostile ones, with which `vpmu run` ends in time and in bounds and reports; and ones of known
+//! length, whose instructions backend `step` counts exactly or not at all.
 
 mod asm;
+#[path = "../counted/mod.rs"]
+mod counted;
 mod hostile;
 
 use std::io::Read as _;
@@ -13,6 +16,7 @@ use bench::probe::ThisHost;
 use host_pmu::backend::BackendKey;
 use trials::Case;
 
+use counted::Counted;
 use hostile::{Ending, Hostile};
 
 /// The limit given to the VMM for a guest that runs into it, and for one that ends by itself, on a busy host, too.
@@ -36,6 +40,10 @@ fn main() -> ExitCode {
             cases.push(Case::fallible(name, missing, run));
         }
     }
+    for image in counted::ALL {
+        let run = move || is_counted(image).map_err(|error| format!("{error:#}"));
+        cases.push(Case::fallible(image.name.to_owned(), kvm.clone().err(), run));
+    }
     trials::run(cases, kvm.is_ok())
 }
 
@@ -47,6 +55,16 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+fn is_counted(image: Counted) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("counted");
+    std::fs::write(&path, image.build()?)?;
+    let vpmu = env!("CARGO_BIN_EXE_vpmu");
+    let output = Command::new(vpmu).arg("run").arg(&path).args(Counted::options()).stdin(Stdio::null()).output()?;
+    let (text, report) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    image.check(output.status.code(), &text, &report, true)
 }
 
 fn survives(guest: &Hostile, backend: &str) -> Result<()> {

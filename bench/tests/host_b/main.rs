@@ -5,6 +5,8 @@
 //! `VPMU_REQUIRE_HOST_B=1` that is a failure.
 
 mod conformance;
+#[path = "../counted/mod.rs"]
+mod counted;
 mod cpio;
 mod frames;
 mod kernel;
@@ -37,7 +39,7 @@ const CHECKS: [(&str, Check); 5] = [
     ("rig::script", script::check),
 ];
 
-const BOOTS: [(&str, Boot); 9] = [
+const BOOTS: [(&str, Boot); 10] = [
     ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
     ("boot::commands_come_back_exactly", commands_come_back_exactly),
     ("boot::kvm_is_there", kvm_is_there),
@@ -47,6 +49,7 @@ const BOOTS: [(&str, Boot); 9] = [
     ("measure::counts_repeat", measure::counts_repeat),
     ("conformance::cpu_clock", conformance::cpu_clock),
     ("conformance::step", conformance::step),
+    ("images::instructions_are_counted", instructions_are_counted),
 ];
 
 /// Comparisons with this machine's own KVM, which needs one.
@@ -172,6 +175,23 @@ fn instruction_clock_repeats(parts: &Parts) -> Result<()> {
     let time: u64 = first.commands[0].text()?.trim().parse().context("the loop's time")?;
     ensure!(time > 3_000_000, "{time} ns for a loop of 3 000 000 turns: instructions are not counted");
     ensure!(first.commands == second.commands, "two runs differ:\n{:?}\n{:?}", first.commands, second.commands);
+    Ok(())
+}
+
+/// Images of known length, by single steps: stock KVM refuses none of them.
+fn instructions_are_counted(parts: &Parts) -> Result<()> {
+    let vpmu = env!("CARGO_BIN_EXE_vpmu");
+    let mut job = Job::new().binary("/vpmu", vpmu.as_ref()).limit(Duration::from_secs(600));
+    for image in counted::ALL {
+        let path = format!("/images/{}", image.name);
+        job = job.file(&path, 0o644, &image.build()?);
+        job = job.command(["/vpmu", "run", &path].into_iter().chain(counted::Counted::options()));
+    }
+    let report = job.run(parts)?;
+    ensure!(report.commands.len() == counted::ALL.len(), "{} commands came back", report.commands.len());
+    for (image, done) in counted::ALL.iter().zip(&report.commands) {
+        image.check(Some(done.status), done.text()?, &String::from_utf8_lossy(&done.stderr), false)?;
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use super::Words;
 shared_constants! {
     /// Flag in [`BootPage::flags`](super::BootPage::flags), for the conformance payload: the PMU is version 4, else 2.
     FLAG_PMU_V4: u64 = 4;
-    /// Flag in [`BootPage::flags`](super::BootPage::flags): what stands behind the counters counts instructions and branches exactly.
+    /// Flag in [`BootPage::flags`](super::BootPage::flags): the backend counts instructions and branches exactly.
     FLAG_COUNTS_EXACT: u64 = 8;
     /// Flag in [`BootPage::flags`](super::BootPage::flags): it counts what the guest asked for, with a few counts of slack at the exits.
     FLAG_COUNTS_EVENTS: u64 = 16;
@@ -16,7 +16,7 @@ shared_constants! {
     CONFORMANCE_PASS: u64 = 1;
     /// [`ConformanceResult::outcome`]: it does not.
     CONFORMANCE_FAIL: u64 = 2;
-    /// [`ConformanceResult::outcome`]: it cannot be told here; `got` is one of `SKIP_*`.
+    /// [`ConformanceResult::outcome`]: it cannot be decided here; `got` is one of `SKIP_*`.
     CONFORMANCE_SKIP: u64 = 3;
     /// Skipped: what counts is a stand-in.
     SKIP_STAND_IN: u64 = 1;
@@ -24,13 +24,11 @@ shared_constants! {
     SKIP_NEEDS_STEP: u64 = 2;
     /// Skipped: single-stepping knows no cycles.
     SKIP_STEP_CYCLES: u64 = 3;
-    /// Skipped: single-stepping is lost in ring 3.
-    SKIP_STEP_RING3: u64 = 4;
     /// Skipped: only a version 4 PMU has it.
     SKIP_NEEDS_V4: u64 = 5;
     /// Skipped: only versions below 4 have it.
     SKIP_NEEDS_V2: u64 = 6;
-    /// NOPs in the row whose PMIs are told apart.
+    /// NOPs in the row in which each PMI is located.
     CONFORMANCE_NOPS: usize = 50;
 
     /// Conformance case: see the table of the tool.
@@ -212,7 +210,7 @@ shared_struct! {
 }
 
 shared_struct! {
-    /// What the conformance payload tells, in the place of [`Report`](super::Report).
+    /// The conformance payload's report, in the place of [`Report`](super::Report).
     ConformanceReport {
         /// [`CONFORMANCE_MAGIC`] once the payload has run.
         magic: u64,

@@ -68,7 +68,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The entry for `address` in the table whose entries stand for `1 << last` bytes.
+    /// The entry for `address` in a table with `1 << last` bytes per entry.
     fn slot(&mut self, address: u64, last: u32) -> Result<&mut Entry, LoadError> {
         let (mut table, mut shift) = (0, 39);
         while shift > last {

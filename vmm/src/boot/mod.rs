@@ -1,10 +1,10 @@
-//! Getting a guest into memory and a vCPU to its first instruction.
+//! A guest's initial memory and registers.
 //!
-//! The project's own payloads: [`payload`] puts one into the memory [`layout`] describes and a vCPU into [`long_mode`].
+//! The project's own payloads: [`payload`] puts one into the memory that [`layout`] describes, with the vCPU in [`long_mode`].
 //!
-//! Somebody else's image goes through three steps, all of them pure functions of its bytes: [`rdpmc::rewrite`] makes its
-//! RDPMCs reach a userspace vPMU, [`image::LoadPlan::of`] says what to copy where and how to enter, and
-//! [`multiboot::Information::build`] lays out what a multiboot kernel is told.
+//! A third-party image takes three steps, all of them pure functions of its bytes: [`rdpmc::rewrite`] makes its RDPMCs reach
+//! a userspace vPMU, [`image::LoadPlan::of`] plans copies and entry, and [`multiboot::Information::build`] lays out the
+//! boot information of a multiboot kernel.
 
 pub mod elf;
 pub mod image;

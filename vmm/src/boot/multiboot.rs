@@ -21,7 +21,7 @@ const REQUIRED: u32 = 0xffff;
 /// A multiboot header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Where in the file it stands.
+    /// Its offset in the file.
     offset: usize,
     addresses: Option<Addresses>,
 }
@@ -138,7 +138,7 @@ pub struct Module<'a> {
     pub name: &'a str,
 }
 
-/// What the kernel is told.
+/// The boot information of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Information<'a> {
     /// Size of the guest's memory, from address 0.

@@ -148,10 +148,10 @@ fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, 
     if is_user { Access::USER_DATA } else { Access::KERNEL_DATA }
 }
 
-/// What the payload left of vCPU `cpu`: its report, if it ran at all, and its log.
+/// The report of vCPU `cpu`, if it ran at all, and its log.
 ///
-/// The payload fills its report at the end. Of one that did not get there (`complete` is false) the log tells how far it
-/// came: the entries with a kind, without a last one that was being written.
+/// The payload fills its report at the end. If it did not get there (`complete` is false), the log shows its progress: the
+/// entries with a kind, without a last one that is half written.
 pub(crate) fn harvest(
     memory: &GuestMemoryMmap,
     layout: &Layout,
@@ -175,7 +175,7 @@ pub(crate) fn harvest(
     Ok((report, log))
 }
 
-/// What the conformance payload left of vCPU `cpu`, if it began.
+/// The conformance payload's report of vCPU `cpu`, if it began.
 pub(crate) fn harvest_conformance(
     memory: &GuestMemoryMmap,
     cpu: usize,

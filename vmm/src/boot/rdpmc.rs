@@ -1,9 +1,9 @@
-//! Making an image's RDPMCs reach a userspace vPMU.
+//! RDPMC of an image, rewritten so that it reaches a userspace vPMU.
 //!
-//! Without a vPMU of KVM's own RDPMC is #GP in a guest and no exit tells the VMM. RDMSR (`0F 32`) differs from RDPMC
+//! Without a vPMU of KVM's own RDPMC is #GP in a guest, without an exit to the VMM. RDMSR (`0F 32`) differs from RDPMC
 //! (`0F 33`) in one byte, takes its index in ECX and gives its result in EDX:EAX alike, and does exit through the MSR
-//! filter. So each RDPMC in an image becomes an RDMSR; its site is remembered, and at an exit RIP tells a rewritten
-//! RDPMC from a true RDMSR of the same index.
+//! filter. So each RDPMC in an image becomes an RDMSR; its site is remembered, and at an exit RIP distinguishes a
+//! rewritten RDPMC from a true RDMSR of the same index.
 //!
 //! # What is an instruction
 //! The byte pair `0F 33` is common within immediates, displacements and data, so the code is disassembled. Each
@@ -12,13 +12,13 @@
 //!
 //! # 32 or 64 bits
 //! Code in ELF64 is 64-bit code. ELF32 may hold either: `objcopy -O elf32-i386` makes such containers for multiboot
-//! loaders that refuse ELF64. What tells is the byte range 40–4F: a REX prefix in 64-bit code, and INC or DEC
+//! loaders that refuse ELF64. The byte range 40–4F decides: a REX prefix in 64-bit code, and INC or DEC
 //! of a register in 32-bit code. A section is decoded as 32-bit code first; if more than one instruction in sixteen is a
 //! one-byte INC or DEC, it is 64-bit code. (Compiled kernels had 23 % and more in 64-bit code, 1 % and less in 32-bit
 //! code.)
 //! A 32-bit start-up stub within a 64-bit section is decoded as 64-bit code: none reads counters.
 //!
-//! An image without ELF (multiboot with addresses in the header) is left as it is: nothing tells its code from data.
+//! An image without ELF (multiboot with addresses in the header) is left as it is: its code cannot be distinguished from data.
 
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ pub struct Site {
     pub address: u64,
     /// Length of the instruction with its prefixes.
     pub length: u8,
-    /// Where in the file the byte stands that was changed.
+    /// Offset in the file of the changed byte.
     pub offset: usize,
 }
 

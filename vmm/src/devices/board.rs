@@ -1,6 +1,6 @@
-//! What somebody else's image finds beside KVM's interrupt controllers and timer: a serial port, the firmware
-//! configuration, a way to end, a way to reset. Whatever else it touches is not there, as on a PC: reads give all ones,
-//! writes go nowhere, and the accesses are counted.
+//! The devices of a third-party image beside KVM's interrupt controllers and timer: a serial port, the firmware
+//! configuration, a port to end the run, ports to reset. Any other port or address is absent, as on a PC: reads give all
+//! ones, writes go nowhere, and the accesses are counted.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -58,7 +58,7 @@ struct Devices<W: Write> {
 #[derive(Debug)]
 pub struct Shared<W: Write>(Mutex<Devices<W>>);
 
-/// What the devices leave.
+/// The state of the output at the end.
 #[derive(Debug)]
 pub struct Output {
     /// Why output was lost.

@@ -1,13 +1,13 @@
-//! What a vCPU's port and memory accesses reach: the one thing the vCPU loop does not know of its guest.
+//! The port and memory accesses of a vCPU: an interface between the vCPU loop and a guest's devices.
 
 use crate::outcome::End;
 
-/// What the loop must do after an access.
+/// The loop's next step after an access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Go on.
     Continue,
-    /// Tell [`Bus::note_held`] the host events held now, and go on.
+    /// Call [`Bus::note_held`] with the number of host events held, and go on.
     NoteHeld,
     /// That phase of the guest's set-up begins (`PHASE_*`), and go on.
     Phase(usize),

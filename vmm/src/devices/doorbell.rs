@@ -1,4 +1,4 @@
-//! The payload's ports: how it tells the VMM where it is.
+//! The payload's ports, by which it reports its progress.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ const CONSOLE_CAP: usize = 1024;
 /// Tail ticks looked at; more are not kept.
 const TAIL_CAP: usize = 64;
 
-/// What the run loop must do after a write.
+/// The loop's next step after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rung {
     /// Go on.

@@ -12,7 +12,7 @@ use crate::sys;
 /// How often the run looks at its time limit and at the user's interruption.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What ends a run from outside.
+/// The ends of a run from outside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits<'a> {
     /// Set by the user.
@@ -26,12 +26,12 @@ pub(crate) struct Limits<'a> {
 /// The threads of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Crew {
-    /// Set when all shall stop; each is kicked then.
+    /// Set to stop all; each is kicked then.
     pub(crate) stop: AtomicBool,
     tids: Mutex<Vec<libc::pid_t>>,
 }
 
-/// What a thread's work leaves, and whether the others go on without it.
+/// The outcome of a thread's work, and whether the others go on without it.
 #[derive(Debug)]
 pub(crate) struct Left<T> {
     pub(crate) others_go_on: bool,
@@ -39,10 +39,10 @@ pub(crate) struct Left<T> {
 }
 
 impl Crew {
-    /// Runs `work(number, vcpu)` on a thread for each of `vcpus`, until all have ended. Stops all of them when one ends that the
-    /// others do not go on without, at the time limit, and on interruption.
+    /// Runs `work(number, vcpu)` on a thread for each of `vcpus`, until all have ended. Stops all of them when the end of one
+    /// ends the run, at the time limit, and on interruption.
     ///
-    /// Returns what they left in order, `None` for one that panicked, and whether the time limit passed.
+    /// Returns their outcomes in order, `None` for one that panicked, and whether the time limit passed.
     pub(crate) fn run<V: Send, T: Send>(
         &self,
         vcpus: Vec<V>,
@@ -131,7 +131,7 @@ mod tests {
         Limits { interrupted, began: Instant::now(), time_limit }
     }
 
-    /// Waits until it is told to stop.
+    /// Waits for the stop.
     fn patient(crew: &Crew) {
         while !crew.stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));

@@ -254,7 +254,7 @@ mod tests {
     use crate::boot::segment::LoadError;
 
     #[test]
-    fn the_vcpu_that_ended_the_run_tells_why() {
+    fn the_reason_is_that_of_the_vcpu_that_ended_the_run() {
         let status = End::GuestExit { status: 3 };
         assert_eq!(overall(&[&End::Stopped, &status, &End::Stopped]), status);
         assert_eq!(overall(&[&End::Stopped]), End::Stopped);

@@ -12,8 +12,8 @@ pub(super) enum Kind {
     /// Not an instruction, as far as its bytes could be read.
     Invalid,
     Halt,
-    /// MOV SS, POP SS: no trap comes before the next instruction is done (SDM vol. 3, 6.8.3).
-    LoadsSs,
+    /// MOV SS, POP SS, STI: on some processors no trap comes before the next instruction is done (SDM vol. 3, 6.8.3).
+    Shadows,
     /// INT n, INT3, INTO, INT1.
     SoftwareInterrupt,
     /// IRET; the size of a word of the frame that it pops.
@@ -91,7 +91,8 @@ fn kind(instruction: &Instruction) -> Kind {
     match instruction.mnemonic() {
         Mnemonic::INVALID => Kind::Invalid,
         Mnemonic::Hlt => Kind::Halt,
-        Mnemonic::Mov | Mnemonic::Pop if instruction.op0_register() == Register::SS => Kind::LoadsSs,
+        Mnemonic::Sti => Kind::Shadows,
+        Mnemonic::Mov | Mnemonic::Pop if instruction.op0_register() == Register::SS => Kind::Shadows,
         Mnemonic::Int | Mnemonic::Int1 | Mnemonic::Int3 | Mnemonic::Into => Kind::SoftwareInterrupt,
         Mnemonic::Syscall => Kind::Syscall,
         Mnemonic::Sysenter => Kind::Sysenter,
@@ -173,8 +174,9 @@ mod tests {
     fn what_needs_care_is_recognised() {
         for (bits, bytes, kind) in [
             (64, &[0xf4][..], Kind::Halt),
-            (64, &[0x8e, 0xd0], Kind::LoadsSs),
-            (32, &[0x17], Kind::LoadsSs),
+            (64, &[0x8e, 0xd0], Kind::Shadows),
+            (32, &[0x17], Kind::Shadows),
+            (64, &[0xfb], Kind::Shadows),
             (64, &[0x8e, 0xd8], Kind::Plain),
             (64, &[0xcd, 0x80], Kind::SoftwareInterrupt),
             (64, &[0xcc], Kind::SoftwareInterrupt),

@@ -80,6 +80,11 @@ impl Mode {
         self.ring == 3
     }
 
+    /// The same mode in the ring of interrupted code.
+    pub(super) const fn in_ring3(self, ring3: bool) -> Self {
+        Self { ring: if ring3 { 3 } else { 0 }, ..self }
+    }
+
     /// The linear address of code at `rip`.
     pub(super) const fn code(&self, rip: u64) -> u64 {
         if self.bits == 64 { rip } else { self.cs_base.wrapping_add(rip) & 0xffff_ffff }

@@ -61,6 +61,18 @@ pub(super) fn halt(fd: &VcpuFd, next: u64, regs: &kvm_regs) -> Result<(), End> {
     fd.set_mp_state(kvm_mp_state { mp_state: KVM_MP_STATE_HALTED }).map_err(failed("KVM_SET_MP_STATE"))
 }
 
+/// Whether the guest was given #DB for a single step: DR6.BS, which is cleared as the guest never sees the step.
+pub(super) fn take_single_step(fd: &VcpuFd) -> Result<bool, End> {
+    const BS: u64 = 1 << 14;
+    let mut debug = fd.get_debug_regs().map_err(failed("KVM_GET_DEBUGREGS"))?;
+    let stepped = debug.dr6 & BS != 0;
+    if stepped {
+        debug.dr6 &= !BS;
+        fd.set_debug_regs(&debug).map_err(failed("KVM_SET_DEBUGREGS"))?;
+    }
+    Ok(stepped)
+}
+
 /// Takes the delivery of a ring-3 step's #DB back: the registers are again what its frame holds.
 pub(super) fn undo(
     fd: &VcpuFd,

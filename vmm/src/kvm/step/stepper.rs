@@ -11,7 +11,7 @@ use super::frame::{Frame, TF};
 use super::gates;
 use super::instruction::{Before, Kind};
 use super::mode::{Mode, VectorTable};
-use super::registers::{complete, failed, halt, lost, mode, overlap, rip, undo};
+use super::registers::{complete, failed, halt, lost, mode, overlap, rip, take_single_step, undo};
 use super::traps::{self, Trap, Traps};
 use super::view::{View, translation};
 use crate::outcome::End;
@@ -174,6 +174,10 @@ impl<'a> Stepper<'a> {
                     counts.abandon();
                     return Ok(Seen::Step { due: false });
                 }
+                if trap.is_none() && before.kind == Kind::Shadows {
+                    // HLT after STI: the vCPU sleeps in KVM.
+                    return Ok(Seen::Step { due: self.settle(&before, target, after, fd, counts)? });
+                }
                 // A host that emulates deliveries: the handler's first instruction has not begun.
                 let trap = trap.ok_or_else(|| lost(&before, after))?;
                 Ok(Seen::Step { due: self.arrived(&trap, &before, target, fd, counts)? })
@@ -196,8 +200,8 @@ impl<'a> Stepper<'a> {
     fn within(&mut self, before: Before, fd: &VcpuFd, counts: &mut StepCounts) -> Result<Seen, End> {
         let at = rip(fd)?;
         let before = match before {
-            // The instruction after MOV SS, which has no trap of its own.
-            Before { kind: Kind::LoadsSs, next, .. } if at == next => {
+            // The instruction after one that had no trap of its own.
+            Before { kind: Kind::Shadows, next, .. } if at == next => {
                 counts.retire(before.retired(next).unwrap_or_default());
                 self.decode(fd, mode(fd)?, at)
             }
@@ -222,15 +226,8 @@ impl<'a> Stepper<'a> {
         if let Some(target) = target {
             return if after == target { Ok(counts.retire(before.transferred())) } else { Err(lost(before, after)) };
         }
-        if let Some(retired) = before.retired(after) {
-            return Ok(counts.retire(retired));
-        }
-        if before.kind == Kind::LoadsSs {
-            let second = self.decode(fd, mode(fd)?, before.next);
-            let (Some(first), Some(second)) = (before.retired(before.next), second.retired(after)) else {
-                return Err(lost(before, after));
-            };
-            return Ok(counts.retire(first) | counts.retire(second));
+        if let Some(due) = self.led_to(before, after, mode(fd)?, fd, counts) {
+            return Ok(due);
         }
         if after == before.rip {
             // Another turn of a REP.
@@ -238,6 +235,16 @@ impl<'a> Stepper<'a> {
             return Ok(false);
         }
         Err(lost(before, after))
+    }
+
+    /// Counts the instruction if it can have led to `after`, with the next one where only both have.
+    fn led_to(&self, before: &Before, after: u64, mode: Mode, fd: &VcpuFd, counts: &mut StepCounts) -> Option<bool> {
+        if let Some(retired) = before.retired(after) {
+            return Some(counts.retire(retired));
+        }
+        let first = before.retired(before.next).filter(|_| before.kind == Kind::Shadows)?;
+        let second = self.decode(fd, mode, before.next).retired(after)?;
+        Some(counts.retire(first) | counts.retire(second))
     }
 
     /// The vCPU is at the first instruction of a handler, which has not begun.
@@ -277,8 +284,8 @@ impl<'a> Stepper<'a> {
         };
         let frame = frames.iter().flatten().find(|frame| fits(frame)).or_else(|| frames.iter().flatten().next());
         let Some(frame) = frame.copied() else { return Err(lost(before, trap.rip)) };
-        let ours = trap.debug && frame.flags & TF != 0 && frame.cs & 3 == 3;
-        if ours {
+        // Other vectors may share the handler of #DB.
+        if trap.debug && frame.cs & 3 == 3 && take_single_step(fd)? {
             undo(fd, &sregs, &mut regs, &frame, &view)?;
             return self.settle_ring3(before, target, frame.rip, fd, counts);
         }
@@ -290,7 +297,11 @@ impl<'a> Stepper<'a> {
             Some(target) => (frame.rip == target).then(|| before.transferred()),
             None if before.kind == Kind::SoftwareInterrupt => (frame.rip == before.next).then(|| before.transferred()),
             None if frame.rip == before.rip => None,
-            None => before.retired(frame.rip),
+            // The event came after the instruction.
+            None => {
+                let due = self.led_to(before, frame.rip, mode.in_ring3(before.ring3), fd, counts);
+                return due.ok_or_else(|| lost(before, frame.rip));
+            }
         };
         if retired.is_none() && frame.rip != before.rip {
             return Err(lost(before, frame.rip));

@@ -1,6 +1,6 @@
 /* What the conformance cases share. */
 #pragma once
-#include "cpu.h"
+#include "interrupt.h"
 
 enum {
 	MSR_DEBUGCTL = 0x1d9,
@@ -37,7 +37,7 @@ struct state {
 	u64 near;                 /* a period that is soon over, in counts */
 	u64 window;               /* TSC ticks in which `near` is over several times */
 
-	/* The PMI handler's: what it met, and what it shall do. */
+	/* Of the PMI handler: what it found, and its orders. */
 	volatile u64 pmis;
 	volatile u64 vector;      /* 2, or VECTOR_PMI */
 	volatile u64 rip, cs, status, lvtpc, global_ctrl;
@@ -113,7 +113,3 @@ extern const char ring3_return[];
 extern const char ring3_ftest[];
 
 void run_case(u64 id, void (*body)(void));
-void register_cases(void);
-void counting_cases(void);
-void overflow_cases(void);
-void delivery_cases(void);

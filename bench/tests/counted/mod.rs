@@ -1,0 +1,126 @@
+//! Images whose instructions are known: `vpmu run --backend step` must count each of them exactly, or refuse.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+const SOURCE: &str = include_str!("counted.S");
+/// TURNS of the source.
+const TURNS: u64 = 1000;
+
+/// One image.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted {
+    pub(crate) name: &'static str,
+    bits: u32,
+    define: &'static str,
+    /// Beside the loop in ring 0: name, FIXED0, PMC0, PMC1.
+    lines: &'static [(&'static str, u64, u64, u64)],
+    /// What a host that cannot run the image says instead of wrong counts.
+    refusals: &'static [&'static str],
+}
+
+const EVENTS: &[(&str, u64, u64, u64)] = &[
+    ("rep", 6, 0, 0),
+    ("mov-ss", 7, 0, 0),
+    ("fault", 7, 2, 1),
+    ("interrupt", 10, 1, 1),
+    ("hlt", 10, 1, 1),
+    ("exits", 9, 0, 0),
+    ("rep-outs", 7, 0, 0),
+];
+const RING3: &[(&str, u64, u64, u64)] = &[("ring3", 1 + 2 * TURNS, 16, TURNS)];
+const SYSCALL: &[(&str, u64, u64, u64)] = &[("syscall", 2 + 2 * TURNS, 10, TURNS + 1)];
+const INT: &[(&str, u64, u64, u64)] = &[("int", 5, 2, 2)];
+const CANNOT: &str = "backend step cannot count";
+
+/// All images.
+pub(crate) const ALL: [Counted; 7] = [
+    image("counts_32_bit_ring_0", 32, "CASE_EVENTS", EVENTS, &[CANNOT]),
+    image("counts_64_bit_paged_ring_0", 64, "CASE_EVENTS", EVENTS, &[CANNOT]),
+    // Without hardware virtualization KVM emulates ring 0, and its emulator has no IRET to ring 3 in 32-bit mode.
+    image(
+        "counts_32_bit_ring_3",
+        32,
+        "CASE_RING3",
+        RING3,
+        &[CANNOT, "KVM internal error, suberror 1, instruction bytes [cf"],
+    ),
+    image("counts_64_bit_paged_ring_3", 64, "CASE_RING3", RING3, &[CANNOT]),
+    // ... no INT n,
+    image("counts_32_bit_int", 32, "CASE_INT", INT, &[CANNOT, "KVM internal error, suberror 1, instruction bytes [cd"]),
+    image("counts_64_bit_int", 64, "CASE_INT", INT, &[CANNOT, "KVM internal error, suberror 1, instruction bytes [cd"]),
+    // ... and SYSCALL is an exception there, which the image reports.
+    image("counts_64_bit_syscall", 64, "CASE_SYSCALL", SYSCALL, &[CANNOT, "status 199 (code 99)"]),
+];
+
+const fn image(
+    name: &'static str,
+    bits: u32,
+    define: &'static str,
+    lines: &'static [(&'static str, u64, u64, u64)],
+    refusals: &'static [&'static str],
+) -> Counted {
+    Counted { name, bits, define, lines, refusals }
+}
+
+impl Counted {
+    /// Assembles and links the image.
+    pub(crate) fn build(&self) -> Result<Vec<u8>> {
+        let folder = tempfile::tempdir()?;
+        let at = |name: &str| folder.path().join(name);
+        let (source, object, image) = (at("counted.S"), at("counted.o"), at("counted"));
+        std::fs::write(&source, SOURCE)?;
+        let mut cc = Command::new("cc");
+        cc.arg(format!("-m{}", self.bits)).arg(format!("-D{}", self.define));
+        if self.bits == 64 {
+            cc.arg("-DBITS64");
+        }
+        run(cc.arg("-c").arg(&source).arg("-o").arg(&object))?;
+        let emulation = if self.bits == 64 { "elf_x86_64" } else { "elf_i386" };
+        let mut ld = Command::new("ld");
+        ld.args(["-m", emulation, "-N", "-Ttext", "0x100000", "-e", "_start", "--build-id=none"]);
+        run(ld.arg(&object).arg("-o").arg(&image))?;
+        std::fs::read(&image).context("the image was not linked")
+    }
+
+    /// Options of `vpmu run` after the image.
+    pub(crate) fn options() -> [&'static str; 6] {
+        ["--backend", "step", "--memory", "16M", "--time-limit", "100s"]
+    }
+
+    /// Checks a run's exit code, the image's serial output and the report. `may_refuse`: this host need not be able to.
+    pub(crate) fn check(&self, code: Option<i32>, output: &str, report: &str, may_refuse: bool) -> Result<()> {
+        let line =
+            |(name, fixed0, pmc0, pmc1): (&str, u64, u64, u64)| format!("{name} {fixed0:08x} {pmc0:08x} {pmc1:08x}");
+        let ring_0 = line(("loop", 4 + 2 * TURNS, TURNS, TURNS - 1));
+        ensure!(output.lines().any(|have| have == ring_0), "no line {ring_0:?}: {output}\n{report}");
+        let refused = self.refusals.iter().find(|why| report.contains(**why));
+        if code != Some(0)
+            && may_refuse
+            && let Some(why) = refused
+        {
+            for &(name, ..) in self.lines {
+                ensure!(!output.contains(name), "counts of {name} before the refusal: {output}");
+            }
+            eprintln!("# {}: refused here: {why}", self.name);
+            return Ok(());
+        }
+        for &expected in self.lines {
+            let expected = line(expected);
+            ensure!(output.lines().any(|have| have.ends_with(&expected)), "no line {expected:?}: {output}\n{report}");
+        }
+        ensure!(code == Some(0), "exit code {code:?}: {report}");
+        ensure!(report.contains("counts: backend step") && !report.contains("warning"), "{report}");
+        eprintln!("# {}: exact", self.name);
+        Ok(())
+    }
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let program = Path::new(command.get_program()).to_owned();
+    let output = command.output().with_context(|| format!("cannot run {}", program.display()))?;
+    ensure!(output.status.success(), "{}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}

@@ -1,0 +1,174 @@
+/*
+ * What the conformance cases stand on: checks that end a case at the first difference, the counters, the PMI handlers, and one
+ * case from a reset PMU.
+ */
+#include "check.h"
+
+struct state s;
+volatile u64 gp_faults;
+u64 ring3_return_rsp;
+
+void pmi(struct interrupt *frame);
+void pmi_with_eoi(struct interrupt *frame);
+void tick(struct interrupt *frame);
+
+bool differs(u64 line, u64 expected, u64 got)
+{
+	if (expected == got)
+		return false;
+	s.now->outcome = CONFORMANCE_FAIL;
+	s.now->line = line;
+	s.now->expected = expected;
+	s.now->got = got;
+	return true;
+}
+
+/* Hardware starts and stops with the exits around the WRMSRs, so a few instructions of slack. */
+bool miscounted(u64 line, u64 expected, u64 got)
+{
+	if (s.exact)
+		return differs(line, expected, got);
+	return (got < expected || got > expected + expected / 50 + 50) && differs(line, expected, got);
+}
+
+bool skip(u64 reason)
+{
+	s.now->outcome = CONFORMANCE_SKIP;
+	s.now->got = reason;
+	return true;
+}
+
+static void note(const struct interrupt *frame, u64 vector)
+{
+	s.vector = vector;
+	s.rip = frame->rip;
+	s.cs = frame->cs;
+	s.status = status();
+	s.lvtpc = rdmsr(MSR_LVTPC);
+	s.global_ctrl = rdmsr(MSR_GLOBAL_CTRL);
+	if (s.rearm_left) {
+		s.rearm_left--;
+		wrmsr(MSR_GLOBAL_CTRL, 0);
+		wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
+		wrmsr(MSR_A_PMC0, -s.rearm & COUNTER_MASK);
+		wrmsr(MSR_LVTPC, s.unmask);
+		wrmsr(MSR_GLOBAL_CTRL, 1);
+	} else if (s.unmask) {
+		wrmsr(MSR_LVTPC, s.unmask);
+	}
+	s.pmis++;
+}
+
+static void leave_ring3(struct interrupt *frame)
+{
+	if (s.leave_ring3 && (frame->cs & 3)) {
+		s.leave_ring3 = false;
+		frame->rip = (u64)ring3_return;
+		frame->cs = 0x08;
+		frame->ss = 0x10;
+		frame->rflags = 2;
+		frame->rsp = ring3_return_rsp;
+	}
+}
+
+void pmi(struct interrupt *frame)
+{
+	note(frame, 2);
+	leave_ring3(frame);
+}
+
+void pmi_with_eoi(struct interrupt *frame)
+{
+	note(frame, VECTOR_PMI);
+	leave_ring3(frame);
+	wrmsr(MSR_EOI, 0);
+}
+
+/* Only wakes. */
+void tick(struct interrupt *frame)
+{
+	leave_ring3(frame);
+	wrmsr(MSR_EOI, 0);
+}
+
+void stop(void)
+{
+	wrmsr(MSR_GLOBAL_CTRL, 0);
+}
+
+void run(u64 counters)
+{
+	wrmsr(MSR_GLOBAL_CTRL, counters);
+}
+
+/* EN is part of every selector. */
+void select(u32 counter, u64 event, u64 flags)
+{
+	wrmsr(MSR_PERFEVTSEL0 + counter, event | flags | EVNTSEL_EN);
+}
+
+void set_counter(u32 counter, u64 value)
+{
+	wrmsr(MSR_A_PMC0 + counter, value & COUNTER_MASK);
+}
+
+void spend(void)
+{
+	if (s.exact) {
+		for (volatile u64 i = 0; i < s.near; i++)
+			;
+		return;
+	}
+	for (u64 end = rdtsc() + s.window; rdtsc() < end;)
+		;
+}
+
+bool wait_pmi(u64 count)
+{
+	for (u64 end = rdtsc() + 4 * s.boot->tsc_hz; rdtsc() < end;)
+		if (s.pmis >= count)
+			return true;
+	return false;
+}
+
+bool wait_status(u64 bits)
+{
+	for (u64 end = rdtsc() + 4 * s.boot->tsc_hz; rdtsc() < end;) {
+		spend();
+		if ((status() & bits) == bits)
+			return true;
+	}
+	return false;
+}
+
+static void reset_pmu(void)
+{
+	stop();
+	for (u32 i = 0; i < GP; i++) {
+		wrmsr(MSR_PERFEVTSEL0 + i, 0);
+		wrmsr(MSR_A_PMC0 + i, 0);
+	}
+	wrmsr(MSR_FIXED_CTR_CTRL, 0);
+	for (u32 i = 0; i < FIXED_COUNT; i++)
+		wrmsr(MSR_FIXED_CTR0 + i, 0);
+	wrmsr(MSR_DEBUGCTL, 0);
+	wrmsr(MSR_GLOBAL_OVF_CTRL, GLOBAL_MASK | BIT(62) | BIT(63) | (s.v4 ? V4_STATUS : 0));
+	wrmsr(MSR_LVTPC, LVT_NMI);
+	s.unmask = 0;
+	s.rearm_left = 0;
+	s.leave_ring3 = false;
+	s.pmis = 0;
+	s.status = 0;
+	s.vector = 0;
+}
+
+void run_case(u64 id, void (*body)(void))
+{
+	s.report->running = id + 1;
+	s.now = &s.report->results[id];
+	s.now->outcome = CONFORMANCE_PASS;
+	if (id != CASE_RESET)
+		reset_pmu();
+	body();
+	stop();
+}
