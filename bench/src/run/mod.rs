@@ -32,7 +32,7 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
     let plan = plan_of(args, backend.clone())?;
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let outcome = image::run(&host, &image, &plan, std::io::stdout(), sys::interrupted()).map_err(|error| {
+    let outcome = image::run(&host, &image, &plan, &mut std::io::stdout(), sys::interrupted()).map_err(|error| {
         let what = format!("cannot run {}", args.image.display());
         if error.is_the_hosts() {
             Error::host(what, error.to_string(), "`vpmu doctor` says what is missing")

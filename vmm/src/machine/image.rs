@@ -91,11 +91,12 @@ pub struct ImageOutcome {
 ///
 /// # Errors
 /// [`MachineError`] if it could not begin.
-pub fn run<W: Write + Send>(
+pub fn run(
     host: &Host,
     image: &[u8],
     plan: &ImagePlan,
-    out: W,
+    // Of one type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
+    out: &mut (dyn Write + Send),
     interrupted: &AtomicBool,
 ) -> Result<ImageOutcome, MachineError> {
     let mut guest = ImageGuest {
