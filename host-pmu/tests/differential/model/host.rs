@@ -69,7 +69,7 @@ impl Event {
 impl State {
     /// Counts by which events stop early.
     fn early_by(&self) -> u64 {
-        if self.early { 3 } else { 0 }
+        if self.early && self.stops { 3 } else { 0 }
     }
 
     /// Counts until `event` signals, if it samples.
@@ -96,7 +96,7 @@ impl ScriptedHost {
         host
     }
 
-    /// The same with events that may stop a little early.
+    /// The same with events that stop a little early, if they stop.
     pub(crate) fn one_shot_clock(strategy: &Strategy) -> Self {
         let host = Self::one_shot(strategy);
         host.0.borrow_mut().early = true;

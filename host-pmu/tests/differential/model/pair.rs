@@ -20,7 +20,7 @@ pub(crate) enum Records {
     None,
     /// Each overflow.
     Exact,
-    /// The same, a little before the counter overflows, as a clock may.
+    /// The same; an event that stops itself does so a little before the counter overflows, as a clock may.
     Early,
 }
 
