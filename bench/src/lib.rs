@@ -8,7 +8,6 @@ pub mod arm;
 pub mod backend;
 pub mod catalog;
 pub mod cli;
-pub mod conformance;
 pub mod console;
 pub mod doctor;
 pub mod experiment;

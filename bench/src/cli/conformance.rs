@@ -5,8 +5,9 @@ use host_pmu::backend::BackendKey;
 use results::error::{Error, Exit};
 
 use crate::backend::{BackendChoice, Chosen, choose};
-use crate::conformance::{self, Checks, tap};
 use crate::console::{complain, internal, print};
+use crate::experiment::conformance::run::{self, Checks};
+use crate::experiment::conformance::tap;
 use crate::parse::pmu_version;
 use crate::probe::ThisHost;
 use crate::strategy::{StrategyChoice, ready};
@@ -75,7 +76,7 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     }
     let checks = Checks { versions, strategies, backend, seccomp: !args.no_seccomp };
     let mut number = 0;
-    let runs = conformance::run(&checks, sys::interrupted(), |run| {
+    let runs = run::run(&checks, sys::interrupted(), |run| {
         number += 1;
         if args.json { Ok(()) } else { print(&run.tap(number)) }
     })?;

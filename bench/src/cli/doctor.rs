@@ -7,7 +7,9 @@ use results::error::{Error, Exit};
 use results::host::HostFs;
 
 use crate::console::{print, print_json};
-use crate::doctor::{self, Limits};
+use crate::doctor::diagnose::diagnose;
+use crate::doctor::diagnosis::Limits;
+use crate::doctor::show;
 use crate::probe::ThisHost;
 
 pub(super) const EXAMPLES: &str = "\
@@ -31,11 +33,11 @@ pub struct DoctorArgs {
 const WATCH: Duration = Duration::from_millis(250);
 
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Error> {
-    let diagnosis = doctor::diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost, WATCH);
+    let diagnosis = diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost, WATCH);
     if args.json {
         print_json(&diagnosis)?;
     } else {
-        print(&doctor::text(&diagnosis))?;
+        print(&show::text(&diagnosis))?;
     }
     Ok(diagnosis.exit())
 }

@@ -6,7 +6,7 @@ use results::read;
 
 use super::measure::{Invocation, Wanted, measure};
 use super::options::{ArmsOptions, HostOptions, ResultOptions};
-use crate::experiment::stat_guest::spec::{self, MAX, StatGuestSpec};
+use crate::experiment::guest_stat::spec::{self, GuestStatSpec, MAX};
 use crate::parse::number_in;
 
 pub(super) const EXAMPLES: &str = "\
@@ -80,8 +80,8 @@ pub(super) fn defaults(command: Command) -> Command {
         })
 }
 
-fn spec(args: &GuestStatArgs) -> StatGuestSpec {
-    StatGuestSpec {
+fn spec(args: &GuestStatArgs) -> GuestStatSpec {
+    GuestStatSpec {
         common: args.arms.spec(Some(&args.host)),
         events: args.events,
         enable: match args.enable {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn defaults_of_options_are_those_of_the_specification() {
-        assert_eq!(spec(&parsed(&[])), StatGuestSpec::default());
+        assert_eq!(spec(&parsed(&[])), GuestStatSpec::default());
     }
 
     #[test]

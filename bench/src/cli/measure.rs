@@ -18,7 +18,7 @@ use crate::arm::runner::ArmRunner;
 use crate::arm::sim::{self as simulated, SimRunner};
 use crate::backend::{BackendChoice, Chosen, choose};
 use crate::console::{complain, internal, print};
-use crate::fold::ArmFold;
+use crate::fold::arm::ArmFold;
 use crate::probe::ThisHost;
 use crate::progress;
 use crate::rounds::plan::Plan;

@@ -1,6 +1,7 @@
 //! Usage errors in one line, with the new name of an option that was renamed.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -26,6 +27,9 @@ const RENAMED: &[(&str, &str, &str)] = &[
     ("sim", "--pin", "each simulated vCPU has a CPU of its own"),
     ("sim", "--no-seccomp", "a simulation confines no threads"),
 ];
+
+/// Commands with a `--json` that took a file.
+const TOOK_A_FILE: [&str; 4] = ["nmi-latency", "sim", "stat-setup", "guest-stat"];
 
 /// One line of clap's several: what is wrong, with which value, and where help is. `args` has the program's name first.
 pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -> Error {
@@ -80,15 +84,18 @@ fn renamed(command: &str, option: Option<&str>) -> Option<Error> {
     Some(Error::usage(format!("vpmu {command} has no option {option}"), "", *remedy))
 }
 
-/// The value after `--json`, a flag. A command's name, or anything after it that the command takes, is none.
+/// The file after `--json`, which was no flag once.
 fn value_of_json<'a>(words: &'a [String], command: Option<&String>) -> Option<&'a str> {
+    if command.is_some_and(|name| !TOOK_A_FILE.contains(&name.as_str())) {
+        return None;
+    }
     let at = words.iter().position(|word| word == "--json" || word.starts_with("--json="))?;
     match words[at].strip_prefix("--json=") {
         Some(value) => Some(value),
         None => {
             let next = words.get(at + 1)?;
-            let file = next == "-" || (!next.starts_with('-') && (next.ends_with(".json") || next.contains('/')));
-            (file && Some(next) != command).then_some(next)
+            let file = next == "-" || Path::new(next).extension() == Some(OsStr::new("json"));
+            file.then_some(next)
         }
     }
 }
@@ -136,5 +143,7 @@ mod tests {
         ] {
             assert_eq!(value_of_json(&words(line), None), file, "{line}");
         }
+        let compare = "compare".to_owned();
+        assert_eq!(value_of_json(&words("compare --json a.json"), Some(&compare)), None);
     }
 }

@@ -1,10 +1,12 @@
-//! The checks, from facts and probes.
+//! The checks, made from facts and probes.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 
-use super::{Finding, Limits, Status};
-use crate::host::{HostFacts, HostFs};
+use results::host::finding::{Finding, Status};
+use results::host::{HostFacts, HostFs};
+
+use super::diagnosis::Limits;
 use crate::probe::{AutoBackend, KvmCap, KvmProbe};
 
 /// Host events one vCPU may hold at once: 7 counters, and a pool of parked ones.

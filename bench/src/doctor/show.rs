@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::Diagnosis;
+use textwrap::Options;
+
+use super::diagnosis::Diagnosis;
 use crate::error::one_line;
 use crate::host::finding::{Finding, Status};
 use crate::table::layout;
@@ -10,21 +12,11 @@ use crate::table::layout;
 /// Columns before the text of a finding: status and check.
 const INDENT: usize = 30;
 
-/// Breaks `text` at white space so that it fits `width` behind the indent; words are never cut.
+/// Fills `text` to `width` behind the indent; words are never cut.
 fn wrap(out: &mut String, text: &str, width: usize) {
-    let mut column = INDENT;
-    for (i, word) in text.split_whitespace().enumerate() {
-        let length = word.chars().count();
-        if i > 0 && column + 1 + length > width {
-            // Writing to a String cannot fail, here and below.
-            let _ = write!(out, "\n{:INDENT$}{word}", "");
-            column = INDENT + length;
-        } else {
-            let space = if i > 0 { " " } else { "" };
-            let _ = write!(out, "{space}{word}");
-            column += length + space.len();
-        }
-    }
+    let indent = " ".repeat(INDENT);
+    let options = Options::new(width).initial_indent(&indent).subsequent_indent(&indent).break_words(false);
+    out.push_str(textwrap::fill(text, options).trim_start());
     out.push('\n');
 }
 
@@ -44,7 +36,7 @@ fn show(out: &mut String, finding: &Finding, width: usize) {
     }
 }
 
-/// The findings for a terminal or a pipe; what is fine takes one line.
+/// The findings for a terminal or a pipe; a check without a finding takes one line.
 #[must_use]
 pub fn text(diagnosis: &Diagnosis) -> String {
     let width = usize::from(layout::width().unwrap_or(110)).max(INDENT + 20);

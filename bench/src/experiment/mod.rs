@@ -1,8 +1,9 @@
 //! Experiments, a folder each: the plain specification, the run, and how its result is shown.
 
 pub mod calibrate;
+pub mod conformance;
+pub mod guest_stat;
 pub mod nmi_latency;
 pub mod reproduce;
-pub mod stat_guest;
 pub mod stat_setup;
 pub mod sweep;

@@ -1,7 +1,7 @@
 //! Set-ups in a guest's log, added up phase by phase.
 //!
-//! The guest logs every call. What it logs is anything, as all of guest memory: calls that end before they begin are counted
-//! and left out, and a set-up counts only if all its phases are there.
+//! The guest logs every call. Calls that end before they begin are counted and left out, and a set-up counts only if all its
+//! phases are present.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use results::document::{EventCount, PhaseResult, SET_UP};
 use results::document::{Summary, latency_histogram};
 use vmm::outcome::VcpuOutcome;
 
-use super::ticks_to_ns;
+use super::units::ticks_to_ns;
 
 /// The keys, by `PHASE_*`.
 const KEYS: [&str; PHASES] = ["none", "program", "enable", "read", "disable", "rotate"];

@@ -8,7 +8,7 @@ use super::plan::Plan;
 use super::schedule::Schedule;
 use crate::arm::runner::{Arm, ArmRunner, Turn};
 use crate::error::Error;
-use crate::fold::{ArmFold, Place};
+use crate::fold::arm::{ArmFold, Place};
 use crate::host::{HostFacts, HostFs};
 use crate::progress::Progress;
 use crate::result::ArmKind;

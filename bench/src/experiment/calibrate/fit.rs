@@ -7,7 +7,7 @@ use super::draft::Draft;
 use super::measure::Measured;
 use super::spec::CalibrateSpec;
 use crate::error::{Error, Exit};
-use crate::fold::ArmFold;
+use crate::fold::arm::ArmFold;
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 
 /// Alternating corrections of exit and instruction.

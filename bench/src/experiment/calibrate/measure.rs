@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::arm::runner::{Arm, ArmRunner, Turn};
 use crate::error::{Error, Exit};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::fold::ArmFold;
+use crate::fold::arm::ArmFold;
 use crate::host::{HostFacts, HostFs};
 use crate::progress::Progress;
 use crate::result::ArmKind;

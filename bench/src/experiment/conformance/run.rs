@@ -1,7 +1,4 @@
-//! `vpmu conformance`: a guest checks its PMU from inside, once per PMU version and strategy.
-
-pub mod cases;
-pub mod tap;
+//! The runs: the payload once per PMU version and strategy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,22 +11,22 @@ use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{Behind, MachineError, Plan};
 
-use self::tap::Run;
+use super::tap::Run;
 use crate::error::{Error, Exit};
 
-/// A run is ended from outside after this time: seconds suffice where an exit costs microseconds.
+/// Time after which a run is ended: seconds suffice where an exit costs microseconds.
 const LIMIT: Duration = Duration::from_secs(120);
-/// The same where every instruction is an exit.
+/// The same for backend `step`, where every instruction is an exit.
 const STEP_LIMIT: Duration = Duration::from_secs(600);
 
-/// What is checked.
+/// The vPMUs to check.
 #[derive(Clone, Debug)]
 pub struct Checks {
-    /// PMU versions the guest sees.
+    /// PMU versions of the guest.
     pub versions: Vec<u8>,
     /// Strategies.
     pub strategies: Vec<Strategy>,
-    /// What counts.
+    /// The backend.
     pub backend: BackendKey,
     /// Whether vCPU threads are confined.
     pub seccomp: bool,

@@ -62,7 +62,7 @@ impl Enable {
 
 /// Parameters of `guest-stat`; the defaults are those of the command. A sample is one set-up.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StatGuestSpec {
+pub struct GuestStatSpec {
     /// Arms, rounds and limits.
     pub common: CommonSpec,
     /// Number of events, 1 to [`MAX`].
@@ -73,7 +73,7 @@ pub struct StatGuestSpec {
     pub window_ticks: Option<u64>,
 }
 
-impl Default for StatGuestSpec {
+impl Default for GuestStatSpec {
     fn default() -> Self {
         Self {
             common: CommonSpec {
@@ -91,7 +91,7 @@ impl Default for StatGuestSpec {
     }
 }
 
-impl StatGuestSpec {
+impl GuestStatSpec {
     /// The plan on this backend. `online` are the host's CPUs, if known.
     ///
     /// # Errors
@@ -162,8 +162,8 @@ mod tests {
 
     use super::*;
 
-    fn plan(edit: impl FnOnce(&mut StatGuestSpec)) -> Result<Plan, Error> {
-        let mut spec = StatGuestSpec::default();
+    fn plan(edit: impl FnOnce(&mut GuestStatSpec)) -> Result<Plan, Error> {
+        let mut spec = GuestStatSpec::default();
         edit(&mut spec);
         spec.plan(&Chosen { backend: BackendKey::CpuClock, why: String::new() }, Some(&[0, 1]))
     }
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        type Edit = fn(&mut StatGuestSpec);
+        type Edit = fn(&mut GuestStatSpec);
         let cases: [(Edit, &str); 8] = [
             (|spec| spec.events = 0, "1 to 64"),
             (|spec| spec.events = 65, "1 to 64"),

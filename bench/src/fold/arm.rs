@@ -1,0 +1,363 @@
+//! One arm of the result, made from the outcomes of its runs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
+use hdrhistogram::Histogram;
+use host_pmu::stats::{OpKind, OpStats};
+use vmm::outcome::{MsrExits, RunOutcome, VcpuOutcome};
+
+use results::document::{
+    self, ArmKind, GuestArm, GuestRound, HostOp, Metrics, MsrCount, Summary, WorkloadCost, encode, latency_histogram,
+    merge,
+};
+use results::error::one_line;
+use results::export::hlog::Interval;
+use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP};
+
+use super::delivery::deliveries;
+use super::phases::PhaseFold;
+use super::units::{difference, ns, ticks_to_ns};
+use crate::arm::runner::{Arm, Turn};
+
+/// Latencies of one round, or of all.
+#[derive(Clone, Debug)]
+struct Latencies {
+    handler: Histogram<u64>,
+    delivery: Histogram<u64>,
+    rotation: Histogram<u64>,
+    exit_path: Histogram<u64>,
+    set_up: Histogram<u64>,
+}
+
+impl Latencies {
+    fn new() -> Self {
+        let [handler, delivery, rotation, exit_path, set_up] = std::array::from_fn(|_| latency_histogram());
+        Self { handler, delivery, rotation, exit_path, set_up }
+    }
+}
+
+impl Latencies {
+    /// Those that have values, by metric.
+    fn metrics(&self, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
+        [
+            (&NMI_HANDLER, &self.handler),
+            (&PMI_DELIVERY, &self.delivery),
+            (&ROTATION, &self.rotation),
+            (&EXIT_PATH, &self.exit_path),
+            (&SET_UP, &self.set_up),
+        ]
+        .into_iter()
+        .filter_map(|(metric, histogram)| Some((metric.key.to_owned(), summary(histogram)?)))
+        .collect()
+    }
+}
+
+/// Units of work and the time they took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    ns: u64,
+    units: u64,
+}
+
+/// Collects one arm's rounds.
+#[derive(Debug)]
+pub struct ArmFold {
+    result: document::Arm,
+    all: Latencies,
+    ops: OpStats,
+    msrs: BTreeMap<u32, MsrCount>,
+    phases: PhaseFold,
+    held_sum: u64,
+    baseline: Work,
+    measured: Work,
+    intervals: Vec<Interval>,
+}
+
+/// Position of a run in the experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The run.
+    pub turn: Turn,
+    /// Its start after the experiment's.
+    pub started: Duration,
+}
+
+impl ArmFold {
+    /// An arm without rounds. `stand_in`: whether its backend is a stand-in.
+    #[must_use]
+    pub fn new(arm: &Arm, stand_in: bool) -> Self {
+        Self {
+            result: empty(arm, stand_in),
+            all: Latencies::new(),
+            ops: OpStats::default(),
+            msrs: BTreeMap::new(),
+            phases: PhaseFold::default(),
+            held_sum: 0,
+            baseline: Work::default(),
+            measured: Work::default(),
+            intervals: Vec::new(),
+        }
+    }
+
+    /// Records that the arm cannot run here.
+    pub fn not_available(&mut self, why: &str) {
+        self.result.not_available = Some(one_line(why));
+    }
+
+    /// Records a reason for incomplete figures beyond those of the rounds.
+    pub fn incomplete(&mut self, why: &str) {
+        self.result.incomplete.push(one_line(why));
+    }
+
+    /// Latencies of finished rounds, in order of time.
+    #[must_use]
+    pub fn intervals(&self) -> &[Interval] {
+        &self.intervals
+    }
+
+    /// Whether every round so far is complete.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.result.incomplete.is_empty()
+    }
+
+    /// Adds a finished round.
+    pub fn add(&mut self, place: Place, outcome: &RunOutcome) {
+        let mut latencies = Latencies::new();
+        let before = (self.result.own.overflows, self.result.own.nmis, self.ops.count(OpKind::Open));
+        let mut lost = Some(0_i64);
+        let mut held_at_end = 0_u64;
+        let mut tail: Vec<u64> = Vec::new();
+        for (index, vcpu) in outcome.vcpus.iter().enumerate() {
+            let who = format!("round {}, vCPU {index}", place.turn.index);
+            let vcpu_lost = self.add_vcpu(&who, vcpu, &mut latencies);
+            lost = lost.zip(vcpu_lost).map(|(a, b)| a.saturating_add(b));
+            held_at_end = held_at_end.saturating_add(vcpu.host.held_at_end);
+            tail.resize(tail.len().max(vcpu.held_at_tail_tick.len()), 0);
+            for (sum, held) in tail.iter_mut().zip(&vcpu.held_at_tail_tick) {
+                *sum = sum.saturating_add(*held);
+            }
+        }
+        if !outcome.end.is_complete() && outcome.vcpus.iter().all(|v| v.end.is_complete()) {
+            self.incomplete(&format!("round {}: {}", place.turn.index, outcome.end));
+        }
+        let held = &mut self.result.own.events_held;
+        held.at_end = held.at_end.max(held_at_end);
+        held.tail.resize(held.tail.len().max(tail.len()), 0);
+        for (most, now) in held.tail.iter_mut().zip(&tail) {
+            *most = (*most).max(*now);
+        }
+        self.result.own.lost = match (self.result.rounds.is_empty(), self.result.own.lost, lost) {
+            (true, _, now) => now,
+            (false, Some(sum), Some(now)) => Some(sum.saturating_add(now)),
+            (false, _, _) => None,
+        };
+        self.result.rounds.push(document::Round {
+            index: place.turn.index,
+            position: place.turn.position,
+            complete: outcome.end.is_complete(),
+            started_ns: ns(place.started),
+            metrics: latencies.metrics(Summary::brief),
+            own: GuestRound {
+                end: one_line(&outcome.end.to_string()),
+                wall_ns: ns(outcome.wall),
+                guest_start_ns: ns(outcome.start),
+                overflows: self.result.own.overflows - before.0,
+                nmis: self.result.own.nmis - before.1,
+                lost,
+                opens: self.ops.count(OpKind::Open) - before.2,
+                held_at_end,
+            },
+        });
+        let all = [&latencies.handler, &latencies.rotation, &latencies.set_up];
+        let shown = all.into_iter().find(|histogram| !histogram.is_empty()).unwrap_or(&latencies.handler);
+        self.intervals.push(Interval { start: place.started, length: outcome.wall, histogram: encode(shown) });
+        merge(&mut self.all.handler, &latencies.handler);
+        merge(&mut self.all.delivery, &latencies.delivery);
+        merge(&mut self.all.rotation, &latencies.rotation);
+        merge(&mut self.all.exit_path, &latencies.exit_path);
+        merge(&mut self.all.set_up, &latencies.set_up);
+    }
+
+    /// Adds one vCPU; returns NMIs delivered minus NMIs taken, if both are known.
+    fn add_vcpu(&mut self, who: &str, vcpu: &VcpuOutcome, into: &mut Latencies) -> Option<i64> {
+        if !vcpu.end.is_complete() {
+            self.incomplete(&format!("{who}: {}", vcpu.end));
+        }
+        self.add_host_side(vcpu);
+        merge(&mut into.exit_path, &vcpu.exit_path_ns);
+        let Some(report) = &vcpu.report else {
+            self.incomplete(&format!("{who}: the guest left no report"));
+            return None;
+        };
+        self.add_report(report);
+        if vcpu.end.is_complete()
+            && let Some(lost) = &mut self.result.own.overflows_lost
+        {
+            let seen = report.overflows.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
+            *lost = lost.saturating_add(difference(vcpu.pmi.overflows, seen));
+        }
+        if vcpu.tsc.khz == 0 {
+            self.incomplete(&format!("{who}: the guest's TSC frequency is unknown"));
+        } else {
+            self.add_times(vcpu, report, into);
+        }
+        if self.result.kind == ArmKind::Kvm {
+            return None;
+        }
+        Some(difference(vcpu.pmi.nmis, report.nmis))
+    }
+
+    fn add_host_side(&mut self, vcpu: &VcpuOutcome) {
+        let result = &mut self.result.own;
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+        add(&mut result.overflows, vcpu.pmi.overflows);
+        add(&mut result.pmi_requests, vcpu.pmi.pmi_requests);
+        add(&mut result.pmis, vcpu.pmi.nmis.saturating_add(vcpu.pmi.fixed));
+        if let Some(sum) = &mut result.nmis_delivered {
+            add(sum, vcpu.pmi.nmis);
+        }
+        add(&mut result.masked, vcpu.pmi.masked);
+        add(&mut result.undeliverable, vcpu.pmi.undeliverable);
+        let host = &vcpu.host;
+        add(&mut result.entries, host.entries);
+        add(&mut result.sched_ins, host.sched_ins);
+        add(&mut result.signals, host.signals);
+        add(&mut result.empty_kicks, host.empty_kicks);
+        add(&mut result.reused, host.reused);
+        add(&mut result.refused_periods, host.refused_periods);
+        add(&mut result.failed_opens, host.failed_opens);
+        add(&mut result.pinned_errors, host.pinned_errors);
+        add(&mut result.throttled, host.throttled);
+        result.events_held.max = result.events_held.max.max(host.held_max);
+        if let Some(error) = &host.last_error {
+            result.last_error = Some(one_line(error));
+        }
+        add(&mut self.held_sum, host.held_sum);
+        self.ops.merge(&host.ops);
+        for &MsrExits { msr, reads, writes, faults } in &vcpu.msr_exits {
+            let count = self.msrs.entry(msr).or_default();
+            add(&mut count.reads, reads);
+            add(&mut count.writes, writes);
+            add(&mut count.faults, faults);
+        }
+    }
+
+    fn add_report(&mut self, report: &Report) {
+        let result = &mut self.result.own;
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+        add(&mut result.nmis, report.nmis);
+        add(&mut result.nmis_without_status, report.nmis_without_status);
+        add(&mut result.log_dropped, report.dropped);
+        for &n in &report.overflows {
+            add(&mut result.guest_overflows, n);
+        }
+    }
+
+    fn add_times(&mut self, vcpu: &VcpuOutcome, report: &Report, into: &mut Latencies) {
+        let khz = vcpu.tsc.khz;
+        let uncertainty = ticks_to_ns(vcpu.tsc.uncertainty, khz);
+        let result = &mut self.result.own;
+        result.tsc_uncertainty_ns = result.tsc_uncertainty_ns.max(uncertainty);
+        result.log_invalid += self.phases.add(vcpu, report, &mut into.set_up);
+        for entry in vcpu.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
+            let histogram = match entry.kind {
+                LOG_NMI if entry.rearmed == 0 => {
+                    result.nmis_driver_off += 1;
+                    continue;
+                }
+                LOG_NMI => &mut into.handler,
+                LOG_ROTATION => &mut into.rotation,
+                _ => {
+                    result.log_invalid += 1;
+                    continue;
+                }
+            };
+            match entry.tsc_exit.checked_sub(entry.tsc_entry) {
+                Some(ticks) => histogram.saturating_record(ticks_to_ns(ticks, khz).max(1)),
+                None => result.log_invalid += 1,
+            }
+        }
+        match deliveries(vcpu, report) {
+            Some(delays) => {
+                let allowed = i64::try_from(vcpu.tsc.uncertainty).unwrap_or(i64::MAX);
+                for ticks in delays {
+                    match u64::try_from(ticks) {
+                        Ok(ticks) => {
+                            into.delivery.saturating_record(ticks_to_ns(ticks, khz).max(1));
+                        }
+                        Err(_) if ticks >= -allowed => into.delivery.saturating_record(1),
+                        Err(_) => result.delivery_negative += 1,
+                    }
+                }
+            }
+            None => result.delivery_unmatched += 1,
+        }
+        let span = |begin: u64, end: u64| ticks_to_ns(end.saturating_sub(begin), khz);
+        for (work, span, units) in [
+            (&mut self.baseline, span(report.baseline_begin, report.baseline_end), report.baseline_units),
+            (&mut self.measured, span(report.measure_begin, report.measure_end), report.measure_units),
+        ] {
+            work.ns = work.ns.saturating_add(span);
+            work.units = work.units.saturating_add(units);
+        }
+    }
+
+    /// Its host operations so far.
+    #[must_use]
+    pub fn ops(&self) -> &OpStats {
+        &self.ops
+    }
+
+    /// The arm so far.
+    #[must_use]
+    pub fn result(&self) -> document::Arm {
+        let mut result = self.result.clone();
+        result.metrics = self.all.metrics(Summary::of);
+        let own = &mut result.own;
+        own.host_ops = OpKind::ALL
+            .into_iter()
+            .map(|kind| {
+                let count = self.ops.count(kind);
+                let p50_ns = if count == 0 { 0 } else { self.ops.histogram(kind).value_at_quantile(0.5) };
+                let op = HostOp { count, p50_ns, total_ns: self.ops.total_ns(kind) };
+                (kind.key().to_owned(), op)
+            })
+            .collect();
+        own.msr_exits = self.msrs.iter().map(|(msr, count)| (format!("{msr:#x}"), *count)).collect();
+        if own.entries > 0 {
+            own.events_held.mean = self.held_sum as f64 / own.entries as f64;
+        }
+        (own.cycles, own.phases, own.counts) = self.phases.result();
+        own.workload_ns = self.measured.ns;
+        own.workload = cost(self.baseline, self.measured);
+        result
+    }
+}
+
+/// Slow-down of the guest's work, if both phases did some.
+fn cost(baseline: Work, measured: Work) -> Option<WorkloadCost> {
+    let per_unit = |work: Work| (work.units > 0 && work.ns > 0).then(|| work.ns as f64 / work.units as f64);
+    let (without, with) = per_unit(baseline).zip(per_unit(measured))?;
+    Some(WorkloadCost { unit_ns_without: without, unit_ns_with: with, slowdown: with / without })
+}
+
+fn empty(arm: &Arm, stand_in: bool) -> document::Arm {
+    let counted = (arm.kind != ArmKind::Kvm).then_some(0);
+    document::Arm {
+        name: arm.strategy.clone(),
+        kind: arm.kind,
+        backend: arm.backend.clone(),
+        stand_in,
+        not_available: None,
+        incomplete: Vec::new(),
+        metrics: Metrics::new(),
+        own: GuestArm { nmis_delivered: counted, overflows_lost: counted.map(u64::cast_signed), ..GuestArm::default() },
+        rounds: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

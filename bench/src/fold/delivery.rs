@@ -1,0 +1,28 @@
+//! Delivery latency: deliveries of the VMM paired with handler entries of the guest's log.
+
+use guest::abi::{LOG_NMI, LogEntry, Report};
+use vmm::outcome::VcpuOutcome;
+
+/// Guest TSC ticks from each delivery to its handler's entry, or `None` if they cannot be paired.
+///
+/// The k-th NMI the guest logs answers the k-th delivery only if the guest took exactly as many as were
+/// delivered, and if the log lacks none before its end: a full log drops its last entries, so what it holds
+/// is a prefix.
+pub(super) fn deliveries(vcpu: &VcpuOutcome, report: &Report) -> Option<Vec<i64>> {
+    let taken: Vec<&LogEntry> = vcpu.log.iter().filter(|entry| entry.kind == LOG_NMI).collect();
+    let logged = u64::try_from(taken.len()).ok()?;
+    let delivered = u64::try_from(vcpu.deliveries.len()).ok()?;
+    let missing = report.nmis.checked_sub(logged)?;
+    // `dropped` counts rotations too, so it bounds the missing NMIs from above.
+    let consistent = report.nmis == delivered && vcpu.pmi.nmis == delivered && missing <= report.dropped;
+    consistent.then(|| {
+        taken
+            .iter()
+            .zip(&vcpu.deliveries)
+            .map(|(entry, &host_tsc)| {
+                let seen = host_tsc.wrapping_add_signed(vcpu.tsc.offset);
+                entry.tsc_entry.wrapping_sub(seen).cast_signed()
+            })
+            .collect()
+    })
+}
