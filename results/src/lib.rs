@@ -1,7 +1,32 @@
-//! Results of the vPMU lab: the document that experiments leave, and everything that needs nothing but documents.
+//! Results of the vPMU lab: the document that an experiment leaves behind, and everything that needs nothing but documents.
 //!
-//! [`document`] are the types, [`write`] puts them into files, [`read`] reads them back. [`compare`] judges two results,
-//! [`history`] a series of them; [`export`], [`report`] and [`table`] show them. [`host`] are the facts about the host that a document holds.
+//! | module | does |
+//! |---|---|
+//! | [`document`] | the types of a document, for writing and reading alike |
+//! | [`metric`] | the metrics that documents hold |
+//! | [`read`], [`write`] | files: checked when read, whole or absent when written |
+//! | [`host`] | facts about the host, and its noise sources |
+//! | [`stats`] | medians, intervals, tests, change points, Pareto fronts |
+//! | [`compare`], [`history`] | a verdict on two results; change points in a series of them |
+//! | [`table`], [`export`], [`report`] | a table for terminals, other tools' formats, an HTML page with plots |
+//!
+//! # Reading a result
+//! ```
+//! use results::metric::NMI_HANDLER;
+//! use results::read;
+//! use std::path::Path;
+//!
+//! let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("baselines/development-host");
+//! let record = read::record(&folder.join("nmi-latency.json"))?;
+//! let floor = record.arm("floor").and_then(|arm| arm.metric(&NMI_HANDLER));
+//! let reuse = record.arm("reuse").and_then(|arm| arm.metric(&NMI_HANDLER));
+//! if let (Some(floor), Some(reuse)) = (floor, reuse) {
+//!     assert!(reuse.p50 >= floor.p50 / 2);
+//! }
+//! # Ok::<(), results::error::Error>(())
+//! ```
+//!
+//! `cargo run -p results --example compare A.json B.json` prints the arms of two results and compares them.
 
 pub mod compare;
 pub mod cpu_list;

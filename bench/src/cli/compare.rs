@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use results::compare::{self, Request, Rules, Statistic};
+use results::compare::{self, CompareSpec, Rules, Statistic};
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::read;
@@ -106,7 +106,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         Some(path) => Rules::read(path, args.alpha, args.threshold)?,
         None => Rules::new(args.alpha, args.threshold)?,
     };
-    let request = Request {
+    let request = CompareSpec {
         rules,
         statistic: args.quantile,
         arms: args.arm.clone(),
@@ -140,7 +140,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
 fn ratios(
     args: &CompareArgs,
     factor: f64,
-    request: &Request,
+    request: &CompareSpec,
     base: (&str, &[Record]),
     new: (&str, &[Record]),
 ) -> Result<Exit, Error> {

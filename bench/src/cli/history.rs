@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use results::compare::Statistic;
 use results::error::{Error, Exit};
-use results::history::{self, Request};
+use results::history::{self, HistorySpec};
 use results::read;
 use results::stats::change_points::Rules;
 
@@ -71,7 +71,7 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
             "--alpha 0.001 --threshold 0.05 are the defaults",
         ));
     }
-    let request = Request {
+    let request = HistorySpec {
         rules: Rules { window: usize::try_from(args.window).unwrap_or(50), p: args.alpha, strength: args.threshold },
         statistic: args.quantile,
         arms: args.arm.clone(),

@@ -153,7 +153,7 @@ pub struct Comparison {
 
 /// What a caller asks for beside [`Rules`].
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct CompareSpec {
     /// Thresholds.
     pub rules: Rules,
     /// Which quantile of a round.
@@ -168,6 +168,21 @@ pub struct Request {
     pub resamples: u32,
     /// Whether hosts may differ.
     pub allow_unlike_hosts: bool,
+}
+
+impl Default for CompareSpec {
+    /// All arms and metrics by their medians, with the default thresholds.
+    fn default() -> Self {
+        Self {
+            rules: Rules::default(),
+            statistic: Statistic::default(),
+            arms: Vec::new(),
+            metrics: Vec::new(),
+            seed: 1,
+            resamples: 9999,
+            allow_unlike_hosts: false,
+        }
+    }
 }
 
 impl Comparison {
@@ -202,7 +217,7 @@ fn side(source: &str, records: &[Record]) -> Side {
 ///
 /// # Errors
 /// Exit 2: they measured different things, or an arm or metric that was asked for is in neither.
-pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Request) -> Result<Comparison, Error> {
+pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &CompareSpec) -> Result<Comparison, Error> {
     let mut notes = Vec::new();
     let pairs = sample::pairs(base, new, &mut notes)?;
     let mut samples = Vec::new();
@@ -249,7 +264,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Reques
     Ok(comparison)
 }
 
-fn row(sample: &sample::Sample, request: &Request, seed: u64) -> Row {
+fn row(sample: &sample::Sample, request: &CompareSpec, seed: u64) -> Row {
     let (base, new) = (&sample.base[..], &sample.new[..]);
     let intervals = bootstrap::medians(base, new, request.resamples, seed);
     let level = |values: &[f64], interval: Option<Interval>| {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
-use super::{Request, sample};
+use super::{CompareSpec, sample};
 use crate::document::Record;
 use crate::error::{Error, Exit};
 use crate::stats::median;
@@ -67,12 +67,12 @@ pub fn ratios(
     base: (&str, &[Record]),
     new: (&str, &[Record]),
     factor: f64,
-    request: &Request,
+    request: &CompareSpec,
 ) -> Result<Ratios, Error> {
     let mut notes = Vec::new();
     let mut rows = Vec::new();
     for pair in sample::pairs(base, new, &mut notes)? {
-        let with_floor = Request { arms: Vec::new(), ..request.clone() };
+        let with_floor = CompareSpec { arms: Vec::new(), ..request.clone() };
         let samples = sample::samples(&pair, &with_floor, &mut notes);
         for sample in samples.iter().filter(|sample| sample.arm != FLOOR) {
             if !request.arms.is_empty() && !request.arms.contains(&sample.arm) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{Request, Statistic};
+use super::{CompareSpec, Statistic};
 use crate::document::{Any, Arm, Record};
 use crate::error::Error;
 use crate::stats::median;
@@ -141,7 +141,7 @@ fn rounds<'a>(arm: &'a Arm<Any>, metric: &'a str, statistic: Statistic) -> impl 
 }
 
 /// Every arm and metric of a pair, in the documents' order.
-pub(super) fn samples(pair: &Pair<'_>, request: &Request, notes: &mut Vec<String>) -> Vec<Sample> {
+pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<String>) -> Vec<Sample> {
     let mut found = Vec::new();
     // Metrics that are known over all rounds only, and the arms that have them.
     let mut without: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -222,7 +222,7 @@ fn note_gaps(name: &str, which: &str, arms: &[Arm<Any>], documents: usize, notes
 ///
 /// # Errors
 /// Exit 2, with what there is.
-pub(super) fn check_asked(samples: &[(usize, Sample)], request: &Request) -> Result<(), Error> {
+pub(super) fn check_asked(samples: &[(usize, Sample)], request: &CompareSpec) -> Result<(), Error> {
     let arms: BTreeSet<&String> = samples.iter().map(|(_, sample)| &sample.arm).collect();
     let metrics: BTreeSet<&String> = samples.iter().map(|(_, sample)| &sample.metric).collect();
     let list = |names: &BTreeSet<&String>| names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");

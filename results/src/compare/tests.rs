@@ -3,8 +3,8 @@ use serde_json::json;
 use super::*;
 use crate::fixture::{changed, record, value};
 
-fn request() -> Request {
-    Request {
+fn request() -> CompareSpec {
+    CompareSpec {
         rules: Rules::default(),
         statistic: Statistic::P50,
         arms: Vec::new(),
@@ -20,7 +20,7 @@ fn ns(round: u64) -> u64 {
     if round % 7 == 3 { 120_000 } else { 70_000 + round * 37 % 11 * 20 }
 }
 
-fn of(base: &Record, new: &Record, request: &Request) -> Comparison {
+fn of(base: &Record, new: &Record, request: &CompareSpec) -> Comparison {
     compare(("a", std::slice::from_ref(base)), ("b", std::slice::from_ref(new)), request).unwrap()
 }
 
@@ -88,7 +88,7 @@ fn unlike_hosts_are_not_judged_unless_allowed() {
     let found = of(&base, &other, &request());
     assert_eq!((found.exit, found.unlike.len()), (3, 1));
     assert!(text(&found).contains("unlike: kernel: 7.0 / unknown"), "{}", text(&found));
-    assert_eq!(of(&base, &other, &Request { allow_unlike_hosts: true, ..request() }).exit, 1);
+    assert_eq!(of(&base, &other, &CompareSpec { allow_unlike_hosts: true, ..request() }).exit, 1);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn what_only_one_side_has_is_said_and_open() {
     let found = of(&base, &changed(fewer), &request());
     assert_eq!((found.exit, verdicts(&found, "recreate")), (3, vec![Verdict::OneSided; 3]));
     assert!(found.notes.iter().any(|note| note.contains("only in BASE: arm recreate")));
-    let only = Request { arms: vec!["reuse".to_owned()], ..request() };
+    let only = CompareSpec { arms: vec!["reuse".to_owned()], ..request() };
     let found = of(&base, &record(10, 6, |_, round| ns(round)), &only);
     assert_eq!((found.exit, found.rows().count()), (0, 3));
 }
@@ -125,8 +125,8 @@ fn different_experiments_names_and_slips_are_bad_input() {
         error.exit.code() == 2 && error.to_string().contains("workload is \"single/ftest\" and \"sampling10/ftest\"")
     );
     for wrong in [
-        Request { arms: vec!["reues".to_owned()], ..request() },
-        Request { metrics: vec!["nmi_handler".to_owned()], ..request() },
+        CompareSpec { arms: vec!["reues".to_owned()], ..request() },
+        CompareSpec { metrics: vec!["nmi_handler".to_owned()], ..request() },
     ] {
         let error = compare(("a", slices(&base)), ("b", slices(&base)), &wrong).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("there are"), "{error}");
@@ -155,7 +155,7 @@ fn a_metric_that_is_only_reported_does_not_fail_the_comparison() {
     let file = dir.path().join("limits.toml");
     std::fs::write(&file, "[metric.nmi_handler_ns]\nreport-only = true\n").unwrap();
     let rules = Rules::read(&file, None, None).unwrap();
-    let only = Request { rules, metrics: vec!["nmi_handler_ns".to_owned()], ..request() };
+    let only = CompareSpec { rules, metrics: vec!["nmi_handler_ns".to_owned()], ..request() };
     let found = of(&record(10, 5, |_, _| 70_000), &record(10, 6, |_, _| 90_000), &only);
     assert!(found.rows().all(|row| row.verdict == Verdict::ReportOnly));
     assert_eq!(found.exit, 3, "nothing was judged");

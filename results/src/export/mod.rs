@@ -6,6 +6,7 @@ pub mod csv;
 pub mod gobench;
 pub mod hlog;
 pub mod prometheus;
+pub mod svg;
 
 use crate::document::{Any, Arm, Record, Summary};
 use crate::error::Error;
@@ -25,12 +26,14 @@ pub enum Format {
     GithubAction,
     /// Prometheus text, for node_exporter's textfile collector
     Prometheus,
+    /// A picture, SVG: strategies against the floor
+    Svg,
 }
 
 impl Format {
     /// Every one.
-    pub const ALL: [Self; 6] =
-        [Self::Hlog, Self::Benchstat, Self::Csv, Self::Bmf, Self::GithubAction, Self::Prometheus];
+    pub const ALL: [Self; 7] =
+        [Self::Hlog, Self::Benchstat, Self::Csv, Self::Bmf, Self::GithubAction, Self::Prometheus, Self::Svg];
 
     /// Its name.
     #[must_use]
@@ -42,6 +45,7 @@ impl Format {
             Self::Bmf => "bmf",
             Self::GithubAction => "github-action",
             Self::Prometheus => "prometheus",
+            Self::Svg => "svg",
         }
     }
 
@@ -55,6 +59,7 @@ impl Format {
             Self::Bmf => "Bencher Summary Format",
             Self::GithubAction => "github-action-benchmark, tool customSmallerIsBetter",
             Self::Prometheus => "Prometheus text, for node_exporter's textfile collector",
+            Self::Svg => "A picture, SVG: each strategy's ratio to the floor, with its interval",
         }
     }
 }
@@ -71,6 +76,7 @@ pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
         Format::Bmf => bmf::text(records).map(String::into_bytes),
         Format::GithubAction => action::text(records).map(String::into_bytes),
         Format::Prometheus => prometheus::text(records).map(String::into_bytes),
+        Format::Svg => svg::text(records).map(String::into_bytes),
     }
 }
 

@@ -93,7 +93,7 @@ impl History {
 
 /// What a caller asks for.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct HistorySpec {
     /// What counts as a change.
     pub rules: Rules,
     /// Which quantile of a round.
@@ -108,7 +108,7 @@ pub struct Request {
 ///
 /// # Errors
 /// Exit 2 if there is nothing of what was asked for.
-pub fn history(source: &str, records: &[Record], request: &Request) -> Result<History, Error> {
+pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Result<History, Error> {
     let mut groups: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
     for record in records {
         let key = serde_json::to_string(&(group_key(record), &record.host.class)).unwrap_or_default();
@@ -144,7 +144,7 @@ pub fn history(source: &str, records: &[Record], request: &Request) -> Result<Hi
     })
 }
 
-fn series(group: &[&Record], arm: &str, metric: &str, request: &Request) -> Option<Series> {
+fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec) -> Option<Series> {
     let runs: Vec<(&Record, f64)> = group
         .iter()
         .filter_map(|record| Some((*record, value(record.arm(arm)?, metric, request.statistic)?)))

@@ -3,8 +3,8 @@ use serde_json::json;
 use super::*;
 use crate::fixture::{changed, value};
 
-fn request() -> Request {
-    Request { rules: Rules::default(), statistic: Statistic::P50, arms: Vec::new(), metrics: Vec::new() }
+fn request() -> HistorySpec {
+    HistorySpec { rules: Rules::default(), statistic: Statistic::P50, arms: Vec::new(), metrics: Vec::new() }
 }
 
 /// 20 runs, a revision each; from the 13th on `reuse` is a fifth slower.
@@ -51,6 +51,6 @@ fn few_runs_are_inconclusive_and_slips_are_bad_input() {
     let found = history("dir", &runs[..5], &request()).unwrap();
     assert_eq!(found.exit().code(), 3);
     assert!(text(&found).contains("too few runs"));
-    let wrong = Request { arms: vec!["reues".to_owned()], ..request() };
+    let wrong = HistorySpec { arms: vec!["reues".to_owned()], ..request() };
     assert_eq!(history("dir", &runs, &wrong).unwrap_err().exit.code(), 2);
 }

@@ -1,8 +1,4 @@
-//! An axis whose ticks are chosen here: times and shares of events want others than a plotting library's.
-
-use std::ops::Range;
-
-use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+//! The axis of a plot: its range, its ticks and their texts.
 
 /// Most ticks an axis is given; a plot is as narrow as a phone.
 const MOST: usize = 7;
@@ -70,24 +66,14 @@ impl Axis {
         Self { label: "percentile".to_owned(), low: 1.0, high, log: true, ticks, format: percentile }
     }
 
-    /// These positions, numbered from 0, downwards: rows of a chart.
-    pub(super) fn rows(count: usize) -> Self {
-        Self {
-            label: String::new(),
-            low: count as f64,
-            high: 0.0,
-            log: false,
-            ticks: Vec::new(),
-            format: |_| String::new(),
-        }
+    /// The ticks with their texts.
+    pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
+        self.ticks.iter().map(|&tick| (tick, (self.format)(tick)))
     }
 
-    pub(super) fn low(&self) -> f64 {
-        self.low
-    }
-
-    pub(super) fn high(&self) -> f64 {
-        self.high
+    /// Where a value lies if the axis reaches from `from` to `to`. Values beyond the ends lie at them.
+    pub(super) fn place(&self, value: f64, from: f64, to: f64) -> f64 {
+        from + (to - from) * self.share(value)
     }
 
     /// Where a value lies between the ends, 0 to 1.
@@ -138,33 +124,6 @@ fn percentile(x: f64) -> String {
     if x < 10.0 { "50 %".to_owned() } else { format!("{:.nines$} %", 100.0 - 100.0 / x) }
 }
 
-impl Ranged for Axis {
-    type FormatOption = NoDefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        limit.0 + (f64::from(limit.1 - limit.0) * self.share(*value)).round() as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
-        self.ticks.clone()
-    }
-
-    fn range(&self) -> Range<f64> {
-        self.low..self.high
-    }
-}
-
-impl ValueFormatter<f64> for Axis {
-    fn format(value: &f64) -> String {
-        value.to_string()
-    }
-
-    fn format_ext(&self, value: &f64) -> String {
-        (self.format)(*value)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,7 +159,7 @@ mod tests {
     #[test]
     fn each_nine_takes_the_same_room() {
         let axis = Axis::percentile(10_000.0);
-        let texts: Vec<String> = axis.ticks.iter().map(|tick| axis.format_ext(tick)).collect();
+        let texts: Vec<String> = axis.ticks().map(|(_, text)| text).collect();
         assert_eq!(texts, ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "50 %"]);
         assert!((axis.share(100.0) - 0.5).abs() < 1e-9);
     }

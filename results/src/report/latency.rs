@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use super::axis::Axis;
 use super::figure::{Figure, Key, Table, dash};
 use super::group::{Group, Inks, thin};
-use super::plot::{self, Line};
+use super::plot::{self, Curve};
 use crate::document::{Any, Arm, Record, Summary, decode_text};
 use crate::error::Error;
 use crate::metric;
@@ -52,10 +52,10 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
     if curves.is_empty() {
         return Ok(None);
     }
-    let lines: Vec<Line> = curves
+    let lines: Vec<Curve> = curves
         .iter()
         .take(ARMS)
-        .map(|(arm, histogram)| Line { ink: inks.of(arm), points: curve(histogram), marked: false })
+        .map(|(arm, histogram)| Curve { ink: inks.of(arm), points: curve(histogram), marked: false })
         .collect();
     let most = curves.iter().map(|(_, histogram)| histogram.len()).max().unwrap_or(1);
     let values = lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y));
@@ -77,7 +77,7 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
             "Newest result. Each further nine takes the same room, as in HdrHistogram's plots; both axes are logarithmic.{}",
             too_many(curves.len())
         ),
-        svg: plot::lines(&format!("{title}, by arm"), &Axis::percentile(most as f64), &y, &lines, &[])?,
+        svg: plot::lines(&format!("{title}, by arm"), &Axis::percentile(most as f64), &y, &lines, &[]),
         key: lines.iter().zip(&curves).map(|(line, (arm, _))| Key::line(line.ink, &arm.name)).collect(),
         title,
         table,
@@ -107,7 +107,7 @@ struct Point {
 }
 
 /// Latency over time: over the results of the group, or over the rounds of a single one.
-pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Result<Option<Figure>, Error> {
+pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
     let latest = group.latest();
     let many = group.records.len() > 1;
     // Results of one session are numbered: a time axis would have them in one place.
@@ -134,14 +134,14 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Result<Option<Figure>
     }
     let most = series.iter().map(|(_, points)| points.len()).max().unwrap_or(0);
     if most < 2 {
-        return Ok(None);
+        return None;
     }
     let per_point = most.div_ceil(POINTS);
     let mut table =
         Table::new("Medians over time", &["arm", if many { "begun (UTC)" } else { "round begun" }, "of", "p50", "p99"]);
     let mut lines = Vec::new();
     for (arm, points) in &series {
-        let mut line = Line { ink: inks.of(arm), points: Vec::new(), marked: most <= 40 };
+        let mut line = Curve { ink: inks.of(arm), points: Vec::new(), marked: most <= 40 };
         for run in thin(points, POINTS) {
             let middle = &run[run.len() / 2];
             let p50 = median(&run.iter().map(|point| point.p50).collect::<Vec<_>>()).unwrap_or_default();
@@ -171,13 +171,13 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Result<Option<Figure>
     } else {
         String::new()
     };
-    Ok(Some(Figure {
+    Some(Figure {
         note: format!("{}{}", thinned.trim_start(), too_many(series.len())),
-        svg: plot::lines(&title, &x, &y, &lines, &[])?,
+        svg: plot::lines(&title, &x, &y, &lines, &[]),
         key: lines.iter().zip(&series).map(|(line, (arm, _))| Key::line(line.ink, &arm.name)).collect(),
         title,
         table,
-    }))
+    })
 }
 
 fn of_record(record: &Record, arm: &str, metric: &str) -> Option<Point> {
@@ -233,12 +233,12 @@ mod tests {
         let (_dir, record) = fixture::written(&fixture::document(3));
         let one = [record.clone()];
         let inks = Inks::new(&one);
-        let figure = over_time(&groups(&one)[0], &inks).unwrap().unwrap();
+        let figure = over_time(&groups(&one)[0], &inks).unwrap();
         assert!(figure.title.ends_with("over rounds") && figure.note.is_empty(), "{}", figure.note);
         assert_eq!(figure.table.rows.len(), 4 * 3);
         let many: Vec<Record> =
             (0..1000).map(|n| Record { started_unix: record.started_unix + n * 3600, ..record.clone() }).collect();
-        let figure = over_time(&groups(&many)[0], &inks).unwrap().unwrap();
+        let figure = over_time(&groups(&many)[0], &inks).unwrap();
         assert!(figure.title.ends_with("over results") && figure.note.contains("median of 7 neighbours"));
         assert_eq!(figure.table.rows.len(), 4 * 143);
     }

@@ -13,6 +13,8 @@ mod page;
 mod plot;
 pub mod published;
 mod scaling;
+pub mod strategies;
+mod svg;
 mod sweep;
 mod work;
 
@@ -114,7 +116,7 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
     for path in &sources.sweeps {
         points.extend(sweep::read(path)?);
     }
-    let (sweeps, all_sweeps) = sweep::figures(&points, SWEEPS)?;
+    let (sweeps, all_sweeps) = sweep::figures(&points, SWEEPS);
     note("Plots of sweeps", SWEEPS, all_sweeps);
     let (hosts, more_hosts) = hosts::hosts(records);
     note("Hosts, the newest", hosts.len(), hosts.len() + more_hosts);
@@ -126,9 +128,9 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
         overview: overview(&groups),
         links: (0..groups.len().min(ROWS)).map(id).collect(),
         sections,
-        scaling: scaling::figures(records, &inks, SCALINGS)?,
+        scaling: scaling::figures(records, &inks, SCALINGS),
         sweeps,
-        published: published::figure(&sources.published)?,
+        published: published::figure(&sources.published),
         hosts,
         files: files(records),
         left_out,
@@ -206,11 +208,11 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
     }
     let mut figures = Vec::new();
     figures.extend(latency::percentiles(newest, inks)?);
-    figures.extend(latency::over_time(group, inks)?);
-    figures.extend(work::host_operations(newest)?);
-    figures.extend(work::phases(newest)?);
-    figures.extend(scaling::growth(newest, inks)?);
-    figures.extend(work::pareto(newest, inks)?);
+    figures.extend(latency::over_time(group, inks));
+    figures.extend(work::host_operations(newest));
+    figures.extend(work::phases(newest));
+    figures.extend(scaling::growth(newest, inks));
+    figures.extend(work::pareto(newest, inks));
     let caveat = |warning: &crate::document::Warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),
         None => warning.message.clone(),

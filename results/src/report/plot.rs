@@ -1,39 +1,34 @@
-//! Plots as SVG, by plotters. Colours are not in them but classes, so that the page's style sheet can have a light, a dark and
-//! a printed set; every line has a dash pattern besides.
-
-use minijinja::HtmlEscape;
-use plotters::coord::Shift;
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+//! Plots as SVG. Colours are classes, so that a style sheet can have a light, a dark and a printed set; every line has a dash
+//! pattern besides.
 
 use super::axis::Axis;
-use crate::error::{Error, Exit, one_line};
+use super::svg::{Anchor, Svg};
+use crate::error::one_line;
 
-/// Size in user units; twice what it is shown at, since plotters draws at whole ones.
-const WIDTH: u32 = 1200;
-const HEIGHT: u32 = 700;
-/// Room of a row of bars, its name above it included.
-const ROW: u32 = 96;
-const FONT: i32 = 33;
-/// Lines of the style sheet's colours and dashes.
+/// Width in user units; plots scale by their view box.
+const WIDTH: f64 = 1200.0;
+const HEIGHT: f64 = 700.0;
+/// Room of a row, its name above it included.
+const ROW: f64 = 96.0;
+/// Room right of the plot's area, for half a tick's text.
+const RIGHT: f64 = 68.0;
+/// Room for the ticks' texts and the label of the x axis.
+const BELOW: f64 = 112.0;
+/// Room for the ticks' texts and the label of the y axis.
+const LEFT: f64 = 182.0;
+const TOP: f64 = 12.0;
+/// Half of a text's height above its base line.
+const HALF_LINE: f64 = 11.0;
+/// Colours and dash patterns of the style sheet.
 pub(super) const COLOURS: usize = 7;
 pub(super) const DASHES: usize = 3;
 
 /// A colour of the style sheet, 0 to `COLOURS` × `DASHES` − 1; [`FLOOR`] is the floor's.
 pub(super) type Ink = usize;
-/// What no strategy can beat.
+/// The floor.
 pub(super) const FLOOR: Ink = COLOURS * DASHES;
-/// What nothing beats in both of two ways.
+/// A Pareto front.
 pub(super) const FRONT: Ink = FLOOR + 1;
-
-const PAPER: RGBColor = RGBColor(1, 1, 1);
-const TEXT: RGBColor = RGBColor(1, 1, 2);
-const RULE: RGBColor = RGBColor(1, 1, 3);
-const GRID: RGBColor = RGBColor(1, 1, 4);
-
-fn colour(ink: Ink) -> RGBColor {
-    RGBColor(2, 2, ink.min(FRONT) as u8)
-}
 
 /// The classes of an ink.
 #[must_use]
@@ -46,7 +41,7 @@ pub(super) fn class(ink: Ink) -> String {
 }
 
 /// A line of a plot.
-pub(super) struct Line {
+pub(super) struct Curve {
     pub(super) ink: Ink,
     pub(super) points: Vec<(f64, f64)>,
     /// Whether its points are marked.
@@ -56,169 +51,160 @@ pub(super) struct Line {
 /// A row of stacked bars.
 pub(super) struct Bar {
     pub(super) name: String,
-    /// What it adds up to, as text.
+    /// The sum, as text.
     pub(super) total: String,
     pub(super) parts: Vec<(Ink, f64)>,
 }
 
-/// A row of a dot plot: a shape and its position.
+/// A row of a dot plot: shapes and their positions.
 pub(super) struct Dots {
     pub(super) name: String,
     pub(super) dots: Vec<(Ink, Shape, f64)>,
 }
 
-/// How a dot looks, since colour alone must not tell.
+/// A row with an estimate and its interval.
+pub(super) struct Estimate {
+    pub(super) name: String,
+    pub(super) ink: Ink,
+    pub(super) low: f64,
+    pub(super) value: f64,
+    pub(super) high: f64,
+    /// The estimate, as text.
+    pub(super) text: String,
+}
+
+/// The shape of a dot; colour alone does not distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Circle,
     Cross,
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-/// Draws with `with`, and turns sentinels of colours into classes. `label` is what a screen reader says.
-fn svg(
-    label: &str,
-    height: u32,
-    with: impl FnOnce(&Area<'_>) -> Result<(), DrawingAreaErrorKind<std::io::Error>>,
-) -> Result<String, Error> {
-    let mut text = String::new();
-    let drawn = {
-        let area = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
-        with(&area).and_then(|()| area.present())
-    };
-    drawn.map_err(|error| {
-        Error::new(Exit::Inconclusive, "cannot draw a plot", error.to_string(), "please report this as a bug")
-    })?;
-    let hex = |RGBColor(r, g, b): RGBColor| format!("#{r:02X}{g:02X}{b:02X}");
-    let label = label.to_owned();
-    let head = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">", HtmlEscape(&label));
-    let body = text.split_once('>').map_or("", |(_, body)| body);
-    let mut text = head + body;
-    for (sentinel, class) in [(PAPER, "paper"), (TEXT, "ink"), (RULE, "rule"), (GRID, "grid")] {
-        for attribute in ["stroke", "fill"] {
-            text = text.replace(&format!("{attribute}=\"{}\"", hex(sentinel)), &format!("class=\"{class}\""));
-        }
-    }
-    for ink in 0..=FRONT {
-        text = text.replace(&format!("stroke=\"{}\"", hex(colour(ink))), &format!("class=\"l {}\"", class(ink)));
-        text = text.replace(&format!("fill=\"{}\"", hex(colour(ink))), &format!("class=\"f {}\"", class(ink)));
-    }
-    // What plotters says everywhere and the style sheet says once.
-    for noise in [" opacity=\"1\"", " font-family=\"sans-serif\"", " stroke=\"none\"", " fill=\"none\""] {
-        text = text.replace(noise, "");
-    }
-    Ok(text)
+/// The area between the axes.
+#[derive(Clone, Copy)]
+struct Area {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
 }
 
-/// Lines over `x`, and `rules`, horizontal lines across all of it.
-pub(super) fn lines(label: &str, x: &Axis, y: &Axis, lines: &[Line], rules: &[(Ink, f64)]) -> Result<String, Error> {
-    svg(label, HEIGHT, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(12)
-            .margin_right(56)
-            .x_label_area_size(100)
-            .y_label_area_size(170)
-            .build_cartesian_2d(x.clone(), y.clone())?;
-        let text = ("sans-serif", FONT).into_font().color(&TEXT);
-        chart
-            .configure_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID.stroke_width(2))
-            .axis_style(RULE.stroke_width(2))
-            .label_style(text.clone())
-            .axis_desc_style(text)
-            .x_desc(x.label.as_str())
-            .y_desc(y.label.as_str())
-            .draw()?;
-        for (ink, value) in rules {
-            let ends = [(x.low(), *value), (x.high(), *value)];
-            chart.draw_series(LineSeries::new(ends, colour(*ink).stroke_width(5)))?;
+impl Area {
+    /// Vertical grid lines with their texts, and the label below.
+    fn x_axis(self, svg: &mut Svg, axis: &Axis) {
+        for (value, text) in axis.ticks() {
+            let x = axis.place(value, self.left, self.right);
+            svg.line("grid", 2.0, &[(x, self.top), (x, self.bottom)]);
+            svg.text(x, self.bottom + 38.0, Anchor::Middle, &text);
         }
-        for line in lines {
-            let style = colour(line.ink);
-            chart.draw_series(LineSeries::new(line.points.iter().copied(), style.stroke_width(5)))?;
-            if line.marked {
-                chart.draw_series(line.points.iter().map(|point| Circle::new(*point, 9, style.filled())))?;
+        svg.line("rule", 2.0, &[(self.left, self.bottom), (self.right, self.bottom)]);
+        svg.text(f64::midpoint(self.left, self.right), self.bottom + 90.0, Anchor::Middle, &axis.label);
+    }
+
+    /// Horizontal grid lines with their texts, and the label at the side.
+    fn y_axis(self, svg: &mut Svg, axis: &Axis) {
+        for (value, text) in axis.ticks() {
+            let y = axis.place(value, self.bottom, self.top);
+            svg.line("grid", 2.0, &[(self.left, y), (self.right, y)]);
+            svg.text(self.left - 12.0, y + HALF_LINE, Anchor::End, &text);
+        }
+        svg.line("rule", 2.0, &[(self.left, self.top), (self.left, self.bottom)]);
+        svg.upright(34.0, f64::midpoint(self.top, self.bottom), &axis.label);
+    }
+}
+
+/// Curves over `x`, and `rules`, horizontal lines across all of it. `label` is what a screen reader says.
+pub(super) fn lines(label: &str, x: &Axis, y: &Axis, curves: &[Curve], rules: &[(Ink, f64)]) -> String {
+    let mut svg = Svg::new(label, WIDTH, HEIGHT);
+    let area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BELOW };
+    area.x_axis(&mut svg, x);
+    area.y_axis(&mut svg, y);
+    for (ink, value) in rules {
+        let y = y.place(*value, area.bottom, area.top);
+        svg.line(&format!("l {}", class(*ink)), 5.0, &[(area.left, y), (area.right, y)]);
+    }
+    for curve in curves {
+        let place = |&(a, b): &(f64, f64)| (x.place(a, area.left, area.right), y.place(b, area.bottom, area.top));
+        let points: Vec<(f64, f64)> = curve.points.iter().map(place).collect();
+        if points.len() > 1 {
+            svg.line(&format!("l {}", class(curve.ink)), 5.0, &points);
+        }
+        if curve.marked {
+            for &at in &points {
+                svg.circle(&format!("f {}", class(curve.ink)), at, 9.0);
             }
         }
-        Ok(())
-    })
+    }
+    svg.end()
 }
 
 /// Rows of stacked bars from 0, each below its name.
-pub(super) fn bars(label: &str, x: &Axis, bars: &[Bar]) -> Result<String, Error> {
-    rows(label, x, &bars.iter().map(|bar| (bar.name.as_str(), bar.total.as_str())).collect::<Vec<_>>(), |chart, row| {
+pub(super) fn bars(label: &str, x: &Axis, bars: &[Bar]) -> String {
+    let names = bars.iter().map(|bar| (bar.name.as_str(), bar.total.as_str()));
+    rows(label, x, names, |svg, place, row, top| {
         let mut from = 0.0;
         for (ink, value) in &bars[row].parts {
-            let corners = [(from, row as f64 + 0.45), (from + value, row as f64 + 0.9)];
-            chart.draw_series([Rectangle::new(corners, colour(*ink).filled())])?;
+            let (left, right) = (place(from), place(from + value));
+            svg.rectangle(&format!("f {}", class(*ink)), (left, top + 0.45 * ROW), (right - left, 0.45 * ROW));
             from += value;
         }
-        Ok(())
     })
 }
 
-/// Rows of dots, each below its name.
-pub(super) fn dots(label: &str, x: &Axis, dots: &[Dots], rule: f64) -> Result<String, Error> {
-    rows(label, x, &dots.iter().map(|row| (row.name.as_str(), "")).collect::<Vec<_>>(), |chart, row| {
-        let middle = row as f64 + 0.67;
-        chart.draw_series(LineSeries::new(
-            [(rule, row as f64 + 0.42), (rule, row as f64 + 0.92)],
-            RULE.stroke_width(3),
-        ))?;
+/// Rows of dots, each below its name; `rule` is marked in each.
+pub(super) fn dots(label: &str, x: &Axis, dots: &[Dots], rule: f64) -> String {
+    rows(label, x, dots.iter().map(|row| (row.name.as_str(), "")), |svg, place, row, top| {
+        let middle = top + 0.67 * ROW;
+        svg.line("rule", 3.0, &[(place(rule), top + 0.42 * ROW), (place(rule), top + 0.92 * ROW)]);
         for (ink, shape, value) in &dots[row].dots {
             match shape {
-                Shape::Circle => chart.draw_series([Circle::new((*value, middle), 13, colour(*ink).filled())])?,
-                Shape::Cross => chart.draw_series([Cross::new((*value, middle), 13, colour(*ink).stroke_width(6))])?,
-            };
+                Shape::Circle => svg.circle(&format!("f {}", class(*ink)), (place(*value), middle), 13.0),
+                Shape::Cross => svg.cross(&format!("l {}", class(*ink)), (place(*value), middle), 13.0),
+            }
         }
-        Ok(())
     })
 }
 
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
+/// Rows of estimates with their intervals, each below its name; `rule` is marked in each.
+pub(super) fn estimates(label: &str, x: &Axis, estimates: &[Estimate], rule: f64) -> String {
+    let names = estimates.iter().map(|row| (row.name.as_str(), row.text.as_str()));
+    rows(label, x, names, |svg, place, row, top| {
+        let (row, middle) = (&estimates[row], top + 0.67 * ROW);
+        svg.line("rule", 3.0, &[(place(rule), top + 0.42 * ROW), (place(rule), top + 0.92 * ROW)]);
+        let class = class(row.ink);
+        let (low, high) = (place(row.low), place(row.high));
+        svg.line(&format!("l {class} whole"), 5.0, &[(low, middle), (high, middle)]);
+        for end in [low, high] {
+            svg.line(&format!("l {class} whole"), 5.0, &[(end, middle - 12.0), (end, middle + 12.0)]);
+        }
+        svg.circle(&format!("f {class}"), (place(row.value), middle), 13.0);
+    })
+}
 
-fn rows(
+/// Rows below each other, each with a name at its left and a text at its right; `draw` gets the place of a value, the row and its top.
+fn rows<'a>(
     label: &str,
     x: &Axis,
-    names: &[(&str, &str)],
-    draw: impl Fn(&mut Chart<'_, '_>, usize) -> Result<(), DrawingAreaErrorKind<std::io::Error>>,
-) -> Result<String, Error> {
-    let height = 110 + ROW * names.len() as u32;
-    svg(label, height, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(12)
-            .margin_right(56)
-            .margin_left(30)
-            .x_label_area_size(100)
-            .build_cartesian_2d(x.clone(), Axis::rows(names.len()))?;
-        let text = ("sans-serif", FONT).into_font().color(&TEXT);
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .disable_y_axis()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID.stroke_width(2))
-            .axis_style(RULE.stroke_width(2))
-            .label_style(text.clone())
-            .axis_desc_style(text.clone())
-            .x_desc(x.label.as_str())
-            .draw()?;
-        for (row, (name, total)) in names.iter().enumerate() {
-            let start = text.pos(Pos::new(HPos::Left, VPos::Top));
-            chart.draw_series([Text::new(short(name), (x.low(), row as f64 + 0.08), start)])?;
-            if !total.is_empty() {
-                let end = text.pos(Pos::new(HPos::Right, VPos::Top));
-                chart.draw_series([Text::new(short(total), (x.high(), row as f64 + 0.08), end)])?;
-            }
-            draw(&mut chart, row)?;
+    names: impl ExactSizeIterator<Item = (&'a str, &'a str)>,
+    draw: impl Fn(&mut Svg, &dyn Fn(f64) -> f64, usize, f64),
+) -> String {
+    let height = TOP + ROW * names.len() as f64 + BELOW;
+    let mut svg = Svg::new(label, WIDTH, height);
+    let area = Area { left: 42.0, right: WIDTH - RIGHT, top: TOP, bottom: height - BELOW };
+    area.x_axis(&mut svg, x);
+    let place = |value: f64| x.place(value, area.left, area.right);
+    for (row, (name, text)) in names.enumerate() {
+        let top = area.top + ROW * row as f64;
+        svg.text(area.left, top + 0.36 * ROW, Anchor::Start, &short(name));
+        if !text.is_empty() {
+            svg.text(area.right, top + 0.36 * ROW, Anchor::End, &short(text));
         }
-        Ok(())
-    })
+        draw(&mut svg, &place, row, top);
+    }
+    svg.end()
 }
 
-/// A name that fits a row; the table below the plot has it whole.
+/// A name that fits a row; the table below the plot has the whole name.
 fn short(name: &str) -> String {
     let name = one_line(name);
     if name.chars().count() <= 56 { name } else { name.chars().take(55).chain(['…']).collect() }
@@ -231,9 +217,9 @@ mod tests {
     #[test]
     fn a_plot_has_classes_instead_of_colours_and_a_label() {
         let values = [1.0, 1000.0];
-        let line = Line { ink: 8, points: vec![(1.0, 10.0), (100.0, 900.0)], marked: true };
+        let line = Curve { ink: 8, points: vec![(1.0, 10.0), (100.0, 900.0)], marked: true };
         let axis = |label: &str| Axis::log(label, values, |v| v.to_string());
-        let text = lines("a <plot> & \"more\"", &axis("x"), &axis("y"), &[line], &[(FLOOR, 50.0)]).unwrap();
+        let text = lines("a <plot> & \"more\"", &axis("x"), &axis("y"), &[line], &[(FLOOR, 50.0)]);
         assert!(
             text.starts_with("<svg viewBox=\"0 0 1200 700\" role=\"img\" aria-label=\"a &lt;plot&gt; &amp; &quot;more")
         );
@@ -246,10 +232,10 @@ mod tests {
     fn names_from_documents_cannot_become_markup() {
         let bar =
             Bar { name: "</text><script>alert(1)</script>".to_owned(), total: "3".to_owned(), parts: vec![(0, 3.0)] };
-        let text = bars("bars", &Axis::linear("n", [3.0], |v| v.to_string()), &[bar]).unwrap();
+        let text = bars("bars", &Axis::linear("n", [3.0], |v| v.to_string()), &[bar]);
         assert!(!text.contains("<script") && text.contains("&lt;script&gt;"), "{text}");
         let row = Dots { name: "x".repeat(5000), dots: vec![(0, Shape::Circle, 1.0), (1, Shape::Cross, 2.0)] };
-        let text = dots("dots", &Axis::log("n", [1.0, 2.0], |v| v.to_string()), &[row], 1.0).unwrap();
+        let text = dots("dots", &Axis::log("n", [1.0, 2.0], |v| v.to_string()), &[row], 1.0);
         assert!(text.len() < 10_000);
     }
 }

@@ -47,7 +47,7 @@ fn value(row: &Row, value: f64) -> String {
 }
 
 /// The published figures of `results/published.toml` that a simulator or a measurement answers.
-pub(super) fn figure(found: &Reproduction) -> Result<Figure, Error> {
+pub(super) fn figure(found: &Reproduction) -> Figure {
     let (rows, table) = of(found);
     draw(&rows, table, found.seed)
 }
@@ -95,20 +95,20 @@ fn of(found: &Reproduction) -> (Vec<Dots>, Table) {
     (rows, table)
 }
 
-fn draw(rows: &[Dots], table: Table, seed: u64) -> Result<Figure, Error> {
+fn draw(rows: &[Dots], table: Table, seed: u64) -> Figure {
     let values = rows.iter().flat_map(|row| row.dots.iter().map(|(_, _, share)| *share)).chain([0.5, 2.0]);
     let x = Axis::log("ours ÷ published", values, ratio);
-    Ok(Figure {
+    Figure {
         title: "Ours over published".to_owned(),
         note: format!(
             "1 is agreement. Simulated with seed {seed}; “fitted” rows were used to choose the model's constants, so only \
              “predicted” ones are evidence. Measured figures come from the newest result of that workload among those given, on \
              the host and with the backend in the table: a stand-in's figures are not the published host's."
         ),
-        svg: plot::dots("Published figures: ours over published", &x, rows, 1.0)?,
+        svg: plot::dots("Published figures: ours over published", &x, rows, 1.0),
         key: vec![Key::dot(SIMULATED, Shape::Circle, "simulated"), Key::dot(MEASURED, Shape::Cross, "measured")],
         table,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn fitted_and_predicted_are_told_apart_and_a_stand_in_is_called_one() {
-        let figure = figure(&fixture::reproduction()).unwrap();
+        let figure = figure(&fixture::reproduction());
         let rows = &figure.table.rows;
         assert!(rows[0][4].starts_with("of two fitted") && rows[0][6] == "cpu-clock, a stand-in; development host");
         assert!(rows[1][4].starts_with("predicted") && rows[1][6] == "not measured", "{rows:?}");

@@ -6,9 +6,8 @@ use super::axis::Axis;
 use super::figure::{Figure, Key, Table};
 use super::group::{Inks, key, title};
 use super::latency::{ARMS, too_many};
-use super::plot::{self, Line};
+use super::plot::{self, Curve};
 use crate::document::{Arm, Record, ScalePoint};
-use crate::error::Error;
 use crate::metric;
 use crate::table::layout::time;
 
@@ -18,7 +17,7 @@ const SIZES: [(&str, &str); 3] = [("vcpus", "vCPUs"), ("events", "events"), ("cp
 const FOLLOWS: [&str; 4] = ["events", "events_requested", "groups", "workload"];
 
 /// A plot for each kind of result that there is in several sizes; at most `most`.
-pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Result<Vec<Figure>, Error> {
+pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (parameter, unit) in SIZES {
         let mut families: BTreeMap<String, Vec<(u64, &Record)>> = BTreeMap::new();
@@ -37,18 +36,18 @@ pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Result<Ve
             family.sort_by_key(|(size, record)| (*size, std::cmp::Reverse(record.started_unix)));
             family.dedup_by_key(|(size, _)| *size);
             if family.len() > 1 && figures.len() < most {
-                figures.extend(figure(&family, unit, inks)?);
+                figures.extend(figure(&family, unit, inks));
             }
         }
     }
-    Ok(figures)
+    figures
 }
 
-fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Result<Option<Figure>, Error> {
+fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Option<Figure> {
     let names: BTreeSet<&str> =
         family.iter().flat_map(|(_, record)| &record.arms).map(|arm| arm.name.as_str()).collect();
     let mut table = Table::new(format!("Median by number of {unit}"), &["arm", unit, "median", "values"]);
-    let mut lines: Vec<(&str, Line)> = Vec::new();
+    let mut lines: Vec<(&str, Curve)> = Vec::new();
     let mut what = "latency".to_owned();
     for name in names {
         let mut points = Vec::new();
@@ -61,37 +60,37 @@ fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Result<Option<F
             }
         }
         if !points.is_empty() {
-            lines.push((name, Line { ink: inks.named(name), points, marked: true }));
+            lines.push((name, Curve { ink: inks.named(name), points, marked: true }));
         }
     }
     if lines.is_empty() {
-        return Ok(None);
+        return None;
     }
     let arms = lines.len();
     lines.truncate(ARMS);
     let newest = family.iter().map(|(_, record)| record).max_by_key(|record| record.started_unix);
     let of = newest.map_or_else(String::new, |record| format!("{}; {}", title(record), record.host.class));
     let note = format!("{of}. The newest result of each size.{}", too_many(arms));
-    drawn(&what, unit, note, lines, table).map(Some)
+    Some(drawn(&what, unit, note, lines, table))
 }
 
-fn drawn(what: &str, unit: &str, note: String, lines: Vec<(&str, Line)>, table: Table) -> Result<Figure, Error> {
+fn drawn(what: &str, unit: &str, note: String, lines: Vec<(&str, Curve)>, table: Table) -> Figure {
     let key = lines.iter().map(|(name, line)| Key::line(line.ink, *name)).collect();
-    let lines: Vec<Line> = lines.into_iter().map(|(_, line)| line).collect();
+    let lines: Vec<Curve> = lines.into_iter().map(|(_, line)| line).collect();
     let all = || lines.iter().flat_map(|line| &line.points);
     let x = Axis::log(unit, all().map(|(x, _)| *x), |n| format!("{n:.0}")).whole();
     let y = Axis::log("median", all().map(|(_, y)| *y), time);
-    Ok(Figure {
+    Figure {
         title: format!("{} by number of {unit}", capital(what)),
         note,
-        svg: plot::lines(&format!("{what} by number of {unit}"), &x, &y, &lines, &[])?,
+        svg: plot::lines(&format!("{what} by number of {unit}"), &x, &y, &lines, &[]),
         key,
         table,
-    })
+    }
 }
 
 /// How set-up times grow with events and with CPUs, as the newest result measured it itself.
-pub(super) fn growth(record: &Record, inks: &Inks) -> Result<Vec<Figure>, Error> {
+pub(super) fn growth(record: &Record, inks: &Inks) -> Vec<Figure> {
     type Size = fn(&ScalePoint) -> u64;
     let axes: [(&str, Size, &str, Size); 2] = [
         ("events", |point| point.events, "CPUs", |point| point.cpus),
@@ -111,21 +110,21 @@ pub(super) fn growth(record: &Record, inks: &Inks) -> Result<Vec<Figure>, Error>
             continue;
         }
         let mut table = Table::new(format!("Median by number of {unit}"), &["arm", unit, "median", "values"]);
-        let mut lines: Vec<(&str, Line)> = Vec::new();
+        let mut lines: Vec<(&str, Curve)> = Vec::new();
         for (name, points) in &by_arm {
             for (size, point) in points {
                 let (median, count) = (time(point.total_ns.p50 as f64), point.total_ns.count.to_string());
                 table.rows.push(vec![(*name).to_owned(), size.to_string(), median, count]);
             }
             let points = points.iter().map(|(size, point)| (*size as f64, point.total_ns.p50 as f64)).collect();
-            lines.push((name, Line { ink: inks.named(name), points, marked: true }));
+            lines.push((name, Curve { ink: inks.named(name), points, marked: true }));
         }
         let arms = lines.len();
         lines.truncate(ARMS);
         let note = format!("Newest result. All phases together, with {fixed} {other_unit}.{}", too_many(arms));
-        figures.push(drawn(&metric::TOTAL.name, unit, note, lines, table)?);
+        figures.push(drawn(&metric::TOTAL.name, unit, note, lines, table));
     }
-    Ok(figures)
+    figures
 }
 
 fn capital(text: &str) -> String {
@@ -143,9 +142,9 @@ mod tests {
         let (_a, one) = fixture::written(&fixture::document(10));
         let (_b, mut two) = fixture::written(&fixture::document(10));
         let inks = Inks::new(std::slice::from_ref(&one));
-        assert!(figures(&[one.clone(), two.clone()], &inks, 4).unwrap().is_empty());
+        assert!(figures(&[one.clone(), two.clone()], &inks, 4).is_empty());
         two.parameters.insert("vcpus".to_owned(), 2.into());
-        let figures = figures(&[one, two], &inks, 4).unwrap();
+        let figures = figures(&[one, two], &inks, 4);
         assert_eq!(figures.len(), 1);
         assert_eq!(figures[0].title, "Guest NMI handler latency by number of vCPUs");
         assert!(figures[0].note.contains("cpu-clock (stand-in)") && figures[0].note.contains("development host"));

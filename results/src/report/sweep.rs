@@ -103,7 +103,7 @@ fn line(text: &str) -> Result<Point, String> {
 }
 
 /// A plot of strategies for each model and workload; at most `most`, and how many there would be.
-pub(super) fn figures(points: &[Point], most: usize) -> Result<(Vec<Figure>, usize), Error> {
+pub(super) fn figures(points: &[Point], most: usize) -> (Vec<Figure>, usize) {
     let mut by_what: BTreeMap<(&str, &str, u64, u64, String), Vec<&Point>> = BTreeMap::new();
     for point in points {
         let what = &point.point;
@@ -112,12 +112,12 @@ pub(super) fn figures(points: &[Point], most: usize) -> Result<(Vec<Figure>, usi
     let all = by_what.len();
     let figures = by_what.into_iter().take(most).filter_map(|((model, workload, vcpus, cpus, setting), points)| {
         let title = format!("{workload} on model {model}, {vcpus} vCPUs on {cpus} CPUs");
-        figure(&title, &setting, &points).transpose()
+        figure(&title, &setting, &points)
     });
-    Ok((figures.collect::<Result<_, _>>()?, all))
+    (figures.collect(), all)
 }
 
-fn figure(title: &str, setting: &str, points: &[&Point]) -> Result<Option<Figure>, Error> {
+fn figure(title: &str, setting: &str, points: &[&Point]) -> Option<Figure> {
     // Points of one name differ in seed or length only: their medians' mean stands for them.
     let mut by_arm: BTreeMap<String, (f64, f64, f64)> = BTreeMap::new();
     for point in points {
@@ -141,7 +141,7 @@ fn figure(title: &str, setting: &str, points: &[&Point]) -> Result<Option<Figure
         })
         .collect();
     if candidates.is_empty() {
-        return Ok(None);
+        return None;
     }
     candidates.sort_by(|a, b| a.latency.total_cmp(&b.latency).then(a.held.total_cmp(&b.held)));
     let left_out = candidates.len().saturating_sub(CANDIDATES);
@@ -150,7 +150,7 @@ fn figure(title: &str, setting: &str, points: &[&Point]) -> Result<Option<Figure
     let slow = if left_out > 0 { format!(" The {left_out} slowest strategies are left out.") } else { String::new() };
     let many = points.len();
     let note = format!("Simulated: {many} points; {setting}. Points of one name (other seeds) are averaged.{slow}");
-    front(title, &note, &candidates, floor).map(Some)
+    Some(front(title, &note, &candidates, floor))
 }
 
 #[cfg(test)]
@@ -178,7 +178,7 @@ mod tests {
         let text = point("recreate", 0.5, 9000) + &point("reuse", 4.0, 1000) + &point("worse", 5.0, 2000) + "{\"schema";
         let (_dir, path) = written(&text);
         let points = read(&path).unwrap();
-        let (figures, all) = figures(&points, 5).unwrap();
+        let (figures, all) = figures(&points, 5);
         assert_eq!((figures.len(), all), (1, 1));
         assert_eq!(figures[0].title, "sampling4/ftest on model icx-2021, 2 vCPUs on 2 CPUs");
         let not_beaten: Vec<&str> =

@@ -8,7 +8,6 @@ use super::group::Inks;
 use super::latency::{ARMS, too_many};
 use super::plot::{self, Bar, FLOOR, FRONT};
 use crate::document::{Any, Arm, ArmKind, Record};
-use crate::error::Error;
 use crate::stats::pareto::dominates;
 use crate::table::layout::{ratio, time};
 
@@ -36,12 +35,12 @@ fn exits(arm: &Arm<Any>) -> Option<f64> {
 }
 
 /// Host operations per PMI of the newest result; `None` if it has none.
-pub(super) fn host_operations(record: &Record) -> Result<Option<Figure>, Error> {
+pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     let mut kinds: Vec<&str> = record.arms.iter().flat_map(operations).map(|(kind, ..)| kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
     if kinds.is_empty() {
-        return Ok(None);
+        return None;
     }
     let per = match record.arms.iter().find_map(Arm::headline) {
         Some(("nmi_handler_ns", _)) => "PMI",
@@ -69,13 +68,13 @@ pub(super) fn host_operations(record: &Record) -> Result<Option<Figure>, Error> 
     }
     let arms = bars.len();
     bars.truncate(ARMS);
-    Ok(Some(Figure {
+    Some(Figure {
         note: format!("Newest result. System calls on host events, whichever CPU they ran on.{}", too_many(arms)),
-        svg: stacked(&title, &format!("operations per {per}"), &bars, ratio)?,
+        svg: stacked(&title, &format!("operations per {per}"), &bars, ratio),
         key: kinds.iter().enumerate().map(|(ink, kind)| Key::bar(ink, *kind)).collect(),
         title,
         table,
-    }))
+    })
 }
 
 /// The phases of an arm and the median of each, ns: those of host events, a list, or those of a guest, by name.
@@ -95,7 +94,7 @@ fn phases_of(arm: &Arm<Any>) -> Vec<(String, f64)> {
 }
 
 /// The phases of a set-up, stacked, of the newest result; `None` if it has none.
-pub(super) fn phases(record: &Record) -> Result<Option<Figure>, Error> {
+pub(super) fn phases(record: &Record) -> Option<Figure> {
     // In the order of an event's life; what is not known there follows.
     let order = ["program", "open", "map", "enable", "count", "read", "disable", "unmap", "close", "last-close"];
     let place = |name: &str| order.iter().position(|known| *known == name).unwrap_or(order.len());
@@ -104,7 +103,7 @@ pub(super) fn phases(record: &Record) -> Result<Option<Figure>, Error> {
     names.sort_unstable_by_key(|name| (place(name), *name));
     names.dedup();
     if names.is_empty() {
-        return Ok(None);
+        return None;
     }
     let title = "Phases of a set-up".to_owned();
     let mut head = vec!["arm".to_owned(), "all".to_owned()];
@@ -122,26 +121,26 @@ pub(super) fn phases(record: &Record) -> Result<Option<Figure>, Error> {
     }
     let drawn = bars.len();
     bars.truncate(ARMS);
-    Ok(Some(Figure {
+    Some(Figure {
         note: format!(
             "Newest result. Medians of each phase; their sum need not be the median of all.{}",
             too_many(drawn)
         ),
-        svg: stacked(&title, "time", &bars, time)?,
+        svg: stacked(&title, "time", &bars, time),
         key: names.iter().enumerate().map(|(ink, name)| Key::bar(ink, *name)).collect(),
         title,
         table,
-    }))
+    })
 }
 
-fn stacked(title: &str, label: &str, bars: &[Bar], format: fn(f64) -> String) -> Result<String, Error> {
+fn stacked(title: &str, label: &str, bars: &[Bar], format: fn(f64) -> String) -> String {
     let totals = bars.iter().map(|bar| bar.parts.iter().map(|(_, value)| value).sum());
     plot::bars(title, &Axis::linear(label, totals, format), bars)
 }
 
 /// Latency against host events held: which strategies are not beaten in both. `None` if events held are unknown or there is
 /// only one strategy.
-pub(super) fn pareto(record: &Record, inks: &Inks) -> Result<Option<Figure>, Error> {
+pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
     let points: Vec<Candidate<'_>> = record
         .arms
         .iter()
@@ -152,11 +151,11 @@ pub(super) fn pareto(record: &Record, inks: &Inks) -> Result<Option<Figure>, Err
         })
         .collect();
     if points.len() < 2 {
-        return Ok(None);
+        return None;
     }
     let floor =
         record.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| Some(arm.headline()?.1.median()));
-    front("Pareto front of strategies", "Newest result.", &points, floor).map(Some)
+    Some(front("Pareto front of strategies", "Newest result.", &points, floor))
 }
 
 /// A strategy by what it costs and what it holds.
@@ -170,7 +169,7 @@ pub(super) struct Candidate<'a> {
 }
 
 /// A plot of candidates with their front.
-pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Option<f64>) -> Result<Figure, Error> {
+pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Option<f64>) -> Figure {
     let best = |point: &Candidate<'_>| {
         !points.iter().any(|other| dominates(&[other.held, other.latency], &[point.held, point.latency]))
     };
@@ -181,13 +180,13 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
         let yes = if best(point) { "yes" } else { "no" };
         table.rows.push(vec![point.name.to_owned(), ratio(point.held), time(point.latency), yes.to_owned()]);
     }
-    let mut lines = vec![plot::Line {
+    let mut lines = vec![plot::Curve {
         ink: FRONT,
         points: sorted.iter().filter(|point| best(point)).map(|point| (point.held, point.latency)).collect(),
         marked: false,
     }];
     for point in &sorted {
-        lines.push(plot::Line { ink: point.ink, points: vec![(point.held, point.latency)], marked: true });
+        lines.push(plot::Curve { ink: point.ink, points: vec![(point.held, point.latency)], marked: true });
     }
     let rules: Vec<(plot::Ink, f64)> = floor.map(|ns| (FLOOR, ns)).into_iter().collect();
     let x = Axis::linear("host events held, mean", points.iter().map(|point| point.held), ratio);
@@ -195,13 +194,13 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
     let mut key: Vec<Key> = points.iter().map(|point| Key::dot(point.ink, plot::Shape::Circle, point.name)).collect();
     key.push(Key::line(FRONT, "not beaten in both"));
     key.extend(floor.map(|_| Key::line(FLOOR, "floor")));
-    Ok(Figure {
+    Figure {
         title: title.to_owned(),
         note: format!("{note} Left and low is better: fewer host events held, and less time."),
-        svg: plot::lines(title, &x, &y, &lines, &rules)?,
+        svg: plot::lines(title, &x, &y, &lines, &rules),
         key,
         table,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -214,7 +213,7 @@ mod tests {
     #[test]
     fn operations_are_per_pmi_and_every_arm_with_samples_has_a_bar() {
         let (_dir, record) = fixture::written(&fixture::document(2));
-        let figure = host_operations(&record).unwrap().unwrap();
+        let figure = host_operations(&record).unwrap();
         assert_eq!(figure.title, "Host operations per PMI");
         let open = figure.table.head.iter().position(|name| name == "open").unwrap();
         let exits = figure.table.head.iter().position(|name| name == "MSR exits").unwrap();
@@ -230,7 +229,7 @@ mod tests {
     #[test]
     fn phases_are_stacked_in_the_order_of_an_events_life() {
         let (_dir, mut record) = fixture::written(&fixture::document(10));
-        assert!(phases(&record).unwrap().is_none());
+        assert!(phases(&record).is_none());
         let ns = |p50: u64| json!({"count": 3, "p50": p50});
         let list = json!([
             {"phase": "read", "wall_ns": ns(5)}, {"phase": "open", "wall_ns": ns(1500)}, {"phase": "close", "wall_ns": ns(20)},
@@ -241,7 +240,7 @@ mod tests {
         });
         record.arms[0].own.insert("phases".to_owned(), list);
         record.arms[1].own.insert("phases".to_owned(), guest);
-        let figure = phases(&record).unwrap().unwrap();
+        let figure = phases(&record).unwrap();
         assert_eq!(figure.table.head, ["arm", "all", "program", "open", "read", "close"]);
         assert_eq!(figure.table.rows[0][1..], ["1.52 µs", "–", "1.50 µs", "5 ns", "20 ns"]);
         assert_eq!(figure.table.rows[1][1..], ["30 ns", "10 ns", "–", "20 ns", "–"]);
@@ -254,7 +253,7 @@ mod tests {
             arm.own.insert("events_held".to_owned(), json!({"mean": held}));
         }
         let inks = Inks::new(std::slice::from_ref(&record));
-        let figure = pareto(&record, &inks).unwrap().unwrap();
+        let figure = pareto(&record, &inks).unwrap();
         let of = |name: &str| figure.table.rows.iter().find(|row| row[0] == name).unwrap()[3].clone();
         // recreate takes twice as long but holds least; pool is as fast as reuse and holds more.
         assert_eq!((of("recreate"), of("reuse"), of("pool")), ("yes".into(), "yes".into(), "no".into()));

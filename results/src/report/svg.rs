@@ -1,0 +1,95 @@
+//! A drawing as SVG text, element by element. Texts are escaped.
+
+use std::fmt::Write as _;
+
+use minijinja::HtmlEscape;
+
+/// Size of texts in user units.
+const FONT: u32 = 33;
+
+/// Which end of a text lies at its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A drawing under way. Writing to a String cannot fail.
+pub(super) struct Svg(String);
+
+impl Svg {
+    /// An empty drawing. `label` is what a screen reader says.
+    pub(super) fn new(label: &str, width: f64, height: f64) -> Self {
+        let label = HtmlEscape(label);
+        Self(format!(
+            "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\" font-size=\"{FONT}\">\n<title>{label}</title>\n"
+        ))
+    }
+
+    /// A line through points.
+    pub(super) fn line(&mut self, class: &str, width: f64, points: &[(f64, f64)]) {
+        let _ = write!(self.0, "<path class=\"{class}\" stroke-width=\"{width}\" d=\"");
+        for (n, (x, y)) in points.iter().enumerate() {
+            let _ = write!(self.0, "{}{x:.1} {y:.1}", if n == 0 { 'M' } else { 'L' });
+        }
+        self.0.push_str("\"/>\n");
+    }
+
+    /// A filled circle.
+    pub(super) fn circle(&mut self, class: &str, (x, y): (f64, f64), radius: f64) {
+        let _ = writeln!(self.0, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"/>");
+    }
+
+    /// A cross of two lines, `size` from its middle to each side.
+    pub(super) fn cross(&mut self, class: &str, (x, y): (f64, f64), size: f64) {
+        let (left, right, top, bottom) = (x - size, x + size, y - size, y + size);
+        let _ = writeln!(
+            self.0,
+            "<path class=\"{class}\" stroke-width=\"6\" \
+             d=\"M{left:.1} {top:.1}L{right:.1} {bottom:.1}M{left:.1} {bottom:.1}L{right:.1} {top:.1}\"/>"
+        );
+    }
+
+    /// A filled rectangle from its upper left corner.
+    pub(super) fn rectangle(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
+        let _ = writeln!(
+            self.0,
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
+        );
+    }
+
+    /// A text on its base line.
+    pub(super) fn text(&mut self, x: f64, y: f64, anchor: Anchor, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let text = HtmlEscape(text);
+        let _ = writeln!(self.0, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
+    }
+
+    /// A text that runs upwards, with its middle at the place.
+    pub(super) fn upright(&mut self, x: f64, y: f64, text: &str) {
+        let text = HtmlEscape(text);
+        let _ = writeln!(
+            self.0,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 {x:.1} {y:.1})\">{text}</text>"
+        );
+    }
+
+    /// The whole text as a file of its own, with a style sheet and the size of a page.
+    pub(super) fn standalone(text: &str, style: &str) -> String {
+        let head = "<svg xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\"";
+        let body = text.strip_prefix("<svg").unwrap_or(text);
+        let (open, rest) = body.split_once('>').unwrap_or((body, ""));
+        format!("{head}{open}>\n<style>\n{style}</style>\n{rest}")
+    }
+
+    /// The whole text.
+    pub(super) fn end(mut self) -> String {
+        self.0.push_str("</svg>\n");
+        self.0
+    }
+}
