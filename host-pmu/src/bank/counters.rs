@@ -115,7 +115,9 @@ impl<B: Backend> HostCounters for Bank<B> {
             stats.refused_periods += 1;
         } else if held.state == State::Spent {
             set = host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, true));
-            held.note(Event::Enabled);
+            if set.is_ok() {
+                held.note(Event::Enabled);
+            }
         }
         if set.is_err() {
             self.retries.insert(counter);
