@@ -4,7 +4,8 @@ use results::published::{Number, PUBLISHED, Reproduction, Row};
 
 use super::perf_stat::float;
 use super::{measured, perf_stat, simulated};
-use crate::error::{Error, Exit};
+use crate::console::internal;
+use crate::error::Error;
 use crate::result::Document;
 
 /// Prefix of the ids of figures on vPMUs.
@@ -15,9 +16,7 @@ pub(super) const PREFIX: &str = "vpmu-";
 /// # Errors
 /// Internal error in the embedded figures or models.
 pub fn reproduce(seed: u64, documents: &[Document]) -> Result<Reproduction, Error> {
-    let internal = |why: String| {
-        Error::new(Exit::Inconclusive, "cannot read the published figures", why, "please report this as a bug")
-    };
+    let internal = |why: String| internal("cannot read the published figures", why);
     let table: toml::Table = PUBLISHED.parse().map_err(|error: toml::de::Error| internal(error.to_string()))?;
     let figures = table.get("figure").and_then(toml::Value::as_array).ok_or_else(|| internal("none".to_owned()))?;
     let mut simulations = simulated::Simulations::new(seed);

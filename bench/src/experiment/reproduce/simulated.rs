@@ -12,7 +12,8 @@ use sim::model::Fitted;
 use sim::run::{Totals, run};
 
 use crate::arm::sim::model;
-use crate::error::{Error, Exit};
+use crate::console::internal;
+use crate::error::Error;
 use crate::workload::EventSet;
 
 /// perf's default multiplex interval.
@@ -132,9 +133,7 @@ impl Simulations {
         for (number, name) in numbers.iter_mut().zip(question.strategies) {
             let key = format!("{} {:?} {} {name}", question.model, question.events, question.period);
             if !self.done.contains_key(&key) {
-                let strategy = Strategy::preset(name).map_err(|error| {
-                    Error::new(Exit::Inconclusive, "cannot simulate", error.to_string(), "please report this as a bug")
-                })?;
+                let strategy = Strategy::preset(name).map_err(|error| internal("cannot simulate", error))?;
                 let totals = run(&model, &self.plan(&question, strategy), HOSTS);
                 self.done.insert(key.clone(), totals);
             }

@@ -6,7 +6,8 @@ use std::hash::Hasher;
 use fnv::FnvHasher;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Exit};
+use crate::console::internal;
+use crate::error::Error;
 
 /// Version of a line.
 pub const SCHEMA: &str = "vpmu-sweep/1";
@@ -207,9 +208,7 @@ impl Line {
     /// # Errors
     /// A bug: a value that JSON cannot hold.
     pub fn text(&self) -> Result<String, Error> {
-        serde_json::to_string(self).map_err(|error| {
-            Error::new(Exit::Inconclusive, "cannot show a result", error.to_string(), "please report this as a bug")
-        })
+        serde_json::to_string(self).map_err(|error| internal("cannot show a result", error))
     }
 }
 

@@ -13,7 +13,8 @@ use sim::model::{CountBase, Model};
 use sim::run::Totals;
 
 use super::point::{Latency, PerSample, Point, PointResult, hash};
-use crate::error::{Error, Exit};
+use crate::console::internal;
+use crate::error::Error;
 use crate::workload::Workload;
 
 /// When a guest that does not end by itself is ended: so many times its limit and a minute.
@@ -40,8 +41,7 @@ impl Simulator {
     /// # Errors
     /// A point that no grid makes.
     pub fn result(&self, point: &Point) -> Result<PointResult, Error> {
-        let wrong =
-            |why: String| Error::new(Exit::Inconclusive, "cannot simulate a point", why, "please report this as a bug");
+        let wrong = |why: String| internal("cannot simulate a point", why);
         let mut model =
             self.models.get(&point.model_hash).ok_or_else(|| wrong("its model is missing".to_owned()))?.clone();
         for (cost, &factor) in &point.costs {
