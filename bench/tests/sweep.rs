@@ -122,6 +122,23 @@ fn other_grids_share_a_folder_and_stay_out_of_each_others_tables() {
 }
 
 #[test]
+fn points_with_64_bit_keys_of_older_versions_are_simulated_again_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = &["sweep", "--strategy", "reuse", "--samples", "50", "-o", "out"];
+    succeeds(&vpmu(dir.path(), small));
+    let now = file(dir.path());
+    let line: serde_json::Value = serde_json::from_str(&now).unwrap();
+    let key = line["key"].as_str().unwrap();
+    assert_eq!(key.len(), 32);
+    let older = now.replace(key, "0123456789abcdef");
+    std::fs::write(dir.path().join("out/sweep.jsonl"), &older).unwrap();
+    let output = vpmu(dir.path(), small);
+    assert!(text(&output.stderr).contains("1 points in sweep.jsonl are of another grid"), "{}", text(&output.stderr));
+    assert!(succeeds(&output).contains("1 of 1 points\n"));
+    assert!(file(dir.path()) == now + &older);
+}
+
+#[test]
 fn a_dry_run_lists_the_points_and_leaves_no_trace() {
     let dir = tempfile::tempdir().unwrap();
     let shown = succeeds(&vpmu(dir.path(), &with(GRID, &["--dry-run"])));

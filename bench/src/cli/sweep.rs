@@ -11,7 +11,7 @@ use results::write::replace;
 use crate::console::{complain, internal, print};
 use crate::experiment::sweep::grid::{Grid, Seeds};
 use crate::experiment::sweep::pareto::{self, By, Pareto};
-use crate::experiment::sweep::point::Point;
+use crate::experiment::sweep::point::GridPoint;
 use crate::experiment::sweep::simulate::Simulator;
 use crate::experiment::sweep::store::{self, Found, Store};
 use crate::experiment::sweep::{run as sweep, show};
@@ -266,7 +266,7 @@ fn save(dir: &Path, pareto: &Pareto, json: &str, markdown: &str) -> Result<(), E
     Ok(())
 }
 
-fn say_what_was_found(points: &[Point], found: &Found) {
+fn say_what_was_found(points: &[GridPoint], found: &Found) {
     if found.torn > 0 {
         complain(&format!("notice: the last line of {} was torn ({} bytes) and is dropped", store::FILE, found.torn));
     }
@@ -279,7 +279,7 @@ fn say_what_was_found(points: &[Point], found: &Found) {
     }
 }
 
-fn dry_run(args: &SweepArgs, points: &[Point]) -> Result<Exit, Error> {
+fn dry_run(args: &SweepArgs, points: &[GridPoint]) -> Result<Exit, Error> {
     let done = sweep::finished(points, &Found::read(&args.output)?);
     if args.json {
         let lines = points

@@ -1,4 +1,4 @@
-//! From a grid to its points.
+//! Expansion of a grid to its points.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use sim::model::Model;
 
 use super::axis::{axis, cost_axes, optional_axis, seed_axis, strategy_axis, time, whole};
 use super::grid::Grid;
-use super::point::{Point, hash};
+use super::point::{GridPoint, hash};
 use crate::arm::sim as simulated;
 use crate::backend::default_period;
 use crate::error::Error;
@@ -20,14 +20,14 @@ pub(super) const MAX_POINTS: u64 = 100_000;
 const MAX_VCPUS: u64 = 4096;
 
 impl Grid {
-    /// Its points, in the order of the axes, and the models they need by their hash.
+    /// The points in the order of the axes, and their models by hash.
     ///
-    /// A value that makes no difference to a point is left out of it (a slice where no vCPU shares a CPU, slices until release
-    /// where a strategy does not release by slices), and points that are the same are one.
+    /// Values without effect on a point are ignored (slice without shared CPUs, release-slices for a strategy that does not
+    /// release by slices), and equal points are merged.
     ///
     /// # Errors
-    /// Exit 2: values that are wrong, double, or make no difference anywhere; an axis without values; too many points.
-    pub fn points(&self) -> Result<(Vec<Point>, BTreeMap<String, Model>), Error> {
+    /// Exit 2 for invalid or duplicate values, an axis without values or without effect, and too many points.
+    pub fn points(&self) -> Result<(Vec<GridPoint>, BTreeMap<String, Model>), Error> {
         let axes = Axes::of(self)?;
         let shared = self.shared()?;
         axes.check()?;
@@ -82,7 +82,7 @@ impl Grid {
     }
 }
 
-/// What all points have.
+/// Parameters shared by all points.
 struct Shared {
     period: Option<u64>,
     freq_hz: Option<u64>,
@@ -94,7 +94,7 @@ struct Shared {
     hosts: u64,
 }
 
-/// The axes with checked values.
+/// Axes with checked values.
 struct Axes {
     strategies: Vec<Strategy>,
     models: Vec<(String, String, Model)>,
@@ -138,7 +138,7 @@ impl Axes {
         })
     }
 
-    /// Bounds the work before any of it is done.
+    /// Checks the size of the grid.
     fn check(&self) -> Result<(), Error> {
         let lengths = [
             self.strategies.len(),
@@ -169,8 +169,8 @@ impl Axes {
         Ok(())
     }
 
-    /// Every combination. Seeds go fastest and strategies next, so that what is compared is done together.
-    fn product<'a>(&'a self, shared: &'a Shared) -> impl Iterator<Item = Point> + 'a {
+    /// All combinations. Seeds vary fastest, then strategies, so that compared points are simulated together.
+    fn product<'a>(&'a self, shared: &'a Shared) -> impl Iterator<Item = GridPoint> + 'a {
         let mut sizes = vec![self.models.len(), self.workloads.len()];
         sizes.extend(self.costs.iter().map(|(_, factors)| factors.len()));
         sizes.extend([self.vcpus.len(), self.cpus.len(), self.slices.len()]);
@@ -186,7 +186,7 @@ impl Axes {
         })
     }
 
-    fn point(&self, at: &[usize], shared: &Shared) -> Point {
+    fn point(&self, at: &[usize], shared: &Shared) -> GridPoint {
         let (name, model_hash, model) = &self.models[at[0]];
         let costs = self.costs.iter().zip(&at[2..]).map(|((cost, factors), &at)| (cost.clone(), factors[at]));
         let &[vcpus, cpus, slice, strategy, release, seed] = &at[2 + self.costs.len()..] else {
@@ -200,7 +200,7 @@ impl Axes {
             strategy.release = Release::Slices(n);
         }
         let backend = simulated::chosen(model, "").backend;
-        Point {
+        GridPoint {
             definition: toml::to_string(&strategy).unwrap_or_default(),
             strategy: strategy.name,
             release_slices,
@@ -223,8 +223,8 @@ impl Axes {
         }
     }
 
-    /// An axis that was given for nothing is a misunderstanding.
-    fn check_differences(&self, points: &[Point]) -> Result<(), Error> {
+    /// Refuses an axis without effect on any point.
+    fn check_differences(&self, points: &[GridPoint]) -> Result<(), Error> {
         let useless = |what: &str, why: &str, remedy: &str| {
             Err(Error::usage(format!("{what} makes no difference to any point"), why, remedy))
         };

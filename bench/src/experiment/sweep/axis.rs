@@ -18,7 +18,7 @@ const MAX_VALUES: usize = 1000;
 /// Maximum number of seeds.
 const MAX_SEEDS: u64 = 100_000;
 
-/// The values of an axis: at least one, none twice.
+/// Values of an axis: at least one, no duplicates.
 pub(super) fn axis<T, V>(
     name: &str,
     given: Option<&Vec<T>>,
@@ -37,7 +37,7 @@ where
     }
     for (i, value) in values.iter().enumerate() {
         if values[..i].contains(value) {
-            return Err(Error::usage(format!("{name}: {value} stands twice"), "", "leave one out"));
+            return Err(Error::usage(format!("{name}: duplicate value {value}"), "", "leave one out"));
         }
     }
     values.iter().map(read).collect()
@@ -47,7 +47,7 @@ fn no_values(name: &str) -> Error {
     Error::usage(format!("{name}: the axis has no values"), "", "give one, or leave the axis out")
 }
 
-/// The same, where leaving the axis out leaves the value to something else.
+/// Values of an axis whose absence means a default decided elsewhere.
 pub(super) fn optional_axis<T, V>(
     name: &str,
     given: Option<&Vec<T>>,
@@ -82,14 +82,14 @@ pub(super) fn cost_axes(given: Option<&BTreeMap<String, Vec<f64>>>) -> Result<Ve
             for (whole, parts) in both {
                 let named = |key: &str| given.is_some_and(|costs| costs.contains_key(key));
                 if whole != cost.as_str() && parts.contains(&cost.as_str()) && named(whole) {
-                    return Err(Error::usage(format!("cost: {whole} scales {cost}, too"), "", "leave one out"));
+                    return Err(Error::usage(format!("cost: {whole} also scales {cost}"), "", "leave one out"));
                 }
             }
             let factors = axis(&format!("cost.{cost}"), Some(factors), &[], |&factor| {
                 if (0.0..=1e6).contains(&factor) {
                     Ok(factor)
                 } else {
-                    Err(Error::usage(format!("cost.{cost}: {factor} is no factor"), "", "give 0 to 1000000"))
+                    Err(Error::usage(format!("cost.{cost}: {factor} is not a factor"), "", "give 0 to 1000000"))
                 }
             })?;
             Ok((cost.clone(), factors))
@@ -116,7 +116,7 @@ pub(super) fn seed_axis(given: Option<&Vec<Seeds>>) -> Result<Vec<u64>, Error> {
         };
         if first > last {
             return Err(Error::usage(
-                format!("seed: {first}-{last} runs backwards"),
+                format!("seed: {first}-{last} is a range from high to low"),
                 "",
                 format!("give {last}-{first}"),
             ));
@@ -128,7 +128,7 @@ pub(super) fn seed_axis(given: Option<&Vec<Seeds>>) -> Result<Vec<u64>, Error> {
     }
     let distinct: BTreeSet<_> = seeds.iter().collect();
     if distinct.len() < seeds.len() {
-        return Err(Error::usage("seed: one stands twice", "", "leave one out"));
+        return Err(Error::usage("seed: duplicate value", "", "leave one out"));
     }
     if seeds.is_empty() {
         return Err(no_values("seed"));

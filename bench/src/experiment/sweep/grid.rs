@@ -11,17 +11,17 @@ use crate::error::Error;
 /// Largest grid file, bytes.
 const MAX_GRID: u64 = 256 << 10;
 
-/// Seeds: one, or a range such as `1-8`.
+/// A seed, or a range such as `1-8`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Seeds {
-    /// One.
+    /// One seed.
     One(u64),
-    /// One or a range, as text.
+    /// A seed or a range, as text.
     Text(String),
 }
 
-/// The axes and what all points share, as they were given. `None` stands for the default.
+/// Axes, and parameters shared by all points; `None` = default.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Grid {
@@ -31,41 +31,41 @@ pub struct Grid {
     pub model: Option<Vec<String>>,
     /// `EVENTS[/WORK]`.
     pub workload: Option<Vec<String>>,
-    /// Factors by cost.
+    /// Factors by cost of the model.
     pub cost: Option<BTreeMap<String, Vec<f64>>>,
-    /// Turns of a vCPU on a shared CPU.
+    /// Sched slices of a vCPU on a shared CPU.
     pub slice: Option<Vec<String>>,
     /// N of `release = { slices = N }`.
     pub release_slices: Option<Vec<u64>>,
     /// vCPUs of the host.
     pub vcpus: Option<Vec<u64>>,
-    /// Host CPUs they share.
+    /// Host CPUs shared by the vCPUs.
     pub cpus: Option<Vec<u64>>,
     /// Seeds.
     pub seed: Option<Vec<Seeds>>,
     /// Events between two overflows.
     pub period: Option<u64>,
-    /// Sampling frequency.
+    /// Sampling frequency, Hz.
     pub freq: Option<u64>,
-    /// The guest's tick.
+    /// Tick of the guest.
     pub mux_interval: Option<String>,
     /// `periodic` or `forwarded`.
     pub timer: Option<String>,
     /// NMIs per vCPU.
     pub samples: Option<u64>,
-    /// End of a measured phase.
+    /// Bound on the measured phase.
     pub time_limit: Option<String>,
-    /// Idle time after it.
+    /// Idle time after the measured phase.
     pub tail: Option<String>,
-    /// Hosts of each kind.
+    /// Hosts per point.
     pub hosts: Option<u64>,
 }
 
 impl Grid {
-    /// The grid of a file. Paths in it are relative to its folder.
+    /// Reads a grid file. Paths in it are relative to its folder.
     ///
     /// # Errors
-    /// Exit 2, with the line or key that is wrong.
+    /// Exit 2 with the line or key.
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let refuse = |why: String| {
             Error::usage(format!("cannot use grid {}", path.display()), why, "docs/simulator.md has the keys")
@@ -90,7 +90,7 @@ impl Grid {
         Ok(grid)
     }
 
-    /// This grid, with what `other` says in place of its own.
+    /// This grid, with the values of `other` taking precedence.
     #[must_use]
     pub fn overridden_by(self, other: Self) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl Grid {
             vcpus: other.vcpus.or(self.vcpus),
             cpus: other.cpus.or(self.cpus),
             seed: other.seed.or(self.seed),
-            // A period and a frequency exclude each other: either of the one replaces either of the other.
+            // Period and frequency exclude each other: one in `other` replaces either of this grid.
             period: other.period.or(if other.freq.is_some() { None } else { self.period }),
             freq: other.freq.or(if other.period.is_some() { None } else { self.freq }),
             mux_interval: other.mux_interval.or(self.mux_interval),

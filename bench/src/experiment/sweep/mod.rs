@@ -1,8 +1,8 @@
-//! A grid of simulated experiments on all cores, which a killed run goes on with.
+//! A grid of simulated experiments on all cores; a killed sweep resumes.
 //!
-//! A [`grid::Grid`] becomes a list of [`point::Point`]s. Each one that is not yet in the [`store::Store`] is simulated and
-//! appended to it as one line; at the end the lines are put into the grid's order, so the file's bytes depend on neither
-//! the number of threads nor on how often the sweep was killed. [`pareto`] then says which strategies no other beats.
+//! A [`grid::Grid`] expands to [`point::GridPoint`]s. A point that is missing in the [`store::Store`] is simulated and
+//! appended as one line; at the end the lines are sorted into the order of the grid, so that the bytes of the file depend
+//! neither on the number of threads nor on interruptions. [`pareto`] compares the strategies.
 
 mod axes;
 mod axis;

@@ -1,12 +1,13 @@
-//! Which strategies no other beats: latency against events held, and creates.
+//! Comparison of strategies by scenario: Pareto fronts of latency, events held and creates.
 
 use std::collections::BTreeMap;
 
+use results::stats::pareto::dominates;
 use serde::Serialize;
 
-use super::point::{Entry, Latency, Point, PointResult};
+use super::point::{Entry, GridPoint, Latency, PointResult};
 
-/// The number of a latency that strategies are compared by.
+/// Statistic of the latency used for the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
@@ -22,7 +23,7 @@ pub enum By {
 }
 
 impl By {
-    /// Its name.
+    /// Name on the command line.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -43,66 +44,66 @@ impl By {
     }
 }
 
-/// Where a strategy stands in its scenario.
+/// Position of a strategy relative to the Pareto fronts of its scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Front {
-    /// None has a lower latency at as few events held, or fewer events at as low a latency.
+    /// On the front of latency and events held.
     LatencyAndHeld,
-    /// It is beaten there, but by none that also creates as few events.
+    /// Dominated there, but on the front of latency, events held and creates.
     WithCreates,
-    /// Another one is as good in all three and better in one.
+    /// Dominated in all three.
     Beaten,
-    /// It has no latency.
+    /// Without a latency.
     Unknown,
 }
 
 /// A strategy in a scenario: means over seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// The strategy, with what the grid changed in it.
+pub struct StrategySummary {
+    /// Name of the strategy, with the grid's `release_slices`.
     pub strategy: String,
-    /// Seeds that have a result.
+    /// Number of seeds with a result.
     pub seeds: usize,
-    /// The latency compared by, ns; `None` without samples.
+    /// Latency by [`Pareto::by`], ns; `None` without samples.
     pub latency_ns: Option<f64>,
-    /// Its smallest and largest value among the seeds.
+    /// Its minimum and maximum over seeds.
     pub latency_range_ns: Option<[f64; 2]>,
-    /// The median by the floor's.
+    /// Median divided by the floor's median.
     pub x_floor: Option<f64>,
-    /// Events a vCPU held, in the mean over time.
+    /// Events held by a vCPU, mean over time.
     pub held_mean: f64,
-    /// The most a vCPU held.
+    /// Maximum of events held by a vCPU.
     pub held_max: u64,
     /// Events created per sample.
     pub creates: f64,
-    /// NMIs or overflows that were lost, opens that failed, pinned events without a counter, guests ended from outside.
+    /// Lost NMIs and overflows, failed opens, pinned events without a counter, guests ended by the hard limit.
     pub doubtful: u64,
-    /// Where it stands.
+    /// Position relative to the fronts.
     pub front: Front,
 }
 
 /// Points that differ in strategy and seed only.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scenario {
-    /// What they have in common: parameters that vary in the grid, besides model and workload.
+    /// Model, workload, and the parameters that vary in the grid.
     pub name: String,
-    /// In the grid's order.
-    pub rows: Vec<Row>,
+    /// Strategies in the order of the grid.
+    pub rows: Vec<StrategySummary>,
 }
 
-/// The comparison of a whole sweep.
+/// Comparison of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pareto {
-    /// Version of this document.
+    /// Schema of this document.
     pub schema: &'static str,
-    /// What `latency_ns` is.
+    /// Statistic behind `latency_ns`.
     pub by: By,
-    /// In the grid's order.
+    /// Scenarios in the order of the grid.
     pub scenarios: Vec<Scenario>,
 }
 
-/// Compares strategies scenario by scenario.
+/// Compares the strategies of each scenario.
 #[must_use]
 pub fn compare(points: &[Entry], by: By) -> Pareto {
     let vary = Varying::of(points);
@@ -120,14 +121,14 @@ pub fn compare(points: &[Entry], by: By) -> Pareto {
     Pareto { schema: "vpmu-sweep-pareto/1", by, scenarios }
 }
 
-fn rows(entries: &[&Entry], by: By) -> Vec<Row> {
+fn rows(entries: &[&Entry], by: By) -> Vec<StrategySummary> {
     let mut arms: Vec<String> = Vec::new();
     for (point, _) in entries {
         if !arms.contains(&point.arm()) {
             arms.push(point.arm());
         }
     }
-    let mut rows: Vec<Row> = arms
+    let mut rows: Vec<StrategySummary> = arms
         .into_iter()
         .filter_map(|arm| {
             let of_arm = entries.iter().filter(|(point, _)| point.arm() == arm);
@@ -139,7 +140,8 @@ fn rows(entries: &[&Entry], by: By) -> Vec<Row> {
         rows.iter().map(|row| row.latency_ns.map(|latency| [latency, row.held_mean, row.creates])).collect();
     for (row, own) in rows.iter_mut().zip(&objectives) {
         row.front = own.map_or(Front::Unknown, |own| {
-            let beaten = |count: usize| objectives.iter().flatten().any(|other| beats(&other[..count], &own[..count]));
+            let beaten =
+                |count: usize| objectives.iter().flatten().any(|other| dominates(&other[..count], &own[..count]));
             if !beaten(2) {
                 Front::LatencyAndHeld
             } else if !beaten(3) {
@@ -152,13 +154,7 @@ fn rows(entries: &[&Entry], by: By) -> Vec<Row> {
     rows
 }
 
-/// As good in each and better in one; smaller is better.
-fn beats(one: &[f64], other: &[f64]) -> bool {
-    let mut pairs = one.iter().zip(other);
-    pairs.clone().all(|(a, b)| a <= b) && pairs.any(|(a, b)| a < b)
-}
-
-fn row(strategy: String, results: &[&PointResult], by: By) -> Row {
+fn row(strategy: String, results: &[&PointResult], by: By) -> StrategySummary {
     let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     let of =
         |get: &dyn Fn(&PointResult) -> Option<f64>| -> Vec<f64> { results.iter().filter_map(|r| get(r)).collect() };
@@ -167,7 +163,7 @@ fn row(strategy: String, results: &[&PointResult], by: By) -> Row {
     let doubtful = |r: &&PointResult| {
         r.lost.unsigned_abs() + r.overflows_lost.unsigned_abs() + r.failed_opens + r.pinned_errors + r.timed_out
     };
-    Row {
+    StrategySummary {
         strategy,
         seeds: results.len(),
         latency_ns: mean(&latencies),
@@ -181,7 +177,7 @@ fn row(strategy: String, results: &[&PointResult], by: By) -> Row {
     }
 }
 
-/// Which parameters differ between points, besides strategy and seed.
+/// Parameters other than strategy and seed that differ between points.
 struct Varying {
     costs: Vec<String>,
     vcpus: bool,
@@ -194,8 +190,8 @@ impl Varying {
         let Some((first, _)) = points.first() else {
             return Self { costs: Vec::new(), vcpus: false, cpus: false, slice: false };
         };
-        let differ = |get: &dyn Fn(&Point) -> u64| points.iter().any(|(point, _)| get(point) != get(first));
-        let same_model = |point: &Point| point.model_hash == first.model_hash;
+        let differ = |get: &dyn Fn(&GridPoint) -> u64| points.iter().any(|(point, _)| get(point) != get(first));
+        let same_model = |point: &GridPoint| point.model_hash == first.model_hash;
         Self {
             costs: first.costs.keys().cloned().collect(),
             vcpus: differ(&|point| point.vcpus),
@@ -204,7 +200,7 @@ impl Varying {
         }
     }
 
-    fn scenario(&self, point: &Point) -> String {
+    fn scenario(&self, point: &GridPoint) -> String {
         let mut parts = vec![format!("model {}", point.model), format!("workload {}", point.workload)];
         parts.extend(self.costs.iter().map(|cost| format!("{cost} × {}", point.costs.get(cost).unwrap_or(&1.0))));
         if self.vcpus || self.cpus {
@@ -254,7 +250,7 @@ mod tests {
     }
 
     fn arm(strategy: &str, seed: u64, result: PointResult) -> Entry {
-        (Point { strategy: strategy.to_owned(), seed, ..point() }, Some(result))
+        (GridPoint { strategy: strategy.to_owned(), seed, ..point() }, Some(result))
     }
 
     #[test]
@@ -278,8 +274,8 @@ mod tests {
     #[test]
     fn seeds_are_averaged_and_scenarios_kept_apart() {
         let mut points = vec![arm("a", 1, result(10, 1, 0.0)), arm("a", 2, result(30, 3, 0.0))];
-        points.push((Point { vcpus: 4, cpus: 4, ..points[0].0.clone() }, Some(result(7, 1, 0.0))));
-        points.push((Point { seed: 3, ..points[0].0.clone() }, None));
+        points.push((GridPoint { vcpus: 4, cpus: 4, ..points[0].0.clone() }, Some(result(7, 1, 0.0))));
+        points.push((GridPoint { seed: 3, ..points[0].0.clone() }, None));
         let pareto = compare(&points, By::Mean);
         let names: Vec<&str> = pareto.scenarios.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(
@@ -292,7 +288,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing on the front is beaten, and whatever is not on it is beaten by something that is.
+        /// Nothing on a front is dominated, and everything off it is dominated by something on it.
         #[test]
         fn a_front_is_a_front(values in proptest::collection::vec((1..9_u64, 0..5_u64, 0..4_u8), 1..12)) {
             let points: Vec<_> = values
@@ -301,10 +297,10 @@ mod tests {
                 .map(|(i, &(p50, held, creates))| arm(&i.to_string(), 1, result(p50, held, creates.into())))
                 .collect();
             let rows = &compare(&points, By::P50).scenarios[0].rows;
-            let of = |row: &Row| [row.latency_ns.unwrap(), row.held_mean, row.creates];
+            let of = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean, row.creates];
             for row in rows {
-                let by = |count: usize, on: &dyn Fn(&Row) -> bool| {
-                    rows.iter().any(|other| on(other) && beats(&of(other)[..count], &of(row)[..count]))
+                let by = |count: usize, on: &dyn Fn(&StrategySummary) -> bool| {
+                    rows.iter().any(|other| on(other) && dominates(&of(other)[..count], &of(row)[..count]))
                 };
                 match row.front {
                     Front::LatencyAndHeld => prop_assert!(!by(2, &|_| true)),

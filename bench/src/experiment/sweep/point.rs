@@ -1,33 +1,31 @@
-//! One experiment of a grid, and the line it becomes.
+//! A point of a grid, its result, and their line in the store.
 
 use std::collections::BTreeMap;
-use std::hash::Hasher;
 
-use fnv::FnvHasher;
 use serde::{Deserialize, Serialize};
 
 use crate::console::internal;
 use crate::error::Error;
 
-/// Version of a line.
+/// Schema of a line.
 pub const SCHEMA: &str = "vpmu-sweep/1";
-/// The tool whose simulator a result is of. Another revision may simulate differently, so its results are others.
+/// Tool and revision. Another revision may simulate differently, so the revision is part of the key.
 const TOOL: &str = concat!("vpmu ", env!("CARGO_PKG_VERSION"), " ", env!("VPMU_GIT_REVISION"));
 
-/// Everything that a result depends on.
+/// All parameters of a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Point {
-    /// The strategy's name.
+pub struct GridPoint {
+    /// Name of the strategy.
     pub strategy: String,
-    /// It as TOML, with `release_slices` put in.
+    /// The strategy as TOML, with `release_slices` applied.
     pub definition: String,
-    /// `release = { slices = N }` in place of the strategy's own; `None` if the grid leaves it alone.
+    /// N of `release = { slices = N }` set by the grid; `None` = the strategy's own.
     pub release_slices: Option<u32>,
-    /// The model's name or path.
+    /// Name or path of the model.
     pub model: String,
-    /// Hash of its text.
+    /// Hash of the model's text.
     pub model_hash: String,
-    /// Factors of its costs.
+    /// Factors by cost of the model.
     pub costs: BTreeMap<String, f64>,
     /// Event set and guest work.
     pub workload: String,
@@ -35,13 +33,13 @@ pub struct Point {
     pub vcpus: u64,
     /// Host CPUs they share.
     pub cpus: u64,
-    /// Turn of a vCPU on a shared CPU, ns.
+    /// Sched slice of a vCPU on a shared CPU, ns.
     pub slice_ns: u64,
-    /// The seed.
+    /// Seed of the simulation.
     pub seed: u64,
     /// Events between two overflows.
     pub period: u64,
-    /// Sampling frequency that the guest adjusts the period to.
+    /// Sampling frequency that the guest adjusts the period to, Hz.
     pub freq_hz: Option<u64>,
     /// The guest's tick, ns.
     pub mux_interval_ns: u64,
@@ -49,60 +47,65 @@ pub struct Point {
     pub timer: String,
     /// NMIs per vCPU (rotations, if the workload only counts).
     pub samples: u64,
-    /// The guest ends its measured phase after so many ns.
+    /// Bound on the measured phase, ns.
     pub time_limit_ns: u64,
-    /// The guest idles for so long afterwards, ns.
+    /// Idle time after the measured phase, ns.
     pub tail_ns: u64,
-    /// Hosts of this kind that were simulated.
+    /// Number of hosts to simulate.
     pub hosts: u64,
 }
 
-impl Point {
-    /// Names this point, this model's content and this tool's revision: 16 hexadecimal digits.
+impl GridPoint {
+    /// Identifies the point, the content of its model and the tool's revision: 32 hexadecimal digits.
     #[must_use]
     pub fn key(&self) -> String {
-        // A map with text keys, numbers and texts cannot fail to serialize.
+        // Serialization of numbers, texts and a map with text keys cannot fail.
         let json = serde_json::to_vec(self).unwrap_or_default();
         hash([SCHEMA.as_bytes(), TOOL.as_bytes(), &json])
     }
 
-    /// The strategy's name with what the grid changed in it.
+    /// Name of the strategy, with the grid's `release_slices`.
     #[must_use]
     pub fn arm(&self) -> String {
         self.release_slices.map_or_else(|| self.strategy.clone(), |n| format!("{} slices={n}", self.strategy))
     }
 }
 
-/// FNV-1a of the parts with their lengths, in hexadecimal: the same on every machine.
+/// Digits of a key: 128 bits.
+const KEY_DIGITS: usize = 32;
+
+/// The first 128 bits of BLAKE3 over the parts with their lengths, in hexadecimal; the same on every machine.
 pub(super) fn hash<const N: usize>(parts: [&[u8]; N]) -> String {
-    let mut hasher = FnvHasher::default();
+    let mut hasher = blake3::Hasher::new();
     for part in parts {
-        hasher.write(&(part.len() as u64).to_le_bytes());
-        hasher.write(part);
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
     }
-    format!("{:016x}", hasher.finish())
+    let mut digits = hasher.finalize().to_hex().to_string();
+    digits.truncate(KEY_DIGITS);
+    digits
 }
 
-/// Nanoseconds of many events.
+/// Latencies of many events, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many.
+    /// Number of events.
     pub count: u64,
-    /// The shortest.
+    /// Minimum.
     pub min: u64,
-    /// Median, to two significant digits as the other quantiles.
+    /// Median; quantiles have two significant digits.
     pub p50: u64,
     /// 90th percentile.
     pub p90: u64,
     /// 99th percentile.
     pub p99: u64,
-    /// The longest.
+    /// Maximum.
     pub max: u64,
     /// Arithmetic mean, exact.
     pub mean: f64,
 }
 
-/// Host operations and MSR accesses for each NMI (each rotation, if the workload only counts).
+/// Host operations and MSR accesses per NMI (per rotation, if the workload only counts).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerSample {
     /// Events opened.
@@ -121,28 +124,28 @@ pub struct PerSample {
     pub msr_accesses: f64,
 }
 
-/// What a point came to: sums and quantiles over its guests.
+/// Result of a point: sums and quantiles over its guests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PointResult {
-    /// Guests.
+    /// Number of guests.
     pub guests: u64,
-    /// Guests that were ended from outside.
+    /// Guests ended by the hard limit.
     pub timed_out: u64,
     /// NMIs taken.
     pub nmis: u64,
-    /// NMIs handed over that no handler took.
+    /// NMIs injected minus NMIs taken.
     pub lost: i64,
-    /// Overflows the vPMU saw that no driver handled.
+    /// Overflows of the vPMU minus overflows handled by the guests.
     pub overflows_lost: i64,
     /// NMI handler, entry to exit; `None` without NMIs.
     pub nmi_handler_ns: Option<Latency>,
-    /// From the overflow being seen to the handler's entry.
+    /// From the VMM's notice of the overflow to the entry of the handler.
     pub pmi_delivery_ns: Option<Latency>,
     /// Rotations and task switches.
     pub rotation_ns: Option<Latency>,
-    /// The median of the same guest without host events: of the handler or, without NMIs, of the rotation.
+    /// Median of the same guest without host events: of the handler or, without NMIs, of the rotation.
     pub floor_p50_ns: Option<u64>,
-    /// The median by the floor's.
+    /// Median divided by the floor's median.
     pub x_floor: Option<f64>,
     /// Work per sample.
     pub per_sample: PerSample,
@@ -150,63 +153,63 @@ pub struct PointResult {
     pub creates_gp: u64,
     /// Events created behind fixed counters.
     pub creates_fixed: u64,
-    /// Events a vCPU held, in the mean over time.
+    /// Events held by a vCPU, mean over time.
     pub held_mean: f64,
-    /// The most a vCPU held.
+    /// Maximum of events held by a vCPU.
     pub held_max: u64,
-    /// Sched slices that began while events were held.
+    /// Sched-ins while events were held.
     pub sched_ins: u64,
     /// Pinned events that lost their counter.
     pub pinned_errors: u64,
     /// Opens that failed.
     pub failed_opens: u64,
-    /// Virtual time of all guests together.
+    /// Virtual time, summed over guests, ns.
     pub virtual_ns: u64,
 }
 
 impl PointResult {
-    /// What the guest's user feels: the handler or, without NMIs, the rotation.
+    /// Latency that a user of the guest notices: the handler or, without NMIs, the rotation.
     #[must_use]
     pub fn latency(&self) -> Option<&Latency> {
         self.nmi_handler_ns.as_ref().or(self.rotation_ns.as_ref())
     }
 }
 
-/// A point and, once it is done, its result.
-pub type Entry = (Point, Option<PointResult>);
+/// A point and, once simulated, its result.
+pub type Entry = (GridPoint, Option<PointResult>);
 
 /// A line of `sweep.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Line {
+pub struct StoredResult {
     /// [`SCHEMA`].
     pub schema: String,
-    /// [`Point::key`].
+    /// [`GridPoint::key`].
     pub key: String,
     /// The tool and its revision.
     pub tool: String,
     /// The point.
-    pub point: Point,
-    /// What it came to.
+    pub point: GridPoint,
+    /// Its result.
     pub result: PointResult,
 }
 
-impl Line {
-    /// This tool's line.
+impl StoredResult {
+    /// A line of this tool.
     #[must_use]
-    pub fn new(point: Point, result: PointResult) -> Self {
+    pub fn new(point: GridPoint, result: PointResult) -> Self {
         Self { schema: SCHEMA.to_owned(), key: point.key(), tool: TOOL.to_owned(), point, result }
     }
 
-    /// A line of this schema; `None` for any other text.
+    /// Parses a line; `None` for text of another schema.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok().filter(|line: &Self| line.schema == SCHEMA)
     }
 
-    /// Its text, without the line feed.
+    /// JSON text without the line feed.
     ///
     /// # Errors
-    /// A bug: a value that JSON cannot hold.
+    /// Internal error: a value that JSON cannot represent.
     pub fn text(&self) -> Result<String, Error> {
         serde_json::to_string(self).map_err(|error| internal("cannot show a result", error))
     }
@@ -216,8 +219,8 @@ impl Line {
 pub(super) mod tests {
     use super::*;
 
-    pub(in super::super) fn point() -> Point {
-        Point {
+    pub(in super::super) fn point() -> GridPoint {
+        GridPoint {
             strategy: "reuse".to_owned(),
             definition: "name = 'reuse'".to_owned(),
             release_slices: None,
@@ -244,7 +247,7 @@ pub(super) mod tests {
     fn every_parameter_is_part_of_the_key() {
         let base = point();
         let mut keys = vec![base.key()];
-        let change = |change: &dyn Fn(&mut Point)| {
+        let change = |change: &dyn Fn(&mut GridPoint)| {
             let mut other = base.clone();
             change(&mut other);
             other.key()
@@ -261,10 +264,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_hash_knows_where_a_part_ends_and_is_fnv() {
+    fn a_hash_separates_its_parts_and_has_128_bits_of_blake3() {
         assert_ne!(hash([b"ab", b"c"]), hash([b"a", b"bc"]));
-        // FNV-1a of eight zero bytes, from its definition.
-        let expected = (0..8).fold(0xcbf2_9ce4_8422_2325_u64, |hash, _| hash.wrapping_mul(0x0100_0000_01b3));
-        assert_eq!(hash([b""]), format!("{expected:016x}"));
+        // BLAKE3's own test vector: one byte of value 0. Without parts, the hash is that of no input.
+        assert_eq!(blake3::hash(&[0]).to_hex()[..32], *"2d3adedff11b61f14c886e35afa03673");
+        assert_eq!(hash([]), "af1349b9f5f9a1a6a0404dea36dcc949");
+        assert_eq!(hash([b"x"]).len(), KEY_DIGITS);
     }
 }

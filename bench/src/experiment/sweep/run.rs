@@ -6,37 +6,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-use super::point::{Entry, Line, Point, PointResult};
+use super::point::{Entry, GridPoint, PointResult, StoredResult};
 use super::simulate::Simulator;
 use super::store::{Found, Store};
 use crate::error::Error;
 use crate::progress::Progress;
 
-/// What a sweep has when it ends.
+/// State of a sweep at its end.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The grid's points in its order, each with its result if it has one.
+    /// Points in the order of the grid, each with its result if there is one.
     pub points: Vec<Entry>,
-    /// Points that were there already.
+    /// Number of points found in the store.
     pub skipped: usize,
-    /// Whether the user ended it early.
+    /// Whether the user interrupted the sweep.
     pub interrupted: bool,
 }
 
 impl Outcome {
-    /// Points with a result.
+    /// Number of points with a result.
     #[must_use]
     pub fn done(&self) -> usize {
         self.points.iter().filter(|(_, result)| result.is_some()).count()
     }
 }
 
-/// The results of those points that `found` has, by place.
+/// Stored results of `points`, by index.
 #[must_use]
-pub fn finished(points: &[Point], found: &Found) -> BTreeMap<usize, Line> {
+pub fn finished(points: &[GridPoint], found: &Found) -> BTreeMap<usize, StoredResult> {
     let here: BTreeMap<String, usize> = points.iter().enumerate().map(|(at, point)| (point.key(), at)).collect();
     let mut finished = BTreeMap::new();
-    for line in found.lines.iter().filter_map(|text| Line::parse(text)) {
+    for line in found.lines.iter().filter_map(|text| StoredResult::parse(text)) {
         if let Some(&at) = here.get(&line.key)
             && line.point == points[at]
         {
@@ -46,12 +46,12 @@ pub fn finished(points: &[Point], found: &Found) -> BTreeMap<usize, Line> {
     finished
 }
 
-/// Simulates what is missing, on as many threads as rayon's current pool has.
+/// Simulates the missing points on the threads of rayon's current pool.
 ///
 /// # Errors
-/// Exit 2 if a result cannot be written; what was written stays.
+/// Exit 2 if a result cannot be written; results written before stay.
 pub fn run(
-    points: Vec<Point>,
+    points: Vec<GridPoint>,
     simulator: &Simulator,
     (mut store, found): (Store, Found),
     stop: &AtomicBool,
@@ -63,13 +63,13 @@ pub fn run(
     let missing: Vec<usize> = (0..points.len()).filter(|at| !lines.contains_key(at)).collect();
     let shared = Mutex::new((&mut store, progress));
     let failed = AtomicBool::new(false);
-    let one = |&at: &usize| -> Result<Option<(usize, Line)>, Error> {
+    let one = |&at: &usize| -> Result<Option<(usize, StoredResult)>, Error> {
         if stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let line = Line::new(points[at].clone(), simulator.result(&points[at])?);
+        let line = StoredResult::new(points[at].clone(), simulator.result(&points[at])?);
         let Ok(mut shared) = shared.lock() else { return Ok(None) };
-        // Whoever else was at work when the disk filled up adds nothing after the first failure.
+        // After a failed write (disk full), other threads append nothing more.
         if failed.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -103,7 +103,7 @@ pub fn run(
     if interrupted {
         store.sync()?;
     } else {
-        let mut sorted = lines.values().map(Line::text).collect::<Result<Vec<_>, _>>()?;
+        let mut sorted = lines.values().map(StoredResult::text).collect::<Result<Vec<_>, _>>()?;
         sorted.extend(found.others(&points));
         store.finish(&sorted)?;
     }

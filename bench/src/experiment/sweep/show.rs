@@ -1,22 +1,22 @@
-//! A sweep for people: its points before, its comparison after.
+//! Tables of a sweep: points before, comparison after.
 
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-use super::pareto::{Front, Pareto, Row};
-use super::point::Point;
+use super::pareto::{Front, Pareto, StrategySummary};
+use super::point::GridPoint;
 use crate::table::layout::{STYLE, ratio, time, width};
 
 const LEGEND: &str =
-    "front: ● none has a lower latency at as few events held; ○ one has, but none that creates as few events";
+    "front: ● on the Pareto front of latency and events held; ○ on that of latency, events held and creates";
 
 fn columns(pareto: &Pareto) -> [String; 8] {
     let latency = format!("latency {}", pareto.by.key());
     ["strategy", &latency, "range", "× floor", "held mean", "held max", "creates", "front"].map(str::to_owned)
 }
 
-fn cells(row: &Row) -> [String; 8] {
+fn cells(row: &StrategySummary) -> [String; 8] {
     let dash = || "–".to_owned();
     let star = if row.doubtful > 0 { "*" } else { "" };
     [
@@ -48,7 +48,7 @@ fn notes(pareto: &Pareto) -> String {
     notes.push('\n');
     if pareto.scenarios.iter().flat_map(|scenario| &scenario.rows).any(|row| row.doubtful > 0) {
         notes +=
-            "*: something was lost, failed to open, or a guest was ended from outside; sweep.jsonl has the counts\n";
+            "*: lost NMIs or overflows, failed opens, or a guest ended by the hard limit; sweep.jsonl has the counts\n";
     }
     notes
 }
@@ -100,9 +100,9 @@ pub fn markdown(pareto: &Pareto) -> String {
     text
 }
 
-/// One line per point, `+` before what is there already.
+/// One line per point; `+` marks points already in the store.
 #[must_use]
-pub fn dry_run(points: &[Point], done: impl Fn(usize) -> bool) -> String {
+pub fn dry_run(points: &[GridPoint], done: impl Fn(usize) -> bool) -> String {
     let mut text = String::new();
     for (at, point) in points.iter().enumerate() {
         let mark = if done(at) { '+' } else { ' ' };
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn pareto(doubtful: u64) -> Pareto {
-        let row = |strategy: &str, latency_ns, front| Row {
+        let row = |strategy: &str, latency_ns, front| StrategySummary {
             strategy: strategy.to_owned(),
             seeds: 2,
             latency_ns,
@@ -158,7 +158,7 @@ mod tests {
         assert!(!shown.contains("reuse*") && text(&pareto(3)).contains("reuse*"));
         let shown = markdown(&pareto(1));
         assert!(shown.contains("| reuse* | 119 µs | 119 µs … 120 µs | 1.25 | 6.90 | 7 | 0.21 | ● |"), "{shown}");
-        assert!(shown.contains("- \\*: something was lost"));
+        assert!(shown.contains("- \\*: lost NMIs"));
     }
 
     #[test]

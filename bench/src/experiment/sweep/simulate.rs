@@ -1,4 +1,4 @@
-//! From a point to its result.
+//! Simulation of one point.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,20 +12,20 @@ use sim::host::{Behind, Plan};
 use sim::model::{CountBase, Model};
 use sim::run::Totals;
 
-use super::point::{Latency, PerSample, Point, PointResult, hash};
+use super::point::{GridPoint, Latency, PerSample, PointResult, hash};
 use crate::console::internal;
 use crate::error::Error;
 use crate::workload::Workload;
 
-/// When a guest that does not end by itself is ended: so many times its limit and a minute.
+/// Hard limit of a guest: this multiple of its time limit, plus a minute.
 const HARD_LIMITS: u64 = 4;
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// Simulates points of a set of models; any thread may ask.
+/// Simulates points of a set of models; shared by all threads.
 #[derive(Debug)]
 pub struct Simulator {
     models: BTreeMap<String, Model>,
-    /// Medians of floors, by everything but the strategy.
+    /// Medians of the floor by the parameters other than the strategy.
     floors: Mutex<BTreeMap<String, Option<u64>>>,
 }
 
@@ -36,11 +36,11 @@ impl Simulator {
         Self { models, floors: Mutex::new(BTreeMap::new()) }
     }
 
-    /// What `point` comes to. It depends on the point and its model alone.
+    /// Result of `point`; depends on the point and its model only.
     ///
     /// # Errors
-    /// A point that no grid makes.
-    pub fn result(&self, point: &Point) -> Result<PointResult, Error> {
+    /// Internal error: a point that no grid produces.
+    pub fn result(&self, point: &GridPoint) -> Result<PointResult, Error> {
         let wrong = |why: String| internal("cannot simulate a point", why);
         let mut model =
             self.models.get(&point.model_hash).ok_or_else(|| wrong("its model is missing".to_owned()))?.clone();
@@ -55,9 +55,10 @@ impl Simulator {
         Ok(result(&totals, floor, point, workload))
     }
 
-    /// The floor's median: simulated once for all strategies (twice, if two threads want it at the same time).
-    fn floor(&self, model: &Model, point: &Point, workload: Workload) -> Option<u64> {
-        let own = Point { strategy: String::new(), definition: String::new(), release_slices: None, ..point.clone() };
+    /// Median of the floor, simulated once for all strategies (twice if two threads need it at the same time).
+    fn floor(&self, model: &Model, point: &GridPoint, workload: Workload) -> Option<u64> {
+        let own =
+            GridPoint { strategy: String::new(), definition: String::new(), release_slices: None, ..point.clone() };
         let key = hash([own.key().as_bytes()]);
         let known = || self.floors.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&found) = known().get(&key) {
@@ -74,7 +75,7 @@ impl Simulator {
     }
 }
 
-fn simulate(model: &Model, point: &Point, workload: Workload, behind: Behind) -> Totals {
+fn simulate(model: &Model, point: &GridPoint, workload: Workload, behind: Behind) -> Totals {
     let named = workload.events.events(point.period);
     let mut events = [EventSpec::default(); MAX_EVENTS];
     for (slot, event) in events.iter_mut().zip(&named) {
@@ -116,7 +117,7 @@ fn latency_of(totals: &Totals, workload: Workload) -> Option<Latency> {
 }
 
 fn summary(latency: &latency::Latency) -> Option<Latency> {
-    // A bucket reaches beyond the values in it.
+    // A bucket's upper bound may exceed the values in it.
     let histogram = latency.histogram();
     let quantile = |q: f64| histogram.value_at_quantile(q).clamp(latency.min, latency.max);
     latency.mean().map(|mean| Latency {
@@ -130,7 +131,7 @@ fn summary(latency: &latency::Latency) -> Option<Latency> {
     })
 }
 
-fn result(totals: &Totals, floor: Option<u64>, point: &Point, workload: Workload) -> PointResult {
+fn result(totals: &Totals, floor: Option<u64>, point: &GridPoint, workload: Workload) -> PointResult {
     let latency = latency_of(totals, workload);
     let samples = latency.map_or(0, |latency| latency.count);
     let per = |n: u64| if samples == 0 { 0.0 } else { n as f64 / samples as f64 };
@@ -172,7 +173,7 @@ mod tests {
     use super::super::grid::Grid;
     use super::*;
 
-    fn results(toml: &str) -> Vec<(Point, PointResult)> {
+    fn results(toml: &str) -> Vec<(GridPoint, PointResult)> {
         let grid: Grid = toml::from_str(toml).unwrap();
         let (points, models) = grid.points().unwrap();
         let simulator = Simulator::new(models);

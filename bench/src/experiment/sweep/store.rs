@@ -1,4 +1,4 @@
-//! The file of finished points: appended line by line, so that a kill at any moment leaves whole lines and at most one torn one.
+//! File of finished points, appended line by line: a kill leaves complete lines and at most one truncated line.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -8,33 +8,33 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::point::Point;
+use super::point::GridPoint;
 use crate::error::Error;
 use crate::process;
 use results::write::replace;
 
 pub use results::sweep::{FILE, FRONT};
 
-/// Largest file that is read: some 500 000 points.
+/// Maximum size of a file to read, bytes: about 500 000 points.
 const MAX_FILE: u64 = 1 << 30;
-/// What a power cut may cost: lines of so long. A killed process loses none, since the kernel has them.
+/// Interval of fsync: bound on the loss at a power cut. A killed process loses nothing.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Its whole lines.
+    /// Complete lines.
     pub lines: Vec<String>,
-    /// Bytes of a last line that was torn.
+    /// Bytes of a truncated last line.
     pub torn: usize,
     keys: Vec<String>,
 }
 
 impl Found {
-    /// Reads the file in `dir`; nothing if there is none.
+    /// Reads the file in `dir`; empty if there is none.
     ///
     /// # Errors
-    /// Exit 2 if it cannot be read, or a line is none of a sweep's.
+    /// Exit 2 if the file cannot be read or a line does not belong to a sweep.
     pub fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FILE);
         let refuse = |why: String| {
@@ -59,7 +59,7 @@ impl Found {
         let text = String::from_utf8(bytes).map_err(|error| refuse(error.to_string()))?;
         let mut found = Self { torn, ..Self::default() };
         for (n, line) in text.lines().enumerate() {
-            /// What tells a line of a sweep, of whatever revision.
+            /// Fields of a line of any revision.
             #[derive(Deserialize)]
             struct Head {
                 schema: String,
@@ -75,10 +75,10 @@ impl Found {
         Ok(found)
     }
 
-    /// Lines of points that are not among `points`: another grid's, another model's, another revision's.
+    /// Lines of points not in `points`: of another grid, model or revision.
     #[must_use]
-    pub fn others(&self, points: &[Point]) -> Vec<String> {
-        let here: BTreeSet<String> = points.iter().map(Point::key).collect();
+    pub fn others(&self, points: &[GridPoint]) -> Vec<String> {
+        let here: BTreeSet<String> = points.iter().map(GridPoint::key).collect();
         self.lines
             .iter()
             .zip(&self.keys)
@@ -88,23 +88,23 @@ impl Found {
     }
 }
 
-/// The file, open for appending. Only one sweep at a time has it.
+/// The file, open for appending and locked against other sweeps.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
     file: File,
-    /// Up to the end of the last whole line.
+    /// Offset of the end of the last complete line.
     len: u64,
     synced: Instant,
-    /// Its folder, locked until this is dropped.
+    /// The folder, locked until drop.
     _locked: File,
 }
 
 impl Store {
-    /// Opens the file of `dir`, makes both if need be, and cuts off a torn last line.
+    /// Opens or creates the file in `dir` and removes a truncated last line.
     ///
     /// # Errors
-    /// Exit 2 if that cannot be done, or another sweep is at work there.
+    /// Exit 2 for a file system error, or if another sweep holds the lock.
     pub fn open(dir: &Path) -> Result<(Self, Found), Error> {
         let failed = |error: &io::Error| cannot(dir, error);
         std::fs::create_dir_all(dir).map_err(|error| failed(&error))?;
@@ -124,14 +124,14 @@ impl Store {
         Ok((Self { path, file, len, synced: Instant::now(), _locked: locked }, found))
     }
 
-    /// Adds a line. What could not be written whole is taken back.
+    /// Appends a line. An incomplete write is undone.
     ///
     /// # Errors
     /// Exit 2, with the file system's reason.
     pub fn append(&mut self, line: &str) -> Result<(), Error> {
         let text = format!("{line}\n");
         if let Err(error) = self.file.write_all(text.as_bytes()) {
-            // If even that fails, the next sweep drops the torn line.
+            // If this fails, too, the next sweep removes the truncated line.
             let _ = self.file.set_len(self.len);
             return Err(cannot(&self.path, &error));
         }
@@ -142,7 +142,7 @@ impl Store {
         Ok(())
     }
 
-    /// Puts what was written on the disk.
+    /// fsyncs the file.
     ///
     /// # Errors
     /// Exit 2, with the file system's reason.
@@ -151,10 +151,10 @@ impl Store {
         self.file.sync_data().map_err(|error| cannot(&self.path, &error))
     }
 
-    /// Puts the lines into this order, by replacing the file.
+    /// Replaces the file by `lines`.
     ///
     /// # Errors
-    /// Exit 2; the file then is as it was.
+    /// Exit 2 with the file unchanged.
     pub fn finish(mut self, lines: &[String]) -> Result<(), Error> {
         self.sync()?;
         let mut text = lines.join("\n");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_found_and_a_torn_line_is_cut_off() {
+    fn appended_lines_are_found_and_a_truncated_line_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("new");
         assert_eq!(Found::read(&dir).unwrap(), Found::default());

@@ -9,7 +9,7 @@ fn grid(toml: &str) -> Grid {
     toml::from_str(toml).unwrap()
 }
 
-fn points(toml: &str) -> Vec<Point> {
+fn points(toml: &str) -> Vec<GridPoint> {
     grid(toml).points().unwrap().0
 }
 
@@ -31,7 +31,7 @@ fn axes_multiply_and_seeds_go_fastest() {
     assert_eq!(points.iter().take(4).map(|p| p.seed).collect::<Vec<_>>(), [1, 2, 9, 1]);
     assert_eq!(points[3].strategy, "pool");
     assert_eq!(points[0].costs, BTreeMap::from([("exit".to_owned(), 1.0), ("open".to_owned(), 0.1)]));
-    let keys: BTreeSet<String> = points.iter().map(Point::key).collect();
+    let keys: BTreeSet<String> = points.iter().map(GridPoint::key).collect();
     assert_eq!(keys.len(), points.len());
 }
 
@@ -57,7 +57,7 @@ fn bad_grids_are_refused_with_the_axis() {
         ("strategy = []", "strategy: the axis has no values"),
         ("cost.open = []", "cost.open: the axis has no values"),
         ("seed = []", "seed: the axis has no values"),
-        ("strategy = ['reuse', 'reuse']", "strategy: reuse stands twice"),
+        ("strategy = ['reuse', 'reuse']", "strategy: duplicate value reuse"),
         ("strategy = ['reus']", "unknown strategy 'reus'"),
         ("strategy = ['floor']", "always part of a comparison"),
         ("strategy = ['none.toml']", "No such file"),
@@ -72,14 +72,14 @@ fn bad_grids_are_refused_with_the_axis() {
         ("release-slices = [1, 2]\nstrategy = ['reuse']", "release-slices makes no difference"),
         ("release-slices = [0]", "release-slices: 0"),
         ("cost.opne = [1]", "cost: there is no 'opne'"),
-        ("cost.open = [-1.0]", "cost.open: -1 is no factor"),
-        ("cost.open = [nan]", "cost.open: NaN is no factor"),
-        ("cost.open = [1, 1.0]", "cost.open: 1 stands twice"),
-        ("cost.open = [2]\ncost.open-first = [2]", "open scales open-first, too"),
-        ("seed = ['3-1']", "seed: 3-1 runs backwards"),
+        ("cost.open = [-1.0]", "cost.open: -1 is not a factor"),
+        ("cost.open = [nan]", "cost.open: NaN is not a factor"),
+        ("cost.open = [1, 1.0]", "cost.open: duplicate value 1"),
+        ("cost.open = [2]\ncost.open-first = [2]", "open also scales open-first"),
+        ("seed = ['3-1']", "seed: 3-1 is a range from high to low"),
         ("seed = ['a']", "seed: 'a'"),
         ("seed = ['0-99999999999']", "seed: too many"),
-        ("seed = ['1-4', 2]", "seed: one stands twice"),
+        ("seed = ['1-4', 2]", "seed: duplicate value"),
         ("strategy = ['reuse']\nseed = ['1-99999']\nvcpus = [1, 2]", "the grid has 199998 points"),
         ("period = 100\nfreq = 100", "period and freq exclude"),
         ("period = 0", "period: 0 is out of range"),
