@@ -41,7 +41,8 @@ impl ArmRunner for HostRunner {
                 Err("backend none has no host events that a strategy could keep".to_owned())
             }
             ArmKind::Strategy if arm.backend == BackendKey::Step.to_string() => {
-                Err("backend step sees ring 0 only, and this workload runs in ring 3; it serves `vpmu conformance`"
+                Err("backend step makes every instruction an exit, so that latencies would be those of the steps; it serves `vpmu conformance` \
+                     and `vpmu run`"
                     .to_owned())
             }
             ArmKind::Strategy | ArmKind::Floor => Ok(()),

@@ -42,9 +42,17 @@ impl Frame {
     /// Sets or clears the saved TF. Returns whether the stack could be written.
     pub(super) fn set_tf(&self, on: bool, view: &View<'_>) -> bool {
         let flags = if on { self.flags | TF } else { self.flags & !TF };
-        flags == self.flags
-            || view
-                .write(self.at.wrapping_add(2 * u64::from(self.word)), &flags.to_le_bytes()[..usize::from(self.word)])
+        flags == self.flags || self.write_flags(flags, view)
+    }
+
+    /// Writes the flags back as they were read.
+    pub(super) fn restore(&self, view: &View<'_>) -> bool {
+        self.write_flags(self.flags, view)
+    }
+
+    fn write_flags(&self, flags: u64, view: &View<'_>) -> bool {
+        let at = self.at.wrapping_add(2 * u64::from(self.word));
+        view.write(at, &flags.to_le_bytes()[..usize::from(self.word)])
     }
 }
 
@@ -70,6 +78,8 @@ mod tests {
                 assert_eq!(frame.outer_stack(&view), Some((0x7ff0, 0x23)));
                 assert!(frame.set_tf(false, &view));
                 assert_eq!(Frame::of_event(0x100, word, error_code, &view).unwrap().flags, 0x202);
+                assert!(frame.restore(&view));
+                assert_eq!(Frame::of_event(0x100, word, error_code, &view).unwrap().flags, 0x302);
             }
         }
         assert_eq!(Frame::read(0xffe, 2, &view), None);

@@ -70,6 +70,8 @@ pub(in super::super) struct Stepper<'a> {
     table: Vec<u8>,
     made_from: Option<[u64; 8]>,
     scratch: Vec<u8>,
+    /// The frame of an IRET to ring 3, with TF set in it.
+    planted: Option<Frame>,
     msr: OneMsr,
 }
 
@@ -83,6 +85,7 @@ impl<'a> Stepper<'a> {
             table: Vec::new(),
             made_from: None,
             scratch: Vec::new(),
+            planted: None,
             msr: OneMsr::new(),
         }
     }
@@ -289,6 +292,17 @@ impl<'a> Stepper<'a> {
             undo(fd, &sregs, &mut regs, &frame, &view)?;
             return self.settle_ring3(before, target, frame.rip, fd, counts);
         }
+        if frame.rip == before.rip {
+            // The event came before the instruction: TF goes from what it would have loaded, as no step may follow.
+            if let Some(planted) = self.planted.take()
+                && !planted.restore(&view)
+            {
+                return Err(lost(before, trap.rip));
+            }
+            if before.kind == Kind::Sysret {
+                regs.r11 &= !TF;
+            }
+        }
         if !frame.set_tf(false, &view) {
             return Err(lost(before, trap.rip));
         }
@@ -329,6 +343,7 @@ impl<'a> Stepper<'a> {
     fn aim(&mut self, fd: &VcpuFd, before: &Before, mode: Mode, regs: &kvm_regs) -> Result<Option<u64>, End> {
         let translate = translation(fd, mode.paging);
         let view = View::new(self.memory, &translate);
+        self.planted = None;
         match before.kind {
             Kind::Iret(word) => {
                 let Some(frame) = Frame::read(mode.stack(regs.rsp), word, &view) else { return Ok(None) };
@@ -336,6 +351,7 @@ impl<'a> Stepper<'a> {
                     if !frame.set_tf(true, &view) {
                         return Err(lost(before, frame.rip));
                     }
+                    self.planted = Some(frame);
                 } else if frame.cs == mode.cs {
                     // KVM without hardware virtualization traps one instruction late.
                     let linear = mode.code(frame.rip);
