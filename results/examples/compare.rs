@@ -16,7 +16,7 @@ fn show(record: &Record) {
     for arm in &record.arms {
         match arm.headline() {
             Some((key, summary)) => {
-                println!("  {:<12} p50 {:>9}  {}", arm.name, time(summary.median()), metric::name(key))
+                println!("  {:<12} p50 {:>9}  {}", arm.name, time(summary.median()), metric::name(key));
             }
             None => println!("  {:<12} {}", arm.name, arm.not_available.as_deref().unwrap_or("no figures")),
         }

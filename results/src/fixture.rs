@@ -1,4 +1,5 @@
 //! Documents for tests, as a run of the tool leaves them: each arm's rounds of 40 samples, nothing lost.
+#![expect(clippy::unwrap_used, reason = "a test helper fails the test")]
 
 use std::path::{Path, PathBuf};
 
@@ -272,6 +273,7 @@ pub fn changed(value: Value) -> Record {
 ///
 /// # Panics
 /// If it cannot be written, or is refused.
+#[must_use]
 pub fn written(document: &Document) -> (tempfile::TempDir, Record) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.json");

@@ -109,10 +109,9 @@ impl<E: Experiment> Arm<E> {
     /// The metric that stands for the arm, by key: the first headline metric it has, else the first of all.
     #[must_use]
     pub fn headline(&self) -> Option<(&str, &Summary)> {
-        let headlines = metric::ALL.into_iter().filter(|metric| metric.headline);
+        let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);
         headlines
-            .filter_map(|metric| self.metrics.get_key_value(metric.key))
-            .next()
+            .find_map(|metric| self.metrics.get_key_value(metric.key))
             .or_else(|| self.metrics.first_key_value())
             .map(|(key, summary)| (key.as_str(), summary))
     }
@@ -153,9 +152,8 @@ fn arm<E: Experiment>(mut map: Map<String, Value>) -> Result<Arm<E>, String> {
     };
     let (backend, not_available) = (text("backend")?, text("not_available")?);
     let within = |why: String| format!("arm {name}: {why}");
-    let rounds = match map.remove("rounds") {
-        Some(Value::Array(rounds)) => rounds,
-        _ => return Err(within("it has no list of rounds".to_owned())),
+    let Some(Value::Array(rounds)) = map.remove("rounds") else {
+        return Err(within("it has no list of rounds".to_owned()));
     };
     let rounds =
         rounds.into_iter().map(|round| serde_json::from_value(round).map_err(|error| within(error.to_string())));

@@ -1,4 +1,4 @@
-//! Exports of results for other tools, one file each. docs/comparing.md says what each was checked with.
+//! Exports of results for other tools, one file each. docs/report.md lists what each was checked with.
 
 pub mod action;
 pub mod bmf;

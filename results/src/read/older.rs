@@ -40,7 +40,7 @@ fn set_ups(arm: &mut Map<String, Value>) {
 mod tests {
     use super::*;
 
-    fn converted(arm: Value) -> Map<String, Value> {
+    fn converted(arm: &Value) -> Map<String, Value> {
         let mut document = json!({"arms": [arm]});
         convert(&mut document);
         document["arms"][0].as_object().unwrap().clone()
@@ -48,20 +48,20 @@ mod tests {
 
     #[test]
     fn totals_become_rounds_and_nothing_else_does() {
-        let arm = converted(json!({"rounds_ns": [5, 7]}));
+        let arm = converted(&json!({"rounds_ns": [5, 7]}));
         assert_eq!((&arm["rounds"][1]["round"], &arm["rounds"][1]["total_ns"]["p50"]), (&json!(1), &json!(7)));
         for arm in [json!({"rounds_ns": [5, -7]}), json!({"rounds_ns": 5}), json!({})] {
-            assert!(!converted(arm).contains_key("rounds"));
+            assert!(!converted(&arm).contains_key("rounds"));
         }
-        let arm = converted(json!({"rounds": [], "rounds_ns": [5]}));
+        let arm = converted(&json!({"rounds": [], "rounds_ns": [5]}));
         assert_eq!(arm["rounds"], json!([]));
     }
 
     #[test]
     fn whole_set_ups_become_a_metric_of_the_arm() {
-        let arm = converted(json!({"phases": {"set-up": {"total_ns": {"p50": 5}}}}));
+        let arm = converted(&json!({"phases": {"set-up": {"total_ns": {"p50": 5}}}}));
         assert_eq!(arm["set_up_ns"], json!({"p50": 5}));
-        let arm = converted(json!({"set_up_ns": 1, "phases": {"set-up": {"total_ns": {"p50": 5}}}}));
+        let arm = converted(&json!({"set_up_ns": 1, "phases": {"set-up": {"total_ns": {"p50": 5}}}}));
         assert_eq!(arm["set_up_ns"], json!(1));
     }
 }

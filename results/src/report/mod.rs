@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::document::{Any, Arm, ArmKind, Record, Status, Tool};
+use crate::document::{Any, Arm, ArmKind, Record, Status, Summary, Tool};
 use crate::error::Error;
 use crate::metric;
 use crate::published::Reproduction;
@@ -262,13 +262,13 @@ fn arms(record: &Record) -> Table {
         };
         table.rows.push(vec![
             arm.name.clone(),
-            ns(found.map(|metric| metric.median())),
+            ns(found.map(Summary::median)),
             whole(found.and_then(|metric| metric.p90)),
             whole(found.and_then(|metric| metric.p99)),
             whole(found.and_then(|metric| metric.max)),
             ns(found.and_then(|metric| metric.mean)),
             over,
-            ns(arm.metrics.get("pmi_delivery_ns").map(|metric| metric.median())),
+            ns(arm.metrics.get("pmi_delivery_ns").map(Summary::median)),
             arm.own.get("lost").and_then(serde_json::Value::as_i64).map_or_else(dash, |n| n.to_string()),
             found.map_or_else(dash, |metric| metric.count.to_string()),
             if arm.stand_in { format!("{} (stand-in)", arm.backend) } else { arm.backend.clone() },

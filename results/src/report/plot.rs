@@ -19,6 +19,8 @@ const LEFT: f64 = 182.0;
 const TOP: f64 = 12.0;
 /// Half of a text's height above its base line.
 const HALF_LINE: f64 = 11.0;
+/// Half of a digit's width, and a little room.
+const HALF_DIGIT: f64 = 11.0;
 /// Colours and dash patterns of the style sheet.
 pub(super) const COLOURS: usize = 7;
 pub(super) const DASHES: usize = 3;
@@ -92,10 +94,18 @@ struct Area {
 impl Area {
     /// Vertical grid lines with their texts, and the label below.
     fn x_axis(self, svg: &mut Svg, axis: &Axis) {
-        for (value, text) in axis.ticks() {
-            let x = axis.place(value, self.left, self.right);
+        let mut ticks: Vec<(f64, String)> =
+            axis.ticks().map(|(value, text)| (axis.place(value, self.left, self.right), text)).collect();
+        ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut free = f64::NEG_INFINITY;
+        for (x, text) in ticks {
             svg.line("grid", 2.0, &[(x, self.top), (x, self.bottom)]);
-            svg.text(x, self.bottom + 38.0, Anchor::Middle, &text);
+            let half = text.chars().count() as f64 * HALF_DIGIT;
+            // A text that would touch its neighbour is left out.
+            if x - half > free {
+                svg.text(x, self.bottom + 38.0, Anchor::Middle, &text);
+                free = x + half;
+            }
         }
         svg.line("rule", 2.0, &[(self.left, self.bottom), (self.right, self.bottom)]);
         svg.text(f64::midpoint(self.left, self.right), self.bottom + 90.0, Anchor::Middle, &axis.label);

@@ -4,7 +4,7 @@ use super::axis::Axis;
 use super::group::{Inks, title};
 use super::plot::{self, Estimate};
 use super::svg::Svg;
-use crate::document::{Any, Arm, ArmKind, Record};
+use crate::document::{Any, Arm, ArmKind, Record, Summary};
 use crate::metric;
 use crate::stats::bootstrap;
 use crate::table::layout::ratio;
@@ -18,7 +18,7 @@ const SEED: u64 = 1;
 fn ratios(arm: &Arm<Any>, floor: &Arm<Any>, key: &str) -> Vec<f64> {
     let round = |arm: &Arm<Any>, index: u64| {
         let found = arm.rounds.iter().find(|round| round.index == index && round.complete)?;
-        found.metrics.get(key).map(|summary| summary.median()).filter(|&ns| ns > 0.0)
+        found.metrics.get(key).map(Summary::median).filter(|&ns| ns > 0.0)
     };
     arm.rounds.iter().filter_map(|own| Some(round(arm, own.index)? / round(floor, own.index)?)).collect()
 }

@@ -93,12 +93,15 @@ fn phases_of(arm: &Arm<Any>) -> Vec<(String, f64)> {
     }
 }
 
+/// Names of phases with their times, ns.
+type Phases = Vec<(String, f64)>;
+
 /// The phases of a set-up, stacked, of the newest result; `None` if it has none.
 pub(super) fn phases(record: &Record) -> Option<Figure> {
     // In the order of an event's life; what is not known there follows.
     let order = ["program", "open", "map", "enable", "count", "read", "disable", "unmap", "close", "last-close"];
     let place = |name: &str| order.iter().position(|known| *known == name).unwrap_or(order.len());
-    let arms: Vec<(&Arm<Any>, Vec<(String, f64)>)> = record.arms.iter().map(|arm| (arm, phases_of(arm))).collect();
+    let arms: Vec<(&Arm<Any>, Phases)> = record.arms.iter().map(|arm| (arm, phases_of(arm))).collect();
     let mut names: Vec<&str> = arms.iter().flat_map(|(_, phases)| phases).map(|(name, _)| name.as_str()).collect();
     names.sort_unstable_by_key(|name| (place(name), *name));
     names.dedup();

@@ -8,6 +8,7 @@
 
 /// The q-quantile of sorted values by nearest rank, `q` from 0 to 1; `None` without values.
 #[must_use]
+#[expect(clippy::cast_sign_loss, reason = "neither a share nor a length is negative")]
 pub fn nearest_rank<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
