@@ -4,6 +4,7 @@ pub mod attr;
 mod key;
 pub mod monitor;
 pub mod perf;
+mod retired;
 mod scale;
 pub mod step;
 
@@ -86,7 +87,7 @@ pub trait Backend {
     }
 
     /// The counts to advance by each retired instruction; `None` if the backend counts by itself.
-    fn stepper(&mut self) -> Option<&mut step::StepCounts> {
+    fn stepper(&mut self) -> Option<&mut retired::StepCounts> {
         None
     }
 }
