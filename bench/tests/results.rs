@@ -130,8 +130,8 @@ fn bad_input_is_one_line_and_exit_2() {
     std::fs::create_dir(at.join("mixed")).unwrap();
     std::fs::write(at.join("mixed/a.json"), &good).unwrap();
     std::fs::write(at.join("mixed/b.json"), "{}").unwrap();
-    std::fs::write(at.join("limits.toml"), "stength = 0.1").unwrap();
-    std::fs::write(at.join("other.toml"), "[metric.no_such_ns]\nstrength = 0.1").unwrap();
+    std::fs::write(at.join("limits.toml"), "treshold = 0.1").unwrap();
+    std::fs::write(at.join("other.toml"), "[metric.no_such_ns]\nthreshold = 0.1").unwrap();
     let cases: [(&str, Change); 9] = [
         ("newer", |d| d["schema"] = json!("vpmu-result/9")),
         ("0 arms", |d| d["arms"] = json!([])),
@@ -182,7 +182,7 @@ fn bad_input_is_one_line_and_exit_2() {
         bad(&["compare", file, "good.json"], needle);
         bad(&["history", file], needle);
     }
-    bad(&["compare", "good.json", "good.json", "--rules", "limits.toml"], "stength");
+    bad(&["compare", "good.json", "good.json", "--rules", "limits.toml"], "treshold");
     bad(&["compare", "good.json", "good.json", "--rules", "other.toml"], "there are");
     bad(&["compare", "good.json", "good.json", "--arm", "reues"], "there are");
     bad(&["compare", "good.json", "good.json", "--resamples", "99"], "9999");

@@ -119,6 +119,8 @@ fn parameters(rounds: u64, strategies: &[&str]) -> Parameters {
         rounds,
         samples: SAMPLES,
         warmup_samples: 10,
+        warmup_rounds: Some(1),
+        duration_ns: None,
         time_limit_ns: 1_100_000_000,
         pmu_version: 2,
         gp_counters: 4,

@@ -132,6 +132,8 @@ impl Plan {
             rounds: spec.rounds,
             samples: spec.samples,
             warmup_samples,
+            warmup_rounds: Some(spec.warmup),
+            duration_ns: spec.duration.map(nanos),
             time_limit_ns: nanos(spec.time_limit),
             pmu_version: spec.pmu_version,
             gp_counters: GP_COUNTERS,

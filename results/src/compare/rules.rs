@@ -43,7 +43,9 @@ pub struct Rules {
 #[derive(Deserialize, Clone, Copy, Default)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Given {
+    #[serde(rename = "alpha")]
     p: Option<f64>,
+    #[serde(rename = "threshold")]
     strength: Option<f64>,
     least_change_ns: Option<f64>,
     #[serde(default)]
@@ -53,7 +55,9 @@ struct Given {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
+    #[serde(rename = "alpha")]
     p: Option<f64>,
+    #[serde(rename = "threshold")]
     strength: Option<f64>,
     least_change_ns: Option<f64>,
     #[serde(default)]
@@ -69,11 +73,11 @@ impl Limits {
             report_only: given.report_only,
         };
         for (name, value, most) in [
-            ("p", limits.p, 0.5),
-            ("strength", limits.strength, 100.0),
+            ("alpha", limits.p, 0.5),
+            ("threshold", limits.strength, 100.0),
             ("least-change-ns", limits.least_change_ns, 1e12),
         ] {
-            let fits = if name == "p" { value > 0.0 && value <= most } else { (0.0..=most).contains(&value) };
+            let fits = if name == "alpha" { value > 0.0 && value <= most } else { (0.0..=most).contains(&value) };
             if !fits {
                 return Err(format!("{name} = {value} is not between 0 and {most}"));
             }
@@ -89,8 +93,9 @@ impl Rules {
     /// Exit 2 for values out of range.
     pub fn new(p: Option<f64>, strength: Option<f64>) -> Result<Self, Error> {
         let given = Given { p, strength, ..Given::default() };
-        let wrong =
-            |why| Error::usage("cannot compare by these thresholds", why, "--p 0.01 --strength 0.05 are the defaults");
+        let wrong = |why| {
+            Error::usage("cannot compare by these thresholds", why, "--alpha 0.01 --threshold 0.05 are the defaults")
+        };
         Ok(Self { default: Limits::default().with(given).map_err(wrong)?, own: BTreeMap::new() })
     }
 
@@ -221,8 +226,8 @@ mod tests {
 
     #[test]
     fn a_file_changes_what_it_names() {
-        let rules =
-            read("p = 0.05\nstrength = 0.1\n[metric.exit_path_ns]\nstrength = 0.3\nreport-only = true\n").unwrap();
+        let rules = read("alpha = 0.05\nthreshold = 0.1\n[metric.exit_path_ns]\nthreshold = 0.3\nreport-only = true\n")
+            .unwrap();
         // The command line's strength goes before the file's default, not before a metric's own.
         assert_eq!(rules.default, Limits { p: 0.05, strength: 0.2, ..Limits::default() });
         let own = Limits { p: 0.05, strength: 0.3, report_only: true, ..Limits::default() };
@@ -232,11 +237,12 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_in_one_line() {
         for (text, needle) in [
-            ("p = 0", "p = 0 is not"),
-            ("p = nan", "p = NaN"),
-            ("stength = 1", "stength"),
-            ("[metric.x]\nstrength = -1", "metric x"),
-            ("p = ", "t.toml"),
+            ("alpha = 0", "alpha = 0 is not"),
+            ("alpha = nan", "alpha = NaN"),
+            ("p = 0.01", "expected one of `alpha`, `threshold`"),
+            ("treshold = 1", "treshold"),
+            ("[metric.x]\nthreshold = -1", "metric x"),
+            ("alpha = ", "t.toml"),
         ] {
             let error = read(text).unwrap_err();
             assert_eq!(error.exit.code(), 2);

@@ -16,10 +16,12 @@ pub const MIN_RUNS: usize = 8;
 pub(super) const ONLY_IN: &str = "only in ";
 
 /// Parameters that say how much is measured or why, not what: they may differ.
-const HOW_MUCH: [&str; 8] = [
+const HOW_MUCH: [&str; 10] = [
     "rounds",
     "samples",
     "warmup_samples",
+    "warmup_rounds",
+    "duration_ns",
     "time_limit_ns",
     "strategies",
     "backend_requested",

@@ -56,8 +56,14 @@ pub struct Parameters {
     pub rounds: u64,
     /// Samples per arm, round and vCPU.
     pub samples: u64,
-    /// Samples of the warm-up.
+    /// Samples of a warm-up round.
     pub warmup_samples: u64,
+    /// Warm-up rounds; `None` in documents older than the option: one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup_rounds: Option<u64>,
+    /// Bound on the whole run, after which it ended with the current round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ns: Option<u64>,
     /// A measured phase's time limit.
     pub time_limit_ns: u64,
     /// PMU version the guest sees.

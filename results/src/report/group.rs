@@ -6,10 +6,12 @@ use super::plot::{COLOURS, DASHES, FLOOR, Ink};
 use crate::document::{Any, Arm, ArmKind, Record};
 
 /// Parameters that say how long or often was measured, not what.
-const NOT_WHAT: [&str; 10] = [
+const NOT_WHAT: [&str; 12] = [
     "rounds",
     "samples",
     "warmup_samples",
+    "warmup_rounds",
+    "duration_ns",
     "time_limit_ns",
     "backend_why",
     "backend_requested",

@@ -142,7 +142,12 @@ fn surroundings(document: &Document) -> String {
     let _ = writeln!(out, "host: {}", document.host.class);
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
-    let _ = writeln!(out, "{rounds} of {} rounds in {wall}, seed {}", parameters.rounds, document.seed);
+    let _ = write!(out, "{rounds} of {} rounds in {wall}, seed {}", parameters.rounds, document.seed);
+    if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
+        let bound = parameters.duration_ns.map_or_else(String::new, |ns| format!(" of {}", time(ns as f64)));
+        let _ = write!(out, "; ended by --duration{bound}");
+    }
+    out.push('\n');
     match document.status {
         Status::Complete => {}
         Status::Running => out.push_str("the experiment was still running\n"),
@@ -188,6 +193,15 @@ mod tests {
         let text = super::text(&finished);
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest.unwrap() <= 80, "{text}");
+    }
+
+    #[test]
+    fn a_run_that_its_duration_ended_says_so() {
+        let mut document = fixture::document(3);
+        document.parameters.rounds = 9;
+        document.parameters.duration_ns = Some(2_000_000_000);
+        assert!(super::text(&document).contains("3 of 9 rounds"));
+        assert!(super::text(&document).contains("; ended by --duration of 2.00 s\n"), "{}", super::text(&document));
     }
 
     #[test]
