@@ -134,6 +134,45 @@ fn a_simulated_experiment_needs_no_host_and_repeats_to_the_byte() {
 }
 
 #[test]
+fn a_duration_ends_a_run_with_whole_rounds_and_a_complete_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = ["sim", "--rounds", "999", "--warmup", "0", "--samples", "20", "--duration", "2s", "--no-save", "-q"];
+    let shown = vpmu(dir.path(), &line);
+    let table = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(shown.status.code(), Some(0), "{table}");
+    assert!(table.contains("of 999 rounds") && table.contains("ended by --duration of 2.00 s"), "{table}");
+    let output = vpmu(dir.path(), &[&line[..], &["--json"]].concat());
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&document["status"], &document["parameters"]["warmup_rounds"]), (&"complete".into(), &0.into()));
+    let rounds = |at: usize| document["arms"][at]["rounds"].as_array().unwrap().len();
+    assert!((2..99).contains(&rounds(0)) && (1..4).all(|at| rounds(at) == rounds(0)), "{}", rounds(0));
+}
+
+#[test]
+fn show_lists_what_options_take_and_prints_definitions() {
+    let dir = tempfile::tempdir().unwrap();
+    let shown = |args: &[&str]| {
+        let output = vpmu(dir.path(), &[&["show"], args].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for (kind, name) in
+        [("strategies", "deferred"), ("models", "icx-2021"), ("workloads", "sampling10"), ("metrics", "nmi_handler_ns")]
+    {
+        let list = shown(&[kind]);
+        assert!(list.lines().any(|line| line.starts_with(name)), "{list}");
+        let json: serde_json::Value = serde_json::from_str(&shown(&[kind, "--json"])).unwrap();
+        assert_eq!(json.as_array().unwrap().len(), list.lines().count());
+        assert!(!shown(&[kind, name]).is_empty());
+        assert!(serde_json::from_str::<serde_json::Value>(&shown(&[kind, name, "--json"])).is_ok());
+    }
+    // What is shown is a strategy file.
+    std::fs::write(dir.path().join("mine.toml"), shown(&["strategies", "pool"])).unwrap();
+    let line = ["sim", "--strategy", "mine.toml", "--samples", "20", "--rounds", "1", "--no-save", "-q"];
+    assert_eq!(vpmu(dir.path(), &line).status.code(), Some(0));
+}
+
+#[test]
 fn reports_and_exports_are_whole_or_absent() {
     let dir = tempfile::tempdir().unwrap();
     let run = ["sim", "icx-2021", "--samples", "50", "--rounds", "2", "--quiet", "-o", "results"];

@@ -52,6 +52,15 @@ fn strategies_agree() {
     assert!(calls(3, 1) < calls(0, 1) / 2, "packs are enabled with one call each");
 }
 
+/// The rounds end after the one in which the time passes; the result is complete and says so.
+fn a_duration_bounds_the_rounds() {
+    let bounded =
+        ["--events", "20", "--scale", "none", "--rounds", "9999", "--duration", "200ms", "--strategy", "auto"];
+    let output = setup(&bounded);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("rounds of 9999, ended by --duration"), "{}", text(&output.stdout));
+}
+
 /// The document is what its schema says, and what every command that reads results takes.
 fn its_document_is_read_by_all() {
     let dir = tempfile::tempdir().unwrap();
@@ -276,6 +285,7 @@ fn main() -> ExitCode {
         [
             case("refuses_bad_input", events(), refuses_bad_input),
             case("strategies_agree", events(), strategies_agree),
+            case("a_duration_bounds_the_rounds", events(), a_duration_bounds_the_rounds),
             case("its_document_is_read_by_all", events(), its_document_is_read_by_all),
             case("events_that_cannot_be_counted_are_named", events(), events_that_cannot_be_counted_are_named),
             case("a_list_without_any_event_is_refused", events(), a_list_without_any_event_is_refused),

@@ -190,6 +190,12 @@ pub struct Parameters {
     pub strategies: Vec<String>,
     /// Rounds that count.
     pub rounds: u64,
+    /// Rounds before those, beside the two runs that check each arm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup_rounds: Option<u64>,
+    /// Bound on all rounds, after which they ended with the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ns: Option<u64>,
     /// Between enable and read.
     pub count_ns: u64,
     /// sysfs and tracefs files read, and asked for: what the cache saves.

@@ -143,6 +143,8 @@ fn parameters(spec: &StatSetupSpec, strategies: &[String], setting: &Setting<'_>
         mode: format!("{mode}, {} events", prepare::kind(setting.list)),
         strategies: strategies.to_vec(),
         rounds: spec.rounds,
+        warmup_rounds: Some(spec.warmup),
+        duration_ns: spec.duration.map(measure::ns),
         count_ns: measure::ns(setting.count),
         look_ups,
     }

@@ -230,12 +230,15 @@ fn peer(document: &Document) -> String {
 pub(crate) fn text(document: &Document) -> String {
     let parameters = &document.parameters;
     let cpus = CpuList(parameters.cpus.clone());
+    let rounds = document.arms.first().map_or(0, |arm| arm.rounds.len());
     let mut out = format!(
-        "Set-up of {} events on CPU {cpus} ({}), median of {} rounds\n",
-        parameters.events,
-        parameters.mode,
-        document.arms.first().map_or(0, |arm| arm.rounds.len())
+        "Set-up of {} events on CPU {cpus} ({}), median of {rounds} rounds",
+        parameters.events, parameters.mode
     );
+    if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
+        let _ = write!(out, " of {}, ended by --duration", parameters.rounds);
+    }
+    out.push('\n');
     let best = document.arms.iter().filter_map(|arm| arm.metric(&TOTAL)).map(|total| total.p50).min().unwrap_or(0);
     let wall = |phase: &super::document::PhaseResult| time(phase.wall_ns.p50 as f64);
     let total = |arm: &Arm| {
