@@ -350,11 +350,20 @@ impl Pair {
                 }
             }
             Op::Run { seed, bits, signal, take_pmi } => {
+                let width = u32::from(self.shape.width);
+                let (mut bits, mut signal) = (bits.min(width), signal);
+                // An event that goes on with its old period relies on signals within half a counter's width.
+                if self.early && bits + 3 >= width {
+                    if self.signal_held {
+                        self.kick();
+                    }
+                    (bits, signal) = (width - 2, Signal::OnTime);
+                }
                 self.enter()?;
                 if take_pmi {
                     self.pmi()?;
                 }
-                self.run(Burst::new(seed, bits.min(u32::from(self.shape.width))), signal)?;
+                self.run(Burst::new(seed, bits), signal)?;
             }
             Op::Kick => self.kick(),
             Op::Enter => self.enter()?,
