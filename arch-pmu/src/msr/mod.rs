@@ -25,11 +25,7 @@ pub use debugctl::DebugCtl;
 pub use fixed_ctr_ctrl::FixedControl;
 pub use perfevtsel::PerfEvtSel;
 pub use register::{GeneralProtection, canonical};
-pub use table::{
-    IA32_A_PMC0, IA32_DEBUGCTL, IA32_DS_AREA, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PEBS_ENABLE,
-    IA32_PERF_CAPABILITIES, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_INUSE, IA32_PERF_GLOBAL_OVF_CTRL,
-    IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_SET, IA32_PERFEVTSEL0, IA32_PMC0, PmuMsr, Row, TABLE, ranges,
-};
+pub use table::*;
 
 pub(crate) use debugctl::freeze_on_pmi;
 pub(crate) use table::{filter_changed, read, reset, write};
