@@ -93,7 +93,7 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
         Error::usage(
             format!("cannot use strategy file {}", path.display()),
             why,
-            "see the guide for the keys of a strategy",
+            "docs/strategies.md has the keys",
         )
     };
     let mut text = String::new();

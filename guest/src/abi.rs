@@ -134,7 +134,7 @@ shared_constants! {
     /// Doorbell, plus one of `PHASE_*`: that phase of a set-up begins ([`PHASE_NONE`]: none is under way).
     DB_PHASE: u32 = 16;
 
-    /// Workload: the branchy CPU-bound loop of the guide, in ring 3.
+    /// Workload: the branchy CPU-bound loop `ftest`, in ring 3.
     WORKLOAD_FTEST: u64 = 0;
     /// Workload: a byte written to [`PORT_WORKLOAD`] between short bursts of work, in ring 3.
     WORKLOAD_IO: u64 = 1;

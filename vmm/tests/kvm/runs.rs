@@ -13,7 +13,7 @@ use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 use crate::guests::{JULY_2021, PERIOD, SINGLE, clock, fixed, gp, nmis_logged, plan, report, run, run_until};
 use crate::sys;
 
-/// The tracepoint of the guide.
+/// The tracepoint of docs/nmi-latency.md.
 pub(crate) fn userspace_exit() -> BackendKey {
     BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() }
 }
