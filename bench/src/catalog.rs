@@ -1,6 +1,6 @@
 //! What a user can choose by name: strategies, models, workloads; and the metrics that results hold.
 
-use host_pmu::strategy::{PRESETS, Strategy};
+use host_pmu::strategy::{self, PRESETS, Strategy};
 use results::error::Error;
 use results::metric;
 use serde::Serialize;
@@ -25,24 +25,10 @@ impl Item {
     }
 }
 
-/// Origin of a preset.
-fn about_preset(name: &str) -> &'static str {
-    match name {
-        "recreate" => "an event is opened at each start and closed at each stop; KVM before 5.5",
-        "reuse" => "a stopped counter keeps its event for its next start; never released",
-        "reuse-lazy" => "as reuse, and released after a sched slice without use; KVM 5.5",
-        "paused-flag" => "as reuse-lazy, without calls to pause a paused event; KVM 5.16",
-        "deferred" => "as paused-flag, and reprogrammed once per guest entry; KVM 6.2",
-        "pool" => "stopped events of the vCPU serve any counter of the same configuration",
-        "gate" => "all events of the vCPU are one group; one call stops or starts them all",
-        _ => "",
-    }
-}
-
 /// The preset strategies.
 #[must_use]
 pub fn strategies() -> Vec<Item> {
-    PRESETS.iter().map(|name| Item::new(name, about_preset(name))).collect()
+    PRESETS.iter().map(|name| Item::new(name, strategy::about(name))).collect()
 }
 
 /// A preset's definition in TOML, a starting point for one's own.

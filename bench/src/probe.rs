@@ -3,7 +3,6 @@
 use serde::Serialize;
 
 use host_pmu::backend::BackendKey;
-use host_pmu::backend::perf::PerfBackend;
 
 /// A KVM capability that this tool uses or reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -172,12 +171,7 @@ impl KvmProbe for ThisHost {
 
 impl EventProbe for ThisHost {
     fn try_open(&self, backend: &BackendKey) -> Result<(), String> {
-        if matches!(backend, BackendKey::None | BackendKey::Step) {
-            return Ok(());
-        }
-        // The scale of clocks does not matter to whether an event opens.
-        let mut backend = PerfBackend::new(backend, 1_000_000).map_err(|error| error.to_string())?;
-        backend.probe().map_err(|error| error.to_string())
+        host_pmu::open::probe(backend).map_err(|error| error.to_string())
     }
 }
 

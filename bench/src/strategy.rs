@@ -90,11 +90,7 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
 /// Reads a definition: its text, named by its `name` key or else by its file.
 fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     let refuse = |why: String| {
-        Error::usage(
-            format!("cannot use strategy file {}", path.display()),
-            why,
-            "docs/strategies.md has the keys",
-        )
+        Error::usage(format!("cannot use strategy file {}", path.display()), why, "docs/strategies.md has the keys")
     };
     let mut text = String::new();
     std::fs::File::open(path)

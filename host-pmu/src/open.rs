@@ -27,3 +27,15 @@ pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: 
         _ => Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()))),
     }
 }
+
+/// Tries whether the events of backend `key` can be opened by the calling thread.
+///
+/// # Errors
+/// The reason why not.
+pub fn probe(key: &BackendKey) -> Result<(), HostError> {
+    match key {
+        BackendKey::Step | BackendKey::None => Ok(()),
+        // The scale of clocks does not matter to whether an event opens.
+        _ => PerfBackend::new(key, 1_000_000)?.probe(),
+    }
+}

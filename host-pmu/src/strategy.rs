@@ -128,28 +128,48 @@ pub enum StrategyError {
     },
 }
 
-/// A preset: its name, and its difference from the whole series of Linux 5.5.
+/// A preset: its name, what it is, and its difference from the whole series of Linux 5.5.
 struct Preset {
     name: &'static str,
+    about: &'static str,
     of: fn(Strategy) -> Strategy,
 }
 
 /// The presets, one row each.
 const TABLE: [Preset; 7] = [
-    // KVM before 5.5.
-    Preset { name: "recreate", of: |base| Strategy { reuse: Reuse::None, release: Release::Eager, ..base } },
+    Preset {
+        name: "recreate",
+        about: "an event is opened at each start and closed at each stop; KVM before 5.5",
+        of: |base| Strategy { reuse: Reuse::None, release: Release::Eager, ..base },
+    },
     // The 2019 series without its lazy release (a6da0d77e98e).
-    Preset { name: "reuse", of: |base| Strategy { release: Release::Never, ..base } },
-    // The whole series, Linux 5.5 (b35e5548b411).
-    Preset { name: "reuse-lazy", of: |base| base },
-    // Linux 5.16.
-    Preset { name: "paused-flag", of: |base| Strategy { skip_paused: true, ..base } },
+    Preset {
+        name: "reuse",
+        about: "a stopped counter keeps its event for its next start; never released",
+        of: |base| Strategy { release: Release::Never, ..base },
+    },
+    // The whole series (b35e5548b411).
+    Preset {
+        name: "reuse-lazy",
+        about: "as reuse, and released after a sched slice without use; KVM 5.5",
+        of: |base| base,
+    },
+    Preset {
+        name: "paused-flag",
+        about: "as reuse-lazy, without calls to pause a paused event; KVM 5.16",
+        of: |base| Strategy { skip_paused: true, ..base },
+    },
     // Linux 6.2 (68fb4757e867), with one-shot events in the literal sense.
-    Preset { name: "deferred", of: deferred },
-    Preset { name: "pool", of: |base| Strategy { reuse: Reuse::Pool(16), ..deferred(base) } },
+    Preset { name: "deferred", about: "as paused-flag, and reprogrammed once per guest entry; KVM 6.2", of: deferred },
+    Preset {
+        name: "pool",
+        about: "stopped events of the vCPU serve any counter of the same configuration",
+        of: |base| Strategy { reuse: Reuse::Pool(16), ..deferred(base) },
+    },
     // Seven is what a Cascade Lake guest can run at once.
     Preset {
         name: "gate",
+        about: "all events of the vCPU are one group; one call stops or starts them all",
         of: |base| Strategy {
             reuse: Reuse::Pool(7),
             hold_max: 7,
@@ -171,6 +191,12 @@ pub const PRESETS: [&str; TABLE.len()] = {
     }
     names
 };
+
+/// One line about the preset `name`; empty if there is none.
+#[must_use]
+pub fn about(name: &str) -> &'static str {
+    TABLE.iter().find(|row| row.name == name).map_or("", |row| row.about)
+}
 
 fn deferred(base: Strategy) -> Strategy {
     Strategy { skip_paused: true, apply: Apply::Deferred, overflow: OnOverflow::Stop, ..base }
@@ -262,6 +288,7 @@ mod tests {
             preset.check().unwrap();
             let text = toml::to_string(&preset).unwrap();
             assert_eq!(Strategy::from_toml(&text).unwrap(), preset, "{text}");
+            assert!(!about(name).is_empty(), "{name}");
         }
     }
 

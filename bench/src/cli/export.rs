@@ -16,9 +16,13 @@ Examples:
   vpmu export vpmu-results/X.json --format csv
   # every result of the folder
   vpmu export vpmu-results --format benchstat -o new.txt
+  # a picture of strategies against the floor
+  vpmu export vpmu-results/X.json --format svg -o x.svg
   # for a node exporter
   vpmu export X.json --format prometheus \\
-    -o /var/lib/node_exporter/textfile/vpmu.prom";
+    -o /var/lib/node_exporter/textfile/vpmu.prom
+
+Exit codes: 0 done, 2 bad usage or input.";
 
 /// Options of `vpmu export`.
 #[derive(Clone, Debug, Args)]

@@ -81,7 +81,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendChoice,
 
-    /// Architectural PMU version the guest sees: 2, as KVM, or 4, as Cascade Lake itself
+    /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
     #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version)]
     pub pmu_version: u64,
 

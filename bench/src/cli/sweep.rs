@@ -55,7 +55,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub strategy: Option<Vec<String>>,
 
-    /// Models of hosts: names of those that come along (see vpmu sim --help) or .toml files [default: development-host]
+    /// Models of hosts: names of `vpmu show models` or .toml files [default: development-host]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub model: Option<Vec<String>>,
 

@@ -77,7 +77,7 @@ impl PerfBackend {
             BackendKey::CpuClock => (EventKind::CpuClock, clock),
             BackendKey::TaskClock => (EventKind::TaskClock, clock),
             BackendKey::Tracepoint { group, name } => (EventKind::Tracepoint(tracepoint_id(group, name)?), Scale::ONE),
-            BackendKey::Step | BackendKey::None => {
+            _ => {
                 return Err(os("a backend without perf events", &io::Error::from_raw_os_error(libc::EINVAL)));
             }
         };
