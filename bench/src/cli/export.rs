@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use results::error::{Error, Exit};
-use results::export::{Format, export, left_out};
+use results::export::{ALL, Format, export, left_out};
 
 use super::files::{records, write};
 use super::values::one_of;
@@ -32,7 +32,7 @@ pub struct ExportArgs {
     pub sources: Vec<PathBuf>,
 
     /// The format
-    #[arg(short, long, value_name = "FORMAT", value_parser = one_of(&Format::ALL, Format::name, Format::about))]
+    #[arg(short, long, value_name = "FORMAT", value_parser = one_of(&ALL, Format::name, Format::about))]
     pub format: Format,
 
     /// Write to FILE instead of stdout, whole or not at all
@@ -43,7 +43,7 @@ pub struct ExportArgs {
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
     let records = records(&args.sources)?;
     let bytes = export(args.format, &records)?;
-    if args.format != Format::Csv {
+    if !args.format.shows_empty_arms() {
         for line in left_out(&records) {
             complain(&format!("notice: {line}"));
         }

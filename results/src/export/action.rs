@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::named;
+use super::named::named;
 use crate::document::Record;
 use crate::error::{Error, one_line};
 
 /// The records as that list.
 ///
 /// # Errors
-/// Those of [`super::export`].
+/// Exit 2 for two figures under one name.
 pub fn text(records: &[Record]) -> Result<String, Error> {
     let rows = named(records)?.into_iter().map(|row| {
         let range = row.spread.map_or_else(|| "0".to_owned(), |(low, high)| format!("{:.0}", (high - low) / 2.0));

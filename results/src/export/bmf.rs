@@ -3,14 +3,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::named;
+use super::named::named;
 use crate::document::Record;
 use crate::error::Error;
 
 /// The records as BMF.
 ///
 /// # Errors
-/// Those of [`super::export`].
+/// Exit 2 for two figures under one name.
 pub fn text(records: &[Record]) -> Result<String, Error> {
     let mut all = Map::new();
     for row in named(records)? {

@@ -1,66 +1,90 @@
-//! Exports of results for other tools, one file each. docs/report.md lists what each was checked with.
+//! Exports of results for other tools, one file each, with a row of [`ALL`]. docs/report.md lists what each was checked with.
 
 pub mod action;
 pub mod bmf;
 pub mod csv;
 pub mod gobench;
 pub mod hlog;
+mod named;
 pub mod prometheus;
 pub mod svg;
 
-use crate::document::{Any, Arm, Record, Summary};
+use crate::document::Record;
 use crate::error::Error;
 
 /// Another tool's format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// HdrHistogram interval log, an interval per arm, tagged with it
-    Hlog,
-    /// Go benchmark text, a line per arm and round, for benchstat
-    Benchstat,
-    /// Comma-separated values: a row per arm, metric and round, and one for all rounds
-    Csv,
-    /// Bencher Summary Format
-    Bmf,
-    /// github-action-benchmark, tool customSmallerIsBetter
-    GithubAction,
-    /// Prometheus text, for node_exporter's textfile collector
-    Prometheus,
-    /// A picture, SVG: strategies against the floor
-    Svg,
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    name: &'static str,
+    about: &'static str,
+    /// An arm without figures has a place in it.
+    shows_empty_arms: bool,
+    write: fn(&[Record]) -> Result<Vec<u8>, Error>,
 }
 
-impl Format {
-    /// Every one.
-    pub const ALL: [Self; 7] =
-        [Self::Hlog, Self::Benchstat, Self::Csv, Self::Bmf, Self::GithubAction, Self::Prometheus, Self::Svg];
+/// Every format, one row each.
+pub const ALL: [Format; 7] = [
+    Format {
+        name: "hlog",
+        about: "HdrHistogram interval log, an interval per arm, tagged with it",
+        shows_empty_arms: false,
+        write: hlog::of_records,
+    },
+    Format {
+        name: "benchstat",
+        about: "Go benchmark text, a line per arm and round, for benchstat",
+        shows_empty_arms: false,
+        write: |records| gobench::of_records(records).map(String::into_bytes),
+    },
+    Format {
+        name: "csv",
+        about: "Comma-separated values: a row per arm, metric and round, and one for all rounds",
+        shows_empty_arms: true,
+        write: |records| csv::text(records).map_err(|why| Error::usage("cannot write CSV", why, "take another format")),
+    },
+    Format {
+        name: "bmf",
+        about: "Bencher Metric Format",
+        shows_empty_arms: false,
+        write: |records| bmf::text(records).map(String::into_bytes),
+    },
+    Format {
+        name: "github-action",
+        about: "github-action-benchmark, tool customSmallerIsBetter",
+        shows_empty_arms: false,
+        write: |records| action::text(records).map(String::into_bytes),
+    },
+    Format {
+        name: "prometheus",
+        about: "Prometheus text, for node_exporter's textfile collector",
+        shows_empty_arms: false,
+        write: |records| prometheus::text(records).map(String::into_bytes),
+    },
+    Format {
+        name: "svg",
+        about: "A picture, SVG: each strategy's ratio to the floor, with its interval",
+        shows_empty_arms: false,
+        write: |records| svg::text(records).map(String::into_bytes),
+    },
+];
 
+impl Format {
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hlog => "hlog",
-            Self::Benchstat => "benchstat",
-            Self::Csv => "csv",
-            Self::Bmf => "bmf",
-            Self::GithubAction => "github-action",
-            Self::Prometheus => "prometheus",
-            Self::Svg => "svg",
-        }
+        self.name
     }
 
     /// What it is.
     #[must_use]
     pub const fn about(self) -> &'static str {
-        match self {
-            Self::Hlog => "HdrHistogram interval log, an interval per arm, tagged with it",
-            Self::Benchstat => "Go benchmark text, a line per arm and round, for benchstat",
-            Self::Csv => "Comma-separated values: a row per arm, metric and round, and one for all rounds",
-            Self::Bmf => "Bencher Summary Format",
-            Self::GithubAction => "github-action-benchmark, tool customSmallerIsBetter",
-            Self::Prometheus => "Prometheus text, for node_exporter's textfile collector",
-            Self::Svg => "A picture, SVG: each strategy's ratio to the floor, with its interval",
-        }
+        self.about
+    }
+
+    /// Whether an arm without figures has a place in it.
+    #[must_use]
+    pub const fn shows_empty_arms(self) -> bool {
+        self.shows_empty_arms
     }
 }
 
@@ -69,72 +93,7 @@ impl Format {
 /// # Errors
 /// Exit 2 for what a format cannot say, such as two results under one name.
 pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
-    match format {
-        Format::Hlog => hlog::of_records(records),
-        Format::Benchstat => gobench::of_records(records).map(String::into_bytes),
-        Format::Csv => csv::text(records).map_err(|why| Error::usage("cannot write CSV", why, "take another format")),
-        Format::Bmf => bmf::text(records).map(String::into_bytes),
-        Format::GithubAction => action::text(records).map(String::into_bytes),
-        Format::Prometheus => prometheus::text(records).map(String::into_bytes),
-        Format::Svg => svg::text(records).map(String::into_bytes),
-    }
-}
-
-/// What was measured, in a few words and without white space: the experiment and the parameters that make it another one.
-fn subject(record: &Record) -> String {
-    let mut text = record.experiment.clone();
-    for (name, unit) in [("workload", ""), ("events", "events"), ("cpus", "cpus"), ("vcpus", "vcpu")] {
-        if let Some(value) = record.parameter(name).filter(|value| value.len() < 64 && !value.starts_with(['[', '{'])) {
-            text.push('/');
-            text.push_str(&value.replace('/', ":"));
-            text.push_str(unit);
-        }
-    }
-    text.split_whitespace().collect::<Vec<_>>().join("-")
-}
-
-/// A row of a format that has one figure under one name.
-struct Named<'a> {
-    name: String,
-    record: &'a Record,
-    arm: &'a Arm<Any>,
-    metric: &'a Summary,
-    /// Smallest and largest median of a round.
-    spread: Option<(f64, f64)>,
-}
-
-/// Every figure under a name of its own.
-///
-/// # Errors
-/// Exit 2 if two documents have the same name for one.
-fn named(records: &[Record]) -> Result<Vec<Named<'_>>, Error> {
-    let mut rows: Vec<Named<'_>> = Vec::new();
-    for record in records {
-        for arm in &record.arms {
-            for (key, metric) in &arm.metrics {
-                let rounds = || arm.rounds.iter().filter_map(|round| round.metrics.get(key)).map(Summary::median);
-                let low = rounds().min_by(f64::total_cmp);
-                rows.push(Named {
-                    name: format!("{}/{}/{}/{key}", subject(record), arm.backend.replace('/', ":"), arm.name),
-                    record,
-                    arm,
-                    metric,
-                    spread: low.zip(rounds().max_by(f64::total_cmp)),
-                });
-            }
-        }
-    }
-    let mut seen = std::collections::BTreeMap::new();
-    for row in &rows {
-        if let Some(first) = seen.insert(&row.name, &row.record.path) {
-            return Err(Error::usage(
-                format!("{} and {} both have {}", first.display(), row.record.path.display(), row.name),
-                "this format has one figure under one name",
-                "give one FILE, or take csv or benchstat",
-            ));
-        }
-    }
-    Ok(rows)
+    (format.write)(records)
 }
 
 /// One line for each arm that a format without figures cannot name.
@@ -158,13 +117,14 @@ mod tests {
     fn one_name_for_two_figures_is_refused_where_the_format_has_one() {
         let (_dir, record) = fixture::written(&fixture::document(2));
         let twice = [record.clone(), record];
-        for format in [Format::Bmf, Format::GithubAction, Format::Prometheus] {
+        let format = |name| ALL.into_iter().find(|format| format.name == name).unwrap();
+        for format in ["bmf", "github-action", "prometheus"].map(format) {
             assert!(export(format, &twice[..1]).is_ok());
             let error = export(format, &twice).unwrap_err();
             assert_eq!(error.exit.code(), 2);
             assert!(error.remedy.contains("csv"), "{error}");
         }
-        for format in [Format::Hlog, Format::Benchstat, Format::Csv] {
+        for format in ["hlog", "benchstat", "csv"].map(format) {
             assert!(export(format, &twice).is_ok());
         }
         let left = left_out(&twice[..1]);

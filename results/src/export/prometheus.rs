@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{named, subject};
+use super::named::{named, subject};
 use crate::document::{Any, Arm, Record};
 use crate::error::Error;
 
@@ -51,7 +51,7 @@ const GAUGES: [Gauge; 3] = [
 /// The records as Prometheus text.
 ///
 /// # Errors
-/// Those of [`super::export`].
+/// Exit 2 for two figures under one name.
 pub fn text(records: &[Record]) -> Result<String, Error> {
     // All samples of a family stand together.
     let mut families: BTreeMap<String, (String, String)> = BTreeMap::new();
