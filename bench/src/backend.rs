@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use host_pmu::backend::BackendKey;
 
-use crate::error::Error;
 use crate::probe::{EventProbe, choose_backend};
+use results::error::Error;
 
 /// A backend as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,8 +91,8 @@ pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Exit;
     use crate::probe::fake::Opens;
+    use results::error::Exit;
 
     #[test]
     fn the_backend_asked_for_must_open() {

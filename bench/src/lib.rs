@@ -22,8 +22,3 @@ pub mod strategy;
 pub mod sys;
 pub mod tool;
 pub mod workload;
-
-// Modules that were this crate's own.
-pub use results::document as result;
-pub use results::read as load;
-pub use results::{compare, error, export, history, host, report, stats, table};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use host_pmu::strategy::{PRESETS, Strategy};
 
-use crate::error::Error;
-use crate::result::StrategyParameter;
+use results::document::StrategyParameter;
+use results::error::Error;
 
 /// Largest strategy file.
 const MAX_DEFINITION: u64 = 64 << 10;

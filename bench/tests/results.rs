@@ -255,9 +255,9 @@ fn killed_at_200_moments_every_file_is_whole_and_valid_or_absent() {
                 }
                 // The document, also under the passing name that a rename takes away.
                 _ => {
-                    let record = bench::load::record(&file).unwrap();
+                    let record = results::read::record(&file).unwrap();
                     documents += 1;
-                    unfinished += u32::from(record.status == bench::result::Status::Running);
+                    unfinished += u32::from(record.status == results::document::Status::Running);
                 }
             }
         }

@@ -76,7 +76,7 @@ fn its_document_is_read_by_all() {
     let errors: Vec<String> = validator.iter_errors(&found).map(|error| error.to_string()).collect();
     assert!(errors.is_empty(), "{errors:?}");
 
-    let record = bench::load::record(Path::new(file)).unwrap();
+    let record = results::read::record(Path::new(file)).unwrap();
     let auto = record.arm("auto").unwrap();
     assert_eq!((auto.rounds.len(), auto.metrics["total_ns"].count), (3, 3));
     for round in &auto.rounds {
@@ -110,7 +110,7 @@ fn its_document_is_read_by_all() {
         }
     }
     std::fs::write(file, older.to_string()).unwrap();
-    let again = bench::load::record(Path::new(file)).unwrap();
+    let again = results::read::record(Path::new(file)).unwrap();
     assert_eq!(again.arm("auto").unwrap().rounds[2].metrics["total_ns"], auto.rounds[2].metrics["total_ns"]);
 }
 

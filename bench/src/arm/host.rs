@@ -11,8 +11,8 @@ use vmm::outcome::RunOutcome;
 use super::guest::GuestPlan;
 use super::launch::launch;
 use super::runner::{Arm, ArmRunner, Turn};
-use crate::error::Error;
-use crate::result::ArmKind;
+use results::document::ArmKind;
+use results::error::Error;
 
 /// Runs guests on the userspace vPMU.
 #[derive(Debug)]

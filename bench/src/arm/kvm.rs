@@ -9,7 +9,7 @@ use vmm::outcome::RunOutcome;
 use super::guest::GuestPlan;
 use super::launch::launch;
 use super::runner::{Arm, ArmRunner, Turn};
-use crate::error::Error;
+use results::error::Error;
 
 /// Runs guests on KVM's own vPMU.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use vmm::machine::{self, Behind, MachineError};
 use vmm::outcome::RunOutcome;
 
 use super::guest::GuestPlan;
-use crate::error::Error;
 use crate::sys;
+use results::error::Error;
 
 /// Runs the payload with `behind` its counters.
 pub(super) fn launch(host: &Host, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<RunOutcome, Error> {

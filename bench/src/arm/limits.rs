@@ -3,8 +3,8 @@
 use arch_pmu::spec::MAX_COUNTERS;
 use host_pmu::strategy::MAX_POOL;
 
-use crate::error::Error;
 use crate::process::{self, Limit};
+use results::error::Error;
 
 /// Files of a vCPU: its own, the monitor's two, an event per counter, a full pool.
 const FILES: u64 = 3 + MAX_COUNTERS as u64 + MAX_POOL as u64;

@@ -11,8 +11,8 @@ use super::host::HostRunner;
 use super::kvm::KvmRunner;
 use super::limits;
 use super::runner::{Arm, ArmRunner, Turn};
-use crate::error::Error;
-use crate::result::ArmKind;
+use results::document::ArmKind;
+use results::error::Error;
 
 /// Runs arms on this host's KVM.
 #[derive(Debug)]

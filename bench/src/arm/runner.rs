@@ -2,8 +2,8 @@
 
 use vmm::outcome::RunOutcome;
 
-use crate::error::Error;
-use crate::result::ArmKind;
+use results::document::ArmKind;
+use results::error::Error;
 
 /// One arm of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,9 +14,9 @@ use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 use super::guest::GuestPlan;
 use super::runner::{Arm, ArmRunner, Turn};
 use crate::backend::Chosen;
-use crate::error::Error;
-use crate::host::HostFacts;
-use crate::result::ArmKind;
+use results::document::ArmKind;
+use results::error::Error;
+use results::host::HostFacts;
 
 /// Largest model file.
 const MAX_MODEL: u64 = 256 << 10;

@@ -43,9 +43,9 @@ mod tests {
 
     use super::super::show::text;
     use super::*;
-    use crate::host::fixture::{CASCADE_LAKE, PVM, tree};
     use crate::probe::KvmCap;
     use crate::probe::fake::{KvmWithout, Opens};
+    use results::host::fixture::{CASCADE_LAKE, PVM, tree};
 
     const PLENTY: Limits = Limits { open_files: Some(20_000), pending_signals: Some(90_000), root: true };
 

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use textwrap::Options;
 
 use super::diagnosis::Diagnosis;
-use crate::error::one_line;
-use crate::host::finding::{Finding, Status};
-use crate::table::layout;
+use results::error::one_line;
+use results::host::finding::{Finding, Status};
+use results::table::layout;
 
 /// Columns before the text of a finding: status and check.
 const INDENT: usize = 30;

@@ -12,11 +12,11 @@ use super::run::{Context, Finished, run};
 use super::spec::CommonSpec;
 use crate::arm::runner::{Arm, ArmRunner, Turn};
 use crate::backend::Chosen;
-use crate::error::Error;
-use crate::host::{HostFacts, fixture};
 use crate::progress::Silent;
-use crate::result::ArmKind;
-use crate::result::{Document, EventParameter};
+use results::document::ArmKind;
+use results::document::{Document, EventParameter};
+use results::error::Error;
+use results::host::{HostFacts, fixture};
 
 /// 2 GHz: two ticks per ns.
 pub(crate) const KHZ: u64 = 2_000_000;

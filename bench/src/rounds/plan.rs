@@ -9,12 +9,12 @@ use super::spec::CommonSpec;
 use crate::arm::guest::GuestPlan;
 use crate::arm::runner::Arm;
 use crate::backend::Chosen;
-use crate::error::Error;
-use crate::result::ArmKind;
-use crate::result::{EventParameter, Parameters, StrategyParameter};
 use crate::strategy::resolve;
 use crate::workload::Workload;
 use results::cpu_list::CpuList;
+use results::document::ArmKind;
+use results::document::{EventParameter, Parameters, StrategyParameter};
+use results::error::Error;
 
 /// Guest time without counters before the measured phase.
 const BASELINE: Duration = Duration::from_millis(40);

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, SystemTime};
 use super::plan::Plan;
 use super::schedule::Schedule;
 use crate::arm::runner::{Arm, ArmRunner, Turn};
-use crate::error::Error;
 use crate::fold::arm::{ArmFold, Place};
-use crate::host::{HostFacts, HostFs};
 use crate::progress::Progress;
-use crate::result::ArmKind;
-use crate::result::{Document, GuestExtra, SCHEMA, Status, warnings};
 use crate::tool;
+use results::document::ArmKind;
+use results::document::{Document, GuestExtra, SCHEMA, Status, warnings};
+use results::error::Error;
+use results::host::{HostFacts, HostFs};
 
 /// Number of failed runs in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
 /// every round.

@@ -15,9 +15,9 @@ use vmm::machine::{Behind, Plan};
 use vmm::outcome::End;
 
 use crate::console::complain;
-use crate::error::{Error, Exit};
 use crate::strategy::resolve_one;
 use crate::sys;
+use results::error::{Error, Exit};
 use spec::RunSpec;
 
 /// Largest image or module: a kernel with all its symbols.

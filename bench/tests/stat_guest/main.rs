@@ -5,9 +5,9 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use bench::probe::EventProbe as _;
 use bench::probe::ThisHost;
-use bench::result::Arm;
-use bench::result::{Document, Status};
 use host_pmu::backend::BackendKey;
+use results::document::Arm;
+use results::document::{Document, Status};
 use trials::Case;
 
 fn main() -> ExitCode {

@@ -8,12 +8,12 @@ use sim::model::Model;
 
 use super::measure::Measured;
 use crate::arm::sim::{self as simulated, SimRunner};
-use crate::error::Error;
-use crate::host::HostFs;
 use crate::progress::Silent;
-use crate::result::{Arm, ArmKind};
 use crate::rounds::run::{self as rounds, Context, Finished};
 use crate::sys;
+use results::document::{Arm, ArmKind};
+use results::error::Error;
+use results::host::HostFs;
 use results::metric::NMI_HANDLER;
 
 /// Host operations to compare.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use hdrhistogram::Histogram;
 use sim::model::Model;
 
-use crate::error::{Error, Exit};
+use results::error::{Error, Exit};
 
 /// Intervals of a distribution's quantiles.
 const QUANTILES: u32 = 20;

@@ -6,8 +6,8 @@ use super::check;
 use super::draft::Draft;
 use super::measure::Measured;
 use super::spec::CalibrateSpec;
-use crate::error::{Error, Exit};
 use crate::fold::arm::ArmFold;
+use results::error::{Error, Exit};
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 
 /// Alternating corrections of exit and instruction.

@@ -3,16 +3,16 @@
 use std::time::Instant;
 
 use crate::arm::runner::{Arm, ArmRunner, Turn};
-use crate::error::{Error, Exit};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::fold::arm::ArmFold;
-use crate::host::{HostFacts, HostFs};
 use crate::progress::Progress;
-use crate::result::ArmKind;
-use crate::result::Status;
 use crate::rounds::plan::Plan;
 use crate::rounds::run::{self as rounds, Context, Finished};
 use crate::sys;
+use results::document::ArmKind;
+use results::document::Status;
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
 
 /// Measurement of one workload.
 #[derive(Debug)]

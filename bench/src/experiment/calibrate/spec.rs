@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use host_pmu::backend::UnknownBackend;
 
-use crate::error::Error;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::rounds::spec::CommonSpec;
 use crate::strategy::StrategyChoice;
+use results::error::Error;
 
 /// Parameters of a calibration.
 #[derive(Clone, Debug)]

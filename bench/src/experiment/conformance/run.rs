@@ -12,7 +12,7 @@ use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{Behind, MachineError, Plan};
 
 use super::tap::Run;
-use crate::error::{Error, Exit};
+use results::error::{Error, Exit};
 
 /// Time after which a run is ended: seconds suffice where an exit costs microseconds.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -10,7 +10,7 @@ use serde::Serialize;
 use vmm::outcome::End;
 
 use super::cases::{CASES, skip_reason};
-use crate::error::one_line;
+use results::error::one_line;
 
 /// What became of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -6,12 +6,12 @@ use guest::abi::{EventSpec, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, MAX_EVENTS};
 use vmm::boot::layout::MAX_LOG;
 
 use crate::backend::Chosen;
-use crate::error::Error;
-use crate::result::{EventParameter, SetUpParameters};
 use crate::rounds::plan::{GuestTask, Plan};
 use crate::rounds::spec::CommonSpec;
 use crate::strategy::StrategyChoice;
 use crate::workload::{EventSet, GuestWork, Workload};
+use results::document::{EventParameter, SetUpParameters};
+use results::error::Error;
 
 /// The experiment's name in documents; their `place` is "guest".
 pub const NAME: &str = "stat-setup";

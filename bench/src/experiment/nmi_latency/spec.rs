@@ -1,11 +1,11 @@
 //! The specification of `nmi-latency`, and its plan.
 
 use crate::backend::{Chosen, default_period};
-use crate::error::Error;
-use crate::result::EventParameter;
 use crate::rounds::plan::{GuestTask, Plan};
 use crate::rounds::spec::CommonSpec;
 use crate::workload::{EventSet, GuestWork, Workload};
+use results::document::EventParameter;
+use results::error::Error;
 
 /// The experiment's name in documents.
 pub const NAME: &str = "nmi-latency";
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
     use crate::arm::runner::{ArmRunner as _, Turn};
     use crate::arm::sim::{self, SimRunner};
-    use crate::result::ArmKind;
     use crate::strategy::StrategyChoice;
+    use results::document::ArmKind;
 
     fn plan(edit: impl FnOnce(&mut NmiLatencySpec)) -> Result<Plan, Error> {
         let mut spec = NmiLatencySpec::default();

@@ -2,9 +2,9 @@
 
 use results::published::{Measured, Number};
 
-use crate::result::Arm;
-use crate::result::Document;
-use crate::result::Summary;
+use results::document::Arm;
+use results::document::Document;
+use results::document::Summary;
 use results::metric::NMI_HANDLER;
 
 /// Documents in the regime of a figure, and the number to read.

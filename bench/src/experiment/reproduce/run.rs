@@ -5,8 +5,8 @@ use results::published::{Number, PUBLISHED, Reproduction, Row};
 use super::perf_stat::float;
 use super::{measured, perf_stat, simulated};
 use crate::console::internal;
-use crate::error::Error;
-use crate::result::Document;
+use results::document::Document;
+use results::error::Error;
 
 /// Prefix of the ids of figures on vPMUs.
 pub(super) const PREFIX: &str = "vpmu-";

@@ -13,8 +13,8 @@ use sim::run::{Totals, run};
 
 use crate::arm::sim::model;
 use crate::console::internal;
-use crate::error::Error;
 use crate::workload::EventSet;
+use results::error::Error;
 
 /// perf's default multiplex interval.
 const MUX_INTERVAL_NS: u64 = 4_000_000;

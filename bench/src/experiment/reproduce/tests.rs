@@ -3,8 +3,8 @@ use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
 use super::measured;
 use super::run::{PREFIX, reproduce};
 use super::show::markdown;
-use crate::result::Document;
 use crate::rounds::mock;
+use results::document::Document;
 
 fn row<'a>(found: &'a Reproduction, figure: &str, number: Number) -> &'a Row {
     found.rows.iter().find(|row| row.figure == figure && row.number == number).unwrap()

@@ -12,8 +12,8 @@ use super::counts::csv;
 use super::measure::method;
 use super::prepare::{self, EventRequest};
 use super::spec::StatSetupSpec;
-use crate::error::Error;
-use crate::table::layout::time;
+use results::error::Error;
+use results::table::layout::time;
 
 /// Result of a single set-up.
 #[derive(Clone, Debug)]

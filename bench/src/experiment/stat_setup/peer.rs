@@ -11,8 +11,8 @@ use stat_setup::list::EventList;
 use super::document::{Arm, Peer, PeerArm};
 use super::measure::since;
 use super::prepare::EventRequest;
-use crate::error::Error;
 use results::document::Summary;
+use results::error::Error;
 use results::metric::TOTAL;
 
 /// Maximum length of one argument of a command (MAX_ARG_STRLEN, 32 pages).

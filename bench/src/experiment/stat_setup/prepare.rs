@@ -11,8 +11,8 @@ use stat_setup::list::resolve::resolve;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Class, EventList, generate};
 
-use crate::error::Error;
-use crate::result::Warning;
+use results::document::Warning;
+use results::error::Error;
 
 /// Parsed `--events`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use super::measure::{SetUpArm, Setting, TimedRound, since};
 use super::peer::Rivals;
 use super::spec::StatSetupSpec;
 use super::steps::Steps;
-use crate::error::Error;
-use crate::result::Warning;
 use crate::rounds::schedule::Schedule;
+use results::document::Warning;
+use results::error::Error;
 
 /// Results of the rounds.
 pub(super) struct Rounds {

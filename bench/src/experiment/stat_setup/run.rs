@@ -18,13 +18,13 @@ use super::rounds::{self, Rounds};
 use super::scaling;
 use super::spec::{Mode, StatSetupSpec};
 use super::steps::Steps;
-use crate::error::Error;
-use crate::host::{HostFacts, HostFs};
 use crate::progress::Progress;
-use crate::result::{SCHEMA, Status};
-use crate::result::{Warning, warnings};
 use crate::rounds::schedule::Schedule;
 use crate::{sys, tool};
+use results::document::{SCHEMA, Status};
+use results::document::{Warning, warnings};
+use results::error::Error;
+use results::host::{HostFacts, HostFs};
 
 /// Repetitions of the calibration.
 const REPETITIONS: u64 = 3;

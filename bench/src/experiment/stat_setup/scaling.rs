@@ -8,9 +8,9 @@ use super::document::Growth;
 use super::measure::{Setting, method, ns};
 use super::prepare::EventRequest;
 use super::steps::Steps;
-use crate::error::Error;
 use crate::rounds::schedule::Schedule;
 use results::document::{ScalePoint, Summary};
+use results::error::Error;
 
 /// Runs per size.
 const RUNS: usize = 5;

@@ -8,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
 use super::document::Document;
-use crate::result::SCHEMA;
+use results::document::SCHEMA;
 
 #[test]
 fn the_schema_in_results_is_that_of_the_types() {

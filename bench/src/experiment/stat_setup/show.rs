@@ -8,10 +8,10 @@ use results::cpu_list::CpuList;
 use stat_setup::outcome::Outcome;
 
 use super::document::{Arm, Document, Growth};
-use crate::result::Status;
-use crate::table::layout::{self, ratio, time};
+use results::document::Status;
 use results::document::{ScalePoint, Summary};
 use results::metric::TOTAL;
+use results::table::layout::{self, ratio, time};
 
 fn table(header: Vec<String>) -> Table {
     let mut table = Table::new();
@@ -106,7 +106,7 @@ fn not_whole(document: &Document) -> String {
             _ => continue,
         };
         let copies = if event.copies > 1 { format!(" ({} of them)", event.copies) } else { String::new() };
-        let _ = writeln!(out, "{word:>16}  {}{copies}: {}", event.name, crate::error::one_line(why));
+        let _ = writeln!(out, "{word:>16}  {}{copies}: {}", event.name, results::error::one_line(why));
     }
     if !rest.is_empty() {
         let _ = writeln!(out, "{:>16}  and {} more", "", rest.len());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use results::cpu_list::CpuList;
 
-use crate::error::Error;
+use results::error::Error;
 
 /// Names of the strategies.
 pub const STRATEGIES: [&str; 5] = ["event-major", "cpu-major", "threads", "packed", "auto"];

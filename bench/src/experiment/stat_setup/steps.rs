@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::error::{Error, Exit};
 use crate::progress::Progress;
 use crate::sys;
+use results::error::{Error, Exit};
 
 /// Progress of the experiment; Ctrl-C ends it between two steps.
 pub(super) struct Steps<'a> {

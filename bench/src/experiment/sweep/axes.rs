@@ -11,8 +11,8 @@ use super::grid::Grid;
 use super::point::{GridPoint, hash};
 use crate::arm::sim as simulated;
 use crate::backend::default_period;
-use crate::error::Error;
 use crate::workload::Workload;
+use results::error::Error;
 
 /// Maximum number of points of a grid.
 pub(super) const MAX_POINTS: u64 = 100_000;

@@ -9,9 +9,9 @@ use host_pmu::strategy::{PRESETS, Strategy};
 use sim::model::Costs;
 
 use super::grid::Seeds;
-use crate::error::Error;
 use crate::parse;
 use crate::strategy::{StrategyChoice, ready};
+use results::error::Error;
 
 /// Maximum number of values of an axis other than `seed`.
 const MAX_VALUES: usize = 1000;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::error::Error;
+use results::error::Error;
 
 /// Largest grid file, bytes.
 const MAX_GRID: u64 = 256 << 10;

@@ -210,7 +210,7 @@ impl Varying {
             parts.push(format!("on {} CPU{}", point.cpus, if point.cpus == 1 { "" } else { "s" }));
         }
         if self.slice && point.cpus < point.vcpus {
-            parts.push(format!("slice {}", crate::table::layout::time(point.slice_ns as f64)));
+            parts.push(format!("slice {}", results::table::layout::time(point.slice_ns as f64)));
         }
         parts.join(", ")
     }

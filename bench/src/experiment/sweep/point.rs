@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::console::internal;
-use crate::error::Error;
+use results::error::Error;
 
 /// Schema of a line.
 pub const SCHEMA: &str = "vpmu-sweep/1";

@@ -9,8 +9,8 @@ use rayon::prelude::*;
 use super::point::{Entry, GridPoint, PointResult, StoredResult};
 use super::simulate::Simulator;
 use super::store::{Found, Store};
-use crate::error::Error;
 use crate::progress::Progress;
+use results::error::Error;
 
 /// State of a sweep at its end.
 #[derive(Debug)]

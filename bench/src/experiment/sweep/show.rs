@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 use super::pareto::{Front, Pareto, StrategySummary};
 use super::point::GridPoint;
-use crate::table::layout::{STYLE, ratio, time, width};
+use results::table::layout::{STYLE, ratio, time, width};
 
 const LEGEND: &str =
     "front: ● on the Pareto front of latency and events held; ○ on that of latency, events held and creates";

@@ -14,8 +14,8 @@ use sim::run::Totals;
 
 use super::point::{GridPoint, Latency, PerSample, PointResult, hash};
 use crate::console::internal;
-use crate::error::Error;
 use crate::workload::Workload;
+use results::error::Error;
 
 /// Hard limit of a guest: this multiple of its time limit, plus a minute.
 const HARD_LIMITS: u64 = 4;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::point::GridPoint;
-use crate::error::Error;
 use crate::process;
+use results::error::Error;
 use results::write::replace;
 
 pub use results::sweep::{FILE, FRONT};

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vmm::outcome::End;
 
 use super::*;
-use crate::error::Exit;
 use crate::rounds::mock::{self, MockRunner, experiment, outcome, plan, vcpu};
+use results::error::Exit;
 use results::metric::NMI_HANDLER;
 
 fn never() -> AtomicBool {
