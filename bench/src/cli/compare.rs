@@ -84,7 +84,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX))]
     pub seed: u64,
 
-    /// The results folder in whose baselines/ the names are
+    /// Folder of results; baseline names are looked up in its baselines/
     #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
     pub results: PathBuf,
 

@@ -54,7 +54,7 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub metric: Vec<String>,
 
-    /// The results folder in whose baselines/ the names are
+    /// Folder of results; baseline names are looked up in its baselines/
     #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
     pub results: PathBuf,
 

@@ -123,7 +123,7 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
     Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent") })
 }
 
-/// The main job always runs: where this host cannot measure and nobody asked for a certain backend, it simulates and says so.
+/// The main job always runs: with `--backend auto` on a host that cannot measure it simulates, with a notice.
 fn fall_back(plan: MakePlan<'_>, error: &Error) -> Result<Ready, Error> {
     let model = simulated::model(simulated::DEFAULT_MODEL)?;
     // Events are tried before KVM; whoever mends one should know of the other.

@@ -100,7 +100,7 @@ fn page(command: &Command) -> Result<Page, Error> {
     Ok((man.get_filename(), page))
 }
 
-/// The text after the options as it stands, line by line; clap_mangen would fill it as a paragraph.
+/// The text after the options, unchanged, line by line; clap_mangen would fill it as a paragraph.
 fn examples(text: &str) -> String {
     let line = |line: &str| {
         let line = line.replace('\\', "\\e").replace('-', "\\-");

@@ -100,7 +100,7 @@ fn one(kind: Kind, name: &str, json: bool) -> Result<(), Error> {
     }
 }
 
-/// TOML as it stands; as JSON the same keys.
+/// The TOML text, or its keys as JSON.
 fn definition(name: &str, text: &str, json: bool) -> Result<(), Error> {
     if !json {
         return print(text);

@@ -75,7 +75,7 @@ pub struct StatSetupArgs {
 
     /// Measure growth over these numbers of events and over CPUs, too
     ///
-    /// none leaves it out [default: 100,200,400,800,1600; none for tracepoints, whose closes take seconds]
+    /// none leaves it out [default: 100,200,400,800,1600; none for tracepoints: their closes take seconds]
     #[arg(long, value_name = "LIST|none", help_heading = "Comparison")]
     pub scale: Option<Scale>,
 

@@ -171,7 +171,7 @@ impl SweepArgs {
         for (cost, factors) in &self.cost {
             if costs.insert(cost.clone(), factors.clone()).is_some() {
                 let remedy = format!("give its factors in one: --cost {cost}=0.1,1,10");
-                return Err(Error::usage(format!("--cost {cost} stands twice"), "", remedy));
+                return Err(Error::usage(format!("duplicate --cost {cost}"), "", remedy));
             }
         }
         let seeds = self.seed.as_ref().map(|list| list.iter().cloned().map(Seeds::Text).collect());
@@ -328,6 +328,6 @@ mod tests {
             assert!(error.to_string().contains(needle), "{error}");
         }
         let twice = args(&["--cost", "open=1", "--cost", "open=2"]).unwrap().to_grid().unwrap_err();
-        assert!(twice.to_string().contains("stands twice"));
+        assert!(twice.to_string().contains("duplicate --cost open"));
     }
 }

@@ -103,7 +103,7 @@ fn value_of_json<'a>(words: &'a [String], command: Option<&String>) -> Option<&'
 /// Where help is.
 fn help(command: Option<&String>) -> String {
     match command {
-        Some(name) => format!("`vpmu {name} --help` lists what it takes"),
+        Some(name) => format!("`vpmu {name} --help` lists its options"),
         None => "`vpmu --help` lists commands and options".to_owned(),
     }
 }

@@ -158,7 +158,7 @@ impl Plan {
         })
     }
 
-    /// Makes it a plan for a simulated host: the model's name stands in place of the backend's, so that no simulated
+    /// Makes it a plan for a simulated host: the model's name replaces the backend's, so that no simulated
     /// figure carries the name of a real backend.
     pub fn simulate(&mut self, model: &str) {
         let backend = format!("sim:{model}");

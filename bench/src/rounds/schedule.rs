@@ -1,5 +1,5 @@
 //! The order of arms: each round runs every arm once, in an order drawn from the seed, so that drift of the
-//! host meets all arms alike.
+//! host affects all arms equally.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};

@@ -34,7 +34,7 @@ fn vpmu(dir: &Path, args: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().expect("the binary starts")
 }
 
-/// The document of a run that shall end well, whatever the host's load.
+/// The document of a run that succeeds, regardless of the host's load.
 fn document(args: &[&str]) -> Document {
     let dir = tempfile::tempdir().expect("a folder");
     let output = vpmu(dir.path(), &[args, &["--json", "--no-save", "--time-limit", "60s"]].concat());

@@ -7,7 +7,7 @@ pub struct Case {
     pub key: &'static str,
     /// What holds if it passes.
     pub claim: &'static str,
-    /// Where the rule stands: a section of the SDM by its heading (editions renumber them; "Version N" is that of
+    /// Source of the rule: a section of the SDM by its heading (editions renumber them; "Version N" is that of
     /// architectural performance monitoring), an instruction's page in volume 2, or a kernel commit.
     pub source: &'static str,
     /// Numbers in `docs/pitfalls.md` of the bugs it would show.

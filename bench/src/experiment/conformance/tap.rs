@@ -18,7 +18,7 @@ use results::error::one_line;
 pub enum Verdict {
     /// It holds.
     Pass,
-    /// It cannot be told here.
+    /// It cannot be checked here.
     Skip {
         /// Why.
         reason: &'static str,

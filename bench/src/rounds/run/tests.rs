@@ -163,12 +163,12 @@ fn a_failing_save_ends_the_experiment() {
 }
 
 #[test]
-fn rounds_that_the_time_limit_cut_short_are_told() {
+fn rounds_that_the_time_limit_cut_short_are_a_warning() {
     let plan = plan(&["--rounds", "2", "--samples", "40"]).unwrap();
     let mut runner = MockRunner::new(|_, _| Ok(outcome(vec![vcpu(7, 1000)])));
     let finished = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap();
-    let told = finished.document.warnings.iter().filter(|w| w.code == "fewer-samples").count();
-    assert_eq!(told, 4);
+    let warnings = finished.document.warnings.iter().filter(|w| w.code == "fewer-samples").count();
+    assert_eq!(warnings, 4);
 }
 
 #[test]
