@@ -2,8 +2,8 @@
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::{Comparison, Verdict};
-use crate::compare::show;
+use super::judge::{Comparison, Verdict};
+use super::show;
 
 /// The report as XML.
 ///

@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
-use super::{CompareSpec, sample};
+use super::sample;
+use super::spec::CompareSpec;
 use crate::document::Record;
 use crate::error::{Error, Exit};
 use crate::stats::median;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{CompareSpec, Statistic};
+use super::rules::Statistic;
+use super::spec::CompareSpec;
 use crate::document::{Any, Arm, Record};
 use crate::error::Error;
 use crate::stats::median;

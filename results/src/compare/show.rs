@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
-use super::{Comparison, Group, Level, Row, Verdict};
+use super::judge::{Comparison, Group, Level, Row, Verdict};
 use crate::stats::bootstrap::Interval;
 use crate::table::layout::{self, plural, time};
 

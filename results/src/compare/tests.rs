@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::document::Record;
 use crate::fixture::{changed, record, value};
 
 fn request() -> CompareSpec {

@@ -1,19 +1,15 @@
 //! Arms and rounds: what every experiment's have in common.
 
-use std::collections::BTreeMap;
-
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::experiment::Experiment;
 use super::guest::GuestRun;
+use super::metrics::Metrics;
 use super::nested;
 use super::summary::Summary;
 use crate::metric::{self, Metric};
-
-/// Metrics by key, such as `nmi_handler_ns`; below a phase by path, such as `phases/open/wall_ns`.
-pub type Metrics = BTreeMap<String, Summary>;
 
 /// What an arm compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +61,7 @@ pub struct Arm<E: Experiment = GuestRun> {
     pub incomplete: Vec<String>,
     /// Its metrics over all rounds.
     #[serde(flatten)]
-    #[cfg_attr(any(test, feature = "testing"), schemars(with = "BTreeMap<String, Option<Summary>>"))]
+    #[cfg_attr(any(test, feature = "testing"), schemars(with = "std::collections::BTreeMap<String, Option<Summary>>"))]
     pub metrics: Metrics,
     /// The experiment's own part.
     #[serde(flatten)]
@@ -92,7 +88,7 @@ pub struct Round<E: Experiment = GuestRun> {
     pub started_ns: u64,
     /// Its metrics.
     #[serde(flatten)]
-    #[cfg_attr(any(test, feature = "testing"), schemars(with = "BTreeMap<String, Option<Summary>>"))]
+    #[cfg_attr(any(test, feature = "testing"), schemars(with = "std::collections::BTreeMap<String, Option<Summary>>"))]
     pub metrics: Metrics,
     /// The experiment's own part.
     #[serde(flatten)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::arm::Metrics;
+use super::metrics::Metrics;
 use super::summary::Summary;
 
 /// How deep summaries may lie below an arm: `phases` → `open` → `wall_ns`.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
-use super::{History, MIN_DOCUMENTS};
+use super::series::{History, MIN_DOCUMENTS};
 use crate::table::layout::{self, plural, time};
 use crate::write::time_stamp;
 

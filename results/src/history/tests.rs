@@ -1,7 +1,10 @@
 use serde_json::json;
 
 use super::*;
+use crate::compare::Statistic;
+use crate::document::Record;
 use crate::fixture::{changed, value};
+use crate::stats::change_points::Rules;
 
 fn request() -> HistorySpec {
     HistorySpec { rules: Rules::default(), statistic: Statistic::P50, arms: Vec::new(), metrics: Vec::new() }

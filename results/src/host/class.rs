@@ -1,6 +1,6 @@
 //! The host class: the phrase that stands beside every result.
 
-use super::HostFacts;
+use super::facts::HostFacts;
 
 /// One phrase from facts alone: where the host runs, its CPU generation if it is a Cascade Lake, its KVM,
 /// and whether it has a hardware PMU.

@@ -1,7 +1,7 @@
 //! What spoils a measurement: settings of the host and other users of its CPUs, from facts alone. The same findings are
 //! `doctor`'s and the warnings of every result.
 
-use super::HostFacts;
+use super::facts::HostFacts;
 use super::finding::{Finding, Status};
 use crate::cpu_list::CpuList;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::HostFs;
+use super::fs::HostFs;
 use crate::cpu_list::CpuList;
 
 /// Most interrupts looked at: what a guest of a large host can see is bounded, too.

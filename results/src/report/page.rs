@@ -4,11 +4,10 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Value};
 
-use super::Page;
 use crate::error::{Error, Exit};
 
 /// The page as HTML.
-pub(super) fn render(page: &Page) -> Result<String, Error> {
+pub(super) fn render(page: &impl serde::Serialize) -> Result<String, Error> {
     let failed = |error: minijinja::Error| {
         Error::new(Exit::Inconclusive, "cannot make the page", format!("{error:#}"), "please report this as a bug")
     };

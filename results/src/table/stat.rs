@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use super::grid::{cells, name, table};
 use super::layout::{dash, ns, ratio, time};
-use super::{cells, name, table};
 use crate::document::agreement::Agreement;
 use crate::document::{Arm, ArmKind, Document, PhaseResult, SET_UP, Summary};
 

@@ -1,0 +1,37 @@
+//! What is compared, and by which rules.
+
+use super::rules::{Rules, Statistic};
+
+/// What a caller asks for beside [`Rules`].
+#[derive(Clone, Debug)]
+pub struct CompareSpec {
+    /// Thresholds.
+    pub rules: Rules,
+    /// Which quantile of a round.
+    pub statistic: Statistic,
+    /// Only these arms; empty: all.
+    pub arms: Vec<String>,
+    /// Only these metrics; empty: all.
+    pub metrics: Vec<String>,
+    /// Seed of what is drawn.
+    pub seed: u64,
+    /// Draws of the permutation test and the bootstrap.
+    pub resamples: u32,
+    /// Whether hosts may differ.
+    pub allow_unlike_hosts: bool,
+}
+
+impl Default for CompareSpec {
+    /// All arms and metrics by their medians, with the default thresholds.
+    fn default() -> Self {
+        Self {
+            rules: Rules::default(),
+            statistic: Statistic::default(),
+            arms: Vec::new(),
+            metrics: Vec::new(),
+            seed: 1,
+            resamples: 9999,
+            allow_unlike_hosts: false,
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Series of medians, and where they change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::compare::{Statistic, differences, group_key, group_label, value};
+use crate::document::Record;
+use crate::error::{Error, Exit};
+use crate::stats::change_points::{self, ChangePoint, Rules};
+
+/// The schema of a history's JSON.
+pub const SCHEMA: &str = "vpmu-history/1";
+/// Fewer documents than this have no history: a t-test needs some on both sides.
+pub const MIN_DOCUMENTS: usize = 6;
+
+/// A run within a series.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Start, seconds since 1970.
+    pub started_unix: u64,
+    /// Revision of the tool.
+    pub revision: String,
+    /// The file.
+    pub file: String,
+    /// The run's value, ns.
+    pub value_ns: f64,
+}
+
+/// A change.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// Where, and how much.
+    #[serde(flatten)]
+    pub point: ChangePoint,
+    /// Relative change; `None` from 0.
+    pub change: Option<f64>,
+    /// The last revision before.
+    pub last_good_revision: String,
+    /// The first changed revision.
+    pub first_changed_revision: String,
+    /// Its first run's start.
+    pub started_unix: u64,
+    /// Its first run's file.
+    pub file: String,
+    /// What else changed between the two runs: host and build.
+    pub also_changed: Vec<String>,
+}
+
+/// One arm and metric of one experiment over time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Series {
+    /// Experiment and parameters, for people.
+    pub label: String,
+    /// The arm.
+    pub arm: String,
+    /// The metric.
+    pub metric: String,
+    /// Its runs, in order of their start.
+    pub points: Vec<Point>,
+    /// Where it changed.
+    pub changes: Vec<Change>,
+    /// Whether it is too short for changes to be found.
+    pub too_short: bool,
+}
+
+/// A history.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct History {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// As given on the command line.
+    pub source: String,
+    /// Documents.
+    pub documents: usize,
+    /// The quantile of a round behind each value.
+    pub statistic: Statistic,
+    /// The series.
+    pub series: Vec<Series>,
+}
+
+impl History {
+    /// Done, or inconclusive if every series is too short.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        if self.series.iter().all(|series| series.too_short) { Exit::Inconclusive } else { Exit::Done }
+    }
+}
+
+/// What a caller asks for.
+#[derive(Clone, Debug)]
+pub struct HistorySpec {
+    /// What counts as a change.
+    pub rules: Rules,
+    /// Which quantile of a round.
+    pub statistic: Statistic,
+    /// Only these arms; empty: all.
+    pub arms: Vec<String>,
+    /// Only these metrics; empty: all.
+    pub metrics: Vec<String>,
+}
+
+/// The history of `records`, which are in order of their start.
+///
+/// # Errors
+/// Exit 2 if there is nothing of what was asked for.
+pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Result<History, Error> {
+    let mut groups: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        let key = serde_json::to_string(&(group_key(record), &record.host.class)).unwrap_or_default();
+        groups.entry(key).or_default().push(record);
+    }
+    let mut wanted: Vec<(&[&Record], String, String)> = Vec::new();
+    for group in groups.values() {
+        let mut seen = BTreeSet::new();
+        for arm in group.iter().flat_map(|record| &record.arms) {
+            for metric in arm.metrics.keys() {
+                let asked = |list: &[String], name: &String| list.is_empty() || list.contains(name);
+                let pair = (arm.name.clone(), metric.clone());
+                if asked(&request.arms, &arm.name) && asked(&request.metrics, metric) && seen.insert(pair.clone()) {
+                    wanted.push((group, pair.0, pair.1));
+                }
+            }
+        }
+    }
+    if wanted.is_empty() {
+        return Err(Error::usage(
+            format!("no series in {source}"),
+            "no such arm or metric",
+            "leave out --arm and --metric",
+        ));
+    }
+    let series = wanted.par_iter().filter_map(|(group, arm, metric)| series(group, arm, metric, request)).collect();
+    Ok(History {
+        schema: SCHEMA,
+        source: source.to_owned(),
+        documents: records.len(),
+        statistic: request.statistic,
+        series,
+    })
+}
+
+fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec) -> Option<Series> {
+    let runs: Vec<(&Record, f64)> = group
+        .iter()
+        .filter_map(|record| Some((*record, value(record.arm(arm)?, metric, request.statistic)?)))
+        .collect();
+    let first = runs.first()?.0;
+    let values: Vec<f64> = runs.iter().map(|(_, value)| *value).collect();
+    let too_short = values.len() < MIN_DOCUMENTS;
+    let found = if too_short { Vec::new() } else { change_points::find(&values, &request.rules) };
+    let changes = found
+        .into_iter()
+        .map(|point| {
+            let (before, after) = (runs[point.index - 1].0, runs[point.index].0);
+            Change {
+                point,
+                change: point.change(),
+                last_good_revision: before.tool.git_revision.clone(),
+                first_changed_revision: after.tool.git_revision.clone(),
+                started_unix: after.started_unix,
+                file: after.path.display().to_string(),
+                also_changed: differences(&[before, after]),
+            }
+        })
+        .collect();
+    let points = runs
+        .iter()
+        .map(|(record, value_ns)| Point {
+            started_unix: record.started_unix,
+            revision: record.tool.git_revision.clone(),
+            file: record.path.display().to_string(),
+            value_ns: *value_ns,
+        })
+        .collect();
+    let (label, arm, metric) = (group_label(first), arm.to_owned(), metric.to_owned());
+    Some(Series { label, arm, metric, points, changes, too_short })
+}

@@ -1,0 +1,87 @@
+//! Facts about the host, as documents hold them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::tuning::Tuning;
+
+/// Facts about the host that move a measurement. `None`: the host does not tell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct HostFacts {
+    /// One phrase that says what kind of host this is; see [`host_class`].
+    pub class: String,
+    /// CPU vendor, e.g. GenuineIntel.
+    pub cpu_vendor: Option<String>,
+    /// CPU model name.
+    pub cpu_model: Option<String>,
+    /// Family, model, stepping.
+    pub cpu_signature: Option<[u32; 3]>,
+    /// Microcode revision.
+    pub microcode: Option<String>,
+    /// Whether the host is itself a guest (CPUID's hypervisor bit).
+    pub virtualized: bool,
+    /// Whether the TSC ticks at one rate in every power state.
+    pub invariant_tsc: bool,
+    /// Online CPUs as Linux lists them, e.g. "0-3".
+    pub cpus_online: Option<String>,
+    /// Isolated CPUs, as Linux lists them.
+    pub cpus_isolated: Option<String>,
+    /// Kernel release.
+    pub kernel: Option<String>,
+    /// KVM's vendor module: kvm_intel, kvm_amd, kvm_pvm.
+    pub kvm: Option<String>,
+    /// `kvm.enable_pmu`: whether KVM offers its own vPMU.
+    pub kvm_enable_pmu: Option<String>,
+    /// cpufreq governor; of several, each once.
+    pub governor: Option<String>,
+    /// Whether turbo is on.
+    pub turbo: Option<bool>,
+    /// SMT control: on, off, notsupported …
+    pub smt: Option<String>,
+    /// The host's own NMI watchdog, which holds a hardware event.
+    pub nmi_watchdog: Option<bool>,
+    /// Vulnerabilities that are mitigated or open; those not affected are left out.
+    pub mitigations: BTreeMap<String, String>,
+    /// `kernel.perf_event_paranoid`.
+    pub perf_event_paranoid: Option<i64>,
+    /// `kernel.perf_event_max_sample_rate`: above it perf throttles.
+    pub perf_max_sample_rate: Option<i64>,
+    /// perf's event sources.
+    pub perf_pmus: Vec<String>,
+    /// Whether one of them is a hardware PMU of the CPU.
+    pub hardware_pmu: bool,
+    /// Where tracefs is mounted.
+    pub tracefs: Option<String>,
+    /// Current clock source.
+    pub clocksource: Option<String>,
+    /// Load average over one minute, before the measurement.
+    pub loadavg_1m: Option<f64>,
+    /// CPU time taken away by the hypervisor, before the measurement.
+    pub steal_before: Option<CpuTime>,
+    /// The same, after.
+    pub steal_after: Option<CpuTime>,
+    /// How the host is tuned, and who else used its CPUs.
+    #[serde(default, skip_serializing_if = "Tuning::is_unknown")]
+    pub tuning: Tuning,
+}
+
+/// CPU time since boot, in clock ticks of 1/100 s, over all CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct CpuTime {
+    /// Stolen.
+    pub steal: u64,
+    /// All states together, stolen included.
+    pub total: u64,
+}
+
+impl CpuTime {
+    /// The share stolen since `earlier`, 0 to 1; `None` if no time passed.
+    #[must_use]
+    pub fn steal_share_since(self, earlier: Self) -> Option<f64> {
+        let total = self.total.checked_sub(earlier.total).filter(|&n| n > 0)?;
+        Some(self.steal.saturating_sub(earlier.steal) as f64 / total as f64)
+    }
+}

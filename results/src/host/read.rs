@@ -1,0 +1,185 @@
+//! Facts from the host's files.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::class::host_class;
+use super::facts::{CpuTime, HostFacts};
+use super::fs::HostFs;
+use super::tuning::Tuning;
+
+/// PMU names under which Linux lists a CPU's core PMU: `cpu`, or one per core type on hybrids.
+fn is_core_pmu(name: &str) -> bool {
+    matches!(name, "cpu" | "cpu_core" | "cpu_atom") || name.starts_with("armv8_pmuv3")
+}
+
+impl HostFacts {
+    /// Reads every fact.
+    #[must_use]
+    pub fn read(fs: &HostFs) -> Self {
+        let cpuinfo = fs.text("proc/cpuinfo").unwrap_or_default();
+        // The first CPU's block stands for all.
+        let block = cpuinfo.split("\n\n").next().unwrap_or_default();
+        let field = |name: &str| {
+            block.lines().find_map(|line| {
+                let (key, value) = line.split_once(':')?;
+                (key.trim() == name).then(|| value.trim().to_owned())
+            })
+        };
+        let flags = field("flags").unwrap_or_default();
+        let flag = |name: &str| flags.split_whitespace().any(|f| f == name);
+        let number = |name: &str| field(name)?.parse::<u32>().ok();
+        let perf_pmus = fs.names("sys/bus/event_source/devices");
+        let mut facts = Self {
+            class: String::new(),
+            cpu_vendor: field("vendor_id"),
+            cpu_model: field("model name"),
+            cpu_signature: number("cpu family")
+                .zip(number("model"))
+                .zip(number("stepping"))
+                .map(|((family, model), stepping)| [family, model, stepping]),
+            microcode: field("microcode"),
+            virtualized: flag("hypervisor"),
+            invariant_tsc: flag("constant_tsc") && flag("nonstop_tsc"),
+            cpus_online: fs.text("sys/devices/system/cpu/online"),
+            cpus_isolated: fs.text("sys/devices/system/cpu/isolated"),
+            kernel: fs.text("proc/sys/kernel/osrelease"),
+            kvm: ["kvm_intel", "kvm_amd", "kvm_pvm"]
+                .into_iter()
+                .find(|module| fs.exists(&format!("sys/module/{module}")))
+                .map(str::to_owned),
+            kvm_enable_pmu: fs.text("sys/module/kvm/parameters/enable_pmu"),
+            governor: governor(fs),
+            turbo: fs
+                .number("sys/devices/system/cpu/intel_pstate/no_turbo")
+                .map(|n| n == 0)
+                .or_else(|| fs.number("sys/devices/system/cpu/cpufreq/boost").map(|n| n != 0)),
+            smt: fs.text("sys/devices/system/cpu/smt/control"),
+            nmi_watchdog: fs.number("proc/sys/kernel/nmi_watchdog").map(|n| n != 0),
+            mitigations: mitigations(fs),
+            perf_event_paranoid: fs.number("proc/sys/kernel/perf_event_paranoid"),
+            perf_max_sample_rate: fs.number("proc/sys/kernel/perf_event_max_sample_rate"),
+            hardware_pmu: perf_pmus.iter().any(|name| is_core_pmu(name)),
+            perf_pmus,
+            tracefs: tracefs(fs),
+            clocksource: fs.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            loadavg_1m: fs.text("proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok()),
+            steal_before: cpu_time(fs),
+            steal_after: None,
+            tuning: Tuning::read(fs),
+        };
+        facts.class = host_class(&facts);
+        facts
+    }
+
+    /// Notes stolen and busy time once more, after the measurement.
+    pub fn finish(&mut self, fs: &HostFs) {
+        self.steal_after = cpu_time(fs);
+        self.tuning.finish(fs);
+    }
+
+    /// The share of CPU time stolen during the measurement.
+    #[must_use]
+    pub fn steal_share(&self) -> Option<f64> {
+        self.steal_after?.steal_share_since(self.steal_before?)
+    }
+
+    /// The online CPUs as numbers; `None` if the host does not tell.
+    #[must_use]
+    pub fn online(&self) -> Option<Vec<u32>> {
+        let list: crate::cpu_list::CpuList = self.cpus_online.as_deref()?.parse().ok()?;
+        Some(list.0)
+    }
+}
+
+/// The governors of all CPUs, each once.
+fn governor(fs: &HostFs) -> Option<String> {
+    let dir = "sys/devices/system/cpu";
+    let cpus = fs.names(dir).into_iter().filter(|name| name.starts_with("cpu"));
+    let governors: BTreeSet<String> =
+        cpus.filter_map(|cpu| fs.text(&format!("{dir}/{cpu}/cpufreq/scaling_governor"))).collect();
+    (!governors.is_empty()).then(|| governors.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+fn mitigations(fs: &HostFs) -> BTreeMap<String, String> {
+    let dir = "sys/devices/system/cpu/vulnerabilities";
+    fs.names(dir)
+        .into_iter()
+        .filter_map(|name| {
+            let state = fs.text(&format!("{dir}/{name}"))?;
+            (state != "Not affected").then_some((name, state))
+        })
+        .collect()
+}
+
+/// Where tracefs is mounted, from /proc/self/mounts or through debugfs.
+fn tracefs(fs: &HostFs) -> Option<String> {
+    let mounts = fs.text("proc/self/mounts").or_else(|| fs.text("proc/mounts"))?;
+    let mount = |kind: &str| {
+        mounts.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            let (_, place, fstype) = (words.next()?, words.next()?, words.next()?);
+            (fstype == kind).then(|| place.to_owned())
+        })
+    };
+    mount("tracefs").or_else(|| {
+        let place = format!("{}/tracing", mount("debugfs")?);
+        fs.exists(&format!("{place}/events")).then_some(place)
+    })
+}
+
+/// The `cpu` line of /proc/stat: user nice system idle iowait irq softirq steal guest guest_nice, where
+/// guest time is contained in user and nice already.
+fn cpu_time(fs: &HostFs) -> Option<CpuTime> {
+    let stat = fs.text("proc/stat")?;
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let times: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    Some(CpuTime { steal: *times.get(7)?, total: times.iter().take(8).fold(0, |sum, n| sum.saturating_add(*n)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    #[test]
+    fn facts_of_a_bare_metal_host() {
+        let (_dir, fs) = fixture::tree(fixture::CASCADE_LAKE);
+        let facts = HostFacts::read(&fs);
+        assert_eq!(facts.cpu_signature, Some([6, 85, 7]));
+        assert_eq!(facts.microcode.as_deref(), Some("0x5003604"));
+        assert_eq!(facts.kvm.as_deref(), Some("kvm_intel"));
+        assert_eq!(facts.turbo, Some(false));
+        assert_eq!(facts.nmi_watchdog, Some(true));
+        assert_eq!(facts.tracefs.as_deref(), Some("/sys/kernel/tracing"));
+        assert_eq!(facts.mitigations.len(), 1);
+        assert_eq!(facts.online().unwrap().len(), 80);
+        assert!(facts.hardware_pmu && facts.invariant_tsc && !facts.virtualized);
+    }
+
+    #[test]
+    fn an_empty_host_tells_nothing_and_breaks_nothing() {
+        let (_dir, fs) = fixture::tree(&[]);
+        let facts = HostFacts::read(&fs);
+        assert_eq!(facts.cpu_model, None);
+        assert_eq!(facts.kvm, None);
+        assert!(!facts.hardware_pmu);
+    }
+
+    #[test]
+    fn steal_is_a_share_of_all_time_without_counting_guest_time_twice() {
+        let (_dir, fs) = fixture::tree(fixture::CASCADE_LAKE);
+        let mut facts = HostFacts::read(&fs);
+        assert_eq!(facts.steal_before, Some(CpuTime { steal: 0, total: 100 }));
+        std::fs::write(fs.path("proc/stat"), "cpu  20 0 20 150 0 0 0 10 50 0\n").unwrap();
+        facts.finish(&fs);
+        assert_eq!(facts.steal_share(), Some(0.1));
+    }
+
+    #[test]
+    fn facts_survive_json() {
+        let (_dir, fs) = fixture::tree(fixture::PVM);
+        let facts = HostFacts::read(&fs);
+        let text = serde_json::to_string(&facts).unwrap();
+        assert_eq!(serde_json::from_str::<HostFacts>(&text).unwrap(), facts);
+    }
+}

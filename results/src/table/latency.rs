@@ -1,0 +1,195 @@
+//! Latency and host work of each arm.
+
+use std::fmt::Write;
+
+use super::grid::{cells, name, table};
+use super::layout::{dash, ns, ratio, time};
+use super::stat;
+use crate::document::{Arm, ArmKind, Document, Status, Summary, Warning};
+use crate::metric::{NMI_HANDLER, PMI_DELIVERY, ROTATION};
+
+/// What a guest user feels.
+const LATENCY: [&str; 8] = ["arm", "p50", "p90", "p99", "max", "mean", "× floor", "delivery"];
+
+/// What it takes, per PMI (per rotation, where the workload only counts).
+const COST: [&str; 8] = ["arm", "opens", "perf ops", "exits", "slow-down", "held max", "NMIs", "lost"];
+
+fn latency_row(arm: &Arm, latency: Option<&Summary>, floor: Option<u64>) -> [String; 8] {
+    [
+        name(arm),
+        ns(latency.map(|s| s.p50)),
+        ns(latency.and_then(|s| s.p90)),
+        ns(latency.and_then(|s| s.p99)),
+        ns(latency.and_then(|s| s.max)),
+        latency.and_then(|s| s.mean).map_or_else(dash, time),
+        match (latency, floor) {
+            (Some(s), Some(floor)) if floor > 0 => ratio(s.median() / floor as f64),
+            _ => dash(),
+        },
+        ns(arm.metric(&PMI_DELIVERY).map(|s| s.p50)),
+    ]
+}
+
+fn cost_row(arm: &Arm, latency: Option<&Summary>) -> [String; 8] {
+    let per = |n: u64| {
+        let samples = latency.map_or(0, |s| s.count).max(arm.own.nmis);
+        if samples == 0 { dash() } else { ratio(n as f64 / samples as f64) }
+    };
+    [
+        name(arm),
+        per(arm.own.op_count("open")),
+        per(arm.own.all_ops()),
+        per(arm.own.all_exits()),
+        arm.own.workload.map_or_else(dash, |w| ratio(w.slowdown)),
+        arm.own.events_held.max.to_string(),
+        arm.own.nmis.to_string(),
+        arm.own.lost.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
+    ]
+}
+
+/// A document's warnings, one line each; the host's settings together in one, since `doctor` tells all about them.
+pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
+    let settings: Vec<&str> =
+        warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();
+    let settings = (!settings.is_empty()).then(|| {
+        format!("this host may spoil figures ({}); `vpmu doctor` says how, and what helps", settings.join(", "))
+    });
+    let own = warnings.iter().filter(|warning| warning.remedy.is_none());
+    let own = own.map(|warning| match &warning.arm {
+        Some(arm) => format!("{arm}: {}", warning.message),
+        None => warning.message.clone(),
+    });
+    own.chain(settings)
+}
+
+/// Table, what it was measured with, and what is not whole.
+#[must_use]
+pub fn text(document: &Document) -> String {
+    if document.parameters.set_up.is_some() {
+        return stat::text(document) + &surroundings(document);
+    }
+    let sampling = document.parameters.events.iter().any(|event| event.period > 0);
+    let metric = if sampling { &NMI_HANDLER } else { &ROTATION };
+    let floor =
+        document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| arm.metric(metric)).map(|s| s.p50);
+    let mut latencies = table(LATENCY);
+    let mut costs = table(COST);
+    let mut absent = String::new();
+    for arm in &document.arms {
+        if let Some(why) = &arm.not_available {
+            // Writing to a String cannot fail, here and below.
+            let _ = writeln!(absent, "{}: not available because {why}", arm.name);
+            continue;
+        }
+        let latency = arm.metric(metric);
+        latencies.add_row(cells(latency_row(arm, latency, floor)));
+        costs.add_row(cells(cost_row(arm, latency)));
+    }
+    let mut out = String::new();
+    let what = if sampling {
+        "Guest NMI handler latency"
+    } else {
+        "Guest rotation latency (stop and restart of all events at a tick)"
+    };
+    let parameters = &document.parameters;
+    let _ = writeln!(out, "{what}, {}, {} vCPU", parameters.workload, parameters.vcpus);
+    let _ = writeln!(out, "{}", latencies.trim_fmt());
+    out.push_str("delivery: median from the VMM seeing an overflow to the handler's entry\n\n");
+    let per = if sampling { "PMI" } else { "rotation" };
+    let _ = writeln!(out, "Host work: opens, perf ops and MSR exits per {per}");
+    let _ = writeln!(out, "{}", costs.trim_fmt());
+    out.push_str(&absent);
+    out + &surroundings(document)
+}
+
+/// What it was measured with, and what is not whole.
+fn surroundings(document: &Document) -> String {
+    let mut out = String::new();
+    let parameters = &document.parameters;
+    let stand_in = if document.arms.iter().any(|arm| arm.stand_in) {
+        ", a stand-in for hardware events (compare arms only)"
+    } else {
+        ""
+    };
+    let _ = writeln!(out, "backend: {}{stand_in}", parameters.backend);
+    let _ = writeln!(out, "host: {}", document.host.class);
+    let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
+    let wall = time(document.wall_ns as f64);
+    let _ = write!(out, "{rounds} of {} rounds in {wall}, seed {}", parameters.rounds, document.seed);
+    if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
+        let bound = parameters.duration_ns.map_or_else(String::new, |ns| format!(" of {}", time(ns as f64)));
+        let _ = write!(out, "; ended by --duration{bound}");
+    }
+    out.push('\n');
+    match document.status {
+        Status::Complete => {}
+        Status::Running => out.push_str("the experiment was still running\n"),
+        Status::Interrupted => out.push_str("interrupted: finished rounds only\n"),
+        Status::Incomplete => out.push_str("* incomplete:\n"),
+    }
+    for arm in &document.arms {
+        for why in &arm.incomplete {
+            let _ = writeln!(out, "  {}: {why}", arm.name);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::document::Status;
+    use crate::fixture;
+
+    #[test]
+    fn the_table_has_every_arm_the_backend_and_the_host_class() {
+        let finished = fixture::document(10);
+        let text = super::text(&finished);
+        for needle in ["recreate", "reuse-lazy", "floor", "× floor", "cpu-clock, a stand-in", "development host"] {
+            assert!(text.contains(needle), "no {needle} in\n{text}");
+        }
+        assert!(text.contains("kvm: not available because the mock has no vPMU of its own"), "{text}");
+        assert!(!text.contains('\x1b'));
+        let floor = text.lines().find(|line| line.trim_start().starts_with("floor")).unwrap();
+        assert!(floor.contains("1.00"), "{floor}");
+    }
+
+    #[test]
+    fn tables_fit_80_columns_even_with_large_figures() {
+        let mut finished = fixture::document(10);
+        for arm in &mut finished.arms {
+            arm.own.nmis = 1_000_000;
+            arm.own.lost = Some(100);
+            for summary in arm.metrics.values_mut() {
+                summary.max = Some(43_163_000);
+            }
+        }
+        let text = super::text(&finished);
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest.unwrap() <= 80, "{text}");
+    }
+
+    #[test]
+    fn a_run_that_its_duration_ended_says_so() {
+        let mut document = fixture::document(3);
+        document.parameters.rounds = 9;
+        document.parameters.duration_ns = Some(2_000_000_000);
+        assert!(super::text(&document).contains("3 of 9 rounds"));
+        assert!(super::text(&document).contains("; ended by --duration of 2.00 s\n"), "{}", super::text(&document));
+    }
+
+    #[test]
+    fn incomplete_rounds_and_warnings_stand_below() {
+        let mut finished = fixture::document(10);
+        finished.status = Status::Incomplete;
+        finished.arms[0].incomplete.push("round 2, vCPU 0: the time limit passed".into());
+        finished.arms[1].own.lost = Some(3);
+        finished.warnings = crate::document::warnings::collect(&finished);
+        let text = super::text(&finished);
+        assert!(text.contains("recreate*"), "{text}");
+        assert!(text.contains("recreate: round 2, vCPU 0"), "{text}");
+        assert!(
+            super::warnings(&finished.warnings)
+                .any(|line| { line == "reuse: 3 NMIs were delivered but not taken by the guest" })
+        );
+    }
+}
