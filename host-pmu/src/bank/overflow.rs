@@ -58,10 +58,13 @@ impl<B: Backend> Bank<B> {
     /// The counters that a signal may have been for.
     pub(super) fn signalled_counters(&mut self) -> Signalled {
         self.drain_records();
-        let Some(mut counters) = self.recorded.replace(CounterSet::EMPTY).filter(|recorded| !recorded.is_empty())
-        else {
+        let policy = self.on_overflow();
+        let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
+            Some(recorded) if !recorded.is_empty() => recorded,
             // Without records the signal was that of a counter that overflowed, if there is one.
-            return Signalled { certain: self.on_overflow() == OnOverflow::Keep, ..Signalled::ANY };
+            Some(_) => return Signalled { certain: policy == OnOverflow::Keep, ..Signalled::ANY },
+            // Any event may have stopped itself early: its record may be lost.
+            None => return Signalled { certain: policy != OnOverflow::Reprogram, ..Signalled::ANY },
         };
         for (index, held) in self.slots.iter().enumerate() {
             // An event that does not sample has no records.

@@ -474,7 +474,7 @@ fn after_lost_records_every_running_counter_is_started_again_with_another_event(
     host.0.borrow_mut().counts = vec![60, 100];
     host.0.borrow_mut().records_lost = true;
     let signalled = bank.signalled();
-    assert_eq!((signalled.counters, signalled.certain), (CounterSet::ALL, false));
+    assert_eq!((signalled.counters, signalled.certain), (CounterSet::ALL, true));
     assert_eq!((bank.take(pmc(0)), bank.take(pmc(1))), (60, 100), "the events are read");
     let due = bank.due(true);
     assert_eq!(due, [pmc(0), pmc(1)].into_iter().collect(), "a PMI does not defer it");

@@ -83,7 +83,7 @@ fn scripts_of_random_bytes_agree_too() {
 #[test]
 fn sequences_of_former_bugs_agree() {
     let shape =
-        Shape { version: 1, gp: 3, fixed: 0, width: 33, full_width: false, transactions: false, debug_store: false };
+        Shape { version: 1, gp: 4, fixed: 0, width: 33, full_width: false, transactions: false, debug_store: false };
     let run = |seed, bits, signal| Op::Run { seed, bits, signal, take_pmi: false };
     let base = Strategy::preset("reuse").expect("a preset");
     let strategy = Strategy { overflow: OnOverflow::Stop, gate: true, ..base };
@@ -102,8 +102,26 @@ fn sequences_of_former_bugs_agree() {
         Op::Kick,
         run(20_568_431_363_679_242, 40, Signal::Held),
     ];
-    for ops in [refused_resume, left_stopped] {
-        let mut pair = Pair::new(shape, strategy.clone(), Records::Exact);
+    // A loss of records before an event was opened hid that this one stopped early.
+    let arm = |n, bits, back| Op::Arm { n, selector: 0x43_00c4, bits, back };
+    let early_after_a_loss = vec![
+        arm(3, 11, 24),
+        arm(0, 4, 524_852_428_453_461_811),
+        Op::Read(0xc1),
+        Op::Write(0xc4, u64::MAX),
+        Op::Enter,
+        Op::LoseRecords,
+        Op::Filter { denied: 0, fixed: 0, allow: false },
+        run(0, 1, Signal::OnTime),
+        run(0, 0, Signal::OnTime),
+    ];
+    let deferred = Strategy::preset("deferred").expect("a preset");
+    for (strategy, records, ops) in [
+        (&strategy, Records::Exact, refused_resume),
+        (&strategy, Records::Exact, left_stopped),
+        (&deferred, Records::Early, early_after_a_loss),
+    ] {
+        let mut pair = Pair::new(shape, strategy.clone(), records);
         for op in &ops {
             pair.step(op).unwrap_or_else(|why| panic!("{op:x?}: {why}"));
         }
