@@ -10,7 +10,6 @@ fn root() -> &'static Path {
 }
 
 #[test]
-#[ignore = "not all crates are in their place yet"]
 fn floors_sizes_and_unsafe_code() {
     let findings = check(root()).unwrap().findings;
     assert!(findings.is_empty(), "{}", findings.join("\n"));
