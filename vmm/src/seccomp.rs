@@ -45,7 +45,7 @@ const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
 /// Ioctls of the loop and the stepper on a vCPU, a VM and a perf event; the most frequent first.
-const IOCTLS: [u64; 26] = [
+const IOCTLS: [u64; 27] = [
     ioc(NONE, KVM, 0x80, 0),                                    // KVM_RUN
     ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),         // KVM_GET_LAPIC
     ioc(NONE, KVM, 0x9a, 0),                                    // KVM_NMI
@@ -63,6 +63,7 @@ const IOCTLS: [u64; 26] = [
     ioc(READ | WRITE, KVM, 0x88, size_of::<kvm_msrs>()),        // KVM_GET_MSRS
     ioc(WRITE, KVM, 0x89, size_of::<kvm_msrs>()),               // KVM_SET_MSRS
     ioc(WRITE, KVM, 0xa5, size_of::<kvm_msi>()),                // KVM_SIGNAL_MSI
+    ioc(READ, KVM, 0x98, size_of::<kvm_mp_state>()),            // KVM_GET_MP_STATE
     ioc(WRITE, KVM, 0x99, size_of::<kvm_mp_state>()),           // KVM_SET_MP_STATE
     ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()),        // KVM_SET_GUEST_DEBUG
     ioc(READ, KVM, 0x9f, size_of::<kvm_vcpu_events>()),         // KVM_GET_VCPU_EVENTS

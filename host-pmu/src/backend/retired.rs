@@ -54,6 +54,7 @@ struct Slot {
     count: u64,
     /// The count at which it signals.
     signal_at: u64,
+    signalled: bool,
 }
 
 /// The counts, and whether steps are needed.
@@ -110,7 +111,10 @@ impl StepCounts {
             let ring = if retired.ring3 { slot.user } else { slot.kernel };
             if slot.running && !slot.fresh && counts && ring {
                 slot.count += 1;
-                due |= slot.samples && slot.count == slot.signal_at;
+                if slot.samples && !slot.signalled && slot.count >= slot.signal_at {
+                    slot.signalled = true;
+                    due = true;
+                }
             }
         }
         self.abandon();
@@ -128,6 +132,7 @@ impl StepCounts {
             fresh: false,
             count: 0,
             signal_at: period,
+            signalled: false,
         };
         self.unsupported += u64::from(slot.event == Event::Unknown);
         let at = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -151,6 +156,7 @@ impl StepCounts {
         let under_way = self.under_way;
         if let Some(slot) = self.slot(event) {
             slot.signal_at = slot.count.saturating_add(period);
+            slot.signalled = false;
             slot.fresh |= slot.running && under_way;
         }
     }

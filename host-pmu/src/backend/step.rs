@@ -135,6 +135,10 @@ mod tests {
         assert_eq!(due, [false, false, true, false, false]);
         step.set_period(&mut event, 1).unwrap();
         assert!(step.stepper().unwrap().retire(PLAIN));
+        // A period that is over already signals with the next count.
+        step.set_period(&mut event, 0).unwrap();
+        assert!(step.stepper().unwrap().retire(PLAIN));
+        assert!(!step.stepper().unwrap().retire(PLAIN));
     }
 
     #[test]

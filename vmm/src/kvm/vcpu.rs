@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arch_pmu::Vpmu;
 use arch_pmu::exits::MsrExits;
 use arch_pmu::pmi::{Delivery, PmiStats};
+use arch_pmu::spec::MAX_COUNTERS;
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::side::HostPmu;
@@ -24,6 +25,26 @@ use super::stats::LoopStats;
 use crate::devices::bus::Bus;
 use crate::outcome::End;
 use crate::sys;
+
+/// Most PMIs of one entry: one of each counter.
+const MOST_PMIS: usize = MAX_COUNTERS;
+
+/// Delivers PMIs until none is due: a delivery that freezes or reprograms counters may find the next overflow, which no
+/// exit would report.
+#[inline]
+fn deliver_all<V>(
+    vcpu: &mut V,
+    take: impl Fn(&mut V) -> bool,
+    deliver: impl Fn(&mut V) -> Result<(), End>,
+) -> Result<(), End> {
+    for _ in 0..MOST_PMIS {
+        if !take(vcpu) {
+            break;
+        }
+        deliver(vcpu)?;
+    }
+    Ok(())
+}
 
 /// The parts of a vCPU.
 #[derive(Debug)]
@@ -114,9 +135,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             self.stats.empty_kicks += u64::from(self.pmu.kick() == 0);
         }
         self.pmu.enter();
-        if self.pmu.take_pmi()
-            && let Err(end) = self.deliver_pmi()
-        {
+        if let Err(end) = deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi) {
             return Some(end);
         }
         if let Some(at) = self.msr_exit_at.take() {
@@ -233,5 +252,32 @@ impl Port for KvmPort<'_> {
 
     fn memory_data(&mut self) -> &mut [u8] {
         sys::memory_data(self.fd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pmi_that_a_delivery_brings_is_delivered_before_the_entry() {
+        // PMIs due, and delivered.
+        let run = |mut state: (usize, usize)| {
+            let take = |(due, _): &mut (usize, usize)| std::mem::take(due) > 0;
+            let deliver = |state: &mut (usize, usize)| {
+                *state = (usize::from(state.1 < 2), state.1 + 1);
+                Ok(())
+            };
+            deliver_all(&mut state, take, deliver).map(|()| state.1)
+        };
+        assert_eq!((run((0, 0)), run((1, 0)), run((1, 5))), (Ok(0), Ok(3), Ok(6)));
+        let mut endless = 0;
+        let deliver = |count: &mut usize| {
+            *count += 1;
+            Ok(())
+        };
+        deliver_all(&mut endless, |_| true, deliver).unwrap();
+        assert_eq!(endless, MOST_PMIS, "bounded");
+        assert_eq!(deliver_all(&mut endless, |_| true, |_| Err(End::Stopped)), Err(End::Stopped));
     }
 }

@@ -20,14 +20,25 @@ pub(super) struct Handler {
     pub(super) word: u8,
 }
 
-/// The bytes of the vector table.
-pub(super) fn table(sregs: &kvm_sregs, mode: Mode, view: &View<'_>, bytes: &mut Vec<u8>) {
+/// Reads the vector table, and behind it the descriptor tables where gates refer to segments with a base. Returns the
+/// length of the vector table.
+pub(super) fn table(sregs: &kvm_sregs, mode: Mode, view: &View<'_>, bytes: &mut Vec<u8>) -> usize {
     let entry = entry_size(mode.vectors);
     let length = (usize::from(sregs.idt.limit) + 1).min(VECTORS * entry);
     bytes.clear();
     bytes.resize(length, 0);
-    let got = view.read(sregs.idt.base, bytes);
-    bytes.truncate(got);
+    let vectors = view.read(sregs.idt.base, bytes);
+    bytes.truncate(vectors);
+    if mode.vectors == VectorTable::Protected {
+        let ldt = (sregs.ldt.selector & !3 != 0).then_some((sregs.ldt.base, sregs.ldt.limit));
+        for (base, limit) in [Some((sregs.gdt.base, u32::from(sregs.gdt.limit))), ldt].into_iter().flatten() {
+            let from = bytes.len();
+            bytes.resize(from + (limit as usize).min(0xffff) + 1, 0);
+            let got = view.read(base, &mut bytes[from..]);
+            bytes.truncate(from + got);
+        }
+    }
+    vectors
 }
 
 const fn entry_size(vectors: VectorTable) -> usize {
@@ -39,9 +50,17 @@ const fn entry_size(vectors: VectorTable) -> usize {
 }
 
 /// The handlers of a table.
-pub(super) fn handlers(bytes: &[u8], sregs: &kvm_sregs, mode: Mode, view: &View<'_>) -> Vec<Handler> {
-    let entries = bytes.chunks_exact(entry_size(mode.vectors)).take(VECTORS).enumerate();
-    entries.filter_map(|(vector, entry)| handler(vector as u8, entry, sregs, mode, view)).collect()
+///
+/// # Errors
+/// The vector of a task gate: its handler has no address, and its delivery saves no frame.
+pub(super) fn handlers(bytes: &[u8], sregs: &kvm_sregs, mode: Mode, view: &View<'_>) -> Result<Vec<Handler>, u8> {
+    let entries = || bytes.chunks_exact(entry_size(mode.vectors)).take(VECTORS).enumerate();
+    // Present, a system descriptor, type 5.
+    let task = entries().find(|(_, entry)| mode.vectors == VectorTable::Protected && entry[5] & 0x9f == 0x85);
+    match task {
+        Some((vector, _)) => Err(vector as u8),
+        None => Ok(entries().filter_map(|(vector, entry)| handler(vector as u8, entry, sregs, mode, view)).collect()),
+    }
 }
 
 fn handler(vector: u8, entry: &[u8], sregs: &kvm_sregs, mode: Mode, view: &View<'_>) -> Option<Handler> {
@@ -52,7 +71,7 @@ fn handler(vector: u8, entry: &[u8], sregs: &kvm_sregs, mode: Mode, view: &View<
     }
     let kind = entry[5];
     let (present, system) = (kind & 0x80 != 0, kind & 0x10 == 0);
-    // Interrupt and trap gates: of 32 or 64 bits (0xE, 0xF), of 16 bits (6, 7). A task gate has no handler.
+    // Interrupt and trap gates: of 32 or 64 bits (0xE, 0xF), of 16 bits (6, 7).
     let wide = match kind & 0xf {
         0xe | 0xf => true,
         6 | 7 if mode.vectors == VectorTable::Protected => false,
@@ -108,11 +127,15 @@ mod tests {
     use crate::boot::{long_mode, long64, protected};
 
     fn found(sregs: &kvm_sregs, memory: &GuestMemoryMmap) -> Vec<Handler> {
+        try_found(sregs, memory).unwrap()
+    }
+
+    fn try_found(sregs: &kvm_sregs, memory: &GuestMemoryMmap) -> Result<Vec<Handler>, u8> {
         let (identity, mode) = (|linear| Some(linear), Mode::of(sregs, 2));
         let view = View::new(memory, &identity);
         let mut bytes = Vec::new();
-        table(sregs, mode, &view, &mut bytes);
-        handlers(&bytes, sregs, mode, &view)
+        let vectors = table(sregs, mode, &view, &mut bytes);
+        handlers(&bytes[..vectors], sregs, mode, &view)
     }
 
     fn memory() -> GuestMemoryMmap {
@@ -149,7 +172,7 @@ mod tests {
         for (vector, gate) in [
             (13, gate(0x12_3456, 8, 0x8e)),
             (14, gate(0x9999, 16, 0x86)),
-            (15, gate(1, 8, 0x85)),
+            (15, gate(1, 8, 0x05)),
             (16, gate(1, 8, 0x0e)),
         ] {
             memory.write_slice(&gate.to_le_bytes(), GuestAddress(0x1000 + 8 * vector)).unwrap();
@@ -165,6 +188,15 @@ mod tests {
                 Handler { vector: 14, linear: 0x12_c999, rip: 0x9999, word: 2 },
             ]
         );
+        let (identity, mode) = (|linear| Some(linear), Mode::of(&sregs, 2));
+        let view = View::new(&memory, &identity);
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        assert_eq!(table(&sregs, mode, &view, &mut before), 0x800);
+        memory.write_slice(&0x004f_9b12_4000_ffff_u64.to_le_bytes(), GuestAddress(0x2010)).unwrap();
+        table(&sregs, mode, &view, &mut after);
+        assert_ne!(before, after, "a segment of a handler has moved");
+        memory.write_slice(&gate(1, 8, 0x85).to_le_bytes(), GuestAddress(0x1000 + 8 * 15)).unwrap();
+        assert_eq!(try_found(&sregs, &memory), Err(15), "a task gate");
     }
 
     #[test]

@@ -18,13 +18,19 @@ pub(super) enum Kind {
     SoftwareInterrupt,
     /// IRET; the size of a word of the frame that it pops.
     Iret(u8),
-    /// SYSRET, SYSEXIT: to ring 3, with RFLAGS from R11 or as they are.
-    Sysret,
-    Sysexit,
+    /// SYSRET, SYSEXIT: to ring 3, with RFLAGS from R11 or as they are; the bits of RCX or RDX that are the target.
+    Sysret(u64),
+    Sysexit(u64),
+    /// PUSHF, POPF; bytes of the word.
+    Pushf(u8),
+    Popf(u8),
     /// SYSCALL, SYSENTER: to an address in an MSR.
     Syscall,
     Sysenter,
 }
+
+/// A target of 32 bits.
+const LOW_HALF: u64 = 0xffff_ffff;
 
 /// The ways on from an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +102,16 @@ fn kind(instruction: &Instruction) -> Kind {
         Mnemonic::Int | Mnemonic::Int1 | Mnemonic::Int3 | Mnemonic::Into => Kind::SoftwareInterrupt,
         Mnemonic::Syscall => Kind::Syscall,
         Mnemonic::Sysenter => Kind::Sysenter,
-        Mnemonic::Sysret | Mnemonic::Sysretq => Kind::Sysret,
-        Mnemonic::Sysexit | Mnemonic::Sysexitq => Kind::Sysexit,
+        Mnemonic::Sysret => Kind::Sysret(LOW_HALF),
+        Mnemonic::Sysretq => Kind::Sysret(u64::MAX),
+        Mnemonic::Sysexit => Kind::Sysexit(LOW_HALF),
+        Mnemonic::Sysexitq => Kind::Sysexit(u64::MAX),
+        Mnemonic::Pushf => Kind::Pushf(2),
+        Mnemonic::Pushfd => Kind::Pushf(4),
+        Mnemonic::Pushfq => Kind::Pushf(8),
+        Mnemonic::Popf => Kind::Popf(2),
+        Mnemonic::Popfd => Kind::Popf(4),
+        Mnemonic::Popfq => Kind::Popf(8),
         _ => match instruction.code() {
             Code::Iretw => Kind::Iret(2),
             Code::Iretd => Kind::Iret(4),
@@ -184,9 +198,16 @@ mod tests {
             (32, &[0xcf], Kind::Iret(4)),
             (16, &[0xcf], Kind::Iret(2)),
             (64, &[0x0f, 0x05], Kind::Syscall),
-            (64, &[0x48, 0x0f, 0x07], Kind::Sysret),
+            (64, &[0x48, 0x0f, 0x07], Kind::Sysret(u64::MAX)),
+            (64, &[0x0f, 0x07], Kind::Sysret(0xffff_ffff)),
             (32, &[0x0f, 0x34], Kind::Sysenter),
-            (64, &[0x0f, 0x35], Kind::Sysexit),
+            (64, &[0x0f, 0x35], Kind::Sysexit(0xffff_ffff)),
+            (64, &[0x48, 0x0f, 0x35], Kind::Sysexit(u64::MAX)),
+            (64, &[0x9c], Kind::Pushf(8)),
+            (64, &[0x66, 0x9c], Kind::Pushf(2)),
+            (32, &[0x9c], Kind::Pushf(4)),
+            (16, &[0x9d], Kind::Popf(2)),
+            (64, &[0x9d], Kind::Popf(8)),
             (64, &[0x06], Kind::Invalid),
         ] {
             assert_eq!(Before::decode(bits, bytes, 0, false).kind, kind, "{bytes:x?}");

@@ -16,23 +16,28 @@
 //! and to other vCPUs: backend `step` takes one vCPU only.
 //!
 //! # Ring 3
-//! IRET and SYSRET load RFLAGS without TF, so TF is set in what they load. On stock KVM the trap of a ring-3 instruction
+//! IRET and SYSRET load RFLAGS without TF, so TF is set in what they load ([`aim`]). PUSHF and SYSCALL save it; there it is
+//! cleared. On stock KVM the trap of a ring-3 instruction
 //! is an exit. KVM without hardware virtualization (host A) delivers it to the guest as #DB: it arrives at the trap of
 //! vector 1 and is undone from its frame, so a guest without a gate for vector 1 cannot be counted there in ring 3.
 //!
 //! # Exits in the middle of an instruction
 //! MSR, port and memory accesses exit before the instruction is complete. A KVM_RUN with `immediate_exit` completes it, so
 //! that the next instruction is stepped from its start. HLT is carried out here (KVM_SET_MP_STATE), since KVM would sleep
-//! before it reports the step.
+//! before it reports the step; but not if an event comes before it ([`pending`]).
 //!
 //! # What is not counted is refused
 //! If RIP after a step is neither a successor of the instruction nor a handler, instructions have run without steps:
-//! the vCPU ends with a reason that names the place.
+//! the vCPU ends with a reason that names the place. The traps are compared with memory and the page tables before each
+//! entry. One case is not detected: an event whose handler is the instruction that is stepped, as that one has no trap.
 
+mod aim;
+mod code;
 mod frame;
 mod gates;
 mod instruction;
 mod mode;
+mod pending;
 mod registers;
 mod stepper;
 mod traps;

@@ -90,6 +90,11 @@ impl Mode {
         if self.bits == 64 { rip } else { self.cs_base.wrapping_add(rip) & 0xffff_ffff }
     }
 
+    /// Whether two values of RSP are the same stack pointer.
+    pub(super) const fn same_stack(&self, one: u64, other: u64) -> bool {
+        (one ^ other) & self.sp_mask == 0
+    }
+
     /// The linear address of the stack at `rsp`.
     pub(super) const fn stack(&self, rsp: u64) -> u64 {
         let linear = self.ss_base.wrapping_add(rsp & self.sp_mask);

@@ -8,8 +8,12 @@ use super::frame::{Frame, TF};
 use super::gates;
 use super::instruction::Before;
 use super::mode::Mode;
+use super::pending;
 use super::view::View;
 use crate::outcome::End;
+
+/// DR6.BS: a #DB was a single step's.
+const BS: u64 = 1 << 14;
 
 pub(super) fn failed(what: &'static str) -> impl Fn(kvm_ioctls::Error) -> End {
     move |error| End::Host(format!("single-stepping: {what}: {error}"))
@@ -29,6 +33,38 @@ pub(super) fn overlap(at: u64) -> End {
     End::Host(format!(
         "backend step cannot count here: the handler at {at:#x} begins within another one's first two bytes"
     ))
+}
+
+pub(super) fn task_gate(vector: u8) -> End {
+    End::Host(format!(
+        "backend step cannot count here: vector {vector} is a task gate, whose handler it cannot see begin"
+    ))
+}
+
+/// The guest single-steps itself.
+pub(super) fn own_steps(at: u64) -> End {
+    End::Host(format!(
+        "backend step cannot count here: the guest sets RFLAGS.TF itself, at or before {at:#x}; both cannot step at once"
+    ))
+}
+
+/// A handler that #DB shares cannot say which event it was given.
+pub(super) fn ambiguous(at: u64) -> End {
+    End::Host(format!(
+        "backend step cannot count ring 3 here: vector 1 shares its handler with another vector, and DR6.BS is set already          before the step at {at:#x}"
+    ))
+}
+
+/// Whether the vCPU waits in HLT.
+pub(super) fn is_halted(fd: &VcpuFd) -> Result<bool, End> {
+    Ok(fd.get_mp_state().map_err(failed("KVM_GET_MP_STATE"))?.mp_state == KVM_MP_STATE_HALTED)
+}
+
+/// Whether the next entry delivers an event, before the instruction at RIP.
+pub(super) fn event_pending(fd: &VcpuFd, rflags: u64) -> Result<bool, End> {
+    let events = fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?;
+    let lapic = fd.get_lapic().map_err(failed("KVM_GET_LAPIC"))?;
+    Ok(pending::comes_first(&events, &lapic, rflags))
 }
 
 pub(super) fn rip(fd: &VcpuFd) -> Result<u64, End> {
@@ -61,9 +97,13 @@ pub(super) fn halt(fd: &VcpuFd, next: u64, regs: &kvm_regs) -> Result<(), End> {
     fd.set_mp_state(kvm_mp_state { mp_state: KVM_MP_STATE_HALTED }).map_err(failed("KVM_SET_MP_STATE"))
 }
 
+/// Whether DR6.BS is set.
+pub(super) fn has_single_step(fd: &VcpuFd) -> Result<bool, End> {
+    Ok(fd.get_debug_regs().map_err(failed("KVM_GET_DEBUGREGS"))?.dr6 & BS != 0)
+}
+
 /// Whether the guest was given #DB for a single step: DR6.BS, which is cleared as the guest never sees the step.
 pub(super) fn take_single_step(fd: &VcpuFd) -> Result<bool, End> {
-    const BS: u64 = 1 << 14;
     let mut debug = fd.get_debug_regs().map_err(failed("KVM_GET_DEBUGREGS"))?;
     let stepped = debug.dr6 & BS != 0;
     if stepped {

@@ -5,24 +5,24 @@ use kvm_bindings::{KVM_GUESTDBG_ENABLE, KVM_GUESTDBG_SINGLESTEP, kvm_guest_debug
 use kvm_ioctls::VcpuFd;
 use vm_memory::GuestMemoryMmap;
 
-use super::super::exit::{Exit, LONGEST_INSTRUCTION};
+use super::super::exit::Exit;
 use super::super::foreign::OneMsr;
+use super::aim::{self, Aim, Target};
+use super::code;
 use super::frame::{Frame, TF};
 use super::gates;
 use super::instruction::{Before, Kind};
-use super::mode::{Mode, VectorTable};
-use super::registers::{complete, failed, halt, lost, mode, overlap, rip, take_single_step, undo};
+use super::mode::Mode;
+use super::registers::{
+    ambiguous, complete, event_pending, failed, halt, has_single_step, is_halted, lost, mode, overlap, own_steps, rip,
+    take_single_step, task_gate, undo,
+};
 use super::traps::{self, Trap, Traps};
 use super::view::{View, translation};
 use crate::outcome::End;
 
-/// Most steps of one run: minutes, where a step is dear.
+/// Most entries of one run that are steps, whether their instructions retire or not: minutes, where a step is dear.
 const BUDGET: u64 = 4_000_000;
-const PAGE: u64 = 0x1000;
-
-const MSR_STAR_LSTAR: u32 = 0xc000_0082;
-const MSR_CSTAR: u32 = 0xc000_0083;
-const MSR_SYSENTER_EIP: u32 = 0x176;
 
 /// What the loop does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ enum State {
     /// The guest runs without steps.
     Free,
     /// It is stepped. The second field is its target, where it is known from a frame or a register.
-    Stepping(Before, Option<u64>),
+    Stepping(Before, Target),
     /// It exited in the middle; `None`: it began without a step.
     Within(Option<Before>),
 }
@@ -70,8 +70,11 @@ pub(in super::super) struct Stepper<'a> {
     table: Vec<u8>,
     made_from: Option<[u64; 8]>,
     scratch: Vec<u8>,
-    /// The frame of an IRET to ring 3, with TF set in it.
-    planted: Option<Frame>,
+    aim: Aim,
+    /// Steps so far.
+    entries: u64,
+    /// A counter reached its period in an instruction whose successor exited in the middle.
+    due: bool,
     msr: OneMsr,
 }
 
@@ -85,7 +88,9 @@ impl<'a> Stepper<'a> {
             table: Vec::new(),
             made_from: None,
             scratch: Vec::new(),
-            planted: None,
+            aim: Aim::default(),
+            entries: 0,
+            due: false,
             msr: OneMsr::new(),
         }
     }
@@ -98,9 +103,6 @@ impl<'a> Stepper<'a> {
             self.disarm(fd)?;
             return Ok(Go::Enter);
         }
-        if counts.steps() >= BUDGET {
-            return Err(End::Host(format!("single-stepping used up its {BUDGET} steps")));
-        }
         let sregs = fd.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
         let regs = fd.get_regs().map_err(failed("KVM_GET_REGS"))?;
         let mode = Mode::of(&sregs, regs.rflags);
@@ -110,15 +112,27 @@ impl<'a> Stepper<'a> {
             fd.set_kvm_immediate_exit(1);
             return Ok(Go::Enter);
         }
+        self.entries += 1;
+        if self.entries > BUDGET {
+            return Err(End::Host(format!("single-stepping used up its {BUDGET} steps")));
+        }
+        // KVM hides the TF of its own steps.
+        if !self.armed && regs.rflags & TF != 0 {
+            return Err(own_steps(regs.rip));
+        }
         self.set_traps(fd, &sregs, mode)?;
         let before = self.decode(fd, mode, regs.rip);
-        if before.kind == Kind::Halt && !before.ring3 {
+        // A vCPU that waits already, or to which an event comes first, is entered as it is.
+        if before.kind == Kind::Halt && mode.ring == 0 && !is_halted(fd)? && !event_pending(fd, regs.rflags)? {
             halt(fd, before.next, &regs)?;
             self.state = State::Free;
             return Ok(Go::Retired { due: counts.retire(before.retired(before.next).unwrap_or_default()) });
         }
         let target = self.aim(fd, &before, mode, &regs)?;
-        self.open(fd, mode, &before);
+        if (before.ring3 || target.ring3) && self.traps.debug_handler() == Some(true) && has_single_step(fd)? {
+            return Err(ambiguous(before.rip));
+        }
+        code::open(self.memory, &mut self.traps, fd, mode, &before);
         let debug =
             kvm_guest_debug { control: KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP, ..kvm_guest_debug::default() };
         fd.set_guest_debug(&debug).map_err(failed("KVM_SET_GUEST_DEBUG"))?;
@@ -154,7 +168,8 @@ impl<'a> Stepper<'a> {
             (State::Within(before), Exit::Debug | Exit::Interrupted) => {
                 self.state = State::Free;
                 let after = rip(fd)?;
-                Ok(Seen::Step { due: count(counts, before.and_then(|before| before.retired(after))) })
+                let due = count(counts, before.and_then(|before| before.retired(after)));
+                Ok(Seen::Step { due: due | std::mem::take(&mut self.due) })
             }
             (State::Stepping(before, target), Exit::PortOut { port: traps::PORT }) => {
                 if let Some(trap) = trap {
@@ -175,6 +190,7 @@ impl<'a> Stepper<'a> {
                 let after = rip(fd)?;
                 if after == before.rip {
                     counts.abandon();
+                    self.withdraw(&before, fd)?;
                     return Ok(Seen::Step { due: false });
                 }
                 if trap.is_none() && before.kind == Kind::Shadows {
@@ -186,8 +202,8 @@ impl<'a> Stepper<'a> {
                 Ok(Seen::Step { due: self.arrived(&trap, &before, target, fd, counts)? })
             }
             (State::Stepping(before, _), _) if msr || is_access(exit) => self.within(before, fd, counts),
-            (State::Stepping(before, _), Exit::Shutdown)
-                if before.ring3 || before.kind == Kind::Sysret || is_iret(&before) =>
+            (State::Stepping(before, target), Exit::Shutdown)
+                if (before.ring3 || target.ring3) && self.traps.debug_handler().is_none() =>
             {
                 Err(End::Host(format!(
                     "backend step cannot count ring 3 on this host: the guest triple-faulted at a step from {:#x}; this KVM \
@@ -205,7 +221,7 @@ impl<'a> Stepper<'a> {
         let before = match before {
             // The instruction after one that had no trap of its own.
             Before { kind: Kind::Shadows, next, .. } if at == next => {
-                counts.retire(before.retired(next).unwrap_or_default());
+                self.due |= counts.retire(before.retired(next).unwrap_or_default());
                 self.decode(fd, mode(fd)?, at)
             }
             // KVM's emulator has moved RIP on already at an OUT.
@@ -221,15 +237,17 @@ impl<'a> Stepper<'a> {
     fn settle(
         &self,
         before: &Before,
-        target: Option<u64>,
+        target: Target,
         after: u64,
         fd: &VcpuFd,
         counts: &mut StepCounts,
     ) -> Result<bool, End> {
-        if let Some(target) = target {
+        if let Some(target) = target.rip {
             return if after == target { Ok(counts.retire(before.transferred())) } else { Err(lost(before, after)) };
         }
-        if let Some(due) = self.led_to(before, after, mode(fd)?, fd, counts) {
+        let mode = mode(fd)?;
+        if let Some((due, last)) = self.led_to(before, after, mode, fd, counts) {
+            self.clean(last, mode, fd)?.ok_or_else(|| lost(before, after))?;
             return Ok(due);
         }
         if after == before.rip {
@@ -240,14 +258,51 @@ impl<'a> Stepper<'a> {
         Err(lost(before, after))
     }
 
-    /// Counts the instruction if it can have led to `after`, with the next one where only both have.
-    fn led_to(&self, before: &Before, after: u64, mode: Mode, fd: &VcpuFd, counts: &mut StepCounts) -> Option<bool> {
+    /// Counts the instruction if it can have led to `after`, with the next one where only both have. Returns whether a
+    /// counter reached its period, and the kind of the last instruction.
+    fn led_to(
+        &self,
+        before: &Before,
+        after: u64,
+        mode: Mode,
+        fd: &VcpuFd,
+        counts: &mut StepCounts,
+    ) -> Option<(bool, Kind)> {
         if let Some(retired) = before.retired(after) {
-            return Some(counts.retire(retired));
+            return Some((counts.retire(retired), before.kind));
         }
         let first = before.retired(before.next).filter(|_| before.kind == Kind::Shadows)?;
-        let second = self.decode(fd, mode, before.next).retired(after)?;
-        Some(counts.retire(first) | counts.retire(second))
+        let second = self.decode(fd, mode, before.next);
+        let retired = second.retired(after)?;
+        Some((counts.retire(first) | counts.retire(retired), second.kind))
+    }
+
+    /// Clears the step's TF where an instruction that retired has saved it. `None`: the stack is not in memory.
+    fn clean(&self, last: Kind, mode: Mode, fd: &VcpuFd) -> Result<Option<()>, End> {
+        let regs = || fd.get_regs().map_err(failed("KVM_GET_REGS"));
+        match last {
+            Kind::Pushf(word) => {
+                let translate = translation(fd, mode.paging);
+                let view = View::new(self.memory, &translate);
+                Ok(aim::clear_pushed(mode.stack(regs()?.rsp), word, &view))
+            }
+            Kind::Syscall => {
+                let mut regs = regs()?;
+                regs.r11 &= !TF;
+                fd.set_regs(&regs).map_err(failed("KVM_SET_REGS"))?;
+                Ok(Some(()))
+            }
+            _ => Ok(Some(())),
+        }
+    }
+
+    /// Takes back TF from what an instruction that has not begun would load.
+    fn withdraw(&mut self, before: &Before, fd: &VcpuFd) -> Result<(), End> {
+        let mut regs = fd.get_regs().map_err(failed("KVM_GET_REGS"))?;
+        let translate = translation(fd, mode(fd)?.paging);
+        let view = View::new(self.memory, &translate);
+        self.aim.withdraw(before.kind, &mut regs, &view).ok_or_else(|| lost(before, before.rip))?;
+        fd.set_regs(&regs).map_err(failed("KVM_SET_REGS"))
     }
 
     /// The vCPU is at the first instruction of a handler, which has not begun.
@@ -255,25 +310,26 @@ impl<'a> Stepper<'a> {
         &mut self,
         trap: &Trap,
         before: &Before,
-        target: Option<u64>,
+        target: Target,
         fd: &VcpuFd,
         counts: &mut StepCounts,
     ) -> Result<bool, End> {
         let sregs = fd.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
         let mut regs = fd.get_regs().map_err(failed("KVM_GET_REGS"))?;
         regs.rip = trap.rip;
-        if trap.word == 0 {
-            // SYSCALL saved RFLAGS in R11.
-            if before.kind == Kind::Syscall {
-                regs.r11 &= !TF;
-            }
-            fd.set_regs(&regs).map_err(failed("KVM_SET_REGS"))?;
-            return match before.kind {
-                Kind::Syscall | Kind::Sysenter | Kind::Iret(_) => Ok(counts.retire(before.transferred())),
-                _ => Err(lost(before, trap.rip)),
-            };
-        }
         let mode = Mode::of(&sregs, regs.rflags);
+        // SYSCALL saved RFLAGS in R11.
+        if before.kind == Kind::Syscall {
+            regs.r11 &= !TF;
+        }
+        // The target may be another's handler, too: the stack says whether an event has pushed a frame.
+        if target.is_reached(before.kind, trap.rip, mode, regs.rsp) {
+            fd.set_regs(&regs).map_err(failed("KVM_SET_REGS"))?;
+            return Ok(counts.retire(before.transferred()));
+        }
+        if trap.word == 0 {
+            return Err(lost(before, trap.rip));
+        }
         let translate = translation(fd, mode.paging);
         let view = View::new(self.memory, &translate);
         let stack = mode.stack(regs.rsp);
@@ -283,7 +339,7 @@ impl<'a> Stepper<'a> {
         // A handler of vectors with and without an error code: the frame is the one that follows from the instruction.
         let fits = |frame: &Frame| {
             let rip = frame.rip;
-            rip == before.rip || rip == before.next || target == Some(rip) || before.retired(rip).is_some()
+            rip == before.rip || rip == before.next || target.rip == Some(rip) || before.retired(rip).is_some()
         };
         let frame = frames.iter().flatten().find(|frame| fits(frame)).or_else(|| frames.iter().flatten().next());
         let Some(frame) = frame.copied() else { return Err(lost(before, trap.rip)) };
@@ -294,27 +350,22 @@ impl<'a> Stepper<'a> {
         }
         if frame.rip == before.rip {
             // The event came before the instruction: TF goes from what it would have loaded, as no step may follow.
-            if let Some(planted) = self.planted.take()
-                && !planted.restore(&view)
-            {
-                return Err(lost(before, trap.rip));
-            }
-            if before.kind == Kind::Sysret {
-                regs.r11 &= !TF;
-            }
+            self.aim.withdraw(before.kind, &mut regs, &view).ok_or_else(|| lost(before, trap.rip))?;
         }
         if !frame.set_tf(false, &view) {
             return Err(lost(before, trap.rip));
         }
         fd.set_regs(&regs).map_err(failed("KVM_SET_REGS"))?;
-        let retired = match target {
+        let retired = match target.rip {
             Some(target) => (frame.rip == target).then(|| before.transferred()),
             None if before.kind == Kind::SoftwareInterrupt => (frame.rip == before.next).then(|| before.transferred()),
             None if frame.rip == before.rip => None,
             // The event came after the instruction.
             None => {
-                let due = self.led_to(before, frame.rip, mode.in_ring3(before.ring3), fd, counts);
-                return due.ok_or_else(|| lost(before, frame.rip));
+                let led = self.led_to(before, frame.rip, mode.in_ring3(before.ring3), fd, counts);
+                let (due, last) = led.ok_or_else(|| lost(before, frame.rip))?;
+                self.aim.clean(last, &view).ok_or_else(|| lost(before, frame.rip))?;
+                return Ok(due);
             }
         };
         if retired.is_none() && frame.rip != before.rip {
@@ -328,56 +379,31 @@ impl<'a> Stepper<'a> {
     fn settle_ring3(
         &self,
         before: &Before,
-        target: Option<u64>,
+        target: Target,
         after: u64,
         fd: &VcpuFd,
         counts: &mut StepCounts,
     ) -> Result<bool, End> {
-        let Some(target) = target else { return self.settle(before, None, after, fd, counts) };
+        let Some(to) = target.rip else { return self.settle(before, target, after, fd, counts) };
         let due = counts.retire(before.transferred());
-        let first = self.decode(fd, mode(fd)?, target);
-        Ok(self.settle(&first, None, after, fd, counts)? | due)
+        let first = self.decode(fd, mode(fd)?, to);
+        Ok(self.settle(&first, Target::default(), after, fd, counts)? | due)
     }
 
-    /// The target of a transfer that loads RFLAGS or changes the ring; sets TF in what it loads.
-    fn aim(&mut self, fd: &VcpuFd, before: &Before, mode: Mode, regs: &kvm_regs) -> Result<Option<u64>, End> {
+    /// Where the instruction leads; sets TF in what it loads.
+    fn aim(&mut self, fd: &VcpuFd, before: &Before, mode: Mode, regs: &kvm_regs) -> Result<Target, End> {
         let translate = translation(fd, mode.paging);
         let view = View::new(self.memory, &translate);
-        self.planted = None;
-        match before.kind {
-            Kind::Iret(word) => {
-                let Some(frame) = Frame::read(mode.stack(regs.rsp), word, &view) else { return Ok(None) };
-                if mode.vectors != VectorTable::RealMode && frame.cs & 3 > u16::from(mode.ring) {
-                    if !frame.set_tf(true, &view) {
-                        return Err(lost(before, frame.rip));
-                    }
-                    self.planted = Some(frame);
-                } else if frame.cs == mode.cs {
-                    // KVM without hardware virtualization traps one instruction late.
-                    let linear = mode.code(frame.rip);
-                    self.traps.add_target(linear, frame.rip, &view, self.memory).map_err(overlap)?;
-                }
-                Ok(Some(frame.rip))
-            }
-            Kind::Sysret => {
-                let armed = kvm_regs { r11: regs.r11 | TF, ..*regs };
-                fd.set_regs(&armed).map_err(failed("KVM_SET_REGS"))?;
-                Ok(Some(regs.rcx))
-            }
-            Kind::Sysexit => Ok(Some(regs.rdx)),
-            Kind::Syscall | Kind::Sysenter => {
-                let index = match before.kind {
-                    Kind::Sysenter => MSR_SYSENTER_EIP,
-                    _ if mode.bits == 64 => MSR_STAR_LSTAR,
-                    _ => MSR_CSTAR,
-                };
-                if let Some(entry) = self.msr.read(fd, index) {
-                    self.traps.add_target(entry, entry, &view, self.memory).map_err(overlap)?;
-                }
-                Ok(None)
-            }
-            _ => Ok(None),
+        let mut armed = *regs;
+        let (msr, traps) = (&mut self.msr, &mut self.traps);
+        let target = self.aim.take(before, mode, &mut armed, &view, |index| msr.read(fd, index))?;
+        if let Some((linear, rip)) = target.trap {
+            traps.add_target(linear, rip, &view, self.memory).map_err(overlap)?;
         }
+        if armed.r11 != regs.r11 {
+            fd.set_regs(&armed).map_err(failed("KVM_SET_REGS"))?;
+        }
+        Ok(target)
     }
 
     /// Makes the traps anew if the vector table, or what it is read by, has changed.
@@ -394,11 +420,12 @@ impl<'a> Stepper<'a> {
         ];
         let translate = translation(fd, mode.paging);
         let view = View::new(self.memory, &translate);
-        gates::table(sregs, mode, &view, &mut self.scratch);
-        if self.made_from == Some(from) && self.table == self.scratch {
+        let vectors = gates::table(sregs, mode, &view, &mut self.scratch);
+        let same = self.made_from == Some(from) && self.table == self.scratch;
+        if same && self.traps.intact(&view, self.memory) {
             return Ok(());
         }
-        let handlers = gates::handlers(&self.scratch, sregs, mode, &view);
+        let handlers = gates::handlers(&self.scratch[..vectors], sregs, mode, &view).map_err(task_gate)?;
         self.traps.replace(&handlers, &view, self.memory).map_err(overlap)?;
         std::mem::swap(&mut self.table, &mut self.scratch);
         self.made_from = Some(from);
@@ -407,28 +434,7 @@ impl<'a> Stepper<'a> {
 
     /// The instruction at `rip`, as the guest wrote it.
     fn decode(&self, fd: &VcpuFd, mode: Mode, rip: u64) -> Before {
-        let translate = translation(fd, mode.paging);
-        let view = View::new(self.memory, &translate);
-        let mut bytes = [0; LONGEST_INSTRUCTION];
-        let linear = mode.code(rip);
-        let got = view.read(linear, &mut bytes);
-        for (from, physical) in pages(linear, got, &view) {
-            self.traps.hide(physical, &mut bytes[from..got]);
-        }
-        Before::decode(mode.bits, &bytes[..got], rip, mode.ring3())
-    }
-
-    /// Removes the traps from an instruction.
-    fn open(&mut self, fd: &VcpuFd, mode: Mode, before: &Before) {
-        let translate = translation(fd, mode.paging);
-        let view = View::new(self.memory, &translate);
-        let (linear, length) = (mode.code(before.rip), before.length());
-        let ranges = pages(linear, length, &view).map(|(from, physical)| {
-            let left = (length - from) as u64;
-            physical..physical + left.min(PAGE - physical % PAGE)
-        });
-        let ranges: Vec<_> = ranges.collect();
-        self.traps.open(&ranges, self.memory);
+        code::decode(self.memory, &self.traps, fd, mode, rip)
     }
 
     /// The trap at which the vCPU is: at its OUT, or before it.
@@ -454,10 +460,6 @@ const fn is_access(exit: Exit) -> bool {
     matches!(exit, Exit::PortOut { .. } | Exit::PortIn { .. } | Exit::MemoryRead { .. } | Exit::MemoryWrite { .. })
 }
 
-const fn is_iret(before: &Before) -> bool {
-    matches!(before.kind, Kind::Iret(_))
-}
-
 /// Counts an instruction that retired; `None`: it did not.
 fn count(counts: &mut StepCounts, retired: Option<host_pmu::backend::step::Retired>) -> bool {
     match retired {
@@ -467,11 +469,4 @@ fn count(counts: &mut StepCounts, retired: Option<host_pmu::backend::step::Retir
             false
         }
     }
-}
-
-/// For each page of `length` bytes from `linear` on: the offset of its first byte, and that byte's physical address.
-fn pages<'v>(linear: u64, length: usize, view: &'v View<'_>) -> impl Iterator<Item = (usize, u64)> + 'v {
-    let second = (PAGE - linear % PAGE) as usize;
-    let starts = [Some(0), (second < length).then_some(second)];
-    starts.into_iter().flatten().filter_map(move |from| Some((from, view.physical(linear.wrapping_add(from as u64))?)))
 }

@@ -10,6 +10,7 @@ use super::view::View;
 
 /// The port of the traps. No device of a PC has it; an access by the guest itself is recognised by its address.
 pub(super) const PORT: u16 = 0xe8;
+const PAGE_OFFSET: u64 = 0xfff;
 /// OUT [`PORT`], AL.
 const OUT: [u8; 2] = [0xe6, PORT as u8];
 
@@ -24,6 +25,8 @@ pub(super) struct Trap {
     pub(super) word: u8,
     /// Whether the handler serves vector 1 (#DB).
     pub(super) debug: bool,
+    /// Whether it serves vector 1 and another one.
+    pub(super) debug_shared: bool,
     /// Whether it serves a vector with an error code, and one without.
     pub(super) error_code: [bool; 2],
     /// Guest-physical addresses of its two bytes.
@@ -34,7 +37,11 @@ pub(super) struct Trap {
 
 /// The traps of one vCPU.
 #[derive(Debug, Default)]
-pub(super) struct Traps(Vec<Trap>);
+pub(super) struct Traps {
+    traps: Vec<Trap>,
+    /// The linear pages of all handlers, and where they were in memory.
+    pages: Vec<(u64, Option<u64>)>,
+}
 
 impl Traps {
     /// Replaces all traps by those of `handlers`. A handler that is not in memory has none: its delivery faults.
@@ -49,9 +56,15 @@ impl Traps {
     ) -> Result<(), u64> {
         self.lift(memory);
         for handler in handlers {
+            for page in [handler.linear & !PAGE_OFFSET, handler.linear.wrapping_add(1) & !PAGE_OFFSET] {
+                if self.pages.iter().all(|known| known.0 != page) {
+                    self.pages.push((page, view.physical(page)));
+                }
+            }
             let (with_code, debug) = (has_error_code(handler.vector), handler.vector == 1);
-            if let Some(known) = self.0.iter_mut().find(|trap| trap.linear == handler.linear) {
+            if let Some(known) = self.traps.iter_mut().find(|trap| trap.linear == handler.linear) {
                 known.error_code[usize::from(with_code)] = true;
+                known.debug_shared |= known.debug != debug;
                 known.debug |= debug;
                 continue;
             }
@@ -62,10 +75,22 @@ impl Traps {
         Ok(())
     }
 
-    /// Adds a trap at the target of the next instruction, until [`close`](Self::close).
+    /// Whether each trap is where it was placed: the guest has neither overwritten nor remapped a handler.
+    pub(super) fn intact(&self, view: &View<'_>, memory: &GuestMemoryMmap) -> bool {
+        let mapped = self.pages.iter().all(|&(linear, physical)| view.physical(linear) == physical);
+        mapped && self.traps.iter().all(|trap| !trap.placed || trap.is_whole(memory))
+    }
+
+    /// Whether there is a handler of vector 1, and if so, whether it serves another vector, too.
+    pub(super) fn debug_handler(&self) -> Option<bool> {
+        self.traps.iter().find(|trap| trap.debug).map(|trap| trap.debug_shared)
+    }
+
+    /// Adds a trap at the target of the next instruction, until [`close`](Self::close). A trap whose second byte is the
+    /// target is removed so long: a handler's first instruction may have one byte.
     ///
     /// # Errors
-    /// As [`replace`](Self::replace).
+    /// The address, if it or the byte after it is another handler's first byte.
     pub(super) fn add_target(
         &mut self,
         linear: u64,
@@ -73,8 +98,12 @@ impl Traps {
         view: &View<'_>,
         memory: &GuestMemoryMmap,
     ) -> Result<(), u64> {
-        if self.0.iter().any(|trap| trap.linear == linear) {
+        if self.traps.iter().any(|trap| trap.linear == linear) {
             return Ok(());
+        }
+        let first = view.physical(linear);
+        if let Some(around) = self.traps.iter_mut().find(|trap| first == Some(trap.physical[1])) {
+            around.restore(memory);
         }
         self.add(linear, rip, 0, false, [false; 2], view, memory)
     }
@@ -93,27 +122,31 @@ impl Traps {
         let (Some(first), Some(second)) = (view.physical(linear), view.physical(linear.wrapping_add(1))) else {
             return Ok(());
         };
-        if self.0.iter().any(|trap| trap.physical.contains(&first) || trap.physical.contains(&second)) {
+        let overlaps = |trap: &Trap| trap.physical.contains(&first) || trap.physical.contains(&second);
+        if self.traps.iter().any(|trap| trap.placed && overlaps(trap)) {
             return Err(linear);
         }
         let physical = [first, second];
-        let mut trap = Trap { linear, rip, word, debug, error_code, physical, saved: [0; 2], placed: false };
+        let saved = [0; 2];
+        let mut trap =
+            Trap { linear, rip, word, debug, debug_shared: false, error_code, physical, saved, placed: false };
         trap.place(memory);
-        self.0.push(trap);
+        self.traps.push(trap);
         Ok(())
     }
 
     /// Removes all traps from memory and forgets them.
     pub(super) fn lift(&mut self, memory: &GuestMemoryMmap) {
-        for trap in &mut self.0 {
+        for trap in &mut self.traps {
             trap.restore(memory);
         }
-        self.0.clear();
+        self.traps.clear();
+        self.pages.clear();
     }
 
     /// Removes the traps that share a byte with one of these guest-physical ranges: the instruction that is stepped.
     pub(super) fn open(&mut self, ranges: &[Range<u64>], memory: &GuestMemoryMmap) {
-        for trap in &mut self.0 {
+        for trap in &mut self.traps {
             if trap.physical.iter().any(|byte| ranges.iter().any(|range| range.contains(byte))) {
                 trap.restore(memory);
             }
@@ -122,24 +155,24 @@ impl Traps {
 
     /// Places the traps that [`open`](Self::open) removed, and removes the target's.
     pub(super) fn close(&mut self, memory: &GuestMemoryMmap) {
-        if self.0.last().is_some_and(|trap| trap.word == 0)
-            && let Some(mut target) = self.0.pop()
+        if self.traps.last().is_some_and(|trap| trap.word == 0)
+            && let Some(mut target) = self.traps.pop()
         {
             target.restore(memory);
         }
-        for trap in self.0.iter_mut().filter(|trap| !trap.placed) {
+        for trap in self.traps.iter_mut().filter(|trap| !trap.placed) {
             trap.place(memory);
         }
     }
 
     /// The placed trap at linear address `at`.
     pub(super) fn at(&self, at: u64) -> Option<&Trap> {
-        self.0.iter().find(|trap| trap.placed && trap.linear == at)
+        self.traps.iter().find(|trap| trap.placed && trap.linear == at)
     }
 
     /// Replaces the traps' bytes in code that was read from `physical` on, within a page, by the guest's own.
     pub(super) fn hide(&self, physical: u64, bytes: &mut [u8]) {
-        for trap in self.0.iter().filter(|trap| trap.placed) {
+        for trap in self.traps.iter().filter(|trap| trap.placed) {
             for (at, saved) in trap.physical.iter().zip(trap.saved) {
                 let offset = at.checked_sub(physical).and_then(|offset| usize::try_from(offset).ok());
                 if let Some(byte) = offset.and_then(|offset| bytes.get_mut(offset)) {
@@ -160,6 +193,14 @@ impl Trap {
         }
         self.saved = saved;
         self.placed = self.write(OUT, memory);
+    }
+
+    /// Whether both of its bytes are in memory.
+    fn is_whole(&self, memory: &GuestMemoryMmap) -> bool {
+        let mut now = [0; 2];
+        let mut bytes = now.iter_mut().zip(self.physical);
+        let read = |(byte, at): (&mut u8, u64)| memory.read_slice(std::slice::from_mut(byte), GuestAddress(at)).is_ok();
+        bytes.all(read) && now == OUT
     }
 
     fn restore(&mut self, memory: &GuestMemoryMmap) {
@@ -227,8 +268,15 @@ mod tests {
         assert!(traps.at(0x10_1004).is_none());
         traps.close(&memory);
         assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 0xe6, 0xe8]);
+        assert!(traps.intact(&view, &memory));
+        assert_eq!(traps.debug_handler(), Some(false));
+        let moved = |linear: u64| linear.checked_sub(0x10_1000);
+        assert!(!traps.intact(&View::new(&memory, &moved), &memory), "the handlers' page is elsewhere");
+        let appeared = |linear: u64| translate(linear).or(Some(0x2000));
+        assert!(!traps.intact(&View::new(&memory, &appeared), &memory), "a handler is in memory now");
         // The guest writes a handler anew: its byte stays.
         memory.write_slice(&[9], GuestAddress(0x1001)).unwrap();
+        assert!(!traps.intact(&view, &memory));
         traps.lift(&memory);
         assert_eq!(bytes(&memory), [1, 9, 3, 4, 5, 6]);
     }
@@ -238,12 +286,26 @@ mod tests {
         let (memory, mut traps) = (world(), Traps::default());
         let view = View::new(&memory, &translate);
         assert_eq!(traps.replace(&[handler(6, 0x10_1000), handler(7, 0x10_1001)], &view, &memory), Err(0x10_1001));
+        assert_eq!(traps.debug_handler(), None);
+        traps.replace(&[handler(1, 0x10_1000), handler(6, 0x10_1000)], &view, &memory).unwrap();
+        assert_eq!(traps.debug_handler(), Some(true));
         traps.replace(&[handler(6, 0x10_1000)], &view, &memory).unwrap();
         traps.add_target(0x10_1002, 2, &view, &memory).unwrap();
         traps.add_target(0x10_1002, 2, &view, &memory).unwrap();
         assert_eq!(traps.at(0x10_1002).map(|trap| (trap.word, trap.rip)), Some((0, 2)));
         traps.close(&memory);
         assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 5, 6], "a target's trap is for one instruction");
+        // A target within a handler's trap, behind an instruction of one byte.
+        traps.add_target(0x10_1001, 1, &view, &memory).unwrap();
+        assert_eq!(bytes(&memory), [1, 0xe6, 0xe8, 4, 5, 6]);
+        assert!(traps.at(0x10_1000).is_none() && traps.at(0x10_1001).is_some());
+        traps.close(&memory);
+        assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 5, 6]);
+        assert_eq!(
+            traps.add_target(0x10_0fff, 1, &view, &memory),
+            Err(0x10_0fff),
+            "an event would run its second byte"
+        );
         traps.lift(&memory);
         assert_eq!(bytes(&memory), [1, 2, 3, 4, 5, 6]);
     }

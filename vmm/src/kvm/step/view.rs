@@ -1,7 +1,7 @@
 //! A guest's linear memory.
 
 use kvm_ioctls::VcpuFd;
-use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
 
 const PAGE: u64 = 0x1000;
 
@@ -25,6 +25,11 @@ pub(super) fn translation(fd: &VcpuFd, paging: bool) -> impl Fn(u64) -> Option<u
 impl<'a> View<'a> {
     pub(super) const fn new(memory: &'a GuestMemoryMmap, translate: &'a dyn Fn(u64) -> Option<u64>) -> Self {
         Self { memory, translate }
+    }
+
+    /// The translation of linear addresses.
+    pub(super) const fn translate(&self) -> &'a dyn Fn(u64) -> Option<u64> {
+        self.translate
     }
 
     /// The guest-physical address of `linear`.
@@ -55,10 +60,20 @@ impl<'a> View<'a> {
         (bytes_read == size).then(|| u64::from_le_bytes(bytes))
     }
 
-    /// Writes `bytes` within one page. Returns whether that was possible.
+    /// Writes `bytes`, all or nothing. Returns whether that was possible.
     pub(super) fn write(&self, linear: u64, bytes: &[u8]) -> bool {
-        let physical = self.physical(linear);
-        physical.is_some_and(|physical| self.memory.write_slice(bytes, GuestAddress(physical)).is_ok())
+        let first = ((PAGE - linear % PAGE) as usize).min(bytes.len());
+        let (here, there) = bytes.split_at(first);
+        let part = |from: usize, bytes: &[u8]| {
+            let physical = GuestAddress(self.physical(linear.wrapping_add(from as u64))?);
+            self.memory.check_range(physical, bytes.len()).then_some(physical)
+        };
+        let write = |at, bytes: &[u8]| self.memory.write_slice(bytes, at).is_ok();
+        match (part(0, here), part(first, there)) {
+            (Some(at), _) if there.is_empty() => write(at, here),
+            (Some(at), Some(then)) => write(at, here) && write(then, there),
+            _ => false,
+        }
     }
 }
 
@@ -85,5 +100,23 @@ mod tests {
         assert_eq!((view.read(0x1_2000, &mut bytes), view.word(0x1_1ffe, 8)), (0, None));
         assert!(view.write(0x1_1000, &[9]) && !view.write(0x1_2000, &[9]));
         assert_eq!(view.word(0x1_1000, 2), Some(0x0409));
+    }
+
+    #[test]
+    fn a_write_crosses_pages_that_lie_apart_and_is_whole_or_not_done() {
+        let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
+        let translate = |linear: u64| match linear / PAGE {
+            0x10 => Some(0x1000 + linear % PAGE),
+            0x11 => Some(0x3000 + linear % PAGE),
+            _ => None,
+        };
+        let view = View::new(&memory, &translate);
+        assert!(view.write(0x1_0ffd, &[1, 2, 3, 4, 5]));
+        assert_eq!(view.word(0x1_0ffd, 4), Some(0x0403_0201));
+        let mut neighbour = [0xff; 2];
+        memory.read_slice(&mut neighbour, GuestAddress(0x2000)).unwrap();
+        assert_eq!(neighbour, [0, 0], "the page behind the first one in memory is another");
+        assert!(!view.write(0x1_1ffe, &[7, 7, 7]));
+        assert_eq!(view.word(0x1_1ffe, 2), Some(0));
     }
 }
