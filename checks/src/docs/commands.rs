@@ -53,7 +53,6 @@ fn words(command: &str) -> Option<Vec<String>> {
     for c in rest.chars().chain([' ']) {
         match (quote, c) {
             (Some(q), c) if c == q => quote = None,
-            (Some(_), c) => word.push(c),
             (None, '\'' | '"') => (quote, open) = (Some(c), true),
             (None, ' ') => {
                 if open || !word.is_empty() {
@@ -61,7 +60,7 @@ fn words(command: &str) -> Option<Vec<String>> {
                 }
                 open = false;
             }
-            (None, c) => word.push(c),
+            (_, c) => word.push(c),
         }
     }
     if let Some(pipe) = words.iter().position(|word| word == "|") {
