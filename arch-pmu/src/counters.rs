@@ -266,7 +266,7 @@ impl<H: HostCounters> Counters<H> {
         if !due.is_empty() {
             self.dirty.extend(due);
             self.reprogram_dirty();
-            self.host.on_entry(self.enabled);
+            self.host.entry_changed();
         }
     }
 

@@ -95,6 +95,10 @@ pub trait HostCounters {
         CounterSet::EMPTY
     }
 
-    /// The guest is about to be entered; `enabled` are the counters with their own enable on.
+    /// The guest is about to be entered; `enabled` are the counters with their own enable on. Called once per entry.
     fn on_entry(&mut self, enabled: CounterSet);
+
+    /// Counters of [`pmi_not_handled`](Self::pmi_not_handled) were reprogrammed after [`on_entry`](Self::on_entry), for the
+    /// same entry.
+    fn entry_changed(&mut self) {}
 }

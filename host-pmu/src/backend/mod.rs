@@ -75,7 +75,8 @@ pub trait Backend {
     /// Whether a new sched slice began since the last call.
     fn sched_in(&mut self) -> bool;
 
-    /// Whether the thread slept since the last call. In KVM_RUN it sleeps in a guest's HLT only.
+    /// Whether the thread slept since the last call. In KVM_RUN that is a guest's HLT, or a sleep in a fault of guest memory or in
+    /// another wait of the host; the VMM's own waits between two entries (its output, for one) count as well.
     fn slept(&mut self) -> bool;
 
     /// A monotonic clock, ns.

@@ -36,6 +36,7 @@ impl<B: Backend> HostCounters for Bank<B> {
         if let Some(total) = recorded
             && total >= held.aim
         {
+            // Counts from here to the event's stop are handed over with those of its next period.
             return held.gather(total);
         }
         // A clock may signal a little early: its counts since the record are there by now.
@@ -163,6 +164,11 @@ impl<B: Backend> HostCounters for Bank<B> {
         }
         self.settle_gate();
         self.stats.held_sum += self.held;
+    }
+
+    fn entry_changed(&mut self) {
+        self.open_wanted();
+        self.settle_gate();
     }
 }
 

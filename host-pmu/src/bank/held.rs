@@ -44,8 +44,16 @@ impl<E> Held<E> {
     }
 
     /// Something happened to the event.
-    pub(super) const fn note(&mut self, event: Event) {
-        self.state = self.state.next(event);
+    pub(super) fn note(&mut self, event: Event) {
+        let next = self.state.next(event);
+        debug_assert!(next.is_some(), "{event:?} in state {:?}", self.state);
+        self.state = next.unwrap_or(self.state);
+    }
+
+    /// The event signalled while its counter was off, maybe a little early, and began its period anew: the next start sets a
+    /// period in any case.
+    pub(super) const fn forget_aim(&mut self) {
+        self.aim = 0;
     }
 
     /// Counts since the last hand-over, given that the event now reads `total`.

@@ -11,6 +11,8 @@
 
 mod backoff;
 mod counters;
+#[cfg(test)]
+mod fake;
 mod gate;
 mod held;
 mod overflow;

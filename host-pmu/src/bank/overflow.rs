@@ -3,6 +3,7 @@
 use arch_pmu::host::{AfterOverflow, Signalled};
 use arch_pmu::spec::{CounterId, CounterSet};
 
+use super::held::Held;
 use super::state::Event;
 use super::store::{Bank, counter_at};
 use crate::backend::Backend;
@@ -28,11 +29,15 @@ impl<B: Backend> Bank<B> {
                 if let (Some(counter), Some(recorded)) = (at.and_then(counter_at), &mut *recorded) {
                     recorded.insert(counter);
                 }
+            } else {
+                held.forget_aim();
             }
         });
         if complete {
             return;
         }
+        let off = slots.iter_mut().flatten().chain(&mut *pool).filter(|held| !held.state.is_on());
+        off.for_each(Held::forget_aim);
         *recorded = None;
         // The last record of an event that goes on may be among the lost: its count is not its last overflow's.
         slots.iter_mut().flatten().filter(|held| !held.state.is_spent()).for_each(|held| held.recorded = None);

@@ -60,32 +60,33 @@ impl State {
         matches!(self, Self::Doubtful | Self::ParkedDoubtful)
     }
 
-    /// The state after `event`.
-    pub(super) const fn next(self, event: Event) -> Self {
+    /// The state after `event`; `None` where the bank never has this event in this state.
+    pub(super) const fn next(self, event: Event) -> Option<Self> {
         use State::{Doubtful, Entering, EnteringSpent, Leaving, Parked, ParkedDoubtful, ParkedSpent, Running, Spent};
-        match event {
+        Some(match event {
             Event::Enabled => match self {
+                Spent | Entering | EnteringSpent | Parked | ParkedSpent => Running,
                 // Doubt ends with the event.
-                Doubtful | ParkedDoubtful => Doubtful,
-                _ => Running,
+                Doubtful => Doubtful,
+                Running | Leaving | ParkedDoubtful => return None,
             },
             Event::Disabled => match self {
-                Running | Entering | Leaving | Parked => Parked,
-                Spent | EnteringSpent | ParkedSpent => ParkedSpent,
+                Running | Leaving | Parked => Parked,
                 Doubtful | ParkedDoubtful => ParkedDoubtful,
+                Spent | Entering | EnteringSpent | ParkedSpent => return None,
             },
             Event::Off => match self {
-                Running | Leaving => Leaving,
-                Entering | Parked => Parked,
+                Running => Leaving,
+                Entering => Parked,
                 Spent | EnteringSpent | ParkedSpent => ParkedSpent,
-                Doubtful | ParkedDoubtful => ParkedDoubtful,
+                Doubtful => ParkedDoubtful,
+                Parked | Leaving | ParkedDoubtful => return None,
             },
             Event::On => match self {
-                Running | Leaving => Running,
-                Entering | Parked => Entering,
-                Spent => Spent,
-                EnteringSpent | ParkedSpent => EnteringSpent,
-                Doubtful | ParkedDoubtful => Doubtful,
+                Leaving => Running,
+                Parked => Entering,
+                ParkedSpent => EnteringSpent,
+                Running | Spent | Entering | EnteringSpent | Doubtful | ParkedDoubtful => return None,
             },
             Event::Stopped => match self {
                 Running | Spent => Spent,
@@ -99,7 +100,7 @@ impl State {
                 // An event that is known to be stopped has nothing left to report.
                 Spent | EnteringSpent | ParkedSpent => self,
             },
-        }
+        })
     }
 }
 
@@ -113,19 +114,24 @@ mod tests {
     const EVENTS: [Event; 6] =
         [Event::Enabled, Event::Disabled, Event::On, Event::Off, Event::Stopped, Event::RecordsLost];
 
-    /// Each state and its successor by each of [`EVENTS`].
-    const TABLE: [(State, [State; 6]); 9] = [
-        //               Enabled   Disabled        On        Off             Stopped         RecordsLost
-        (Running, [Running, Parked, Running, Leaving, Spent, Doubtful]),
-        (Spent, [Running, ParkedSpent, Spent, ParkedSpent, Spent, Spent]),
-        (Entering, [Running, Parked, Entering, Parked, EnteringSpent, Doubtful]),
-        (EnteringSpent, [Running, ParkedSpent, EnteringSpent, ParkedSpent, EnteringSpent, EnteringSpent]),
-        (Doubtful, [Doubtful, ParkedDoubtful, Doubtful, ParkedDoubtful, Doubtful, Doubtful]),
-        (Parked, [Running, Parked, Entering, Parked, ParkedSpent, ParkedDoubtful]),
-        (ParkedSpent, [Running, ParkedSpent, EnteringSpent, ParkedSpent, ParkedSpent, ParkedSpent]),
-        (Leaving, [Running, Parked, Running, Leaving, ParkedSpent, ParkedDoubtful]),
-        (ParkedDoubtful, [Doubtful, ParkedDoubtful, Doubtful, ParkedDoubtful, ParkedDoubtful, ParkedDoubtful]),
-    ];
+    /// Each state and its successor by each of [`EVENTS`]; `None`: the bank has no such event in that state.
+    const TABLE: [(State, [Option<State>; 6]); 9] = {
+        const fn to(state: State) -> Option<State> {
+            Some(state)
+        }
+        [
+            // Enabled, Disabled, On, Off, Stopped, RecordsLost
+            (Running, [None, to(Parked), None, to(Leaving), to(Spent), to(Doubtful)]),
+            (Spent, [to(Running), None, None, to(ParkedSpent), to(Spent), to(Spent)]),
+            (Entering, [to(Running), None, None, to(Parked), to(EnteringSpent), to(Doubtful)]),
+            (EnteringSpent, [to(Running), None, None, to(ParkedSpent), to(EnteringSpent), to(EnteringSpent)]),
+            (Doubtful, [to(Doubtful), to(ParkedDoubtful), None, to(ParkedDoubtful), to(Doubtful), to(Doubtful)]),
+            (Parked, [to(Running), to(Parked), to(Entering), None, to(ParkedSpent), to(ParkedDoubtful)]),
+            (ParkedSpent, [to(Running), None, to(EnteringSpent), to(ParkedSpent), to(ParkedSpent), to(ParkedSpent)]),
+            (Leaving, [None, to(Parked), to(Running), None, to(ParkedSpent), to(ParkedDoubtful)]),
+            (ParkedDoubtful, [None, to(ParkedDoubtful), None, None, to(ParkedDoubtful), to(ParkedDoubtful)]),
+        ]
+    };
 
     #[test]
     fn every_state_has_one_successor_by_every_event() {
@@ -139,11 +145,23 @@ mod tests {
     #[test]
     fn only_on_and_off_move_a_counter() {
         for (state, _) in TABLE {
-            assert!(state.next(Event::On).is_on() && !state.next(Event::Off).is_on());
-            assert!(state.next(Event::Enabled).is_on() && !state.next(Event::Disabled).is_on());
-            for event in [Event::Stopped, Event::RecordsLost] {
-                assert_eq!(state.next(event).is_on(), state.is_on(), "{state:?} by {event:?}");
+            for (event, is_on) in [
+                (Event::On, true),
+                (Event::Enabled, true),
+                (Event::Off, false),
+                (Event::Disabled, false),
+                (Event::Stopped, state.is_on()),
+                (Event::RecordsLost, state.is_on()),
+            ] {
+                assert!(state.next(event).is_none_or(|next| next.is_on() == is_on), "{state:?} by {event:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_record_comes_in_any_state() {
+        for (state, _) in TABLE {
+            assert!(state.next(Event::Stopped).is_some() && state.next(Event::RecordsLost).is_some(), "{state:?}");
         }
     }
 
@@ -151,7 +169,7 @@ mod tests {
     fn doubt_and_a_stop_are_forgotten_by_a_resume_only() {
         for (state, _) in TABLE {
             for event in EVENTS {
-                let next = state.next(event);
+                let Some(next) = state.next(event) else { continue };
                 assert!(!state.is_doubtful() || next.is_doubtful(), "{state:?} by {event:?}");
                 assert!(!state.is_spent() || next.is_spent() || event == Event::Enabled, "{state:?} by {event:?}");
             }

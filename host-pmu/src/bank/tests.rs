@@ -1,156 +1,14 @@
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::time::Duration;
 
 use arch_pmu::host::{HostCounters, Touch};
-use arch_pmu::spec::{CounterId, CounterSet, Source, Spec};
+use arch_pmu::spec::{CounterSet, Source, Spec};
 
 use super::Bank;
-use crate::backend::{Backend, HostError};
+use super::fake::{A, B, Host, bank, pmc};
+use crate::backend::HostError;
 use crate::side::HostPmu;
 use crate::stats::OpKind;
 use crate::strategy::{Release, Reuse, Strategy};
-
-/// A host without clocks or descriptors: it logs each call and counts as scripted.
-#[derive(Debug, Default)]
-struct Script {
-    log: Vec<String>,
-    counts: Vec<u64>,
-    open: Vec<usize>,
-    now: u64,
-    sched_in: bool,
-    slept: bool,
-    refuse_open: bool,
-    refuse_period: bool,
-    lost: bool,
-    gated: bool,
-    /// Overflow records, if there are any: its events then stop themselves.
-    records: Option<Vec<(u64, u64)>>,
-    records_lost: bool,
-    /// Records of events that go on, some of which are lost.
-    unreliable: Vec<(u64, u64)>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Host(Rc<RefCell<Script>>);
-
-const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
-
-impl Backend for Host {
-    type Event = usize;
-
-    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
-        let mut s = self.0.borrow_mut();
-        if s.refuse_open {
-            return Err(REFUSED);
-        }
-        let id = s.counts.len();
-        s.counts.push(0);
-        s.open.push(id);
-        s.log.push(format!("open {id} {:#x} {period}", spec.raw_config().unwrap_or(0)));
-        Ok(id)
-    }
-
-    fn release(&mut self, event: usize) {
-        let mut s = self.0.borrow_mut();
-        assert!(s.open.contains(&event), "released twice");
-        s.open.retain(|&id| id != event);
-        s.log.push(format!("release {event}"));
-    }
-
-    fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        let mut s = self.0.borrow_mut();
-        s.log.push(format!("pause {event}"));
-        if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
-    }
-
-    fn resume(&mut self, event: &mut usize, _spent: bool) -> Result<(), HostError> {
-        self.0.borrow_mut().log.push(format!("resume {event}"));
-        Ok(())
-    }
-
-    fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
-        let mut s = self.0.borrow_mut();
-        s.log.push(format!("period {event} {period}"));
-        if s.refuse_period { Err(REFUSED) } else { Ok(()) }
-    }
-
-    fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        let mut s = self.0.borrow_mut();
-        s.log.push(format!("read {event}"));
-        if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
-    }
-
-    fn id(&self, event: &usize) -> u64 {
-        *event as u64
-    }
-
-    fn overflowed(&mut self, visit: &mut dyn FnMut(u64, u64)) -> bool {
-        let mut s = self.0.borrow_mut();
-        s.unreliable.drain(..).for_each(|(id, count)| visit(id, count));
-        let Some(records) = &mut s.records else { return false };
-        records.drain(..).for_each(|(id, count)| visit(id, count));
-        !std::mem::take(&mut s.records_lost)
-    }
-
-    fn stops_at_overflow(&self) -> bool {
-        self.0.borrow().records.is_some()
-    }
-
-    fn has_gate(&self) -> bool {
-        self.0.borrow().gated
-    }
-
-    fn open_gate(&mut self) -> Result<(), HostError> {
-        self.0.borrow_mut().log.push("open gate".to_owned());
-        Ok(())
-    }
-
-    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
-        let mut s = self.0.borrow_mut();
-        s.log.push("shut gate".to_owned());
-        for &id in &s.open {
-            visit(id as u64, s.counts[id]);
-        }
-        Ok(())
-    }
-
-    fn sched_in(&mut self) -> bool {
-        std::mem::take(&mut self.0.borrow_mut().sched_in)
-    }
-
-    fn slept(&mut self) -> bool {
-        std::mem::take(&mut self.0.borrow_mut().slept)
-    }
-
-    fn now_ns(&self) -> u64 {
-        let mut s = self.0.borrow_mut();
-        s.now += 1;
-        s.now
-    }
-}
-
-impl Host {
-    fn log(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.borrow_mut().log)
-    }
-
-    fn slice(&self) {
-        self.0.borrow_mut().sched_in = true;
-    }
-}
-
-fn bank(preset: &str) -> (Bank<Host>, Host) {
-    let host = Host::default();
-    (Bank::new(host.clone(), Strategy::preset(preset).unwrap()), host)
-}
-
-fn pmc(n: usize) -> CounterId {
-    CounterId::gp(n).unwrap()
-}
-
-const A: Spec = Spec(Source::Selector(0x53_003c));
-const B: Spec = Spec(Source::Selector(0x53_00c5));
 
 #[test]
 fn recreate_reads_and_closes_at_each_pause() {
@@ -493,4 +351,20 @@ fn among_lost_records_the_last_one_left_is_not_taken_for_the_count() {
     host.0.borrow_mut().unreliable = vec![(0, 110)];
     assert!(bank.signalled().certain, "an event that goes on is aimed anew");
     assert_eq!(bank.take(pmc(0)), 230, "read, not from the record");
+}
+
+#[test]
+fn after_an_early_signal_of_a_counter_that_is_off_its_period_is_set_anew() {
+    let (mut bank, host) = bank("gate");
+    bank.start(pmc(0), A, 100);
+    bank.on_entry(CounterSet::EMPTY);
+    host.0.borrow_mut().counts = vec![98];
+    host.0.borrow_mut().unreliable = vec![(0, 98)];
+    // Off before the kick: perf began the period anew at 98.
+    bank.pause(pmc(0));
+    bank.stop(pmc(0), true);
+    bank.signalled();
+    host.log();
+    bank.start(pmc(0), A, 2);
+    assert!(host.log().contains(&"period 0 2".to_owned()), "the same aim is not the same period");
 }

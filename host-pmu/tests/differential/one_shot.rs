@@ -176,3 +176,26 @@ fn a_handler_like_linuxs_costs_two_host_calls_per_pmi() {
     assert_eq!((ops.count(OpKind::Open), calls), (1, 1 + 2 * guest.pmis), "{} PMIs", guest.pmis);
     assert_eq!(guest.vpmu.host().held(), 1);
 }
+
+#[test]
+fn a_pmi_without_a_handler_restarts_its_counter_within_one_entry() {
+    let mut guest = Guest::new(Kept::preset("deferred").expect("a preset"), 1 << 10);
+    let mut entries = guest.vpmu.host().stats().entries;
+    let mut restarts = 0;
+    for seed in 0..200 {
+        guest.vpmu.enter();
+        entries += 1;
+        if guest.vpmu.take_pmi() {
+            let stopped = guest.host.armed().is_empty();
+            guest.vpmu.pmi_not_handled();
+            guest.rearm();
+            restarts += u32::from(stopped && guest.host.armed().len() == 1);
+        }
+        if guest.host.run(Burst::new(seed, 8)) {
+            guest.vpmu.kick();
+        }
+    }
+    assert!(restarts > 5, "{restarts} restarts");
+    let stats = guest.vpmu.host().stats();
+    assert_eq!((stats.entries, stats.held_sum), (entries, entries), "one event held at each entry");
+}

@@ -18,6 +18,10 @@ struct Event {
     /// Counts to the signal, for what samples; after it the period begins anew.
     left: Option<u64>,
     period: u64,
+    /// Overflows until it stops itself, as IOC_REFRESH adds to them; 0: it never does.
+    limit: u64,
+    /// A record of its stop was lost.
+    unrecorded: bool,
     lost: bool,
 }
 
@@ -140,9 +144,13 @@ impl ScriptedHost {
                 continue;
             }
             signalled = true;
-            if *stops {
+            // perf_event_overflow: the last overflow of the limit disables the event.
+            let is_last = *stops && event.limit == 1;
+            event.limit = event.limit.saturating_sub(1);
+            if is_last {
                 event.total += left;
                 event.running = false;
+                event.unrecorded |= *losing;
                 *stopped += 1;
             } else {
                 event.total += n;
@@ -230,7 +238,10 @@ impl Backend for ScriptedHost {
         assert!(period > 0, "perf refuses a period of 0 for what samples");
         let left = spec.samples().then_some(period);
         state.opened += 1;
-        let event = Some(Event { id: state.opened, spec, running: true, total: 0, left, period, lost: false });
+        let limit = u64::from(state.stops && spec.samples());
+        let id = state.opened;
+        let event =
+            Some(Event { id, spec, running: true, total: 0, left, period, limit, unrecorded: false, lost: false });
         let free = state.events.iter().position(Option::is_none);
         Ok(match free {
             Some(at) => {
@@ -255,11 +266,20 @@ impl Backend for ScriptedHost {
         Ok(total)
     }
 
-    fn resume(&mut self, event: &mut usize, _spent: bool) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut usize, spent: bool) -> Result<(), HostError> {
         if self.0.borrow().failing.resume {
             return Err(REFUSED);
         }
-        self.with(*event, |e| e.running = true);
+        let stops = self.0.borrow().stops;
+        self.with(*event, |e| {
+            // IOC_REFRESH adds one overflow to the limit and enables; IOC_ENABLE enables.
+            e.limit += u64::from(stops && spent);
+            if stops && e.spec.samples() && !e.unrecorded {
+                assert!(e.limit > 0, "an event that stopped itself is resumed without a limit: it never stops again");
+                assert!(e.limit < 2, "an event that did not stop itself is resumed with a limit of two overflows");
+            }
+            e.running = true;
+        });
         Ok(())
     }
 

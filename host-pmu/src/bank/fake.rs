@@ -1,0 +1,162 @@
+//! A scripted host for the bank's tests.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use arch_pmu::spec::{CounterId, Source, Spec};
+
+use super::Bank;
+use crate::backend::{Backend, HostError};
+use crate::strategy::Strategy;
+
+/// A host without clocks or descriptors: it logs each call and counts as scripted.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    pub(super) log: Vec<String>,
+    pub(super) counts: Vec<u64>,
+    pub(super) open: Vec<usize>,
+    pub(super) now: u64,
+    pub(super) sched_in: bool,
+    pub(super) slept: bool,
+    pub(super) refuse_open: bool,
+    pub(super) refuse_period: bool,
+    pub(super) lost: bool,
+    pub(super) gated: bool,
+    /// Overflow records, if there are any: its events then stop themselves.
+    pub(super) records: Option<Vec<(u64, u64)>>,
+    pub(super) records_lost: bool,
+    /// Events that stopped themselves, by their records, and were not resumed since.
+    pub(super) spent: Vec<u64>,
+    /// Records of events that go on, some of which are lost.
+    pub(super) unreliable: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Host(pub(super) Rc<RefCell<Script>>);
+
+pub(super) const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
+
+impl Backend for Host {
+    type Event = usize;
+
+    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
+        let mut s = self.0.borrow_mut();
+        if s.refuse_open {
+            return Err(REFUSED);
+        }
+        let id = s.counts.len();
+        s.counts.push(0);
+        s.open.push(id);
+        s.log.push(format!("open {id} {:#x} {period}", spec.raw_config().unwrap_or(0)));
+        Ok(id)
+    }
+
+    fn release(&mut self, event: usize) {
+        let mut s = self.0.borrow_mut();
+        assert!(s.open.contains(&event), "released twice");
+        s.open.retain(|&id| id != event);
+        s.log.push(format!("release {event}"));
+    }
+
+    fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push(format!("pause {event}"));
+        if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
+    }
+
+    fn resume(&mut self, event: &mut usize, spent: bool) -> Result<(), HostError> {
+        let mut s = self.0.borrow_mut();
+        let id = *event as u64;
+        // IOC_REFRESH of an event that has its limit makes it two; IOC_ENABLE of one without leaves it without.
+        assert_eq!(spent, s.spent.contains(&id), "event {id} is resumed as one that stopped itself, or did not");
+        s.spent.retain(|&other| other != id);
+        s.log.push(format!("resume {event}"));
+        Ok(())
+    }
+
+    fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push(format!("period {event} {period}"));
+        if s.refuse_period { Err(REFUSED) } else { Ok(()) }
+    }
+
+    fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push(format!("read {event}"));
+        if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
+    }
+
+    fn id(&self, event: &usize) -> u64 {
+        *event as u64
+    }
+
+    fn overflowed(&mut self, visit: &mut dyn FnMut(u64, u64)) -> bool {
+        let mut s = self.0.borrow_mut();
+        s.unreliable.drain(..).for_each(|(id, count)| visit(id, count));
+        let Script { records, spent, .. } = &mut *s;
+        let Some(records) = records else { return false };
+        for (id, count) in records.drain(..) {
+            spent.push(id);
+            visit(id, count);
+        }
+        !std::mem::take(&mut s.records_lost)
+    }
+
+    fn stops_at_overflow(&self) -> bool {
+        self.0.borrow().records.is_some()
+    }
+
+    fn has_gate(&self) -> bool {
+        self.0.borrow().gated
+    }
+
+    fn open_gate(&mut self) -> Result<(), HostError> {
+        self.0.borrow_mut().log.push("open gate".to_owned());
+        Ok(())
+    }
+
+    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+        let mut s = self.0.borrow_mut();
+        s.log.push("shut gate".to_owned());
+        for &id in &s.open {
+            visit(id as u64, s.counts[id]);
+        }
+        Ok(())
+    }
+
+    fn sched_in(&mut self) -> bool {
+        std::mem::take(&mut self.0.borrow_mut().sched_in)
+    }
+
+    fn slept(&mut self) -> bool {
+        std::mem::take(&mut self.0.borrow_mut().slept)
+    }
+
+    fn now_ns(&self) -> u64 {
+        let mut s = self.0.borrow_mut();
+        s.now += 1;
+        s.now
+    }
+}
+
+impl Host {
+    pub(super) fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.borrow_mut().log)
+    }
+
+    pub(super) fn slice(&self) {
+        self.0.borrow_mut().sched_in = true;
+    }
+}
+
+pub(super) fn bank(preset: &str) -> (Bank<Host>, Host) {
+    let host = Host::default();
+    (Bank::new(host.clone(), Strategy::preset(preset).unwrap()), host)
+}
+
+pub(super) fn pmc(n: usize) -> CounterId {
+    CounterId::gp(n).unwrap()
+}
+
+pub(super) const A: Spec = Spec(Source::Selector(0x53_003c));
+pub(super) const B: Spec = Spec(Source::Selector(0x53_00c5));
