@@ -115,23 +115,21 @@ mod tests {
         [Event::Enabled, Event::Disabled, Event::On, Event::Off, Event::Stopped, Event::RecordsLost];
 
     /// Each state and its successor by each of [`EVENTS`]; `None`: the bank has no such event in that state.
-    const TABLE: [(State, [Option<State>; 6]); 9] = {
-        const fn to(state: State) -> Option<State> {
-            Some(state)
-        }
-        [
-            // Enabled, Disabled, On, Off, Stopped, RecordsLost
-            (Running, [None, to(Parked), None, to(Leaving), to(Spent), to(Doubtful)]),
-            (Spent, [to(Running), None, None, to(ParkedSpent), to(Spent), to(Spent)]),
-            (Entering, [to(Running), None, None, to(Parked), to(EnteringSpent), to(Doubtful)]),
-            (EnteringSpent, [to(Running), None, None, to(ParkedSpent), to(EnteringSpent), to(EnteringSpent)]),
-            (Doubtful, [to(Doubtful), to(ParkedDoubtful), None, to(ParkedDoubtful), to(Doubtful), to(Doubtful)]),
-            (Parked, [to(Running), to(Parked), to(Entering), None, to(ParkedSpent), to(ParkedDoubtful)]),
-            (ParkedSpent, [to(Running), None, to(EnteringSpent), to(ParkedSpent), to(ParkedSpent), to(ParkedSpent)]),
-            (Leaving, [None, to(Parked), to(Running), None, to(ParkedSpent), to(ParkedDoubtful)]),
-            (ParkedDoubtful, [None, to(ParkedDoubtful), None, None, to(ParkedDoubtful), to(ParkedDoubtful)]),
-        ]
-    };
+    const TABLE: [(State, [Option<State>; 6]); 9] = [
+        // Enabled, Disabled, On, Off, Stopped, RecordsLost
+        (Running, [None, Some(Parked), None, Some(Leaving), Some(Spent), Some(Doubtful)]),
+        (Spent, [Some(Running), None, None, Some(ParkedSpent), Some(Spent), Some(Spent)]),
+        (Entering, [Some(Running), None, None, Some(Parked), Some(EnteringSpent), Some(Doubtful)]),
+        (EnteringSpent, [Some(Running), None, None, Some(ParkedSpent), Some(EnteringSpent), Some(EnteringSpent)]),
+        (Doubtful, [Some(Doubtful), Some(ParkedDoubtful), None, Some(ParkedDoubtful), Some(Doubtful), Some(Doubtful)]),
+        (Parked, [Some(Running), Some(Parked), Some(Entering), None, Some(ParkedSpent), Some(ParkedDoubtful)]),
+        (
+            ParkedSpent,
+            [Some(Running), None, Some(EnteringSpent), Some(ParkedSpent), Some(ParkedSpent), Some(ParkedSpent)],
+        ),
+        (Leaving, [None, Some(Parked), Some(Running), None, Some(ParkedSpent), Some(ParkedDoubtful)]),
+        (ParkedDoubtful, [None, Some(ParkedDoubtful), None, None, Some(ParkedDoubtful), Some(ParkedDoubtful)]),
+    ];
 
     #[test]
     fn every_state_has_one_successor_by_every_event() {
