@@ -27,7 +27,8 @@ pub(super) struct Script {
     pub(super) records_lost: bool,
     /// Events that stopped themselves, by their records, and were not resumed since.
     pub(super) spent: Vec<u64>,
-    /// Records of events that go on, some of which are lost.
+    /// Records of events that go on; some are lost unless they are complete.
+    pub(super) complete: bool,
     pub(super) unreliable: Vec<(u64, u64)>,
 }
 
@@ -93,8 +94,8 @@ impl Backend for Host {
     fn overflowed(&mut self, visit: &mut dyn FnMut(u64, u64)) -> bool {
         let mut s = self.0.borrow_mut();
         s.unreliable.drain(..).for_each(|(id, count)| visit(id, count));
-        let Script { records, spent, .. } = &mut *s;
-        let Some(records) = records else { return false };
+        let Script { records, spent, complete, .. } = &mut *s;
+        let Some(records) = records else { return *complete };
         for (id, count) in records.drain(..) {
             spent.push(id);
             visit(id, count);

@@ -355,16 +355,21 @@ fn among_lost_records_the_last_one_left_is_not_taken_for_the_count() {
 
 #[test]
 fn after_an_early_signal_of_a_counter_that_is_off_its_period_is_set_anew() {
-    let (mut bank, host) = bank("gate");
-    bank.start(pmc(0), A, 100);
-    bank.on_entry(CounterSet::EMPTY);
-    host.0.borrow_mut().counts = vec![98];
-    host.0.borrow_mut().unreliable = vec![(0, 98)];
-    // Off before the kick: perf began the period anew at 98.
-    bank.pause(pmc(0));
-    bank.stop(pmc(0), true);
-    bank.signalled();
-    host.log();
-    bank.start(pmc(0), A, 2);
-    assert!(host.log().contains(&"period 0 2".to_owned()), "the same aim is not the same period");
+    for complete in [true, false] {
+        let (mut bank, host) = bank("gate");
+        bank.start(pmc(0), A, 100);
+        bank.on_entry(CounterSet::EMPTY);
+        host.0.borrow_mut().counts = vec![98];
+        host.0.borrow_mut().complete = complete;
+        if complete {
+            host.0.borrow_mut().unreliable = vec![(0, 98)];
+        }
+        // Off before the kick: perf began the period anew at 98.
+        bank.pause(pmc(0));
+        bank.stop(pmc(0), true);
+        bank.signalled();
+        host.log();
+        bank.start(pmc(0), A, 2);
+        assert!(host.log().contains(&"period 0 2".to_owned()), "the same aim is not the same period");
+    }
 }
