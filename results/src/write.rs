@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD};
 use tempfile::NamedTempFile;
@@ -234,26 +235,10 @@ impl Drop for OutputFolder {
 /// A file name for the time, UTC: `20260131T235959Z`.
 #[must_use]
 pub fn time_stamp(unix: u64) -> String {
-    // 2 932 896 days after 1970 the year 10000 begins; a clock that is further off gets its last day.
-    let (mut days, rest) = ((unix / 86_400).min(2_932_896), unix % 86_400);
-    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let mut year = 1970;
-    while days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    let day = days + 1;
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+    // The last second of the year 9999; a clock that is further off gets it.
+    const LAST: u64 = 253_402_300_799;
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(unix.min(LAST));
+    humantime::format_rfc3339_seconds(at).to_string().replace(['-', ':'], "")
 }
 
 #[cfg(test)]

@@ -61,6 +61,13 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     let mut versions: Vec<u8> = args.pmu_version.iter().map(|&version| version as u8).collect();
     versions.sort_unstable();
     versions.dedup();
+    if let BackendChoice::Key(BackendKey::Tracepoint { .. }) = args.backend {
+        return Err(Error::usage(
+            format!("backend {} does not serve conformance", args.backend),
+            "the cases expect counters that follow time or instructions, not occurrences of a tracepoint",
+            "use --backend auto, or step for exact counts",
+        ));
+    }
     let Chosen { backend, why } = choose(&args.backend, &ThisHost)?;
     complain(&format!("backend {backend}: {why}"));
     if backend == BackendKey::None {

@@ -61,6 +61,13 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     // Whatever can be refused is refused before anything is measured.
     let named = match wanted.backend {
         BackendChoice::Sim(name) => Some(simulated::model(name)?),
+        BackendChoice::Key(BackendKey::Step) => {
+            return Err(Error::usage(
+                "backend step measures no latencies",
+                "every instruction that counts would be an exit of its own",
+                "use another --backend here, and step with `vpmu conformance` and `vpmu run`",
+            ));
+        }
         BackendChoice::Auto | BackendChoice::Key(_) => None,
     };
     let options = wanted.result;
