@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`document`] | the types of a document, for writing and reading alike |
 //! | [`metric`] | the metrics that documents hold |
-//! | [`read`], [`write`] | files: checked when read, whole or absent when written |
+//! | [`read`], [`mod@write`] | files: checked when read, whole or absent when written |
 //! | [`host`] | facts about the host, and its noise sources |
 //! | [`stats`] | medians, intervals, tests, change points, Pareto fronts |
 //! | [`compare`], [`history`] | a verdict on two results; change points in a series of them |

@@ -3,7 +3,7 @@
 //! # RDPMC
 //! An image's RDPMCs may have been rewritten to RDMSR (see [`crate::boot::rdpmc`]). RIP at the exit distinguishes such a
 //! site from a true RDMSR of the same index: the site gets RDPMC's answer, the other gets KVM's. The indices that a real
-//! RDPMC uses ([`RDPMC_RANGES`]) exit; a site with another index is answered by KVM as the RDMSR it then is, which is #GP
+//! RDPMC uses (`RDPMC_RANGES`) exit; a site with another index is answered by KVM as the RDMSR it then is, which is #GP
 //! as for RDPMC, unless an MSR of that number exists. At CPL 3 RDMSR is always #GP, whatever CR4.PCE says: a rewritten
 //! RDPMC works in ring 0 only.
 //!

@@ -1,7 +1,7 @@
 //! KVM: the VM, the vCPU loop, MSR exits, the LAPIC's LVTPC, single-stepping.
 //!
-//! One entry of a vCPU: [`vcpu`] does what comes before it and enters; [`exit`] turns KVM's exit into an owned value;
-//! [`handle`] decides what the exit asks for, without a descriptor; [`run_loop`] repeats this until the vCPU ends.
+//! One entry of a vCPU: `vcpu` does what comes before it and enters; [`exit`] turns KVM's exit into an owned value;
+//! `handle` decides what the exit asks for, without a descriptor; `run_loop` repeats this until the vCPU ends.
 
 mod cpuid;
 pub mod exit;
