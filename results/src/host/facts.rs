@@ -10,7 +10,7 @@ use super::tuning::Tuning;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct HostFacts {
-    /// One phrase that says what kind of host this is; see [`host_class`](super::host_class).
+    /// One phrase that says what kind of host this is; see `host_class`.
     pub class: String,
     /// CPU vendor, e.g. GenuineIntel.
     pub cpu_vendor: Option<String>,
