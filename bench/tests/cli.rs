@@ -64,7 +64,6 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["conformance", "--backend", "tracepoint:kvm/kvm_exit"], "does not serve conformance"),
         (&["--backend", "step"], "vpmu conformance"),
         (&["guest-stat", "--backend", "step"], "vpmu conformance"),
-        (&["--no-save", "--save-baseline", "a"], "cannot be used with"),
         (&["conformance", "--pmu-version", "3"], "2, 4"),
         (&["bogus"], "bogus"),
         (&["--bogus"], "--bogus"),

@@ -85,7 +85,7 @@ pub struct NmiLatencyArgs {
     #[command(flatten)]
     pub result: ResultOptions,
     /// Also keep the result as baseline NAME, in DIR/baselines, for `vpmu compare NAME NEW`
-    #[arg(long, value_name = "NAME", value_parser = read::check_name, conflicts_with = "no_save", help_heading = "Result")]
+    #[arg(long, value_name = "NAME", value_parser = read::check_name, help_heading = "Result")]
     pub save_baseline: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub struct SimArgs {
     #[command(flatten)]
     pub result: ResultOptions,
     /// Also keep the result as baseline NAME, in DIR/baselines, for `vpmu compare NAME NEW`
-    #[arg(long, value_name = "NAME", value_parser = read::check_name, conflicts_with = "no_save", help_heading = "Result")]
+    #[arg(long, value_name = "NAME", value_parser = read::check_name, help_heading = "Result")]
     pub save_baseline: Option<String>,
 }
 

@@ -99,7 +99,7 @@ pub struct ResultOptions {
     #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results")]
     pub output: PathBuf,
 
-    /// Write no results folder
+    /// Write no results; a baseline of --save-baseline is kept
     #[arg(long)]
     pub no_save: bool,
 

@@ -33,8 +33,8 @@ fn page(dir: &Path) -> Result<PathBuf, String> {
         &["sim", "clx-ap-watchdog-off", "--strategy", "recreate,reuse,reuse-lazy,paused-flag,deferred,pool"],
         &["sim", "icx-2021"],
         &["sim", "icx-2021", "--vcpus", "2"],
-        &["stat-setup", "--in", "guest", "--backend", "sim:clx-ap-watchdog-on", "--events", "4"],
-        &["stat-setup", "--in", "guest", "--backend", "sim:clx-ap-watchdog-on", "--events", "10"],
+        &["guest-stat", "--backend", "sim:clx-ap-watchdog-on", "--events", "4"],
+        &["guest-stat", "--backend", "sim:clx-ap-watchdog-on", "--events", "10"],
     ] {
         vpmu(dir, &[line, &short].concat())?;
     }
