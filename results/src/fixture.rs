@@ -149,6 +149,8 @@ fn round(index: u64, position: u64, of: u64, handler_ns: u64) -> Round {
         position,
         complete: true,
         started_ns: (index * of + position) * 5_000_000,
+        guest: None,
+        probe_ns: None,
         metrics: metrics([
             (&NMI_HANDLER, brief(handler_ns, SAMPLES)),
             (&PMI_DELIVERY, brief(500, SAMPLES)),
@@ -254,6 +256,20 @@ pub fn value(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> V
         }
     }
     value
+}
+
+/// Makes the rounds of a [`value`] slices of guests that live for so many rounds, each with a throughput probe beside it.
+///
+/// # Panics
+/// If it is no such value.
+pub fn in_guests(value: &mut Value, rounds: u64) {
+    for arm in value["arms"].as_array_mut().unwrap() {
+        for round in arm["rounds"].as_array_mut().unwrap() {
+            let index = round["round"].as_u64().unwrap();
+            round["guest"] = (index / rounds.max(1)).into();
+            round["probe_ns"] = json!(20_000.5);
+        }
+    }
 }
 
 /// The same, read.

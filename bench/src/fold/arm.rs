@@ -159,6 +159,8 @@ impl ArmFold {
             position: place.turn.position,
             complete: outcome.end.is_complete(),
             started_ns: ns(place.started),
+            guest: None,
+            probe_ns: None,
             metrics: latencies.metrics(Summary::brief),
             own: GuestRound {
                 end: one_line(&outcome.end.to_string()),

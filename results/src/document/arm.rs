@@ -86,6 +86,13 @@ pub struct Round<E: Experiment = GuestRun> {
     pub complete: bool,
     /// Its start, ns after the experiment's.
     pub started_ns: u64,
+    /// Number of the arm's guest in which it ran. Rounds of one guest are consecutive, and all arms change guests at the same
+    /// rounds. Absent: a guest of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<u64>,
+    /// Time of a fixed piece of work on the vCPU's CPU just before, ns: its throughput. Absent: not probed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe_ns: Option<f64>,
     /// Its metrics.
     #[serde(flatten)]
     #[cfg_attr(any(test, feature = "testing"), schemars(with = "std::collections::BTreeMap<String, Option<Summary>>"))]
@@ -114,6 +121,12 @@ impl<E: Experiment> Arm<E> {
 }
 
 impl<E: Experiment> Round<E> {
+    /// The guest in which it ran: its own number where each round had one of its own.
+    #[must_use]
+    pub fn guest(&self) -> u64 {
+        self.guest.unwrap_or(self.index)
+    }
+
     /// One of its metrics.
     #[must_use]
     pub fn metric(&self, metric: &Metric) -> Option<&Summary> {
@@ -179,12 +192,16 @@ fn round<E: Experiment>(mut map: Map<String, Value>) -> Result<Round<E>, String>
     let complete = map.remove("complete").and_then(|value| value.as_bool());
     let within = |why: String| format!("round {index}: {why}");
     let position = taken(&mut map, "position").map_err(within)?.unwrap_or(0);
+    let guest = taken(&mut map, "guest").map_err(within)?.flatten();
+    let probe_ns = taken(&mut map, "probe_ns").map_err(within)?.flatten();
     let (metrics, own) = own::<E, _>(map).map_err(within)?;
     Ok(Round {
         index,
         position,
         complete: complete.ok_or("a round does not say if it is complete")?,
         started_ns,
+        guest,
+        probe_ns,
         metrics,
         own,
     })

@@ -53,6 +53,18 @@ fn arm<E: Experiment>(arm: &Arm<E>, document: &Document<E>) -> Result<(), String
         if b.started_ns < a.started_ns {
             return Err(format!("the clock goes backwards from round {} to round {}", a.index, b.index));
         }
+        if b.guest() < a.guest() {
+            return Err(format!(
+                "round {} is of guest {}, the one after it of guest {}",
+                a.index,
+                a.guest(),
+                b.guest()
+            ));
+        }
+    }
+    if let Some(round) = arm.rounds.iter().find(|round| round.probe_ns.is_some_and(|ns| !(ns > 0.0 && ns.is_finite())))
+    {
+        return Err(format!("round {}: probe_ns is not above 0", round.index));
     }
     for name in arm.rounds.iter().flat_map(|round| round.metrics.keys()) {
         if !arm.metrics.contains_key(name) {

@@ -64,7 +64,7 @@ fn what_is_not_ours_is_refused_with_its_reason() {
 #[test]
 fn a_document_that_contradicts_itself_is_refused() {
     type Change = fn(&mut Value);
-    let cases: [(&str, Change); 17] = [
+    let cases: [(&str, Change); 19] = [
         ("0 arms", |d| d["arms"] = json!([])),
         ("there twice", |d| d["arms"][1] = d["arms"][0].clone()),
         ("no rounds and does not say why", |d| {
@@ -81,6 +81,8 @@ fn a_document_that_contradicts_itself_is_refused() {
         ("clock goes backwards", |d| {
             d["arms"][0]["rounds"][0]["started_ns"] = json!(u64::MAX);
         }),
+        ("guest 3, the one after it of guest 1", |d| d["arms"][0]["rounds"][0]["guest"] = json!(3)),
+        ("probe_ns is not above 0", |d| d["arms"][0]["rounds"][0]["probe_ns"] = json!(0.0)),
         ("follows round", |d| d["arms"][0]["rounds"][1]["round"] = json!(0)),
         ("mixed units", |d| {
             let map = d["arms"][0].as_object_mut().unwrap();
@@ -115,6 +117,22 @@ fn summaries_below_a_key_are_metrics_too() {
     let record = record(&path).unwrap();
     assert_eq!(record.arms[0].metrics["phases/open_ns"].p50, 2);
     assert!(record.arms[0].rounds.iter().all(|round| round.metrics.contains_key("phases/open_ns")));
+}
+
+#[test]
+fn rounds_are_of_guests_and_probed() {
+    let (_dir, path) = written(&changed(|d| crate::fixture::in_guests(d, 2)));
+    let record = record(&path).unwrap();
+    let rounds = &record.arm("reuse").unwrap().rounds;
+    assert_eq!(rounds.iter().map(|round| round.guest()).collect::<Vec<_>>(), [0, 0, 1]);
+    assert_eq!(rounds[2].probe_ns, Some(20_000.5));
+    let again = serde_json::to_value(&record).unwrap();
+    assert_eq!(again["arms"][0]["rounds"][2]["guest"], json!(1));
+    let (_dir, path) = written(&changed(|_| {}));
+    let record = super::record(&path).unwrap();
+    let round = &record.arm("reuse").unwrap().rounds[2];
+    assert_eq!((round.guest, round.guest(), round.probe_ns), (None, 2, None));
+    assert!(serde_json::to_value(&record).unwrap()["arms"][0]["rounds"][2].get("probe_ns").is_none());
 }
 
 #[test]

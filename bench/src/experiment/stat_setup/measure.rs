@@ -47,6 +47,8 @@ impl TimedRound {
             position: self.position,
             complete: true,
             started_ns: self.started_ns,
+            guest: None,
+            probe_ns: None,
             metrics: metrics(one(self.total()), one(self.upto(Phase::Read))),
             own: HostSetUpRound {
                 phases: phases
