@@ -122,7 +122,7 @@ impl SimBackend {
         let times = self.clock.times();
         let pace = self.pace(times);
         let (mut signals, mut look_at) = (0, u64::MAX);
-        let Self { table, running, overflowed, one_shot, .. } = self;
+        let Self { table, running, overflowed, .. } = self;
         running.retain(|&at| {
             let state = &mut table[at];
             if !state.samples || state.lost {
@@ -133,7 +133,7 @@ impl SimBackend {
                 signals += 1;
                 // Of several overflows of an event only the last one counts.
                 overflowed.retain(|&(id, _)| id != state.id);
-                if *one_shot {
+                if state.stops_here() {
                     overflowed.push((state.id, state.rate.counts(state.due)));
                     (state.ran, state.running, state.let_in) = (state.due, false, false);
                     return false;
@@ -229,6 +229,7 @@ impl Backend for SimBackend {
             running: false,
             let_in: true,
             lost: false,
+            limit: u64::from(self.one_shot),
         };
         state.aim(0, period);
         let at = self.free.pop().unwrap_or(self.table.len());
@@ -268,8 +269,12 @@ impl Backend for SimBackend {
     }
 
     #[inline]
-    fn resume(&mut self, event: &mut Event, _spent: bool) -> Result<(), HostError> {
+    fn resume(&mut self, event: &mut Event, spent: bool) -> Result<(), HostError> {
         self.spend(|model| &model.costs.resume);
+        if spent && self.one_shot {
+            // IOC_REFRESH adds to the limit; IOC_ENABLE leaves an event whose limit is used up without one.
+            self.table[event.0].limit += 1;
+        }
         self.table[event.0].let_in = true;
         if self.gate != Some(false) {
             let others = self.model.costs.resume_other.sample_n(self.running.len() as u64, self.clock.stream());
@@ -362,5 +367,58 @@ impl Backend for SimBackend {
     #[inline]
     fn now_ns(&self) -> u64 {
         self.clock.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::Schedule;
+    use crate::stream::stream;
+
+    /// Counts in a millisecond of model development-host.
+    const PERIOD: u64 = 2_000_000;
+
+    /// A backend of events that stop themselves, and one such event.
+    fn one_shot() -> (SimBackend, Event) {
+        let model = Rc::new(Model::embedded("development-host").unwrap());
+        let strategy = Strategy::preset("deferred").unwrap();
+        assert_eq!((strategy.overflow, model.base), (OnOverflow::Stop, CountBase::ThreadTime));
+        let mut stream = stream(1, 0, 0);
+        let schedule = Schedule::new(u64::MAX, 1, 0, None, &mut stream);
+        let mut backend = SimBackend::new(model, Clock::new(schedule, stream), Rc::default(), &strategy);
+        let event = backend.open(Spec(Source::Selector(0x0053_003c)), PERIOD).unwrap();
+        (backend, event)
+    }
+
+    /// Signals in each of three stretches that are longer than the period.
+    fn signals(backend: &mut SimBackend) -> [u64; 3] {
+        std::array::from_fn(|_| {
+            backend.clock_mut().user(2_000_000);
+            backend.take_signals()
+        })
+    }
+
+    #[test]
+    fn an_event_stops_itself_until_it_is_resumed_as_spent() {
+        let (mut backend, mut event) = one_shot();
+        assert_eq!(signals(&mut backend), [1, 0, 0]);
+        backend.set_period(&mut event, PERIOD).unwrap();
+        backend.resume(&mut event, true).unwrap();
+        assert_eq!(signals(&mut backend), [1, 0, 0]);
+    }
+
+    #[test]
+    fn a_resume_with_the_wrong_word_changes_the_limit_as_in_the_kernel() {
+        let (mut backend, mut event) = one_shot();
+        assert_eq!(signals(&mut backend), [1, 0, 0]);
+        backend.set_period(&mut event, PERIOD).unwrap();
+        backend.resume(&mut event, false).unwrap();
+        assert_eq!(signals(&mut backend), [1, 1, 1], "IOC_ENABLE leaves no limit");
+
+        let (mut backend, mut event) = one_shot();
+        backend.pause(&mut event).unwrap();
+        backend.resume(&mut event, true).unwrap();
+        assert_eq!(signals(&mut backend), [1, 1, 0], "IOC_REFRESH makes it two");
     }
 }

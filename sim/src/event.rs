@@ -68,6 +68,8 @@ pub(crate) struct EventState {
     pub(crate) let_in: bool,
     /// A pinned event without a counter.
     pub(crate) lost: bool,
+    /// Overflows until the event stops itself, perf's `event_limit`; 0 = it does not.
+    pub(crate) limit: u64,
 }
 
 impl EventState {
@@ -79,6 +81,14 @@ impl EventState {
     #[inline]
     pub(crate) const fn count(&self, times: Times) -> u64 {
         self.rate.counts(self.ran(times))
+    }
+
+    /// Counts an overflow against the limit; whether the event stops there (`__perf_event_overflow`).
+    #[inline]
+    pub(crate) const fn stops_here(&mut self) -> bool {
+        let limited = self.limit > 0;
+        self.limit = self.limit.saturating_sub(1);
+        limited && self.limit == 0
     }
 
     #[inline]

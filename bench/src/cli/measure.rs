@@ -1,7 +1,7 @@
 //! Carrying out an experiment of arms and rounds: the host or a simulation, files, table, exit code.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use host_pmu::backend::BackendKey;
 use results::document::{Document, Status};
@@ -91,7 +91,8 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
     let mut progress = progress::shown(!options.quiet);
-    let mut save = |document: &Document| save(document, folder.as_mut());
+    let saved_unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let mut save = |document: &Document| save(document, folder.as_mut(), saved_unix);
     let Invocation { command_line, began } = invocation;
     let context = Context {
         process_began: began,
@@ -103,7 +104,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
         save: &mut save,
     };
     let finished = rounds::run(&plan, runner.as_mut(), context)?;
-    print(&report(&finished, folder.as_mut(), options.json)?)?;
+    print(&report(&finished, folder.as_mut(), options.json, saved_unix)?)?;
     for line in table::warnings(&finished.document.warnings) {
         complain(&format!("warning: {line}"));
     }
@@ -160,23 +161,30 @@ fn keep_baseline(document: &Document, dir: &Path) -> Result<(), Error> {
 }
 
 /// The name of an experiment's files, without extension.
-fn stem(document: &Document) -> String {
-    format!("{}-{}", document.experiment, time_stamp(document.started_unix))
+fn stem(document: &Document, saved_unix: u64) -> String {
+    // A simulated document has no date; the names of its files have one.
+    let unix = if document.started_unix == 0 { saved_unix } else { document.started_unix };
+    format!("{}-{}", document.experiment, time_stamp(unix))
 }
 
-fn save(document: &Document, folder: Option<&mut OutputFolder>) -> Result<(), Error> {
+fn save(document: &Document, folder: Option<&mut OutputFolder>, saved_unix: u64) -> Result<(), Error> {
     let Some(folder) = folder else { return Ok(()) };
     let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-    folder.write(&stem(document), "json", json.as_bytes()).map(|_| ())
+    folder.write(&stem(document, saved_unix), "json", json.as_bytes()).map(|_| ())
 }
 
 /// Writes the exports and returns the text for stdout: the table, or JSON.
-fn report(finished: &Finished, folder: Option<&mut OutputFolder>, json: bool) -> Result<String, Error> {
+fn report(
+    finished: &Finished,
+    folder: Option<&mut OutputFolder>,
+    json: bool,
+    saved_unix: u64,
+) -> Result<String, Error> {
     let document = &finished.document;
     let measured = finished.arms.iter().any(|arm| !arm.intervals().is_empty());
     let mut saved = String::new();
     if let Some(folder) = folder.filter(|_| measured) {
-        let stem = stem(document);
+        let stem = stem(document, saved_unix);
         let hlog = export::hlog::text(document, &finished.arms.iter().map(ArmFold::intervals).collect::<Vec<_>>())
             .map_err(|why| internal("cannot write the interval log", why))?;
         folder.write(&stem, "hlog", &hlog)?;
@@ -220,10 +228,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let finished = mock::finished(&[]);
         let mut folder = OutputFolder::open(&dir.path().join("out")).unwrap();
-        save(&finished.document, Some(&mut folder)).unwrap();
-        let shown = report(&finished, Some(&mut folder), true).unwrap();
+        save(&finished.document, Some(&mut folder), 0).unwrap();
+        let shown = report(&finished, Some(&mut folder), true, 0).unwrap();
         assert!(serde_json::from_str::<Document>(&shown).is_ok());
-        let shown = report(&finished, Some(&mut folder), false).unwrap();
+        let shown = report(&finished, Some(&mut folder), false, 0).unwrap();
         assert!(shown.contains("saved: ") && shown.contains("recreate"));
         let mut names: Vec<_> = std::fs::read_dir(dir.path().join("out"))
             .unwrap()

@@ -136,7 +136,12 @@ impl<'a> Experiment<'a> {
                 "`vpmu doctor` says what is missing",
             ));
         }
-        let began_unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        // A simulation has no date and no wall clock: its document follows from the model, the seed and the parameters.
+        let began_unix = if plan.simulated {
+            0
+        } else {
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+        };
         Ok(Self {
             slots,
             began: Instant::now(),
@@ -188,6 +193,7 @@ impl<'a> Experiment<'a> {
     ) -> Result<(), Error> {
         let mut position = 0;
         for &slot in order {
+            let elapsed = self.elapsed(plan);
             let slot = &mut self.slots[slot];
             if !slot.runs || slot.failures >= GIVE_UP {
                 continue;
@@ -201,11 +207,13 @@ impl<'a> Experiment<'a> {
             context.progress.run(&format!("{name} {}, {}", index + 1, slot.arm.strategy));
             let samples = if warmup { plan.warmup_samples } else { plan.samples };
             let turn = Turn { index, position, warmup, samples };
-            let place = Place { turn, started: self.began.elapsed() };
+            let place = Place { turn, started: elapsed };
             let to_this_run = context.process_began.elapsed();
             let outcome = runner.run(slot.arm, turn)?;
             self.guests += outcome.wall;
-            self.first_instruction.get_or_insert(to_this_run + outcome.start);
+            if !plan.simulated {
+                self.first_instruction.get_or_insert(to_this_run + outcome.start);
+            }
             context.progress.step();
             position += 1;
             let complete = outcome.end.is_complete();
@@ -216,7 +224,7 @@ impl<'a> Experiment<'a> {
             }
             if !warmup {
                 slot.fold.add(place, &outcome);
-                self.wall = self.began.elapsed();
+                self.wall = if plan.simulated { self.guests } else { self.began.elapsed() };
             } else if !complete {
                 slot.fold.incomplete(&format!("warm-up: {}", outcome.end));
             }

@@ -84,7 +84,7 @@ pub struct Round<E: Experiment = GuestRun> {
     pub position: u64,
     /// Whether what it measured is whole.
     pub complete: bool,
-    /// Its start, ns after the experiment's.
+    /// Its start, ns after the experiment's; virtual time in a simulation.
     pub started_ns: u64,
     /// Number of the arm's guest in which it ran. Rounds of one guest are consecutive, and all arms change guests at the same
     /// rounds. Absent: a guest of its own.

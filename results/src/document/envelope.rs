@@ -72,9 +72,9 @@ pub struct Document<E: Experiment = GuestRun> {
     /// The command line, program name first.
     #[serde(default)]
     pub command_line: Vec<String>,
-    /// Start of the experiment, seconds since 1970.
+    /// Start of the experiment, seconds since 1970; 0 of a simulation, which has no date.
     pub started_unix: u64,
-    /// From the start to the last finished round.
+    /// From the start to the last finished round; of a simulation, the virtual time of its guests, one after another.
     pub wall_ns: u64,
     /// How it ended.
     pub status: Status,
@@ -103,6 +103,12 @@ impl<E: Experiment> Document<E> {
     /// Those of serde_json; none is expected for this type.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+
+    /// Whether nothing in it was measured.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.host.class.starts_with("simulated")
     }
 
     /// The arm of that name.

@@ -23,7 +23,7 @@ impl Experiment for GuestRun {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct GuestExtra {
-    /// From the process's `main` to the first instruction of its first guest.
+    /// From the process's `main` to the first instruction of its first guest; `None` of a simulation.
     pub first_guest_instruction_ns: Option<u64>,
 }
 

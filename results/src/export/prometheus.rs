@@ -44,7 +44,7 @@ const GAUGES: [Gauge; 3] = [
     }),
     ("vpmu_lost_nmis", "NMIs handed to KVM that no handler took.", |_, arm| arm.own.get("lost")?.as_i64()),
     ("vpmu_started_timestamp_seconds", "When the experiment began, seconds since 1970.", |record, _| {
-        record.started_unix.try_into().ok()
+        record.started_unix.try_into().ok().filter(|_| !record.is_simulated())
     }),
 ];
 

@@ -49,7 +49,10 @@ pub fn text(history: &History) -> String {
                 change.change.map_or_else(|| "–".to_owned(), crate::compare::percent),
                 if change.point.p < 0.0001 { "< 0.0001".to_owned() } else { format!("{:.4}", change.point.p) },
                 short(&change.first_changed_revision),
-                format!("{} (run {})", time_stamp(change.started_unix), change.point.index + 1),
+                match change.started_unix {
+                    0 => format!("run {}", change.point.index + 1),
+                    unix => format!("{} (run {})", time_stamp(unix), change.point.index + 1),
+                },
             ];
             table.add_row(texts.into_iter().enumerate().map(|(i, text)| {
                 let left = !(2..=5).contains(&i);

@@ -95,6 +95,8 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
     }
     let mut records: Vec<Record> = records.into_iter().filter_map(Result::ok).collect();
     records.sort_by(|a, b| (a.started_unix, &a.path).cmp(&(b.started_unix, &b.path)));
+    // Runs of one simulation are equal to the byte: one of them is all of them.
+    records.dedup_by(|b, a| a.is_simulated() && is_copy(a, b));
     for pair in records.windows(2) {
         let [a, b] = pair else { continue };
         if is_copy(a, b) {

@@ -108,8 +108,7 @@ pub(super) fn backend(record: &Record) -> String {
 
 /// Whether nothing in it was measured.
 pub(super) fn is_simulated(record: &Record) -> bool {
-    record.host.class.starts_with("simulated")
-        || record.parameter("backend").is_some_and(|backend| backend.starts_with("sim:"))
+    record.is_simulated() || record.parameter("backend").is_some_and(|backend| backend.starts_with("sim:"))
 }
 
 /// The ink of each arm, the same all over the page.

@@ -111,7 +111,8 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
     let latest = group.latest();
     let many = group.records.len() > 1;
     // Results of one session are numbered: a time axis would have them in one place.
-    let dated = latest.started_unix.saturating_sub(group.records[0].started_unix) > SESSION_S;
+    let first = group.records[0].started_unix;
+    let dated = first > 0 && latest.started_unix.saturating_sub(first) > SESSION_S;
     let mut series: Vec<(&Arm<Any>, Vec<Point>)> = Vec::new();
     let mut what = "";
     // An arm that only older results have is drawn, too.
@@ -194,8 +195,11 @@ fn seconds(at: f64) -> String {
     format!("{at:.digits$} s")
 }
 
-/// 2026-01-31 23:59, UTC.
+/// 2026-01-31 23:59, UTC; simulations have no date.
 pub(super) fn date(unix: f64) -> String {
+    if unix == 0.0 {
+        return "no date".to_owned();
+    }
     let stamp = time_stamp(Duration::try_from_secs_f64(unix).unwrap_or_default().as_secs());
     match (stamp.get(..4), stamp.get(4..6), stamp.get(6..8), stamp.get(9..11), stamp.get(11..13)) {
         (Some(year), Some(month), Some(day), Some(hour), Some(minute)) => {
@@ -256,5 +260,6 @@ mod tests {
     fn dates_are_utc() {
         assert_eq!(date(951_782_460.0), "2000-02-29 00:01");
         assert_eq!(short_date(951_782_460.0), "00-02-29");
+        assert_eq!(date(0.0), "no date");
     }
 }

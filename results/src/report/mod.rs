@@ -138,12 +138,14 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
 }
 
 fn summary(records: &[Record], points: usize) -> String {
-    let times = || records.iter().map(|record| record.started_unix);
+    let times = || records.iter().map(|record| record.started_unix).filter(|&unix| unix > 0);
     let mut parts = Vec::new();
     if let (Some(first), Some(last)) = (times().min(), times().max()) {
         let [first, last] = [first, last].map(|unix| date(unix as f64));
         let when = if first == last { format!("of {first}") } else { format!("from {first} to {last}") };
         parts.push(format!("{} {when} UTC", plural(records.len(), "result")));
+    } else if !records.is_empty() {
+        parts.push(plural(records.len(), "simulated result"));
     }
     if points > 0 {
         parts.push(plural(points, "simulated point"));
@@ -236,7 +238,13 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
         ("backend", group::backend(newest)),
         ("host", newest.host.class.clone()),
         ("results", group.records.len().to_string()),
-        ("newest", format!("{} UTC, {}", date(newest.started_unix as f64), newest.path.display())),
+        (
+            "newest",
+            match newest.started_unix {
+                0 => newest.path.display().to_string(),
+                unix => format!("{} UTC, {}", date(unix as f64), newest.path.display()),
+            },
+        ),
         ("revision", format!("{} ({})", newest.tool.git_revision, newest.tool.profile)),
         ("seed", newest.seed.to_string()),
     ];
