@@ -9,8 +9,8 @@ use vmm::machine::Behind;
 use vmm::outcome::RunOutcome;
 
 use super::guest::GuestPlan;
-use super::launch::launch;
-use super::runner::{Arm, ArmRunner, Turn};
+use super::launch::{Live, launch};
+use super::runner::{Arm, ArmRunner, LiveGuest, Turn};
 use results::document::ArmKind;
 use results::error::Error;
 
@@ -51,6 +51,10 @@ impl ArmRunner for HostRunner {
 
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
         launch(&self.host, &self.guest, behind(arm, self.paced)?, turn.samples)
+    }
+
+    fn open(&mut self, arm: &Arm, _number: u64) -> Result<Box<dyn LiveGuest>, Error> {
+        Ok(Box::new(Live::start(&self.host, &self.guest, behind(arm, self.paced)?)))
     }
 }
 

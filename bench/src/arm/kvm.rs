@@ -7,8 +7,8 @@ use vmm::machine::Behind;
 use vmm::outcome::RunOutcome;
 
 use super::guest::GuestPlan;
-use super::launch::launch;
-use super::runner::{Arm, ArmRunner, Turn};
+use super::launch::{Live, launch};
+use super::runner::{Arm, ArmRunner, LiveGuest, Turn};
 use results::error::Error;
 
 /// Runs guests on KVM's own vPMU.
@@ -33,5 +33,9 @@ impl ArmRunner for KvmRunner {
 
     fn run(&mut self, _arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
         launch(&self.host, &self.guest, Behind::Kvm, turn.samples)
+    }
+
+    fn open(&mut self, _arm: &Arm, _number: u64) -> Result<Box<dyn LiveGuest>, Error> {
+        Ok(Box::new(Live::start(&self.host, &self.guest, Behind::Kvm)))
     }
 }

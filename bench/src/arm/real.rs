@@ -10,7 +10,7 @@ use super::guest::GuestPlan;
 use super::host::HostRunner;
 use super::kvm::KvmRunner;
 use super::limits;
-use super::runner::{Arm, ArmRunner, Turn};
+use super::runner::{Arm, ArmRunner, LiveGuest, Turn};
 use results::document::ArmKind;
 use results::error::Error;
 
@@ -50,5 +50,9 @@ impl ArmRunner for RealRunner {
 
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
         self.of(arm).run(arm, turn)
+    }
+
+    fn open(&mut self, arm: &Arm, number: u64) -> Result<Box<dyn LiveGuest>, Error> {
+        self.of(arm).open(arm, number)
     }
 }

@@ -31,6 +31,32 @@ pub struct Turn {
     pub samples: u64,
 }
 
+/// One slice of a guest that is kept alive.
+#[derive(Clone, Debug)]
+pub struct SliceOutcome {
+    /// What it left, as of a run of its own: every figure is of this slice alone. The guest's start and its baseline are in its
+    /// first slice's.
+    pub run: RunOutcome,
+    /// Time of the throughput probe just before the slice, mean over vCPUs; `None` where there is none, as in a simulation.
+    pub probe_ns: Option<f64>,
+}
+
+/// A guest that lives over several slices. Between two of them its vCPUs wait, with its counters and its timer off.
+pub trait LiveGuest {
+    /// Lets the guest take `samples` samples per vCPU, and waits for the end of the slice. A guest that failed, hung or was
+    /// interrupted is an outcome whose end says so; such a guest takes no further slices.
+    ///
+    /// # Errors
+    /// Conditions that make further runs pointless.
+    fn slice(&mut self, samples: u64) -> Result<SliceOutcome, Error>;
+
+    /// Ends the guest. The outcome has what is left after the last slice: the tail's ticks, and host operations since then.
+    ///
+    /// # Errors
+    /// Conditions that make further runs pointless.
+    fn close(self: Box<Self>) -> Result<RunOutcome, Error>;
+}
+
 /// Runs guests.
 pub trait ArmRunner {
     /// Whether an arm can run on this host at all; called once per arm, before anything runs.
@@ -45,4 +71,11 @@ pub trait ArmRunner {
     /// # Errors
     /// Conditions that make further runs pointless. A guest that went wrong is an outcome, not an error.
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error>;
+
+    /// Starts a guest that is kept alive, up to the end of its baseline; it then waits for its first slice. `number` counts the
+    /// arm's guests from 0: all arms' guests of one number are alive at the same time, and take turns.
+    ///
+    /// # Errors
+    /// Conditions that make further runs pointless. A guest that went wrong on its way is the outcome of its first slice.
+    fn open(&mut self, arm: &Arm, number: u64) -> Result<Box<dyn LiveGuest>, Error>;
 }

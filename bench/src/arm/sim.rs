@@ -12,7 +12,7 @@ use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 
 use super::guest::GuestPlan;
-use super::runner::{Arm, ArmRunner, Turn};
+use super::runner::{Arm, ArmRunner, LiveGuest, SliceOutcome, Turn};
 use crate::backend::Chosen;
 use results::document::ArmKind;
 use results::error::Error;
@@ -72,7 +72,7 @@ pub fn facts(model: &Model) -> HostFacts {
 }
 
 /// Simulates arms.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SimRunner {
     model: Model,
     guest: GuestPlan,
@@ -135,6 +135,29 @@ impl ArmRunner for SimRunner {
         let vcpus: Vec<_> = left.into_iter().map(|guest| vcpu(guest, self.model.tsc_khz)).collect();
         let end = vcpus.iter().map(|vcpu| vcpu.end.clone()).find(|end| !end.is_complete()).unwrap_or(End::Done);
         Ok(RunOutcome { end, vcpus, wall: Duration::from_nanos(virtual_ns), start: Duration::ZERO })
+    }
+
+    fn open(&mut self, arm: &Arm, number: u64) -> Result<Box<dyn LiveGuest>, Error> {
+        Ok(Box::new(Live { runner: self.clone(), arm: arm.clone(), index: number << 32 }))
+    }
+}
+
+/// A simulated guest that takes its samples slice by slice.
+struct Live {
+    runner: SimRunner,
+    arm: Arm,
+    index: u64,
+}
+
+impl LiveGuest for Live {
+    fn slice(&mut self, samples: u64) -> Result<SliceOutcome, Error> {
+        let turn = Turn { index: self.index, position: 0, warmup: false, samples };
+        self.index += 1;
+        Ok(SliceOutcome { run: self.runner.run(&self.arm, turn)?, probe_ns: None })
+    }
+
+    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
+        Ok(RunOutcome { end: End::Done, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO })
     }
 }
 

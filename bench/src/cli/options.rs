@@ -124,6 +124,7 @@ impl ArmsOptions {
             pin: host.and_then(|host| host.pin.clone()),
             rounds: self.rounds,
             warmup: self.warmup,
+            rounds_per_guest: 1,
             samples: self.samples,
             time_limit: self.time_limit,
             duration: self.duration,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
 use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, OpStats};
-use vmm::outcome::{MsrExits, RunOutcome, VcpuOutcome};
+use vmm::outcome::{End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
     self, ArmKind, GuestArm, GuestRound, HostOp, Metrics, MsrCount, Summary, WorkloadCost, encode, latency_histogram,
@@ -82,6 +82,10 @@ pub struct Place {
     pub turn: Turn,
     /// Its start after the experiment's.
     pub started: Duration,
+    /// Number of the arm's guest, if guests live over several runs.
+    pub guest: Option<u64>,
+    /// Time of the throughput probe just before it.
+    pub probe_ns: Option<f64>,
 }
 
 impl ArmFold {
@@ -135,20 +139,12 @@ impl ArmFold {
             let vcpu_lost = self.add_vcpu(&who, vcpu, &mut latencies);
             lost = lost.zip(vcpu_lost).map(|(a, b)| a.saturating_add(b));
             held_at_end = held_at_end.saturating_add(vcpu.host.held_at_end);
-            tail.resize(tail.len().max(vcpu.held_at_tail_tick.len()), 0);
-            for (sum, held) in tail.iter_mut().zip(&vcpu.held_at_tail_tick) {
-                *sum = sum.saturating_add(*held);
-            }
+            add_each(&mut tail, &vcpu.held_at_tail_tick);
         }
         if !outcome.end.is_complete() && outcome.vcpus.iter().all(|v| v.end.is_complete()) {
             self.incomplete(&format!("round {}: {}", place.turn.index, outcome.end));
         }
-        let held = &mut self.result.own.events_held;
-        held.at_end = held.at_end.max(held_at_end);
-        held.tail.resize(held.tail.len().max(tail.len()), 0);
-        for (most, now) in held.tail.iter_mut().zip(&tail) {
-            *most = (*most).max(*now);
-        }
+        self.note_held(held_at_end, &tail);
         self.result.own.lost = match (self.result.rounds.is_empty(), self.result.own.lost, lost) {
             (true, _, now) => now,
             (false, Some(sum), Some(now)) => Some(sum.saturating_add(now)),
@@ -159,8 +155,8 @@ impl ArmFold {
             position: place.turn.position,
             complete: outcome.end.is_complete(),
             started_ns: ns(place.started),
-            guest: None,
-            probe_ns: None,
+            guest: place.guest,
+            probe_ns: place.probe_ns,
             metrics: latencies.metrics(Summary::brief),
             own: GuestRound {
                 end: one_line(&outcome.end.to_string()),
@@ -181,6 +177,29 @@ impl ArmFold {
         merge(&mut self.all.rotation, &latencies.rotation);
         merge(&mut self.all.exit_path, &latencies.exit_path);
         merge(&mut self.all.set_up, &latencies.set_up);
+    }
+
+    /// Adds what guest `number` left after its last slice; the rounds' figures do not change.
+    pub fn close(&mut self, number: u64, outcome: &RunOutcome) {
+        if outcome.end == End::Stopped {
+            return;
+        }
+        let (mut tail, mut held_at_end): (Vec<u64>, u64) = (Vec::new(), 0);
+        for (index, vcpu) in outcome.vcpus.iter().enumerate() {
+            self.add_vcpu(&format!("end of guest {number}, vCPU {index}"), vcpu, &mut Latencies::new());
+            held_at_end = held_at_end.saturating_add(vcpu.host.held_at_end);
+            add_each(&mut tail, &vcpu.held_at_tail_tick);
+        }
+        self.note_held(held_at_end, &tail);
+    }
+
+    fn note_held(&mut self, at_end: u64, tail: &[u64]) {
+        let held = &mut self.result.own.events_held;
+        held.at_end = held.at_end.max(at_end);
+        held.tail.resize(held.tail.len().max(tail.len()), 0);
+        for (most, now) in held.tail.iter_mut().zip(tail) {
+            *most = (*most).max(*now);
+        }
     }
 
     /// Adds one vCPU; returns NMIs delivered minus NMIs taken, if both are known.
@@ -336,6 +355,14 @@ impl ArmFold {
         own.workload_ns = self.measured.ns;
         own.workload = cost(self.baseline, self.measured);
         result
+    }
+}
+
+/// Adds the second to the first, item by item.
+fn add_each(sums: &mut Vec<u64>, more: &[u64]) {
+    sums.resize(sums.len().max(more.len()), 0);
+    for (sum, n) in sums.iter_mut().zip(more) {
+        *sum = sum.saturating_add(*n);
     }
 }
 

@@ -1,5 +1,7 @@
 //! A runner without guests, for tests: outcomes made by a function of arm and round.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use vmm::outcome::{End, HostSide, MsrExits, PmiStats, RunOutcome, TscMap, VcpuOu
 use super::plan::{GuestTask, Plan};
 use super::run::{Context, Finished, run};
 use super::spec::CommonSpec;
-use crate::arm::runner::{Arm, ArmRunner, Turn};
+use crate::arm::runner::{Arm, ArmRunner, LiveGuest, SliceOutcome, Turn};
 use crate::backend::Chosen;
 use crate::progress::Silent;
 use results::document::ArmKind;
@@ -81,6 +83,8 @@ pub(crate) fn outcome(vcpus: Vec<VcpuOutcome>) -> RunOutcome {
     RunOutcome { end, vcpus, wall: Duration::from_millis(5), start: Duration::from_millis(2) }
 }
 
+/// Makes a slice of a guest that is kept alive: of this arm, guest number and slice number, with so many samples.
+type Slice = dyn Fn(&str, u64, u64, u64) -> VcpuOutcome;
 type Make<'a> = Box<dyn FnMut(&Arm, Turn) -> Result<RunOutcome, Error> + 'a>;
 
 /// Calls `make` for each run and keeps the order.
@@ -88,11 +92,21 @@ pub(crate) struct MockRunner<'a> {
     pub(crate) make: Make<'a>,
     pub(crate) runs: Vec<(String, Turn)>,
     pub(crate) absent: Vec<ArmKind>,
+    /// Slices of guests that are kept alive.
+    pub(crate) slice: Rc<Slice>,
+    /// What happened to such guests, in order.
+    pub(crate) lives: Rc<RefCell<Vec<String>>>,
 }
 
 impl<'a> MockRunner<'a> {
     pub(crate) fn new(make: impl FnMut(&Arm, Turn) -> Result<RunOutcome, Error> + 'a) -> Self {
-        Self { make: Box::new(make), runs: Vec::new(), absent: vec![ArmKind::Kvm] }
+        Self {
+            make: Box::new(make),
+            runs: Vec::new(),
+            absent: vec![ArmKind::Kvm],
+            slice: Rc::new(|name, _, _, samples| vcpu(samples, if name == "recreate" { 2000 } else { 1000 })),
+            lives: Rc::default(),
+        }
     }
 
     /// Every run ends well; `recreate` takes twice as long as the others.
@@ -115,6 +129,42 @@ impl ArmRunner for MockRunner<'_> {
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
         self.runs.push((arm.strategy.clone(), turn));
         (self.make)(arm, turn)
+    }
+
+    fn open(&mut self, arm: &Arm, number: u64) -> Result<Box<dyn LiveGuest>, Error> {
+        let name = &arm.strategy;
+        self.lives.borrow_mut().push(format!("{name} {number} opens"));
+        Ok(Box::new(MockGuest {
+            name: name.clone(),
+            number,
+            slices: 0,
+            slice: Rc::clone(&self.slice),
+            lives: Rc::clone(&self.lives),
+        }))
+    }
+}
+
+/// A guest of [`MockRunner`].
+struct MockGuest {
+    name: String,
+    number: u64,
+    slices: u64,
+    slice: Rc<Slice>,
+    lives: Rc<RefCell<Vec<String>>>,
+}
+
+impl LiveGuest for MockGuest {
+    fn slice(&mut self, samples: u64) -> Result<SliceOutcome, Error> {
+        let (name, number, slices) = (&self.name, self.number, self.slices);
+        self.lives.borrow_mut().push(format!("{name} {number}.{slices}"));
+        self.slices += 1;
+        Ok(SliceOutcome { run: outcome(vec![(self.slice)(name, number, slices, samples)]), probe_ns: Some(7.5) })
+    }
+
+    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
+        self.lives.borrow_mut().push(format!("{} {} closes", self.name, self.number));
+        let vcpu = VcpuOutcome { held_at_tail_tick: vec![2, 1], ..vcpu(0, 0) };
+        Ok(outcome(vec![vcpu]))
     }
 }
 

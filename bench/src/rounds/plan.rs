@@ -63,6 +63,8 @@ pub struct Plan {
     pub samples: u64,
     /// Samples of a warm-up run and vCPU.
     pub warmup_samples: u64,
+    /// Rounds that count in which an arm's guest lives on; 1: each slice has a guest of its own.
+    pub rounds_per_guest: u64,
     /// Bound on the whole experiment.
     pub duration: Option<Duration>,
     /// Whether time is that of simulated guests, not this host's.
@@ -151,11 +153,18 @@ impl Plan {
             warmup: spec.warmup,
             samples: spec.samples,
             warmup_samples,
+            rounds_per_guest: spec.rounds_per_guest,
             duration: spec.duration,
             simulated: false,
             seed: spec.seed,
             parameters,
         })
+    }
+
+    /// Whether guests live over several slices.
+    #[must_use]
+    pub const fn keeps_guests(&self) -> bool {
+        self.rounds_per_guest > 1
     }
 
     /// Makes it a plan for a simulated host: the model's name replaces the backend's, so that no simulated

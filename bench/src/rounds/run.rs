@@ -1,23 +1,20 @@
-//! Every arm once per round, in random order, and a document after each round.
+//! Every arm once per round, in random order, and a document at the end of each session.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
+use super::experiment::{Experiment, Round, SliceEnd};
 use super::plan::Plan;
 use super::schedule::Schedule;
-use crate::arm::runner::{Arm, ArmRunner, Turn};
-use crate::fold::arm::{ArmFold, Place};
+use crate::arm::runner::ArmRunner;
+use crate::fold::arm::ArmFold;
 use crate::progress::Progress;
-use crate::tool;
-use results::document::ArmKind;
-use results::document::{Document, GuestExtra, SCHEMA, Status, warnings};
+use results::document::Document;
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 
-/// Number of failed runs in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
-/// every round.
-const GIVE_UP: u32 = 2;
+/// Longest time without a save while rounds are finished.
+const SAVE: Duration = Duration::from_secs(5);
 
 /// The surroundings of an experiment.
 pub struct Context<'a> {
@@ -33,13 +30,23 @@ pub struct Context<'a> {
     pub command_line: Vec<String>,
     /// Progress display.
     pub progress: &'a mut dyn Progress,
-    /// Called with the document after each finished round.
+    /// Called with the document at the end of each session, and at least every few seconds if rounds were finished.
     pub save: &'a mut dyn FnMut(&Document) -> Result<(), Error>,
 }
 
 impl std::fmt::Debug for Context<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Context").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+impl Context<'_> {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn document(&mut self, experiment: &Experiment<'_>, last: bool) -> Document {
+        experiment.document(&self.command_line, &mut self.host, self.fs, last)
     }
 }
 
@@ -54,222 +61,132 @@ pub struct Finished {
     pub error: Option<Error>,
 }
 
-struct Slot<'a> {
-    arm: &'a Arm,
-    fold: ArmFold,
-    runs: bool,
-    failures: u32,
-}
-
 /// Runs the plan.
 ///
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
 pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) -> Result<Finished, Error> {
-    let mut experiment = Experiment::new(plan, runner)?;
-    let available = experiment.slots.iter().filter(|slot| slot.runs).count() as u64;
-    context.progress.begin(available.saturating_mul(plan.rounds.saturating_add(plan.warmup)));
-    let ended = experiment.all_rounds(plan, runner, &mut context);
+    let mut experiment = Experiment::new(plan, runner, context.process_began)?;
+    let slices = (experiment.running() as u64).saturating_mul(plan.rounds.saturating_add(plan.warmup));
+    context.progress.begin(slices);
+    let ended = Rounds { experiment: &mut experiment, plan, in_session: 0, saved: Instant::now() }.all(&mut context);
     context.progress.end();
 
-    let nothing = experiment.slots.iter().all(|slot| slot.fold.intervals().is_empty());
+    let nothing = experiment.is_empty();
     let error = ended.err();
     if nothing && let Some(error) = error {
         return Err(error);
     }
     if let Some(error) = &error {
-        for slot in experiment.slots.iter_mut().filter(|slot| slot.runs) {
-            slot.fold.incomplete(&format!("the experiment ended early: {error}"));
-        }
+        experiment.incomplete(&format!("the experiment ended early: {error}"));
     }
-    let document = experiment.document(plan, &mut context, true);
+    let document = context.document(&experiment, true);
     if !nothing {
         (context.save)(&document)?;
     }
-    let arms = experiment.slots.into_iter().map(|slot| slot.fold).collect();
-    Ok(Finished { document, arms, error })
+    Ok(Finished { document, arms: experiment.into_folds(), error })
 }
 
-/// A round, counted within the warm-ups or within the rounds that count.
-#[derive(Clone, Copy)]
-struct Phase {
-    index: u64,
-    warmup: bool,
+/// The rounds of a plan, one after the other.
+struct Rounds<'a, 'b> {
+    experiment: &'a mut Experiment<'b>,
+    plan: &'a Plan,
+    /// Rounds that counted in the current session.
+    in_session: u64,
+    saved: Instant,
 }
 
-struct Experiment<'a> {
-    slots: Vec<Slot<'a>>,
-    began: Instant,
-    began_unix: u64,
-    wall: Duration,
-    /// Sum of the guests' run times.
-    guests: Duration,
-    /// From the process's `main` to the first instruction of its first guest.
-    first_instruction: Option<Duration>,
-    interrupted: bool,
-}
-
-impl<'a> Experiment<'a> {
-    fn new(plan: &'a Plan, runner: &mut dyn ArmRunner) -> Result<Self, Error> {
-        let mut reasons = Vec::new();
-        let slots: Vec<Slot<'a>> = plan
-            .arms
-            .iter()
-            .map(|arm| {
-                let stand_in = arm.kind == ArmKind::Strategy && plan.backend.is_stand_in();
-                let mut fold = ArmFold::new(arm, stand_in);
-                let runs = match runner.available(arm) {
-                    Ok(()) => true,
-                    Err(why) => {
-                        fold.not_available(&why);
-                        reasons.push(format!("{}: {why}", arm.strategy));
-                        false
-                    }
-                };
-                Slot { arm, fold, runs, failures: 0 }
-            })
-            .collect();
-        if !slots.iter().any(|slot| slot.runs) {
-            return Err(Error::host(
-                "no arm can run on this host",
-                reasons.join("; "),
-                "`vpmu doctor` says what is missing",
-            ));
-        }
-        // A simulation has no date and no wall clock: its document follows from the model, the seed and the parameters.
-        let began_unix = if plan.simulated {
-            0
-        } else {
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
-        };
-        Ok(Self {
-            slots,
-            began: Instant::now(),
-            began_unix,
-            wall: Duration::ZERO,
-            guests: Duration::ZERO,
-            first_instruction: None,
-            interrupted: false,
-        })
-    }
-
-    fn all_rounds(&mut self, plan: &Plan, runner: &mut dyn ArmRunner, context: &mut Context<'_>) -> Result<(), Error> {
+impl Rounds<'_, '_> {
+    fn all(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
+        let plan = self.plan;
         let mut schedule = Schedule::new(plan.seed);
         // Warm-ups go in the order of the plan.
-        let all: Vec<usize> = (0..self.slots.len()).collect();
+        let all: Vec<usize> = (0..self.experiment.arms()).collect();
         for index in 0..plan.warmup {
-            self.one_round(&all, plan, runner, context, Phase { index, warmup: true })?;
+            self.one(&all, context, Round { index, warmup: true })?;
         }
         for index in 0..plan.rounds {
-            let order = schedule.next_round(self.slots.len());
-            self.one_round(&order, plan, runner, context, Phase { index, warmup: false })?;
-            if self.interrupted || !self.slots.iter().any(|slot| slot.runs && slot.failures < GIVE_UP) {
+            let order = schedule.next_round(self.experiment.arms());
+            self.one(&order, context, Round { index, warmup: false })?;
+            if self.experiment.interrupted || self.experiment.running() == 0 {
                 break;
             }
-            if plan.duration.is_some_and(|bound| self.elapsed(plan) >= bound) {
+            if plan.duration.is_some_and(|bound| self.experiment.elapsed() >= bound) {
                 break;
             }
             if index + 1 < plan.rounds {
-                let document = self.document(plan, context, false);
-                (context.save)(&document)?;
+                self.save(context)?;
             }
         }
-        Ok(())
-    }
-
-    /// Time since the start: the simulated guests' own, or this host's.
-    fn elapsed(&self, plan: &Plan) -> Duration {
-        if plan.simulated { self.guests } else { self.began.elapsed() }
+        self.experiment.end_session()
     }
 
     /// Every arm once.
-    fn one_round(
-        &mut self,
-        order: &[usize],
-        plan: &Plan,
-        runner: &mut dyn ArmRunner,
-        context: &mut Context<'_>,
-        phase: Phase,
-    ) -> Result<(), Error> {
-        let mut position = 0;
-        for &slot in order {
-            let elapsed = self.elapsed(plan);
-            let slot = &mut self.slots[slot];
-            if !slot.runs || slot.failures >= GIVE_UP {
+    fn one(&mut self, order: &[usize], context: &mut Context<'_>, round: Round) -> Result<(), Error> {
+        if self.plan.keeps_guests() {
+            self.session(context)?;
+        }
+        let name = if round.warmup { "warm-up" } else { "round" };
+        let (mut position, mut failed) = (0, false);
+        for &arm in order {
+            if !self.experiment.runs(arm) {
                 continue;
             }
-            if self.interrupted || context.stop.load(Ordering::Relaxed) {
-                self.interrupted = true;
-                return Ok(());
+            if self.experiment.interrupted || context.stopped() {
+                self.experiment.interrupted = true;
+                break;
             }
-            let Phase { index, warmup } = phase;
-            let name = if warmup { "warm-up" } else { "round" };
-            context.progress.run(&format!("{name} {}, {}", index + 1, slot.arm.strategy));
-            let samples = if warmup { plan.warmup_samples } else { plan.samples };
-            let turn = Turn { index, position, warmup, samples };
-            let place = Place { turn, started: elapsed };
-            let to_this_run = context.process_began.elapsed();
-            let outcome = runner.run(slot.arm, turn)?;
-            self.guests += outcome.wall;
-            if !plan.simulated {
-                self.first_instruction.get_or_insert(to_this_run + outcome.start);
+            context.progress.run(&format!("{name} {}, {}", round.index + 1, self.experiment.name(arm)));
+            match self.experiment.slice(arm, round, position, &|| context.stopped())? {
+                SliceEnd::Finished => {}
+                SliceEnd::Failed => failed = true,
+                SliceEnd::Interrupted => self.experiment.interrupted = true,
             }
             context.progress.step();
             position += 1;
-            let complete = outcome.end.is_complete();
-            if !complete && context.stop.load(Ordering::Relaxed) {
-                // The user's Ctrl-C cut this run short: keep finished ones only.
-                self.interrupted = true;
-                return Ok(());
-            }
-            if !warmup {
-                slot.fold.add(place, &outcome);
-                self.wall = if plan.simulated { self.guests } else { self.began.elapsed() };
-            } else if !complete {
-                slot.fold.incomplete(&format!("warm-up: {}", outcome.end));
-            }
-            slot.failures = if complete { 0 } else { slot.failures + 1 };
-            if slot.failures == GIVE_UP {
-                slot.fold
-                    .incomplete(&format!("given up after {GIVE_UP} runs in a row that did not end as they should"));
-            }
+        }
+        if self.experiment.interrupted {
+            self.experiment.drop_round();
+        } else {
+            self.experiment.keep_round();
+            self.in_session += u64::from(!round.warmup);
+        }
+        if failed && self.plan.keeps_guests() {
+            // All arms change guests at the same rounds.
+            self.experiment.end_session()?;
         }
         Ok(())
     }
 
-    fn document(&self, plan: &Plan, context: &mut Context<'_>, last: bool) -> Document {
-        context.host.finish(context.fs);
-        let whole = self.slots.iter().all(|slot| slot.fold.is_complete());
-        let status = match (last, self.interrupted, whole) {
-            (false, _, _) => Status::Running,
-            (true, true, _) => Status::Interrupted,
-            (true, false, true) => Status::Complete,
-            (true, false, false) => Status::Incomplete,
-        };
-        let mut document = Document {
-            path: PathBuf::new(),
-            schema: SCHEMA.to_owned(),
-            experiment: plan.experiment.to_owned(),
-            place: plan.parameters.set_up.is_some().then(|| "guest".to_owned()),
-            tool: tool::this(),
-            command_line: context.command_line.clone(),
-            started_unix: self.began_unix,
-            wall_ns: nanos(self.wall),
-            status,
-            seed: plan.seed,
-            parameters: plan.parameters.clone(),
-            host: context.host.clone(),
-            arms: self.slots.iter().map(|slot| slot.fold.result()).collect(),
-            warnings: Vec::new(),
-            extra: GuestExtra { first_guest_instruction_ns: self.first_instruction.map(nanos) },
-        };
-        document.warnings = warnings::collect(&document);
-        document
+    /// Sees to it that there are guests, and that none is older than a session.
+    fn session(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        if self.in_session >= self.plan.rounds_per_guest {
+            self.experiment.end_session()?;
+        }
+        if self.experiment.in_session() {
+            return Ok(());
+        }
+        self.in_session = 0;
+        for arm in 0..self.experiment.arms() {
+            if context.stopped() {
+                self.experiment.interrupted = true;
+                break;
+            }
+            self.experiment.open(arm)?;
+        }
+        self.experiment.session_opened();
+        Ok(())
     }
-}
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    fn save(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
+        let due = !self.plan.keeps_guests() || self.in_session >= self.plan.rounds_per_guest;
+        if due || self.saved.elapsed() >= SAVE {
+            let document = context.document(self.experiment, false);
+            (context.save)(&document)?;
+            self.saved = Instant::now();
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub struct CommonSpec {
     pub rounds: u64,
     /// Rounds before those; their figures are discarded.
     pub warmup: u64,
+    /// Rounds in which an arm's guest lives on before a fresh one replaces it; 1: each round has guests of its own.
+    pub rounds_per_guest: u64,
     /// Samples per arm, round and vCPU.
     pub samples: u64,
     /// Bound on a guest's measured phase.
@@ -47,6 +49,7 @@ impl Default for CommonSpec {
             pin: None,
             rounds: 10,
             warmup: 1,
+            rounds_per_guest: 1,
             samples: 800,
             time_limit: Duration::from_millis(1100),
             duration: None,

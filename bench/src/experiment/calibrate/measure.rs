@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::arm::runner::{Arm, ArmRunner, Turn};
+use crate::arm::runner::{Arm, ArmRunner, LiveGuest, Turn};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::fold::arm::ArmFold;
 use crate::progress::Progress;
@@ -56,6 +56,10 @@ impl ArmRunner for Noting<'_> {
             self.tsc_khz = vcpu.tsc.khz;
         }
         Ok(outcome)
+    }
+
+    fn open(&mut self, arm: &Arm, number: u64) -> Result<Box<dyn LiveGuest>, Error> {
+        self.inner.open(arm, number)
     }
 }
 

@@ -11,7 +11,12 @@ fn arm(kind: ArmKind) -> Arm {
 }
 
 fn place(index: u64) -> Place {
-    Place { turn: Turn { index, position: 0, warmup: false, samples: 10 }, started: Duration::from_secs(index) }
+    Place {
+        turn: Turn { index, position: 0, warmup: false, samples: 10 },
+        started: Duration::from_secs(index),
+        guest: None,
+        probe_ns: None,
+    }
 }
 
 fn fold(outcomes: &[RunOutcome]) -> document::Arm {

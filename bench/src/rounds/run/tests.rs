@@ -5,6 +5,7 @@ use vmm::outcome::End;
 
 use super::*;
 use crate::rounds::mock::{self, MockRunner, experiment, outcome, plan, vcpu};
+use results::document::{ArmKind, Status};
 use results::error::Exit;
 use results::metric::NMI_HANDLER;
 
@@ -86,7 +87,7 @@ fn an_interrupt_keeps_finished_rounds_and_drops_the_cut_one() {
     assert_eq!(finished.document.status, Status::Interrupted);
     assert!(finished.error.is_none());
     let rounds: usize = finished.document.arms.iter().map(|arm| arm.rounds.len()).sum();
-    assert_eq!(rounds, 5);
+    assert_eq!(rounds, 4, "the cut round is no arm's");
     assert!(finished.document.arms.iter().all(|arm| arm.incomplete.is_empty()));
 }
 
@@ -193,4 +194,78 @@ fn as_many_warm_up_rounds_run_as_the_plan_has() {
         assert_eq!((runner.runs.len(), document.arms[0].rounds.len()), (runs, 1));
         assert_eq!(document.arms[0].own.nmis, 40);
     }
+}
+
+/// A plan whose guests live for two rounds each.
+fn sessions(rounds: &str) -> Plan {
+    Plan { rounds_per_guest: 2, ..plan(&["--rounds", rounds, "--samples", "40", "--strategy", "reuse"]).unwrap() }
+}
+
+#[test]
+fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
+    let mut runner = MockRunner::good();
+    let mut saves = Vec::new();
+    let mut save = |document: &Document| {
+        saves.push(document.arms[0].rounds.len());
+        Ok(())
+    };
+    let document = experiment(&sessions("5"), &mut runner, &never(), &mut save).unwrap().document;
+    assert!(runner.runs.is_empty(), "no guest for one slice alone");
+    assert_eq!(saves, [2, 4, 5], "at the end of each session");
+    assert_eq!(document.status, Status::Complete);
+    for arm in &document.arms[..2] {
+        let guests: Vec<_> = arm.rounds.iter().map(|round| (round.index, round.guest, round.probe_ns)).collect();
+        let probe = Some(7.5);
+        let expected = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)].map(|(index, guest)| (index, Some(guest), probe));
+        assert_eq!(guests, expected);
+        assert_eq!((arm.own.nmis, arm.own.events_held.tail.as_slice()), (5 * 40, &[3, 1][..]));
+    }
+    let lives = runner.lives.borrow();
+    let of = |what: &str| lives.iter().filter(|line| line.starts_with(what)).cloned().collect::<Vec<_>>();
+    // The warm-up's slice is the first of the first guest.
+    assert_eq!(of("reuse 0"), ["reuse 0 opens", "reuse 0.0", "reuse 0.1", "reuse 0.2", "reuse 0 closes"]);
+    assert_eq!(of("floor 2"), ["floor 2 opens", "floor 2.0", "floor 2 closes"]);
+    let place = |line: &str| lives.iter().position(|l| l == line).unwrap();
+    assert!(place("reuse 0 closes") < place("floor 1 opens") && place("floor 0 closes") < place("reuse 1 opens"));
+    assert!(place("floor 1 opens") < place("reuse 1.0") && place("reuse 1 opens") < place("floor 1.0"));
+}
+
+#[test]
+fn a_guest_that_hangs_ends_the_session_and_the_others_go_on() {
+    let mut runner = MockRunner::good();
+    runner.slice = std::rc::Rc::new(|name, guest, slice, samples| {
+        let mut vcpu = vcpu(samples, 1000);
+        if name == "reuse" && (guest, slice) == (1, 0) {
+            vcpu.end = End::TimedOut;
+        }
+        vcpu
+    });
+    let document = experiment(&sessions("6"), &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+    assert_eq!(document.status, Status::Incomplete);
+    let [reuse, floor] = &document.arms[..2] else { panic!() };
+    let guests = |arm: &results::document::Arm| {
+        arm.rounds.iter().map(|round| (round.guest.unwrap(), round.complete)).collect::<Vec<_>>()
+    };
+    assert_eq!(guests(reuse), [(0, true), (0, true), (1, false), (2, true), (2, true), (3, true)]);
+    assert_eq!(guests(floor), [(0, true), (0, true), (1, true), (2, true), (2, true), (3, true)]);
+    assert!(reuse.incomplete[0].contains("round 2, vCPU 0: the time limit passed"), "{:?}", reuse.incomplete);
+}
+
+#[test]
+fn an_interrupt_in_a_session_drops_the_cut_round_for_all() {
+    let stop = std::rc::Rc::new(never());
+    let mut runner = MockRunner::good();
+    let flag = std::rc::Rc::clone(&stop);
+    runner.slice = std::rc::Rc::new(move |_, guest, slice, samples| {
+        let mut vcpu = vcpu(samples, 1000);
+        if (guest, slice) == (1, 1) {
+            flag.store(true, Ordering::Relaxed);
+            vcpu.end = End::Stopped;
+        }
+        vcpu
+    });
+    let document = experiment(&sessions("6"), &mut runner, &stop, &mut |_| Ok(())).unwrap().document;
+    assert_eq!(document.status, Status::Interrupted);
+    assert_eq!([document.arms[0].rounds.len(), document.arms[1].rounds.len()], [3, 3]);
+    assert!(document.arms.iter().all(|arm| arm.incomplete.is_empty()));
 }
