@@ -219,7 +219,7 @@ fn measured(rounds: u64) -> GuestArm {
             .map(|key| op(key, if key == "open" { rounds } else { 0 }))
             .into(),
         msr_exits: [("0x38f".to_owned(), MsrCount { reads: 0, writes: 2 * nmis, faults: 0 })].into(),
-        events_held: EventsHeld { mean: 3.0, max: 7, at_end: 1, tail: vec![3, 0] },
+        events_held: EventsHeld { time_mean: Some(3.0), max: 7, at_end: 1, tail: vec![3, 0] },
         entries: 10 * rounds,
         signals: nmis,
         workload_ns: 100_000_000 * rounds,

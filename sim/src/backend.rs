@@ -11,7 +11,7 @@ use host_pmu::backend::{Backend, HostError};
 use host_pmu::strategy::{MAX_POOL, OnOverflow, Strategy};
 
 use crate::clock::{Clock, Times};
-use crate::event::{Base, EventState, HeldTime, code};
+use crate::event::{Base, EventState, code};
 use crate::model::{Cost, CountBase, Model};
 use crate::stream::draw;
 
@@ -49,7 +49,6 @@ pub struct SimBackend {
     gate: Option<bool>,
     opened: u64,
     creates: Creates,
-    held: HeldTime,
 }
 
 impl SimBackend {
@@ -71,7 +70,6 @@ impl SimBackend {
             gate: strategy.gate.then_some(false),
             opened: 0,
             creates: Creates::default(),
-            held: HeldTime::default(),
         }
     }
 
@@ -90,12 +88,6 @@ impl SimBackend {
     #[must_use]
     pub const fn creates(&self) -> Creates {
         self.creates
-    }
-
-    /// Time events were held, summed over events, ns.
-    #[must_use]
-    pub fn held_ns(&self) -> u128 {
-        self.held.until(self.clock.now())
     }
 
     /// ns of ring 3 until the next signal.
@@ -243,7 +235,6 @@ impl Backend for SimBackend {
             Source::Fixed { .. } => self.creates.fixed += 1,
         }
         self.on_host.set(self.on_host.get() + 1);
-        self.held.changes(self.clock.now(), self.held.events + 1);
         if self.gate != Some(false) {
             self.run(at);
         }
@@ -255,7 +246,6 @@ impl Backend for SimBackend {
         self.halt(event.0);
         self.spend(|model| if last { &model.costs.release_last } else { &model.costs.release });
         self.on_host.set(self.on_host.get() - 1);
-        self.held.changes(self.clock.now(), self.held.events - 1);
         self.free.push(event.0);
     }
 

@@ -101,23 +101,3 @@ impl EventState {
         }
     }
 }
-
-/// Integral of the number of held events over time.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HeldTime {
-    pub(crate) events: u64,
-    since: u64,
-    event_ns: u128,
-}
-
-impl HeldTime {
-    #[inline]
-    pub(crate) fn until(&self, now: u64) -> u128 {
-        self.event_ns + u128::from(self.events) * u128::from(now - self.since)
-    }
-
-    #[inline]
-    pub(crate) fn changes(&mut self, now: u64, events: u64) {
-        *self = Self { events, since: now, event_ns: self.until(now) };
-    }
-}

@@ -34,10 +34,12 @@ pub struct Totals {
     pub guest_overflows: u64,
     /// NMIs injected, and NMIs taken.
     pub nmis: [u64; 2],
+    /// NMIs injected and not taken, or the reverse: the difference of each vCPU, without its sign, summed.
+    pub lost: u64,
+    /// The same of overflows of the vPMU and overflows handled by the driver, of guests that the hard limit did not end.
+    pub overflows_lost: u64,
     /// Maximum of events held by a vCPU.
     pub held_max: u64,
-    /// Events held, summed over entries.
-    pub held_sum: u64,
     /// Time events were held, summed over events, ns.
     pub held_ns: u128,
     /// Guest entries.
@@ -66,13 +68,15 @@ impl Totals {
         self.creates.gp += side.creates.gp;
         self.creates.fixed += side.creates.fixed;
         self.accesses += side.msrs.iter().map(|line| line.reads + line.writes).sum::<u64>();
+        let handled = guest.report.overflows.iter().sum::<u64>();
         self.overflows += side.pmi.overflows;
-        self.guest_overflows += guest.report.overflows.iter().sum::<u64>();
+        self.guest_overflows += handled;
+        self.overflows_lost += if guest.timed_out { 0 } else { side.pmi.overflows.abs_diff(handled) };
+        self.lost += side.pmi.nmis.abs_diff(guest.report.nmis);
         self.nmis[0] += side.pmi.nmis;
         self.nmis[1] += guest.report.nmis;
         self.held_max = self.held_max.max(side.host.held_max);
-        self.held_sum += side.host.held_sum;
-        self.held_ns += side.held_ns;
+        self.held_ns += u128::from(side.host.held_ns);
         self.entries += side.host.entries;
         self.sched_ins += side.host.sched_ins;
         self.timed_out += u64::from(guest.timed_out);
@@ -100,8 +104,9 @@ impl Totals {
         self.overflows += other.overflows;
         self.guest_overflows += other.guest_overflows;
         self.nmis = [self.nmis[0] + other.nmis[0], self.nmis[1] + other.nmis[1]];
+        self.lost += other.lost;
+        self.overflows_lost += other.overflows_lost;
         self.held_max = self.held_max.max(other.held_max);
-        self.held_sum += other.held_sum;
         self.held_ns += other.held_ns;
         self.entries += other.entries;
         self.sched_ins += other.sched_ins;

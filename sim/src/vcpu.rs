@@ -40,9 +40,6 @@ pub trait SimHost: HostPmu {
 
     /// Events created.
     fn creates(&mut self) -> Creates;
-
-    /// Time events were held, summed over events, ns.
-    fn held_ns(&mut self) -> u128;
 }
 
 impl SimHost for Bank<SimBackend> {
@@ -61,10 +58,6 @@ impl SimHost for Bank<SimBackend> {
     fn creates(&mut self) -> Creates {
         self.backend().creates()
     }
-
-    fn held_ns(&mut self) -> u128 {
-        self.backend().held_ns()
-    }
 }
 
 impl SimHost for SimFloor {
@@ -82,10 +75,6 @@ impl SimHost for SimFloor {
 
     fn creates(&mut self) -> Creates {
         Creates::default()
-    }
-
-    fn held_ns(&mut self) -> u128 {
-        0
     }
 }
 
@@ -124,8 +113,6 @@ pub struct VcpuSide {
     pub host: HostSide,
     /// Events created.
     pub creates: Creates,
-    /// Time events were held, summed over events, ns.
-    pub held_ns: u128,
 }
 
 impl<H: SimHost> Vcpu<H> {
@@ -357,7 +344,7 @@ impl<H: SimHost> Vcpu<H> {
         let pmu = self.pmu.stats();
         let held_at_end = self.held();
         let host = self.pmu.host();
-        let (creates, held_ns) = (host.creates(), host.held_ns());
+        let creates = host.creates();
         let host = HostSide { signals: self.signals, empty_kicks: self.empty_kicks, held_at_end, ..host.account() };
         VcpuSide {
             pmi: PmiStats { overflows: pmu.overflows, pmi_requests: pmu.pmi_requests, ..self.pmi },
@@ -366,7 +353,6 @@ impl<H: SimHost> Vcpu<H> {
             exit_path_ns: self.exit_path_ns.into_histogram(),
             host,
             creates,
-            held_ns,
         }
     }
 }

@@ -261,7 +261,7 @@ fn an_idle_guest_holds_what_its_release_leaves_it() {
         let plan = Plan { behind: Behind::Events(Strategy::from_toml(&text).unwrap()), ..plan("reuse", &boot) };
         let left = host::run(&model("development-host"), &plan, 0);
         let tail = &left[0].held_at_tail_tick;
-        let mean = left[0].side.held_ns as f64 / left[0].ns as f64;
+        let mean = left[0].side.host.held_ns as f64 / left[0].ns as f64;
         eprintln!("{release:>16}: {mean:.3} events held in the mean, {tail:?}");
         (mean, tail.iter().sum::<u64>())
     };

@@ -69,7 +69,8 @@ pub struct ArmFold {
     ops: OpStats,
     msrs: BTreeMap<u32, MsrCount>,
     phases: PhaseFold,
-    held_sum: u64,
+    held_ns: u64,
+    time_ns: u64,
     baseline: Work,
     measured: Work,
     intervals: Vec<Interval>,
@@ -98,7 +99,8 @@ impl ArmFold {
             ops: OpStats::default(),
             msrs: BTreeMap::new(),
             phases: PhaseFold::default(),
-            held_sum: 0,
+            held_ns: 0,
+            time_ns: 0,
             baseline: Work::default(),
             measured: Work::default(),
             intervals: Vec::new(),
@@ -131,13 +133,13 @@ impl ArmFold {
     pub fn add(&mut self, place: Place, outcome: &RunOutcome) {
         let mut latencies = Latencies::new();
         let before = (self.result.own.overflows, self.result.own.nmis, self.ops.count(OpKind::Open));
-        let mut lost = Some(0_i64);
+        let mut lost = Some(0_u64);
         let mut held_at_end = 0_u64;
         let mut tail: Vec<u64> = Vec::new();
         for (index, vcpu) in outcome.vcpus.iter().enumerate() {
             let who = format!("round {}, vCPU {index}", place.turn.index);
             let vcpu_lost = self.add_vcpu(&who, vcpu, &mut latencies);
-            lost = lost.zip(vcpu_lost).map(|(a, b)| a.saturating_add(b));
+            lost = lost.zip(vcpu_lost).map(|(a, b)| a.saturating_add(b.unsigned_abs()));
             held_at_end = held_at_end.saturating_add(vcpu.host.held_at_end);
             add_each(&mut tail, &vcpu.held_at_tail_tick);
         }
@@ -218,7 +220,7 @@ impl ArmFold {
             && let Some(lost) = &mut self.result.own.overflows_lost
         {
             let seen = report.overflows.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
-            *lost = lost.saturating_add(difference(vcpu.pmi.overflows, seen));
+            *lost = lost.saturating_add(vcpu.pmi.overflows.abs_diff(seen));
         }
         if vcpu.tsc.khz == 0 {
             self.incomplete(&format!("{who}: the guest's TSC frequency is unknown"));
@@ -228,6 +230,7 @@ impl ArmFold {
         if self.result.kind == ArmKind::Kvm {
             return None;
         }
+        self.result.own.surplus = self.result.own.surplus.saturating_add(report.nmis.saturating_sub(vcpu.pmi.nmis));
         Some(difference(vcpu.pmi.nmis, report.nmis))
     }
 
@@ -256,7 +259,8 @@ impl ArmFold {
         if let Some(error) = &host.last_error {
             result.last_error = Some(one_line(error));
         }
-        add(&mut self.held_sum, host.held_sum);
+        add(&mut self.held_ns, host.held_ns);
+        add(&mut self.time_ns, host.time_ns);
         self.ops.merge(&host.ops);
         for &MsrExits { msr, reads, writes, faults } in &vcpu.msr_exits {
             let count = self.msrs.entry(msr).or_default();
@@ -348,9 +352,10 @@ impl ArmFold {
             })
             .collect();
         own.msr_exits = self.msrs.iter().map(|(msr, count)| (format!("{msr:#x}"), *count)).collect();
-        if own.entries > 0 {
-            own.events_held.mean = self.held_sum as f64 / own.entries as f64;
-        }
+        own.events_held.time_mean = match result.kind {
+            ArmKind::Floor => Some(0.0),
+            _ => (self.time_ns > 0).then(|| self.held_ns as f64 / self.time_ns as f64),
+        };
         (own.cycles, own.phases, own.counts) = self.phases.result();
         own.workload_ns = self.measured.ns;
         own.workload = cost(self.baseline, self.measured);
@@ -383,7 +388,7 @@ fn empty(arm: &Arm, stand_in: bool) -> document::Arm {
         not_available: None,
         incomplete: Vec::new(),
         metrics: Metrics::new(),
-        own: GuestArm { nmis_delivered: counted, overflows_lost: counted.map(u64::cast_signed), ..GuestArm::default() },
+        own: GuestArm { nmis_delivered: counted, overflows_lost: counted, ..GuestArm::default() },
         rounds: Vec::new(),
     }
 }

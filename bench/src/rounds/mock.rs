@@ -67,7 +67,8 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
             ops,
             signals: nmis,
             held_max: 7,
-            held_sum: 30,
+            held_ns: 300,
+            time_ns: 100,
             entries: 10,
             held_at_end: 1,
             ..HostSide::default()

@@ -163,7 +163,6 @@ impl<B: Backend> HostCounters for Bank<B> {
             Release::Eager | Release::Never => {}
         }
         self.settle_gate();
-        self.stats.held_sum += self.held;
     }
 
     fn entry_changed(&mut self) {
@@ -178,7 +177,13 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn account(&mut self) -> HostSide {
-        HostSide { throttled: self.backend.throttled(), ..(&self.stats).into() }
+        let now = self.backend.now_ns();
+        HostSide {
+            throttled: self.backend.throttled(),
+            held_ns: self.stats.held_time.until(now),
+            time_ns: now.saturating_sub(self.stats.since_ns),
+            ..(&self.stats).into()
+        }
     }
 
     fn ops(&self) -> Option<&OpStats> {

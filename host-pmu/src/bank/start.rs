@@ -66,8 +66,7 @@ impl<B: Backend> Bank<B> {
                 self.backoff = Backoff::default();
                 let id = self.backend.id(&event);
                 self.slots[counter.index()] = Some(Held::opened(event, id, spec, period));
-                self.held += 1;
-                self.stats.held_max = self.stats.held_max.max(self.held);
+                self.holds(self.held + 1);
             }
             Err(_) => {
                 self.stats.failed_opens += 1;

@@ -1,7 +1,7 @@
 //! The account of a bank.
 
 use crate::backend::HostError;
-use crate::stats::{HostSide, OpStats};
+use crate::stats::{HeldTime, HostSide, OpStats};
 
 /// What a bank did, and what failed.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +18,12 @@ pub struct BankStats {
     pub pinned_errors: u64,
     /// Most events held at once.
     pub held_max: u64,
-    /// Events held, summed over entries.
-    pub held_sum: u64,
+    /// Events held, over time.
+    pub held_time: HeldTime,
+    /// End of the last host operation.
+    pub last_op_ns: u64,
+    /// Start of the account.
+    pub since_ns: u64,
     /// Guest entries.
     pub entries: u64,
     /// Sched slices that began while events were held.
@@ -29,12 +33,11 @@ pub struct BankStats {
 }
 
 impl From<&BankStats> for HostSide {
-    /// The bank's part; signals and kicks are the vCPU loop's.
+    /// The bank's part without times; signals and kicks are the vCPU loop's.
     fn from(stats: &BankStats) -> Self {
         Self {
             ops: stats.ops.clone(),
             held_max: stats.held_max,
-            held_sum: stats.held_sum,
             entries: stats.entries,
             sched_ins: stats.sched_ins,
             reused: stats.reused,

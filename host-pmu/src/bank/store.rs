@@ -7,7 +7,7 @@ use super::held::Held;
 use super::stats::BankStats;
 use super::stopped::Stopped;
 use crate::backend::{Backend, HostError};
-use crate::stats::OpKind;
+use crate::stats::{HeldTime, OpKind};
 use crate::strategy::{Reuse, Strategy};
 
 /// A counter that gets its event before the next entry.
@@ -50,6 +50,7 @@ impl<B: Backend> Bank<B> {
     /// An empty bank.
     #[must_use]
     pub fn new(backend: B, strategy: Strategy) -> Self {
+        let since_ns = backend.now_ns();
         let pool_cap = if let Reuse::Pool(k) = strategy.reuse { k } else { 0 };
         Self {
             backend,
@@ -67,7 +68,7 @@ impl<B: Backend> Bank<B> {
             backoff: Backoff::default(),
             held: 0,
             may_have_slept: false,
-            stats: BankStats::default(),
+            stats: BankStats { since_ns, held_time: HeldTime::from(since_ns), ..BankStats::default() },
         }
     }
 
@@ -110,8 +111,15 @@ impl<B: Backend> Bank<B> {
             backend.release(held.event);
             Ok(())
         });
-        self.held -= 1;
+        self.holds(self.held - 1);
         self.may_have_slept = true;
+    }
+
+    /// The number of held events is `events` since the last host operation.
+    pub(super) fn holds(&mut self, events: u64) {
+        self.held = events;
+        self.stats.held_max = self.stats.held_max.max(events);
+        self.stats.held_time.changes(self.stats.last_op_ns, events);
     }
 
     /// Gives up an event that failed; its counter is tried again.
@@ -148,7 +156,8 @@ pub(super) fn host_op<B: Backend, T>(
 ) -> Result<T, HostError> {
     let begin = backend.now_ns();
     let result = op(backend);
-    stats.ops.record(kind, backend.now_ns().saturating_sub(begin));
+    stats.last_op_ns = backend.now_ns();
+    stats.ops.record(kind, stats.last_op_ns.saturating_sub(begin));
     if let Err(error) = &result {
         stats.last_error = Some(error.clone());
     }

@@ -1,9 +1,11 @@
 //! Counts and costs that the host side leaves.
 
+mod held;
 mod ops;
 mod phases;
 mod side;
 
+pub use held::HeldTime;
 pub use ops::{OpKind, OpStats, Recorder, ns_histogram};
 pub use phases::{PhaseTally, Phases};
 pub use side::HostSide;

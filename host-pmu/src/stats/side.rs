@@ -13,8 +13,10 @@ pub struct HostSide {
     pub empty_kicks: u64,
     /// Most host events held at once.
     pub held_max: u64,
-    /// Host events held, summed over guest entries.
-    pub held_sum: u64,
+    /// Host events held × ns, over `time_ns`.
+    pub held_ns: u64,
+    /// Time of this account, ns.
+    pub time_ns: u64,
     /// Guest entries.
     pub entries: u64,
     /// Host events still held when the run ended.

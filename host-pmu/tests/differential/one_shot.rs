@@ -181,10 +181,11 @@ fn a_handler_like_linuxs_costs_two_host_calls_per_pmi() {
 fn a_pmi_without_a_handler_restarts_its_counter_within_one_entry() {
     let mut guest = Guest::new(Kept::preset("deferred").expect("a preset"), 1 << 10);
     let mut entries = guest.vpmu.host().stats().entries;
-    let mut restarts = 0;
+    let (mut restarts, mut held) = (0, 0);
     for seed in 0..200 {
         guest.vpmu.enter();
         entries += 1;
+        held += guest.vpmu.host().held();
         if guest.vpmu.take_pmi() {
             let stopped = guest.host.armed().is_empty();
             guest.vpmu.pmi_not_handled();
@@ -196,6 +197,5 @@ fn a_pmi_without_a_handler_restarts_its_counter_within_one_entry() {
         }
     }
     assert!(restarts > 5, "{restarts} restarts");
-    let stats = guest.vpmu.host().stats();
-    assert_eq!((stats.entries, stats.held_sum), (entries, entries), "one event held at each entry");
+    assert_eq!((guest.vpmu.host().stats().entries, held), (entries, 200), "one event held at each entry");
 }

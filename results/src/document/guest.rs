@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::experiment::Experiment;
 use super::parameters::Parameters;
@@ -17,6 +18,21 @@ impl Experiment for GuestRun {
     type Extra = GuestExtra;
     type Arm = GuestArm;
     type Round = GuestRound;
+}
+
+/// A count that older documents have with a sign.
+fn unsigned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let number = Option::<serde_json::Number>::deserialize(deserializer)?;
+    let count = |n: serde_json::Number| {
+        let count = n.as_u64().or_else(|| n.as_i64().map(i64::unsigned_abs));
+        count.ok_or_else(|| D::Error::custom(format!("{n} is no count")))
+    };
+    number.map(count).transpose()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Beside the arms.
@@ -55,8 +71,9 @@ pub struct MsrCount {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct EventsHeld {
-    /// Mean over guest entries, per vCPU.
-    pub mean: f64,
+    /// Mean over the vCPUs' time, per vCPU; `None` of KVM's own vPMU and in documents that have a mean over guest entries (`mean`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_mean: Option<f64>,
     /// Most at once on one vCPU.
     pub max: u64,
     /// Most still held by a round's vCPUs together when it ended.
@@ -91,8 +108,9 @@ pub struct GuestRound {
     pub overflows: u64,
     /// NMIs the guest took.
     pub nmis: u64,
-    /// NMIs delivered less NMIs taken.
-    pub lost: Option<i64>,
+    /// NMIs delivered and not taken, or the reverse: the differences of the vCPUs, each without its sign.
+    #[serde(default, deserialize_with = "unsigned")]
+    pub lost: Option<u64>,
     /// Host events opened.
     pub opens: u64,
     /// Host events still held at the end.
@@ -117,12 +135,18 @@ pub struct GuestArm {
     pub nmis: u64,
     /// Of those, with no STATUS bit set.
     pub nmis_without_status: u64,
-    /// NMIs delivered less NMIs taken; negative: the guest took more. `None` where it cannot be known.
-    pub lost: Option<i64>,
+    /// NMIs delivered and not taken, or the reverse: the difference of each vCPU and round without its sign, summed. `None` where
+    /// it cannot be known.
+    #[serde(default, deserialize_with = "unsigned")]
+    pub lost: Option<u64>,
+    /// Of these, NMIs taken and not delivered.
+    #[serde(default, skip_serializing_if = "none")]
+    pub surplus: u64,
     /// NMIs that met the guest's driver switched off and only acknowledged: not in the handler's figures.
     pub nmis_driver_off: u64,
-    /// Overflows seen by the VMM less those seen by the guest's driver. `None` where the VMM sees none.
-    pub overflows_lost: Option<i64>,
+    /// Overflows seen by the VMM and not by the guest's driver, or the reverse, in the same way. `None` where the VMM sees none.
+    #[serde(default, deserialize_with = "unsigned")]
+    pub overflows_lost: Option<u64>,
     /// PMIs held back by LVTPC's mask, as on hardware.
     pub masked: u64,
     /// PMIs with an unknown delivery mode.

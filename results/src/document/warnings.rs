@@ -109,10 +109,9 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
 }
 
 fn of_guest(arm: &Arm) -> Vec<Caveat> {
-    let lost = arm.own.lost.unwrap_or(0);
-    let fewer = u64::try_from(lost).unwrap_or(0);
-    let more = if lost < 0 { lost.unsigned_abs() } else { 0 };
-    let unseen = arm.own.overflows_lost.unwrap_or(0).unsigned_abs();
+    let more = arm.own.surplus;
+    let fewer = arm.own.lost.unwrap_or(0).saturating_sub(more);
+    let unseen = arm.own.overflows_lost.unwrap_or(0);
     let unknown = arm.own.nmis_without_status;
     let dropped = arm.own.log_dropped;
     let invalid = arm.own.log_invalid;
@@ -242,7 +241,7 @@ mod tests {
             ] {
                 *n = 1;
             }
-            arm.own.lost = Some(-2);
+            (arm.own.lost, arm.own.surplus) = (Some(2), 2);
             arm.rounds[0].complete = false;
             document.arms[1].own.lost = Some(2);
         });

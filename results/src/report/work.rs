@@ -149,7 +149,7 @@ pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
         .iter()
         .filter(|arm| arm.kind != ArmKind::Floor)
         .filter_map(|arm| {
-            let held = arm.own.get("events_held")?.get("mean")?.as_f64().filter(|n| n.is_finite() && *n >= 0.0)?;
+            let held = arm.own.get("events_held")?.get("time_mean")?.as_f64().filter(|n| n.is_finite() && *n >= 0.0)?;
             Some(Candidate { name: &arm.name, ink: inks.of(arm), held, latency: arm.headline()?.1.median() })
         })
         .collect();
@@ -176,7 +176,7 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
     let best = |point: &Candidate<'_>| {
         !points.iter().any(|other| dominates(&[other.held, other.latency], &[point.held, point.latency]))
     };
-    let mut table = Table::new(title, &["strategy", "events held (mean)", "median latency", "not beaten"]);
+    let mut table = Table::new(title, &["strategy", "events held (mean over time)", "median latency", "not beaten"]);
     let mut sorted: Vec<&Candidate<'_>> = points.iter().collect();
     sorted.sort_by(|a, b| a.held.total_cmp(&b.held).then(b.latency.total_cmp(&a.latency)));
     for point in &sorted {
@@ -192,7 +192,7 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
         lines.push(plot::Curve { ink: point.ink, points: vec![(point.held, point.latency)], marked: true });
     }
     let rules: Vec<(plot::Ink, f64)> = floor.map(|ns| (FLOOR, ns)).into_iter().collect();
-    let x = Axis::linear("host events held, mean", points.iter().map(|point| point.held), ratio);
+    let x = Axis::linear("host events held, mean over time", points.iter().map(|point| point.held), ratio);
     let y = Axis::log("median", points.iter().map(|point| point.latency).chain(floor), time);
     let mut key: Vec<Key> = points.iter().map(|point| Key::dot(point.ink, plot::Shape::Circle, point.name)).collect();
     key.push(Key::line(FRONT, "not beaten in both"));
@@ -253,7 +253,7 @@ mod tests {
     fn the_front_has_what_nothing_beats() {
         let (_dir, mut record) = fixture::written(&fixture::of_strategies(10, &["recreate", "reuse", "pool"]));
         for (arm, held) in record.arms.iter_mut().zip([0.5, 4.0, 7.0]) {
-            arm.own.insert("events_held".to_owned(), json!({"mean": held}));
+            arm.own.insert("events_held".to_owned(), json!({"time_mean": held}));
         }
         let inks = Inks::new(std::slice::from_ref(&record));
         let figure = pareto(&record, &inks).unwrap();

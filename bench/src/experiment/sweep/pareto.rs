@@ -160,9 +160,7 @@ fn row(strategy: String, results: &[&PointResult], by: By) -> StrategySummary {
         |get: &dyn Fn(&PointResult) -> Option<f64>| -> Vec<f64> { results.iter().filter_map(|r| get(r)).collect() };
     let latencies = of(&|result| result.latency().map(|latency| by.of(latency)));
     let range = latencies.iter().fold([f64::INFINITY, 0.0], |[low, high], &n| [n.min(low), n.max(high)]);
-    let doubtful = |r: &&PointResult| {
-        r.lost.unsigned_abs() + r.overflows_lost.unsigned_abs() + r.failed_opens + r.pinned_errors + r.timed_out
-    };
+    let doubtful = |r: &&PointResult| r.lost + r.overflows_lost + r.failed_opens + r.pinned_errors + r.timed_out;
     StrategySummary {
         strategy,
         seeds: results.len(),

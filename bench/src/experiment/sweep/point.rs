@@ -133,10 +133,10 @@ pub struct PointResult {
     pub timed_out: u64,
     /// NMIs taken.
     pub nmis: u64,
-    /// NMIs injected minus NMIs taken.
-    pub lost: i64,
-    /// Overflows of the vPMU minus overflows handled by the guests.
-    pub overflows_lost: i64,
+    /// NMIs injected and not taken, or the reverse: the difference of each vCPU, without its sign, summed.
+    pub lost: u64,
+    /// The same of overflows of the vPMU and overflows handled by the guests.
+    pub overflows_lost: u64,
     /// NMI handler, entry to exit; `None` without NMIs.
     pub nmi_handler_ns: Option<Latency>,
     /// From the VMM's notice of the overflow to the entry of the handler.

@@ -136,13 +136,12 @@ fn result(totals: &Totals, floor: Option<u64>, point: &GridPoint, workload: Work
     let samples = latency.map_or(0, |latency| latency.count);
     let per = |n: u64| if samples == 0 { 0.0 } else { n as f64 / samples as f64 };
     let op = |kind| per(totals.ops.count(kind));
-    let lost = |[sent, taken]: [u64; 2]| sent.cast_signed() - taken.cast_signed();
     PointResult {
         guests: point.vcpus * point.hosts,
         timed_out: totals.timed_out,
         nmis: totals.nmis[1],
-        lost: lost(totals.nmis),
-        overflows_lost: lost([totals.overflows, totals.guest_overflows]),
+        lost: totals.lost,
+        overflows_lost: totals.overflows_lost,
         nmi_handler_ns: summary(&totals.handler),
         pmi_delivery_ns: summary(&totals.delivery),
         rotation_ns: summary(&totals.rotation),
