@@ -66,7 +66,7 @@ pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, E
         BackendChoice::Auto => {
             let auto = choose_backend(probe);
             return auto.backend.map(|backend| Chosen { backend, why: auto.why.clone() }).ok_or_else(|| {
-                Error::host("no host event can stand behind a counter", auto.why, "`vpmu doctor` says what is missing")
+                Error::host("no host event can stand behind a counter", auto.why, remedy(&auto.remedy, ""))
             });
         }
         BackendChoice::Key(key) => key,
@@ -78,14 +78,20 @@ pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, E
             ));
         }
     };
-    probe.try_open(key).map_err(|why| {
+    probe.try_open(key).map_err(|refused| {
         Error::host(
             format!("backend {key} does not work here"),
-            why,
-            "`vpmu doctor` says what is missing, or take --backend auto",
+            refused.why,
+            remedy(&refused.remedy, ", or take --backend auto"),
         )
     })?;
     Ok(Chosen { backend: key.clone(), why: "asked for".to_owned() })
+}
+
+/// The remedy for this reason, else the command that knows more; and what else helps.
+fn remedy(known: &str, or: &str) -> String {
+    let first = if known.is_empty() { "`vpmu doctor` says what is missing" } else { known };
+    format!("{first}{or}")
 }
 
 #[cfg(test)]
@@ -101,7 +107,7 @@ mod tests {
         assert!(choose(&BackendChoice::Key(BackendKey::CpuClock), &probe).is_ok());
         let error = choose(&BackendChoice::Key(BackendKey::Hardware), &probe).unwrap_err();
         assert_eq!(error.exit, Exit::Host);
-        assert!(error.to_string().contains("doctor"));
+        assert!(error.to_string().ends_with("; look elsewhere, or take --backend auto"), "{error}");
         assert_eq!(choose(&BackendChoice::Auto, &Opens(&[])).unwrap_err().exit, Exit::Host);
     }
 

@@ -1,24 +1,66 @@
 //! The two streams a command writes to, and the way a bug of this program ends it.
 
 use std::any::Any;
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use results::error::{Error, Exit, one_line};
+use rustix::event::{PollFd, PollFlags, Timespec, poll as poll_fds};
+use rustix::io::Errno;
 use serde::Serialize;
+
+use crate::sys;
 
 /// What a user should do about a bug.
 const REPORT: &str = "please report it with the command line";
 
-/// Writes to stdout. A reader that went away (`vpmu | head`) is no error.
+/// How long a blocked stdout is waited for after Ctrl-C.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a blocked stdout is tried again.
+const POLL: Duration = Duration::from_millis(100);
+/// Most bytes of one write: a pipe that is ready takes them without blocking (PIPE_BUF).
+const CHUNK: usize = 4096;
+
+/// Writes to stdout. A reader that went away (`vpmu | head`) is no error. A reader that does not read is waited for, after
+/// Ctrl-C for [`PATIENCE`] only.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+    match send(io::stdout().as_fd(), text.as_bytes(), sys::interrupted()) {
+        Err(error) if error.kind() == ErrorKind::TimedOut => {
+            Err(Error::new(Exit::Inconclusive, "interrupted", "nothing reads stdout", ""))
+        }
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Error::usage("cannot write to stdout", error.to_string(), "look where it is redirected to"))
         }
         _ => Ok(()),
     }
+}
+
+/// Past the standard library's stream: that begins a write anew after each signal.
+fn send(out: BorrowedFd<'_>, mut bytes: &[u8], interrupted: &AtomicBool) -> io::Result<()> {
+    let mut since = Instant::now();
+    while !bytes.is_empty() {
+        let mut ready = [PollFd::from_borrowed_fd(out, PollFlags::OUT)];
+        let poll = Timespec::try_from(POLL).unwrap_or_default();
+        let writable = matches!(poll_fds(&mut ready, Some(&poll)), Ok(n) if n > 0);
+        match if writable { rustix::io::write(out, &bytes[..bytes.len().min(CHUNK)]) } else { Ok(0) } {
+            Ok(0) | Err(Errno::INTR | Errno::AGAIN) => {
+                if !interrupted.load(Ordering::Relaxed) {
+                    since = Instant::now();
+                } else if since.elapsed() > PATIENCE {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+            }
+            Ok(written) => {
+                bytes = &bytes[written..];
+                since = Instant::now();
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Writes a value to stdout as JSON.
@@ -80,6 +122,21 @@ mod tests {
         assert_eq!(guarded(|| Err(Error::usage("a", "b", "c"))), Exit::Usage);
         assert_eq!(guarded(|| Err(internal("cannot show the result", "key must be a string"))).code(), 70);
         assert_eq!(guarded(|| panic!("index out of bounds\nhere")).code(), 70);
+    }
+
+    #[test]
+    fn a_blocked_reader_is_given_up_after_an_interruption_only() {
+        let (reader, writer) = io::pipe().unwrap();
+        let blocked = vec![b'x'; 1 << 20];
+        let error = send(writer.as_fd(), &blocked, &AtomicBool::new(true)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let late = std::thread::spawn(move || io::copy(&mut { reader }, &mut io::sink()).unwrap());
+        send(writer.as_fd(), &blocked, &AtomicBool::new(true)).unwrap();
+        drop(writer);
+        assert!(late.join().unwrap() > blocked.len() as u64);
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(send(writer.as_fd(), b"x", &AtomicBool::new(false)).unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
 
     #[test]

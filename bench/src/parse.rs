@@ -1,38 +1,31 @@
 //! Values as users write them: durations, sizes, bounded numbers.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// Reads a duration like `4ms`, `250us`, `1.5s`: a decimal number and one of ns, us, µs, ms, s, m.
+/// Reads a duration like `4ms`, `250us`, `1.5s`, `1h 30m`: decimal numbers with their units. Exact to the nanosecond.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let ns_per_unit: u64 = match unit.trim() {
-        "ns" => 1,
-        "us" | "µs" | "μs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" | "min" => 60_000_000_000,
-        "" => return Err("a duration needs its unit: ns, us, ms, s or m, e.g. 4ms".to_owned()),
-        _ => return Err("unknown unit; give ns, us, ms, s or m, e.g. 4ms".to_owned()),
-    };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || (number.contains('.') && fraction.is_empty()) || fraction.contains('.') {
-        return Err("not a number; give e.g. 4ms or 1.5s".to_owned());
+    // The Greek letter, too, stands for micro.
+    humantime::parse_duration(&text.replace('μ', "µ")).map_err(|error| match error {
+        humantime::DurationError::NumberOverflow => "too long, or finer than 1 ns".to_owned(),
+        humantime::DurationError::UnknownUnit { .. } => {
+            "a duration needs its unit: ns, us, ms, s, m or h, e.g. 4ms".to_owned()
+        }
+        _ => "not a duration; give e.g. 4ms or 1.5s".to_owned(),
+    })
+}
+
+/// A folder that a command writes several files to. `-` is stdout for commands that write one.
+pub fn folder(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("an empty name; give a folder".to_owned()),
+        "-" => {
+            Err("several files do not go to stdout; give a folder (./- for one of that name), or take --json"
+                .to_owned())
+        }
+        path => Ok(PathBuf::from(path)),
     }
-    if fraction.len() > 12 {
-        return Err("more than 12 decimals".to_owned());
-    }
-    // Integers all the way: 0.1s is exactly 100 ms.
-    let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| "too many digits".to_owned())?;
-    let scale = 10_u128.pow(u32::try_from(fraction.len()).unwrap_or(0));
-    let ns = digits
-        .checked_mul(u128::from(ns_per_unit))
-        .map(|ns| ns / scale)
-        .and_then(|ns| u64::try_from(ns).ok())
-        .ok_or_else(|| "too long".to_owned())?;
-    Ok(Duration::from_nanos(ns))
 }
 
 /// A duration within `range`.
@@ -112,6 +105,9 @@ mod tests {
             ("0.1s", 100_000_000),
             ("2m", 120_000_000_000),
             ("0.0005ms", 500),
+            ("250μs", 250_000),
+            ("2h", 7_200_000_000_000),
+            ("1m 30s", 90_000_000_000),
         ] {
             assert_eq!(duration(text), Ok(Duration::from_nanos(ns)), "{text}");
         }
@@ -120,7 +116,8 @@ mod tests {
             "4",
             "ms",
             "-4ms",
-            "4h",
+            "4x",
+            "0.1ns",
             "1.2.3s",
             ".5s",
             "1.s",
@@ -131,6 +128,13 @@ mod tests {
         ] {
             assert!(duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_dash_is_no_folder() {
+        assert!(folder("-").unwrap_err().contains("--json"));
+        assert!(folder("").is_err());
+        assert_eq!(folder("./-"), Ok(PathBuf::from("./-")));
     }
 
     #[test]

@@ -1,8 +1,13 @@
 //! Host abilities that can only be tried: KVM's capabilities, and whether a host event opens.
 
+use std::fmt;
+use std::path::Path;
+
+use host_pmu::backend::{BackendKey, HostError};
 use serde::Serialize;
 
-use host_pmu::backend::BackendKey;
+/// Where tracefs is mounted.
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// A KVM capability that this tool uses or reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -113,13 +118,28 @@ pub trait KvmProbe {
     fn probe(&self) -> Result<KvmReport, String>;
 }
 
+/// Why a host event does not open, and what a user can do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The reason.
+    pub why: String,
+    /// The remedy; empty if none is known.
+    pub remedy: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
 /// Tries host events.
 pub trait EventProbe {
     /// Opens and closes one sampling event of this backend.
     ///
     /// # Errors
     /// The reason if it does not open.
-    fn try_open(&self, backend: &BackendKey) -> Result<(), String>;
+    fn try_open(&self, backend: &BackendKey) -> Result<(), Refused>;
 }
 
 /// The result of `auto`.
@@ -129,6 +149,8 @@ pub struct AutoBackend {
     pub backend: Option<BackendKey>,
     /// The reason for this one, and against those before it.
     pub why: String,
+    /// What helps where none works; else empty.
+    pub remedy: String,
 }
 
 /// Tries `hardware`, then `cpu-clock`.
@@ -138,6 +160,7 @@ pub fn choose_backend(probe: &dyn EventProbe) -> AutoBackend {
             return AutoBackend {
                 backend: Some(BackendKey::Hardware),
                 why: "the host has a hardware PMU and lets this user sample with it".to_owned(),
+                remedy: String::new(),
             };
         }
         Err(why) => why,
@@ -146,10 +169,12 @@ pub fn choose_backend(probe: &dyn EventProbe) -> AutoBackend {
         Ok(()) => AutoBackend {
             backend: Some(BackendKey::CpuClock),
             why: format!("a stand-in, since hardware events do not open ({hardware})"),
+            remedy: String::new(),
         },
         Err(clock) => AutoBackend {
             backend: None,
             why: format!("neither hardware events ({hardware}) nor cpu-clock ({clock}) open"),
+            remedy: clock.remedy,
         },
     }
 }
@@ -170,9 +195,29 @@ impl KvmProbe for ThisHost {
 }
 
 impl EventProbe for ThisHost {
-    fn try_open(&self, backend: &BackendKey) -> Result<(), String> {
-        host_pmu::open::probe(backend).map_err(|error| error.to_string())
+    fn try_open(&self, backend: &BackendKey) -> Result<(), Refused> {
+        host_pmu::open::probe(backend).map_err(|error| refused(backend, &error))
     }
+}
+
+fn refused(backend: &BackendKey, error: &HostError) -> Refused {
+    let HostError::Os { call, errno, remedy } = error else {
+        return Refused { why: error.to_string(), remedy: String::new() };
+    };
+    let why = format!("{call}: {}", std::io::Error::from_raw_os_error(*errno));
+    let remedy = match backend {
+        BackendKey::Tracepoint { group, .. } if *errno == libc::ENOENT => tracepoints(group),
+        _ => None,
+    }
+    .unwrap_or_else(|| remedy.trim_start_matches("; ").to_owned());
+    Refused { why, remedy }
+}
+
+/// How to list the tracepoints near a misspelt one: its group's, or all groups; `None` where there is no tracefs.
+fn tracepoints(group: &str) -> Option<String> {
+    let events = TRACEFS.map(|root| Path::new(root).join("events")).into_iter().find(|events| events.is_dir())?;
+    let folder = Some(events.join(group)).filter(|group| group.is_dir()).unwrap_or(events);
+    Some(format!("list what is there with: ls {}", folder.display()))
 }
 
 #[cfg(test)]
@@ -184,9 +229,10 @@ pub(crate) mod fake {
     pub(crate) struct Opens(pub(crate) &'static [&'static str]);
 
     impl EventProbe for Opens {
-        fn try_open(&self, backend: &BackendKey) -> Result<(), String> {
+        fn try_open(&self, backend: &BackendKey) -> Result<(), Refused> {
             let key = backend.to_string();
-            if self.0.contains(&key.as_str()) { Ok(()) } else { Err("No such file or directory".to_owned()) }
+            let refused = Refused { why: "No such file or directory".to_owned(), remedy: "look elsewhere".to_owned() };
+            if self.0.contains(&key.as_str()) { Ok(()) } else { Err(refused) }
         }
     }
 
@@ -217,6 +263,18 @@ mod tests {
         let auto = choose_backend(&Opens(&["cpu-clock"]));
         assert_eq!(auto.backend, Some(BackendKey::CpuClock));
         assert!(auto.why.contains("stand-in") && auto.why.contains("No such file"));
-        assert_eq!(choose_backend(&Opens(&[])).backend, None);
+        let none = choose_backend(&Opens(&[]));
+        assert_eq!((none.backend, none.remedy.as_str()), (None, "look elsewhere"));
+        assert!(!none.why.contains("elsewhere"), "a remedy within the reason: {}", none.why);
+    }
+
+    #[test]
+    fn a_misspelt_tracepoint_names_the_folder_to_look_in() {
+        let Some(events) = TRACEFS.map(Path::new).into_iter().find(|root| root.join("events/sched").is_dir()) else {
+            return;
+        };
+        let events = events.join("events");
+        assert!(tracepoints("sched").unwrap().ends_with(&format!("ls {}", events.join("sched").display())));
+        assert!(tracepoints("shed").unwrap().ends_with(&format!("ls {}", events.display())));
     }
 }

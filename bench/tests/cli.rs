@@ -81,6 +81,11 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["export", "."], "--format"),
         (&["export", ".", "--format", "xml"], "github-action"),
         (&["completions", "tcsh"], "zsh"),
+        (&["sim", "-o", "-"], "several files do not go to stdout"),
+        (&["sweep", "-o", "-"], "several files do not go to stdout"),
+        (&["man", "-o", "-"], "several files do not go to stdout"),
+        (&["sim", "--force"], "--save-baseline"),
+        (&["help", "docter"], "did you mean doctor"),
     ] {
         is_usage_error(&vpmu(dir.path(), args), needle);
     }
@@ -96,6 +101,90 @@ fn an_unwritable_output_folder_is_found_before_measuring() {
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"mine");
 }
 
+/// No file may grow, as on a full disk: writes fail with EFBIG, since SIGXFSZ is ignored.
+#[test]
+fn a_full_disk_still_prints_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"";
+    let full = |args: &[&str]| {
+        Command::new("sh")
+            .args(["-c", script, env!("CARGO_BIN_EXE_vpmu")])
+            .args(["sim", "--rounds", "2", "--samples", "20", "-q", "-o", "out"])
+            .args(args)
+            .current_dir(dir.path())
+            .output()
+            .expect("a shell")
+    };
+    let output = full(&[]);
+    let (table, errors) = (String::from_utf8_lossy(&output.stdout), stderr(&output));
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(table.contains("recreate") && table.contains("2 of 2 rounds") && !table.contains("saved:"), "{table}");
+    assert_eq!(errors.matches("cannot write results to out").count(), 2, "a warning, and the error: {errors}");
+    let json = full(&["--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&json.stdout).expect("the whole document");
+    assert_eq!(document["status"], "complete");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "an empty folder goes away again");
+}
+
+#[test]
+fn a_baseline_is_replaced_only_by_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = ["sim", "--rounds", "1", "--samples", "20", "-q", "--no-save", "--save-baseline", "v1"];
+    assert_eq!(vpmu(dir.path(), &line).status.code(), Some(0));
+    let file = dir.path().join("vpmu-results/baselines/v1/nmi-latency.json");
+    let before = std::fs::read(&file).unwrap();
+    is_usage_error(&vpmu(dir.path(), &line), "--force");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    assert_eq!(vpmu(dir.path(), &[&line[..], &["--seed", "2", "--force"]].concat()).status.code(), Some(0));
+    assert_ne!(std::fs::read(&file).unwrap(), before);
+}
+
+/// A reader that stops reading, then Ctrl-C: the document is larger than a pipe.
+#[test]
+fn ctrl_c_ends_a_run_whose_stdout_is_blocked() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vpmu"))
+        .args(["sim", "--rounds", "60", "--samples", "20", "-q", "--no-save", "--json"])
+        .current_dir(dir.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    // In poll(2), once the pipe is full.
+    let wchan = format!("/proc/{}/syscall", child.id());
+    let blocked =
+        || std::fs::read_to_string(&wchan).is_ok_and(|call| call.starts_with("7 ") || call.starts_with("271 "));
+    let mut seen = 0;
+    while seen < 20 {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended without a reader");
+        seen = if blocked() { seen + 1 } else { 0 };
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let mut errors = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut errors).unwrap();
+    assert!(errors.contains("interrupted: nothing reads stdout"), "{errors}");
+}
+
+#[test]
+fn an_arm_that_livelocks_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = ["sim", "clx-ap-watchdog-off", "--workload", "sampling10", "--rounds", "1", "-q", "--no-save"];
+    let output = vpmu(dir.path(), &line);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stderr(&output).contains("recreate: livelock: "), "{}", stderr(&output));
+}
+
+#[test]
+fn no_overflow_at_all_has_a_line_with_the_cause() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = ["sim", "--period", "2000000000", "--time-limit", "100ms", "--rounds", "1", "-q", "--no-save"];
+    let errors = stderr(&vpmu(dir.path(), &line));
+    let lines: Vec<&str> = errors.lines().filter(|line| line.contains("no overflow")).collect();
+    assert!(matches!(lines[..], [line] if line.contains("--period 2000000000")), "{errors}");
+}
+
 #[test]
 fn help_and_version_go_to_stdout() {
     let dir = tempfile::tempdir().unwrap();
@@ -104,6 +193,8 @@ fn help_and_version_go_to_stdout() {
         (&["-h"], "guest-stat"),
         (&["nmi-latency", "--help"], "[default: recreate,reuse,reuse-lazy]"),
         (&["doctor", "--help"], "--json"),
+        (&["help"], "Exit codes: 0 done"),
+        (&["help", "doctor"], "--json"),
         (&["--version"], env!("CARGO_PKG_VERSION")),
     ] {
         let output = vpmu(dir.path(), args);

@@ -112,7 +112,7 @@ pub enum Command {
     /// Time setting up N perf events inside a guest, on its vPMU, by strategy
     ///
     /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
-    /// timed in the guest. Writes DIR/stat-setup-TIME.json, .hlog and .txt, and a table on stdout. Where this host cannot
+    /// timed in the guest. Writes DIR/guest-stat-TIME.json, .hlog and .txt, and a table on stdout. Where this host cannot
     /// measure, --backend auto simulates.
     #[command(after_help = guest_stat::EXAMPLES)]
     GuestStat(Box<GuestStatArgs>),
@@ -154,7 +154,7 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString>,
 {
-    let args = run::as_qemu_spells(args.into_iter().map(Into::into).collect());
+    let args = help_first(run::as_qemu_spells(args.into_iter().map(Into::into).collect()));
     let command = definition();
     let matched = command.clone().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
     match matched {
@@ -164,6 +164,16 @@ where
         }
         Err(error) => Err(usage::error(&error, &command, &args)),
     }
+}
+
+/// `vpmu help [COMMAND]` as `vpmu [COMMAND] --help`.
+fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
+    if args.get(1).is_some_and(|word| word == "help") {
+        args.remove(1);
+        args.truncate(2);
+        args.push("--help".into());
+    }
+    args
 }
 
 /// The definition of the command line.
@@ -250,6 +260,31 @@ mod tests {
         for (flag, needle) in [("--help", "Examples:"), ("--version", env!("CARGO_PKG_VERSION"))] {
             let Parsed::Print(text) = parse(["vpmu", flag]).unwrap() else { panic!() };
             assert!(text.contains(needle));
+        }
+    }
+
+    #[test]
+    fn help_is_a_command_too() {
+        let printed = |line: &[&str]| match parse(line) {
+            Ok(Parsed::Print(text)) => text,
+            other => panic!("{line:?}: {other:?}"),
+        };
+        assert_eq!(printed(&["vpmu", "help"]), printed(&["vpmu", "--help"]));
+        assert_eq!(printed(&["vpmu", "help", "sim"]), printed(&["vpmu", "sim", "--help"]));
+        let error = parse(["vpmu", "help", "docter"]).unwrap_err();
+        assert!(error.to_string().contains("did you mean doctor"), "{error}");
+    }
+
+    /// Exit codes are part of the interface: each command's help ends with its own.
+    #[test]
+    fn help_of_every_command_ends_with_its_exit_codes() {
+        let definition = definition();
+        for command in std::iter::once(&definition).chain(definition.get_subcommands()) {
+            let text = after_help(command).unwrap_or_default();
+            let codes =
+                text.split("\nExit codes: ").nth(1).unwrap_or_else(|| panic!("{} has none", command.get_name()));
+            assert!(codes.starts_with("0 ") && !codes.contains("\n\n"), "{}: {codes}", command.get_name());
+            assert!(codes.replace('\n', " ").ends_with("70 a bug of vpmu."), "{}: {codes}", command.get_name());
         }
     }
 

@@ -35,7 +35,7 @@ Examples:
 
 Exit codes: 0 done, 2 bad usage or a file that cannot be
 written, 3 interrupted or a run that did not end as it should,
-4 this host cannot run guests.";
+4 this host cannot run guests, 70 a bug of vpmu.";
 
 /// Options of `vpmu calibrate`.
 #[derive(Clone, Debug, Args)]

@@ -31,7 +31,8 @@ Examples:
   vpmu compare --rules rules.toml --junit report.xml v1 new.json
 
 Exit codes: 0 no regression, 1 regression, 2 bad usage or
-input, 3 inconclusive: too few rounds, different hosts, noise.";
+input, 3 inconclusive: too few rounds, different hosts, noise,
+70 a bug of vpmu.";
 
 /// Options of `vpmu compare`.
 #[derive(Clone, Debug, Args)]

@@ -24,7 +24,8 @@ Examples:
     | select(.outcome == \"fail\")'
 
 Exit codes: 0 every case passed, 1 a case failed, 2 bad usage,
-3 interrupted, 4 the host cannot run guests.";
+3 interrupted, 4 the host cannot run guests,
+70 a bug of vpmu.";
 
 /// Options of `vpmu conformance`.
 #[derive(Clone, Debug, Args)]

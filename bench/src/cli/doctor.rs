@@ -19,7 +19,8 @@ Examples:
   # the same for a script
   vpmu doctor --json | jq '.findings[] | select(.status != \"ok\")'
 
-Exit codes: 0 this host can measure, 4 it cannot.";
+Exit codes: 0 this host can measure, 4 it cannot,
+70 a bug of vpmu.";
 
 /// Options of `vpmu doctor`.
 #[derive(Clone, Debug, Args)]

@@ -22,7 +22,7 @@ Examples:
   vpmu export X.json --format prometheus \\
     -o /var/lib/node_exporter/textfile/vpmu.prom
 
-Exit codes: 0 done, 2 bad usage or input.";
+Exit codes: 0 done, 2 bad usage or input, 70 a bug of vpmu.";
 
 /// Options of `vpmu export`.
 #[derive(Clone, Debug, Args)]

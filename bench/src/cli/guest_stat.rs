@@ -2,8 +2,8 @@
 
 use clap::{Args, Command, ValueEnum};
 use results::error::{Error, Exit};
-use results::read;
 
+use super::baseline::BaselineOptions;
 use super::measure::{Invocation, Wanted, measure};
 use super::options::{ArmsOptions, HostOptions, ResultOptions};
 use crate::experiment::guest_stat::spec::{self, GuestStatSpec, MAX};
@@ -23,7 +23,7 @@ Examples:
     --backend tracepoint:kvm/kvm_userspace_exit
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
-4 the host cannot do it.";
+4 the host cannot do it, 70 a bug of vpmu.";
 
 /// How a set-up enables its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,9 +60,9 @@ pub struct GuestStatArgs {
     #[command(flatten)]
     pub result: ResultOptions,
 
-    /// Also keep the result as baseline NAME, in DIR/baselines, for `vpmu compare NAME NEW`
-    #[arg(long, value_name = "NAME", value_parser = read::check_name, help_heading = "Result")]
-    pub save_baseline: Option<String>,
+    /// The result as a baseline.
+    #[command(flatten)]
+    pub baseline: BaselineOptions,
 }
 
 /// Gives the shared options the defaults of this experiment.
@@ -94,7 +94,7 @@ fn spec(args: &GuestStatArgs) -> GuestStatSpec {
 
 pub(super) fn run(args: &GuestStatArgs, invocation: Invocation) -> Result<Exit, Error> {
     let spec = spec(args);
-    let baseline = args.save_baseline.as_ref().map(|name| read::baseline_folder(&args.result.output, name));
+    let baseline = args.baseline.baseline(&args.result);
     let wanted = Wanted { backend: &spec.common.backend, result: &args.result, baseline };
     measure(&wanted, &|chosen, online| spec.plan(chosen, online), invocation)
 }

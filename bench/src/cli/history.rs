@@ -20,8 +20,10 @@ Examples:
   # one series, for a script
   vpmu history --metric nmi_handler_ns --arm reuse --json nightly
 
-Exit codes: 0 done, 2 bad usage or input, 3 too few runs.
-A change is no verdict; `vpmu compare` judges.";
+A change is no verdict; `vpmu compare` judges.
+
+Exit codes: 0 done, 2 bad usage or input, 3 too few runs,
+70 a bug of vpmu.";
 
 /// Options of `vpmu history`.
 #[derive(Clone, Debug, Args)]

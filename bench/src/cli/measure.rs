@@ -1,24 +1,25 @@
 //! Carrying out an experiment of arms and rounds: the host or a simulation, files, table, exit code.
 
-use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
 use results::document::{Document, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::write::{OutputFolder, replace, time_stamp};
-use results::{export, table};
+use results::table;
+use results::table::layout::time;
+use results::write::OutputFolder;
 use sim::model::Model;
-use vmm::kvm::Host;
+use vmm::kvm::{Host, KvmError};
 
+use super::baseline::Baseline;
+use super::kept::Kept;
 use super::options::ResultOptions;
 use crate::arm::real::RealRunner;
 use crate::arm::runner::ArmRunner;
 use crate::arm::sim::{self as simulated, SimRunner};
 use crate::backend::{BackendChoice, Chosen, choose};
 use crate::console::{complain, internal, print};
-use crate::fold::arm::ArmFold;
 use crate::probe::ThisHost;
 use crate::progress;
 use crate::rounds::plan::Plan;
@@ -41,8 +42,8 @@ pub(super) struct Wanted<'a> {
     pub(super) backend: &'a BackendChoice,
     /// Where the result goes.
     pub(super) result: &'a ResultOptions,
-    /// The folder that keeps the result as a baseline.
-    pub(super) baseline: Option<PathBuf>,
+    /// Where the result is kept as a baseline, too.
+    pub(super) baseline: Option<Baseline>,
 }
 
 /// Makes the plan for a backend and the host's CPUs, if they are known.
@@ -71,14 +72,14 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
         BackendChoice::Auto | BackendChoice::Key(_) => None,
     };
     let options = wanted.result;
-    let mut folder = if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) };
-    if let Some(dir) = &wanted.baseline {
-        OutputFolder::open(dir)?;
-    }
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
-    plan(&Chosen { backend: BackendKey::None, why: String::new() }, host.online().as_deref())?;
+    let tried = plan(&Chosen { backend: BackendKey::None, why: String::new() }, host.online().as_deref())?;
+    if let Some(baseline) = &wanted.baseline {
+        baseline.check(tried.experiment)?;
+    }
+    let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
     let Ready { plan, mut runner, host, fs } = match named {
         Some(model) => simulation(plan, model, "asked for")?,
         None => match real(wanted.backend, plan, host, fs) {
@@ -91,8 +92,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
     let mut progress = progress::shown(!options.quiet);
-    let saved_unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let mut save = |document: &Document| save(document, folder.as_mut(), saved_unix);
+    let mut save = |document: &Document| kept.save(document);
     let Invocation { command_line, began } = invocation;
     let context = Context {
         process_began: began,
@@ -104,14 +104,34 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
         save: &mut save,
     };
     let finished = rounds::run(&plan, runner.as_mut(), context)?;
-    print(&report(&finished, folder.as_mut(), options.json, saved_unix)?)?;
+    kept.export(&finished)?;
+    print(&report(&finished, &kept, options.json)?)?;
     for line in table::warnings(&finished.document.warnings) {
         complain(&format!("warning: {line}"));
     }
-    if let Some(dir) = &wanted.baseline {
-        keep_baseline(&finished.document, dir)?;
+    if let Some(line) = overrun(&finished.document) {
+        complain(&format!("notice: {line}"));
     }
-    finished.error.map_or_else(|| Ok(verdict(&finished.document)), Err)
+    if let Some(baseline) = &wanted.baseline {
+        baseline.keep(&finished.document)?;
+    }
+    let error = finished.error.or(kept.failed);
+    error.map_or_else(|| Ok(verdict(&finished.document)), Err)
+}
+
+/// A run that took much longer than `--duration`: a round that was begun is finished.
+fn overrun(document: &Document) -> Option<String> {
+    // A simulation's bound is its guests' time.
+    let bound = document.parameters.duration_ns.filter(|_| !document.parameters.backend.starts_with("sim:"))?;
+    let took = document.wall_ns;
+    let much = took > bound.saturating_add(bound / 4).saturating_add(1_000_000_000);
+    much.then(|| {
+        format!(
+            "it took {}, more than --duration {}: a round that has begun is finished; fewer --samples make rounds shorter",
+            time(took as f64),
+            time(bound as f64)
+        )
+    })
 }
 
 /// On this host. Exit 4 if it cannot run guests, or no host event opens.
@@ -134,69 +154,32 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
 /// The main job always runs: with `--backend auto` on a host that cannot measure it simulates, with a notice.
 fn fall_back(plan: MakePlan<'_>, error: &Error) -> Result<Ready, Error> {
     let model = simulated::model(simulated::DEFAULT_MODEL)?;
-    // Events are tried before KVM; whoever mends one should know of the other.
-    let mut missing = error.to_string();
-    if let Err(kvm) = Host::open().map_err(|error| error.to_string())
-        && !missing.contains(&kvm)
-    {
-        missing = format!("{kvm}; {missing}");
-    }
-    complain(&format!("notice: nothing is measured: this is a simulation (model {}): {missing}", model.name));
+    complain(&format!("notice: {}", nothing_measured(&model.name, error, Host::open().err().as_ref())));
     simulation(plan, model, &format!("this host cannot measure ({})", error.what))
 }
 
-/// Keeps a complete document as the baseline's; one file an experiment, so that a baseline may hold several.
-fn keep_baseline(document: &Document, dir: &Path) -> Result<(), Error> {
-    if document.status != Status::Complete {
-        complain(&format!("warning: {} is left as it was: this run is not complete", dir.display()));
-        return Ok(());
-    }
-    let path = dir.join(format!("{}.json", document.experiment));
-    let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-    std::fs::create_dir_all(dir).and_then(|()| replace(&path, json.as_bytes())).map_err(|error| {
-        Error::usage(format!("cannot write {}", path.display()), error.to_string(), "choose another folder with -o DIR")
-    })?;
-    complain(&format!("baseline: {}", path.display()));
-    Ok(())
+/// All that is missing, each thing once, and one remedy. Events are tried before KVM; a user who mends one should know of
+/// the other.
+fn nothing_measured(model: &str, error: &Error, kvm: Option<&KvmError>) -> String {
+    let cause = match kvm {
+        Some(KvmError::Open { error, .. }) => format!("/dev/kvm: {error}"),
+        Some(error) => error.to_string(),
+        None => String::new(),
+    };
+    let of_kvm = kvm.is_some_and(|kvm| error.why == kvm.to_string());
+    let causes = [cause.as_str(), if of_kvm { "" } else { &error.why }];
+    let causes: Vec<&str> = causes.into_iter().filter(|cause| !cause.is_empty()).collect();
+    let missing = causes.join("; ");
+    format!("nothing is measured: this is a simulation (model {model}): {missing}; `vpmu doctor` says what helps")
 }
 
-/// The name of an experiment's files, without extension.
-fn stem(document: &Document, saved_unix: u64) -> String {
-    // A simulated document has no date; the names of its files have one.
-    let unix = if document.started_unix == 0 { saved_unix } else { document.started_unix };
-    format!("{}-{}", document.experiment, time_stamp(unix))
-}
-
-fn save(document: &Document, folder: Option<&mut OutputFolder>, saved_unix: u64) -> Result<(), Error> {
-    let Some(folder) = folder else { return Ok(()) };
-    let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-    folder.write(&stem(document, saved_unix), "json", json.as_bytes()).map(|_| ())
-}
-
-/// Writes the exports and returns the text for stdout: the table, or JSON.
-fn report(
-    finished: &Finished,
-    folder: Option<&mut OutputFolder>,
-    json: bool,
-    saved_unix: u64,
-) -> Result<String, Error> {
+/// The text for stdout: the table, or JSON.
+fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error> {
     let document = &finished.document;
-    let measured = finished.arms.iter().any(|arm| !arm.intervals().is_empty());
-    let mut saved = String::new();
-    if let Some(folder) = folder.filter(|_| measured) {
-        let stem = stem(document, saved_unix);
-        let hlog = export::hlog::text(document, &finished.arms.iter().map(ArmFold::intervals).collect::<Vec<_>>())
-            .map_err(|why| internal("cannot write the interval log", why))?;
-        folder.write(&stem, "hlog", &hlog)?;
-        folder.write(&stem, "txt", export::gobench::text(document).as_bytes())?;
-        if let Some(path) = folder.path("json") {
-            saved = format!("saved: {} (and .hlog, .txt)\n", path.display());
-        }
-    }
     if json {
         return document.to_json().map_err(|error| internal("cannot show the result", error));
     }
-    Ok(table::text(document) + &saved)
+    Ok(table::text(document) + &kept.line())
 }
 
 /// Whether the document answers its question.
@@ -227,11 +210,12 @@ mod tests {
     fn document_and_exports_land_side_by_side() {
         let dir = tempfile::tempdir().unwrap();
         let finished = mock::finished(&[]);
-        let mut folder = OutputFolder::open(&dir.path().join("out")).unwrap();
-        save(&finished.document, Some(&mut folder), 0).unwrap();
-        let shown = report(&finished, Some(&mut folder), true, 0).unwrap();
+        let mut kept = Kept::new(Some(OutputFolder::open(&dir.path().join("out")).unwrap()));
+        kept.save(&finished.document).unwrap();
+        kept.export(&finished).unwrap();
+        let shown = report(&finished, &kept, true).unwrap();
         assert!(serde_json::from_str::<Document>(&shown).is_ok());
-        let shown = report(&finished, Some(&mut folder), false, 0).unwrap();
+        let shown = report(&finished, &kept, false).unwrap();
         assert!(shown.contains("saved: ") && shown.contains("recreate"));
         let mut names: Vec<_> = std::fs::read_dir(dir.path().join("out"))
             .unwrap()
@@ -239,8 +223,48 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, ["hlog", "json", "txt"]);
-        let text = std::fs::read_to_string(folder.path("json").unwrap()).unwrap();
+        let text = std::fs::read_to_string(kept.folder.unwrap().path("json").unwrap()).unwrap();
         let back: Document = serde_json::from_str(&text).unwrap();
         assert_eq!(back.arms.len(), finished.document.arms.len());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_to_leaves_the_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let finished = mock::finished(&[]);
+        let mut kept = Kept::new(Some(OutputFolder::open(&out).unwrap()));
+        std::fs::remove_dir(&out).unwrap();
+        kept.save(&finished.document).unwrap();
+        kept.export(&finished).unwrap();
+        let shown = report(&finished, &kept, false).unwrap();
+        assert!(shown.contains("recreate") && !shown.contains("saved: "), "{shown}");
+        assert_eq!(kept.failed.as_ref().map(|error| error.exit), Some(Exit::Usage));
+        // Room again: the document is whole.
+        std::fs::create_dir(&out).unwrap();
+        kept.save(&finished.document).unwrap();
+        assert_eq!(kept.failed, None);
+    }
+
+    #[test]
+    fn a_run_much_longer_than_its_duration_is_noticed() {
+        let mut document = mock::finished(&[]).document;
+        document.wall_ns = 9_000_000_000;
+        assert_eq!(overrun(&document), None);
+        document.parameters.duration_ns = Some(7_000_000_000);
+        assert_eq!(overrun(&document), None);
+        document.parameters.duration_ns = Some(5_000_000_000);
+        assert!(overrun(&document).is_some_and(|line| line.contains("9.00 s") && line.contains("--duration 5.00 s")));
+    }
+
+    #[test]
+    fn a_notice_has_each_cause_once_and_one_remedy() {
+        let kvm = KvmError::Open { error: std::io::Error::from_raw_os_error(13), remedy: "; join group kvm" };
+        let events = Error::host("no host event", "cpu-clock: Permission denied", "lower it");
+        let both = nothing_measured("m", &events, Some(&kvm));
+        assert!(both.contains("(model m): /dev/kvm: Permission denied (os error 13); cpu-clock: "), "{both}");
+        assert!(both.ends_with("; `vpmu doctor` says what helps") && !both.contains("join"), "{both}");
+        let one = nothing_measured("m", &Error::host("cannot start a guest", kvm.to_string(), ""), Some(&kvm));
+        assert_eq!(one.matches("/dev/kvm").count(), 1, "{one}");
     }
 }

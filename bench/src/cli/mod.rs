@@ -3,6 +3,7 @@
 //! Options become a plain specification of what lies below; nothing below imports this folder. [`app`] has the whole.
 
 pub mod app;
+pub mod baseline;
 pub mod calibrate;
 pub mod compare;
 pub mod conformance;
@@ -11,6 +12,7 @@ pub mod export;
 mod files;
 pub mod guest_stat;
 pub mod history;
+mod kept;
 pub(crate) mod measure;
 pub mod nmi_latency;
 pub mod options;

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::baseline::{Baseline, BaselineOptions};
 use super::measure::{Invocation, Wanted, measure};
 use super::options::{ArmsOptions, HostOptions, ResultOptions};
 use crate::arm::sim::DEFAULT_MODEL;
@@ -10,7 +11,6 @@ use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::parse::number_in;
 use crate::workload::Workload;
 use results::error::{Error, Exit};
-use results::read;
 
 /// Examples of the main job.
 pub(super) const EXAMPLES: &str = "\
@@ -30,7 +30,7 @@ Examples:
   vpmu --json | jq '.arms[].nmi_handler_ns.p50'
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
-4 the host cannot do it.";
+4 the host cannot do it, 70 a bug of vpmu.";
 
 /// Examples of `vpmu sim`.
 pub(super) const SIM_EXAMPLES: &str = "\
@@ -42,7 +42,8 @@ Examples:
   # a model of your own (docs/simulator.md)
   vpmu sim mine.toml --strategy reuse,pool --json
 
-Exit codes: 0 done, 2 bad usage or input, 3 inconclusive.";
+Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
+70 a bug of vpmu.";
 
 /// What the guest samples and does.
 #[derive(Clone, Debug, Args)]
@@ -84,9 +85,9 @@ pub struct NmiLatencyArgs {
     /// Where the result goes.
     #[command(flatten)]
     pub result: ResultOptions,
-    /// Also keep the result as baseline NAME, in DIR/baselines, for `vpmu compare NAME NEW`
-    #[arg(long, value_name = "NAME", value_parser = read::check_name, help_heading = "Result")]
-    pub save_baseline: Option<String>,
+    /// The result as a baseline.
+    #[command(flatten)]
+    pub baseline: BaselineOptions,
 }
 
 /// Options of `vpmu sim`.
@@ -104,9 +105,9 @@ pub struct SimArgs {
     /// Where the result goes.
     #[command(flatten)]
     pub result: ResultOptions,
-    /// Also keep the result as baseline NAME, in DIR/baselines, for `vpmu compare NAME NEW`
-    #[arg(long, value_name = "NAME", value_parser = read::check_name, help_heading = "Result")]
-    pub save_baseline: Option<String>,
+    /// The result as a baseline.
+    #[command(flatten)]
+    pub baseline: BaselineOptions,
 }
 
 /// The specification of these options.
@@ -123,7 +124,7 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit,
     carry_out(
         &spec(&args.arms, &args.sampling, Some(&args.host)),
         &args.result,
-        args.save_baseline.as_ref(),
+        args.baseline.baseline(&args.result),
         invocation,
     )
 }
@@ -131,16 +132,15 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit,
 pub(super) fn run_simulated(args: &SimArgs, invocation: Invocation) -> Result<Exit, Error> {
     let mut spec = spec(&args.arms, &args.sampling, None);
     spec.common.backend = BackendChoice::Sim(args.model.clone());
-    carry_out(&spec, &args.result, args.save_baseline.as_ref(), invocation)
+    carry_out(&spec, &args.result, args.baseline.baseline(&args.result), invocation)
 }
 
 fn carry_out(
     spec: &NmiLatencySpec,
     result: &ResultOptions,
-    baseline: Option<&String>,
+    baseline: Option<Baseline>,
     invocation: Invocation,
 ) -> Result<Exit, Error> {
-    let baseline = baseline.map(|name| read::baseline_folder(&result.output, name));
     let wanted = Wanted { backend: &spec.common.backend, result, baseline };
     measure(&wanted, &|chosen, online| spec.plan(chosen, online), invocation)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::backend::BackendChoice;
-use crate::parse::{duration_in, number_in, pmu_version};
+use crate::parse::{duration_in, folder, number_in, pmu_version};
 use crate::rounds::spec::CommonSpec;
 use crate::strategy::StrategyChoice;
 use results::cpu_list::CpuList;
@@ -96,7 +96,7 @@ pub struct HostOptions {
 #[command(next_help_heading = "Result")]
 pub struct ResultOptions {
     /// Folder for the results
-    #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results")]
+    #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results", value_parser = folder)]
     pub output: PathBuf,
 
     /// Write no results; a baseline of --save-baseline is kept

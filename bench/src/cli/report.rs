@@ -24,7 +24,9 @@ Examples:
   vpmu report nightly sweep.jsonl -o nightly.html
 
 The page needs no network and no script: open it in any
-browser, send it, print it.";
+browser, send it, print it.
+
+Exit codes: 0 done, 2 bad usage or input, 70 a bug of vpmu.";
 
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]

@@ -18,7 +18,7 @@ Examples:
   # and measured ones, where they answer a figure
   vpmu reproduce --measured vpmu-results/nmi-*.json
 
-Exit codes: 0 done, 2 bad usage or input.";
+Exit codes: 0 done, 2 bad usage or input, 70 a bug of vpmu.";
 
 /// Options of `vpmu reproduce`.
 #[derive(Clone, Debug, Args)]

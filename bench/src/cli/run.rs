@@ -29,7 +29,7 @@ Exit codes: 0 the guest ended with code 0 (OUT 0 to port 0xf4:
 status 1), 1 it ended with another code, 2 bad usage or input,
 3 it skipped its work (status 77) or did not end by itself
 (time limit, interruption, triple fault, reset, KVM error),
-4 the host cannot do it.";
+4 the host cannot do it, 70 a bug of vpmu.";
 
 /// Treatment of an image's RDPMC instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -7,6 +7,7 @@ use results::error::{Error, Exit};
 use results::write::replace;
 
 use crate::console::{complain, internal, print};
+use crate::parse::folder;
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:
@@ -15,13 +16,18 @@ Examples:
   # with fpath+=~/.zfunc before compinit
   vpmu completions zsh > ~/.zfunc/_vpmu
   vpmu completions fish \\
-    > ~/.config/fish/completions/vpmu.fish";
+    > ~/.config/fish/completions/vpmu.fish
+
+Exit codes: 0 done, 2 bad usage, 70 a bug of vpmu.";
 
 pub(super) const MAN: &str = "\
 Examples:
   vpmu man | man -l -
   # then: man vpmu-report
-  vpmu man -o ~/.local/share/man/man1";
+  vpmu man -o ~/.local/share/man/man1
+
+Exit codes: 0 done, 2 bad usage, or a folder that cannot be
+written, 70 a bug of vpmu.";
 
 /// Options of `vpmu completions`.
 #[derive(Clone, Debug, Args)]
@@ -35,7 +41,7 @@ pub struct CompletionsArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ManArgs {
     /// Write vpmu.1 and a page for each command (vpmu-report.1 …) to this folder instead
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_parser = folder)]
     pub output: Option<PathBuf>,
 }
 

@@ -19,7 +19,7 @@ Examples:
   vpmu show workloads sampling10
   vpmu show metrics --json
 
-Exit codes: 0 done, 2 no such name.";
+Exit codes: 0 done, 2 no such name, 70 a bug of vpmu.";
 
 /// What is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

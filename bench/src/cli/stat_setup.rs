@@ -38,7 +38,7 @@ Examples:
     --strategy auto,packed
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
-4 the host cannot do it.";
+4 the host cannot do it, 70 a bug of vpmu.";
 
 /// A peer that runs in the same rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -15,7 +15,7 @@ use crate::experiment::sweep::point::GridPoint;
 use crate::experiment::sweep::simulate::Simulator;
 use crate::experiment::sweep::store::{self, Found, Store};
 use crate::experiment::sweep::{run as sweep, show};
-use crate::parse::number_in;
+use crate::parse::{folder, number_in};
 use crate::progress;
 use crate::sys;
 
@@ -42,7 +42,7 @@ A grid file has the axes and the other options as keys
   seed = ['1-5']
 
 Exit codes: 0 done, 2 bad usage, bad grid or a result that
-cannot be written, 3 interrupted.";
+cannot be written, 3 interrupted, 70 a bug of vpmu.";
 
 /// Options of `vpmu sweep`.
 #[derive(Clone, Debug, Args)]
@@ -135,7 +135,7 @@ pub struct SweepArgs {
     pub threads: Option<u64>,
 
     /// Folder of sweep.jsonl, a line per point, and of pareto.json and pareto.md
-    #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results")]
+    #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results", value_parser = folder)]
     pub output: PathBuf,
 
     /// Print the comparison (with --dry-run the points) as JSON
@@ -222,13 +222,13 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let json =
         serde_json::to_string_pretty(&pareto).map_err(|error| internal("cannot show the comparison", error))? + "\n";
     let markdown = show::markdown(&pareto);
-    save(&args.output, &pareto, &json, &markdown)?;
+    let fronts = save(&args.output, &pareto, &json, &markdown)?;
     if args.json {
         print(&json)?;
     } else if args.markdown {
         print(&markdown)?;
     } else {
-        let saved = format!("saved: {}\n", args.output.join(store::FILE).display());
+        let saved = format!("saved: {}{}\n", args.output.join(store::FILE).display(), beside(fronts));
         print(&format!(
             "{}{} of {total} points{}\n{saved}",
             show::text(&pareto),
@@ -248,12 +248,20 @@ fn skipped(points: usize) -> String {
     if points == 0 { String::new() } else { format!(", {points} of them from before") }
 }
 
-/// pareto.json and pareto.md; nothing if no point is done.
-fn save(dir: &Path, pareto: &Pareto, json: &str, markdown: &str) -> Result<(), Error> {
+/// The table of the fronts as Markdown, beside [`store::FRONT`].
+const FRONT_MARKDOWN: &str = "pareto.md";
+
+/// The files beside the points, in the line that names those.
+fn beside(fronts: bool) -> String {
+    if fronts { format!(" (and {}, {FRONT_MARKDOWN})", store::FRONT) } else { String::new() }
+}
+
+/// pareto.json and pareto.md; nothing, and false, if no point is done.
+fn save(dir: &Path, pareto: &Pareto, json: &str, markdown: &str) -> Result<bool, Error> {
     if pareto.scenarios.iter().all(|scenario| scenario.rows.is_empty()) {
-        return Ok(());
+        return Ok(false);
     }
-    for (name, text) in [(store::FRONT, json), ("pareto.md", markdown)] {
+    for (name, text) in [(store::FRONT, json), (FRONT_MARKDOWN, markdown)] {
         let path = dir.join(name);
         replace(&path, text.as_bytes()).map_err(|error| {
             Error::usage(
@@ -263,7 +271,7 @@ fn save(dir: &Path, pareto: &Pareto, json: &str, markdown: &str) -> Result<(), E
             )
         })?;
     }
-    Ok(())
+    Ok(true)
 }
 
 fn say_what_was_found(points: &[GridPoint], found: &Found) {

@@ -24,7 +24,7 @@ pub fn diagnose(
     findings.extend(checks::events(&host, limits, &auto));
     findings.extend(checks::limits(limits));
     findings.extend(noise::findings(&host, &[]));
-    let AutoBackend { backend, why } = auto;
+    let AutoBackend { backend, why, .. } = auto;
     Diagnosis {
         schema: "vpmu-doctor/1",
         host_class: host.class.clone(),

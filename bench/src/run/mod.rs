@@ -1,11 +1,13 @@
 //! `vpmu run`: a third-party image on the userspace vPMU.
 
+mod output;
 mod report;
 pub mod spec;
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::time::Instant;
 
 use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
@@ -17,6 +19,7 @@ use vmm::outcome::End;
 use crate::console::complain;
 use crate::strategy::resolve_one;
 use crate::sys;
+use output::{Limits, Output};
 use results::error::{Error, Exit};
 use spec::RunSpec;
 
@@ -32,7 +35,8 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
     let plan = plan_of(args, backend.clone())?;
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let outcome = image::run(&host, &image, &plan, &mut std::io::stdout(), sys::interrupted()).map_err(|error| {
+    let mut output = Output::to_stdout(Limits { began: Instant::now(), time_limit: args.time_limit });
+    let outcome = image::run(&host, &image, &plan, &mut output, sys::interrupted()).map_err(|error| {
         let what = format!("cannot run {}", args.image.display());
         if error.is_the_hosts() {
             Error::host(what, error.to_string(), "`vpmu doctor` says what is missing")
@@ -40,6 +44,10 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
             Error::usage(what, error.to_string(), "")
         }
     })?;
+    let unsent = output.finish();
+    if let Err(error) = &unsent {
+        complain(&format!("warning: serial output was lost: {error}"));
+    }
     if !args.quiet {
         for line in report::lines(&outcome, args.rdpmc, backend) {
             complain(&line);

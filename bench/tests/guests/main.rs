@@ -33,7 +33,7 @@ const MOST_KIB: u64 = 96 << 10;
 
 fn main() -> ExitCode {
     let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());
-    let perf = ThisHost.try_open(&BackendKey::CpuClock);
+    let perf = ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why);
     let mut cases = Vec::new();
     for guest in hostile::all() {
         for (backend, also) in [("none", Ok(())), ("cpu-clock", perf.clone()), ("step", Ok(()))] {

@@ -12,7 +12,7 @@ use trials::Case;
 
 fn main() -> ExitCode {
     let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());
-    let perf = kvm.clone().and_then(|()| ThisHost.try_open(&BackendKey::CpuClock)).err();
+    let perf = kvm.clone().and_then(|()| ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why)).err();
     let real: [(&str, fn()); 4] = [
         ("real_and_simulated_guests_do_the_same_in_each_phase", real_and_simulated),
         ("events_enabled_once_take_one_call", enabled_once),
@@ -41,7 +41,7 @@ fn document(args: &[&str]) -> Document {
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is saved");
     let document: Document = serde_json::from_slice(&output.stdout).expect("a document");
-    assert_eq!((document.experiment.as_str(), document.place.as_deref()), ("stat-setup", Some("guest")));
+    assert_eq!((document.experiment.as_str(), document.place.as_deref()), ("guest-stat", Some("guest")));
     assert_eq!(document.status, Status::Complete);
     document
 }

@@ -117,7 +117,7 @@ pub fn tracepoint_id(group: &str, name: &str) -> Result<u64, HostError> {
         sys::read_small(&root.join("events").join(group).join(name).join("id")).map_err(|error| HostError::Os {
             call: "read the tracepoint's id",
             errno: error.raw_os_error().unwrap_or(libc::EIO),
-            remedy: "; list the host's tracepoints with: ls /sys/kernel/tracing/events/kvm",
+            remedy: "; list the host's tracepoints with: ls /sys/kernel/tracing/events",
         })?;
     text.trim().parse().map_err(|_| os("read the tracepoint's id", &io::Error::from_raw_os_error(libc::EINVAL)))
 }

@@ -11,6 +11,7 @@ mod experiment;
 mod guest;
 mod metrics;
 mod nested;
+mod no_overflows;
 mod parameters;
 mod phases;
 mod scaling;

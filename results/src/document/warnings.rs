@@ -3,6 +3,7 @@
 use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{Arm, ArmKind, Round};
 use super::envelope::{Document, Tool};
+use super::no_overflows;
 use super::parameters::Parameters;
 use super::warning::Warning;
 use crate::cpu_list::CpuList;
@@ -48,6 +49,7 @@ pub fn collect(document: &Document) -> Vec<Warning> {
         let pinned = document.parameters.pin.as_deref().and_then(|list| list.parse::<CpuList>().ok());
         found.extend(of_settings(&document.host, &pinned.map_or_else(Vec::new, |list| list.0)));
     }
+    found.extend(no_overflows::of(document));
     for arm in &document.arms {
         found.extend(of_arm(arm, parameters));
     }

@@ -4,10 +4,18 @@ use serde_json::{Map, Value, json};
 
 /// Converts a whole document.
 pub(super) fn convert(document: &mut Value) {
+    experiment(document);
     for arm in document.get_mut("arms").and_then(Value::as_array_mut).into_iter().flatten() {
         let Value::Object(arm) = arm else { continue };
         totals(arm);
         set_ups(arm);
+    }
+}
+
+/// `guest-stat` was once `stat-setup` carried out in a guest.
+fn experiment(document: &mut Value) {
+    if document["experiment"] == "stat-setup" && document["in"] == "guest" {
+        document["experiment"] = "guest-stat".into();
     }
 }
 
@@ -44,6 +52,18 @@ mod tests {
         let mut document = json!({"arms": [arm]});
         convert(&mut document);
         document["arms"][0].as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn set_ups_in_a_guest_are_an_experiment_of_their_own() {
+        let name = |mut document: Value| {
+            convert(&mut document);
+            document["experiment"].clone()
+        };
+        assert_eq!(name(json!({"experiment": "stat-setup", "in": "guest"})), "guest-stat");
+        assert_eq!(name(json!({"experiment": "stat-setup", "in": "host"})), "stat-setup");
+        assert_eq!(name(json!({"experiment": "stat-setup"})), "stat-setup");
+        assert!(name(json!([])).is_null());
     }
 
     #[test]

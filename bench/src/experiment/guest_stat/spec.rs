@@ -14,7 +14,7 @@ use results::document::{EventParameter, SetUpParameters};
 use results::error::Error;
 
 /// The experiment's name in documents; their `place` is "guest".
-pub const NAME: &str = "stat-setup";
+pub const NAME: &str = "guest-stat";
 /// Most events of a guest.
 pub const MAX: u64 = MAX_EVENTS as u64;
 /// USR, OS and INT: perf sets INT for events that only count, too.
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn the_defaults_are_a_guests() {
         let plan = plan(|_| ()).unwrap();
-        assert_eq!((plan.experiment, plan.guest.events.len(), plan.rounds, plan.samples), ("stat-setup", 10, 5, 40));
+        assert_eq!((plan.experiment, plan.guest.events.len(), plan.rounds, plan.samples), ("guest-stat", 10, 5, 40));
         let names: Vec<_> = plan.arms.iter().map(|arm| arm.strategy.as_str()).collect();
         assert_eq!(names, ["recreate", "reuse", "reuse-lazy", "deferred", "pool", "floor", "kvm"]);
         // A set-up on the development host takes 25 ms: a minute, and without running into the limit.

@@ -1,0 +1,104 @@
+//! Keeping a result as a baseline.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use results::document::{Document, Status};
+use results::error::Error;
+use results::read;
+use results::write::{OutputFolder, replace};
+
+use super::options::ResultOptions;
+use crate::console::{complain, internal};
+
+/// A baseline that the result is kept as.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Result")]
+pub struct BaselineOptions {
+    /// Also keep the result as baseline NAME, in DIR/baselines, for `vpmu compare NAME NEW`
+    #[arg(long, value_name = "NAME", value_parser = read::check_name)]
+    pub save_baseline: Option<String>,
+
+    /// Replace a baseline of that name
+    #[arg(long, requires = "save_baseline")]
+    pub force: bool,
+}
+
+impl BaselineOptions {
+    /// The baseline, in the folder of results.
+    pub(super) fn baseline(&self, result: &ResultOptions) -> Option<Baseline> {
+        let dir = read::baseline_folder(&result.output, self.save_baseline.as_ref()?);
+        Some(Baseline { dir, force: self.force })
+    }
+}
+
+/// A baseline to keep the result as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Baseline {
+    /// Its folder, with a document for each experiment.
+    dir: PathBuf,
+    /// Whether the experiment's document that is there is replaced.
+    force: bool,
+}
+
+impl Baseline {
+    /// The document of an experiment.
+    fn document(&self, experiment: &str) -> PathBuf {
+        self.dir.join(format!("{experiment}.json"))
+    }
+
+    /// Refuses one that is there and is not to be replaced.
+    pub(super) fn check(&self, experiment: &str) -> Result<(), Error> {
+        let path = self.document(experiment);
+        if self.force || !path.exists() {
+            return OutputFolder::open(&self.dir).map(drop);
+        }
+        Err(Error::usage(
+            format!("baseline {} is there already", path.display()),
+            "what is compared with it would change",
+            "give another name, or --force to replace it",
+        ))
+    }
+
+    /// Keeps a complete document; one file an experiment, so that a baseline may hold several.
+    pub(super) fn keep(&self, document: &Document) -> Result<(), Error> {
+        let dir = &self.dir;
+        if document.status != Status::Complete {
+            complain(&format!("warning: {} is left as it was: this run is not complete", dir.display()));
+            return Ok(());
+        }
+        let path = self.document(&document.experiment);
+        let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
+        std::fs::create_dir_all(dir).and_then(|()| replace(&path, json.as_bytes())).map_err(|error| {
+            Error::usage(
+                format!("cannot write {}", path.display()),
+                error.to_string(),
+                "choose another folder with -o DIR",
+            )
+        })?;
+        complain(&format!("baseline: {}", path.display()));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use results::error::Exit;
+
+    use super::*;
+    use crate::rounds::mock;
+
+    #[test]
+    fn a_baseline_is_replaced_only_by_force() {
+        let dir = tempfile::tempdir().unwrap();
+        let baseline = |force| Baseline { dir: dir.path().join("baselines/v1"), force };
+        let document = mock::finished(&[]).document;
+        baseline(false).check(&document.experiment).unwrap();
+        baseline(false).keep(&document).unwrap();
+        let error = baseline(false).check(&document.experiment).unwrap_err();
+        assert_eq!(error.exit, Exit::Usage);
+        assert!(error.to_string().contains("--force"), "{error}");
+        baseline(true).check(&document.experiment).unwrap();
+        baseline(false).check("another-experiment").unwrap();
+    }
+}

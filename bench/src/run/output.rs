@@ -1,0 +1,308 @@
+//! Serial output on its way to stdout.
+//!
+//! A thread of its own writes, so that a reader that stops reading blocks no vCPU: time limit and Ctrl-C end the run as usual.
+//! What waits is bounded by the device (`vmm::devices::board::OUTPUT_LIMIT`). On a terminal control bytes are shown, not
+//! obeyed: an image must not steer the user's terminal.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::sys;
+
+/// How long a reader that reads nothing is waited for once the run is over by time limit or Ctrl-C.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often the end of the patience is checked.
+const POLL: Duration = Duration::from_millis(50);
+/// Most bytes of one write, so that progress is seen.
+const CHUNK: usize = 4096;
+
+/// The time limit of the run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) began: Instant,
+    pub(super) time_limit: Duration,
+}
+
+impl Limits {
+    fn over(&self) -> bool {
+        self.began.elapsed() > self.time_limit || sys::interrupted().load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    /// Bytes handed to the stream so far.
+    written: u64,
+    /// No more bytes follow.
+    closed: bool,
+    /// The writer has ended.
+    done: bool,
+    error: Option<io::Error>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Whatever its holder did, the bytes are there or not.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream that never blocks.
+#[derive(Debug)]
+pub(super) struct Output {
+    shared: Arc<Shared>,
+    limits: Limits,
+}
+
+impl Output {
+    /// To stdout.
+    pub(super) fn to_stdout(limits: Limits) -> Self {
+        let stdout = io::stdout();
+        let terminal = stdout.is_terminal();
+        match stdout.as_fd().try_clone_to_owned() {
+            Ok(fd) => Self::to(File::from(fd), terminal, limits),
+            Err(error) => Self::to(Broken(error.kind()), terminal, limits),
+        }
+    }
+
+    fn to(stream: impl Write + Send + 'static, terminal: bool, limits: Limits) -> Self {
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        std::thread::spawn(move || send(&of_thread, stream, terminal.then(Filter::default)));
+        Self { shared, limits }
+    }
+
+    /// Waits until everything is written; once the run's time is over, only as long as the reader reads.
+    ///
+    /// # Errors
+    /// The stream's, or how many bytes a blocked reader left.
+    pub(super) fn finish(self) -> io::Result<()> {
+        let mut waiting = self.shared.lock();
+        waiting.closed = true;
+        self.shared.changed.notify_all();
+        let (mut seen, mut since) = (waiting.written, Instant::now());
+        while !waiting.done {
+            let woken = self.shared.changed.wait_timeout(waiting, POLL);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+            if waiting.written != seen || !self.limits.over() {
+                (seen, since) = (waiting.written, Instant::now());
+            } else if !waiting.done && since.elapsed() > PATIENCE {
+                return Err(io::Error::new(ErrorKind::TimedOut, "nothing reads stdout"));
+            }
+        }
+        waiting.error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut waiting = self.shared.lock();
+        if let Some(error) = &waiting.error {
+            return Err(io::Error::new(error.kind(), error.to_string()));
+        }
+        waiting.bytes.extend_from_slice(bytes);
+        self.shared.changed.notify_all();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The thread that may block.
+fn send(shared: &Shared, mut stream: impl Write, mut filter: Option<Filter>) {
+    loop {
+        let mut waiting = shared.lock();
+        while waiting.bytes.is_empty() && !waiting.closed {
+            waiting = shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        let bytes = std::mem::take(&mut waiting.bytes);
+        let last = waiting.closed;
+        drop(waiting);
+        let bytes = match &mut filter {
+            Some(filter) => filter.shown(&bytes, last),
+            None => bytes,
+        };
+        let mut sent = Ok(());
+        for chunk in bytes.chunks(CHUNK) {
+            sent = stream.write_all(chunk);
+            if sent.is_err() {
+                break;
+            }
+            shared.lock().written += chunk.len() as u64;
+        }
+        let sent = sent.and_then(|()| stream.flush());
+        let mut waiting = shared.lock();
+        if sent.is_err() || (waiting.closed && waiting.bytes.is_empty()) {
+            waiting.error = sent.err();
+            waiting.done = true;
+            shared.changed.notify_all();
+            return;
+        }
+    }
+}
+
+/// A stream that could not be had.
+#[derive(Debug)]
+struct Broken(ErrorKind);
+
+impl Write for Broken {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(self.0.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes as a terminal may have them: text, line feeds, tabs, and the carriage return of a line's end as they are; any other
+/// control character in the notation of `cat -v`, bytes that are no UTF-8 in hexadecimal.
+#[derive(Debug, Default)]
+struct Filter {
+    /// The beginning of a character, or a carriage return whose successor is not known.
+    rest: Vec<u8>,
+}
+
+impl Filter {
+    fn shown(&mut self, bytes: &[u8], last: bool) -> Vec<u8> {
+        let mut all = std::mem::take(&mut self.rest);
+        all.extend_from_slice(bytes);
+        let mut out = String::with_capacity(all.len());
+        let mut chunks = all.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            let end = chunks.peek().is_none();
+            let mut text = chunk.valid();
+            if end && !last && chunk.invalid().is_empty() && text.ends_with('\r') {
+                text = &text[..text.len() - 1];
+                self.rest.push(b'\r');
+            }
+            escape(text, &mut out);
+            // An incomplete character at the end may go on in the next bytes.
+            let whole = std::str::from_utf8(chunk.invalid());
+            let incomplete = end && !last && whole.is_err_and(|error| error.error_len().is_none());
+            if incomplete {
+                self.rest.extend_from_slice(chunk.invalid());
+            } else {
+                chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
+            }
+        }
+        out.into_bytes()
+    }
+}
+
+fn escape(text: &str, out: &mut String) {
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '\n' | '\t' => out.push(character),
+            '\r' if characters.peek() == Some(&'\n') => out.push(character),
+            // ^A is 0x01, ^[ is ESC, ^? is DEL.
+            control if control.is_ascii_control() => {
+                out.push('^');
+                out.push(char::from(control as u8 ^ 0x40));
+            }
+            control if control.is_control() => out.push_str(&format!("\\x{:02x}", u32::from(control))),
+            text => out.push(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn limits(time_limit: Duration) -> Limits {
+        Limits { began: Instant::now(), time_limit }
+    }
+
+    #[derive(Clone, Default)]
+    struct Into(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Into {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn everything_arrives_in_order() {
+        let into = Into::default();
+        let mut output = Output::to(into.clone(), false, limits(Duration::from_secs(600)));
+        let expected: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+        for part in expected.chunks(777) {
+            output.write_all(part).unwrap();
+        }
+        output.finish().unwrap();
+        assert_eq!(*into.0.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_reader_that_stops_reading_blocks_neither_the_guest_nor_the_end() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut output = Output::to(writer, false, limits(Duration::ZERO));
+        output.write_all(&vec![b'x'; 1 << 20]).unwrap();
+        assert_eq!(output.finish().unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(reader);
+    }
+
+    #[test]
+    fn an_error_of_the_stream_is_reported_at_the_end() {
+        let output = Output::to(Broken(ErrorKind::StorageFull), false, limits(Duration::from_secs(600)));
+        let mut writer = output;
+        let _ = writer.write(b"x");
+        assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::StorageFull);
+    }
+
+    fn shown(bytes: &[u8]) -> String {
+        String::from_utf8(Filter::default().shown(bytes, true)).unwrap()
+    }
+
+    #[test]
+    fn a_terminal_gets_text_and_sees_control_bytes() {
+        for (bytes, text) in [
+            (&b"plain\ttext\r\n"[..], "plain\ttext\r\n"),
+            (b"\x1b]0;title\x07", "^[]0;title^G"),
+            (b"\x1b[31mred\x7f", "^[[31mred^?"),
+            (b"over\rwritten", "over^Mwritten"),
+            (b"\x9b2J", "\\x9b2J"),
+            ("\u{9b}2J µs".as_bytes(), "\\x9b2J µs"),
+            (b"cut \xc2", "cut \\xc2"),
+        ] {
+            assert_eq!(shown(bytes), text);
+        }
+    }
+
+    proptest! {
+        /// However the bytes are cut, the terminal gets the same, and never a control byte.
+        #[test]
+        fn cuts_change_nothing(bytes in prop::collection::vec(any::<u8>(), 0..40), cut in 0_usize..40) {
+            let cut = cut.min(bytes.len());
+            let mut filter = Filter::default();
+            let mut parts = filter.shown(&bytes[..cut], false);
+            parts.extend(filter.shown(&bytes[cut..], true));
+            let parts = String::from_utf8(parts).unwrap();
+            prop_assert_eq!(&parts, &shown(&bytes));
+            let text = parts.replace("\r\n", "\n");
+            prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
+        }
+    }
+}
