@@ -1,8 +1,12 @@
-//! Ever rarer retries of a host that keeps failing.
+//! Ever rarer retries of a counter's event that the host keeps refusing.
 
-/// Retries after 1, 2, 4 … entries, so that a guest is not stalled by a failing host.
+use arch_pmu::spec::Spec;
+
+/// Retries of one counter after 1, 2, 4 … entries, so that a guest is not stalled by a failing host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backoff {
+    /// The event that failed last.
+    spec: Option<Spec>,
     failures: u32,
     entries_left: u32,
 }
@@ -11,10 +15,11 @@ impl Backoff {
     /// Binary logarithm of the longest wait, in entries.
     const MOST: u32 = 10;
 
-    /// A host operation failed.
-    pub(super) fn failed(&mut self) {
-        self.entries_left = 1 << self.failures.min(Self::MOST);
-        self.failures += 1;
+    /// The host refused an event for `spec`.
+    pub(super) fn failed(&mut self, spec: Spec) {
+        let failures = if self.spec == Some(spec) { self.failures } else { 0 };
+        let entries_left = 1 << failures.min(Self::MOST);
+        *self = Self { spec: Some(spec), failures: failures + 1, entries_left };
     }
 
     /// Whether this entry is one for a retry.

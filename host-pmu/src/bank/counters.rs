@@ -121,7 +121,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             }
         }
         if set.is_err() {
-            self.retries.insert(counter);
+            self.retry(counter);
         }
     }
 

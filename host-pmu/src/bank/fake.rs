@@ -19,6 +19,8 @@ pub(super) struct Script {
     pub(super) sched_in: bool,
     pub(super) slept: bool,
     pub(super) refuse_open: bool,
+    /// An event that is refused, among others that are not.
+    pub(super) refuse: Option<Spec>,
     pub(super) refuse_period: bool,
     pub(super) lost: bool,
     pub(super) gated: bool,
@@ -42,7 +44,7 @@ impl Backend for Host {
 
     fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
         let mut s = self.0.borrow_mut();
-        if s.refuse_open {
+        if s.refuse_open || s.refuse == Some(spec) {
             return Err(REFUSED);
         }
         let id = s.counts.len();

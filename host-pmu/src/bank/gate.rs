@@ -23,7 +23,7 @@ impl<B: Backend> Bank<B> {
             // The counts of all others are unknown as well.
             for other in (0..MAX_COUNTERS).filter_map(counter_at) {
                 if let Some(held) = self.slots[other.index()].take() {
-                    self.retries.insert(other);
+                    self.retry(other);
                     self.release(held);
                 }
             }

@@ -1,6 +1,6 @@
 //! A host event and what the bank knows of it.
 
-use arch_pmu::spec::Spec;
+use arch_pmu::spec::{CounterId, Spec};
 
 use super::state::{Event, State};
 
@@ -11,6 +11,8 @@ pub(super) struct Held<E> {
     /// The backend's number of it.
     pub(super) id: u64,
     pub(super) spec: Spec,
+    /// The counter that it serves, or served last.
+    pub(super) counter: CounterId,
     pub(super) state: State,
     /// The part of its count that was handed over.
     taken: u64,
@@ -20,7 +22,7 @@ pub(super) struct Held<E> {
     pub(super) recorded: Option<u64>,
     /// Behind a gate: its count when the gate was shut.
     pub(super) shut_at: u64,
-    /// Slices without a guest access, since its counter went off.
+    /// Slices in which its counter was off and not in use.
     pub(super) idle_slices: u32,
     /// When it was paused, for release by time and for the pool's LRU order.
     pub(super) parked_at: u64,
@@ -28,11 +30,12 @@ pub(super) struct Held<E> {
 
 impl<E> Held<E> {
     /// An event that was just opened and counts.
-    pub(super) const fn opened(event: E, id: u64, spec: Spec, period: u64) -> Self {
+    pub(super) const fn opened(event: E, id: u64, spec: Spec, counter: CounterId, period: u64) -> Self {
         Self {
             event,
             id,
             spec,
+            counter,
             state: State::Running,
             taken: 0,
             aim: period,

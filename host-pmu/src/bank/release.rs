@@ -29,28 +29,25 @@ impl<B: Backend> Bank<B> {
     }
 
     /// KVM's `kvm_pmu_cleanup`: once per slice, gives back the events of counters that no guest access marked and that are off by
-    /// their own enable.
+    /// their own enable. An event of the pool ages with the counter that it served last: a guest that multiplexes its counters
+    /// comes back to it.
     pub(super) fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
         self.stats.sched_ins += 1;
+        let mut used = std::mem::take(&mut self.in_use);
+        used.extend(enabled);
+        let age = |held: &mut Held<B::Event>| {
+            held.idle_slices = if used.contains(held.counter) { 0 } else { held.idle_slices + 1 };
+            held.idle_slices >= slices
+        };
         for index in 0..MAX_COUNTERS {
-            let Some(held) = &mut self.slots[index] else { continue };
-            let Some(counter) = counter_at(index) else { continue };
-            if enabled.contains(counter) || self.in_use.contains(counter) {
-                held.idle_slices = 0;
-                continue;
-            }
-            held.idle_slices += 1;
-            if held.idle_slices >= slices
-                && let Some(held) = self.slots[index].take()
-            {
+            if let Some(held) = self.slots[index].take_if(age) {
                 self.release(held);
             }
         }
-        for held in &mut self.pool {
-            held.idle_slices += 1;
-        }
+        self.pool.iter_mut().for_each(|held| {
+            age(held);
+        });
         self.release_from_pool(|held| held.idle_slices >= slices);
-        self.in_use = CounterSet::EMPTY;
     }
 
     pub(super) fn release_after_time(&mut self, idle: Duration, enabled: CounterSet) {

@@ -17,9 +17,12 @@ impl<B: Backend> Bank<B> {
         let serves = |held: &Held<B::Event>| held.spec == spec && !held.state.is_doubtful();
         let mut found = self.strategy.reuse != Reuse::None && self.slots[counter.index()].as_ref().is_some_and(serves);
         if !found && matches!(self.strategy.reuse, Reuse::Pool(_)) {
-            let parked = self.pool.iter().position(serves).map(|at| self.pool.swap_remove(at));
+            let mut parked = self.pool.iter().position(serves).map(|at| self.pool.swap_remove(at));
             self.park(counter);
             found = parked.is_some();
+            if let Some(held) = &mut parked {
+                held.counter = counter;
+            }
             self.slots[counter.index()] = parked;
         }
         if found && self.resume(counter, period) {
@@ -63,15 +66,15 @@ impl<B: Backend> Bank<B> {
         self.may_have_slept = true;
         match self.host(OpKind::Open, |backend| backend.open(spec, period)) {
             Ok(event) => {
-                self.backoff = Backoff::default();
+                self.backoffs[counter.index()] = Backoff::default();
                 let id = self.backend.id(&event);
-                self.slots[counter.index()] = Some(Held::opened(event, id, spec, period));
+                self.slots[counter.index()] = Some(Held::opened(event, id, spec, counter, period));
                 self.holds(self.held + 1);
             }
             Err(_) => {
                 self.stats.failed_opens += 1;
                 self.retries.insert(counter);
-                self.backoff.failed();
+                self.backoffs[counter.index()].failed(spec);
             }
         }
     }

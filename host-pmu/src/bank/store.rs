@@ -38,7 +38,8 @@ pub struct Bank<B: Backend> {
     pub(super) stopped: Stopped,
     pub(super) in_use: CounterSet,
     pub(super) retries: CounterSet,
-    pub(super) backoff: Backoff,
+    /// Of each counter: one that the host refuses does not keep another one waiting, nor is it hurried by the other's success.
+    pub(super) backoffs: [Backoff; MAX_COUNTERS],
     /// Events in slots and pool.
     pub(super) held: u64,
     /// Events were opened or given back since the last entry; the thread may have slept for that.
@@ -65,7 +66,7 @@ impl<B: Backend> Bank<B> {
             stopped: Stopped::default(),
             in_use: CounterSet::EMPTY,
             retries: CounterSet::EMPTY,
-            backoff: Backoff::default(),
+            backoffs: [Backoff::default(); MAX_COUNTERS],
             held: 0,
             may_have_slept: false,
             stats: BankStats { since_ns, held_time: HeldTime::from(since_ns), ..BankStats::default() },
@@ -127,18 +128,28 @@ impl<B: Backend> Bank<B> {
         if *error == HostError::PinnedLost {
             self.stats.pinned_errors += 1;
         }
-        self.retries.insert(counter);
+        self.retry(counter);
         if let Some(held) = self.slots[counter.index()].take() {
             self.release(held);
         }
     }
 
-    /// Counters to start again after a failure, if this entry is one for retries.
+    /// The event of `counter` failed after it had served: the counter is started again before the next entry.
+    pub(super) fn retry(&mut self, counter: CounterId) {
+        self.backoffs[counter.index()] = Backoff::default();
+        self.retries.insert(counter);
+    }
+
+    /// Counters to start again after a failure, of those for which this entry is one for a retry.
     pub(super) fn take_retries(&mut self) -> CounterSet {
-        if self.retries.is_empty() || !self.backoff.due() {
-            return CounterSet::EMPTY;
+        let mut due = CounterSet::EMPTY;
+        for counter in self.retries {
+            if self.backoffs[counter.index()].due() {
+                due.insert(counter);
+                self.retries.remove(counter);
+            }
         }
-        std::mem::take(&mut self.retries)
+        due
     }
 }
 

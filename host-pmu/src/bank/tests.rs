@@ -131,6 +131,54 @@ fn the_pool_gives_back_the_least_recently_parked() {
     assert_eq!(host.log().last().map(String::as_str), Some("release 0"));
 }
 
+/// Counter 0 rotates between two events, one for each sched slice.
+fn rotate(bank: &mut Bank<Host>, host: &Host, slices: usize) {
+    for spec in [A, B].into_iter().cycle().take(slices) {
+        bank.touch(pmc(0), Touch::Write);
+        bank.pause(pmc(0));
+        bank.start(pmc(0), spec, 100);
+        host.slice();
+        bank.on_entry([pmc(0)].into_iter().collect());
+    }
+}
+
+#[test]
+fn a_pooled_event_lives_as_long_as_the_counter_that_it_served_is_in_use() {
+    for preset in ["pool", "gate"] {
+        let (mut bank, host) = bank(preset);
+        rotate(&mut bank, &host, 20);
+        assert_eq!((bank.stats().ops.count(OpKind::Open), bank.held()), (2, 2), "{preset}");
+        bank.pause(pmc(0));
+        bank.stop(pmc(0), false);
+        // Others are in use, this one no more.
+        for _ in 0..2 {
+            bank.touch(pmc(1), Touch::Write);
+            host.slice();
+            bank.on_entry([pmc(1)].into_iter().collect());
+        }
+        assert_eq!(bank.held(), 0, "{preset}");
+    }
+}
+
+#[test]
+fn a_pooled_event_ages_with_the_counter_that_it_served_last() {
+    let (mut bank, host) = bank("pool");
+    bank.start(pmc(0), A, 100);
+    bank.pause(pmc(0));
+    bank.stop(pmc(0), false);
+    bank.start(pmc(1), A, 100);
+    bank.pause(pmc(1));
+    bank.stop(pmc(1), false);
+    bank.touch(pmc(1), Touch::Write);
+    host.slice();
+    bank.on_entry(CounterSet::EMPTY);
+    assert_eq!(bank.held(), 1);
+    bank.touch(pmc(0), Touch::Write);
+    host.slice();
+    bank.on_entry(CounterSet::EMPTY);
+    assert_eq!(bank.held(), 0);
+}
+
 #[test]
 fn idle_time_releases_what_is_parked_and_spares_what_runs() {
     let host = Host::default();
@@ -221,6 +269,48 @@ fn pitfall_12_a_host_that_keeps_refusing_is_asked_ever_more_rarely() {
     host.0.borrow_mut().refuse_open = false;
     let entries = (0..2000).take_while(|_| bank.take_retries().is_empty()).count();
     assert!(entries <= 1024, "never given up: asked again after {entries} entries");
+}
+
+#[test]
+fn pitfall_12_a_refused_counter_is_not_hurried_by_the_success_of_another() {
+    let (mut bank, host) = bank("deferred");
+    let mut asked_at = Vec::new();
+    host.0.borrow_mut().refuse = Some(B);
+    bank.start(pmc(0), B, 100);
+    for entry in 1..=200 {
+        // Another counter gets an event at every entry.
+        bank.start(pmc(1), if entry % 2 == 0 { A } else { Spec(Source::Selector(0x53_00c0)) }, 100);
+        for counter in bank.take_retries() {
+            asked_at.push(entry);
+            bank.start(counter, B, 100);
+        }
+        bank.pause(pmc(1));
+    }
+    assert_eq!(asked_at, [1, 3, 7, 15, 31, 63, 127]);
+}
+
+#[test]
+fn pitfall_12_a_lost_event_does_not_wait_for_a_refused_one() {
+    let (mut bank, host) = bank("deferred");
+    bank.start(pmc(1), A, 100);
+    host.0.borrow_mut().refuse = Some(B);
+    for _ in 0..5 {
+        bank.start(pmc(0), B, 100);
+    }
+    host.0.borrow_mut().lost = true;
+    bank.pause(pmc(1));
+    assert_eq!(bank.take_retries(), [pmc(1)].into_iter().collect());
+}
+
+#[test]
+fn pitfall_12_another_event_of_a_refused_counter_begins_anew() {
+    let (mut bank, host) = bank("deferred");
+    host.0.borrow_mut().refuse_open = true;
+    for _ in 0..5 {
+        bank.start(pmc(0), A, 100);
+    }
+    bank.start(pmc(0), B, 100);
+    assert!(bank.take_retries().contains(pmc(0)), "after one entry");
 }
 
 #[test]

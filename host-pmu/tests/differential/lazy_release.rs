@@ -1,7 +1,8 @@
 //! When a strategy with `release = { slices = N }` gives an event back, seen from the guest's side (b35e5548b411).
 //!
 //! Promised: at the first entry of a sched slice a counter's event is gone if and only if, in each of the N slices that
-//! ended since, its own enable was off and no marking access touched it. GLOBAL_CTRL alone releases nothing.
+//! ended since, its own enable was off and no marking access touched it. GLOBAL_CTRL alone releases nothing. In a pool the same
+//! holds for every event that the counter left there.
 
 use crate::model::host::ScriptedHost;
 use arch_pmu::Vpmu;
@@ -13,10 +14,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 const COUNTERS: usize = 4;
+/// Events of each counter.
+const EVENTS: usize = 2;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Enable(usize),
+    Enable(usize, usize),
     Disable(usize),
     WriteCounter(usize),
     ReadCounter(usize),
@@ -28,7 +31,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let n = || 0..COUNTERS;
     prop_oneof![
-        1 => n().prop_map(Op::Enable),
+        2 => (n(), 0..EVENTS).prop_map(|(n, event)| Op::Enable(n, event)),
         1 => n().prop_map(Op::Disable),
         1 => n().prop_map(Op::WriteCounter),
         1 => n().prop_map(Op::ReadCounter),
@@ -41,16 +44,19 @@ fn op() -> impl Strategy<Value = Op> {
 /// One counter as this promise sees it.
 #[derive(Clone, Copy, Default)]
 struct Kind {
-    enabled: bool,
+    /// The event of its selector, if its own enable is on.
+    enabled: Option<usize>,
     touched: bool,
-    idle: u32,
-    held: bool,
+    /// Slices without use, of each event that is held.
+    held: [Option<u32>; EVENTS],
 }
 
-fn kept(slices: u32, deferred: bool, reads: bool, global: bool) -> Kept {
+fn kept(slices: u32, [deferred, reads, global, pool]: [bool; 4]) -> Kept {
     let apply = if deferred { "deferred" } else { "at-once" };
+    // Room for every event of every counter.
+    let reuse = if pool { "{ pool = 8 }" } else { "'last'" };
     Kept::from_toml(&format!(
-        "name = 'lazy'\nreuse = 'last'\nrelease = {{ slices = {slices} }}\napply = '{apply}'\n\
+        "name = 'lazy'\nreuse = {reuse}\nrelease = {{ slices = {slices} }}\napply = '{apply}'\n\
          mark = {{ reads = {reads}, global-ctrl = {global} }}"
     ))
     .expect("a valid strategy")
@@ -61,20 +67,26 @@ proptest! {
 
     #[test]
     fn an_event_lives_exactly_as_long_as_its_counter_is_in_use(
-        ops in vec(op(), 1..120), slices in 1..4u32, [deferred, reads, global] in any::<[bool; 3]>(),
+        ops in vec(op(), 1..120), slices in 1..4u32, choices in any::<[bool; 4]>(),
     ) {
+        let [_, reads, global, pool] = choices;
         let host = ScriptedHost::default();
-        let mut vpmu = Vpmu::new(PmuCaps::default(), Bank::new(host.clone(), kept(slices, deferred, reads, global)));
+        let mut vpmu = Vpmu::new(PmuCaps::default(), Bank::new(host.clone(), kept(slices, choices)));
         let mut counters = [Kind::default(); COUNTERS];
         let mut gate = 0xf;
         // A slice that began while nothing was held is nobody's.
         let mut slice = false;
         for op in ops {
             match op {
-                Op::Enable(n) | Op::Disable(n) => {
-                    let enabled = matches!(op, Op::Enable(_));
-                    vpmu.wrmsr(0x186 + n as u32, if enabled { 0x53_003c } else { 0x13_003c }).unwrap();
-                    counters[n].enabled = enabled;
+                Op::Enable(n, event) => {
+                    // No two counters count the same.
+                    vpmu.wrmsr(0x186 + n as u32, 0x53_0000 | (0x10 * (n + 1) + event) as u64).unwrap();
+                    counters[n].enabled = Some(event);
+                    counters[n].touched = true;
+                }
+                Op::Disable(n) => {
+                    vpmu.wrmsr(0x186 + n as u32, 0x13_003c).unwrap();
+                    counters[n].enabled = None;
                     counters[n].touched = true;
                 }
                 Op::WriteCounter(n) => {
@@ -99,22 +111,26 @@ proptest! {
                 Op::Entry => {}
             }
             // Every exit is followed by an entry, as in the vCPU's loop.
-            let before = counters.iter().any(|c| c.held);
+            let before = counters.iter().any(|c| c.held.iter().any(Option::is_some));
             vpmu.enter();
             for (n, counter) in counters.iter_mut().enumerate() {
-                if counter.enabled && gate >> n & 1 != 0 {
-                    (counter.held, counter.idle) = (true, 0);
+                if let Some(event) = counter.enabled.filter(|_| gate >> n & 1 != 0) {
+                    if !pool {
+                        counter.held = [None; EVENTS];
+                    }
+                    counter.held[event] = Some(0);
                 }
             }
             if std::mem::take(&mut slice) && before {
                 for counter in &mut counters {
-                    let used = counter.enabled || std::mem::take(&mut counter.touched);
-                    counter.idle = if used { 0 } else { counter.idle + 1 };
-                    counter.held &= counter.idle < slices;
+                    let used = counter.enabled.is_some() || counter.touched;
+                    for held in &mut counter.held {
+                        *held = held.map(|idle| if used { 0 } else { idle + 1 }).filter(|&idle| idle < slices);
+                    }
                     counter.touched = false;
                 }
             }
-            let expected = counters.iter().filter(|c| c.held).count();
+            let expected = counters.iter().flat_map(|c| c.held).flatten().count();
             prop_assert_eq!(vpmu.host().held(), expected as u64);
             prop_assert_eq!(host.open_events(), expected);
         }
