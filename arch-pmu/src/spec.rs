@@ -182,8 +182,11 @@ impl Spec {
     const USR: u64 = 1 << 16;
     const OS: u64 = 1 << 17;
     const IN_TXCP: u64 = 1 << 33;
-    /// Event, umask, edge, invert, counter mask, IN_TX: what selects the event itself.
-    const RAW_MASK: u64 = 0xffff | 1 << 18 | 1 << 23 | 0xff << 24 | 1 << 32;
+    /// Only inside transactions, or only those that commit.
+    const TRANSACTIONS: u64 = 1 << 32 | Self::IN_TXCP;
+    /// Event, umask, edge, invert, counter mask, IN_TX, IN_TXCP: what selects the event itself. KVM's `raw_event_mask` has the
+    /// same bits where the host has TSX (`intel_pmu_refresh`).
+    const RAW_MASK: u64 = 0xffff | 1 << 18 | 1 << 23 | 0xff << 24 | Self::TRANSACTIONS;
 
     /// Counts in ring 3.
     #[must_use]
@@ -210,6 +213,15 @@ impl Spec {
         match self.0 {
             Source::Selector(selector) => selector & Self::IN_TXCP == 0,
             Source::Fixed { .. } => true,
+        }
+    }
+
+    /// Whether it counts by transactions: IN_TX or IN_TXCP.
+    #[must_use]
+    pub const fn is_transactional(self) -> bool {
+        match self.0 {
+            Source::Selector(selector) => selector & Self::TRANSACTIONS != 0,
+            Source::Fixed { .. } => false,
         }
     }
 
@@ -251,7 +263,9 @@ mod tests {
         let cycles = Spec(Source::Selector(0x51_003c)); // EN | INT | USR
         assert!(cycles.user() && !cycles.kernel() && cycles.samples());
         assert_eq!(cycles.raw_config(), Some(0x3c));
-        assert!(!Spec(Source::Selector(1 << 33)).samples());
+        let txcp = Spec(Source::Selector(1 << 33 | 0x51_003c));
+        assert!(!txcp.samples() && txcp.is_transactional() && !cycles.is_transactional());
+        assert_eq!(txcp.raw_config(), Some(1 << 33 | 0x3c), "IN_TXCP is part of the event");
         let fixed = Spec(Source::Fixed { index: 1, control: 0b1001 });
         assert!(!fixed.user() && fixed.kernel() && fixed.raw_config().is_none());
     }

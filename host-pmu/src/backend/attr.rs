@@ -2,7 +2,8 @@
 //!
 //! Hardware events are created as KVM creates them (`pmc_reprogram_counter`, arch/x86/kvm/pmu.c): pinned, not while
 //! idle, only in guest mode, by privilege as the selector says. Stand-ins count the whole vCPU thread: they know no guest
-//! mode, and an excluded privilege level only suppresses their overflows.
+//! mode, and an excluded privilege level only suppresses their overflows. Whatever the counter, a fixed one or one that counts by
+//! transactions, a stand-in counts its own clock or tracepoint.
 
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_COUNT_HW_REF_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK,
@@ -11,6 +12,9 @@ use perf_event_open_sys::bindings::{
 };
 
 use arch_pmu::spec::{Source, Spec};
+
+/// umask << 8 | event code of TOPDOWN.SLOTS, a pseudo-encoding as the kernel has one for each fixed counter.
+const SLOTS: u64 = 0x0400;
 
 /// The kind of event a backend opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +93,9 @@ fn hardware_config(spec: Spec) -> (u32, u64) {
     match spec.0 {
         Source::Fixed { index: 0, .. } => (PERF_TYPE_HARDWARE, u64::from(PERF_COUNT_HW_INSTRUCTIONS)),
         Source::Fixed { index: 1, .. } => (PERF_TYPE_HARDWARE, u64::from(PERF_COUNT_HW_CPU_CYCLES)),
-        Source::Fixed { .. } => (PERF_TYPE_HARDWARE, u64::from(PERF_COUNT_HW_REF_CPU_CYCLES)),
+        Source::Fixed { index: 2, .. } => (PERF_TYPE_HARDWARE, u64::from(PERF_COUNT_HW_REF_CPU_CYCLES)),
+        // Event 0, umask 4: the kernel's encoding of TOPDOWN.SLOTS, which only fixed counter 3 counts (SDM vol. 3, 21.3.9.3).
+        Source::Fixed { .. } => (PERF_TYPE_RAW, SLOTS),
         Source::Selector(_) => (PERF_TYPE_RAW, spec.raw_config().unwrap_or(0)),
     }
 }
@@ -118,7 +124,7 @@ mod tests {
 
     #[test]
     fn fixed_counters_ask_for_the_kernels_generic_events() {
-        let configs: Vec<_> = (0..3)
+        let configs: Vec<_> = (0..4)
             .map(|index| {
                 let attr = event_attr(EventKind::Hardware, Spec(Source::Fixed { index, control: 1 }), 5);
                 (attr.type_, attr.config)
@@ -130,7 +136,8 @@ mod tests {
             [
                 hardware(PERF_COUNT_HW_INSTRUCTIONS),
                 hardware(PERF_COUNT_HW_CPU_CYCLES),
-                hardware(PERF_COUNT_HW_REF_CPU_CYCLES)
+                hardware(PERF_COUNT_HW_REF_CPU_CYCLES),
+                (PERF_TYPE_RAW, 0x0400),
             ]
         );
         let both_rings = event_attr(EventKind::Hardware, CYCLES_FIXED, 5);
@@ -139,15 +146,15 @@ mod tests {
 
     #[test]
     fn the_raw_event_keeps_edge_invert_mask_and_transactions() {
-        let selector = 0x2_01ff_ffff | 1 << 32;
-        let attr = event_attr(EventKind::Hardware, Spec(Source::Selector(selector & !(1 << 33))), 5);
-        assert_eq!(attr.config, 0x1_0184_ffff);
+        let selector = 0x3_01ff_ffff;
+        let attr = event_attr(EventKind::Hardware, Spec(Source::Selector(selector)), 5);
+        assert_eq!(attr.config, 0x3_0184_ffff);
     }
 
     #[test]
     fn an_in_txcp_event_does_not_sample() {
         let attr = event_attr(EventKind::Hardware, Spec(Source::Selector(1 << 33 | 0x3c)), 1_000);
-        assert_eq!(period(&attr), 0);
+        assert_eq!((period(&attr), attr.config), (0, 1 << 33 | 0x3c), "as KVM opens it (pmc_reprogram_counter)");
     }
 
     #[test]

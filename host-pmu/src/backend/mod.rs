@@ -3,6 +3,7 @@
 pub mod attr;
 mod key;
 pub mod monitor;
+mod offers;
 pub mod perf;
 mod retired;
 mod scale;
@@ -105,6 +106,12 @@ pub enum HostError {
         errno: i32,
         /// The remedy, with a leading separator; empty if unknown.
         remedy: &'static str,
+    },
+    /// The host's PMU cannot count it, although the kernel would open an event.
+    #[error("this host's PMU does not count {what}")]
+    Absent {
+        /// The event.
+        what: &'static str,
     },
     /// A pinned event lost its counter and counts no more (its read is at end of file).
     #[error("a pinned host event lost its hardware counter to another user of the PMU")]

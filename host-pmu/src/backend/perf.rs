@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::attr::{EventKind, event_attr, gate_attr};
 use super::monitor::Monitor;
+use super::offers::Offers;
 use super::{Backend, BackendKey, HostError, Scale};
 use crate::strategy::{MAX_POOL, OnOverflow, Strategy};
 use crate::{kick, sys};
@@ -42,6 +43,8 @@ pub fn shortest_clock_period() -> u64 {
 #[derive(Debug)]
 pub struct PerfBackend {
     kind: EventKind,
+    /// What hardware events it may ask for.
+    offers: Offers,
     scale: Scale,
     /// In host counts.
     shortest_period: u64,
@@ -86,7 +89,8 @@ impl PerfBackend {
         let monitor = Monitor::new();
         let blind = !monitor.sees_records();
         let epoch = Instant::now();
-        Ok(Self { kind, scale, shortest_period, monitor, gate: None, one_shot: false, blind, epoch })
+        let offers = Offers::of_this_host();
+        Ok(Self { kind, offers, scale, shortest_period, monitor, gate: None, one_shot: false, blind, epoch })
     }
 
     /// Opens and closes one event: checks before a measurement that this backend works here.
@@ -166,6 +170,9 @@ impl Backend for PerfBackend {
     type Event = PerfEvent;
 
     fn open(&mut self, spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
+        if self.kind == EventKind::Hardware {
+            self.offers.check(spec)?;
+        }
         let mut attr = event_attr(self.kind, spec, self.host_period(period));
         if self.gate.is_some() {
             // Only a leader can be pinned.

@@ -463,7 +463,7 @@ impl Model {
             return None;
         }
         let config = if line >= 32 { 1 << 63 | u64::from(line) } else { self.get(0x186 + line) };
-        let event = if line >= 32 { config } else { config & 0x1_ff84_ffff };
+        let event = if line >= 32 { config } else { config & 0x3_ff84_ffff };
         // IN_TXCP counts and does not signal.
         let signals = line >= 32 || config >> 33 & 1 == 0;
         let left = (self.modulus() - u128::from(self.value(line))) as u64;

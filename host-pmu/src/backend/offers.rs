@@ -1,0 +1,85 @@
+//! Events that only some PMUs have, and that the kernel opens on any: they would count something else, or nothing.
+//!
+//! Without TSX the kernel drops IN_TX and IN_TXCP from a raw event (`x86_pmu_get_event_config` masks them, `hsw_hw_config` adds
+//! them on hosts with TSX). Event 0, umask 4 is TOPDOWN.SLOTS where there is a fixed counter 3 (since Ice Lake); elsewhere a
+//! general-purpose counter takes it and stays at 0. The kernel lists both in sysfs where it has them.
+
+use std::path::Path;
+
+use arch_pmu::spec::{Source, Spec};
+
+use super::HostError;
+
+/// Where the kernel lists the PMUs.
+const DEVICES: &str = "/sys/bus/event_source/devices";
+/// The processor's PMU; on hybrid processors that of the cores that have either.
+const CORE_PMUS: [&str; 2] = ["cpu", "cpu_core"];
+
+/// What the host's PMU has beyond events that any has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Offers {
+    /// IN_TX and IN_TXCP.
+    transactions: bool,
+    /// TOPDOWN.SLOTS, what fixed counter 3 counts.
+    slots: bool,
+}
+
+impl Offers {
+    /// Those of this host.
+    pub(super) fn of_this_host() -> Self {
+        Self::listed_in(Path::new(DEVICES))
+    }
+
+    fn listed_in(devices: &Path) -> Self {
+        let has = |what: &str| CORE_PMUS.iter().any(|pmu| devices.join(pmu).join(what).exists());
+        Self { transactions: has("format/in_tx_cp"), slots: has("events/slots") }
+    }
+
+    /// Whether a hardware event for `spec` would count what the guest asks for.
+    pub(super) fn check(self, spec: Spec) -> Result<(), HostError> {
+        match spec.0 {
+            Source::Fixed { index: 3, .. } if !self.slots => {
+                Err(HostError::Absent { what: "pipeline slots (fixed counter 3, TOPDOWN.SLOTS)" })
+            }
+            Source::Selector(_) if spec.is_transactional() && !self.transactions => {
+                Err(HostError::Absent { what: "events of transactions (IN_TX, IN_TXCP)" })
+            }
+            Source::Fixed { .. } | Source::Selector(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOTS: Spec = Spec(Source::Fixed { index: 3, control: 0xb });
+    const IN_TX: Spec = Spec(Source::Selector(1 << 32 | 0x53_003c));
+    const IN_TXCP: Spec = Spec(Source::Selector(1 << 33 | 0x53_003c));
+    const PLAIN: [Spec; 2] = [Spec(Source::Selector(0x53_003c)), Spec(Source::Fixed { index: 2, control: 0xb })];
+
+    #[test]
+    fn what_a_host_does_not_list_is_refused() {
+        let devices = tempfile::tempdir().unwrap();
+        for (listed, refused) in [
+            ("cpu/type", &[SLOTS, IN_TX, IN_TXCP][..]),
+            ("cpu_core/events/slots", &[IN_TX]),
+            ("cpu/format/in_tx_cp", &[]),
+        ] {
+            let path = devices.path().join(listed);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "event=0x00").unwrap();
+            let offers = Offers::listed_in(devices.path());
+            for spec in PLAIN.into_iter().chain([SLOTS, IN_TX, IN_TXCP]) {
+                let refuses = refused.contains(&spec) || spec == IN_TXCP && refused.contains(&IN_TX);
+                assert_eq!(offers.check(spec).is_err(), refuses, "{spec:?} where {listed} is listed");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_event() {
+        let error = Offers::default().check(IN_TXCP).unwrap_err().to_string();
+        assert!(error.contains("IN_TXCP"), "{error}");
+    }
+}
