@@ -24,7 +24,7 @@ use super::plan::Plan;
 use crate::kvm::vcpu::{Parts, Vcpu};
 use crate::kvm::{GuestPmu, Host, KvmError, run_loop};
 use crate::outcome::End;
-use crate::seccomp::Jail;
+use crate::seccomp::{Answer, Jail};
 use crate::sys;
 
 /// What single-stepping counted.
@@ -100,7 +100,7 @@ pub(super) fn run<G: Guest>(
         let tsc_khz = start(&fd, cpu, guest, &memory)?;
         vcpus.push((fd, tsc_khz));
     }
-    let jail = if plan.seccomp { Some(Jail::new()?) } else { None };
+    let jail = if plan.seccomp { Some(Jail::new(Answer::default())?) } else { None };
     let crew = Crew::default();
     let shared = Shared { vm: &vm, plan, guest, memory: &memory, crew: &crew, jail };
     let vcpus = shared.run_all(vcpus, &Limits { interrupted, began, time_limit: plan.time_limit })?;
