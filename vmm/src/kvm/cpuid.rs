@@ -1,6 +1,7 @@
 //! The guest's CPUID: what KVM supports, with the PMU of [`PmuCaps`] on an Intel Cascade Lake's name plate.
 
-use kvm_bindings::{CpuId, kvm_cpuid_entry2};
+use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
+use thiserror::Error;
 
 use arch_pmu::caps::PmuCaps;
 
@@ -13,8 +14,16 @@ const DEBUG_STORE: u32 = 1 << 21;
 const MONITOR: u32 = 1 << 3;
 const RTM_HLE: u32 = 1 << 4 | 1 << 11;
 
+/// No place for a leaf in the table that KVM takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "this host's KVM supports {KVM_MAX_CPUID_ENTRIES} CPUID entries and no leaf 0AH, for which that leaves no place: the guest \
+     would see no PMU"
+)]
+pub struct CpuidFull;
+
 /// Adapts what KVM supports to the guest with `pmu`.
-pub(crate) fn adapt(cpuid: &mut CpuId, pmu: PmuCaps, cpu: u32, cpus: u32) {
+pub(crate) fn adapt(cpuid: &mut CpuId, pmu: PmuCaps, cpu: u32, cpus: u32) -> Result<(), CpuidFull> {
     let mut has_leaf_a = false;
     for entry in cpuid.as_mut_slice() {
         match entry.function {
@@ -37,9 +46,9 @@ pub(crate) fn adapt(cpuid: &mut CpuId, pmu: PmuCaps, cpu: u32, cpus: u32) {
     if !has_leaf_a {
         let mut entry = kvm_cpuid_entry2 { function: 0xa, ..kvm_cpuid_entry2::default() };
         set_leaf_a(&mut entry, pmu);
-        // A full table lacks nothing we need badly enough to fail: the guest then sees no PMU in CPUID.
-        let _ = cpuid.push(entry);
+        cpuid.push(entry).map_err(|_| CpuidFull)?;
     }
+    Ok(())
 }
 
 fn set_leaf_a(entry: &mut kvm_cpuid_entry2, pmu: PmuCaps) {
@@ -87,13 +96,23 @@ mod tests {
     #[test]
     fn the_guest_is_an_intel_with_the_pmu_that_was_asked_for() {
         let mut cpuid = CpuId::from_entries(&[entry(0), entry(1), entry(7)]).unwrap();
-        adapt(&mut cpuid, PmuCaps::default(), 3, 4);
+        adapt(&mut cpuid, PmuCaps::default(), 3, 4).unwrap();
         let leaf = |function| *cpuid.as_slice().iter().find(|e| e.function == function).unwrap();
         assert_eq!((leaf(0).ebx, leaf(0).edx, leaf(0).ecx), (0x756e_6547, 0x4965_6e69, 0x6c65_746e));
         assert_eq!((leaf(1).eax, leaf(1).ebx >> 16, leaf(1).edx & DEBUG_STORE), (CASCADE_LAKE, 0x0304, 0));
         assert_eq!(leaf(1).ecx & (PDCM | X2APIC | MONITOR), PDCM | X2APIC);
         assert_eq!(leaf(7).ebx & RTM_HLE, 0);
         assert_eq!(leaf(0xa).eax, 0x0730_0402, "added where KVM has no PMU leaf");
+    }
+
+    #[test]
+    fn a_guest_without_a_pmu_in_cpuid_is_refused() {
+        let full: Vec<_> = (0..KVM_MAX_CPUID_ENTRIES as u32).map(|n| entry(0x100 + n)).collect();
+        let mut cpuid = CpuId::from_entries(&full).unwrap();
+        assert_eq!(adapt(&mut cpuid, PmuCaps::default(), 0, 1), Err(CpuidFull));
+        cpuid.as_mut_slice()[3].function = 0xa;
+        assert_eq!(adapt(&mut cpuid, PmuCaps::default(), 0, 1), Ok(()), "there is one to adapt");
+        assert_eq!(cpuid.as_slice()[3].eax, 0x0730_0402);
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub enum KvmError {
     /// The guest's PMU would have to be KVM's own, and it has none.
     #[error("{0}")]
     NoKvmPmu(String),
+    /// The guest's PMU does not fit into CPUID.
+    #[error(transparent)]
+    CpuidFull(#[from] cpuid::CpuidFull),
     /// A call failed.
     #[error("{call}: {error}")]
     Call {
@@ -174,7 +177,7 @@ impl Host {
         let vcpu = vm.create_vcpu(cpu as u64).map_err(call("KVM_CREATE_VCPU"))?;
         let mut cpuid = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(call("KVM_GET_SUPPORTED_CPUID"))?;
         match pmu {
-            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, caps, cpu as u32, cpus as u32),
+            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, caps, cpu as u32, cpus as u32)?,
             GuestPmu::Kvm => cpuid::set_apic_id(&mut cpuid, cpu as u32),
         }
         vcpu.set_cpuid2(&cpuid).map_err(call("KVM_SET_CPUID2"))?;
