@@ -56,10 +56,14 @@ pub struct PmiStats {
     pub nmis: u64,
     /// PMIs delivered as interrupts in fixed delivery mode.
     pub fixed: u64,
-    /// PMIs not delivered because LVTPC was masked, as on hardware (the STATUS bit stays).
+    /// PMIs not delivered because LVTPC was masked or the local APIC switched off, as on hardware (the STATUS bit stays).
     pub masked: u64,
     /// PMIs not delivered because LVTPC held a delivery mode that the VMM does not know.
     pub undeliverable: u64,
+    /// Ticks of the local APIC's timer that were pending when a delivery replaced the APIC's state, and were kept.
+    pub ticks_put_back: u64,
+    /// Deliveries that replaced the APIC's state and may have lost or repeated such a tick.
+    pub ticks_uncertain: u64,
 }
 
 #[cfg(test)]

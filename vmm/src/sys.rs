@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "the crate's only door to raw memory, signals and the kernel")]
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, compiler_fence};
 
 use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_userspace_memory_region};
 use kvm_ioctls::{VcpuFd, VmFd};
@@ -152,8 +152,16 @@ impl Drop for KickGuard {
     }
 }
 
-/// Whether this thread was kicked since it was last asked.
-pub(crate) fn take_kick() -> bool {
+/// Before an entry: whether this thread was kicked since it was last asked. A kick from now on ends the next KVM_RUN.
+///
+/// `immediate_exit` is cleared before the flag is read: a kick before the clearing is seen in the flag, one after it is in both.
+/// In the other order, a kick between the two would be in neither, and the guest would run on with its overflow unseen. The kick's
+/// handler interrupts this thread, which sees its own accesses in program order, so it is the compiler alone that must not
+/// exchange them: a compiler fence, no instruction. The kernel reads `immediate_exit` in a system call of this thread.
+#[inline]
+pub(crate) fn take_kick(vcpu: &mut VcpuFd) -> bool {
+    vcpu.set_kvm_immediate_exit(0);
+    compiler_fence(Ordering::SeqCst);
     // A signal between the load and the store stores true again after us or is seen by us: never lost.
     KICK.with(|kick| kick.flag.load(Ordering::Relaxed) && kick.flag.swap(false, Ordering::Relaxed))
 }

@@ -40,6 +40,13 @@ pub(super) fn lines(outcome: &ImageOutcome, rdpmc: Rdpmc, backend: &BackendKey) 
     if undelivered != 0 {
         lines.push(format!("warning: {undelivered} PMIs had a delivery mode that cannot be delivered"));
     }
+    let ticks = sum(|vcpu| vcpu.pmi.ticks_uncertain);
+    if ticks != 0 {
+        lines.push(format!(
+            "warning: {ticks} PMIs may each have lost or repeated a tick of the local APIC's timer; an image in x2APIC mode, or with \
+             the timer's TSC-deadline mode, has none of it"
+        ));
+    }
     let lost = sum(|vcpu| vcpu.host.failed_opens + vcpu.host.pinned_errors + vcpu.host.throttled);
     if lost != 0 {
         let why = outcome.vcpus.iter().find_map(|vcpu| vcpu.host.last_error.clone()).unwrap_or_default();
@@ -145,9 +152,12 @@ mod tests {
         outcome.vcpus[0].left.absent = 3;
         outcome.vcpus[1].host.throttled = 2;
         outcome.vcpus[1].pmi.undeliverable = 1;
+        outcome.vcpus[0].pmi.ticks_uncertain = 4;
         outcome.output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
         let text = lines(&outcome, Rdpmc::Fault, &BackendKey::None).join("\n");
-        for needle in ["3 accesses", "throttled", "delivery mode", "output was lost", "9 bytes", "TSC tick"] {
+        for needle in
+            ["3 accesses", "throttled", "delivery mode", "4 PMIs may each", "output was lost", "9 bytes", "TSC tick"]
+        {
             assert!(text.contains(needle), "{text} lacks {needle}");
         }
         assert!(!text.contains("RDPMC"));

@@ -3,6 +3,9 @@
 //! The LAPIC is KVM's, so a PMI is delivered in userspace as KVM's own vPMU does it in the kernel
 //! (`kvm_apic_local_deliver`): read the entry, obey mask and mode, set the mask bit (a16eb25b09c0).
 //!
+//! A LAPIC that is switched off (IA32_APIC_BASE[11]) delivers nothing (SDM vol. 3, 12.4.3), as KVM's does not. Its mode is looked
+//! at for each PMI, as the guest may change it at any time.
+//!
 //! # What can be lost
 //! KVM_SET_LAPIC replaces the whole page, the request register with it: an interrupt that another thread puts there
 //! between KVM_GET_LAPIC and KVM_SET_LAPIC (another vCPU's IPI, a line of the IOAPIC) would be lost without a trace. In x2APIC
@@ -10,12 +13,16 @@
 //! guest is in that mode, and nothing can be lost. In xAPIC mode there is no other way than the page; it is then fetched
 //! again immediately before it is written, which leaves a window of two system calls per PMI. KVM gives userspace no
 //! means to close it: masking later, or not at all, would change what the guest sees of every PMI instead.
+//! KVM_SET_LAPIC also drops a tick of the timer that has expired and is not yet an interrupt: [`tick`](super::tick) puts it back.
 
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use kvm_bindings::{Msrs, kvm_lapic_state, kvm_msi, kvm_msr_entry};
 use kvm_ioctls::{VcpuFd, VmFd};
 
+use super::tick::{self, Tick};
+use super::tsc::TickClock;
 use crate::outcome::End;
+use crate::sys;
 
 /// Offset of LVTPC in the LAPIC's page.
 const LVTPC: usize = 0x340;
@@ -38,12 +45,48 @@ fn set_lvtpc(lapic: &mut kvm_lapic_state, entry: Lvtpc) {
 const X2APIC_LVTPC: u32 = 0x834;
 /// IA32_APIC_BASE[10]: x2APIC mode.
 const EXTD: u64 = 1 << 10;
+/// IA32_APIC_BASE[11]: the LAPIC is on.
+const EN: u64 = 1 << 11;
+
+/// The mode of a LAPIC (SDM vol. 3, table 12-5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It is off.
+    Off,
+    /// Its registers are in memory.
+    XApic,
+    /// Its registers are MSRs.
+    X2Apic,
+}
+
+impl Mode {
+    /// By IA32_APIC_BASE. EXTD without EN cannot be written.
+    const fn of(apic_base: u64) -> Self {
+        match (apic_base & EN != 0, apic_base & EXTD != 0) {
+            (false, _) => Self::Off,
+            (true, false) => Self::XApic,
+            (true, true) => Self::X2Apic,
+        }
+    }
+}
+
+/// What became of a PMI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivered {
+    pub(crate) delivery: Delivery,
+    /// A tick that the delivery met.
+    pub(crate) tick: Tick,
+}
 
 /// What a delivery needs of KVM.
 pub(crate) trait PmiPort {
     /// Why it failed.
     type Error;
-    /// LVTPC by KVM_GET_MSRS; `None` unless the guest is in x2APIC mode.
+    /// The mode of the LAPIC.
+    fn mode(&mut self) -> Mode;
+    /// How long ago KVM_RUN returned, ns: at least, and at most.
+    fn ns_outside(&self) -> (u64, u64);
+    /// LVTPC by KVM_GET_MSRS, in x2APIC mode; `None` if KVM does not give it away in this manner.
     fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error>;
     /// LVTPC by KVM_SET_MSRS.
     fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error>;
@@ -60,13 +103,19 @@ pub(crate) trait PmiPort {
 /// Delivers a PMI as the LAPIC does: by LVTPC's mode, unless masked, and masks the entry (SDM vol. 3, 12.5.1).
 ///
 /// `contended`: others write to this LAPIC, so its page is never written back as it was read a while ago.
-pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool) -> Result<Delivery, P::Error> {
-    let by_msr = port.lvtpc_msr()?;
+pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool) -> Result<Delivered, P::Error> {
+    let by_msr = match port.mode() {
+        Mode::Off => return Ok(Delivered { delivery: Delivery::Masked, tick: Tick::None }),
+        Mode::XApic => None,
+        Mode::X2Apic => port.lvtpc_msr()?,
+    };
+    let (mut least, _) = port.ns_outside();
     let mut page = if by_msr.is_none() { Some(port.lapic()?) } else { None };
     let entry = by_msr.or_else(|| page.as_ref().map(lvtpc)).unwrap_or_default();
     let delivery = entry.delivery();
+    let mut tick = Tick::None;
     match delivery {
-        Delivery::Masked | Delivery::Unsupported(_) => return Ok(delivery),
+        Delivery::Masked | Delivery::Unsupported(_) => return Ok(Delivered { delivery, tick }),
         Delivery::Nmi => port.nmi()?,
         Delivery::Fixed(vector) => port.interrupt(vector)?,
     }
@@ -74,14 +123,17 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool) -> Result<Deliv
     if let Some(page) = &mut page {
         if contended || matches!(delivery, Delivery::Fixed(_)) {
             // What was sent meanwhile, this PMI among it, is in the page by now.
+            (least, _) = port.ns_outside();
             *page = port.lapic()?;
         }
         set_lvtpc(page, masked);
+        let (_, most) = port.ns_outside();
+        tick = tick::put_back(page, least, most);
         port.set_lapic(page)?;
     } else {
         port.set_lvtpc_msr(masked)?;
     }
-    Ok(delivery)
+    Ok(Delivered { delivery, tick })
 }
 
 /// Room for KVM_GET_MSRS and KVM_SET_MSRS of LVTPC, made once per vCPU.
@@ -95,6 +147,9 @@ pub(crate) struct LocalApic<'a> {
     pub(crate) vm: &'a VmFd,
     pub(crate) apic_id: u32,
     pub(crate) lvtpc_msr: Option<&'a mut Msrs>,
+    /// Host TSC at the last return of KVM_RUN, and at the last one before which it has looked at the LAPIC's timer.
+    pub(crate) returned_at: [u64; 2],
+    pub(crate) clock: TickClock,
 }
 
 fn failed(call: &'static str) -> impl Fn(kvm_ioctls::Error) -> End {
@@ -104,9 +159,18 @@ fn failed(call: &'static str) -> impl Fn(kvm_ioctls::Error) -> End {
 impl PmiPort for LocalApic<'_> {
     type Error = End;
 
+    fn mode(&mut self) -> Mode {
+        Mode::of(self.fd.get_kvm_run().apic_base)
+    }
+
+    fn ns_outside(&self) -> (u64, u64) {
+        let now = sys::rdtsc();
+        let [least, most] = self.returned_at.map(|at| self.clock.ns(now.saturating_sub(at)));
+        (least, most)
+    }
+
     fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, End> {
-        let x2apic = self.fd.get_kvm_run().apic_base & EXTD != 0;
-        let (true, Some(msr)) = (x2apic, &mut self.lvtpc_msr) else { return Ok(None) };
+        let Some(msr) = &mut self.lvtpc_msr else { return Ok(None) };
         // A KVM that does not give the register away in this manner still has the page.
         let got = self.fd.get_msrs(msr).map_err(failed("KVM_GET_MSRS of LVTPC"))?;
         Ok(msr.as_slice().first().filter(|_| got == 1).map(|entry| Lvtpc::from_bits(entry.data as u32)))
@@ -156,6 +220,9 @@ mod tests {
         page: Option<kvm_lapic_state>,
         /// LVTPC of a guest in x2APIC mode, which then has no page to ask for.
         msr: Option<Lvtpc>,
+        off: bool,
+        /// ns since KVM_RUN returned.
+        outside: u64,
         nmis: u32,
     }
 
@@ -164,6 +231,16 @@ mod tests {
 
     impl PmiPort for Fake {
         type Error = &'static str;
+        fn mode(&mut self) -> Mode {
+            match self.msr {
+                _ if self.off => Mode::Off,
+                Some(_) => Mode::X2Apic,
+                None => Mode::XApic,
+            }
+        }
+        fn ns_outside(&self) -> (u64, u64) {
+            (self.outside, self.outside)
+        }
         fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error> {
             Ok(self.msr)
         }
@@ -195,6 +272,10 @@ mod tests {
         Fake { page: Some(page), ..Fake::default() }
     }
 
+    fn delivery<P: PmiPort>(port: &mut P, contended: bool) -> Result<Delivery, P::Error> {
+        deliver(port, contended).map(|delivered| delivered.delivery)
+    }
+
     fn entry(fake: &Fake) -> u32 {
         lvtpc(&fake.page.unwrap()).into_bits()
     }
@@ -202,9 +283,9 @@ mod tests {
     #[test]
     fn pitfall_09_a_delivery_masks_lvtpc_so_that_an_overflow_storm_is_one_nmi() {
         let mut fake = with(0x400);
-        assert_eq!((deliver(&mut fake, false), entry(&fake)), (Ok(Delivery::Nmi), 0x1_0400));
+        assert_eq!((delivery(&mut fake, false), entry(&fake)), (Ok(Delivery::Nmi), 0x1_0400));
         for _ in 0..1000 {
-            assert_eq!(deliver(&mut fake, false), Ok(Delivery::Masked));
+            assert_eq!(delivery(&mut fake, false), Ok(Delivery::Masked));
         }
         assert_eq!(fake.nmis, 1);
     }
@@ -213,8 +294,8 @@ mod tests {
     fn pitfall_24_until_the_handler_unmasks_lvtpc_no_second_nmi_can_be_lost() {
         let mut fake = with(0x400);
         for handled in 1..=3 {
-            let _ = deliver(&mut fake, false);
-            let _ = deliver(&mut fake, false);
+            let _ = delivery(&mut fake, false);
+            let _ = delivery(&mut fake, false);
             assert_eq!(fake.nmis, handled, "one KVM_NMI for each time the entry was unmasked");
             set_lvtpc(fake.page.as_mut().unwrap(), Lvtpc::from_bits(0x400));
         }
@@ -223,14 +304,14 @@ mod tests {
     #[test]
     fn a_fixed_interrupt_is_still_pending_after_its_entry_was_masked() {
         let mut fake = with(0x31);
-        assert_eq!((deliver(&mut fake, false), entry(&fake)), (Ok(Delivery::Fixed(0x31)), 0x1_0031));
+        assert_eq!((delivery(&mut fake, false), entry(&fake)), (Ok(Delivery::Fixed(0x31)), 0x1_0031));
         assert_eq!((fake.page.unwrap().regs[IRR + 0x10 + 2], fake.nmis), (1 << 1, 0));
     }
 
     #[test]
     fn in_x2apic_mode_one_register_is_written_and_no_page() {
         let mut fake = Fake { msr: Some(Lvtpc::from_bits(0x400)), ..Fake::default() };
-        assert_eq!(deliver(&mut fake, true), Ok(Delivery::Nmi));
+        assert_eq!(delivery(&mut fake, true), Ok(Delivery::Nmi));
         assert_eq!((fake.msr, fake.nmis, fake.page.is_none()), (Some(Lvtpc::from_bits(0x1_0400)), 1, true));
     }
 
@@ -240,6 +321,12 @@ mod tests {
         struct Contended(Fake);
         impl PmiPort for Contended {
             type Error = &'static str;
+            fn mode(&mut self) -> Mode {
+                self.0.mode()
+            }
+            fn ns_outside(&self) -> (u64, u64) {
+                self.0.ns_outside()
+            }
             fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error> {
                 self.0.lvtpc_msr()
             }
@@ -261,21 +348,56 @@ mod tests {
             }
         }
         let mut port = Contended(with(0x400));
-        assert_eq!(deliver(&mut port, true), Ok(Delivery::Nmi));
+        assert_eq!(delivery(&mut port, true), Ok(Delivery::Nmi));
         assert_eq!((port.0.page.unwrap().regs[IRR + 0x20], entry(&port.0)), (1, 0x1_0400));
     }
 
     #[test]
     fn what_is_not_delivered_does_not_mask() {
-        for (lvtpc, delivery) in [(0x1_0400, Delivery::Masked), (0x200, Delivery::Unsupported(2))] {
+        for (lvtpc, expected) in [(0x1_0400, Delivery::Masked), (0x200, Delivery::Unsupported(2))] {
             let mut fake = with(lvtpc);
-            assert_eq!((deliver(&mut fake, false), entry(&fake), fake.nmis), (Ok(delivery), lvtpc, 0));
+            assert_eq!((delivery(&mut fake, false), entry(&fake), fake.nmis), (Ok(expected), lvtpc, 0));
+        }
+    }
+
+    #[test]
+    fn a_local_apic_that_is_off_delivers_nothing_in_either_mode() {
+        for msr in [None, Some(Lvtpc::from_bits(0x400))] {
+            let mut fake = Fake { msr, off: true, ..with(0x400) };
+            assert_eq!((delivery(&mut fake, false), fake.nmis), (Ok(Delivery::Masked), 0));
+            assert_eq!((entry(&fake), fake.msr), (0x400, msr), "nor is its entry masked");
+            fake.off = false;
+            assert_eq!((delivery(&mut fake, false), fake.nmis), (Ok(Delivery::Nmi), 1), "on again");
+        }
+    }
+
+    #[test]
+    fn the_mode_follows_apic_base() {
+        // Reset of an application processor, of the boot processor, x2APIC mode, off.
+        let modes = [0xfee0_0800, 0xfee0_0900, 0xfee0_0d00, 0xfee0_0100, 0xfee0_0500].map(Mode::of);
+        assert_eq!(modes, [Mode::XApic, Mode::XApic, Mode::X2Apic, Mode::Off, Mode::Off]);
+    }
+
+    #[test]
+    fn a_tick_that_kvm_would_drop_is_pending_after_the_delivery() {
+        for (outside, tick) in [(3_000, Tick::PutBack), (500, Tick::Uncertain)] {
+            let mut fake = Fake { outside, ..with(0x400) };
+            let page = fake.page.as_mut().unwrap();
+            // Periodic, vector 0x31; 1000 of 100 000 ns have passed since it expired.
+            for (at, value) in [(0x320, 0x2_0031), (0x380, 100_000), (0x390, 99_000), (0x3e0, 0xbu32)] {
+                for (i, byte) in value.to_le_bytes().into_iter().enumerate() {
+                    page.regs[at + i] = byte.cast_signed();
+                }
+            }
+            assert_eq!(deliver(&mut fake, false), Ok(Delivered { delivery: Delivery::Nmi, tick }));
+            let pending = fake.page.unwrap().regs[IRR + 0x12];
+            assert_eq!((pending, entry(&fake)), (i8::from(tick == Tick::PutBack) << 1, 0x1_0400));
         }
     }
 
     #[test]
     fn pitfall_25_without_an_in_kernel_lapic_a_pmi_is_an_error_not_silence() {
-        assert_eq!(deliver(&mut Fake::default(), false), Err("there is no LAPIC in the kernel"));
+        assert_eq!(delivery(&mut Fake::default(), false), Err("there is no LAPIC in the kernel"));
     }
 
     #[test]

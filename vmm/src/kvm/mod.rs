@@ -15,6 +15,7 @@ mod planted;
 pub(crate) mod run_loop;
 mod stats;
 mod step;
+mod tick;
 pub(crate) mod tsc;
 pub(crate) mod vcpu;
 

@@ -13,15 +13,16 @@ use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::side::HostPmu;
 use host_pmu::stats::PhaseTally;
-use kvm_bindings::Msrs;
+use kvm_bindings::{KVM_EXIT_INTR, Msrs};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
 use super::exit::Exit;
 use super::foreign::{ForeignMsrs, OneMsr, Registers};
 use super::handle::{self, Action, Port};
-use super::lapic::{self, LocalApic};
+use super::lapic::{self, Delivered, LocalApic};
 use super::stats::LoopStats;
+use super::tick::Tick;
 use crate::devices::bus::Bus;
 use crate::outcome::End;
 use crate::sys;
@@ -80,6 +81,8 @@ pub(crate) struct Vcpu<'a, H, B> {
     stats: LoopStats,
     /// Host TSC at the last return of KVM_RUN: an overflow found before the next entry was seen then.
     returned_at: u64,
+    /// The same, without returns before KVM_RUN looked at the LAPIC's timer.
+    ran_until: u64,
     /// The same, if it returned with an MSR exit.
     msr_exit_at: Option<u64>,
     #[cfg(feature = "planted-slowdown")]
@@ -118,6 +121,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             lvtpc_msr: lapic::x2apic_lvtpc(),
             stats: LoopStats::new(parts.tsc_khz, parts.deliveries),
             returned_at: sys::rdtsc(),
+            ran_until: sys::rdtsc(),
             msr_exit_at: None,
             #[cfg(feature = "planted-slowdown")]
             planted: super::planted::Planted::new(parts.tsc_khz),
@@ -127,8 +131,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Everything before an entry. Returns the end if the vCPU is to stop or a PMI cannot be delivered.
     #[inline]
     pub(super) fn prepare(&mut self) -> Option<End> {
-        self.fd.set_kvm_immediate_exit(0);
-        if sys::take_kick() {
+        if sys::take_kick(&mut self.fd) {
             if self.stop.load(Ordering::Relaxed) {
                 return Some(End::Stopped);
             }
@@ -151,7 +154,17 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     pub(super) fn enter(&mut self) -> Exit {
         let (exit, at) = Exit::next(&mut self.fd);
         self.returned_at = at;
+        if exit != Exit::Interrupted || self.has_run() {
+            self.ran_until = at;
+        }
         exit
+    }
+
+    /// Whether an interrupted KVM_RUN was in the guest: a kick before it ends it at once.
+    #[cold]
+    fn has_run(&mut self) -> bool {
+        // KVM_RUN that ends by `immediate_exit` leaves the reason as it is.
+        std::mem::replace(&mut self.fd.get_kvm_run().exit_reason, u32::MAX) == KVM_EXIT_INTR
     }
 
     /// Handles an exit. Returns the end if the vCPU is done or cannot go on.
@@ -178,10 +191,21 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Delivers a PMI through LVTPC, which a delivery masks.
     fn deliver_pmi(&mut self) -> Result<(), End> {
         let contended = self.foreign.is_some();
-        let mut port =
-            LocalApic { fd: &mut self.fd, vm: self.vm, apic_id: self.apic_id, lvtpc_msr: self.lvtpc_msr.as_mut() };
-        let delivery = lapic::deliver(&mut port, contended)?;
+        let mut port = LocalApic {
+            fd: &mut self.fd,
+            vm: self.vm,
+            apic_id: self.apic_id,
+            lvtpc_msr: self.lvtpc_msr.as_mut(),
+            returned_at: [self.returned_at, self.ran_until],
+            clock: self.stats.clock,
+        };
+        let Delivered { delivery, tick } = lapic::deliver(&mut port, contended)?;
         let pmi = &mut self.stats.pmi;
+        match tick {
+            Tick::None => {}
+            Tick::PutBack => pmi.ticks_put_back += 1,
+            Tick::Uncertain => pmi.ticks_uncertain += 1,
+        }
         match delivery {
             Delivery::Masked => {
                 pmi.masked += 1;
