@@ -7,6 +7,7 @@
 //! | [`read`], [`mod@write`] | files: checked when read, whole or absent when written |
 //! | [`host`] | facts about the host, and its noise sources |
 //! | [`stats`] | medians, intervals, tests, change points, Pareto fronts |
+//! | [`paired`] | one arm against another: ratio, interval, rounds |
 //! | [`compare`], [`history`] | a verdict on two results; change points in a series of them |
 //! | [`table`], [`export`], [`report`] | a table for terminals, other tools' formats, an HTML page with plots |
 //!
@@ -38,10 +39,13 @@ pub mod fixture;
 pub mod history;
 pub mod host;
 pub mod metric;
+pub mod paired;
 pub mod published;
 pub mod read;
 pub mod report;
 pub mod stats;
 pub mod sweep;
+#[cfg(any(test, feature = "testing"))]
+pub mod synthetic;
 pub mod table;
 pub mod write;

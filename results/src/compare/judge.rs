@@ -3,11 +3,12 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::rules::{Limits, Statistic};
+use super::rules::Limits;
 use super::spec::CompareSpec;
 use super::{sample, unlike};
 use crate::document::Record;
 use crate::error::{Error, Exit};
+use crate::paired::Statistic;
 use crate::stats::bootstrap::{self, Interval};
 use crate::stats::permutation::{self, smallest_p};
 use crate::stats::{cliffs_delta, holm, median};

@@ -16,10 +16,11 @@ mod show;
 mod spec;
 mod unlike;
 
+pub use crate::paired::Statistic;
 pub use judge::{Comparison, Group, Level, Row, SCHEMA, Side, Verdict, compare};
 pub use junit::junit;
 pub use ratios::{Ratio, Ratios, ratios, ratios_text};
-pub use rules::{Limits, Rules, Statistic};
+pub use rules::{Limits, Rules};
 pub use sample::MIN_RUNS;
 pub(crate) use sample::{group_key, group_label, value};
 pub(crate) use show::percent;

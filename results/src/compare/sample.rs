@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::rules::Statistic;
 use super::spec::CompareSpec;
 use crate::document::{Any, Arm, Record};
 use crate::error::Error;
+use crate::paired::Statistic;
 use crate::stats::median;
 use crate::table::layout::plural;
 

@@ -1,6 +1,7 @@
 //! What is compared, and by which rules.
 
-use super::rules::{Rules, Statistic};
+use super::rules::Rules;
+use crate::paired::Statistic;
 
 /// What a caller asks for beside [`Rules`].
 #[derive(Clone, Debug)]

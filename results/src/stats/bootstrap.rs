@@ -9,7 +9,7 @@ use super::quantile::median_of;
 /// Confidence of every interval.
 pub const CONFIDENCE: f64 = 0.95;
 /// Values drawn at most per sample; large samples are drawn anew less often, as their medians move less.
-const MAX_DRAWS: usize = 2_000_000;
+pub(crate) const MAX_DRAWS: usize = 2_000_000;
 
 /// A confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -64,8 +64,13 @@ fn redrawn(from: &[f64], into: &mut [f64], rng: &mut Xoshiro256PlusPlus) -> Opti
 }
 
 fn interval(values: &mut [f64]) -> Interval {
+    of_draws(values, CONFIDENCE)
+}
+
+/// What the middle `share` of drawn figures spans. They are sorted, and there is at least one.
+pub(crate) fn of_draws(values: &mut [f64], share: f64) -> Interval {
     values.sort_by(f64::total_cmp);
-    let outside = outside(values.len(), (1.0 - CONFIDENCE) / 2.0);
+    let outside = outside(values.len(), (1.0 - share) / 2.0);
     Interval { low: values[outside], high: values[values.len() - 1 - outside] }
 }
 

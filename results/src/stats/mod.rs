@@ -5,12 +5,16 @@
 
 pub mod bootstrap;
 pub mod change_points;
+pub mod jackknife;
+pub mod location;
 pub mod pareto;
 pub mod permutation;
 mod quantile;
+mod slope;
 mod t_test;
 
 pub use quantile::{median, nearest_rank};
+pub use slope::slope;
 
 /// Cliff's delta, −1 to 1: the chance that a value of `new` is above one of `base`, less the chance that it is below.
 /// 0: neither is above the other; 1: every value of `new` is above every one of `base`. `None` without values.

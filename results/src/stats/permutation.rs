@@ -102,7 +102,7 @@ fn drawn(ranks: &[u64], size: usize, middle: u64, distance: u64, resamples: u32,
 }
 
 /// A number below `bound`; the bias of the multiplication is below 2^-32 for any sample that fits memory.
-pub(super) fn below(rng: &mut Xoshiro256PlusPlus, bound: usize) -> usize {
+pub(crate) fn below(rng: &mut Xoshiro256PlusPlus, bound: usize) -> usize {
     ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize
 }
 

@@ -1,0 +1,20 @@
+//! How often the statistics are right: intervals, comparisons and histories of synthetic hosts with a known truth.
+//!
+//! `cargo run --release -p results --features testing --example statistics [ratio|compare|history] [RUNS]`; docs/comparing.md has the
+//! tables.
+
+mod tables {
+    pub(crate) mod ratio;
+}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let runs = arguments.get(1).and_then(|runs| runs.parse().ok()).unwrap_or(1000);
+    let wanted = |name: &str| arguments.first().is_none_or(|asked| asked == name);
+    if wanted("ratio") {
+        tables::ratio::print(runs);
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,64 @@
+//! Which rounds belong together: those of one guest, in the order of time.
+
+/// Fewest guests of an arm from which the spread between guests can be seen.
+pub const MIN_GUESTS: usize = 5;
+/// Most groups. Neighbouring guests are put together beyond, as modes of the CPU outlive a round.
+pub const MAX_GROUPS: usize = 20;
+
+/// Groups of rounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// Group of each round, from 0.
+    pub group: Vec<usize>,
+    /// Guests of each arm.
+    pub guests: usize,
+    /// Whether guests are the groups. If not there are too few of them, and the groups are stretches of rounds.
+    pub by_guest: bool,
+}
+
+/// Groups rounds with these guests, which are in order of time.
+///
+/// With at least [`MIN_GUESTS`] guests a group is one guest or several neighbours. With fewer it is a stretch of rounds:
+/// the groups then show how rounds differ, and nothing of how guests do.
+#[must_use]
+pub fn groups(guests: &[u64]) -> Groups {
+    let mut number = Vec::with_capacity(guests.len());
+    let mut count = 0_usize;
+    for (at, guest) in guests.iter().enumerate() {
+        if at > 0 && guests[at - 1] != *guest {
+            count += 1;
+        }
+        number.push(count);
+    }
+    let guests = if number.is_empty() { 0 } else { count + 1 };
+    let by_guest = guests >= MIN_GUESTS;
+    let units = if by_guest { guests } else { number.len() };
+    let wanted = units.min(MAX_GROUPS);
+    let of = |unit: usize| unit * wanted / units;
+    let group = number.iter().enumerate().map(|(round, guest)| of(if by_guest { *guest } else { round })).collect();
+    Groups { group, guests, by_guest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_are_kept_whole() {
+        let found = groups(&[3, 3, 4, 4, 5, 5, 6, 6, 9]);
+        assert_eq!((found.guests, found.by_guest), (5, true));
+        assert_eq!(found.group, [0, 0, 1, 1, 2, 2, 3, 3, 4]);
+        let many: Vec<u64> = (0..100).map(|round| round / 2).collect();
+        let found = groups(&many);
+        assert_eq!((found.guests, found.group[99]), (50, 19));
+        assert!(found.group.chunks(2).all(|pair| pair[0] == pair[1]));
+    }
+
+    #[test]
+    fn few_guests_leave_stretches_of_rounds() {
+        let found = groups(&[0; 40]);
+        assert_eq!((found.guests, found.by_guest, found.group[39]), (1, false, 19));
+        assert_eq!(groups(&[]).guests, 0);
+        assert_eq!(groups(&[0, 0, 1]).group, [0, 1, 2]);
+    }
+}

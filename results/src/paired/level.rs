@@ -1,0 +1,93 @@
+//! How long an arm takes: one definition for tables, comparisons and the report.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use serde::Serialize;
+
+use super::groups::groups;
+use super::ratio::MIN_ROUNDS;
+use super::statistic::Statistic;
+use crate::document::{Arm, Experiment};
+use crate::stats::bootstrap::{CONFIDENCE, Interval, MAX_DRAWS, of_draws};
+use crate::stats::median;
+use crate::stats::permutation::below;
+
+/// Draws of the bootstrap.
+const DRAWS: usize = 999;
+/// Its seed: the same document has the same interval.
+const SEED: u64 = 1;
+
+/// A latency of an arm.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Level {
+    /// Median over whole rounds of the rounds' statistic, ns.
+    pub ns: f64,
+    /// Its 95 % interval, ns; `None` with fewer than [`MIN_ROUNDS`] rounds.
+    pub interval: Option<Interval>,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+/// The median over whole rounds of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
+///
+/// The interval is a percentile bootstrap over guests, or over stretches of rounds where there are few guests.
+#[must_use]
+pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Level> {
+    let whole = arm.rounds.iter().filter(|round| round.complete);
+    let value = |round: &crate::document::Round<E>| statistic.of(round.metrics.get(metric)?);
+    let (guests, values): (Vec<u64>, Vec<f64>) = whole.filter_map(|round| Some((round.guest(), value(round)?))).unzip();
+    let ns = median(&values)?;
+    let interval = (values.len() >= MIN_ROUNDS).then(|| interval(&values, &guests));
+    Some(Level { ns, interval, rounds: values.len() })
+}
+
+fn interval(values: &[f64], guests: &[u64]) -> Interval {
+    let group = groups(guests).group;
+    let mut groups: Vec<Vec<f64>> = vec![Vec::new(); group.last().map_or(0, |last| last + 1)];
+    for (value, group) in values.iter().zip(&group) {
+        groups[*group].push(*value);
+    }
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
+    let draws = DRAWS.min(MAX_DRAWS / values.len()).max(199);
+    let mut drawn = Vec::with_capacity(values.len());
+    let mut medians: Vec<f64> = (0..draws)
+        .filter_map(|_| {
+            drawn.clear();
+            for _ in 0..groups.len() {
+                drawn.extend_from_slice(&groups[below(&mut random, groups.len())]);
+            }
+            median(&drawn)
+        })
+        .collect();
+    of_draws(&mut medians, CONFIDENCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::record;
+
+    #[test]
+    fn it_is_the_median_of_the_rounds() {
+        let record = record(9, 5, |_, round| 1000 + round);
+        let found = level(record.arm("reuse").unwrap(), "nmi_handler_ns", Statistic::P50).unwrap();
+        assert!((found.ns - 1004.0).abs() < 1e-9 && found.rounds == 9);
+        // The order statistics of nine values: the second and the eighth.
+        assert_eq!(found.interval, Some(Interval { low: 1001.0, high: 1007.0 }));
+        assert_eq!(level(record.arm("kvm").unwrap(), "nmi_handler_ns", Statistic::P50), None);
+        let few = crate::fixture::record(4, 5, |_, round| 1000 + round);
+        assert_eq!(level(few.arm("reuse").unwrap(), "nmi_handler_ns", Statistic::P50).unwrap().interval, None);
+    }
+
+    #[test]
+    fn rounds_of_a_guest_are_drawn_together() {
+        let values: Vec<f64> = (0..40).map(|round| f64::from(round / 4)).collect();
+        let guests: Vec<u64> = (0..40).map(|round| round / 4).collect();
+        let apart: Vec<u64> = (0..40).collect();
+        let width = |guests: &[u64]| {
+            let found = interval(&values, guests);
+            found.high - found.low
+        };
+        assert!(width(&guests) >= width(&apart) + 1.0, "{} {}", width(&guests), width(&apart));
+    }
+}

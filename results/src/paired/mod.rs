@@ -1,0 +1,22 @@
+//! One arm against another: the ratio of their latencies, and how sure it is.
+//!
+//! A round has a slice of every arm, one right after the other, so what slows the host for longer than a round slows all of
+//! them, and their ratio stays. [`ratio`] takes the logarithm of the ratio of each round, and its centre over the rounds
+//! ([`stats::location`](crate::stats::location)). The interval treats rounds of one guest as related: see [`groups`](mod@groups).
+//!
+//! | question | function |
+//! |---|---|
+//! | how much slower is one arm than another? | [`ratio`] |
+//! | how long does an arm take? | [`level`] |
+//! | which rounds belong together? | [`groups`](mod@groups) |
+
+pub mod groups;
+mod level;
+mod ratio;
+mod rounds;
+mod statistic;
+
+pub use level::{Level, level};
+pub use ratio::{LAYOUT, MIN_ROUNDS, Ratio, of_slices, ratio};
+pub use rounds::{Pair, pairs};
+pub use statistic::Statistic;

@@ -1,0 +1,195 @@
+//! The ratio of two arms from the rounds they share.
+
+use serde::Serialize;
+
+use super::groups::groups;
+use super::rounds::{Pair, pairs};
+use super::statistic::Statistic;
+use crate::document::{Arm, Experiment};
+use crate::stats::bootstrap::Interval;
+use crate::stats::jackknife::{self, Estimate};
+use crate::stats::{location, median, slope};
+
+/// Fewest rounds that have an interval.
+pub const MIN_ROUNDS: usize = 5;
+/// Allowance for the layout of a guest, standard deviation of a logarithm, where an arm has too few guests to show it.
+pub const LAYOUT: f64 = 0.015;
+/// Fewest rounds from which the slope over the probes can be estimated.
+const MIN_PROBED: usize = 20;
+/// The probes are used where they take away at least this share of the ratios' spread.
+const PROBE_GAIN: f64 = 0.15;
+/// Quantile of the normal distribution for 90 % of runs to show a difference that is there.
+const POWER: f64 = 1.282;
+
+/// A ratio of two arms.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Of the arm to the other: 1.1 is 10 % slower.
+    pub ratio: f64,
+    /// Its 95 % interval; `None` with fewer than [`MIN_ROUNDS`] rounds.
+    pub interval: Option<Interval>,
+    /// Rounds that both arms have.
+    pub rounds: usize,
+    /// Guests of each arm in which they ran.
+    pub guests: usize,
+    /// Whether differences of throughput, as the probes saw them, were taken out.
+    pub probed: bool,
+    /// Logarithm of the ratio with its uncertainty, the allowance for the layout of few guests included.
+    #[serde(skip)]
+    pub log: Option<Estimate>,
+}
+
+impl Ratio {
+    /// Whether the interval leaves 1 out.
+    #[must_use]
+    pub fn told_apart(&self) -> bool {
+        self.interval.is_some_and(|Interval { low, high }| low > 1.0 || high < 1.0)
+    }
+
+    /// Half of the interval's width, as a share: 0.02 is ± 2 %.
+    #[must_use]
+    pub fn half_width(&self) -> Option<f64> {
+        self.interval.map(|Interval { low, high }| ((high / low).sqrt() - 1.0).max(0.0))
+    }
+
+    /// How many rounds more, in further guests, would tell a relative difference apart in nine runs of ten. 0: these would.
+    /// `None` where the spread of the rounds is unknown.
+    #[must_use]
+    #[expect(clippy::cast_sign_loss, reason = "no share of rounds is negative")]
+    pub fn more_rounds(&self, difference: f64) -> Option<u64> {
+        let log = self.log?;
+        let wanted = difference.abs().ln_1p();
+        if wanted <= 0.0 {
+            return None;
+        }
+        let quantile = (log.interval().high - log.value) / log.error.max(f64::MIN_POSITIVE);
+        let times = (log.error * (quantile.min(4.0) + POWER) / wanted).powi(2);
+        let more = (self.rounds as f64 * (times - 1.0)).max(0.0);
+        // Two digits are more than is known.
+        let unit =
+            10.0_f64.powf((more.max(1.0).log10().floor() - 1.0).max(0.0)).max(if more >= 10.0 { 10.0 } else { 1.0 });
+        Some(((more / unit).ceil() * unit) as u64)
+    }
+}
+
+/// The ratio of `arm` to `base` by a metric; `None` if no whole round has it in both.
+#[must_use]
+pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Ratio> {
+    of_slices(&pairs(arm, base, metric, statistic))
+}
+
+/// The same of rounds in order of time.
+#[must_use]
+pub fn of_slices(rounds: &[Pair]) -> Option<Ratio> {
+    let probed = is_sharper(rounds);
+    let value = centre(rounds, probed)?;
+    let groups = groups(&rounds.iter().map(|pair| pair.guest).collect::<Vec<_>>());
+    let log = (rounds.len() >= MIN_ROUNDS)
+        .then(|| jackknife::over_groups(rounds, &groups.group, |rounds| centre(rounds, probed)))
+        .flatten()
+        .map(|found| if groups.by_guest { found } else { found.widened(LAYOUT * (2.0 / groups.guests as f64).sqrt()) });
+    let interval =
+        log.map(|log| log.interval()).map(|Interval { low, high }| Interval { low: low.exp(), high: high.exp() });
+    Some(Ratio { ratio: value.exp(), interval, rounds: rounds.len(), guests: groups.guests, probed, log })
+}
+
+/// The centre of the logarithms, without what differences of throughput explain.
+fn centre(rounds: &[Pair], probed: bool) -> Option<f64> {
+    if probed { location::centre(&without_throughput(rounds)) } else { location::centre(&logs(rounds)) }
+}
+
+fn logs(rounds: &[Pair]) -> Vec<f64> {
+    rounds.iter().map(|pair| pair.log).collect()
+}
+
+/// What the logarithms would be, had both slices met the same throughput.
+fn without_throughput(rounds: &[Pair]) -> Vec<f64> {
+    let probes: Vec<f64> = rounds.iter().map(|pair| pair.probe.unwrap_or(0.0)).collect();
+    let slope = slope(&probes, &logs(rounds));
+    rounds.iter().map(|pair| pair.log - slope * pair.probe.unwrap_or(0.0)).collect()
+}
+
+/// Whether every round was probed and the probes explain the ratios well enough to be worth a second estimate.
+fn is_sharper(rounds: &[Pair]) -> bool {
+    if rounds.len() < MIN_PROBED || rounds.iter().any(|pair| pair.probe.is_none()) {
+        return false;
+    }
+    let spread = |values: &[f64]| {
+        let middle = median(values).unwrap_or(0.0);
+        values.iter().map(|value| (value - middle).abs()).sum::<f64>()
+    };
+    spread(&without_throughput(rounds)) < (1.0 - PROBE_GAIN) * spread(&logs(rounds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Host, Random};
+
+    /// Rounds of two arms of which the first takes `truth` times as long.
+    fn rounds(host: &Host, truth: f64, seed: u64) -> Vec<Pair> {
+        let arms = host.run(&[truth.ln(), 0.0], &mut Random::new(seed));
+        let both = arms[0].iter().zip(&arms[1]);
+        (0..).zip(both).map(|(round, (a, b))| Pair::of_slices(round, a, b)).collect()
+    }
+
+    fn coverage(host: &Host, runs: u64) -> (f64, f64) {
+        let found: Vec<Ratio> = (0..runs).filter_map(|seed| of_slices(&rounds(host, 0.97, seed))).collect();
+        let covered = found.iter().filter(|one| one.interval.is_some_and(|i| i.low <= 0.97 && 0.97 <= i.high)).count();
+        let mut widths: Vec<f64> = found.iter().filter_map(Ratio::half_width).collect();
+        widths.sort_by(f64::total_cmp);
+        (covered as f64 / runs as f64, widths[widths.len() / 2])
+    }
+
+    #[test]
+    fn intervals_cover_the_truth_and_are_narrow() {
+        // Of 200 runs at 95 %, 181 and fewer have a chance below 1 %.
+        for guests in [0.0, 0.01, 0.03] {
+            let (covered, width) = coverage(&Host { guests, ..Host::default() }, 200);
+            assert!(covered >= 0.905, "layout {guests}: {covered}");
+            assert!(width < 0.013 + guests, "layout {guests}: {width}");
+        }
+        // A guest for each round, as documents had it.
+        let (covered, width) = coverage(&Host { rounds_per_guest: 1, ..Host::default() }, 200);
+        assert!(covered >= 0.905 && width < 0.02, "{covered} {width}");
+        let (covered, _) = coverage(&Host { rounds_per_guest: 1, rounds: 10, ..Host::default() }, 200);
+        assert!(covered >= 0.905, "{covered}");
+        // One guest has one layout, which no interval can see: the allowance is for such.
+        let (covered, width) = coverage(&Host { rounds_per_guest: 160, guests: LAYOUT, ..Host::default() }, 200);
+        assert!(covered >= 0.905 && width > 0.04, "{covered} {width}");
+    }
+
+    #[test]
+    fn probes_sharpen_and_keep_the_coverage() {
+        let slices = Host { modes: crate::synthetic::Modes::PerSlice, guests: 0.0, ..Host::default() };
+        let (_, without) = coverage(&slices, 100);
+        let (covered, with) = coverage(&Host { probe: Some(0.03), ..slices }, 200);
+        assert!(covered >= 0.905 && with < 0.8 * without, "{covered}, {with} against {without}");
+        let useless = rounds(&Host { modes: crate::synthetic::Modes::None, probe: Some(0.05), ..slices }, 1.0, 3);
+        assert!(!of_slices(&useless).unwrap().probed);
+    }
+
+    #[test]
+    fn rounds_that_are_missing_are_about_enough() {
+        let host = Host { rounds_per_guest: 1, ..Host::default() };
+        let few = of_slices(&rounds(&Host { rounds: 40, ..host }, 1.0, 9)).unwrap();
+        let more = few.more_rounds(0.02).unwrap();
+        assert!(more > 0 && more.is_multiple_of(10), "{more}");
+        let enough = Host { rounds: few.rounds + more as usize, ..host };
+        let found = (0..40).filter(|&seed| of_slices(&rounds(&enough, 1.02, seed)).is_some_and(|one| one.told_apart()));
+        assert!(found.count() >= 28, "of 40 runs with {more} rounds more");
+        assert_eq!(of_slices(&rounds(&host, 1.0, 1)).unwrap().more_rounds(0.5), Some(0));
+        assert_eq!(few.more_rounds(0.0), None);
+    }
+
+    #[test]
+    fn few_rounds_have_a_ratio_and_no_interval() {
+        let pair = |round| Pair { round, guest: round, log: 0.1, probe: None };
+        assert_eq!(of_slices(&[]), None);
+        let few = of_slices(&[pair(0), pair(1)]).unwrap();
+        assert!((few.ratio - 0.1_f64.exp()).abs() < 1e-12 && few.interval.is_none() && !few.told_apart());
+        // Rounds that are all the same have an interval without width.
+        let same = of_slices(&(0..9).map(pair).collect::<Vec<_>>()).unwrap();
+        assert!(same.told_apart() && same.half_width() == Some(0.0) && same.more_rounds(0.01) == Some(0));
+    }
+}

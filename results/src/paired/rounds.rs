@@ -1,0 +1,76 @@
+//! The rounds that two arms have in common.
+
+use super::statistic::Statistic;
+use crate::document::{Arm, Experiment};
+
+/// A round of two arms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    /// Number of the round.
+    pub round: u64,
+    /// Number of the guests.
+    pub guest: u64,
+    /// Logarithm of the ratio of the two.
+    pub log: f64,
+    /// Logarithm of the ratio of the throughput probes beside them, if both have one.
+    pub probe: Option<f64>,
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Pair {
+    /// A round of two synthetic slices.
+    #[must_use]
+    pub fn of_slices(round: u64, arm: &crate::synthetic::Slice, base: &crate::synthetic::Slice) -> Self {
+        let probe = arm.probe.zip(base.probe).map(|(a, b)| a - b);
+        Self { round, guest: arm.guest, log: arm.log - base.log, probe }
+    }
+}
+
+/// The rounds that are whole in both arms and have the metric, in order.
+#[must_use]
+pub fn pairs<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Vec<Pair> {
+    let mut others = base.rounds.iter().peekable();
+    let mut found = Vec::new();
+    for own in arm.rounds.iter().filter(|round| round.complete) {
+        while others.next_if(|other| other.index < own.index).is_some() {}
+        let Some(other) = others.peek().filter(|other| other.index == own.index && other.complete) else { continue };
+        let value = |round: &crate::document::Round<E>| {
+            round.metrics.get(metric).and_then(|metric| statistic.of(metric)).filter(|ns| *ns > 0.0)
+        };
+        let Some((a, b)) = value(own).zip(value(other)) else { continue };
+        let probe = own.probe_ns.zip(other.probe_ns).map(|(a, b)| (a / b).ln());
+        found.push(Pair { round: own.index, guest: own.guest(), log: (a / b).ln(), probe });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{changed, value};
+    use serde_json::json;
+
+    #[test]
+    fn rounds_that_one_arm_lacks_are_left_out_of_both() {
+        let mut value = value(5, 5, |arm, round| if arm == "reuse" { 2000 + round } else { 1000 });
+        crate::fixture::in_guests(&mut value, 2);
+        // recreate, reuse, reuse-lazy, floor.
+        value["arms"][1]["rounds"][1]["complete"] = json!(false);
+        value["arms"][1]["rounds"][3]["probe_ns"] = json!(40_001.0);
+        value["arms"][3]["rounds"].as_array_mut().unwrap().remove(0);
+        for metric in ["nmi_handler_ns", "pmi_delivery_ns"] {
+            let count = value["arms"][3][metric]["count"].as_u64().unwrap();
+            value["arms"][3][metric]["count"] = json!(count - 40);
+        }
+        let count = value["arms"][3]["exit_path_ns"]["count"].as_u64().unwrap();
+        value["arms"][3]["exit_path_ns"]["count"] = json!(count - 1);
+        let record = changed(value);
+        let (reuse, floor) = (record.arm("reuse").unwrap(), record.arm("floor").unwrap());
+        let found = pairs(reuse, floor, "nmi_handler_ns", Statistic::P50);
+        let rounds: Vec<(u64, u64)> = found.iter().map(|pair| (pair.round, pair.guest)).collect();
+        assert_eq!(rounds, [(2, 1), (3, 1), (4, 2)]);
+        assert!((found[0].log - 2.002_f64.ln()).abs() < 1e-12);
+        assert!((found[1].probe.unwrap() - 2.0_f64.ln()).abs() < 1e-9 && found[0].probe == Some(0.0));
+        assert!(pairs(reuse, floor, "rotation_ns", Statistic::P50).is_empty());
+    }
+}

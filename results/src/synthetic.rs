@@ -1,0 +1,182 @@
+//! Rounds of a host with a known truth: what statistics must withstand, and how often they are right.
+//!
+//! The noise is that of the development host (docs/measured.md): the CPU's throughput has two modes, 1.42 × apart, each of
+//! them 0.25 s to 2 s long and shared by whatever runs meanwhile; runs drift; guests and processes have a layout.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+/// How the CPU's throughput changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Modes {
+    /// It does not.
+    None,
+    /// Each slice has a mode of its own.
+    PerSlice,
+    /// In time: neighbouring slices mostly share one.
+    InTime,
+}
+
+/// A host and how it is measured. Spreads are standard deviations of logarithms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Host {
+    /// Rounds of a run.
+    pub rounds: usize,
+    /// Rounds of a guest.
+    pub rounds_per_guest: usize,
+    /// Time of one arm in one round, s.
+    pub slice: f64,
+    /// Modes of the CPU.
+    pub modes: Modes,
+    /// Spread of a slice.
+    pub noise: f64,
+    /// Spread of guests' layouts.
+    pub guests: f64,
+    /// Spread of processes' layouts, by arm.
+    pub processes: f64,
+    /// Spread of runs, shared by all arms.
+    pub drift: f64,
+    /// Share of slices that something else disturbs, up to three times as long.
+    pub outliers: f64,
+    /// Spread of the throughput probe; `None`: there is no probe.
+    pub probe: Option<f64>,
+}
+
+impl Default for Host {
+    /// 160 rounds of 40 ms slices, ten of a guest, modes in time.
+    fn default() -> Self {
+        Self {
+            rounds: 160,
+            rounds_per_guest: 10,
+            slice: 0.04,
+            modes: Modes::InTime,
+            noise: 0.04,
+            guests: 0.01,
+            processes: 0.0,
+            drift: 0.05,
+            outliers: 0.02,
+            probe: None,
+        }
+    }
+}
+
+/// Natural logarithm of the ratio of the modes.
+const MODES: f64 = 0.35;
+/// Share of the fast mode.
+const FAST: f64 = 0.31;
+
+/// A source of random numbers.
+#[derive(Debug)]
+pub struct Random(Xoshiro256PlusPlus);
+
+impl Random {
+    /// From a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    /// Between 0 and 1.
+    pub fn uniform(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Normal, with mean 0 and standard deviation 1 (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// A slice of an arm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slice {
+    /// Logarithm of its median latency.
+    pub log: f64,
+    /// Logarithm of its probe's time, if there is one.
+    pub probe: Option<f64>,
+    /// Number of its guest.
+    pub guest: u64,
+}
+
+/// The CPU's mode over time.
+struct Throughput {
+    fast: bool,
+    left: f64,
+}
+
+impl Throughput {
+    fn new(random: &mut Random) -> Self {
+        let mut now = Self { fast: random.uniform() < FAST, left: 0.0 };
+        now.left = now.length(random) * random.uniform();
+        now
+    }
+
+    /// Modes last 0.25 s to 2 s, the fast ones shorter.
+    fn length(&self, random: &mut Random) -> f64 {
+        let length = 0.25 * 8.0_f64.powf(random.uniform());
+        if self.fast { length * FAST / (1.0 - FAST) * 1.2 } else { length * 1.2 }
+    }
+
+    fn pass(&mut self, seconds: f64, random: &mut Random) {
+        self.left -= seconds;
+        while self.left < 0.0 {
+            self.fast = !self.fast;
+            self.left += self.length(random);
+        }
+    }
+}
+
+impl Host {
+    /// A run: the slices of each arm by round, arms with the logarithms `truth` of their latencies taking turns in a random order.
+    #[must_use]
+    pub fn run(&self, truth: &[f64], random: &mut Random) -> Vec<Vec<Slice>> {
+        let drift = self.drift * random.normal();
+        let process: Vec<f64> = truth.iter().map(|_| self.processes * random.normal()).collect();
+        let mut layout = vec![0.0; truth.len()];
+        let mut arms = vec![Vec::with_capacity(self.rounds); truth.len()];
+        let mut cpu = Throughput::new(random);
+        for round in 0..self.rounds {
+            let per_guest = self.rounds_per_guest.max(1);
+            if round % per_guest == 0 {
+                layout.iter_mut().for_each(|layout| *layout = self.guests * random.normal());
+            }
+            let first = (random.uniform() * truth.len() as f64) as usize;
+            for turn in 0..truth.len() {
+                let arm = (first + turn) % truth.len();
+                cpu.pass(self.slice, random);
+                let fast = match self.modes {
+                    Modes::None => false,
+                    Modes::PerSlice => random.uniform() < FAST,
+                    Modes::InTime => cpu.fast,
+                };
+                let mode = if fast { -MODES } else { 0.0 };
+                let disturbed = if random.uniform() < self.outliers { random.uniform() * 3.0_f64.ln() } else { 0.0 };
+                let noise = self.noise * random.normal();
+                let log = truth[arm] + drift + process[arm] + layout[arm] + mode + noise + disturbed;
+                let probe = self.probe.map(|spread| drift + mode * 1.2 + spread * random.normal());
+                arms[arm].push(Slice { log, probe, guest: (round / per_guest) as u64 });
+            }
+        }
+        arms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_has_the_modes_it_is_said_to_have() {
+        let host = Host { rounds: 4000, noise: 0.01, guests: 0.0, drift: 0.0, outliers: 0.0, ..Host::default() };
+        let arms = host.run(&[0.0, 0.1], &mut Random::new(1));
+        let fast = |slice: &&Slice| slice.log < -0.17;
+        let share = arms[0].iter().filter(fast).count() as f64 / 4000.0;
+        assert!((share - FAST).abs() < 0.05, "{share}");
+        let together =
+            arms[0].iter().zip(&arms[1]).filter(|(a, b)| fast(a) == fast(&&Slice { log: b.log - 0.1, ..**b }));
+        // A slice of 40 ms seldom meets a change of mode.
+        assert!(together.count() > 3600);
+        assert_eq!(host.run(&[0.0], &mut Random::new(7)), host.run(&[0.0], &mut Random::new(7)));
+    }
+}
