@@ -6,6 +6,8 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
+use crate::stats::permutation::below;
+
 /// How the CPU's throughput changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modes {
@@ -81,6 +83,11 @@ impl Random {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        below(&mut self.0, bound)
+    }
+
     /// Normal, with mean 0 and standard deviation 1 (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
@@ -139,9 +146,11 @@ impl Host {
         for round in 0..self.rounds {
             let per_guest = self.rounds_per_guest.max(1);
             if round % per_guest == 0 {
-                layout.iter_mut().for_each(|layout| *layout = self.guests * random.normal());
+                for layout in &mut layout {
+                    *layout = self.guests * random.normal();
+                }
             }
-            let first = (random.uniform() * truth.len() as f64) as usize;
+            let first = random.below(truth.len());
             for turn in 0..truth.len() {
                 let arm = (first + turn) % truth.len();
                 cpu.pass(self.slice, random);

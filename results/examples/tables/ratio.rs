@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use results::paired::{Pair, Ratio, groups, of_slices};
 use results::stats::bootstrap::Interval;
-use results::stats::{jackknife, median};
+use results::stats::{jackknife, location, median};
 use results::synthetic::{Host, Modes, Random};
 
 const TRUTH: f64 = 0.97;
@@ -13,10 +13,8 @@ fn rounds(host: &Host, seed: u64) -> Vec<Pair> {
     (0..).zip(arms[0].iter().zip(&arms[1])).map(|(round, (a, b))| Pair::of_slices(round, a, b)).collect()
 }
 
-/// Hodges and Lehmann: the median of the means of all pairs.
 fn hodges_lehmann(rounds: &[Pair]) -> Option<f64> {
-    let logs = || rounds.iter().map(|pair| pair.log);
-    median(&logs().enumerate().flat_map(|(i, a)| logs().skip(i).map(move |b| f64::midpoint(a, b))).collect::<Vec<_>>())
+    location::hodges_lehmann(&rounds.iter().map(|pair| pair.log).collect::<Vec<_>>())
 }
 
 fn middle(rounds: &[Pair]) -> Option<f64> {

@@ -49,14 +49,14 @@ fn interval(values: &[f64], guests: &[u64]) -> Interval {
     }
     let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
     let draws = DRAWS.min(MAX_DRAWS / values.len()).max(199);
-    let mut drawn = Vec::with_capacity(values.len());
+    let mut taken = Vec::with_capacity(values.len());
     let mut medians: Vec<f64> = (0..draws)
         .filter_map(|_| {
-            drawn.clear();
+            taken.clear();
             for _ in 0..groups.len() {
-                drawn.extend_from_slice(&groups[below(&mut random, groups.len())]);
+                taken.extend_from_slice(&groups[below(&mut random, groups.len())]);
             }
-            median(&drawn)
+            median(&taken)
         })
         .collect();
     of_draws(&mut medians, CONFIDENCE)

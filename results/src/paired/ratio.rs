@@ -8,7 +8,8 @@ use super::statistic::Statistic;
 use crate::document::{Arm, Experiment};
 use crate::stats::bootstrap::Interval;
 use crate::stats::jackknife::{self, Estimate};
-use crate::stats::{location, median, slope};
+use crate::stats::location::Centre;
+use crate::stats::{median, slope};
 
 /// Fewest rounds that have an interval.
 pub const MIN_ROUNDS: usize = 5;
@@ -82,20 +83,17 @@ pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic
 #[must_use]
 pub fn of_slices(rounds: &[Pair]) -> Option<Ratio> {
     let probed = is_sharper(rounds);
-    let value = centre(rounds, probed)?;
+    let by = Centre::of(&if probed { without_throughput(rounds) } else { logs(rounds) });
+    let centre = |rounds: &[Pair]| by.at(&if probed { without_throughput(rounds) } else { logs(rounds) });
+    let value = centre(rounds)?;
     let groups = groups(&rounds.iter().map(|pair| pair.guest).collect::<Vec<_>>());
     let log = (rounds.len() >= MIN_ROUNDS)
-        .then(|| jackknife::over_groups(rounds, &groups.group, |rounds| centre(rounds, probed)))
+        .then(|| jackknife::over_groups(rounds, &groups.group, centre))
         .flatten()
         .map(|found| if groups.by_guest { found } else { found.widened(LAYOUT * (2.0 / groups.guests as f64).sqrt()) });
     let interval =
         log.map(|log| log.interval()).map(|Interval { low, high }| Interval { low: low.exp(), high: high.exp() });
     Some(Ratio { ratio: value.exp(), interval, rounds: rounds.len(), guests: groups.guests, probed, log })
-}
-
-/// The centre of the logarithms, without what differences of throughput explain.
-fn centre(rounds: &[Pair], probed: bool) -> Option<f64> {
-    if probed { location::centre(&without_throughput(rounds)) } else { location::centre(&logs(rounds)) }
 }
 
 fn logs(rounds: &[Pair]) -> Vec<f64> {

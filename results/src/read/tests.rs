@@ -124,7 +124,7 @@ fn rounds_are_of_guests_and_probed() {
     let (_dir, path) = written(&changed(|d| crate::fixture::in_guests(d, 2)));
     let record = record(&path).unwrap();
     let rounds = &record.arm("reuse").unwrap().rounds;
-    assert_eq!(rounds.iter().map(|round| round.guest()).collect::<Vec<_>>(), [0, 0, 1]);
+    assert_eq!(rounds.iter().map(crate::document::Round::guest).collect::<Vec<_>>(), [0, 0, 1]);
     assert_eq!(rounds[2].probe_ns, Some(20_000.5));
     let again = serde_json::to_value(&record).unwrap();
     assert_eq!(again["arms"][0]["rounds"][2]["guest"], json!(1));
