@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
-
 use results::cpu_list::CpuList;
 use stat_setup::outcome::Outcome;
 
@@ -11,23 +9,27 @@ use super::document::{Arm, Document, Growth};
 use results::document::Status;
 use results::document::{ScalePoint, Summary};
 use results::metric::TOTAL;
+use results::table::fold::folded;
 use results::table::layout::{self, ratio, time};
 
-fn table(header: Vec<String>) -> Table {
-    let mut table = Table::new();
-    table.load_style(layout::STYLE).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(cells(header));
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
-    table
+/// Rows below a header, for terminals of 60 columns.
+struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
 }
 
-fn cells(texts: Vec<String>) -> impl Iterator<Item = Cell> {
-    texts.into_iter().enumerate().map(|(i, text)| {
-        let side = if i == 0 { CellAlignment::Left } else { CellAlignment::Right };
-        Cell::new(text).set_alignment(side)
-    })
+impl Table {
+    fn add_row(&mut self, row: Vec<String>) {
+        self.rows.push(row);
+    }
+
+    fn text(&self) -> String {
+        folded(&self.header, &self.rows)
+    }
+}
+
+fn table(header: Vec<String>) -> Table {
+    Table { header, rows: Vec::new() }
 }
 
 fn header(first: &str, arms: &[Arm], last: &[&str]) -> (Vec<String>, Vec<String>) {
@@ -58,9 +60,9 @@ fn by_phase(
         let phase = |name: &String| arm.own.phase(name).filter(|phase| phase.call_ns.count > 0);
         row.extend(names.iter().map(|name| phase(name).map_or_else(|| "–".to_owned(), &get)));
         row.extend(more(arm));
-        table.add_row(cells(row));
+        table.add_row(row);
     }
-    table.trim_fmt()
+    table.text()
 }
 
 fn number(n: Option<u64>) -> String {
@@ -79,7 +81,7 @@ fn work(arms: &[Arm]) -> String {
             .map(|phase| phase.traffic)
             .reduce(stat_setup::monitor::Traffic::plus)
             .unwrap_or_default();
-        table.add_row(cells(vec![
+        table.add_row(vec![
             arm.name.clone(),
             sum(|phase| phase.user_ns),
             sum(|phase| phase.sys_ns),
@@ -89,9 +91,9 @@ fn work(arms: &[Arm]) -> String {
             number(traffic.ipis),
             number(traffic.migrations),
             number(arm.own.check.as_ref().map(|check| check.opened)),
-        ]));
+        ]);
     }
-    table.trim_fmt()
+    table.text()
 }
 
 /// The first hundred events without a count, in perf's terms.
@@ -143,9 +145,9 @@ fn growth(document: &Document, over: &str) -> String {
         }));
         let fit: Option<&Growth> = document.extra.growth.iter().find(|fit| fit.strategy == *name && fit.over == over);
         row.push(fit.map_or_else(|| "–".to_owned(), |fit| format!("{:.2}", fit.exponent)));
-        table.add_row(cells(row));
+        table.add_row(row);
     }
-    format!("\nGrowth over {over}: all phases, median; total ~ {over}^exponent\n{}\n", table.trim_fmt())
+    format!("\nGrowth over {over}: all phases, median; total ~ {over}^exponent\n{}\n", table.text())
 }
 
 /// Height of the plot in lines.
@@ -173,7 +175,7 @@ fn plot(document: &Document) -> String {
         let share = (value as f64 / least as f64).ln() / (most as f64 / least as f64).ln();
         (0..=steps).min_by_key(|&step| ordered((share * steps as f64 - step as f64).abs())).unwrap_or(0)
     };
-    let width = 60;
+    let width = 48;
     let mut grid = vec![vec![' '; width + 1]; LINES];
     for (x, y, letter) in points {
         let cell = &mut grid[LINES - 1 - place(y, y0, y1, LINES - 1)][place(x, x0, x1, width)];
@@ -206,16 +208,16 @@ fn peer(document: &Document) -> String {
         table(["command", "min", "p50", "max", "p50 less start-up", "to counts"].map(str::to_owned).to_vec());
     for arm in &peer.arms {
         let less = arm.less_startup_ns.map_or_else(|| "–".to_owned(), |ns| time(ns.max(0) as f64));
-        table.add_row(cells(vec![
+        table.add_row(vec![
             if arm.name.starts_with("vpmu") { arm.name.clone() } else { format!("perf {}", arm.name) },
             layout::ns(arm.wall_ns.min),
             time(arm.wall_ns.p50 as f64),
             layout::ns(arm.wall_ns.max),
             less,
             arm.to_counts_ns.as_ref().map_or_else(|| "–".to_owned(), |counts| time(counts.p50 as f64)),
-        ]));
+        ]);
     }
-    let mut out = format!("\nBeside stock perf ({}), whole processes\n{}\n", peer.version, table.trim_fmt());
+    let mut out = format!("\nBeside stock perf ({}), whole processes\n{}\n", peer.version, table.text());
     for (what, value) in &peer.ratios {
         let _ = writeln!(out, "{what}: {} ×", ratio(*value));
     }
@@ -231,10 +233,8 @@ pub(crate) fn text(document: &Document) -> String {
     let parameters = &document.parameters;
     let cpus = CpuList(parameters.cpus.clone());
     let rounds = document.arms.first().map_or(0, |arm| arm.rounds.len());
-    let mut out = format!(
-        "Set-up of {} events on CPU {cpus} ({}), median of {rounds} rounds",
-        parameters.events, parameters.mode
-    );
+    let mut out =
+        format!("Set-up of {} events on CPU {cpus} ({}), {rounds} rounds", parameters.events, parameters.mode);
     if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
         let _ = write!(out, " of {}, ended by --duration", parameters.rounds);
     }
@@ -247,16 +247,17 @@ pub(crate) fn text(document: &Document) -> String {
         vec![time(total), times]
     };
     let _ = writeln!(out, "{}", by_phase(&document.arms, wall, &["total", "× best"], total));
+    out.push_str("phases, total: median of a round; × best: over the fastest\n");
     out.push_str("\nOne call on an event: p50/p99\n");
     let short = |ns: f64| time(ns).replace(' ', "");
     let call = |phase: &super::document::PhaseResult| {
         format!("{}/{}", short(phase.call_ns.p50 as f64), short(phase.call_ns.p99.unwrap_or_default() as f64))
     };
     let _ = writeln!(out, "{}", by_phase(&document.arms, call, &[], |_| Vec::new()));
-    out.push_str("\nUser/system time of the process, mean, by the kernel's accounting\n");
+    out.push_str("\nUser/system time of the process, mean\n");
     let times = |phase: &super::document::PhaseResult| format!("{}/{}", short(phase.user_ns), short(phase.sys_ns));
     let _ = writeln!(out, "{}", by_phase(&document.arms, times, &[], |_| Vec::new()));
-    out.push_str("\nSystem calls/interrupts to other CPUs/migrations of a round, by trace events\n");
+    out.push_str("\nSystem calls/interrupts to other CPUs/migrations of a round\n");
     let traffic = |phase: &super::document::PhaseResult| {
         let found = phase.traffic;
         [found.syscalls, found.ipis, found.migrations].map(number).join("/")
@@ -265,8 +266,11 @@ pub(crate) fn text(document: &Document) -> String {
     out.push_str("\nAll phases of a round\n");
     let _ = writeln!(out, "{}", work(&document.arms));
     out.push_str(
-        "calls: on events, and about affinity; syscalls: all of the process; remote: functions queued to another CPU;\n\
-         moves: migrations of its threads; ? where trace events do not open\n\n",
+        "user, sys: CPU time; calls: on events, and about affinity;\n\
+         syscalls: all of the process; remote: functions queued to\n\
+         another CPU; IPIs: interrupts to other CPUs; moves:\n\
+         migrations of its threads; fds: files opened;\n\
+         ? where trace events do not open\n\n",
     );
     for arm in document.arms.iter().filter(|arm| matches!(arm.name.as_str(), "packed" | "auto")) {
         let why = if arm.name == "auto" { document.extra.choice.why.as_str() } else { arm.own.what.as_str() };
@@ -301,14 +305,9 @@ pub(crate) fn text(document: &Document) -> String {
         let mut table = table(["last closes", "tracepoints", "wall", "each"].map(str::to_owned).to_vec());
         for way in &document.extra.last_close {
             let each = way.wall_ns as f64 / way.tracepoints.max(1) as f64;
-            table.add_row(cells(vec![
-                way.way.clone(),
-                way.tracepoints.to_string(),
-                time(way.wall_ns as f64),
-                time(each),
-            ]));
+            table.add_row(vec![way.way.clone(), way.tracepoints.to_string(), time(way.wall_ns as f64), time(each)]);
         }
-        let _ = writeln!(out, "\n{}", table.trim_fmt());
+        let _ = writeln!(out, "\n{}", table.text());
     }
     if document.extra.events.iter().all(|event| event.class.is_none_or(stat_setup::list::Class::never_competes)) {
         out.push_str("software and trace events program no PMU: these are the costs of the kernel's bookkeeping\n");

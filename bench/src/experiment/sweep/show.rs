@@ -2,11 +2,10 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table};
-
 use super::pareto::{Front, Pareto, StrategySummary};
 use super::point::GridPoint;
-use results::table::layout::{STYLE, ratio, time, width};
+use results::table::fold::{NARROW, folded};
+use results::table::layout::{ratio, time};
 
 const LEGEND: &str =
     "front: ● on the Pareto front of latency and events held; ○ on that of latency, events held and creates";
@@ -58,27 +57,10 @@ fn notes(pareto: &Pareto) -> String {
 pub fn text(pareto: &Pareto) -> String {
     let mut text = String::new();
     for scenario in &pareto.scenarios {
-        let mut table = Table::new();
-        table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_header(columns(pareto));
-        if let Some(width) = width() {
-            table.set_width(width);
-        }
-        for row in &scenario.rows {
-            table.add_row(cells(row));
-        }
-        for column in 1..8 {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        let table = table.to_string();
-        let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
-        let _ = writeln!(text, "{}\n{}\n", scenario.name, lines.join("\n"));
+        let rows: Vec<Vec<String>> = scenario.rows.iter().map(|row| cells(row).to_vec()).collect();
+        let _ = writeln!(text, "{}\n{}\n", scenario.name, folded(&columns(pareto), &rows));
     }
-    text + &notes(pareto)
+    notes(pareto).lines().fold(text, |text, line| text + &textwrap::fill(line, NARROW) + "\n")
 }
 
 /// The comparison as Markdown.
@@ -155,6 +137,7 @@ mod tests {
         for needle in ["latency p90", "119 µs … 120 µs", "1.25", "6.90", "●", "–"] {
             assert!(shown.contains(needle), "{shown:?} lacks {needle}");
         }
+        assert!(shown.lines().all(|line| line.chars().count() <= NARROW), "{shown}");
         assert!(!shown.contains("reuse*") && text(&pareto(3)).contains("reuse*"));
         let shown = markdown(&pareto(1));
         assert!(shown.contains("| reuse* | 119 µs | 119 µs … 120 µs | 1.25 | 6.90 | 7 | 0.21 | ● |"), "{shown}");
