@@ -44,6 +44,7 @@ const SOURCES: &[&str] = &[
     "payload/pmu.c",
     "payload/sched.c",
     "payload/nmi.c",
+    "payload/loop.c",
     "payload/tick.c",
     "payload/stat.c",
     "payload/workload.c",

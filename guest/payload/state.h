@@ -115,6 +115,9 @@ static inline void log_entry(struct cpu *c, u64 kind, const struct interrupt *fr
 		c->target_met = true;
 }
 
+/* loop.c */
+void time_loop(struct cpu *c);
+
 /* pmu.c */
 void pmu_setup(struct cpu *c);
 void pmu_disable(struct cpu *c);

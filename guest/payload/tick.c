@@ -154,6 +154,8 @@ void tick(const struct interrupt *frame)
 		ring(DB_TAIL_TICK);
 	else
 		baseline_tick(c, now);
+	if (c->phase == MEASURE && c->boot->flags & FLAG_TIME_LOOP)
+		time_loop(c);
 	arm_timer(c);
 	wrmsr(MSR_EOI, 0);
 }

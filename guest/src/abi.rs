@@ -153,6 +153,12 @@ shared_constants! {
     /// in place of one each, as `perf stat -a` does.
     FLAG_ENABLE_ONCE: u64 = 64;
 
+    /// Flag in [`BootPage::flags`]: each tick of the measured phase ends with a loop of [`LOOP_INSTRUCTIONS`] instructions in ring 0 that do
+    /// not exit, and times it ([`Report::loop_ticks`]).
+    FLAG_TIME_LOOP: u64 = 256;
+    /// Instructions between the two TSC reads of that loop, the second one included.
+    LOOP_INSTRUCTIONS: u64 = 260;
+
     /// vCPUs the payload has room for; [`BootPage::cpu`] is below it.
     MAX_VCPUS: usize = 64;
     /// General-purpose counters the driver can use at most.
@@ -338,6 +344,10 @@ shared_struct! {
         fault_rip: u64,
         /// CR2 at that time.
         fault_cr2: u64,
+        /// With [`FLAG_TIME_LOOP`]: timed loops that no NMI interrupted.
+        loops: u64,
+        /// Their TSC ticks.
+        loop_ticks: u64,
     }
 }
 

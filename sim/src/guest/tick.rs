@@ -1,6 +1,6 @@
 //! The guest's workload, timer tick and phases (`guest/payload/tick.c`).
 
-use guest::abi::{FLAG_TASK_SWITCH, LOG_ROTATION, WORKLOAD_IDLE, WORKLOAD_IO};
+use guest::abi::{FLAG_TASK_SWITCH, FLAG_TIME_LOOP, LOG_ROTATION, LOOP_INSTRUCTIONS, WORKLOAD_IDLE, WORKLOAD_IO};
 
 use super::nmi::{STUB_IN, STUB_OUT};
 use super::state::{Guest, Phase, Timer};
@@ -78,6 +78,9 @@ impl<H: SimHost> Guest<H> {
             Phase::WarmUp | Phase::Baseline => self.baseline_tick(now),
             Phase::Done => {}
         }
+        if self.phase == Phase::Measure && self.boot.flags & FLAG_TIME_LOOP != 0 {
+            self.time_loop();
+        }
         if self.stat_setup() {
             // The payload rearms its timer in this mode.
             self.cpu.write_timer();
@@ -89,6 +92,14 @@ impl<H: SimHost> Guest<H> {
         self.cpu.write_eoi();
         self.cpu.execute(STUB_OUT);
         self.cpu.returns(false);
+    }
+
+    /// `time_loop` of `guest/payload/loop.c`; a simulated NMI comes at accesses only.
+    fn time_loop(&mut self) {
+        let begin = self.cpu.tsc();
+        self.cpu.execute(LOOP_INSTRUCTIONS);
+        self.report.loops += 1;
+        self.report.loop_ticks += self.cpu.tsc() - begin;
     }
 
     /// Sets the next expiry to the first one after `now`.

@@ -85,11 +85,23 @@ impl<'a> Section<'a> {
         let value = self.section(key, |constant| {
             let value = constant.take(unit)?;
             let source = constant.text("source")?;
+            constant.interval()?;
             Ok((value, source))
         });
         let (value, source) = value?;
         self.sources.insert(path.clone(), source);
         Ok((format!("{path}.{unit}"), value))
+    }
+
+    /// The optional 95 % interval of a constant: for the reader; a simulation has no use for it.
+    fn interval(&mut self) -> Result<(), String> {
+        let path = self.path("interval");
+        let Some(list) = self.optional_list("interval")? else { return Ok(()) };
+        let bounds = list.iter().map(|bound| number(&path, bound)).collect::<Result<Vec<_>, _>>()?;
+        match bounds[..] {
+            [low, high] if low <= high => Ok(()),
+            _ => Err(format!("{path}: not a lower and an upper bound")),
+        }
     }
 
     /// A finite number that is not negative.

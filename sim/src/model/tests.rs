@@ -37,6 +37,8 @@ fn bad_models_are_refused_with_their_key_in_one_line() {
         (exit, "exit = { ns = 'fast', source = 'x' }", "cost.exit.ns"),
         (exit, "exit = { us = 3, source = 'x' }", "cost.exit.ns: missing"),
         (exit, "exit = { ns = 3 }", "cost.exit.source: missing"),
+        (exit, "exit = { ns = 3, interval = [4, 2], source = 'x' }", "cost.exit.interval: not a lower"),
+        (exit, "exit = { ns = 3, interval = [-1, 2], source = 'x' }", "cost.exit.interval: -1 is negative"),
         (exit, "exit = { ns = 3, source = 'x', unit = 'ns' }", "cost.exit.unit: unknown key"),
         (exit, "exitt = { ns = 3, source = 'x' }", "cost.exit: missing"),
         (exit, &format!("{exit}\nexits = 3"), "cost.exits: unknown key"),

@@ -1,44 +1,44 @@
 //! Comparison of measured and simulated latencies by strategy.
 
 use std::fmt::Write as _;
-use std::time::Instant;
 
 use serde::Serialize;
 use sim::model::Model;
 
-use super::measure::Measured;
+use super::estimate::Estimate;
+use super::measure::{self, ArmGuests, Job, Measured};
+use super::spec::plan;
 use crate::arm::sim::{self as simulated, SimRunner};
 use crate::progress::Silent;
-use crate::rounds::run::{self as rounds, Context, Finished};
 use crate::sys;
-use results::document::{Arm, ArmKind};
+use results::document::ArmKind;
 use results::error::Error;
-use results::host::HostFs;
 use results::metric::NMI_HANDLER;
 
 /// Host operations to compare.
 const OPS: [&str; 3] = ["open", "pause", "resume"];
+/// Relative error up to which a simulated latency passes.
+const ALLOWED: f64 = 0.1;
 
-/// Simulates the run of `measured` with the floor and the given strategies.
+/// A job of the guests of `spec` on a simulated host, of the named arms only.
+///
+/// # Errors
+/// Exit 2 for what a simulated host does not have.
+pub(super) fn job(model: Model, measured: &Measured, arms: &[&str]) -> Result<Job, Error> {
+    let mut plan = plan(&measured.spec, &simulated::chosen(&model, "calibration"), None)?;
+    plan.simulate(&model.name);
+    plan.arms.retain(|arm| arms.contains(&arm.strategy.as_str()));
+    let runner = Box::new(SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?);
+    Ok(Job { workload: measured.workload, spec: measured.spec.clone(), plan, runner })
+}
+
+/// Simulates the named arms of `measured`.
 ///
 /// # Errors
 /// Errors of the simulator.
-pub(super) fn simulate(model: Model, measured: &Measured, strategies: &[&str]) -> Result<Finished, Error> {
-    let mut plan = measured.spec.plan(&simulated::chosen(&model, "calibration"), None)?;
-    plan.simulate(&model.name);
-    plan.arms.retain(|arm| arm.kind == ArmKind::Floor || strategies.contains(&arm.strategy.as_str()));
-    let host = simulated::facts(&model);
-    let mut runner = SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?;
-    let context = Context {
-        process_began: Instant::now(),
-        stop: sys::interrupted(),
-        fs: &HostFs::at("/nonexistent"),
-        host,
-        command_line: Vec::new(),
-        progress: &mut Silent,
-        save: &mut |_| Ok(()),
-    };
-    rounds::run(&plan, &mut runner, context)
+pub(super) fn simulate(model: Model, measured: &Measured, arms: &[&str], rounds: u64) -> Result<Measured, Error> {
+    let mut found = measure::run(&mut [job(model, measured, arms)?], rounds, sys::interrupted(), &mut Silent)?;
+    Ok(found.remove(0))
 }
 
 /// One strategy under one workload.
@@ -50,9 +50,11 @@ pub struct Comparison {
     pub strategy: String,
     /// Whether the model was fitted to this figure.
     pub fitted: bool,
-    /// Median handler latency, ns.
+    /// Handler latency: median over guests of each guest's median, ns.
     pub measured_ns: u64,
-    /// Median handler latency of the simulated guest, ns.
+    /// 95 % interval of the measured latency, ns.
+    pub interval_ns: [f64; 2],
+    /// The same figure of simulated guests, ns.
     pub simulated_ns: u64,
     /// Opens, pauses and resumes per PMI, measured and simulated.
     pub ops: Vec<OpPair>,
@@ -84,30 +86,34 @@ impl Comparison {
 pub fn compare(model: &Model, measured: &[Measured]) -> Result<Vec<Comparison>, Error> {
     let mut lines = Vec::new();
     for measured in measured {
-        let real = &measured.finished.document.arms;
-        let names: Vec<&str> = real.iter().map(|arm| arm.name.as_str()).collect();
-        let simulated = simulate(model.clone(), measured, &names)?;
-        for real in real {
-            let found = simulated.document.arms.iter().find(|arm| arm.name == real.name);
+        let names: Vec<&str> = measured.arms.iter().map(|arm| arm.result.name.as_str()).collect();
+        let rounds = measured.arms.first().map_or(1, |arm| arm.result.rounds.len() as u64);
+        let simulated = simulate(model.clone(), measured, &names, rounds)?;
+        for real in &measured.arms {
+            let found = simulated.arm(&real.result.name);
             lines.extend(found.and_then(|simulated| comparison(measured.workload, real, simulated)));
         }
     }
     Ok(lines)
 }
 
-fn comparison(workload: &'static str, real: &Arm, simulated: &Arm) -> Option<Comparison> {
-    let p50 = |arm: &Arm| arm.metric(&NMI_HANDLER).map(|handler| handler.p50);
-    let per_pmi = |arm: &Arm, op: &str| {
-        let count = arm.own.host_ops.get(op).map_or(0, |op| op.count);
-        count as f64 / arm.own.nmis.max(1) as f64
+fn comparison(workload: &'static str, real: &ArmGuests, simulated: &ArmGuests) -> Option<Comparison> {
+    let handler = |arm: &ArmGuests| Estimate::of(arm.medians(&NMI_HANDLER));
+    let per_pmi = |arm: &ArmGuests, op: &str| {
+        let own = &arm.result.own;
+        own.host_ops.get(op).map_or(0, |op| op.count) as f64 / own.nmis.max(1) as f64
     };
     let ops = OPS.map(|op| OpPair { op, measured: per_pmi(real, op), simulated: per_pmi(simulated, op) });
+    let measured = handler(real)?;
+    #[expect(clippy::cast_sign_loss, reason = "latencies are not negative")]
+    let ns = |estimate: Estimate| estimate.value as u64;
     Some(Comparison {
         workload,
-        strategy: real.name.clone(),
-        fitted: real.kind == ArmKind::Floor && !workload.starts_with("sampling4"),
-        measured_ns: p50(real)?,
-        simulated_ns: p50(simulated)?,
+        strategy: real.result.name.clone(),
+        fitted: real.result.kind == ArmKind::Floor && workload.starts_with("single"),
+        measured_ns: ns(measured),
+        interval_ns: measured.interval,
+        simulated_ns: ns(handler(simulated)?),
         ops: ops.into(),
     })
 }
@@ -116,17 +122,19 @@ fn comparison(workload: &'static str, real: &Arm, simulated: &Arm) -> Option<Com
 #[must_use]
 pub fn text(comparisons: &[Comparison]) -> String {
     let mut out = String::from(
-        "| workload | strategy | handler p50 measured | simulated | off | opens per PMI | pauses | resumes |\n|---|---|---|---|---|---|---|---|\n",
+        "| workload | strategy | handler p50 measured | 95 % interval | simulated | off | opens per PMI | pauses | resumes |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for comparison in comparisons {
         let us = |ns: u64| format!("{:.1} µs", ns as f64 / 1000.0);
         let fitted = if comparison.fitted { " (fitted)" } else { "" };
         let _ = write!(
             out,
-            "| {} | {} | {} | {} | {:+.1} %{fitted}",
+            "| {} | {} | {} | {:.1} to {:.1} µs | {} | {:+.1} %{fitted}",
             comparison.workload,
             comparison.strategy,
             us(comparison.measured_ns),
+            comparison.interval_ns[0] / 1000.0,
+            comparison.interval_ns[1] / 1000.0,
             us(comparison.simulated_ns),
             100.0 * comparison.off(),
         );
@@ -135,11 +143,16 @@ pub fn text(comparisons: &[Comparison]) -> String {
         }
         out.push_str(" |\n");
     }
-    let worst = comparisons
-        .iter()
-        .filter(|comparison| !comparison.fitted)
-        .map(|comparison| comparison.off().abs())
-        .fold(0.0, f64::max);
-    let _ = writeln!(out, "\nmeasured : simulated. Worst predicted latency: {:.1} % off.", 100.0 * worst);
+    let predicted = || comparisons.iter().filter(|comparison| !comparison.fitted);
+    let worst = predicted().map(|comparison| comparison.off().abs()).fold(0.0, f64::max);
+    let beyond = predicted().filter(|comparison| comparison.off().abs() > ALLOWED).count();
+    let _ = writeln!(
+        out,
+        "\nmeasured : simulated. Predicted latencies: {} of {} within {:.0} %, the worst {:.1} % off.",
+        predicted().count() - beyond,
+        predicted().count(),
+        100.0 * ALLOWED,
+        100.0 * worst
+    );
     out
 }

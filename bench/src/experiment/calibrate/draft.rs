@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use hdrhistogram::Histogram;
 use sim::model::Model;
 
+use super::estimate::Estimate;
 use results::error::{Error, Exit};
 
 /// Intervals of a distribution's quantiles.
@@ -22,6 +23,15 @@ enum Constant {
     Quantiles(Vec<u64>),
 }
 
+/// A cost of the draft.
+#[derive(Clone, Debug)]
+struct Entry {
+    constant: Constant,
+    /// 95 % interval of the constant, of the median for quantiles.
+    interval: Option<[u64; 2]>,
+    source: String,
+}
+
 /// A model under construction.
 #[derive(Clone, Debug)]
 pub struct Draft {
@@ -30,7 +40,7 @@ pub struct Draft {
     tsc_khz: u64,
     host: Vec<String>,
     counts: Vec<String>,
-    costs: BTreeMap<&'static str, (Constant, String)>,
+    costs: BTreeMap<&'static str, Entry>,
 }
 
 impl Draft {
@@ -51,33 +61,65 @@ impl Draft {
         self.counts.push(line.to_owned());
     }
 
-    /// Sets a cost in ns.
+    fn set(&mut self, key: &'static str, constant: Constant, interval: Option<[u64; 2]>, source: &str) {
+        self.costs.insert(key, Entry { constant, interval, source: source.to_owned() });
+    }
+
+    /// Sets a cost in ns that is not measured by itself.
     pub fn ns(&mut self, key: &'static str, ns: u64, source: &str) {
-        self.costs.insert(key, (Constant::Ns(ns), source.to_owned()));
+        self.set(key, Constant::Ns(ns), None, source);
     }
 
-    /// Sets a cost in ps.
-    pub fn ps(&mut self, key: &'static str, ps: u64, source: &str) {
-        self.costs.insert(key, (Constant::Ps(ps), source.to_owned()));
+    /// Sets a measured or solved cost in ns.
+    pub fn fitted_ns(&mut self, key: &'static str, ns: Estimate, source: &str) {
+        self.set(key, Constant::Ns(rounded(ns.value)), Some(ns.interval.map(rounded)), source);
     }
 
-    /// Sets a cost to a measured distribution; returns its median, `None` if it is empty.
+    /// Sets a measured cost in ps.
+    pub fn fitted_ps(&mut self, key: &'static str, ps: Estimate, source: &str) {
+        self.set(key, Constant::Ps(rounded(ps.value)), Some(ps.interval.map(rounded)), source);
+    }
+
+    /// Sets a cost to a measured distribution with the interval of its median; returns its median, `None` if it is empty.
     #[must_use]
-    pub fn distribution(&mut self, key: &'static str, ns: &Histogram<u64>, source: &str) -> Option<u64> {
+    pub fn distribution(
+        &mut self,
+        key: &'static str,
+        ns: &Histogram<u64>,
+        median: Option<Estimate>,
+        source: &str,
+    ) -> Option<u64> {
         if ns.is_empty() {
             return None;
         }
         let at = |n| if n == QUANTILES { 0.99 } else { f64::from(n) / f64::from(QUANTILES) };
         let quantiles: Vec<u64> = (0..=QUANTILES).map(|n| ns.value_at_quantile(at(n))).collect();
-        self.costs.insert(key, (Constant::Quantiles(quantiles), source.to_owned()));
+        let interval = median.map(|median| median.interval.map(rounded));
+        self.set(key, Constant::Quantiles(quantiles), interval, source);
         Some(ns.value_at_quantile(0.5))
     }
 
     /// Sets cost `to` to cost `from`.
     pub fn copy(&mut self, from: &str, to: &'static str, source: &str) {
-        if let Some((constant, _)) = self.costs.get(from).cloned() {
-            self.costs.insert(to, (constant, source.to_owned()));
+        if let Some(entry) = self.costs.get(from).cloned() {
+            self.costs.insert(to, Entry { source: source.to_owned(), ..entry });
         }
+    }
+
+    /// The costs with an interval as a table.
+    #[must_use]
+    pub fn fitted(&self) -> String {
+        let mut out = String::from("| constant | value | 95 % interval | from |\n|---|---|---|---|\n");
+        for (key, Entry { constant, interval, source }) in &self.costs {
+            let Some([low, high]) = interval else { continue };
+            let (value, unit) = match constant {
+                Constant::Ns(ns) => (*ns, "ns"),
+                Constant::Ps(ps) => (*ps, "ps"),
+                Constant::Quantiles(all) => (all[all.len() / 2], "ns"),
+            };
+            let _ = writeln!(out, "| {key} | {value} {unit} | {low} to {high} | {source} |");
+        }
+        out
     }
 
     /// TOML of the model.
@@ -88,15 +130,18 @@ impl Draft {
         let _ = writeln!(out, "name = {}\nabout = {}", quoted(&self.name), quoted(&self.about));
         let _ = writeln!(out, "tsc = {{ khz = {}, source = \"KVM_GET_TSC_KHZ\" }}\nfitted = []\n", self.tsc_khz);
         let _ = writeln!(out, "[host]\n{}\n\n[counts]\n{}\n", self.host.join("\n"), self.counts.join("\n"));
-        let _ =
-            writeln!(out, "# ns: a number, or equally spaced quantiles (the last is p99); instruction in ps.\n[cost]");
-        for (key, (constant, source)) in &self.costs {
+        let _ = writeln!(
+            out,
+            "# ns: a number, or equally spaced quantiles (the last is p99); instruction in ps. interval: 95 %, of the median for quantiles.\n[cost]"
+        );
+        for (key, Entry { constant, interval, source }) in &self.costs {
             let value = match constant {
                 Constant::Ns(ns) => format!("ns = {ns}"),
                 Constant::Ps(ps) => format!("ps = {ps}"),
                 Constant::Quantiles(all) => format!("ns = {all:?}"),
             };
-            let _ = writeln!(out, "{key} = {{ {value}, source = {} }}", quoted(source));
+            let interval = interval.map_or_else(String::new, |[low, high]| format!("interval = [{low}, {high}], "));
+            let _ = writeln!(out, "{key} = {{ {value}, {interval}source = {} }}", quoted(source));
         }
         out
     }
@@ -117,6 +162,12 @@ impl Draft {
     }
 }
 
+/// To the nearest whole number; 0 for negative ones.
+#[expect(clippy::cast_sign_loss, reason = "made positive first")]
+fn rounded(figure: f64) -> u64 {
+    figure.max(0.0).round() as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,7 +180,8 @@ mod tests {
         }
         ns.record(50_000_000).unwrap();
         let mut draft = Draft::new("x", "y \"quoted\"", 2_000_000);
-        let median = draft.distribution("pause", &ns, "measured").unwrap();
+        let known = Estimate { value: 1500.0, interval: [1450.4, 1550.0] };
+        let median = draft.distribution("pause", &ns, Some(known), "measured").unwrap();
         assert!((1480..1520).contains(&median), "{median}");
         let text = draft.toml();
         assert!(text.contains("y \\\"quoted\\\"") || text.contains("'y \"quoted\"'"), "{text}");
@@ -137,6 +189,8 @@ mod tests {
         let quantiles = table["cost"]["pause"]["ns"].as_array().unwrap();
         assert_eq!(quantiles.len(), 21);
         assert!(quantiles.last().unwrap().as_integer().unwrap() < 2100);
-        assert!(draft.distribution("read", &host_pmu::stats::ns_histogram(), "").is_none());
+        assert!(draft.distribution("read", &host_pmu::stats::ns_histogram(), None, "").is_none());
+        assert_eq!(table["cost"]["pause"]["interval"].to_string(), "[1450, 1550]");
+        assert!(draft.fitted().contains("ns | 1450 to 1550 | measured |"), "{}", draft.fitted());
     }
 }

@@ -4,20 +4,22 @@ use host_pmu::stats::OpKind;
 
 use super::check;
 use super::draft::Draft;
-use super::measure::Measured;
+use super::estimate::Estimate;
+use super::measure::{ArmGuests, Measured};
 use super::spec::CalibrateSpec;
-use crate::fold::arm::ArmFold;
 use results::error::{Error, Exit};
-use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
+use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 
-/// Alternating corrections of exit and instruction.
-const PASSES: usize = 4;
 /// Maximum number of steps of a correction.
 const STEPS: usize = 20;
 /// Relative error at which a correction ends.
 const CLOSE: f64 = 0.002;
-/// Maximum duration of an instruction in ring 0, ps.
-const SLOWEST: u64 = 2_000_000;
+/// Rounds of the simulations that constants are solved with.
+const ROUNDS: u64 = 2;
+/// Change of a constant by which its effect on the simulation is found.
+const NUDGE: f64 = 0.2;
+/// Instructions between the delivery of an NMI and the handler's first TSC.
+const TO_ENTRY: f64 = 2.0;
 
 /// Model of the measured host. `measured` has one event first, then more events than counters.
 ///
@@ -28,22 +30,30 @@ pub fn fit(spec: &CalibrateSpec, name: &str, about: &str, measured: &[Measured])
     let mut draft = Draft::new(name, about, single.tsc_khz);
     describe_host(&mut draft, spec, single)?;
     operations(&mut draft, spec, single, many)?;
-    let floor = single.arm("floor").ok_or_else(|| missing("the floor"))?.result();
-    let exit_path = floor.metric(&EXIT_PATH).ok_or_else(|| missing("the VMM's time per exit"))?;
-    draft.ns("vmm", exit_path.p50, "measured: p50 of exit_path_ns, floor");
-    let delivery = floor.metric(&PMI_DELIVERY).ok_or_else(|| missing("PMI delivery"))?.p50;
-    let halves =
-        "half of the measured delivery latency of the floor: only the sum of inject and interrupt is measurable";
-    draft.ns("inject", delivery / 2, halves);
-    draft.ns("interrupt", delivery - delivery / 2, halves);
-    let unit = floor.own.workload.map_or(0.0, |workload| workload.unit_ns_without);
-    draft.ns("work-unit", whole(unit).max(1), "measured: unit_ns_without, floor");
+    let floor = of(single, "floor")?;
+    let needed = |what: &str, found: Option<Estimate>| found.ok_or_else(|| missing(what));
+    let vmm = needed("the VMM's time per exit", Estimate::of(floor.medians(&EXIT_PATH)))?;
+    draft.fitted_ns("vmm", vmm, "measured: exit_path_ns, floor");
+    let loops = [single, many].into_iter().flat_map(|workload| &workload.arms).flat_map(ArmGuests::instructions_ps);
+    let instruction = needed("the loop in ring 0", Estimate::of(loops))?;
+    draft.fitted_ps("instruction", instruction, "measured: loop in ring 0 without exits");
+    let delivery = needed("PMI delivery", Estimate::of(floor.medians(&PMI_DELIVERY)))?;
+    let half = delivery.map(|ns| (ns - TO_ENTRY * instruction.value / 1000.0) / 2.0);
+    let halves = "half of the floor's delivery latency: only the sum of inject and interrupt is measurable";
+    draft.fitted_ns("inject", half, halves);
+    draft.fitted_ns("interrupt", half, halves);
+    let unit = needed("the guest's work", Estimate::of(floor.units_ns()))?.map(|ns| ns.max(1.0));
+    draft.fitted_ns("work-unit", unit, "measured: unit_ns_without, floor");
     if spec.tracepoint {
-        draft.ns("io", whole(unit).max(1), "measured: unit_ns_without of the port writes, floor");
+        draft.fitted_ns("io", unit, "measured: unit_ns_without of the port writes, floor");
         draft.ns("work-unit", 1, "a unit is a port write: see io");
     }
     solve(&mut draft, spec, single, many)?;
     Ok(draft)
+}
+
+fn of<'a>(measured: &'a Measured, strategy: &str) -> Result<&'a ArmGuests, Error> {
+    measured.arm(strategy).ok_or_else(|| missing(strategy))
 }
 
 fn missing(what: &str) -> Error {
@@ -64,7 +74,8 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> 
     draft.host(format!(
         "shortest-period = {{ ns = {shortest}, source = \"measured: 200 times getrusage, within 50 us and 2 ms, as the backend does\" }}"
     ));
-    let reuse = single.arm("reuse-lazy").or_else(|| single.arm("reuse")).ok_or_else(|| missing("reuse"))?.result();
+    let reuse = single.arm("reuse-lazy").or_else(|| single.arm("reuse")).ok_or_else(|| missing("reuse"))?;
+    let reuse = &reuse.result;
     if let Some(every) = reuse.own.workload_ns.checked_div(reuse.own.sched_ins).filter(|every| *every > 0) {
         draft.host(format!(
             "others.every = {{ ns = {every}, source = \"measured: time by sched-ins, {}\" }}",
@@ -80,9 +91,6 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> 
 
 /// Costs of host operations, from the arms that use them.
 fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
-    fn of<'a>(measured: &'a Measured, strategy: &str) -> Result<&'a ArmFold, Error> {
-        measured.arm(strategy).ok_or_else(|| missing(strategy))
-    }
     let (one_recreated, one_reused) = (of(single, "recreate")?, of(single, "reuse")?);
     let many_reused = of(many, "reuse")?;
     // Creating seven tracepoint events per tick takes longer than a tick; arm reuse has the opens of a rotation.
@@ -102,65 +110,123 @@ fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: 
         ("read", one_recreated, OpKind::Read, "one event, recreate"),
     ] {
         let source = format!("measured: quantiles of {}, {origin}", kind.key());
-        draft.distribution(key, &arm.ops().histogram(kind), &source).ok_or_else(|| missing(key))?;
+        let median = Estimate::of(arm.op_medians(kind));
+        draft.distribution(key, &arm.ops().histogram(kind), median, &source).ok_or_else(|| missing(key))?;
     }
-    let p50 = |arm: &ArmFold, kind| arm.ops().histogram(kind).value_at_quantile(0.5);
-    // GLOBAL_CTRL resumes one after the other: the first runs alone, the last beside all others, the median beside half.
-    let resume = p50(one_reused, OpKind::Resume);
-    let beside = p50(many_reused, OpKind::Resume).saturating_sub(resume);
-    let each = 2 * beside / many_reused.result().own.events_held.max.max(2);
-    draft.ns("resume-other", each, "measured: p50 of resume, ten events less one, by half of the events that run");
     Ok(())
 }
 
-/// Exit, instruction and tick-exit, so that the simulated floor is the measured one.
+/// Constants that no figure shows alone, from simulations with the others.
 fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
-    let handler = |measured: &Measured| -> Result<f64, Error> {
-        let floor = measured.arm("floor").ok_or_else(|| missing("the floor"))?.result();
-        Ok(floor.metric(&NMI_HANDLER).ok_or_else(|| missing("the floor's handler"))?.p50 as f64)
-    };
-    let (one, ten) = (handler(single)?, handler(many)?);
-    let source = "solved: the simulated floor's handler takes as long as the measured one";
-    let mut exit = whole(one / 8.0);
-    let mut instruction = 100_000;
-    let set = |draft: &mut Draft, exit: u64, instruction: u64| {
-        draft.ns("exit", exit, &format!("{source}, one event"));
-        draft.ps("instruction", instruction, &format!("{source}, ten events"));
-        draft.ns("apic", exit / 4, "estimate: an exit that the kernel handles");
-        draft.ns("signal", exit, "estimate: an exit and a signal's delivery");
-        if !spec.tracepoint {
-            draft.ns("io", exit, "as exit");
-        }
-    };
-    for _ in 0..PASSES {
-        exit = nearest(exit, 1_000_000_000, one, |exit| {
-            set(draft, exit, instruction);
-            simulated_floor(draft, single)
-        })?;
-        instruction = nearest(instruction, SLOWEST, ten, |instruction| {
-            set(draft, exit, instruction);
-            simulated_floor(draft, many)
-        })?;
+    draft.ns("resume-other", 0, "not yet known");
+    draft.ns("tick-exit", 0, "not yet known");
+    solve_exit(draft, spec, single)?;
+    solve_tick_exit(draft, many)?;
+    solve_resume_other(draft, single, many)
+}
+
+fn set_exit(draft: &mut Draft, spec: &CalibrateSpec, exit: Estimate) {
+    let whole = whole(exit.value);
+    draft.fitted_ns(
+        "exit",
+        exit,
+        "solved: handler of the floor, one event, less the instructions, VMM and APIC of the same guest",
+    );
+    draft.ns("apic", whole / 4, "estimate: an exit that the kernel handles");
+    draft.ns("signal", whole, "estimate: an exit and a signal's delivery");
+    if !spec.tracepoint {
+        draft.ns("io", whole, "as exit");
     }
-    set(draft, exit, instruction);
-    let rotation =
-        |measured: &Measured| measured.arm("floor").and_then(|arm| arm.result().metric(&ROTATION).map(|r| r.p50));
-    if let Some(target) = rotation(many) {
-        let why = "solved: the simulated floor's rotations take as long as the measured ones, ten events";
-        let tick = nearest(1000, 1_000_000, target as f64, |tick| {
-            draft.ns("tick-exit", tick, why);
-            let model = draft.model()?;
-            let arms = check::simulate(model, many, &[])?;
-            Ok(arms.document.arms[0].metric(&ROTATION).map_or(0.0, |rotation| rotation.p50 as f64))
-        })?;
-        draft.ns("tick-exit", tick, why);
-    }
+}
+
+fn exactly(value: f64) -> Estimate {
+    Estimate { value, interval: [value; 2] }
+}
+
+/// Exit: what the floor's handler takes beyond its instructions. Each guest has its own value, since its loop, its VMM and its handler
+/// met the same mode of the host.
+fn solve_exit(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> Result<(), Error> {
+    let floor = of(single, "floor")?;
+    let handler = Estimate::of(floor.medians(&NMI_HANDLER)).ok_or_else(|| missing("the floor's handler"))?.value;
+    let loops = Estimate::of(floor.instructions_ps()).ok_or_else(|| missing("the loop in ring 0"))?;
+    let instruction = draft.clone();
+    // The loops of these guests, which are those of their handlers.
+    draft.fitted_ps("instruction", loops, "measured: loops of the floor's guests");
+    let floor_takes = |draft: &mut Draft, exit: u64| {
+        set_exit(draft, spec, exactly(exit as f64));
+        simulated(draft, single, "floor", &NMI_HANDLER)
+    };
+    let exit = nearest(whole(handler / 8.0), 1_000_000_000, handler, |exit| floor_takes(draft, exit))?;
+    let at = floor_takes(draft, exit)?;
+    let nudged = whole(exit as f64 * (1.0 + NUDGE)).max(exit + 100);
+    let per_exit = (floor_takes(draft, nudged)? - at) / (nudged - exit) as f64;
+    draft.fitted_ps("instruction", loops.map(|ps| ps * (1.0 + NUDGE)), "nudged");
+    let per_ps = (floor_takes(draft, exit)? - at) / (loops.value * NUDGE);
+    *draft = instruction;
+    let vmm = Estimate::of(floor.medians(&EXIT_PATH)).map_or(0.0, |vmm| vmm.value);
+    let each = floor.medians(&NMI_HANDLER).into_iter().zip(floor.instructions_ps()).zip(floor.medians(&EXIT_PATH)).map(
+        |((handler, loops_of_guest), vmm_of_guest)| {
+            let beyond = handler? - at - per_ps * (loops_of_guest? - loops.value);
+            Some(exit as f64 + beyond / per_exit.max(1.0) - (vmm_of_guest? - vmm))
+        },
+    );
+    let exit = Estimate::of(each).ok_or_else(|| missing("the floor's handler"))?;
+    set_exit(draft, spec, exit);
     Ok(())
 }
 
-fn simulated_floor(draft: &Draft, measured: &Measured) -> Result<f64, Error> {
-    let finished = check::simulate(draft.model()?, measured, &[])?;
-    Ok(finished.document.arms[0].metric(&NMI_HANDLER).map_or(0.0, |handler| handler.p50 as f64))
+/// Tick-exit: what the floor's rotations take beyond what the handlers of the same guests account for.
+fn solve_tick_exit(draft: &mut Draft, many: &Measured) -> Result<(), Error> {
+    let floor = of(many, "floor")?;
+    let why = "solved: rotations of the floor, ten events, less what the handlers of the same guests account for";
+    let Some(rotation) = Estimate::of(floor.medians(&ROTATION)) else {
+        draft.ns("tick-exit", 0, "no rotations were measured");
+        return Ok(());
+    };
+    let tick = nearest(1000, 1_000_000, rotation.value, |tick| {
+        draft.ns("tick-exit", tick, why);
+        simulated(draft, many, "floor", &ROTATION)
+    })?;
+    let nudged = whole(tick as f64 * (1.0 + NUDGE)).max(tick + 100);
+    draft.ns("tick-exit", tick, why);
+    let at = simulated(draft, many, "floor", &ROTATION)?;
+    let handlers_at = simulated(draft, many, "floor", &NMI_HANDLER)?;
+    draft.ns("tick-exit", nudged, why);
+    let per_exit = (simulated(draft, many, "floor", &ROTATION)? - at) / (nudged - tick) as f64;
+    // A guest with slow handlers has slow exits in its ticks, too.
+    let share = at / handlers_at.max(1.0);
+    let handler = Estimate::of(floor.medians(&NMI_HANDLER)).map_or(handlers_at, |handler| handler.value);
+    let each = floor.medians(&ROTATION).into_iter().zip(floor.medians(&NMI_HANDLER)).map(|(rotation, own)| {
+        let beyond = rotation? - at - share * (own? - handler);
+        Some((tick as f64 + beyond / per_exit.max(1.0)).max(0.0))
+    });
+    let tick = Estimate::of(each).ok_or_else(|| missing("rotations"))?;
+    draft.fitted_ns("tick-exit", tick, why);
+    Ok(())
+}
+
+/// Resume-other: what resumes among many events take beyond those of a single one.
+fn solve_resume_other(draft: &mut Draft, single: &Measured, many: &Measured) -> Result<(), Error> {
+    let (one, ten) = (of(single, "reuse")?, of(many, "reuse")?);
+    let medians = |arm: &ArmGuests| Estimate::of(arm.op_medians(OpKind::Resume)).ok_or_else(|| missing("resume"));
+    let (one, ten) = (medians(one)?, medians(ten)?);
+    let source = "solved: resumes of reuse with ten events take as long simulated as measured";
+    let other = nearest(1000, 10_000_000, ten.value, |other| {
+        draft.ns("resume-other", other, source);
+        let arms = check::simulate(draft.model()?, many, &["reuse"], ROUNDS)?;
+        Ok(arms.arm("reuse").and_then(|arm| medians(arm).ok()).map_or(0.0, |resume| resume.value))
+    })?;
+    let beyond = (ten.value - one.value).max(1.0);
+    let interval = ten.interval.map(|bound| other as f64 * (bound - one.value).max(0.0) / beyond);
+    draft.fitted_ns("resume-other", Estimate { value: other as f64, interval }, source);
+    Ok(())
+}
+
+/// The median over guests of a metric's medians, in a simulation of an arm of `measured`.
+fn simulated(draft: &Draft, measured: &Measured, arm: &str, metric: &Metric) -> Result<f64, Error> {
+    let arms = check::simulate(draft.model()?, measured, &[arm], ROUNDS)?;
+    let found = arms.arm(arm).and_then(|arm| Estimate::of(arm.medians(metric)));
+    Ok(found.map_or(0.0, |found| found.value))
 }
 
 /// Truncates to an integer; 0 for negative figures.

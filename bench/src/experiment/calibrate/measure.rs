@@ -1,98 +1,209 @@
-//! The measured side of a calibration.
+//! The measured side of a calibration: guests of all workloads, one after the other in random order within each round.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::arm::runner::{Arm, ArmRunner, LiveGuest, Turn};
+use guest::abi::LOOP_INSTRUCTIONS;
+use host_pmu::stats::{OpKind, OpStats};
+use vmm::outcome::RunOutcome;
+
+use crate::arm::runner::{Arm, ArmRunner, Turn};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::fold::arm::ArmFold;
+use crate::fold::arm::{ArmFold, Place};
 use crate::progress::Progress;
 use crate::rounds::plan::Plan;
-use crate::rounds::run::{self as rounds, Context, Finished};
-use crate::sys;
-use results::document::ArmKind;
-use results::document::Status;
+use crate::rounds::schedule::Schedule;
+use results::document::{self, ArmKind};
 use results::error::{Error, Exit};
-use results::host::{HostFacts, HostFs};
+use results::metric::Metric;
+
+/// One workload of a calibration.
+pub struct Job {
+    /// Name of the workload on the command line.
+    pub workload: &'static str,
+    /// Specification of its guests.
+    pub spec: NmiLatencySpec,
+    /// Their plan.
+    pub plan: Plan,
+    /// Their runner.
+    pub runner: Box<dyn ArmRunner>,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job").field("workload", &self.workload).finish_non_exhaustive()
+    }
+}
+
+/// What one guest says beside the document's metrics.
+#[derive(Clone, Debug, Default)]
+struct Beside {
+    /// An instruction of the timed loop, ps; `None` if no loop ran undisturbed.
+    instruction_ps: Option<f64>,
+    /// Unit of work without counters, ns.
+    unit_ns: Option<f64>,
+    ops: OpStats,
+}
+
+/// The guests of one arm, a round each.
+#[derive(Debug)]
+pub struct ArmGuests {
+    /// The arm as in a document.
+    pub result: document::Arm,
+    ops: OpStats,
+    beside: Vec<Beside>,
+}
 
 /// Measurement of one workload.
 #[derive(Debug)]
 pub struct Measured {
     /// Name of the workload on the command line.
     pub workload: &'static str,
-    /// Specification of the run.
+    /// Specification of its guests.
     pub spec: NmiLatencySpec,
-    /// Result of the run.
-    pub finished: Finished,
-    /// TSC frequency of the guest, kHz.
+    /// Arms in the order of the plan.
+    pub arms: Vec<ArmGuests>,
+    /// TSC frequency of the guests, kHz.
     pub tsc_khz: u64,
 }
 
 impl Measured {
     /// The arm of `strategy`, if it ran.
     #[must_use]
-    pub fn arm(&self, strategy: &str) -> Option<&ArmFold> {
-        let at = self.finished.document.arms.iter().position(|arm| arm.name == strategy)?;
-        self.finished.arms.get(at).filter(|arm| !arm.intervals().is_empty())
+    pub fn arm(&self, strategy: &str) -> Option<&ArmGuests> {
+        self.arms.iter().find(|arm| arm.result.name == strategy && !arm.result.rounds.is_empty())
     }
 }
 
-/// Runs guests and records their TSC frequency.
-struct Noting<'a> {
-    inner: &'a mut dyn ArmRunner,
-    tsc_khz: u64,
+impl ArmGuests {
+    /// A metric's median in each guest, ns; `None` for a guest without values.
+    #[must_use]
+    pub fn medians(&self, metric: &Metric) -> Vec<Option<f64>> {
+        self.result.rounds.iter().map(|round| round.metric(metric).map(|summary| summary.p50 as f64)).collect()
+    }
+
+    /// Median cost of a host operation in each guest, ns.
+    #[must_use]
+    pub fn op_medians(&self, kind: OpKind) -> Vec<Option<f64>> {
+        let median = |ops: &OpStats| (ops.count(kind) > 0).then(|| ops.histogram(kind).value_at_quantile(0.5) as f64);
+        self.beside.iter().map(|guest| median(&guest.ops)).collect()
+    }
+
+    /// An instruction of the timed loop in each guest, ps.
+    #[must_use]
+    pub fn instructions_ps(&self) -> Vec<Option<f64>> {
+        self.beside.iter().map(|guest| guest.instruction_ps).collect()
+    }
+
+    /// A unit of work without counters in each guest, ns.
+    #[must_use]
+    pub fn units_ns(&self) -> Vec<Option<f64>> {
+        self.beside.iter().map(|guest| guest.unit_ns).collect()
+    }
+
+    /// Host operations of all guests.
+    #[must_use]
+    pub const fn ops(&self) -> &OpStats {
+        &self.ops
+    }
 }
 
-impl ArmRunner for Noting<'_> {
-    fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        match arm.kind {
-            ArmKind::Kvm => Err("not part of a model".to_owned()),
-            ArmKind::Strategy | ArmKind::Floor => self.inner.available(arm),
-        }
-    }
-
-    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<vmm::outcome::RunOutcome, Error> {
-        let outcome = self.inner.run(arm, turn)?;
-        if let Some(vcpu) = outcome.vcpus.first() {
-            self.tsc_khz = vcpu.tsc.khz;
-        }
-        Ok(outcome)
-    }
-
-    fn open(&mut self, arm: &Arm, number: u64) -> Result<Box<dyn LiveGuest>, Error> {
-        self.inner.open(arm, number)
-    }
+/// An arm of a job while it is measured.
+struct Slot<'a> {
+    job: usize,
+    arm: &'a Arm,
+    fold: ArmFold,
+    ops: OpStats,
+    beside: Vec<Beside>,
 }
 
-/// Runs `plan` without saving a result.
+/// Runs every arm of every job once per round, all of them in one random order, so that a mode of the host meets all alike.
 ///
 /// # Errors
-/// Errors of the run, and exit 3 if it was interrupted or incomplete.
+/// Errors of the runs, and exit 3 if one was interrupted or did not end as it should.
 pub fn run(
-    workload: &'static str,
-    spec: NmiLatencySpec,
-    plan: &Plan,
-    runner: &mut dyn ArmRunner,
-    host: (HostFacts, &HostFs),
+    jobs: &mut [Job],
+    rounds: u64,
+    stop: &AtomicBool,
     progress: &mut dyn Progress,
-) -> Result<Measured, Error> {
-    let mut noting = Noting { inner: runner, tsc_khz: 0 };
-    let context = Context {
-        process_began: Instant::now(),
-        stop: sys::interrupted(),
-        fs: host.1,
-        host: host.0,
-        command_line: Vec::new(),
-        progress,
-        save: &mut |_| Ok(()),
-    };
-    let finished = rounds::run(plan, &mut noting, context)?;
-    match (&finished.error, finished.document.status) {
-        (None, Status::Complete) => Ok(Measured { workload, spec, finished, tsc_khz: noting.tsc_khz }),
-        (error, status) => Err(Error::new(
-            Exit::Inconclusive,
-            format!("workload {workload} did not end as it should"),
-            error.as_ref().map_or_else(|| format!("{status:?}").to_lowercase(), ToString::to_string),
-            "no model was written; run it again",
-        )),
+) -> Result<Vec<Measured>, Error> {
+    let arms: Vec<(usize, Arm)> = jobs
+        .iter()
+        .enumerate()
+        .flat_map(|(job, Job { plan, .. })| plan.arms.iter().map(move |arm| (job, arm.clone())))
+        .filter(|(_, arm)| arm.kind != ArmKind::Kvm)
+        .collect();
+    let mut slots = Vec::new();
+    for (job, arm) in &arms {
+        jobs[*job].runner.available(arm).map_err(|why| incomplete(jobs[*job].workload, &why))?;
+        let stand_in = arm.kind == ArmKind::Strategy && jobs[*job].plan.backend.is_stand_in();
+        let fold = ArmFold::new(arm, stand_in);
+        slots.push(Slot { job: *job, arm, fold, ops: OpStats::default(), beside: Vec::new() });
     }
+    let mut khz = vec![0; jobs.len()];
+    let (began, mut schedule) = (Instant::now(), Schedule::new(1));
+    progress.begin(slots.len() as u64 * (rounds + 1));
+    // The first round warms up.
+    for (round, warmup) in std::iter::once((0, true)).chain((0..rounds).map(|round| (round, false))) {
+        for (at, position) in schedule.next_round(slots.len()).into_iter().zip(0..) {
+            let slot = &mut slots[at];
+            let job = &mut jobs[slot.job];
+            progress.run(&format!("round {}, {}, {}", round + 1, job.workload, slot.arm.strategy));
+            let turn = Turn { index: round, position, warmup, samples: job.plan.samples };
+            let started = began.elapsed();
+            let outcome = job.runner.run(slot.arm, turn)?;
+            progress.step();
+            if stop.load(Ordering::Relaxed) {
+                return Err(incomplete(job.workload, "it was interrupted"));
+            }
+            if !outcome.end.is_complete() {
+                return Err(incomplete(job.workload, &format!("{}: {}", slot.arm.strategy, outcome.end)));
+            }
+            if !warmup {
+                khz[slot.job] = outcome.vcpus.first().map_or(0, |vcpu| vcpu.tsc.khz);
+                slot.fold.add(Place { turn, started, guest: None, probe_ns: None }, &outcome);
+                let beside = beside(&outcome);
+                slot.ops.merge(&beside.ops);
+                slot.beside.push(beside);
+            }
+        }
+    }
+    progress.end();
+    let mut measured: Vec<Measured> = jobs
+        .iter()
+        .zip(khz)
+        .map(|(job, tsc_khz)| Measured { workload: job.workload, spec: job.spec.clone(), arms: Vec::new(), tsc_khz })
+        .collect();
+    for Slot { job, fold, ops, beside, .. } in slots {
+        measured[job].arms.push(ArmGuests { result: fold.result(), ops, beside });
+    }
+    Ok(measured)
+}
+
+fn beside(outcome: &RunOutcome) -> Beside {
+    let mut beside = Beside::default();
+    for vcpu in &outcome.vcpus {
+        beside.ops.merge(&vcpu.host.ops);
+        let Some(report) = vcpu.report.as_deref().filter(|_| vcpu.tsc.khz > 0) else { continue };
+        let ns = |ticks: u64| ticks as f64 * 1e6 / vcpu.tsc.khz as f64;
+        if report.loops > 0 {
+            let instructions = report.loops as f64 * LOOP_INSTRUCTIONS as f64;
+            beside.instruction_ps = Some(1000.0 * ns(report.loop_ticks) / instructions);
+        }
+        let span = report.baseline_end.saturating_sub(report.baseline_begin);
+        if report.baseline_units > 0 && span > 0 {
+            beside.unit_ns = Some(ns(span) / report.baseline_units as f64);
+        }
+    }
+    beside
+}
+
+fn incomplete(workload: &str, why: &str) -> Error {
+    Error::new(
+        Exit::Inconclusive,
+        format!("workload {workload} did not end as it should"),
+        why,
+        "no model was written; run it again",
+    )
 }

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use host_pmu::backend::UnknownBackend;
 
+use guest::abi::FLAG_TIME_LOOP;
+
+use crate::backend::Chosen;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::rounds::plan::Plan;
 use crate::rounds::spec::CommonSpec;
 use crate::strategy::StrategyChoice;
 use results::error::Error;
@@ -58,4 +62,14 @@ pub fn spec(calibration: &CalibrateSpec, workload: &str, strategies: &[String]) 
         workload: workload.parse().map_err(wrong)?,
         ..NmiLatencySpec::default()
     })
+}
+
+/// The plan of one workload. Its guests also time a loop in ring 0 that does not exit.
+///
+/// # Errors
+/// Exit 2 for parameters that contradict each other or the host.
+pub fn plan(spec: &NmiLatencySpec, chosen: &Chosen, online: Option<&[u32]>) -> Result<Plan, Error> {
+    let mut plan = spec.plan(chosen, online)?;
+    plan.guest.flags |= FLAG_TIME_LOOP;
+    Ok(plan)
 }

@@ -1,0 +1,94 @@
+use std::sync::atomic::AtomicBool;
+
+use sim::model::Model;
+
+use super::fit::fit;
+use super::measure::{Job, Measured, run};
+use super::spec::{CalibrateSpec, plan, spec, workloads};
+use crate::arm::sim::{self as simulated, SimRunner, model_text};
+use crate::progress::Silent;
+
+/// Guests on a simulated host with these constants, measured as real ones are.
+fn measured(model: &Model) -> (CalibrateSpec, Vec<Measured>) {
+    let calibration = CalibrateSpec {
+        backend: "cpu-clock".to_owned(),
+        tracepoint: false,
+        others: Vec::new(),
+        rounds: 8,
+        samples: 60,
+    };
+    let chosen = simulated::chosen(model, "test");
+    let mut jobs = Vec::new();
+    for (workload, strategies) in workloads(&calibration) {
+        let spec = spec(&calibration, workload, &strategies).unwrap();
+        let mut plan = plan(&spec, &chosen, None).unwrap();
+        plan.simulate(&model.name);
+        let runner = Box::new(SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed).unwrap());
+        jobs.push(Job { workload, spec, plan, runner });
+    }
+    let measured = run(&mut jobs, calibration.rounds, &AtomicBool::new(false), &mut Silent).unwrap();
+    (calibration, measured)
+}
+
+fn constant(model: &toml::Table, key: &str) -> f64 {
+    let constant = &model["cost"][key];
+    let number = |value: &toml::Value| value.as_integer().map_or_else(|| value.as_float().unwrap(), |n| n as f64);
+    match constant.get("ns").or_else(|| constant.get("ps")).unwrap() {
+        toml::Value::Array(quantiles) => number(&quantiles[quantiles.len() / 2]),
+        value => number(value),
+    }
+}
+
+fn fitted(known: &str) -> (toml::Table, toml::Table) {
+    let model = Model::from_toml("known", known).unwrap();
+    let (calibration, measured) = measured(&model);
+    let draft = fit(&calibration, "found", "a simulated host", &measured).unwrap();
+    (known.parse().unwrap(), draft.toml().parse().unwrap())
+}
+
+/// Known constants: those of the development host, and the same host with slow exits and fast instructions.
+fn known() -> [String; 2] {
+    let (text, _) = model_text("development-host").unwrap();
+    let other = text
+        .replace("exit = { ns = 5500", "exit = { ns = 14000")
+        .replace("tick-exit = { ns = 3300", "tick-exit = { ns = 6000")
+        .replace("ps = 250000", "ps = 90000")
+        .replace("apic = { ns = 1500", "apic = { ns = 3500");
+    assert_ne!(text, other);
+    [text, other]
+}
+
+#[test]
+fn known_constants_are_recovered_within_5_percent() {
+    let mut failed = Vec::new();
+    for text in known() {
+        let (known, found) = fitted(&text);
+        for key in [
+            "exit",
+            "instruction",
+            "tick-exit",
+            "vmm",
+            "work-unit",
+            "open-first",
+            "open-more",
+            "release-last",
+            "release",
+            "pause",
+            "resume",
+            "resume-other",
+            "period",
+            "read",
+        ] {
+            let off = constant(&found, key) / constant(&known, key) - 1.0;
+            eprintln!("{key}: {} found, {} known, {:+.1} %", constant(&found, key), constant(&known, key), 100.0 * off);
+            if off.abs() > 0.05 {
+                failed.push(format!("{key} {:+.1} %", 100.0 * off));
+            }
+        }
+        let delivery = |model| constant(model, "inject") + constant(model, "interrupt");
+        let off = delivery(&found) / delivery(&known) - 1.0;
+        eprintln!("inject + interrupt: {:+.1} %", 100.0 * off);
+        assert!(off.abs() < 0.05, "inject and interrupt {off}");
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+}
