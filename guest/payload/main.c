@@ -45,6 +45,7 @@ _Noreturn void payload_main(BootPage *boot)
 	exchange_tsc(c->report);
 	pmu_setup(c);
 	c->stat_setup = boot->flags & FLAG_STAT_SETUP;
+	c->turns = boot->flags & FLAG_TURNS;
 	apic_setup(boot->tick_count, c->stat_setup ? LVT_ONE_SHOT : LVT_PERIODIC);
 
 	if (boot->workload == WORKLOAD_IDLE) {

@@ -96,6 +96,8 @@ static __attribute__((noinline)) void account(struct cpu *c, const struct interr
 		pmu_disable(c);
 		c->report->measure_end = rdtsc();
 		c->report->measure_units = c->user->units - c->units_at_start;
+		if (c->turns)
+			tick_soon(c);
 	}
 }
 

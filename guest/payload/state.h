@@ -65,6 +65,7 @@ struct cpu {
 	u64 units_at_start;
 	volatile UserPage *user;
 	Report *report;
+	bool turns;               /* FLAG_TURNS at the start */
 	bool stat_setup;
 	bool counting;            /* between a set-up and its tear-down */
 	u64 ticks_waited;         /* since either */
@@ -117,6 +118,9 @@ static inline void log_entry(struct cpu *c, u64 kind, const struct interrupt *fr
 
 /* loop.c */
 void time_loop(struct cpu *c);
+
+/* tick.c */
+void tick_soon(const struct cpu *c);
 
 /* pmu.c */
 void pmu_setup(struct cpu *c);

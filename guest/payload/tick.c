@@ -10,6 +10,93 @@ static void arm_timer(const struct cpu *c)
 		wrmsr(MSR_TIMER_COUNT, (u32)c->boot->tick_count);
 }
 
+/* The report's figures. */
+static void publish(struct cpu *c)
+{
+	Report *report = c->report;
+
+	for (u64 i = 0; i < c->opened; i++) {
+		const struct event *e = &c->events[i];
+
+		report->overflows[e->spec] = e->overflows;
+		report->counts[e->spec] = e->count;
+		report->enabled[e->spec] = e->enabled;
+		report->running[e->spec] = e->running;
+		report->periods[e->spec] = (u64)e->period;
+	}
+	report->ticks = c->ticks;
+	report->rotations = c->rotations;
+	report->cycles = c->cycles;
+	report->nmis = c->nmis;
+	report->nmis_without_status = c->nmis_without_status;
+
+	u64 wanted = (c->log_next - c->boot->log_addr) / sizeof(LogEntry), room = c->boot->log_capacity;
+	report->logged = wanted < room ? wanted : room;
+	report->dropped = wanted - report->logged;
+}
+
+/* Shorter periods of its timer KVM would not keep (min_timer_period_us). */
+#define SOON 250000
+
+/* Nothing is left to be sampled in this turn: the tick that ends it is not waited for. */
+void tick_soon(const struct cpu *c)
+{
+	if (c->boot->tick_count > SOON)
+		wrmsr(MSR_TIMER_COUNT, SOON);
+}
+
+/*
+ * Between two turns the vCPU is in the doorbell's exit, as if a task switch had taken all events and the timer from it: TSC ticks gone by are
+ * nobody's. A tick that is pending by then is taken as the next turn begins, and then none for a whole interval. False if no turn follows.
+ */
+static bool wait_for_turn(struct cpu *c)
+{
+	wrmsr(MSR_TIMER_COUNT, 0);
+	/* An NMI that became pending in the last handler is taken here at the latest: some KVMs look for it at the next entry only. */
+	ring(DB_MEASURE_END);
+	publish(c);
+	u64 stopped = rdtsc();
+	ring(DB_TURN_OVER);
+	u64 now = rdtsc();
+
+	c->nmis = c->nmis_without_status = c->ticks = c->rotations = c->phase_ticks = 0;
+	c->log_next = c->boot->log_addr;
+	c->until_target = c->boot->sample_target;
+	c->target_met = false;
+	c->sched_in = c->last_tick = now;
+	for (u64 i = 0; i < c->opened; i++) {
+		struct event *e = &c->events[i];
+
+		e->overflows = e->count = e->running = e->enabled = e->freq_count = 0;
+		e->freq_tsc += now - stopped;
+	}
+	wrmsr(MSR_TIMER_COUNT, (u32)c->boot->tick_count);
+	return c->boot->flags & FLAG_TURNS;
+}
+
+/* The counters go on where they were stopped. */
+static void next_turn(struct cpu *c)
+{
+	c->units_at_start = c->user->units;
+	c->report->measure_begin = rdtsc();
+	pmu_enable(c);
+}
+
+static void end_turn(struct cpu *c)
+{
+	Report *report = c->report;
+
+	if (c->enabled) {
+		pmu_disable(c);
+		report->measure_end = rdtsc();
+		report->measure_units = c->user->units - c->units_at_start;
+	}
+	for (u64 i = 0; i < c->event_count; i++)
+		c->events[i].enabled = report->measure_end - report->measure_begin;
+	for (u64 i = 0; i < c->active_count; i++)
+		c->active[i]->running += report->measure_end - c->sched_in;
+}
+
 static void begin_measuring(struct cpu *c)
 {
 	Report *report = c->report;
@@ -63,24 +150,7 @@ _Noreturn static void tail(struct cpu *c)
 	}
 	wrmsr(MSR_TIMER_COUNT, 0);
 
-	for (u64 i = 0; i < c->opened; i++) {
-		const struct event *e = &c->events[i];
-
-		report->overflows[e->spec] = e->overflows;
-		report->counts[e->spec] = e->count;
-		report->enabled[e->spec] = e->enabled;
-		report->running[e->spec] = e->running;
-		report->periods[e->spec] = (u64)e->period;
-	}
-	report->ticks = c->ticks;
-	report->rotations = c->rotations;
-	report->cycles = c->cycles;
-	report->nmis = c->nmis;
-	report->nmis_without_status = c->nmis_without_status;
-
-	u64 wanted = (c->log_next - c->boot->log_addr) / sizeof(LogEntry), room = c->boot->log_capacity;
-	report->logged = wanted < room ? wanted : room;
-	report->dropped = wanted - report->logged;
+	publish(c);
 	ring(DB_DONE);
 	halt_forever();
 }
@@ -105,6 +175,8 @@ static void reschedule(struct cpu *c, const struct interrupt *frame, bool rotate
 
 static void measure_tick(struct cpu *c, const struct interrupt *frame)
 {
+	Report *report = c->report;
+
 	if (c->stat_setup) {
 		if (stat_tick(c, frame))
 			return;
@@ -117,6 +189,14 @@ static void measure_tick(struct cpu *c, const struct interrupt *frame)
 			reschedule(c, frame, false);
 		if (!c->target_met)
 			return;
+	}
+	if (c->turns) {
+		end_turn(c);
+		if (wait_for_turn(c)) {
+			next_turn(c);
+			return;
+		}
+		report->measure_begin = report->measure_end = c->sched_in;
 	}
 	end_measuring(c);
 	tail(c);
@@ -135,6 +215,8 @@ static void baseline_tick(struct cpu *c, u64 now)
 	if (c->phase_ticks >= c->boot->baseline_ticks) {
 		report->baseline_end = now;
 		report->baseline_units = c->user->units - c->units_at_start;
+		if (c->turns && !wait_for_turn(c))
+			tail(c);
 		begin_measuring(c);
 	}
 }

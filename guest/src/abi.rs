@@ -123,7 +123,7 @@ shared_constants! {
     DB_SYNC: u32 = 2;
     /// Doorbell: the measured phase begins.
     DB_MEASURE_BEGIN: u32 = 3;
-    /// Doorbell: the measured phase is over and every counter is off.
+    /// Doorbell: the measured phase, or one turn of it, is over and every counter is off.
     DB_MEASURE_END: u32 = 4;
     /// Doorbell: one tick of the tail (counters off, vCPU halted between ticks).
     DB_TAIL_TICK: u32 = 5;
@@ -131,6 +131,9 @@ shared_constants! {
     DB_DONE: u32 = 6;
     /// Doorbell: the payload met a fault it did not ask for; see [`Report::fault_vector`].
     DB_FAILED: u32 = 7;
+    /// Doorbell, with [`FLAG_TURNS`]: this vCPU's turn is over, its report and log are final for it; counters and timer are off. The VMM
+    /// answers when the next turn begins, with the report's figures at 0 and a new [`BootPage::sample_target`].
+    DB_TURN_OVER: u32 = 8;
     /// Doorbell, plus one of `PHASE_*`: that phase of a set-up begins ([`PHASE_NONE`]: none is under way).
     DB_PHASE: u32 = 16;
 
@@ -158,6 +161,10 @@ shared_constants! {
     FLAG_TIME_LOOP: u64 = 256;
     /// Instructions between the two TSC reads of that loop, the second one included.
     LOOP_INSTRUCTIONS: u64 = 260;
+
+    /// Flag in [`BootPage::flags`]: the measured phase is a sequence of turns; each ends as the phase does ([`DB_TURN_OVER`]), and one of no
+    /// length is before the first. The VMM clears it to end the phase. Not with [`FLAG_STAT_SETUP`].
+    FLAG_TURNS: u64 = 128;
 
     /// vCPUs the payload has room for; [`BootPage::cpu`] is below it.
     MAX_VCPUS: usize = 64;

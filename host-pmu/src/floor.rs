@@ -140,6 +140,10 @@ impl HostPmu for Floor {
     fn account(&mut self) -> HostSide {
         HostSide { entries: self.entries, ..HostSide::default() }
     }
+
+    fn restart_account(&mut self) {
+        self.entries = 0;
+    }
 }
 
 #[cfg(test)]

@@ -10,10 +10,13 @@ pub trait HostPmu: HostCounters {
     /// Host events held now.
     fn held(&self) -> u64;
 
-    /// What it did so far, and what failed. Signals and kicks are the vCPU loop's.
+    /// What it did since the account began, and what failed. Signals and kicks are the vCPU loop's.
     fn account(&mut self) -> HostSide;
 
-    /// Host operations so far; `None` if there are never any.
+    /// Begins a new account: the next one is of what is done from now on.
+    fn restart_account(&mut self);
+
+    /// Host operations of the account; `None` if there are never any.
     fn ops(&self) -> Option<&OpStats> {
         None
     }

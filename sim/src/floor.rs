@@ -142,4 +142,8 @@ impl HostPmu for SimFloor {
     fn account(&mut self) -> HostSide {
         HostSide { entries: self.entries, ..HostSide::default() }
     }
+
+    fn restart_account(&mut self) {
+        self.entries = 0;
+    }
 }

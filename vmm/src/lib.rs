@@ -11,5 +11,6 @@ pub mod devices;
 pub mod kvm;
 pub mod machine;
 pub mod outcome;
+mod probe;
 pub mod seccomp;
 mod sys;

@@ -58,6 +58,8 @@ pub enum End {
     UnknownExit(String),
     /// The time limit of the run passed.
     TimedOut,
+    /// Its turn is over, and the next one has not begun. Never the end of a run.
+    TurnOver,
     /// The user interrupted the run, or another vCPU ended it.
     Stopped,
     /// The host side failed, with the reason.
@@ -97,6 +99,7 @@ impl std::fmt::Display for End {
             Self::EntryFailed { reason } => write!(f, "KVM could not enter the guest, hardware reason {reason:#x}"),
             Self::UnknownExit(what) => write!(f, "unhandled KVM exit {what}"),
             Self::TimedOut => write!(f, "the time limit passed"),
+            Self::TurnOver => write!(f, "its turn is over"),
             Self::Stopped => write!(f, "stopped"),
             Self::Host(why) => write!(f, "{why}"),
         }
@@ -139,6 +142,8 @@ pub struct VcpuOutcome {
     pub held_at_tail_tick: Vec<u64>,
     /// What the phases of its set-ups took, by `PHASE_*`; all in the first if it made none.
     pub phases: [PhaseTally; PHASES],
+    /// Time of the throughput probe on its CPU before this slice; `None` if there was none.
+    pub probe_ns: Option<u64>,
 }
 
 /// One run of a guest.

@@ -166,9 +166,9 @@ pub(crate) fn take_kick(vcpu: &mut VcpuFd) -> bool {
     KICK.with(|kick| kick.flag.load(Ordering::Relaxed) && kick.flag.swap(false, Ordering::Relaxed))
 }
 
-/// Kicks that reached this thread since its guard was made.
-pub(crate) fn kicks() -> u64 {
-    KICK.with(|kick| kick.signals.load(Ordering::Relaxed))
+/// Kicks that reached this thread since its guard was made, or since it was last asked.
+pub(crate) fn take_kicks() -> u64 {
+    KICK.with(|kick| kick.signals.swap(0, Ordering::Relaxed))
 }
 
 /// The calling thread's id.
@@ -203,6 +203,34 @@ pub(crate) fn pin_this_thread(cpu: usize) -> io::Result<()> {
 pub(crate) fn rdtsc() -> u64 {
     // SAFETY: every x86-64 has it, and Linux leaves it to user mode.
     unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Makes about `count` additions in four registers that do not depend on each other.
+pub(crate) fn add_independently(count: u64) {
+    /// Additions of a turn, its own count included.
+    const TURN: u64 = 9;
+    // SAFETY: changes only the registers it names and the flags.
+    unsafe {
+        core::arch::asm!(
+            "2:",
+            "add {a}, 1",
+            "add {b}, 1",
+            "add {c}, 1",
+            "add {d}, 1",
+            "add {a}, 1",
+            "add {b}, 1",
+            "add {c}, 1",
+            "add {d}, 1",
+            "sub {n}, 1",
+            "jnz 2b",
+            a = inout(reg) 0_u64 => _,
+            b = inout(reg) 0_u64 => _,
+            c = inout(reg) 0_u64 => _,
+            d = inout(reg) 0_u64 => _,
+            n = inout(reg) (count / TURN).max(1) => _,
+            options(nomem, nostack),
+        );
+    }
 }
 
 /// Gives `memory` to the VM.

@@ -1,6 +1,6 @@
 //! Arms on the userspace vPMU: strategies and the floor, on this host's KVM.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use host_pmu::backend::{BackendKey, UnknownBackend};
 use host_pmu::strategy::Strategy;
@@ -17,7 +17,7 @@ use results::error::Error;
 /// Runs guests on the userspace vPMU.
 #[derive(Debug)]
 pub struct HostRunner {
-    host: Rc<Host>,
+    host: Arc<Host>,
     guest: GuestPlan,
     /// Counts per millisecond of the floor, where the arms beside it count no clock.
     paced: Option<u64>,
@@ -26,7 +26,7 @@ pub struct HostRunner {
 impl HostRunner {
     /// For guests of this configuration. `period` is that of the strategies' `backend`.
     #[must_use]
-    pub fn new(host: Rc<Host>, guest: GuestPlan, backend: &BackendKey, period: u64) -> Self {
+    pub fn new(host: Arc<Host>, guest: GuestPlan, backend: &BackendKey, period: u64) -> Self {
         // A tracepoint's period is a few occurrences: at one count per TSC tick the floor would do nothing but overflow.
         let paced = matches!(backend, BackendKey::Tracepoint { .. }).then_some(period);
         Self { host, guest, paced }
@@ -53,8 +53,8 @@ impl ArmRunner for HostRunner {
         launch(&self.host, &self.guest, behind(arm, self.paced)?, turn.samples)
     }
 
-    fn open(&mut self, arm: &Arm, _number: u64) -> Result<Box<dyn LiveGuest>, Error> {
-        Ok(Box::new(Live::start(&self.host, &self.guest, behind(arm, self.paced)?)))
+    fn open(&mut self, arm: &Arm, _number: u64, samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
+        Ok(Box::new(Live::start(&self.host, &self.guest, behind(arm, self.paced)?, samples)?))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Arm `kvm`: the payload on KVM's own vPMU, where the host's KVM has one.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use vmm::kvm::Host;
 use vmm::machine::Behind;
@@ -14,14 +14,14 @@ use results::error::Error;
 /// Runs guests on KVM's own vPMU.
 #[derive(Debug)]
 pub struct KvmRunner {
-    host: Rc<Host>,
+    host: Arc<Host>,
     guest: GuestPlan,
 }
 
 impl KvmRunner {
     /// For guests of this configuration.
     #[must_use]
-    pub const fn new(host: Rc<Host>, guest: GuestPlan) -> Self {
+    pub const fn new(host: Arc<Host>, guest: GuestPlan) -> Self {
         Self { host, guest }
     }
 }
@@ -35,7 +35,7 @@ impl ArmRunner for KvmRunner {
         launch(&self.host, &self.guest, Behind::Kvm, turn.samples)
     }
 
-    fn open(&mut self, _arm: &Arm, _number: u64) -> Result<Box<dyn LiveGuest>, Error> {
-        Ok(Box::new(Live::start(&self.host, &self.guest, Behind::Kvm)))
+    fn open(&mut self, _arm: &Arm, _number: u64, samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
+        Ok(Box::new(Live::start(&self.host, &self.guest, Behind::Kvm, samples)?))
     }
 }

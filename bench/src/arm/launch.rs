@@ -1,12 +1,13 @@
-//! Starting one guest on this host's KVM.
+//! Starting guests on this host's KVM.
 
-use std::rc::Rc;
-use std::time::Duration;
+use std::sync::Arc;
 
+use guest::abi::FLAG_TURNS;
 use vmm::kvm::Host;
+use vmm::machine::live;
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, Behind, MachineError};
-use vmm::outcome::{End, RunOutcome};
+use vmm::outcome::RunOutcome;
 
 use super::guest::GuestPlan;
 use super::runner::{LiveGuest, SliceOutcome};
@@ -15,7 +16,12 @@ use results::error::Error;
 
 /// Runs the payload with `behind` its counters.
 pub(super) fn launch(host: &Host, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<RunOutcome, Error> {
-    let plan = PayloadPlan {
+    payload::run(host, guest::PMU_PAYLOAD, &plan(guest, behind, samples), sys::interrupted()).map_err(refused)
+}
+
+/// A run of `samples` samples.
+fn plan(guest: &GuestPlan, behind: Behind, samples: u64) -> PayloadPlan {
+    PayloadPlan {
         machine: machine::Plan {
             behind,
             pmu: guest.pmu(),
@@ -26,35 +32,40 @@ pub(super) fn launch(host: &Host, guest: &GuestPlan, behind: Behind, samples: u6
         },
         log_entries: guest.log_entries(samples),
         boot: guest.boot_page(samples),
-    };
-    payload::run(host, guest::PMU_PAYLOAD, &plan, sys::interrupted()).map_err(|error| match error {
+    }
+}
+
+fn refused(error: MachineError) -> Error {
+    match error {
         MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
         other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),
-    })
+    }
 }
 
-/// A guest on this host's KVM that takes its samples slice by slice.
+/// A guest on this host's KVM that lives over several slices.
 #[derive(Debug)]
-pub(super) struct Live {
-    host: Rc<Host>,
-    guest: GuestPlan,
-    behind: Behind,
-}
+pub(super) struct Live(live::LiveGuest);
 
 impl Live {
-    /// Starts it.
-    pub(super) fn start(host: &Rc<Host>, guest: &GuestPlan, behind: Behind) -> Self {
-        Self { host: Rc::clone(host), guest: guest.clone(), behind }
+    /// Starts it, for slices of at most `samples` samples.
+    pub(super) fn start(host: &Arc<Host>, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<Self, Error> {
+        let mut plan = plan(guest, behind, samples);
+        plan.boot.flags |= FLAG_TURNS;
+        let live = live::LiveGuest::start(host, guest::PMU_PAYLOAD, plan, sys::interrupted());
+        live.map(Self).map_err(refused)
     }
 }
 
 impl LiveGuest for Live {
     fn slice(&mut self, samples: u64) -> Result<SliceOutcome, Error> {
-        let run = launch(&self.host, &self.guest, self.behind.clone(), samples)?;
-        Ok(SliceOutcome { run, probe_ns: None })
+        let run = self.0.turn(samples, sys::interrupted()).map_err(refused)?;
+        let probes = run.vcpus.iter().filter_map(|vcpu| vcpu.probe_ns);
+        let (sum, count) = probes.fold((0.0, 0.0), |(sum, count), ns| (sum + ns as f64, count + 1.0));
+        let probe_ns = (count > 0.0).then(|| sum / count);
+        Ok(SliceOutcome { run, probe_ns })
     }
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
-        Ok(RunOutcome { end: End::Done, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO })
+        self.0.finish(sys::interrupted()).map_err(refused)
     }
 }

@@ -1,6 +1,6 @@
 //! All arms that run on this host: each goes to the runner of its kind.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use host_pmu::backend::BackendKey;
 use vmm::kvm::Host;
@@ -27,10 +27,10 @@ impl RealRunner {
     /// # Errors
     /// Exit 4 where this host cannot run guests.
     pub fn new(guest: &GuestPlan, backend: &BackendKey, period: u64) -> Result<Self, Error> {
-        let host = Rc::new(Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?);
+        let host = Arc::new(Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?);
         limits::ensure(guest.vcpus)?;
         Ok(Self {
-            host: HostRunner::new(Rc::clone(&host), guest.clone(), backend, period),
+            host: HostRunner::new(Arc::clone(&host), guest.clone(), backend, period),
             kvm: KvmRunner::new(host, guest.clone()),
         })
     }
@@ -52,7 +52,7 @@ impl ArmRunner for RealRunner {
         self.of(arm).run(arm, turn)
     }
 
-    fn open(&mut self, arm: &Arm, number: u64) -> Result<Box<dyn LiveGuest>, Error> {
-        self.of(arm).open(arm, number)
+    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
+        self.of(arm).open(arm, number, samples)
     }
 }

@@ -73,9 +73,10 @@ pub trait ArmRunner {
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error>;
 
     /// Starts a guest that is kept alive, up to the end of its baseline; it then waits for its first slice. `number` counts the
-    /// arm's guests from 0: all arms' guests of one number are alive at the same time, and take turns.
+    /// arm's guests from 0: all arms' guests of one number are alive at the same time, and take turns. No slice has
+    /// more than `samples`.
     ///
     /// # Errors
     /// Conditions that make further runs pointless. A guest that went wrong on its way is the outcome of its first slice.
-    fn open(&mut self, arm: &Arm, number: u64) -> Result<Box<dyn LiveGuest>, Error>;
+    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Box<dyn LiveGuest>, Error>;
 }

@@ -137,7 +137,7 @@ impl ArmRunner for SimRunner {
         Ok(RunOutcome { end, vcpus, wall: Duration::from_nanos(virtual_ns), start: Duration::ZERO })
     }
 
-    fn open(&mut self, arm: &Arm, number: u64) -> Result<Box<dyn LiveGuest>, Error> {
+    fn open(&mut self, arm: &Arm, number: u64, _samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
         Ok(Box::new(Live { runner: self.clone(), arm: arm.clone(), index: number << 32 }))
     }
 }
@@ -175,6 +175,7 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
         host: guest.side.host,
         held_at_tail_tick: guest.held_at_tail_tick,
         phases: guest.side.phases,
+        probe_ns: None,
     }
 }
 

@@ -183,9 +183,10 @@ impl<'a> Experiment<'a> {
     /// Those of the runner.
     pub fn open(&mut self, arm: usize) -> Result<(), Error> {
         let slot = &mut self.slots[arm];
+        let samples = self.plan.samples.max(self.plan.warmup_samples);
         if slot.runs() {
             slot.opened_at = self.process_began.elapsed();
-            slot.guest = Some(self.runner.open(slot.arm, self.sessions)?);
+            slot.guest = Some(self.runner.open(slot.arm, self.sessions, samples)?);
         }
         Ok(())
     }

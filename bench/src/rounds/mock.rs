@@ -75,6 +75,7 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
         },
         held_at_tail_tick: vec![3, 0],
         phases: <_>::default(),
+        probe_ns: None,
     }
 }
 
@@ -132,7 +133,7 @@ impl ArmRunner for MockRunner<'_> {
         (self.make)(arm, turn)
     }
 
-    fn open(&mut self, arm: &Arm, number: u64) -> Result<Box<dyn LiveGuest>, Error> {
+    fn open(&mut self, arm: &Arm, number: u64, _samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
         let name = &arm.strategy;
         self.lives.borrow_mut().push(format!("{name} {number} opens"));
         Ok(Box::new(MockGuest {

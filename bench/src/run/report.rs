@@ -4,7 +4,7 @@ use arch_pmu::exits::MsrExits;
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use vmm::machine::image::{ImageLeft, ImageOutcome, Rdpmc};
-use vmm::machine::run::VcpuRun;
+use vmm::machine::left::VcpuRun;
 
 type Vcpu = VcpuRun<ImageLeft>;
 
@@ -104,7 +104,7 @@ mod tests {
     use hdrhistogram::Histogram;
     use host_pmu::stats::HostSide;
     use vmm::devices::board::Output;
-    use vmm::machine::run::Steps;
+    use vmm::machine::left::Steps;
     use vmm::outcome::{End, PmiStats};
 
     use super::*;
@@ -121,6 +121,7 @@ mod tests {
             host: HostSide::default(),
             steps: None,
             phases: Default::default(),
+            probe_ns: None,
         };
         ImageOutcome {
             end: vcpu.end.clone(),

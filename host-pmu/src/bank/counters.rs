@@ -179,11 +179,16 @@ impl<B: Backend> HostPmu for Bank<B> {
     fn account(&mut self) -> HostSide {
         let now = self.backend.now_ns();
         HostSide {
-            throttled: self.backend.throttled(),
+            throttled: self.backend.throttled() - self.stats.throttled_before,
             held_ns: self.stats.held_time.until(now),
             time_ns: now.saturating_sub(self.stats.since_ns),
             ..(&self.stats).into()
         }
+    }
+
+    fn restart_account(&mut self) {
+        let now = self.backend.now_ns();
+        self.stats.restart(now, self.held, self.backend.throttled());
     }
 
     fn ops(&self) -> Option<&OpStats> {

@@ -28,8 +28,30 @@ pub struct BankStats {
     pub entries: u64,
     /// Sched slices that began while events were held.
     pub sched_ins: u64,
+    /// Throttle records of earlier accounts.
+    pub throttled_before: u64,
     /// The last failure.
     pub last_error: Option<HostError>,
+}
+
+impl BankStats {
+    /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place, as these pages are touched at
+    /// every operation.
+    pub(super) fn restart(&mut self, now: u64, held: u64, throttled: u64) {
+        let mut ops = std::mem::take(&mut self.ops);
+        ops.reset();
+        let mut held_time = HeldTime::from(now);
+        held_time.changes(now, held);
+        *self = Self {
+            ops,
+            held_max: held,
+            held_time,
+            last_op_ns: now,
+            since_ns: now,
+            throttled_before: throttled,
+            ..Self::default()
+        };
+    }
 }
 
 impl From<&BankStats> for HostSide {

@@ -82,6 +82,12 @@ impl Recorder {
         *times += 1;
     }
 
+    /// Forgets all values, in place.
+    pub fn reset(&mut self) {
+        self.histogram.reset();
+        self.waiting = Default::default();
+    }
+
     /// All recorded values.
     #[must_use]
     pub fn histogram(&self) -> Histogram<u64> {
@@ -152,6 +158,14 @@ impl OpStats {
         self.per_kind[kind as usize].ns.histogram()
     }
 
+    /// Forgets all operations, in place.
+    pub fn reset(&mut self) {
+        for op in &mut self.per_kind {
+            (op.count, op.total_ns) = (0, 0);
+            op.ns.reset();
+        }
+    }
+
     /// Adds another vCPU's or round's operations.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.per_kind.iter_mut().zip(&other.per_kind) {
@@ -186,6 +200,8 @@ mod tests {
             first.merge(&second);
             prop_assert_eq!(whole.histogram(), plain.clone());
             prop_assert_eq!(first.into_histogram(), plain);
+            whole.reset();
+            prop_assert!(whole.histogram().is_empty());
         }
     }
 }

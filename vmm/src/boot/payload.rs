@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use guest::abi::{
-    BootPage, CONFORMANCE_MAGIC, ConformanceReport, ISR_COUNT, LOG_NMI, LogEntry, MAGIC, PORT_WORKLOAD, Report,
-    VERSION, Words,
+    BootPage, CONFORMANCE_MAGIC, ConformanceReport, FLAG_TURNS, ISR_COUNT, LOG_NMI, LogEntry, MAGIC, PORT_WORKLOAD,
+    Report, VERSION, Words,
 };
 use kvm_bindings::{kvm_regs, kvm_sregs};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, elf};
@@ -173,6 +173,40 @@ pub(crate) fn harvest(
         report.nmis = log.iter().filter(|entry| entry.kind == LOG_NMI).count() as u64;
     }
     Ok((report, log))
+}
+
+/// Prepares the memory of vCPU `cpu` for what is next: a turn, which begins with an empty log, of which `logged` entries were used, and
+/// a report with no figures but those of the boot; or the end.
+pub(crate) fn begin_turn(
+    memory: &GuestMemoryMmap,
+    layout: &Layout,
+    cpu: usize,
+    logged: usize,
+    next: Option<u64>,
+) -> Result<(), PayloadError> {
+    let block = VcpuBlock::of(cpu);
+    let field = |name: &str| {
+        let offset = BootPage::OFFSETS.iter().find(|(field, _)| *field == name).map_or(0, |(_, offset)| *offset);
+        block.boot_page() + offset as u64
+    };
+    match next {
+        Some(samples) => write_words(memory, field("sample_target"), &[samples])?,
+        None => {
+            let flags = read_words(memory, field("flags"), 1)?;
+            let flags = flags.first().map_or(0, |flags| flags & !FLAG_TURNS);
+            write_words(memory, field("flags"), &[flags])?;
+        }
+    }
+    // Entries of a log that was not finished are known by what is not 0.
+    write_words(memory, layout.log(cpu), &vec![0; logged * LogEntry::COUNT])?;
+    if let Some(report) = read::<Report>(memory, block.report(), 1)?.pop() {
+        let Report { magic, syncs, sync_before, sync_after, .. } = report;
+        let mut words = Vec::with_capacity(Report::COUNT);
+        Report { magic, syncs, sync_before, sync_after, ..Report::default() }
+            .for_each_word(&mut |word| words.push(word));
+        write_words(memory, block.report(), &words)?;
+    }
+    Ok(())
 }
 
 /// The conformance payload's report of vCPU `cpu`, if it began.

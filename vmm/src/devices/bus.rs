@@ -11,6 +11,8 @@ pub enum Next {
     NoteHeld,
     /// That phase of the guest's set-up begins (`PHASE_*`), and go on.
     Phase(usize),
+    /// The vCPU's turn is over: it waits for the next one.
+    TurnOver,
     /// The vCPU ends.
     End(End),
 }

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use guest::abi::{
-    DB_BOOTED, DB_DONE, DB_FAILED, DB_PHASE, DB_SYNC, DB_TAIL_TICK, PHASES, PORT_CONSOLE, PORT_DOORBELL, PORT_WORKLOAD,
-    SYNC_ROUNDS,
+    DB_BOOTED, DB_DONE, DB_FAILED, DB_PHASE, DB_SYNC, DB_TAIL_TICK, DB_TURN_OVER, PHASES, PORT_CONSOLE, PORT_DOORBELL,
+    PORT_WORKLOAD, SYNC_ROUNDS,
 };
 
 use super::bus::{Bus, Next};
@@ -24,6 +24,8 @@ pub enum Rung {
     TailTick,
     /// A phase of a set-up begins.
     Phase(usize),
+    /// The vCPU's turn is over.
+    TurnOver,
     /// The vCPU is done.
     Done,
     /// The payload met an exception.
@@ -85,6 +87,7 @@ impl Doorbell {
                 Rung::Nothing
             }
             DB_TAIL_TICK => Rung::TailTick,
+            DB_TURN_OVER => Rung::TurnOver,
             DB_DONE => Rung::Done,
             DB_FAILED => Rung::Failed,
             _ if (DB_PHASE..DB_PHASE + PHASES as u32).contains(&code) => Rung::Phase((code - DB_PHASE) as usize),
@@ -99,6 +102,7 @@ impl Bus for Doorbell {
             Rung::Nothing => Next::Continue,
             Rung::TailTick => Next::NoteHeld,
             Rung::Phase(phase) => Next::Phase(phase),
+            Rung::TurnOver => Next::TurnOver,
             Rung::Done => Next::End(End::Done),
             // The machine replaces this by what the guest's report says.
             Rung::Failed => Next::End(End::GuestFault { vector: 0, error: 0, rip: 0, cr2: 0 }),
@@ -131,6 +135,7 @@ mod tests {
         assert_eq!(doorbell.write(0x60, &[1], 7), Rung::Unknown);
         assert_eq!(doorbell.write_port(PORT_DOORBELL, &DB_DONE.to_le_bytes(), 7), Next::End(End::Done));
         assert_eq!(doorbell.write_port(PORT_DOORBELL, &DB_TAIL_TICK.to_le_bytes(), 7), Next::NoteHeld);
+        assert_eq!(doorbell.write_port(PORT_DOORBELL, &DB_TURN_OVER.to_le_bytes(), 7), Next::TurnOver);
     }
 
     #[test]

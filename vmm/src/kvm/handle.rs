@@ -81,6 +81,7 @@ pub(super) fn handle<H: HostPmu, B: Bus, P: Port>(
             parts.stats.phases.begin(phase, parts.pmu.host().ops());
             Action::Resume
         }
+        Next::TurnOver => Action::End(End::TurnOver),
         Next::End(end) => Action::End(end),
     }
 }

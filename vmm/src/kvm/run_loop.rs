@@ -3,18 +3,14 @@
 use host_pmu::side::HostPmu;
 
 use super::step::{Go, Seen, Stepper};
-use super::vcpu::{LoopOutcome, Vcpu};
+use super::vcpu::Vcpu;
 use crate::devices::bus::Bus;
 use crate::outcome::End;
-use crate::sys::{self, KickGuard};
+use crate::sys::KickGuard;
 
-/// Runs the guest until it is done, fails, or is stopped.
-pub(crate) fn run<H: HostPmu, B: Bus>(mut vcpu: Vcpu<'_, H, B>) -> LoopOutcome<H, B> {
-    let guard = KickGuard::new(&mut vcpu.fd);
-    let end = if vcpu.pmu.host().stepper().is_some() { in_steps(&mut vcpu) } else { freely(&mut vcpu) };
-    let signals = sys::kicks();
-    drop(guard);
-    vcpu.finish(end, signals)
+/// Runs the guest until it is done, fails, or is stopped, or its turn is over. A kick reaches it while its `guard` is alive.
+pub(crate) fn run<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>, _guard: &KickGuard) -> End {
+    if vcpu.pmu.host().stepper().is_some() { in_steps(vcpu) } else { freely(vcpu) }
 }
 
 fn freely<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>) -> End {

@@ -1,10 +1,10 @@
 //! The vCPU loop's own accounts.
 
-use arch_pmu::exits::MsrStats;
+use arch_pmu::exits::{MsrExits, MsrStats};
 use arch_pmu::pmi::PmiStats;
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
-use host_pmu::stats::{Phases, ns_histogram};
+use host_pmu::stats::{OpStats, PhaseTally, Phases, ns_histogram};
 
 use super::tsc::TickClock;
 
@@ -15,6 +15,17 @@ pub(super) struct LoopStats {
     pub(super) pmi: PmiStats,
     pub(super) msr: MsrStats,
     pub(super) phases: Phases<PHASES>,
+    pub(super) deliveries: Vec<u64>,
+    pub(super) exit_path_ns: Histogram<u64>,
+    pub(super) empty_kicks: u64,
+}
+
+/// What a loop's accounts held.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) pmi: PmiStats,
+    pub(super) msr_exits: Vec<MsrExits>,
+    pub(super) phases: [PhaseTally; PHASES],
     pub(super) deliveries: Vec<u64>,
     pub(super) exit_path_ns: Histogram<u64>,
     pub(super) empty_kicks: u64,
@@ -32,6 +43,22 @@ impl LoopStats {
             exit_path_ns: ns_histogram(),
             empty_kicks: 0,
         }
+    }
+
+    /// All of it, and begins anew. `ops` are the host operations so far. Histogram and deliveries are copied, so that the loop
+    /// goes on in memory that is touched already.
+    pub(super) fn take(&mut self, ops: Option<&OpStats>) -> Taken {
+        let taken = Taken {
+            pmi: std::mem::take(&mut self.pmi),
+            msr_exits: std::mem::take(&mut self.msr).exits(),
+            phases: std::mem::take(&mut self.phases).finish(ops),
+            deliveries: self.deliveries.clone(),
+            exit_path_ns: self.exit_path_ns.clone(),
+            empty_kicks: std::mem::take(&mut self.empty_kicks),
+        };
+        self.deliveries.clear();
+        self.exit_path_ns.reset();
+        taken
     }
 
     /// An MSR access exited.

@@ -5,14 +5,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arch_pmu::Vpmu;
 use arch_pmu::exits::MsrExits;
 use arch_pmu::pmi::{Delivery, PmiStats};
 use arch_pmu::spec::MAX_COUNTERS;
+use arch_pmu::{Vpmu, VpmuStats};
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::side::HostPmu;
-use host_pmu::stats::PhaseTally;
+use host_pmu::stats::{HostSide, PhaseTally};
 use kvm_bindings::{KVM_EXIT_INTR, Msrs};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
@@ -25,7 +25,7 @@ use super::stats::LoopStats;
 use super::tick::Tick;
 use crate::devices::bus::Bus;
 use crate::outcome::End;
-use crate::sys;
+use crate::sys::{self, KickGuard};
 
 /// Most PMIs of one entry: one of each counter.
 const MOST_PMIS: usize = MAX_COUNTERS;
@@ -79,6 +79,8 @@ pub(crate) struct Vcpu<'a, H, B> {
     one_msr: OneMsr,
     lvtpc_msr: Option<Msrs>,
     stats: LoopStats,
+    /// Overflows of earlier accounts.
+    counted: VpmuStats,
     /// Host TSC at the last return of KVM_RUN: an overflow found before the next entry was seen then.
     returned_at: u64,
     /// The same, without returns before KVM_RUN looked at the LAPIC's timer.
@@ -89,20 +91,16 @@ pub(crate) struct Vcpu<'a, H, B> {
     planted: super::planted::Planted,
 }
 
-/// The results of a vCPU's loop.
+/// What a vCPU's loop and its host side did in a turn, or in a run without turns.
 #[derive(Debug)]
-pub(crate) struct LoopOutcome<H, B> {
-    pub(crate) end: End,
-    pub(crate) host: H,
-    pub(crate) bus: B,
+pub(crate) struct Account {
     /// RDPMCs of an image that were answered.
     pub(crate) rdpmcs: u64,
     pub(crate) pmi: PmiStats,
     pub(crate) msr_exits: Vec<MsrExits>,
     pub(crate) deliveries: Vec<u64>,
     pub(crate) exit_path_ns: Histogram<u64>,
-    pub(crate) empty_kicks: u64,
-    pub(crate) signals: u64,
+    pub(crate) host: HostSide,
     pub(crate) phases: [PhaseTally; PHASES],
 }
 
@@ -120,6 +118,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             one_msr: OneMsr::new(),
             lvtpc_msr: lapic::x2apic_lvtpc(),
             stats: LoopStats::new(parts.tsc_khz, parts.deliveries),
+            counted: VpmuStats::default(),
             returned_at: sys::rdtsc(),
             ran_until: sys::rdtsc(),
             msr_exit_at: None,
@@ -229,23 +228,52 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         Ok(())
     }
 
-    /// The loop's results; `signals` kicks reached this thread.
-    pub(super) fn finish(mut self, end: End, signals: u64) -> LoopOutcome<H, B> {
+    /// Lets kicks reach this vCPU as long as it lives. The vCPU stays where it is meanwhile.
+    pub(crate) fn guard(&mut self) -> KickGuard {
+        KickGuard::new(&mut self.fd)
+    }
+
+    /// Its devices.
+    pub(crate) fn bus(&mut self) -> &mut B {
+        &mut self.bus
+    }
+
+    /// Its host side.
+    pub(crate) fn host(&mut self) -> &mut H {
+        self.pmu.host()
+    }
+
+    /// The account since the vCPU began, or since [`begin_account`](Self::begin_account).
+    pub(crate) fn take_account(&mut self) -> Account {
         let pmu = self.pmu.stats();
-        let phases = self.stats.phases.finish(self.pmu.host().ops());
-        LoopOutcome {
-            end,
-            phases,
-            host: self.pmu.into_host(),
-            bus: self.bus,
-            rdpmcs: self.foreign.map_or(0, |foreign| foreign.rdpmcs()),
-            pmi: PmiStats { overflows: pmu.overflows, pmi_requests: pmu.pmi_requests, ..self.stats.pmi },
-            msr_exits: self.stats.msr.exits(),
-            deliveries: self.stats.deliveries,
-            exit_path_ns: self.stats.exit_path_ns,
-            empty_kicks: self.stats.empty_kicks,
-            signals,
+        let before = std::mem::replace(&mut self.counted, pmu);
+        let rdpmcs = self.foreign.as_ref().map_or(0, ForeignMsrs::rdpmcs);
+        let host = self.pmu.host();
+        let stats = self.stats.take(host.ops());
+        Account {
+            rdpmcs,
+            pmi: PmiStats {
+                overflows: pmu.overflows - before.overflows,
+                pmi_requests: pmu.pmi_requests - before.pmi_requests,
+                ..stats.pmi
+            },
+            msr_exits: stats.msr_exits,
+            deliveries: stats.deliveries,
+            exit_path_ns: stats.exit_path_ns,
+            phases: stats.phases,
+            host: HostSide {
+                signals: sys::take_kicks(),
+                empty_kicks: stats.empty_kicks,
+                held_at_end: host.held(),
+                ..host.account()
+            },
         }
+    }
+
+    /// Begins a new account after a rest, which is not part of it.
+    pub(crate) fn begin_account(&mut self) {
+        sys::take_kicks();
+        self.pmu.host().restart_account();
     }
 }
 

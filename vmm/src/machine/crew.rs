@@ -13,7 +13,7 @@ use crate::sys;
 const POLL: Duration = Duration::from_millis(20);
 
 /// The ends of a run from outside.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Limits<'a> {
     /// Set by the user.
     pub(crate) interrupted: &'a AtomicBool,
@@ -21,6 +21,8 @@ pub(crate) struct Limits<'a> {
     pub(crate) began: Instant,
     /// How long it may take.
     pub(crate) time_limit: Duration,
+    /// Called when all are stopped: vCPUs may wait where no kick reaches them.
+    pub(crate) on_stop: &'a dyn Fn(),
 }
 
 /// The threads of one run.
@@ -92,6 +94,7 @@ impl Crew {
                 for &tid in &*lock(&self.tids) {
                     sys::signal_thread(tid, kick::signal());
                 }
+                (limits.on_stop)();
             }
         }
         timed_out
@@ -128,7 +131,7 @@ mod tests {
     use super::*;
 
     fn limits(interrupted: &AtomicBool, time_limit: Duration) -> Limits<'_> {
-        Limits { interrupted, began: Instant::now(), time_limit }
+        Limits { interrupted, began: Instant::now(), time_limit, on_stop: &|| () }
     }
 
     /// Waits for the stop.

@@ -4,6 +4,7 @@ use kvm_bindings::{kvm_regs, kvm_sregs};
 use vm_memory::GuestMemoryMmap;
 
 use super::error::MachineError;
+use super::left::VcpuRun;
 use crate::devices::bus::Bus;
 use crate::kvm::foreign::ForeignMsrs;
 use crate::kvm::msr_filter::Also;
@@ -97,7 +98,7 @@ pub(crate) trait Guest: Sync {
     /// The end of the run, given the ends of its vCPUs.
     fn overall(&self, ends: &[&End]) -> End;
 
-    /// Collects what vCPU `cpu` left. `end` may be refined by it.
+    /// Collects what vCPU `cpu` left in a turn, or in a run without turns. `end` may be refined by it.
     ///
     /// # Errors
     /// Guest memory cannot be read.
@@ -106,7 +107,19 @@ pub(crate) trait Guest: Sync {
         cpu: usize,
         tsc_khz: u64,
         end: &mut End,
-        bus: Self::Bus<'_>,
+        bus: &mut Self::Bus<'_>,
         memory: &GuestMemoryMmap,
     ) -> Result<Self::Left, MachineError>;
+
+    /// vCPU `cpu` ended a turn and left this: waits for the next one, and prepares `memory` for it. `false`: none follows, and the vCPU
+    /// stops.
+    ///
+    /// # Errors
+    /// Guest memory cannot be written.
+    fn rest(&self, _cpu: usize, _turn: VcpuRun<Self::Left>, _memory: &GuestMemoryMmap) -> Result<bool, MachineError> {
+        Ok(false)
+    }
+
+    /// Ends the [`rest`](Self::rest) of all vCPUs for good.
+    fn stop_resting(&self) {}
 }

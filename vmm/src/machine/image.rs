@@ -9,8 +9,9 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use super::error::MachineError;
 use super::guest::{Guest, InKernel, RunFacts, Start};
+use super::left::VcpuRun;
 use super::plan::Plan;
-use super::run::{self, Run, VcpuRun};
+use super::run::{self, Run};
 use crate::boot::image::{LoadPlan, MAX_MEMORY, MIN_MEMORY};
 use crate::boot::long64::{self, Tables};
 use crate::boot::multiboot::{BOOT_MAGIC, Information, Module};
@@ -187,7 +188,7 @@ impl<W: Write + Send> Guest for ImageGuest<'_, W> {
         _cpu: usize,
         _tsc_khz: u64,
         _end: &mut End,
-        bus: Board<'_, W>,
+        bus: &mut Board<'_, W>,
         _memory: &GuestMemoryMmap,
     ) -> Result<ImageLeft, MachineError> {
         Ok(ImageLeft { absent: bus.absent() })

@@ -9,9 +9,12 @@ mod crew;
 pub mod error;
 pub(crate) mod guest;
 pub mod image;
+pub mod left;
+pub mod live;
 pub mod payload;
 pub mod plan;
 pub mod run;
+mod turns;
 
 pub use error::MachineError;
 pub use plan::{Behind, Plan};

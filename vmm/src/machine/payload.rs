@@ -10,8 +10,10 @@ use vm_memory::GuestMemoryMmap;
 
 use super::error::MachineError;
 use super::guest::{Guest, InKernel, RunFacts, Start};
+use super::left::VcpuRun;
 use super::plan::Plan;
-use super::run::{self, Run, VcpuRun};
+use super::run::{self, Run};
+use super::turns::{Next, Turns};
 use crate::boot::layout::{Layout, MAX_VCPUS};
 use crate::boot::payload::{self, Payload};
 use crate::devices::doorbell::Doorbell;
@@ -42,11 +44,30 @@ pub fn run(
     plan: &PayloadPlan,
     interrupted: &AtomicBool,
 ) -> Result<RunOutcome, MachineError> {
-    let mut guest = PayloadGuest::new(image, plan);
+    run_in_turns(host, image, plan, None, interrupted)
+}
+
+/// The same; with `turns`, the guest takes its samples in turns, and the outcome is what it left after the last one.
+pub(super) fn run_in_turns(
+    host: &Host,
+    image: &[u8],
+    plan: &PayloadPlan,
+    turns: Option<&Turns<Part>>,
+    interrupted: &AtomicBool,
+) -> Result<RunOutcome, MachineError> {
+    let mut guest = PayloadGuest::new(image, plan, turns);
     let run = run::run(host, &mut guest, &plan.machine, interrupted)?;
     let start = run.vcpus.iter().filter_map(|vcpu| vcpu.left.booted).min().map_or(Duration::ZERO, |at| at - run.began);
     let Run { end, vcpus, wall, .. } = run;
     Ok(RunOutcome { end, vcpus: vcpus.into_iter().map(outcome).collect(), wall, start })
+}
+
+/// A vCPU's part of a turn.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// When the payload's first instruction had run.
+    pub(super) booted: Option<Instant>,
+    pub(super) outcome: VcpuOutcome,
 }
 
 /// One run of the conformance payload.
@@ -69,7 +90,7 @@ pub fn run_conformance(
 ) -> Result<ConformanceOutcome, MachineError> {
     let mut plan = PayloadPlan { log_entries: 1, ..plan.clone() };
     plan.machine.vcpus = 1;
-    let mut guest = PayloadGuest::new(guest::CONFORMANCE_PAYLOAD, &plan);
+    let mut guest = PayloadGuest::new(guest::CONFORMANCE_PAYLOAD, &plan, None);
     let run = run::run(host, &mut guest, &plan.machine, interrupted)?;
     let report = payload::harvest_conformance(&run.memory, 0)?;
     let end = match (run.end, &report) {
@@ -107,6 +128,7 @@ fn outcome(vcpu: VcpuRun<PayloadLeft>) -> VcpuOutcome {
         host: vcpu.host,
         held_at_tail_tick: vcpu.left.held_at_tail_tick,
         phases: vcpu.phases,
+        probe_ns: vcpu.probe_ns,
     }
 }
 
@@ -118,12 +140,13 @@ struct PayloadGuest<'a> {
     boot: BootPage,
     pmu: PmuCaps,
     loaded: Option<Payload>,
+    turns: Option<&'a Turns<Part>>,
 }
 
 impl<'a> PayloadGuest<'a> {
-    fn new(image: &'a [u8], plan: &PayloadPlan) -> Self {
+    fn new(image: &'a [u8], plan: &PayloadPlan, turns: Option<&'a Turns<Part>>) -> Self {
         let layout = Layout::new(plan.machine.vcpus, plan.log_entries);
-        Self { image, layout, boot: plan.boot, pmu: plan.machine.pmu.bounded(), loaded: None }
+        Self { image, layout, boot: plan.boot, pmu: plan.machine.pmu.bounded(), loaded: None, turns }
     }
 }
 
@@ -195,7 +218,7 @@ impl Guest for PayloadGuest<'_> {
         cpu: usize,
         tsc_khz: u64,
         end: &mut End,
-        bus: Doorbell,
+        bus: &mut Doorbell,
         memory: &GuestMemoryMmap,
     ) -> Result<PayloadLeft, MachineError> {
         let (report, log) = payload::harvest(memory, &self.layout, cpu, end.is_complete())?;
@@ -208,7 +231,28 @@ impl Guest for PayloadGuest<'_> {
             };
         }
         let tsc = tsc::map(tsc_khz, report.as_deref(), &bus.syncs);
-        Ok(PayloadLeft { booted: bus.booted, report, log, tsc, held_at_tail_tick: bus.held_at_tail_tick })
+        let held_at_tail_tick = std::mem::take(&mut bus.held_at_tail_tick);
+        Ok(PayloadLeft { booted: bus.booted, report, log, tsc, held_at_tail_tick })
+    }
+
+    fn rest(&self, cpu: usize, turn: VcpuRun<PayloadLeft>, memory: &GuestMemoryMmap) -> Result<bool, MachineError> {
+        let Some(turns) = self.turns else { return Ok(false) };
+        let logged = turn.left.log.len();
+        let Some(next) = turns.rest(cpu, Part { booted: turn.left.booted, outcome: outcome(turn) }) else {
+            return Ok(false);
+        };
+        let samples = match next {
+            Next::Turn { samples } => Some(samples),
+            Next::Finish => None,
+        };
+        payload::begin_turn(memory, &self.layout, cpu, logged, samples)?;
+        Ok(true)
+    }
+
+    fn stop_resting(&self) {
+        if let Some(turns) = self.turns {
+            turns.stop();
+        }
     }
 }
 
@@ -227,7 +271,7 @@ mod tests {
             seccomp: false,
         };
         let plan = PayloadPlan { machine: plan, log_entries: 1, boot: BootPage::default() };
-        let guest = PayloadGuest::new(&[], &plan);
+        let guest = PayloadGuest::new(&[], &plan, None);
         let overall = |ends: &[End]| guest.overall(&ends.iter().collect::<Vec<_>>());
         assert_eq!(overall(&[End::Done, End::Done]), End::Done);
         assert_eq!(overall(&[End::Done, End::Stopped, End::Done]), End::Stopped);

@@ -4,14 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use arch_pmu::Vpmu;
-use arch_pmu::exits::MsrExits;
-use arch_pmu::pmi::PmiStats;
-use guest::abi::PHASES;
-use hdrhistogram::Histogram;
 use host_pmu::kick;
 use host_pmu::open;
 use host_pmu::side::HostPmu;
-use host_pmu::stats::{HostSide, PhaseTally};
 use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
@@ -20,46 +15,15 @@ use super::behind;
 use super::crew::{Crew, Left, Limits};
 use super::error::MachineError;
 use super::guest::{Guest, RunFacts, Start};
+use super::left::{Steps, VcpuRun};
 use super::plan::Plan;
+use crate::kvm::tsc::TickClock;
 use crate::kvm::vcpu::{Parts, Vcpu};
 use crate::kvm::{GuestPmu, Host, KvmError, run_loop};
 use crate::outcome::End;
+use crate::probe;
 use crate::seccomp::{Answer, Jail};
 use crate::sys;
-
-/// What single-stepping counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Steps {
-    /// Instructions that retired while a counter ran.
-    pub instructions: u64,
-    /// Events that were opened and that steps do not show, such as cycles: they count nothing.
-    pub unsupported: u64,
-}
-
-/// One vCPU's part of a run.
-#[derive(Clone, Debug)]
-pub struct VcpuRun<L> {
-    /// Why it ended.
-    pub end: End,
-    /// What only this kind of guest leaves.
-    pub left: L,
-    /// Host TSC at which each NMI's overflow was seen, in the order of delivery.
-    pub deliveries: Vec<u64>,
-    /// PMIs.
-    pub pmi: PmiStats,
-    /// MSR exits of the PMU, one line per MSR that exited at all.
-    pub msr_exits: Vec<MsrExits>,
-    /// Rewritten RDPMCs that were answered.
-    pub rdpmcs: u64,
-    /// Nanoseconds from KVM_RUN's return at an MSR exit to the next KVM_RUN.
-    pub exit_path_ns: Histogram<u64>,
-    /// Host events.
-    pub host: HostSide,
-    /// The account of single-stepping; `None` unless the backend is `step`.
-    pub steps: Option<Steps>,
-    /// Exits and host operations by the guest's phase.
-    pub phases: [PhaseTally; PHASES],
-}
 
 /// One run of a guest.
 #[derive(Debug)]
@@ -103,7 +67,8 @@ pub(super) fn run<G: Guest>(
     let jail = if plan.seccomp { Some(Jail::new(Answer::default())?) } else { None };
     let crew = Crew::default();
     let shared = Shared { vm: &vm, plan, guest, memory: &memory, crew: &crew, jail };
-    let vcpus = shared.run_all(vcpus, &Limits { interrupted, began, time_limit: plan.time_limit })?;
+    let limits = Limits { interrupted, began, time_limit: plan.time_limit, on_stop: &|| shared.guest.stop_resting() };
+    let vcpus = shared.run_all(vcpus, &limits)?;
     let end = guest.overall(&vcpus.iter().map(|vcpu| &vcpu.end).collect::<Vec<_>>());
     Ok(Run { end, vcpus, wall: began.elapsed(), began, memory })
 }
@@ -171,7 +136,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
 
     fn run<H: HostPmu>(self, host: H) -> Self::Out {
         let Self { shared, cpu, fd, tsc_khz } = self;
-        let vcpu = Vcpu::new(Parts {
+        let mut vcpu = Vcpu::new(Parts {
             vm: shared.vm,
             fd,
             memory: shared.memory,
@@ -186,27 +151,28 @@ impl<G: Guest> open::Work for Work<'_, G> {
         if let Some(jail) = &shared.jail {
             jail.enter()?;
         }
-        let mut done = run_loop::run(vcpu);
-        let left = shared.guest.harvest(cpu, tsc_khz, &mut done.end, done.bus, shared.memory)?;
-        Ok(VcpuRun {
-            end: done.end,
-            left,
-            deliveries: done.deliveries,
-            pmi: done.pmi,
-            msr_exits: done.msr_exits,
-            rdpmcs: done.rdpmcs,
-            exit_path_ns: done.exit_path_ns,
-            steps: done
-                .host
-                .stepper()
-                .map(|counts| Steps { instructions: counts.steps(), unsupported: counts.unsupported() }),
-            host: HostSide {
-                signals: done.signals,
-                empty_kicks: done.empty_kicks,
-                held_at_end: done.host.held(),
-                ..done.host.account()
-            },
-            phases: done.phases,
-        })
+        let (guard, clock) = (vcpu.guard(), TickClock::new(tsc_khz));
+        let (mut probe_ns, mut stopped) = (None, false);
+        loop {
+            let mut end = if stopped { End::Stopped } else { run_loop::run(&mut vcpu, &guard) };
+            let turn_over = end == End::TurnOver;
+            if turn_over {
+                end = End::Done;
+            }
+            let account = vcpu.take_account();
+            let left = shared.guest.harvest(cpu, tsc_khz, &mut end, vcpu.bus(), shared.memory)?;
+            let steps = vcpu.host().stepper();
+            let steps = steps.map(|c| Steps { instructions: c.steps(), unsupported: c.unsupported() });
+            let run = VcpuRun::new(end, left, account, steps, probe_ns.take());
+            if !turn_over {
+                return Ok(run);
+            }
+            // Between two turns nothing is measured: here the thread may allocate, lock and wait.
+            stopped = !shared.guest.rest(cpu, run, shared.memory)?;
+            if !stopped {
+                probe_ns = Some(clock.ns(probe::ticks()));
+                vcpu.begin_account();
+            }
+        }
     }
 }

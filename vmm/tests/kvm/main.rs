@@ -4,6 +4,7 @@ mod guests;
 mod runs;
 mod stat;
 mod sys;
+mod turns;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,13 @@ const TRIALS: &[Entry] = &[
     ("setting_up_ten_events_takes_the_accesses_of_their_driver", stat::accesses_of_ten_events, Need::Kvm),
     ("a_set_up_opens_as_its_strategy_says", stat::opens_by_strategy, Need::Perf),
     ("set_ups_log_every_call_and_share_the_counters", stat::log_and_counts, Need::Kvm),
+    ("a_turn_is_whole_and_has_its_own_figures", turns::whole, Need::Perf),
+    ("turns_of_two_vcpus_begin_and_end_together", turns::two_vcpus, Need::Perf),
+    ("no_time_between_turns_is_in_any_figure", turns::time_between, Need::Kvm),
+    ("a_rotation_is_due_a_whole_tick_after_a_turn_begins", turns::ticks, Need::Kvm),
+    ("a_guest_that_hangs_in_its_turn_is_ended_by_its_limit", turns::time_limit, Need::Kvm),
+    ("an_interrupted_turn_ends_at_once", turns::interruption, Need::Kvm),
+    ("a_guest_that_is_dropped_between_turns_is_gone", turns::dropped, Need::Kvm),
     ("too_many_vcpus_are_refused", runs::too_many_vcpus, Need::Kvm),
 ];
 

@@ -1,0 +1,54 @@
+//! What a vCPU leaves, whatever its guest.
+
+use arch_pmu::exits::MsrExits;
+use arch_pmu::pmi::PmiStats;
+use guest::abi::PHASES;
+use hdrhistogram::Histogram;
+use host_pmu::stats::{HostSide, PhaseTally};
+
+use crate::kvm::vcpu::Account;
+use crate::outcome::End;
+
+/// What single-stepping counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Instructions that retired while a counter ran.
+    pub instructions: u64,
+    /// Events that were opened and that steps do not show, such as cycles: they count nothing.
+    pub unsupported: u64,
+}
+
+/// One vCPU's part of a run, or of a turn.
+#[derive(Clone, Debug)]
+pub struct VcpuRun<L> {
+    /// Why it ended.
+    pub end: End,
+    /// What only this kind of guest leaves.
+    pub left: L,
+    /// Host TSC at which each NMI's overflow was seen, in the order of delivery.
+    pub deliveries: Vec<u64>,
+    /// PMIs.
+    pub pmi: PmiStats,
+    /// MSR exits of the PMU, one line per MSR that exited at all.
+    pub msr_exits: Vec<MsrExits>,
+    /// Rewritten RDPMCs that were answered.
+    pub rdpmcs: u64,
+    /// Nanoseconds from KVM_RUN's return at an MSR exit to the next KVM_RUN.
+    pub exit_path_ns: Histogram<u64>,
+    /// Host events.
+    pub host: HostSide,
+    /// The account of single-stepping; `None` unless the backend is `step`.
+    pub steps: Option<Steps>,
+    /// Exits and host operations by the guest's phase.
+    pub phases: [PhaseTally; PHASES],
+    /// Time of the throughput probe before the turn; `None` outside of turns.
+    pub probe_ns: Option<u64>,
+}
+
+impl<L> VcpuRun<L> {
+    /// Of this account.
+    pub(super) fn new(end: End, left: L, account: Account, steps: Option<Steps>, probe_ns: Option<u64>) -> Self {
+        let Account { rdpmcs, pmi, msr_exits, deliveries, exit_path_ns, host, phases } = account;
+        Self { end, left, deliveries, pmi, msr_exits, rdpmcs, exit_path_ns, host, steps, phases, probe_ns }
+    }
+}

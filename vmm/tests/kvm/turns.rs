@@ -1,0 +1,166 @@
+//! Guests that live over several turns. None asserts a time that a busy host could stretch.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use guest::abi::{FLAG_TURNS, LOG_NMI, LOG_ROTATION};
+use host_pmu::stats::OpKind;
+use vmm::kvm::Host;
+use vmm::machine::Behind;
+use vmm::machine::live::LiveGuest;
+use vmm::machine::payload::PayloadPlan;
+use vmm::outcome::{End, RunOutcome, VcpuOutcome};
+
+use crate::guests::{JULY_2021, SINGLE, clock, nmis_logged, plan, report};
+
+/// Much longer than a turn.
+const PAUSE: Duration = Duration::from_millis(300);
+
+fn never() -> AtomicBool {
+    AtomicBool::new(false)
+}
+
+fn start(mut plan: PayloadPlan) -> LiveGuest {
+    plan.boot.flags |= FLAG_TURNS;
+    let host = Arc::new(Host::open().expect("the trial is skipped without KVM"));
+    LiveGuest::start(&host, guest::PMU_PAYLOAD, plan, &never()).expect("a guest that begins")
+}
+
+fn turn(guest: &mut LiveGuest, samples: u64) -> RunOutcome {
+    let outcome = guest.turn(samples, &never()).expect("a turn");
+    assert_eq!(outcome.end, End::Done);
+    outcome
+}
+
+/// Every overflow and every NMI of the turn is on both sides of it.
+fn balanced(vcpu: &VcpuOutcome) {
+    let report = report(vcpu);
+    assert_eq!(vcpu.end, End::Done);
+    assert_eq!((report.nmis, nmis_logged(vcpu)), (vcpu.pmi.nmis, vcpu.pmi.nmis), "{:?}", vcpu.pmi);
+    assert_eq!(report.overflows.iter().sum::<u64>(), vcpu.pmi.overflows, "{:?}", vcpu.pmi);
+    assert_eq!(vcpu.deliveries.len() as u64, vcpu.pmi.nmis);
+    assert_eq!(report.dropped, 0);
+    let within = |tsc: u64| tsc >= report.measure_begin;
+    assert!(vcpu.log.iter().all(|entry| within(entry.tsc_entry)), "no entry is of an earlier turn");
+}
+
+pub(crate) fn whole() {
+    for (behind, events) in [(clock("recreate"), SINGLE), (clock("reuse-lazy"), JULY_2021), (Behind::Floor, JULY_2021)]
+    {
+        let recreates = behind == clock("recreate");
+        let mut guest = start(plan(behind, events, 40));
+        for (number, samples) in [20, 5, 40].into_iter().enumerate() {
+            let outcome = turn(&mut guest, samples);
+            let vcpu = &outcome.vcpus[0];
+            balanced(vcpu);
+            let report = report(vcpu);
+            assert!((samples..samples + 8).contains(&report.nmis), "{} of {samples} samples", report.nmis);
+            assert_eq!(report.baseline_units > 0, number == 0, "the baseline is in the first turn alone");
+            assert!(report.measure_end > report.measure_begin && vcpu.probe_ns.is_some_and(|ns| ns > 0));
+            assert!(vcpu.held_at_tail_tick.is_empty());
+            let exits = vcpu.msr_exits.iter().find(|line| line.msr == 0x38e).expect("GLOBAL_STATUS");
+            assert!(exits.reads <= 2 * report.nmis + 2, "{exits:?} of {} NMIs", report.nmis);
+            if recreates {
+                let opens = vcpu.host.ops.count(OpKind::Open);
+                assert!(opens > report.nmis && opens <= 4 * (report.nmis + 2), "{opens} of {} NMIs", report.nmis);
+            }
+        }
+        let last = guest.finish(&never()).expect("an end");
+        assert_eq!((&last.end, last.vcpus[0].held_at_tail_tick.len()), (&End::Done, 6));
+        assert_eq!(report(&last.vcpus[0]).nmis, 0);
+    }
+}
+
+pub(crate) fn two_vcpus() {
+    let mut plan = plan(clock("reuse"), SINGLE, 30);
+    plan.machine.vcpus = 2;
+    let mut guest = start(plan);
+    for _ in 0..3 {
+        let outcome = turn(&mut guest, 30);
+        assert_eq!(outcome.vcpus.len(), 2);
+        for vcpu in &outcome.vcpus {
+            balanced(vcpu);
+            assert!(report(vcpu).nmis >= 30);
+        }
+    }
+    assert_eq!(guest.finish(&never()).expect("an end").end, End::Done);
+}
+
+pub(crate) fn time_between() {
+    let mut guest = start(plan(Behind::Floor, JULY_2021, 20));
+    let mut ends = Vec::new();
+    for _ in 0..3 {
+        let outcome = turn(&mut guest, 20);
+        let vcpu = &outcome.vcpus[0];
+        let report = report(vcpu);
+        ends.push((report.measure_begin, report.measure_end));
+        let longest = report.measure_end - report.measure_begin;
+        let all = report.enabled.iter().chain(&report.running).all(|&ticks| ticks <= longest);
+        assert!(all, "no event is longer than its turn: {longest}, {:?}", &report.running[..4]);
+        assert!(vcpu.log.iter().all(|entry| entry.tsc_exit - entry.tsc_entry <= longest));
+        std::thread::sleep(PAUSE);
+    }
+    let pause = vmm_ticks(PAUSE, turn(&mut guest, 1).vcpus[0].tsc.khz);
+    for pair in ends.windows(2) {
+        assert!(pair[1].0 - pair[0].1 >= pause, "the pause is between the turns");
+    }
+}
+
+fn vmm_ticks(time: Duration, khz: u64) -> u64 {
+    u64::try_from(time.as_millis()).expect("short") * khz
+}
+
+pub(crate) fn ticks() {
+    // A task switch at each tick.
+    let plan = plan(Behind::Floor, JULY_2021, 40);
+    let tick = plan.boot.tick_count;
+    let mut guest = start(plan);
+    for _ in 0..4 {
+        let outcome = turn(&mut guest, 40);
+        let vcpu = &outcome.vcpus[0];
+        let report = report(vcpu);
+        let rotations = vcpu.log.iter().filter(|entry| entry.kind == LOG_ROTATION).count() as u64;
+        assert_eq!(rotations, report.rotations);
+        // A tick that was pending, and the one that ends the turn, come beside those of whole intervals.
+        let intervals = (report.measure_end - report.measure_begin) * 1_000_000 / vcpu.tsc.khz / tick;
+        assert!(rotations <= intervals + 1, "{rotations} rotations in {intervals} intervals");
+        assert!(vcpu.log.iter().any(|entry| entry.kind == LOG_NMI));
+        std::thread::sleep(PAUSE);
+    }
+}
+
+pub(crate) fn time_limit() {
+    let mut plan = plan(Behind::Floor, SINGLE, 1_000_000);
+    plan.log_entries = 10_000;
+    plan.machine.time_limit = Duration::from_millis(500);
+    let mut guest = start(plan);
+    turn(&mut guest, 10);
+    let outcome = guest.turn(1_000_000, &never()).expect("an outcome");
+    assert_eq!((&outcome.end, &outcome.vcpus[0].end), (&End::TimedOut, &End::TimedOut));
+    assert!(report(&outcome.vcpus[0]).nmis > 0, "what was measured so far");
+    assert_eq!(guest.turn(10, &never()).expect("an outcome").end, End::Stopped, "it is gone");
+    assert!(!guest.finish(&never()).expect("an outcome").end.is_complete());
+}
+
+pub(crate) fn interruption() {
+    let interrupted = never();
+    let mut plan = plan(Behind::Floor, SINGLE, 1_000_000);
+    plan.log_entries = 10_000;
+    let mut guest = start(plan);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            interrupted.store(true, Ordering::Relaxed);
+        });
+        guest.turn(1_000_000, &interrupted).expect("an outcome")
+    });
+    assert_eq!(outcome.end, End::Stopped);
+}
+
+pub(crate) fn dropped() {
+    let mut guest = start(plan(Behind::Floor, SINGLE, 10));
+    turn(&mut guest, 10);
+    // Would a resting vCPU not be stopped, this would never return.
+    drop(guest);
+}
