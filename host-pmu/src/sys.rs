@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_header, perf_event_mmap_page};
@@ -241,17 +241,19 @@ impl Ring {
     }
 
     /// Hands the type of each new record and the first two u64 behind its header (0 where there are none) to `visit`, and
-    /// frees its space.
-    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32, [u64; 2])) {
+    /// frees its space. Returns the bytes that were in use at most until it was free.
+    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32, [u64; 2])) -> u64 {
         let page = self.page.as_ptr();
         // SAFETY: mapped, aligned, and written by the kernel, hence the atomics.
-        let head = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_head) }.load(Ordering::Acquire);
+        let data_head = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_head) };
+        let head = data_head.load(Ordering::Acquire);
         // SAFETY: as above; the tail is written by us alone.
         let tail = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_tail) };
-        let mut at = tail.load(Ordering::Relaxed);
-        if at == head {
-            return;
+        let before = tail.load(Ordering::Relaxed);
+        if before == head {
+            return 0;
         }
+        let mut at = before;
         let offset = |at: u64| self.data + (at as usize & (self.size - 1));
         while at < head {
             // SAFETY: the ring is a power of two and records are 8-byte aligned and 8 bytes at least, so a header never
@@ -272,6 +274,15 @@ impl Ring {
             at += u64::from(header.size);
         }
         tail.store(head, Ordering::Release);
+        // Interrupts of this thread, which write records, come before the store or after it: the compiler alone must not move the
+        // load before it.
+        compiler_fence(Ordering::SeqCst);
+        data_head.load(Ordering::Relaxed) - before
+    }
+
+    /// Bytes for records.
+    pub(crate) const fn size(&self) -> usize {
+        self.size
     }
 }
 

@@ -16,6 +16,8 @@ use super::attr::{monitor_attr, switches_attr};
 use crate::sys;
 
 const RING_PAGES: usize = 4;
+/// The largest record of that ring, in bytes: a throttling's header, time and two ids. A sample has 24.
+const LARGEST_RECORD: u64 = 32;
 /// Room for some hundred switches between two reads; a full ring still shows that there was one.
 const SWITCH_PAGES: usize = 1;
 
@@ -38,8 +40,10 @@ pub struct Records {
     pub overflows: u64,
     /// Times an event was throttled.
     pub throttled: u64,
-    /// Times the ring was full.
+    /// Times the ring may have been full.
     pub lost: u64,
+    /// The kernel has not yet reported the last one: it does so with the next record, if any was lost.
+    report_due: bool,
 }
 
 impl Records {
@@ -47,8 +51,18 @@ impl Records {
         match type_ {
             PERF_RECORD_SAMPLE => self.overflows += 1,
             PERF_RECORD_THROTTLE => self.throttled += 1,
+            PERF_RECORD_LOST if self.report_due => self.report_due = false,
             PERF_RECORD_LOST => self.lost += 1,
             _ => {}
+        }
+    }
+
+    /// The ring of `size` bytes was drained, with `used` bytes in use before. A record that found no space was lost, and without
+    /// a later record nothing else says so. The kernel leaves one byte free (`CIRC_SPACE`).
+    fn drained(&mut self, used: u64, size: u64) {
+        if used + LARGEST_RECORD >= size {
+            self.lost += 1;
+            self.report_due = true;
         }
     }
 }
@@ -120,12 +134,13 @@ impl Monitor {
         let Some((_, ring)) = &mut self.ring else { return false };
         let records = &mut self.records;
         let lost = records.lost;
-        ring.drain(|type_, [id, count]| {
+        let used = ring.drain(|type_, [id, count]| {
             records.note(type_);
             if type_ == PERF_RECORD_SAMPLE {
                 visit(id, count);
             }
         });
+        records.drained(used, ring.size() as u64);
         records.lost == lost
     }
 
@@ -139,5 +154,30 @@ impl Monitor {
 impl Default for Monitor {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_without_space_for_the_largest_record_may_have_lost_one() {
+        // A throttling record was lost with 24 bytes free, a sample with 16.
+        for (used, lost) in [(0, 0), (4096 - 40, 0), (4096 - 32, 1), (4096 - 24, 1), (4096 - 8, 1)] {
+            let mut records = Records::default();
+            records.drained(used, 4096);
+            assert_eq!(records.lost, lost, "{used} bytes used");
+        }
+    }
+
+    #[test]
+    fn the_kernels_late_report_of_a_loss_is_no_second_one() {
+        let mut records = Records::default();
+        records.drained(4096 - 8, 4096);
+        records.note(PERF_RECORD_LOST);
+        assert_eq!(records.lost, 1);
+        records.note(PERF_RECORD_LOST);
+        assert_eq!(records.lost, 2, "one that no full ring announced");
     }
 }

@@ -178,18 +178,16 @@ impl Backend for PerfBackend {
             // Only a leader can be pinned.
             attr.set_pinned(0);
         }
-        // IOC_REFRESH enables it: an overflow before that has no limit.
-        let one_shot = self.stops_at_overflow() && spec.samples();
-        attr.set_disabled(u64::from(one_shot));
+        // It counts when everything is set: an overflow before that has no signal, no record and no limit.
+        attr.set_disabled(1);
         let fd = sys::open_on_this_thread(attr, self.gate.as_ref()).map_err(|error| os("perf_event_open", &error))?;
         sys::signal_this_thread(&fd, kick::signal()).map_err(|error| os("fcntl on a perf event", &error))?;
         self.blind |= !self.monitor.adopt(&fd);
         let id = sys::event_id(&fd).map_err(|error| os("IOC_ID", &error))?;
-        if one_shot {
-            let start = if self.blind { sys::enable } else { sys::refresh_once };
-            start(&fd).map_err(|error| os("IOC_REFRESH", &error))?;
-        }
-        Ok(PerfEvent { fd, id })
+        let mut event = PerfEvent { fd, id };
+        let one_shot = self.stops_at_overflow() && spec.samples();
+        self.resume(&mut event, one_shot)?;
+        Ok(event)
     }
 
     fn release(&mut self, event: PerfEvent) {

@@ -70,6 +70,37 @@ pub(crate) fn tracepoint_goes_on() {
     assert!(!for_preset(&userspace_exit(), "deferred").unwrap().stops_at_overflow());
 }
 
+pub(crate) fn every_system_call() -> BackendKey {
+    BackendKey::Tracepoint { group: "raw_syscalls".to_owned(), name: "sys_enter".to_owned() }
+}
+
+/// The calls that give an event its signal and its ring are not counted by it.
+pub(crate) fn counts_when_all_is_set() {
+    let mut backend = for_preset(&every_system_call(), "reuse").unwrap();
+    let mut event = backend.open(CYCLES, 1 << 40).unwrap();
+    let count = backend.read(&mut event).unwrap();
+    assert!(count <= 1, "{count} system calls before its first read, which is one");
+    backend.release(event);
+}
+
+/// More overflows than the ring has room for, and none after them.
+pub(crate) fn full_ring() {
+    let mut backend = clock("reuse");
+    let mut event = backend.open(CYCLES, 1).unwrap();
+    let shortest = host_pmu::backend::perf::shortest_clock_period();
+    while backend.read(&mut event).unwrap() < 2000 * shortest {}
+    backend.pause(&mut event).unwrap();
+    let mut records = 0;
+    let complete = backend.overflowed(&mut |_, _| records += 1);
+    assert!(records > 600 && !complete, "{records} records, complete: {complete}");
+    assert!(backend.overflowed(&mut |_, _| ()), "nothing is lost while the event is paused");
+    // The kernel's own report of that loss comes with the next record.
+    backend.resume(&mut event, false).unwrap();
+    while backend.monitor().records().overflows <= records {}
+    assert_eq!(backend.monitor().records().lost, 1);
+    backend.release(event);
+}
+
 pub(crate) fn gate() {
     let mut backend = clock("gate");
     let mut events = [backend.open(CYCLES, 1 << 40).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];

@@ -39,20 +39,23 @@ fn no_rings() -> Option<String> {
         .or_else(|| (!Monitor::new().sees_records()).then(|| "perf rings exceed the locked-memory limit".to_owned()))
 }
 
-/// Why the tracepoint of the tests has no backend.
-fn no_tracepoint() -> Option<String> {
-    for_preset(&events::userspace_exit(), "deferred").err().map(|error| error.to_string())
+/// Why a tracepoint has no backend.
+fn no_tracepoint(key: &BackendKey) -> Option<String> {
+    for_preset(key, "deferred").err().map(|error| error.to_string())
 }
 
 fn main() -> ExitCode {
     sys::block_signal(host_pmu::kick::signal());
+    // Sent where the queue of signals is full.
+    sys::block_signal(libc::SIGIO);
     let clock = no_clock();
     let on_clock: [(&str, fn()); 3] = [
         ("a_clock_event_counts_pauses_and_resumes", events::counts_pauses_and_resumes),
         ("a_one_shot_event_stops_at_its_overflow_and_reports_it", events::one_shot),
         ("a_shut_gate_stops_all_events_and_reports_their_counts", events::gate),
     ];
-    let on_rings: [(&str, fn()); 2] = [
+    let on_rings: [(&str, fn()); 3] = [
+        ("a_full_ring_is_noticed_without_a_later_record", events::full_ring),
         ("a_resume_is_no_slice", slices::a_resume_is_no_slice),
         ("the_ring_of_switches_notices_that_the_thread_slept", slices::ring_notices_a_sleep),
     ];
@@ -60,8 +63,14 @@ fn main() -> ExitCode {
     let mut cases: Vec<Case> = on_clock.map(|(name, run)| Case::new(name, clock.clone(), run)).into();
     cases.extend(on_rings.map(|(name, run)| Case::new(name, rings.clone(), run)));
     cases.push(Case::new("switch_counts_notice_that_the_thread_slept", None, slices::counts_notice_a_sleep));
-    let tracepoint = Case::new("a_tracepoint_is_not_relied_on_to_stop", no_tracepoint(), events::tracepoint_goes_on);
+    let tracepoint = Case::new(
+        "a_tracepoint_is_not_relied_on_to_stop",
+        no_tracepoint(&events::userspace_exit()),
+        events::tracepoint_goes_on,
+    );
     // KVM's tracepoints exist where KVM does.
     cases.push(tracepoint.expected(Path::new("/dev/kvm").exists()));
+    let calls = no_tracepoint(&events::every_system_call());
+    cases.push(Case::new("an_event_counts_when_its_signal_and_ring_are_set", calls, events::counts_when_all_is_set));
     trials::run(cases, trials::expected::perf_events())
 }
