@@ -14,6 +14,7 @@ pub(crate) struct Registers {
     /// Bits of GLOBAL_STATUS beside the counters' and CTR_FRZ.
     pub(crate) status: u64,
     pub(crate) debugctl: u64,
+    pub(crate) misc_enable: u64,
     pub(crate) ds_area: u64,
 }
 

@@ -14,6 +14,7 @@ mod global_inuse;
 mod global_ovf_ctrl;
 mod global_status;
 mod global_status_set;
+mod misc_enable;
 mod pebs_enable;
 mod perf_capabilities;
 mod perfevtsel;

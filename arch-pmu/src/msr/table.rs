@@ -10,6 +10,7 @@ use super::global_inuse::GlobalInUse;
 use super::global_ovf_ctrl::GlobalOvfCtrl;
 use super::global_status::GlobalStatus;
 use super::global_status_set::GlobalStatusSet;
+use super::misc_enable::MiscEnable;
 use super::pebs_enable::PebsEnable;
 use super::perf_capabilities::PerfCapabilities;
 use super::perfevtsel::PerfEvtSel;
@@ -118,6 +119,7 @@ macro_rules! registers {
 registers! {
     IA32_PMC0                   = 0x0c1..=0x0c8, Pmc,              "21.2.5";
     IA32_PERFEVTSEL0            = 0x186..=0x18d, PerfEvtSel,       "21.2.1.1";
+    IA32_MISC_ENABLE            = 0x1a0..=0x1a0, MiscEnable,       "21.2";
     IA32_DEBUGCTL               = 0x1d9..=0x1d9, DebugCtl,         "18.4.1";
     IA32_FIXED_CTR0             = 0x309..=0x30c, FixedCtr,         "21.2.2";
     IA32_PERF_CAPABILITIES      = 0x345..=0x345, PerfCapabilities, "21.2.8";

@@ -13,7 +13,7 @@ fn msr() -> impl Strategy<Value = u32> {
         6 => prop_oneof![0xc1..=0xc8u32, 0x4c1..=0x4c8u32, 0x309..=0x30cu32],
         6 => prop_oneof![0x186..=0x18du32, Just(0x38d)],
         6 => prop_oneof![Just(0x38e), Just(0x38f), Just(0x390), Just(0x391), Just(0x392)],
-        2 => prop_oneof![Just(0x345), Just(0x1d9), Just(0x3f1), Just(0x600)],
+        2 => prop_oneof![Just(0x345), Just(0x1d9), Just(0x3f1), Just(0x600), Just(0x1a0)],
         1 => prop_oneof![Just(0xc9), Just(0x18e), Just(0x30d), Just(0x38c), Just(0x393), Just(0x4c9), any::<u32>()],
     ]
 }
@@ -75,6 +75,10 @@ fn value(msr: u32) -> BoxedStrategy<u64> {
         ])
         .boxed(),
         0x600 => prop_oneof![any::<u64>(), 0..1u64 << 47, Just(0xffff_8000_0000_0000), Just(1 << 47)].boxed(),
+        0x1a0 => {
+            prop_oneof![Just(0u64), Just(0x1881), Just(0x40_0080), any::<u64>().prop_map(|v| v & 0x44_00c5_1889), odd]
+                .boxed()
+        }
         0x3f1 => prop_oneof![3 => Just(0), 1 => odd].boxed(),
         _ => odd.boxed(),
     }

@@ -91,7 +91,7 @@ impl Bytes<'_> {
             2 => 0x309 + n % 5,
             3 | 4 => 0x38c + n % 8,
             5 => 0x4c1 + n % 9,
-            6 => [0x345, 0x1d9, 0x3f1, 0x600][(n % 4) as usize],
+            6 => [0x345, 0x1d9, 0x3f1, 0x600, 0x1a0][(n % 5) as usize],
             _ => self.word(4)? as u32,
         })
     }

@@ -34,6 +34,8 @@ enum Rule {
     Constant(u64),
     /// Keeps any of these bits.
     Bits(u64),
+    /// Keeps any of the first; the second always read as 1, and a write to them is ignored.
+    BitsBeside(u64, u64),
     Counter {
         line: Line,
         full_width: bool,
@@ -126,6 +128,7 @@ impl Model {
     pub(crate) fn reset(&mut self) {
         self.registers.clear();
         self.registers.insert(0x38f, (1 << self.shape.gp) - 1);
+        self.registers.insert(0x1a0, 1);
         self.totals.clear();
         self.gained.clear();
         self.flags = 0;
@@ -172,6 +175,8 @@ impl Model {
             return Rule::Counter { line: 32 + n, full_width: false };
         }
         match msr {
+            // Bits 7, 11 and 12 are read-only (SDM vol. 4, table 2-2).
+            0x1a0 => Rule::BitsBeside(0x44_00c5_0009, 0x1880),
             0x345 => Rule::Constant(u64::from(full_width) << 13),
             // Beside a DS area, and with nothing that announces PEBS there is nothing to enable.
             0x3f1 if debug_store => Rule::Bits(0),
@@ -328,6 +333,7 @@ impl Model {
             Rule::Absent => None,
             Rule::Constant(value) => Some(value),
             Rule::Bits(_) | Rule::Canonical => Some(self.get(msr)),
+            Rule::BitsBeside(_, ones) => Some(self.get(msr) | ones),
             Rule::ClearStatus | Rule::SetStatus => Some(0),
             Rule::InUse => Some(self.in_use()),
             Rule::Status => {
@@ -382,6 +388,12 @@ impl Model {
                     let lines = self.lines().filter(|&line| Self::selected_by(line, msr, changed));
                     self.must_see(lines.fold(0, |bits, line| bits | 1 << line));
                     self.registers.insert(msr, value);
+                }
+            }
+            Rule::BitsBeside(bits, ones) => {
+                fault = value & !(bits | ones) != 0;
+                if !fault {
+                    self.registers.insert(msr, value & bits);
                 }
             }
             Rule::Counter { line, full_width } => {

@@ -398,7 +398,7 @@ impl Pair {
         self.kick();
         self.enter()?;
         let few = (0xc1..=0xc8).chain(0x186..=0x18d).chain(0x309..=0x30c).chain(0x38d..=0x392).chain(0x4c1..=0x4c8);
-        for msr in few.chain([0x1d9, 0x345, 0x3f1, 0x600]) {
+        for msr in few.chain([0x1a0, 0x1d9, 0x345, 0x3f1, 0x600]) {
             self.read(msr)?;
         }
         self.pmi()?;
