@@ -3,6 +3,7 @@
 #include "interrupt.h"
 
 enum {
+	MSR_MISC_ENABLE = 0x1a0,
 	MSR_DEBUGCTL = 0x1d9,
 	MSR_PERF_CAPABILITIES = 0x345,
 	MSR_STATUS_SET = 0x391,
@@ -17,6 +18,8 @@ enum {
 #define FIXED_COUNT 3u
 #define COUNTER_MASK (BIT(48) - 1)
 #define GLOBAL_MASK (BIT(GP) - 1 | (BIT(FIXED_COUNT) - 1) << 32)
+#define EMON_AVAILABLE BIT(7)
+#define APIC_BASE_ENABLE BIT(11)
 #define FREEZE_LBRS BIT(11)
 #define FREEZE_COUNTERS BIT(12)
 #define LBR_FRZ BIT(58)

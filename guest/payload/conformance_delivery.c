@@ -243,6 +243,43 @@ static void masked_does_not_freeze(void)
 	YES(counter(0) > value);
 }
 
+static void misc_enable(void)
+{
+	u64 value = rdmsr(MSR_MISC_ENABLE);
+
+	EQ(EMON_AVAILABLE, value & EMON_AVAILABLE);
+	YES(!faults_write(MSR_MISC_ENABLE, value & ~EMON_AVAILABLE));
+	EQ(value, rdmsr(MSR_MISC_ENABLE));
+}
+
+static void apic_off(void)
+{
+	u64 base = rdmsr(MSR_APIC_BASE);
+
+	select(0, INSTRUCTIONS, BOTH_RINGS | EVNTSEL_INT);
+	wrmsr(MSR_APIC_BASE, base & ~(APIC_BASE_ENABLE | APIC_BASE_X2APIC));
+	set_counter(0, -s.near);
+	run(1);
+	bool overflowed = wait_status(1);
+	stop();
+	u64 pmis = s.pmis;
+	/* It comes back as after RESET, and in two steps. */
+	wrmsr(MSR_APIC_BASE, base & ~APIC_BASE_X2APIC);
+	wrmsr(MSR_APIC_BASE, base);
+	wrmsr(MSR_SVR, SVR_ENABLE | VECTOR_SPURIOUS);
+	wrmsr(MSR_TIMER_DIVIDE, DIVIDE_BY_1);
+	wrmsr(MSR_LVT_TIMER, LVT_MASKED | VECTOR_TIMER);
+	YES(overflowed);
+	EQ(0, pmis);
+	spend();
+	EQ(0, s.pmis);
+	wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
+	wrmsr(MSR_LVTPC, LVT_NMI);
+	arm(s.near);
+	YES(wait_pmi(1));
+	stop();
+}
+
 void delivery_cases(void)
 {
 	run_case(CASE_MASKED_ON_DELIVERY, masked_on_delivery);
@@ -259,4 +296,6 @@ void delivery_cases(void)
 	run_case(CASE_V4_FREEZE_LBRS, v4_freeze_lbrs);
 	run_case(CASE_V4_FROZEN_BY_SOFTWARE, v4_frozen_by_software);
 	run_case(CASE_NO_PMI_NO_FREEZE, masked_does_not_freeze);
+	run_case(CASE_MISC_ENABLE, misc_enable);
+	run_case(CASE_APIC_OFF, apic_off);
 }

@@ -191,8 +191,12 @@ shared_constants! {
     CASE_V4_FROZEN_BY_SOFTWARE: usize = 78;
     /// Conformance case: see the table of the tool.
     CASE_NO_PMI_NO_FREEZE: usize = 79;
+    /// Conformance case: see the table of the tool.
+    CASE_MISC_ENABLE: usize = 80;
+    /// Conformance case: see the table of the tool.
+    CASE_APIC_OFF: usize = 81;
     /// Number of conformance cases; their numbers are dense.
-    CONFORMANCE_CASES: usize = 80;
+    CONFORMANCE_CASES: usize = 82;
 }
 
 shared_struct! {
