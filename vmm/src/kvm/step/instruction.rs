@@ -1,7 +1,9 @@
 //! One instruction: its successors, and whether it retired.
 
 use host_pmu::backend::step::Retired;
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
+};
 
 use super::super::exit::LONGEST_INSTRUCTION;
 
@@ -52,6 +54,8 @@ pub(super) struct Before {
     pub(super) next: u64,
     pub(super) kind: Kind,
     pub(super) ring3: bool,
+    /// It may write memory.
+    pub(super) writes: bool,
     ways: Ways,
 }
 
@@ -64,7 +68,8 @@ impl Before {
             32 => 0xffff_ffff,
             _ => u64::MAX,
         };
-        Self { rip, next: instruction.next_ip() & mask, kind: kind(&instruction), ring3, ways: ways(&instruction) }
+        let (kind, ways) = (kind(&instruction), ways(&instruction));
+        Self { rip, next: instruction.next_ip() & mask, kind, ring3, writes: writes(&instruction), ways }
     }
 
     /// The instruction as retired if it can have led to `after`. An interrupt, a fault or another turn of a REP leads
@@ -91,6 +96,13 @@ impl Before {
     pub(super) const fn transferred(&self) -> Retired {
         Retired { branch: true, taken: true, ring3: self.ring3 }
     }
+}
+
+fn writes(instruction: &Instruction) -> bool {
+    let reads_alone =
+        |access| matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
+    let mut factory = InstructionInfoFactory::new();
+    instruction.is_invalid() || factory.info(instruction).used_memory().iter().any(|used| !reads_alone(used.access()))
 }
 
 fn kind(instruction: &Instruction) -> Kind {
@@ -182,6 +194,35 @@ mod tests {
         assert_eq!(Before::decode(16, &bytes, 0xfffe, false).next, 1, "IP wraps at 64 KiB");
         let taken = Before::decode(16, &[0xeb, 0xfe], 0x20, false);
         assert!(taken.retired(0x20).is_some_and(|retired| retired.taken), "a jump to itself");
+    }
+
+    #[test]
+    fn what_may_write_memory_is_known() {
+        for (bytes, writes) in [
+            (&[0x90][..], false),
+            (&[0x48, 0x8b, 0x00], false),      // MOV RAX, [RAX]
+            (&[0x48, 0x89, 0x00], true),       // MOV [RAX], RAX
+            (&[0x48, 0x39, 0x00], false),      // CMP [RAX], RAX
+            (&[0xf0, 0x48, 0xff, 0x00], true), // LOCK INC [RAX]
+            (&[0x48, 0x0f, 0xb1, 0x00], true), // CMPXCHG [RAX], RAX
+            (&[0x50], true),                   // PUSH
+            (&[0x58], false),                  // POP
+            (&[0xe8, 0, 0, 0, 0], true),       // CALL
+            (&[0xc3], false),                  // RET
+            (&[0x75, 0x10], false),            // JNE
+            (&[0xf3, 0xaa], true),             // REP STOSB
+            (&[0xf3, 0xa4], true),             // REP MOVSB
+            (&[0xa6], false),                  // CMPSB
+            (&[0x6c], true),                   // INSB
+            (&[0xc8, 8, 0, 1], true),          // ENTER
+            (&[0x0f, 0xae, 0x00], true),       // FXSAVE
+            (&[0x0f, 0x01, 0x00], true),       // SGDT
+            (&[0x48, 0x8d, 0x00], false),      // LEA
+            (&[0x0f, 0x30], false),            // WRMSR
+            (&[], true),
+        ] {
+            assert_eq!(before(bytes).writes, writes, "{bytes:x?}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@
 //! # What is not counted is refused
 //! If RIP after a step is neither a successor of the instruction nor a handler, instructions have run without steps:
 //! the vCPU ends with a reason that names the place. The traps are compared with memory and the page tables before each
-//! entry. One case is not detected: an event whose handler is the instruction that is stepped, as that one has no trap.
+//! entry, unless the instruction before it wrote no memory. One case is not detected: an event whose handler is the instruction that is stepped, as that one has no trap.
 
 mod aim;
 mod code;

@@ -69,6 +69,8 @@ pub(in super::super) struct Stepper<'a> {
     /// The vector table and the registers that the traps were made from.
     table: Vec<u8>,
     made_from: Option<[u64; 8]>,
+    /// Memory may have changed since the traps and the table were compared with it.
+    written: bool,
     scratch: Vec<u8>,
     aim: Aim,
     /// Steps so far.
@@ -87,6 +89,7 @@ impl<'a> Stepper<'a> {
             traps: Traps::default(),
             table: Vec::new(),
             made_from: None,
+            written: true,
             scratch: Vec::new(),
             aim: Aim::default(),
             entries: 0,
@@ -183,7 +186,12 @@ impl<'a> Stepper<'a> {
             (State::Stepping(before, target), Exit::Debug) => {
                 self.state = State::Free;
                 let after = rip(fd)?;
-                Ok(Seen::Step { due: self.settle(&before, target, after, fd, counts)? })
+                let due = self.settle(&before, target, after, fd, counts)?;
+                // One instruction ran, without an event, and wrote nothing.
+                let alone =
+                    before.kind == Kind::Plain && target == Target::default() && before.retired(after).is_some();
+                self.written = before.writes || !alone;
+                Ok(Seen::Step { due })
             }
             (State::Stepping(before, target), Exit::Interrupted) => {
                 self.state = State::Free;
@@ -406,7 +414,8 @@ impl<'a> Stepper<'a> {
         Ok(target)
     }
 
-    /// Makes the traps anew if the vector table, or what it is read by, has changed.
+    /// Makes the traps anew if the vector table, or what it is read by, has changed. Both, and the traps, are compared with memory
+    /// unless nothing can have been written there.
     fn set_traps(&mut self, fd: &VcpuFd, sregs: &kvm_sregs, mode: Mode) -> Result<(), End> {
         let from = [
             sregs.idt.base,
@@ -418,6 +427,9 @@ impl<'a> Stepper<'a> {
             sregs.efer,
             mode.vectors as u64,
         ];
+        if !std::mem::replace(&mut self.written, true) && self.made_from == Some(from) {
+            return Ok(());
+        }
         let translate = translation(fd, mode.paging);
         let view = View::new(self.memory, &translate);
         let vectors = gates::table(sregs, mode, &view, &mut self.scratch);
