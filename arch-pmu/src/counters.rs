@@ -292,16 +292,23 @@ impl<H: HostCounters> Counters<H> {
     }
 
     /// Fetches the counts that the host side holds.
+    #[inline]
     fn sync(&mut self, counter: CounterId) {
+        // In a handler, which has the counters off, there are none.
         if self.running.contains(counter) {
-            let gathered = self.host.take(counter);
-            if self.advance(counter, gathered) {
-                let near = self.distance(counter) <= self.mask / 2;
-                match self.host.overflowed(counter, near) {
-                    AfterOverflow::Reprogram => self.dirty.insert(counter),
-                    AfterOverflow::Aim => self.aim(counter),
-                    AfterOverflow::Leave => {}
-                }
+            self.sync_running(counter);
+        }
+    }
+
+    #[inline(never)]
+    fn sync_running(&mut self, counter: CounterId) {
+        let gathered = self.host.take(counter);
+        if self.advance(counter, gathered) {
+            let near = self.distance(counter) <= self.mask / 2;
+            match self.host.overflowed(counter, near) {
+                AfterOverflow::Reprogram => self.dirty.insert(counter),
+                AfterOverflow::Aim => self.aim(counter),
+                AfterOverflow::Leave => {}
             }
         }
     }

@@ -46,8 +46,16 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Before an entry: events of counters that are off are disabled, the others enabled, and the gate opens for them.
+    #[inline]
     pub(super) fn settle_gate(&mut self) {
-        if !self.backend.has_gate() || !self.slots.iter().flatten().any(|held| held.state.is_on()) {
+        if self.backend.has_gate() {
+            self.settle_behind_gate();
+        }
+    }
+
+    #[inline(never)]
+    fn settle_behind_gate(&mut self) {
+        if !self.slots.iter().flatten().any(|held| held.state.is_on()) {
             return;
         }
         for index in 0..MAX_COUNTERS {

@@ -50,7 +50,16 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Opens events for the counters that wait for one, making room as far as there is a bound.
+    #[inline]
     pub(super) fn open_wanted(&mut self) {
+        // At nearly every entry none waits.
+        if !self.wanting.is_empty() {
+            self.open_all_wanted();
+        }
+    }
+
+    #[inline(never)]
+    fn open_all_wanted(&mut self) {
         for counter in std::mem::take(&mut self.wanting) {
             let Some(Wanted { spec, period }) = self.wanted[counter.index()].take() else { continue };
             while self.held >= self.strategy.hold_max as u64 && self.release_oldest() {}

@@ -4,34 +4,8 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 
 use crate::sys;
 
-/// Longest instruction (SDM vol. 2, 2.3.11).
-pub const LONGEST_INSTRUCTION: usize = 15;
-
-/// The bytes of an instruction that KVM could not emulate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InstructionBytes {
-    bytes: [u8; LONGEST_INSTRUCTION],
-    length: u8,
-}
-
-impl InstructionBytes {
-    /// The first bytes of `bytes`, as many as an instruction has.
-    #[must_use]
-    pub fn new(bytes: &[u8]) -> Self {
-        let length = bytes.len().min(LONGEST_INSTRUCTION);
-        let mut own = Self { length: length as u8, ..Self::default() };
-        own.bytes[..length].copy_from_slice(&bytes[..length]);
-        own
-    }
-
-    /// The bytes; empty if KVM gave none.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
-    }
-}
-
-/// Why KVM_RUN returned. The data of a port or memory access stay in `kvm_run`.
+/// Why KVM_RUN returned. The data of a port or memory access and an instruction that KVM could not emulate stay in `kvm_run`,
+/// so that an exit fits two registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// RDMSR of a filtered MSR.
@@ -81,8 +55,6 @@ pub enum Exit {
     InternalError {
         /// `kvm_run.internal.suberror`.
         suberror: u32,
-        /// The instruction, if KVM gave it.
-        instruction: InstructionBytes,
     },
     /// KVM_RUN failed.
     Failed {
@@ -105,22 +77,48 @@ impl Exit {
         let exit = match result {
             Ok(VcpuExit::X86Wrmsr(exit)) => Self::Wrmsr { index: exit.index, value: exit.data },
             Ok(VcpuExit::X86Rdmsr(exit)) => Self::Rdmsr { index: exit.index },
-            Ok(VcpuExit::IoOut(port, _)) => Self::PortOut { port },
-            Ok(VcpuExit::IoIn(port, _)) => Self::PortIn { port },
-            Ok(VcpuExit::MmioWrite(address, _)) => Self::MemoryWrite { address },
-            Ok(VcpuExit::MmioRead(address, _)) => Self::MemoryRead { address },
+            other => match Self::rarer(&other) {
+                Some(exit) => exit,
+                None => Self::by_reason(fd),
+            },
+        };
+        (exit, at)
+    }
+
+    /// Exits other than those of MSRs; `None` if only `kvm_run` has the reason. Apart, since their registers would be saved at
+    /// each exit of an MSR.
+    #[inline(never)]
+    fn rarer(result: &Result<VcpuExit<'_>, kvm_ioctls::Error>) -> Option<Self> {
+        Some(match result {
+            &Ok(VcpuExit::IoOut(port, _)) => Self::PortOut { port },
+            &Ok(VcpuExit::IoIn(port, _)) => Self::PortIn { port },
+            &Ok(VcpuExit::MmioWrite(address, _)) => Self::MemoryWrite { address },
+            &Ok(VcpuExit::MmioRead(address, _)) => Self::MemoryRead { address },
             Ok(VcpuExit::Debug(_)) => Self::Debug,
             Ok(VcpuExit::Intr) => Self::Interrupted,
             Ok(VcpuExit::Shutdown) => Self::Shutdown,
-            Ok(VcpuExit::FailEntry(reason, _)) => Self::EntryFailed { reason },
-            Ok(VcpuExit::InternalError) => {
-                let (suberror, instruction) = sys::internal_error(fd);
-                Self::InternalError { suberror, instruction: InstructionBytes::new(&instruction) }
-            }
-            Ok(_) => Self::Other { reason: fd.get_kvm_run().exit_reason },
+            &Ok(VcpuExit::FailEntry(reason, _)) => Self::EntryFailed { reason },
+            Ok(_) => return None,
             Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => Self::Interrupted,
             Err(error) => Self::Failed { errno: error.errno() },
-        };
-        (exit, at)
+        })
+    }
+
+    #[cold]
+    fn by_reason(fd: &mut VcpuFd) -> Self {
+        match fd.get_kvm_run().exit_reason {
+            kvm_bindings::KVM_EXIT_INTERNAL_ERROR => Self::InternalError { suberror: sys::internal_error(fd).0 },
+            reason => Self::Other { reason },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_fits_two_registers() {
+        assert_eq!(size_of::<Exit>(), 2 * size_of::<u64>());
     }
 }

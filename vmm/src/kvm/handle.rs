@@ -27,6 +27,8 @@ pub(super) trait Port: Registers {
     fn port_data(&mut self) -> &mut [u8];
     /// Bytes of a memory access.
     fn memory_data(&mut self) -> &mut [u8];
+    /// The instruction that KVM could not emulate, after an internal error; empty if KVM gave none.
+    fn instruction(&mut self) -> Vec<u8>;
 }
 
 /// Everything that an exit may touch.
@@ -69,7 +71,7 @@ pub(super) fn handle<H: HostPmu, B: Bus, P: Port>(
         Exit::MemoryRead { address } => parts.bus.read_memory(address, port.memory_data()),
         // A signal ends a wait in KVM_RUN; a step nobody asked for is nothing to act on.
         Exit::Interrupted | Exit::Debug => Next::Continue,
-        other => return Action::End(end_of(other)),
+        other => return Action::End(end_of(other, port)),
     };
     match next {
         Next::Continue => Action::Resume,
@@ -88,13 +90,11 @@ pub(super) fn handle<H: HostPmu, B: Bus, P: Port>(
 
 /// The end that an exit means which no guest recovers from.
 #[cold]
-fn end_of(exit: Exit) -> End {
+fn end_of<P: Port>(exit: Exit, port: &mut P) -> End {
     match exit {
         Exit::Shutdown => End::TripleFault,
         Exit::EntryFailed { reason } => End::EntryFailed { reason },
-        Exit::InternalError { suberror, instruction } => {
-            End::InternalError { suberror, instruction: instruction.as_slice().to_vec() }
-        }
+        Exit::InternalError { suberror } => End::InternalError { suberror, instruction: port.instruction() },
         Exit::Failed { errno } => End::Host(format!("KVM_RUN: {}", std::io::Error::from_raw_os_error(errno))),
         Exit::Other { reason } => End::UnknownExit(format!("{reason} ({})", reason_name(reason))),
         other => End::UnknownExit(format!("{other:?}")),

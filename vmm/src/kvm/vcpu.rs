@@ -305,6 +305,10 @@ impl Port for KvmPort<'_> {
     fn memory_data(&mut self) -> &mut [u8] {
         sys::memory_data(self.fd)
     }
+
+    fn instruction(&mut self) -> Vec<u8> {
+        sys::internal_error(self.fd).1
+    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@ use std::ops::Range;
 use kvm_ioctls::VcpuFd;
 use vm_memory::GuestMemoryMmap;
 
-use super::super::exit::LONGEST_INSTRUCTION;
-use super::instruction::Before;
+use super::instruction::{Before, LONGEST_INSTRUCTION};
 use super::mode::Mode;
 use super::traps::Traps;
 use super::view::{View, translation};

@@ -5,7 +5,8 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
 };
 
-use super::super::exit::LONGEST_INSTRUCTION;
+/// Longest instruction (SDM vol. 2, 2.3.11).
+pub(super) const LONGEST_INSTRUCTION: usize = 15;
 
 /// Instructions that single-stepping treats apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
