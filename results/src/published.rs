@@ -41,9 +41,12 @@ impl Number {
 pub enum Origin {
     /// These constants, of the model or the guest, were fitted to it.
     Fitted(Vec<String>),
-    /// It is made of numbers that were fitted: their ratio or sum.
+    /// It is made of numbers of which at least one was fitted: their ratio or sum.
     OfFitted,
-    /// Nothing was fitted to it.
+    /// It is the simulation of this other figure, to which constants were fitted: no prediction, although nothing was fitted to its own
+    /// published number.
+    Transferred(String),
+    /// Nothing of it was used in fitting.
     Predicted,
 }
 

@@ -62,7 +62,8 @@ fn of(found: &Reproduction) -> (Vec<Dots>, Table) {
     for row in &found.rows {
         let origin = match &row.origin {
             Origin::Fitted(constants) => format!("fitted: {}", constants.join(", ")),
-            Origin::OfFitted => "of two fitted".to_owned(),
+            Origin::OfFitted => "of fitted".to_owned(),
+            Origin::Transferred(from) => format!("transferred from {from}"),
             Origin::Predicted => "predicted".to_owned(),
         };
         let measured = row.measured.as_ref();
@@ -86,7 +87,11 @@ fn of(found: &Reproduction) -> (Vec<Dots>, Table) {
         let over = |v: f64| Some(v / row.published).filter(|share| share.is_finite() && *share > 0.0);
         let simulated = row.simulated.and_then(over).map(|share| (SIMULATED, Shape::Circle, share));
         let measured = measured.and_then(|m| over(m.value)).map(|share| (MEASURED, Shape::Cross, share));
-        let short = if matches!(row.origin, Origin::Predicted) { "predicted" } else { "fitted" };
+        let short = match row.origin {
+            Origin::Predicted => "predicted",
+            Origin::Transferred(_) => "transferred",
+            Origin::Fitted(_) | Origin::OfFitted => "fitted",
+        };
         rows.push(Dots {
             name: format!("{}, {} ({short})", row.figure, row.number.key()),
             dots: simulated.into_iter().chain(measured).collect(),

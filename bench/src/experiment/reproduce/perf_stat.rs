@@ -64,7 +64,7 @@ fn origin(found: &Simulated, name: &str, part: &str, number: Number) -> Origin {
     let sum = part == "real" && (number == Number::Before || (number, name) == (Number::Ratio, "94cpu"));
     if !here.is_empty() {
         Origin::Fitted(here)
-    } else if sum || (number == Number::Ratio && !to(Number::Before).is_empty() && !to(Number::After).is_empty()) {
+    } else if sum || (number == Number::Ratio && (!to(Number::Before).is_empty() || !to(Number::After).is_empty())) {
         Origin::OfFitted
     } else {
         Origin::Predicted

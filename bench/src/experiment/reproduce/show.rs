@@ -26,6 +26,7 @@ fn origin(row: &Row) -> String {
     match &row.origin {
         Origin::Fitted(constants) => format!("fitted ({})", constants.join(", ")),
         Origin::OfFitted => "of fitted".to_owned(),
+        Origin::Transferred(from) => format!("transferred ({from})"),
         Origin::Predicted => "predicted".to_owned(),
     }
 }

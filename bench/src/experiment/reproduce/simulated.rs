@@ -31,7 +31,35 @@ const PERIOD: u64 = 20_000_000;
 /// disabled the counters: a window of some nanoseconds. At this period a run with reuse has such an NMI.
 const FREQUENT: u64 = 1_000_000;
 
+/// Constant of the guest that was fitted, and the published number that it was fitted to; those of the models are in the models.
+const GUEST_FITTED: [(&str, &str); 1] = [("the guest's period", "vpmu-reuse.creates.gp change")];
+
+/// Number of a strategy, from the totals of its simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quantity {
+    /// Mean handler latency.
+    Mean,
+    /// Minimum of the handler latency.
+    Min,
+    /// Creates behind general-purpose counters.
+    CreatesGp,
+    /// Creates behind fixed counters.
+    CreatesFixed,
+}
+
+impl Quantity {
+    fn of(self, totals: &Totals) -> Option<f64> {
+        match self {
+            Self::Mean => totals.handler.mean(),
+            Self::Min => (totals.handler.count() > 0).then_some(totals.handler.min as f64),
+            Self::CreatesGp => Some(totals.creates.gp as f64),
+            Self::CreatesFixed => Some(totals.creates.fixed as f64),
+        }
+    }
+}
+
 /// Simulation of the numbers before and after of a figure.
+#[derive(PartialEq, Eq)]
 struct Question {
     model: &'static str,
     events: EventSet,
@@ -39,19 +67,17 @@ struct Question {
     strategies: [&'static str; 2],
     /// Whether both run for the same time instead of the same ticks, so that rare events are equally likely.
     same_time: bool,
-    /// Number of a strategy, from its totals.
-    number: fn(&Totals) -> Option<f64>,
+    number: Quantity,
 }
 
 fn question(figure: &str) -> Option<Question> {
-    let mean: fn(&Totals) -> Option<f64> = |totals| totals.handler.mean();
     let watchdog_on = Question {
         model: "clx-ap-watchdog-on",
         events: EventSet::Sampling10,
         period: PERIOD,
         strategies: ["recreate", "reuse-lazy"],
         same_time: false,
-        number: mean,
+        number: Quantity::Mean,
     };
     Some(match figure {
         // v1 and v2 differ from v3 in the kernel, which the models do not cover.
@@ -61,11 +87,11 @@ fn question(figure: &str) -> Option<Question> {
             model: "clx-ap-watchdog-off",
             period: FREQUENT,
             same_time: true,
-            number: |totals| (totals.handler.count() > 0).then_some(totals.handler.min as f64),
+            number: Quantity::Min,
             ..watchdog_on
         },
-        "vpmu-reuse.creates.gp" => Question { number: |totals| Some(totals.creates.gp as f64), ..watchdog_on },
-        "vpmu-reuse.creates.fixed" => Question { number: |totals| Some(totals.creates.fixed as f64), ..watchdog_on },
+        "vpmu-reuse.creates.gp" => Question { number: Quantity::CreatesGp, ..watchdog_on },
+        "vpmu-reuse.creates.fixed" => Question { number: Quantity::CreatesFixed, ..watchdog_on },
         "vpmu-paused-flag.mean" => Question {
             model: "icx-2021",
             events: EventSet::Sampling4,
@@ -95,22 +121,34 @@ impl Found {
         }
     }
 
+    /// Constants that were fitted to a number.
+    fn fitted_to(&self, id: &str, number: Number) -> Vec<String> {
+        let name = format!("{id} {}", number.key());
+        let of_model = self.fitted.iter().map(|fitted| (fitted.constant.as_str(), fitted.figure.as_str()));
+        let all = of_model.chain(GUEST_FITTED).filter(|(_, figure)| *figure == name);
+        all.map(|(constant, _)| constant.to_owned()).collect()
+    }
+
     pub(super) fn origin(&self, id: &str, number: Number) -> Origin {
-        let to = |number: Number| -> Vec<String> {
-            let name = format!("{id} {}", number.key());
-            let fitted = self.fitted.iter().filter(|fitted| fitted.figure == name);
-            fitted.map(|fitted| fitted.constant.clone()).collect()
+        let here = self.fitted_to(id, number);
+        let parts = |id: &str| {
+            match number {
+                Number::Ratio | Number::Change => [number, Number::Before, Number::After].to_vec(),
+                Number::Before | Number::After => vec![number],
+            }
+            .into_iter()
+            .any(|number| !self.fitted_to(id, number).is_empty())
         };
-        let here = to(number);
-        if id == "vpmu-reuse.creates.gp" {
-            Origin::Fitted(vec!["the guest's period".to_owned()])
-        } else if !here.is_empty() {
-            Origin::Fitted(here)
-        } else if number == Number::Ratio && !to(Number::Before).is_empty() && !to(Number::After).is_empty() {
-            Origin::OfFitted
-        } else {
-            Origin::Predicted
+        if !here.is_empty() {
+            return Origin::Fitted(here);
         }
+        if parts(id) {
+            return Origin::OfFitted;
+        }
+        // Constants fitted to another figure that is the same number of the same simulation.
+        let figures = self.fitted.iter().filter_map(|fitted| fitted.figure.split(' ').next());
+        let same = |other: &&str| *other != id && question(other) == question(id) && parts(other);
+        figures.into_iter().find(same).map_or(Origin::Predicted, |from| Origin::Transferred(from.to_owned()))
     }
 }
 
@@ -137,7 +175,7 @@ impl Simulations {
                 let totals = run(&model, &self.plan(&question, strategy), HOSTS);
                 self.done.insert(key.clone(), totals);
             }
-            *number = self.done.get(&key).and_then(question.number);
+            *number = self.done.get(&key).and_then(|totals| question.number.of(totals));
         }
         let [before, after] = numbers;
         Ok(Some(Found { model: question.model.to_owned(), before, after, fitted: model.fitted }))

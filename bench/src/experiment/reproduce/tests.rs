@@ -40,6 +40,62 @@ fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
     );
 }
 
+/// Published numbers that constants of a model were fitted to, from the model's own text.
+fn fitted_from(model: &str) -> Vec<(String, String)> {
+    let (text, _) = crate::arm::sim::model_text(model).unwrap();
+    let table: toml::Table = text.parse().unwrap();
+    let text = |entry: &toml::Value, key: &str| entry[key].as_str().unwrap().to_owned();
+    table["fitted"].as_array().unwrap().iter().map(|entry| (text(entry, "constant"), text(entry, "figure"))).collect()
+}
+
+#[test]
+fn origins_agree_with_the_models_lists_of_what_they_were_fitted_to() {
+    let found = reproduce(1, &[]).unwrap();
+    let rows = || found.rows.iter().filter(|row| row.figure.starts_with(PREFIX));
+    let name = |row: &Row| format!("{} {}", row.figure, row.number.key());
+    let mut listed = 0;
+    for (model, _) in sim::model::EMBEDDED {
+        for (constant, figure) in fitted_from(model) {
+            let fitted = rows().find(|row| name(row) == figure).unwrap_or_else(|| panic!("{figure} is not published"));
+            let is = matches!(&fitted.origin, Origin::Fitted(all) if all.contains(&constant));
+            assert!(is && fitted.model == model, "{constant} of {model}: {fitted:?}");
+            listed += 1;
+        }
+    }
+    assert_eq!(listed, 4);
+    let used = |figure: &str, number: Number, model: &str| {
+        let parts = [number, Number::Before, Number::After];
+        let parts = if matches!(number, Number::Ratio | Number::Change) { &parts[..] } else { &parts[..1] };
+        let names: Vec<String> = parts.iter().map(|number| format!("{figure} {}", number.key())).collect();
+        fitted_from(model).iter().any(|(_, figure)| names.contains(figure))
+    };
+    for row in rows() {
+        let of_the_row = used(&row.figure, row.number, &row.model);
+        match &row.origin {
+            Origin::Fitted(constants) if constants == &["the guest's period"] => {
+                assert_eq!(name(row), "vpmu-reuse.creates.gp change");
+            }
+            Origin::Fitted(_) | Origin::OfFitted => assert!(of_the_row, "{row:?}"),
+            Origin::Transferred(from) => {
+                assert!(!of_the_row && used(from, row.number, &row.model), "{row:?}");
+                let other = rows().find(|other| &other.figure == from && other.number == row.number).unwrap();
+                assert_eq!(other.simulated, row.simulated, "{}: the same simulation", row.figure);
+            }
+            Origin::Predicted => {
+                assert!(!of_the_row, "{row:?}");
+                let twin = rows().find(|other| {
+                    other.figure != row.figure
+                        && (other.model == row.model && other.number == row.number && other.simulated == row.simulated)
+                });
+                assert!(twin.is_none(), "{row:?} is the simulation of {twin:?}");
+            }
+        }
+    }
+    let v1 = || rows().filter(|row| row.figure == "vpmu-reuse.v1.mean");
+    assert_eq!(v1().count(), 3);
+    assert!(v1().all(|row| row.origin == Origin::Transferred("vpmu-reuse.watchdog-on.mean".to_owned())));
+}
+
 #[test]
 fn measured_numbers_come_from_documents_of_that_regime_only() {
     let mut document = mock::finished(&["--workload", "sampling10"]).document;
