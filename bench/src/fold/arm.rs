@@ -17,6 +17,7 @@ use results::export::hlog::Interval;
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP};
 
 use super::delivery::deliveries;
+use super::periods::Periods;
 use super::phases::PhaseFold;
 use super::units::{difference, ns, ticks_to_ns};
 use crate::arm::runner::{Arm, Turn};
@@ -74,6 +75,8 @@ pub struct ArmFold {
     baseline: Work,
     measured: Work,
     intervals: Vec<Interval>,
+    /// `None` if the guest moves its periods.
+    periods: Option<Periods>,
 }
 
 /// Position of a run in the experiment.
@@ -104,7 +107,16 @@ impl ArmFold {
             baseline: Work::default(),
             measured: Work::default(),
             intervals: Vec::new(),
+            periods: None,
         }
+    }
+
+    /// Its guests' periods do not change: counts are checked against overflows. Not those of the floor: its counters are the TSC, which
+    /// advances while the vCPU thread has no CPU.
+    #[must_use]
+    pub fn with_fixed_periods(mut self, fixed: bool) -> Self {
+        self.periods = (fixed && self.result.kind != ArmKind::Floor).then(Periods::default);
+        self
     }
 
     /// Records that the arm cannot run here.
@@ -136,6 +148,10 @@ impl ArmFold {
         let mut lost = Some(0_u64);
         let mut held_at_end = 0_u64;
         let mut tail: Vec<u64> = Vec::new();
+        if let Some(periods) = &mut self.periods {
+            periods.begin(place.guest);
+            outcome.vcpus.iter().enumerate().for_each(|(index, vcpu)| periods.add(index, vcpu));
+        }
         for (index, vcpu) in outcome.vcpus.iter().enumerate() {
             let who = format!("round {}, vCPU {index}", place.turn.index);
             let vcpu_lost = self.add_vcpu(&who, vcpu, &mut latencies);
@@ -357,6 +373,7 @@ impl ArmFold {
             _ => (self.time_ns > 0).then(|| self.held_ns as f64 / self.time_ns as f64),
         };
         (own.cycles, own.phases, own.counts) = self.phases.result();
+        own.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);
         own.workload_ns = self.measured.ns;
         own.workload = cost(self.baseline, self.measured);
         result

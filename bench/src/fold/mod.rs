@@ -5,5 +5,6 @@
 
 pub mod arm;
 mod delivery;
+mod periods;
 mod phases;
 mod units;

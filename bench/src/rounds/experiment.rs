@@ -95,7 +95,7 @@ impl<'a> Experiment<'a> {
             .iter()
             .map(|arm| {
                 let stand_in = arm.kind == ArmKind::Strategy && plan.backend.is_stand_in();
-                let mut fold = ArmFold::new(arm, stand_in);
+                let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(plan.guest.freq_hz == 0);
                 let available = match runner.available(arm) {
                     Ok(()) => true,
                     Err(why) => {

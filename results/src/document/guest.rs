@@ -147,6 +147,10 @@ pub struct GuestArm {
     /// Overflows seen by the VMM and not by the guest's driver, or the reverse, in the same way. `None` where the VMM sees none.
     #[serde(default, deserialize_with = "unsigned")]
     pub overflows_lost: Option<u64>,
+    /// Periods that the guest's events counted without an overflow of their own: count ÷ period less overflows, by event, vCPU and
+    /// guest. The host reported an overflow late by a period or more, or never.
+    #[serde(default, skip_serializing_if = "none")]
+    pub periods_missed: u64,
     /// PMIs held back by LVTPC's mask, as on hardware.
     pub masked: u64,
     /// PMIs with an unknown delivery mode.

@@ -114,6 +114,7 @@ fn of_guest(arm: &Arm) -> Vec<Caveat> {
     let more = arm.own.surplus;
     let fewer = arm.own.lost.unwrap_or(0).saturating_sub(more);
     let unseen = arm.own.overflows_lost.unwrap_or(0);
+    let missed = arm.own.periods_missed;
     let unknown = arm.own.nmis_without_status;
     let dropped = arm.own.log_dropped;
     let invalid = arm.own.log_invalid;
@@ -124,6 +125,14 @@ fn of_guest(arm: &Arm) -> Vec<Caveat> {
         (fewer, "lost-nmis", format!("{fewer} NMIs were delivered but not taken by the guest")),
         (more, "surplus-nmis", format!("the guest took {more} NMIs more than were delivered")),
         (unseen, "lost-overflows", format!("VMM and guest differ by {unseen} overflows")),
+        (
+            missed,
+            "missed-periods",
+            format!(
+                "{missed} periods were counted without an overflow of their own: the host reported it late or never, or --period is too short for \
+                 the handling of one"
+            ),
+        ),
         (unknown, "unknown-nmis", format!("{unknown} NMIs found no overflow in GLOBAL_STATUS")),
         (dropped, "log-full", format!("the guest's log was full: {dropped} entries are not in the figures")),
         (invalid, "log-invalid", format!("{invalid} log entries make no sense and are not in the figures")),
@@ -231,6 +240,7 @@ mod tests {
             let arm = &mut document.arms[0];
             for n in [
                 &mut arm.own.nmis_without_status,
+                &mut arm.own.periods_missed,
                 &mut arm.own.undeliverable,
                 &mut arm.own.log_dropped,
                 &mut arm.own.log_invalid,
@@ -257,6 +267,7 @@ mod tests {
             "lost-nmis",
             "surplus-nmis",
             "unknown-nmis",
+            "missed-periods",
             "undeliverable",
             "log-full",
             "log-invalid",

@@ -125,7 +125,7 @@ mod tests {
     fn fitted_and_predicted_are_told_apart_and_a_stand_in_is_called_one() {
         let figure = figure(&fixture::reproduction());
         let rows = &figure.table.rows;
-        assert!(rows[0][4].starts_with("of two fitted") && rows[0][6] == "cpu-clock, a stand-in; development host");
+        assert!(rows[0][4].starts_with("of fitted") && rows[0][6] == "cpu-clock, a stand-in; development host");
         assert!(rows[1][4].starts_with("predicted") && rows[1][6] == "not measured", "{rows:?}");
         assert!(rows[2][4].starts_with("fitted: cost.open-more"), "{rows:?}");
         assert!(figure.svg.contains("a.mean, ratio (fitted)") && figure.svg.contains("b.mean, ratio (predicted)"));

@@ -94,7 +94,9 @@ pub fn text(document: &Document) -> String {
     let parameters = &document.parameters;
     let _ = writeln!(out, "{what}, {}, {} vCPU", parameters.workload, parameters.vcpus);
     let _ = writeln!(out, "{}", latencies.trim_fmt());
-    out.push_str("delivery: median from the VMM seeing an overflow to the handler's entry\n\n");
+    out.push_str(
+        "delivery: median from the VMM seeing an overflow, after the host's signal,\nto the handler's entry\n\n",
+    );
     let per = if sampling { "PMI" } else { "rotation" };
     let _ = writeln!(out, "Host work: opens, perf ops and MSR exits per {per}");
     let _ = writeln!(out, "{}", costs.trim_fmt());

@@ -138,7 +138,7 @@ pub fn run(
     for (job, arm) in &arms {
         jobs[*job].runner.available(arm).map_err(|why| incomplete(jobs[*job].workload, &why))?;
         let stand_in = arm.kind == ArmKind::Strategy && jobs[*job].plan.backend.is_stand_in();
-        let fold = ArmFold::new(arm, stand_in);
+        let fold = ArmFold::new(arm, stand_in).with_fixed_periods(true);
         slots.push(Slot { job: *job, arm, fold, ops: OpStats::default(), beside: Vec::new() });
     }
     let mut khz = vec![0; jobs.len()];

@@ -208,6 +208,17 @@ fn differences_of_vcpus_and_rounds_do_not_cancel() {
 }
 
 #[test]
+fn an_overflow_that_the_host_never_reported_shows() {
+    let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true).with_fixed_periods(true);
+    let mut late = vcpu(10, 1000);
+    let report = late.report.as_mut().unwrap();
+    (report.counts[0], report.periods[0]) = (12 * 1000 + 7, 1000);
+    assert_eq!(report.overflows[0], 10);
+    fold.add(place(0), &outcome(vec![late, vcpu(10, 1000)]));
+    assert_eq!(fold.result().own.periods_missed, 2);
+}
+
+#[test]
 fn a_guest_without_nmis_has_nothing_unmatched() {
     let arm = one(|vcpu| {
         vcpu.log.clear();
