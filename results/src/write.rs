@@ -151,7 +151,11 @@ fn is_special(path: &Path) -> bool {
 /// Exit 2, with the reason.
 pub fn check_file(path: &Path) -> Result<(), Error> {
     let refuse = |why: String| {
-        Error::usage(format!("cannot write {}", path.display()), why, "give --json a file in a folder you may write to")
+        Error::usage(
+            format!("cannot write {}", path.display()),
+            why,
+            "give -o a file in a folder that you may write to",
+        )
     };
     if path.is_dir() {
         return Err(refuse("it is a folder".to_owned()));

@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
+use super::ab::AbArgs;
 use super::calibrate::CalibrateArgs;
 use super::compare::CompareArgs;
 use super::conformance::ConformanceArgs;
@@ -23,9 +24,10 @@ use super::shell::{CompletionsArgs, ManArgs};
 use super::show::ShowArgs;
 use super::stat_setup::StatSetupArgs;
 use super::sweep::SweepArgs;
+use super::turns::TurnsArgs;
 use super::{
-    calibrate, compare, conformance, doctor, export, guest_stat, history, nmi_latency, report, reproduce, run, shell,
-    show, stat_setup, sweep, usage,
+    ab, calibrate, compare, conformance, doctor, export, guest_stat, history, nmi_latency, report, reproduce, run,
+    shell, show, stat_setup, sweep, turns, usage,
 };
 use crate::console::print;
 use crate::tool::VERSION;
@@ -86,6 +88,16 @@ pub enum Command {
     /// BASE and NEW are result documents, folders of them, or names of baselines (--save-baseline NAME).
     #[command(after_help = compare::EXAMPLES)]
     Compare(Box<CompareArgs>),
+    /// Judge a build by guests of both that take turns: exit 1 if NEW is slower
+    ///
+    /// Each arm's guest of BASE runs for tens of milliseconds, then that of NEW, or the other way round, again and again, so that
+    /// both meet the same host. Each side is a process, started anew every few seconds. The ratios are those of neighbouring
+    /// slices.
+    #[command(after_help = ab::EXAMPLES)]
+    Ab(Box<AbArgs>),
+    /// One side of `vpmu ab`
+    #[command(name = crate::experiment::ab::protocol::COMMAND, hide = true)]
+    Turns(Box<TurnsArgs>),
     /// Find where a folder of results changed over time, and the first changed revision
     #[command(after_help = history::EXAMPLES)]
     History(HistoryArgs),
@@ -200,6 +212,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Sim(args) => nmi_latency::run_simulated(&args, invocation),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
+        Command::Ab(args) => ab::run(&args, invocation),
+        Command::Turns(args) => turns::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::History(args) => history::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
@@ -279,7 +293,8 @@ mod tests {
     #[test]
     fn help_of_every_command_ends_with_its_exit_codes() {
         let definition = definition();
-        for command in std::iter::once(&definition).chain(definition.get_subcommands()) {
+        let shown = definition.get_subcommands().filter(|command| !command.is_hide_set());
+        for command in std::iter::once(&definition).chain(shown) {
             let text = after_help(command).unwrap_or_default();
             let codes =
                 text.split("\nExit codes: ").nth(1).unwrap_or_else(|| panic!("{} has none", command.get_name()));
@@ -294,7 +309,8 @@ mod tests {
         for width in [60, 80] {
             let mut command = definition().term_width(width);
             command.build();
-            let all = std::iter::once(command.clone()).chain(command.get_subcommands().cloned());
+            let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+            let all = std::iter::once(command.clone()).chain(shown.cloned());
             for command in all {
                 let name = command.get_name().to_owned();
                 let text = command.term_width(width).render_long_help().to_string();

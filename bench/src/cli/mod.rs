@@ -2,6 +2,7 @@
 //!
 //! Options become a plain specification of what lies below; nothing below imports this folder. [`app`] has the whole.
 
+pub mod ab;
 pub mod app;
 pub mod baseline;
 pub mod calibrate;
@@ -23,5 +24,6 @@ pub mod shell;
 pub mod show;
 pub mod stat_setup;
 pub mod sweep;
+pub mod turns;
 mod usage;
 mod values;

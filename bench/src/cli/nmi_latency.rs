@@ -111,7 +111,7 @@ pub struct SimArgs {
 }
 
 /// The specification of these options.
-fn spec(arms: &ArmsOptions, sampling: &SamplingOptions, host: Option<&HostOptions>) -> NmiLatencySpec {
+pub(super) fn spec(arms: &ArmsOptions, sampling: &SamplingOptions, host: Option<&HostOptions>) -> NmiLatencySpec {
     NmiLatencySpec {
         common: arms.spec(host),
         workload: sampling.workload,

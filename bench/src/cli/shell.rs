@@ -84,7 +84,8 @@ fn script(shell: clap_complete::Shell, command: &Command) -> String {
 fn pages(command: &Command) -> Result<Vec<Page>, Error> {
     let mut command = command.clone();
     command.build();
-    let subcommands: Vec<Command> = command.get_subcommands().cloned().collect();
+    let subcommands: Vec<Command> =
+        command.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
     std::iter::once(command).chain(subcommands).map(|command| page(&command)).collect()
 }
 

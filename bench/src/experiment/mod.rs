@@ -1,5 +1,6 @@
 //! Experiments, a folder each: the plain specification, the run, and how its result is shown.
 
+pub mod ab;
 pub mod calibrate;
 pub mod conformance;
 pub mod guest_stat;

@@ -352,6 +352,12 @@ impl ArmFold {
         &self.ops
     }
 
+    /// The rounds so far.
+    #[must_use]
+    pub fn rounds(&self) -> &[document::Round] {
+        &self.result.rounds
+    }
+
     /// The arm so far.
     #[must_use]
     pub fn result(&self) -> document::Arm {

@@ -91,6 +91,10 @@ fn schema(value: &Value) -> Result<(), (String, &'static str)> {
             format!("its schema {found} is newer than {SCHEMA}, which this tool reads"),
             "use the version of vpmu that wrote it, or a newer one",
         ),
+        None if found.starts_with("vpmu-ab/") => (
+            format!("it is a result of `vpmu ab` ({found}), which has two builds in it"),
+            "its verdicts are in its rows; `vpmu ab` measures again",
+        ),
         None => (format!("its schema is {found}, not {SCHEMA}"), NOT_OURS),
     })
 }

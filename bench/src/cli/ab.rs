@@ -1,0 +1,267 @@
+//! `vpmu ab`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+
+use super::files::write;
+use super::measure::Invocation;
+use crate::console::{complain, internal, print};
+use crate::experiment::ab::run::{self, Context};
+use crate::experiment::ab::show;
+use crate::experiment::ab::spec::{AbSpec, Rules, Side};
+use crate::experiment::ab::verdict::Verdict;
+use crate::parse::{duration_in, number_in};
+use crate::progress;
+use crate::sys;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  # two builds, a minute
+  vpmu ab before/vpmu target/release/vpmu
+  # the same as a gate, with a result for later
+  vpmu ab before/vpmu after/vpmu -o ab.json --duration 2m
+  # two sets of options of this build
+  vpmu ab --base-args '--strategy reuse' \\
+    --new-args '--strategy mine.toml'
+  # until each ratio is known to 1 %
+  vpmu ab before/vpmu after/vpmu --until-ci 1% --duration 10m
+  # is the method sound here? the same build twice
+  vpmu ab target/release/vpmu target/release/vpmu
+
+Exit codes: 0 not slower, 1 slower, 2 bad usage or a build
+without `vpmu ab`, 3 inconclusive, 4 the host cannot do it,
+70 a bug of vpmu.";
+
+/// Options of `vpmu ab`.
+#[derive(Clone, Debug, Args)]
+pub struct AbArgs {
+    /// The build that is the reference [default: this one]
+    #[arg(value_name = "BASE")]
+    pub base: Option<PathBuf>,
+
+    /// The build to judge [default: BASE]
+    #[arg(value_name = "NEW")]
+    pub new: Option<PathBuf>,
+
+    /// Options of `vpmu nmi-latency` for BASE alone, in one word
+    #[arg(long, value_name = "OPTIONS", value_parser = words, allow_hyphen_values = true, help_heading = "Comparison")]
+    pub base_args: Option<Words>,
+
+    /// Options of `vpmu nmi-latency` for NEW alone, in one word
+    #[arg(long, value_name = "OPTIONS", value_parser = words, allow_hyphen_values = true, help_heading = "Comparison")]
+    pub new_args: Option<Words>,
+
+    /// Strategies of both [default: recreate,reuse,reuse-lazy]
+    #[arg(long, value_name = "LIST", help_heading = "Comparison")]
+    pub strategy: Option<String>,
+
+    /// Significance level of the adjusted p values
+    #[arg(long, value_name = "P", default_value = "0.01", value_parser = share, help_heading = "Comparison")]
+    pub alpha: f64,
+
+    /// Smallest change that is called one
+    #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = share, help_heading = "Comparison")]
+    pub threshold: f64,
+
+    /// What the guests sample and do: EVENTS[/WORK] or WORK [default: single]
+    #[arg(long, value_name = "EVENTS[/WORK]", help_heading = "Guest")]
+    pub workload: Option<String>,
+
+    /// Events between two overflows
+    #[arg(long, value_name = "N", help_heading = "Guest")]
+    pub period: Option<String>,
+
+    /// Virtual CPUs of a guest
+    #[arg(long, value_name = "N", help_heading = "Guest")]
+    pub vcpus: Option<String>,
+
+    /// Samples of a slice and vCPU
+    #[arg(long, value_name = "N", default_value = "25", help_heading = "Rounds")]
+    pub samples: String,
+
+    /// The run ends after the round in which this time passes
+    #[arg(long, value_name = "TIME", default_value = "1m", help_heading = "Rounds",
+          value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(7 * 86_400)))]
+    pub duration: Duration,
+
+    /// The run ends after so many rounds; each has a slice of every arm on both sides
+    #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
+    pub rounds: Option<u64>,
+
+    /// The run ends once every ratio is known to this share, e.g. 1%: half of its interval
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Rounds")]
+    pub until_ci: Option<f64>,
+
+    /// Seed of all orders
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX), help_heading = "Rounds")]
+    pub seed: u64,
+
+    /// What counts behind the guests' counters, as of `vpmu nmi-latency`
+    #[arg(long, value_name = "KEY", help_heading = "Host")]
+    pub backend: Option<String>,
+
+    /// Pin vCPU i of every guest to the i-th CPU of this list
+    #[arg(long, value_name = "CPULIST", help_heading = "Host")]
+    pub pin: Option<String>,
+
+    /// Also write the document to this file
+    #[arg(short, long, value_name = "FILE", help_heading = "Result")]
+    pub output: Option<PathBuf>,
+
+    /// Print the document in place of the table
+    #[arg(long, help_heading = "Result")]
+    pub json: bool,
+
+    /// No progress bar
+    #[arg(short, long, help_heading = "Result")]
+    pub quiet: bool,
+}
+
+/// Words of a shell's line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words(pub Vec<String>);
+
+fn words(text: &str) -> Result<Words, String> {
+    shlex::split(text).map(Words).ok_or_else(|| "a quote is not closed".to_owned())
+}
+
+/// A share as 0.03 or 3%.
+fn share(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
+    let share: f64 = number.trim().parse().map_err(|_| "give a share, e.g. 3% or 0.03".to_owned())?;
+    let share = share * unit;
+    if share > 0.0 && share < 1.0 { Ok(share) } else { Err("out of range; give a share between 0 and 1".to_owned()) }
+}
+
+fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
+    let own = |words: &Option<Words>| words.clone().unwrap_or_default().0;
+    let base = match &args.base {
+        Some(path) => path.clone(),
+        None if args.base_args.is_some() || args.new_args.is_some() => {
+            std::env::current_exe().map_err(|error| internal("this program has no path", error))?
+        }
+        None => {
+            return Err(Error::usage(
+                "nothing to compare",
+                "",
+                "give two builds, BASE and NEW, or --base-args and --new-args; `vpmu ab --help` has examples",
+            ));
+        }
+    };
+    let new = args.new.clone().unwrap_or_else(|| base.clone());
+    if args.new.is_none() && own(&args.base_args) == own(&args.new_args) {
+        return Err(Error::usage(
+            format!("{} alone is nothing to compare", base.display()),
+            "both sides would be the same",
+            "give NEW, or --base-args and --new-args; the same build twice is an A/A run",
+        ));
+    }
+    let options = [
+        ("--strategy", &args.strategy),
+        ("--workload", &args.workload),
+        ("--period", &args.period),
+        ("--vcpus", &args.vcpus),
+        ("--backend", &args.backend),
+        ("--pin", &args.pin),
+        ("--samples", &Some(args.samples.clone())),
+    ];
+    let given = options.into_iter().filter_map(|(option, value)| Some(format!("{option}={}", value.as_ref()?)));
+    Ok(AbSpec {
+        base: Side { binary: base, args: own(&args.base_args) },
+        new: Side { binary: new, args: own(&args.new_args) },
+        common: given.collect(),
+        duration: args.duration,
+        rounds: args.rounds,
+        until_ci: args.until_ci,
+        seed: args.seed,
+        rules: Rules {
+            alpha: args.alpha,
+            threshold: args.threshold,
+            bound: Rules::default().bound.max(args.threshold),
+        },
+    })
+}
+
+pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> {
+    let spec = spec(args)?;
+    if let Some(file) = &args.output {
+        results::write::check_file(file)?;
+    }
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let fs = HostFs::default();
+    let mut progress = progress::shown(!args.quiet);
+    let context = Context {
+        stop: sys::interrupted(),
+        fs: &fs,
+        host: HostFacts::read(&fs),
+        command_line: invocation.command_line,
+        progress: progress.as_mut(),
+    };
+    let (document, error) = run::run(&spec, context)?;
+    let json =
+        serde_json::to_string_pretty(&document).map_err(|error| internal("cannot show the result", error))? + "\n";
+    let saved = args.output.as_ref().map(|file| write(file, json.as_bytes()).map(|()| file));
+    if args.json {
+        print(&json)?;
+    } else {
+        let line = match &saved {
+            Some(Ok(file)) => format!("saved: {}\n", file.display()),
+            _ => String::new(),
+        };
+        print(&(show::text(&document) + &line))?;
+    }
+    for doubt in &document.doubts {
+        complain(&format!("warning: {doubt}"));
+    }
+    if let Some(error) = error {
+        return Err(error);
+    }
+    saved.transpose()?;
+    Ok(match document.verdict {
+        Verdict::Slower => Exit::Regression,
+        Verdict::NoChange | Verdict::Faster => Exit::Done,
+        Verdict::Inconclusive => Exit::Inconclusive,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::usage::parsed;
+    use super::*;
+
+    fn found(line: &[&str]) -> Result<AbSpec, Error> {
+        parsed(line).and_then(|args| spec(&args))
+    }
+
+    #[test]
+    fn options_of_both_and_of_one_side_are_kept_apart() {
+        let spec =
+            found(&["a", "b", "--pin", "1", "--new-args", "--strategy 'my own.toml'", "--until-ci", "1%"]).unwrap();
+        assert_eq!((spec.base.binary.to_str(), spec.new.binary.to_str()), (Some("a"), Some("b")));
+        assert_eq!(spec.common, ["--pin=1", "--samples=25"]);
+        assert_eq!((spec.base.args.len(), spec.new.args), (0, vec!["--strategy".to_owned(), "my own.toml".to_owned()]));
+        assert_eq!((spec.until_ci, spec.rules), (Some(0.01), Rules::default()));
+        let one = found(&["--base-args", "--samples 30", "--new-args", "--samples 40"]).unwrap();
+        assert_eq!(one.base.binary, one.new.binary);
+    }
+
+    #[test]
+    fn sides_that_cannot_differ_are_refused() {
+        for (line, needle) in [
+            (&[][..], "nothing to compare"),
+            (&["a"], "both sides would be the same"),
+            (&["a", "--base-args", "-x", "--new-args", "-x"], "both sides would be the same"),
+            (&["a", "b", "--base-args", "'"], "not closed"),
+            (&["a", "b", "--until-ci", "0"], "out of range"),
+            (&["a", "b", "--threshold", "x"], "3% or 0.03"),
+        ] {
+            let error = found(line).unwrap_err();
+            assert!(error.exit == Exit::Usage && error.to_string().contains(needle), "{error}");
+        }
+        assert!(found(&["a", "a"]).is_ok(), "an A/A run");
+    }
+}

@@ -1,0 +1,403 @@
+//! The process of one side, as its parent sees it: it may die, hang, or say anything.
+
+use std::ffi::OsStr;
+use std::io::{BufReader, Read};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use results::error::{Error, Exit, one_line};
+
+use super::protocol::{self, Answer, Ask, COMMAND, Hello, MAX_ARMS, PROTOCOL};
+use super::spec::Side;
+
+/// Time to the greeting.
+const START: Duration = Duration::from_secs(30);
+/// Time for an answer, beside what a guest may take.
+const ANSWER: Duration = Duration::from_secs(15);
+/// Longest time that a side may claim for a slice.
+const MOST: Duration = Duration::from_secs(3600);
+/// Time to end by itself.
+const END: Duration = Duration::from_secs(3);
+/// How often Ctrl-C is looked at.
+const POLL: Duration = Duration::from_millis(20);
+/// What is kept of a side's stderr.
+const LAST: usize = 2000;
+
+/// A side's process. Killed when dropped, if it has not ended.
+#[derive(Debug)]
+pub struct Peer {
+    name: &'static str,
+    binary: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<Result<String, String>>,
+    errors: Arc<Mutex<Vec<u8>>>,
+    /// Time for the answer to a slice.
+    slice: Duration,
+}
+
+impl Peer {
+    /// Starts a side and reads its greeting. Returns `None` if `stop` was set meanwhile.
+    ///
+    /// # Errors
+    /// It does not start, does not speak the protocol, or refuses its options.
+    pub fn start(
+        name: &'static str,
+        side: &Side,
+        common: &[String],
+        stop: &AtomicBool,
+    ) -> Result<Option<(Self, Hello)>, Error> {
+        Self::start_within(name, side, common, stop, START)
+    }
+
+    fn start_within(
+        name: &'static str,
+        side: &Side,
+        common: &[String],
+        stop: &AtomicBool,
+        within: Duration,
+    ) -> Result<Option<(Self, Hello)>, Error> {
+        let binary = side.binary.display().to_string();
+        let failed = |why: String| {
+            Error::usage(format!("cannot start {name}, {binary}"), why, "give the path of a vpmu that can be executed")
+        };
+        // The same name for both, and a process group of its own: Ctrl-C is the parent's alone.
+        let mut child = Command::new(&side.binary)
+            .arg0("vpmu")
+            .arg(COMMAND)
+            .args(common)
+            .args(&side.args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(|error| failed(error.to_string()))?;
+        let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (input, Some(output), Some(stderr)) = streams else { return Err(failed("no pipes".to_owned())) };
+        let (sender, lines) = sync_channel(4);
+        std::thread::spawn(move || pass_on(output, &sender));
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&errors);
+        std::thread::spawn(move || keep_last(stderr, &kept));
+        let mut peer = Self { name, binary, child, input, lines, errors, slice: ANSWER };
+        let Some(answer) = peer.wait(within, stop).map_err(|broken| peer.no_greeting(broken))? else {
+            return Ok(None);
+        };
+        let hello = match answer {
+            Answer::Hello(hello) => check(*hello).map_err(|why| peer.no_greeting(Broken::Garbled(why)))?,
+            other => return Err(peer.no_greeting(Broken::Garbled(format!("{other:?}")))),
+        };
+        peer.slice = Duration::from_millis(hello.slice_limit_ms).min(MOST) + ANSWER;
+        Ok(Some((peer, hello)))
+    }
+
+    /// Asks, and waits for the answer; `None` if `stop` was set meanwhile.
+    ///
+    /// # Errors
+    /// The side died, said nothing in time, said something else than an answer, or failed.
+    pub fn ask(&mut self, ask: &Ask, stop: &AtomicBool) -> Result<Option<Answer>, Error> {
+        let within = if matches!(ask, Ask::Slice { .. } | Ask::Open) { self.slice } else { ANSWER };
+        let sent = self.input.as_mut().map(|input| protocol::send(input, ask));
+        // A broken pipe: the reason is in what it said last.
+        let within = if matches!(sent, Some(Ok(()))) { within } else { END };
+        self.wait(within, stop).map_err(|broken| self.error(&broken))
+    }
+
+    /// The error of an answer that fits no ask.
+    #[must_use]
+    pub fn unexpected(&mut self, answer: &Answer) -> Error {
+        self.error(&Broken::Garbled(format!("{answer:?}")))
+    }
+
+    fn wait(&mut self, within: Duration, stop: &AtomicBool) -> Result<Option<Answer>, Broken> {
+        let until = Instant::now() + within;
+        loop {
+            match self.lines.recv_timeout(POLL.min(within)) {
+                Ok(Ok(line)) => {
+                    let shown = || one_line(&line.chars().take(80).collect::<String>());
+                    return protocol::message(&line)
+                        .map(Some)
+                        .map_err(|why| Broken::Garbled(format!("'{}' ({why})", shown())));
+                }
+                Ok(Err(why)) => return Err(Broken::Garbled(why)),
+                Err(RecvTimeoutError::Disconnected) => return Err(Broken::Died(self.ended())),
+                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= until => return Err(Broken::Silent(within)),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// How it ended; killed if it has not.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        let until = Instant::now() + END;
+        self.input = None;
+        while Instant::now() < until {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            std::thread::sleep(POLL);
+        }
+        let _ = self.child.kill();
+        self.child.wait().ok()
+    }
+
+    /// The last line of its stderr.
+    fn last_words(&self) -> String {
+        let bytes = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&bytes);
+        one_line(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default())
+    }
+
+    /// The error of a side that was under way.
+    fn error(&mut self, broken: &Broken) -> Error {
+        let Self { name, binary, .. } = self;
+        let what = format!("{name} ({binary}) failed");
+        let why = match broken {
+            Broken::Died(status) => {
+                let status = status.map_or_else(String::new, |status| format!(" with {status}"));
+                format!("it ended{status}{}", said(&self.last_words()))
+            }
+            Broken::Silent(within) => format!("no answer in {} s", within.as_secs()),
+            Broken::Garbled(what) => format!("it answered {what}"),
+        };
+        Error::new(Exit::Inconclusive, what, why, "run it alone: vpmu nmi-latency")
+    }
+
+    /// The error of a side that never greeted.
+    fn no_greeting(&mut self, broken: Broken) -> Error {
+        let status = if let Broken::Died(status) = broken { status } else { self.ended() };
+        let words = self.last_words();
+        let Self { name, binary, .. } = self;
+        // An error of ours that is not about the command: options it refuses, a host that cannot.
+        if let (Broken::Died(_), Some(text)) = (&broken, words.strip_prefix("vpmu: error: "))
+            && !text.contains(COMMAND)
+        {
+            let exit = match status.and_then(|status| status.code()) {
+                Some(2) => Exit::Usage,
+                Some(4) => Exit::Host,
+                Some(70) => Exit::Internal,
+                _ => Exit::Inconclusive,
+            };
+            return Error::new(exit, format!("{name} ({binary})"), text, "");
+        }
+        let why = match broken {
+            Broken::Died(_) => {
+                let status = status.map_or_else(String::new, |status| format!(" with {status}"));
+                format!("it ended{status} before its first line{}", said(&words))
+            }
+            Broken::Silent(within) => format!("no line in {} s", within.as_secs_f32()),
+            Broken::Garbled(what) => what,
+        };
+        Error::usage(
+            format!("{name} ({binary}) does not speak {PROTOCOL}"),
+            why,
+            "build it from a revision that has `vpmu ab`, or compare saved results: vpmu compare",
+        )
+    }
+
+    /// Lets it end by itself.
+    pub fn stop(mut self) {
+        if let Some(input) = &mut self.input {
+            let _ = protocol::send(input, &Ask::Stop);
+        }
+        self.ended();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+enum Broken {
+    Died(Option<ExitStatus>),
+    Silent(Duration),
+    Garbled(String),
+}
+
+fn said(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!(" ('{words}')") }
+}
+
+/// Passes lines on until the stream ends; the channel is bounded, so a flood blocks its sender.
+fn pass_on(output: impl Read, lines: &SyncSender<Result<String, String>>) {
+    let mut output = BufReader::new(output);
+    loop {
+        let line = match protocol::line(&mut output) {
+            Ok(Some(line)) => Ok(line),
+            Ok(None) => return,
+            Err(error) => Err(error.to_string()),
+        };
+        let last = line.is_err();
+        if lines.send(line).is_err() || last {
+            return;
+        }
+    }
+}
+
+fn keep_last(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut buffer = [0; 4096];
+    while let Ok(read) = stream.read(&mut buffer) {
+        if read == 0 {
+            return;
+        }
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend_from_slice(&buffer[..read]);
+        let surplus = kept.len().saturating_sub(LAST);
+        kept.drain(..surplus);
+    }
+}
+
+/// Checks what a greeting says.
+fn check(hello: Hello) -> Result<Hello, String> {
+    if hello.protocol != PROTOCOL {
+        return Err(format!("it speaks {}", one_line(&hello.protocol)));
+    }
+    if hello.arms.is_empty() || hello.arms.len() > MAX_ARMS {
+        return Err(format!("it has {} arms", hello.arms.len()));
+    }
+    let plain = |text: &str| text.len() <= 400 && !text.chars().any(char::is_control);
+    let texts = [&hello.workload, &hello.backend, &hello.host, &hello.tool.version, &hello.tool.git_revision];
+    let names = hello.arms.iter().map(|arm| &arm.name);
+    if names.chain(texts).any(|text| text.is_empty() || !plain(text)) {
+        return Err("a name in its greeting is empty, too long, or has control characters".to_owned());
+    }
+    Ok(hello)
+}
+
+/// Whether two sides are the same build with the same options.
+#[must_use]
+pub fn same(base: &Side, new: &Side) -> bool {
+    base.args == new.args && same_content(&path(base), &path(new)).unwrap_or(false)
+}
+
+fn same_content(one: &Path, other: &Path) -> std::io::Result<bool> {
+    let (a, b) = (one.metadata()?, other.metadata()?);
+    if (a.dev(), a.ino()) == (b.dev(), b.ino()) {
+        return Ok(true);
+    }
+    Ok(a.len() == b.len() && std::fs::read(one)? == std::fs::read(other)?)
+}
+
+/// Where the build is; a bare name is looked up as the kernel does for execvp.
+fn path(side: &Side) -> PathBuf {
+    if side.binary.components().count() > 1 {
+        return side.binary.clone();
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths::<OsStr>(&folders).map(|dir| dir.join(&side.binary)).find(|path| path.is_file());
+    found.unwrap_or_else(|| side.binary.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const HELLO: &str = r#"{"is":"hello","protocol":"vpmu-turns/1","tool":{"name":"vpmu","version":"0","git_revision":"r","profile":"debug"},"arms":[{"name":"floor"}],"workload":"w","backend":"b","stand_in":true,"host":"h","samples":1,"slice_limit_ms":100}"#;
+
+    /// A side that is a shell script.
+    fn script(body: &str) -> (tempfile::TempDir, Side) {
+        let dir = tempfile::tempdir().unwrap();
+        let binary = dir.path().join("side");
+        std::fs::write(&binary, format!("#!/bin/sh\n{body}\n")).unwrap();
+        std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
+        (dir, Side { binary, args: Vec::new() })
+    }
+
+    fn start(body: &str) -> Result<Option<(Peer, Hello)>, Error> {
+        let (_dir, side) = script(body);
+        Peer::start_within("BASE", &side, &[], &AtomicBool::new(false), Duration::from_millis(500))
+    }
+
+    fn greeting(then: &str) -> String {
+        format!("echo '{HELLO}'\n{then}")
+    }
+
+    #[test]
+    fn a_build_without_the_protocol_is_one_clear_error() {
+        for (body, needle) in [
+            ("echo \"vpmu: error: unrecognized subcommand '__turns'\" >&2; exit 2", "before its first line"),
+            ("exit 0", "before its first line"),
+            ("echo hello", "'hello'"),
+            ("yes", "'y'"),
+            ("cat /dev/zero", "more than 1 MiB"),
+            ("exec sleep 100", "no line in 0.5 s"),
+            ("echo '{\"is\":\"opened\"}'; sleep 100", "Opened"),
+        ] {
+            let error = start(body).unwrap_err();
+            assert_eq!(error.exit, Exit::Usage);
+            let text = error.to_string();
+            assert!(text.contains("does not speak vpmu-turns/1") && text.contains(needle), "{text} lacks {needle}");
+            assert!(text.contains("vpmu compare"), "{text}");
+        }
+        let other = greeting("sleep 100").replace("turns/1", "turns/9");
+        assert!(start(&other).unwrap_err().to_string().contains("it speaks vpmu-turns/9"));
+        let odd = greeting("sleep 100").replace("floor", "fl\\u001boor");
+        assert!(start(&odd).unwrap_err().to_string().contains("control characters"));
+    }
+
+    #[test]
+    fn what_a_build_refuses_is_passed_on_with_its_exit_code() {
+        let error = start("echo 'vpmu: error: bad value for --pin; mend it' >&2; exit 2").unwrap_err();
+        assert_eq!((error.exit, error.to_string().ends_with("bad value for --pin; mend it")), (Exit::Usage, true));
+        assert_eq!(start("echo 'vpmu: error: no KVM' >&2; exit 4").unwrap_err().exit, Exit::Host);
+        let absent = Side { binary: "/no/such/vpmu".into(), args: Vec::new() };
+        let error = Peer::start("NEW", &absent, &[], &AtomicBool::new(false)).unwrap_err();
+        assert!(error.to_string().contains("cannot start NEW, /no/such/vpmu"), "{error}");
+    }
+
+    #[test]
+    fn a_side_that_dies_hangs_or_garbles_is_inconclusive() {
+        let stop = AtomicBool::new(false);
+        for (then, needle) in [
+            ("read ask; echo oops >&2; kill -9 $$", "signal: 9"),
+            ("read ask; echo the last words >&2; exit 3", "the last words"),
+            ("read ask; echo '{\"is\":'", "answered"),
+            ("exit 0", "it ended"),
+        ] {
+            let (mut peer, hello) = start(&greeting(then)).unwrap().unwrap();
+            assert_eq!(hello.arms[0].name, "floor");
+            let error = peer.ask(&Ask::Open, &stop).unwrap_err();
+            assert_eq!(error.exit, Exit::Inconclusive);
+            assert!(error.to_string().contains(needle), "{error} lacks {needle}");
+        }
+        let (mut peer, _) = start(&greeting("exec sleep 100")).unwrap().unwrap();
+        peer.slice = Duration::from_millis(100);
+        assert!(peer.ask(&Ask::Open, &stop).unwrap_err().to_string().contains("no answer"));
+    }
+
+    #[test]
+    fn ctrl_c_ends_the_wait_and_no_process_is_left() {
+        let (mut peer, _) = start(&greeting("exec sleep 100")).unwrap().unwrap();
+        assert_eq!(peer.ask(&Ask::Open, &AtomicBool::new(true)), Ok(None));
+        let process = format!("/proc/{}", peer.child.id());
+        assert!(std::path::Path::new(&process).exists());
+        drop(peer);
+        assert!(!std::path::Path::new(&process).exists());
+    }
+
+    #[test]
+    fn the_same_build_is_known_by_its_content() {
+        let (_one, first) = script("exit 0");
+        let (_two, second) = script("exit 0");
+        let (_three, other) = script("exit 1");
+        assert!(same(&first, &second) && !same(&first, &other));
+        assert!(!same(&first, &Side { args: vec!["--samples".to_owned()], ..second }));
+    }
+}

@@ -1,0 +1,421 @@
+//! Sessions of two processes, rounds of slices, until there is enough.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use results::document::Status;
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+use results::paired::Statistic;
+
+use super::document::{AbDocument, AbSide, SCHEMA};
+use super::peer::{Peer, same};
+use super::protocol::{Answer, Ask, End, Figures, Hello};
+use super::slices::{AbArm, AbRound, AbSlice};
+use super::spec::AbSpec;
+use super::verdict::{self, Verdict};
+use crate::progress::Progress;
+use crate::rounds::schedule::Schedule;
+use crate::tool;
+
+/// Fewest rounds of a session.
+const LEAST: u64 = 2;
+/// Fewest sessions before the run may end for being sure enough.
+const SURE: u64 = 5;
+/// Sessions in a row without a whole round after which the run ends.
+const GIVE_UP: u64 = 2;
+/// Steps of the progress display.
+const STEPS: u64 = 100;
+
+/// Surroundings of a run.
+pub struct Context<'a> {
+    /// Set when the user wants it to end.
+    pub stop: &'a AtomicBool,
+    /// Source of the host's facts.
+    pub fs: &'a HostFs,
+    /// The host before the run.
+    pub host: HostFacts,
+    /// The command line, program name first.
+    pub command_line: Vec<String>,
+    /// Progress display.
+    pub progress: &'a mut dyn Progress,
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+/// Runs both sides.
+///
+/// # Errors
+/// A side that does not start, or fails before there is a round. A later failure ends the run; the rounds before it count.
+pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Option<Error>), Error> {
+    let started_unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let mut run = Run {
+        spec,
+        stop: context.stop,
+        schedule: Schedule::new(spec.seed),
+        began: Instant::now(),
+        wall: Duration::ZERO,
+        greetings: None,
+        arms: Vec::new(),
+        rounds: 0,
+        sessions: 0,
+        doubts: Vec::new(),
+        steps: 0,
+    };
+    context.progress.begin(STEPS);
+    let ended = run.sessions(context.progress);
+    context.progress.end();
+    let error = ended.err();
+    let Some(greetings) = run.greetings.take() else {
+        return Err(error.unwrap_or_else(|| Error::new(Exit::Inconclusive, "interrupted", "", "")));
+    };
+    if run.rounds == 0
+        && let Some(error) = error
+    {
+        return Err(error);
+    }
+    if greetings[1].backend.starts_with("sim:") {
+        // Nothing of this machine enters the result.
+        context.host = HostFacts { class: greetings[1].host.clone(), ..HostFacts::default() };
+    } else {
+        context.host.finish(context.fs);
+    }
+    let interrupted = context.stop.load(Ordering::Relaxed);
+    let status = match (&error, interrupted) {
+        (_, true) => Status::Interrupted,
+        (Some(_), _) => Status::Incomplete,
+        (None, false) => Status::Complete,
+    };
+    let rows = verdict::rows(&run.arms, Statistic::P50, &spec.rules);
+    let whole = status == Status::Complete && run.doubts.is_empty();
+    let [base, new] = &greetings;
+    let document = AbDocument {
+        schema: SCHEMA,
+        tool: tool::this(),
+        command_line: context.command_line,
+        started_unix,
+        wall_ns: u64::try_from(run.wall.as_nanos()).unwrap_or(u64::MAX),
+        status,
+        seed: spec.seed,
+        host: context.host,
+        base: AbSide::new(&spec.base, base),
+        new: AbSide::new(&spec.new, new),
+        same_build: same(&spec.base, &spec.new),
+        rules: spec.rules,
+        sessions: run.sessions,
+        verdict: if whole { verdict::overall(&rows) } else { Verdict::Inconclusive },
+        rows,
+        doubts: run.doubts,
+        arms: run.arms,
+    };
+    Ok((document, error))
+}
+
+/// The sides, BASE first.
+type Both<T> = [T; 2];
+
+struct Run<'a> {
+    spec: &'a AbSpec,
+    stop: &'a AtomicBool,
+    schedule: Schedule,
+    began: Instant,
+    wall: Duration,
+    greetings: Option<Both<Hello>>,
+    arms: Vec<AbArm>,
+    /// Whole rounds.
+    rounds: u64,
+    /// Sessions with a whole round.
+    sessions: u64,
+    doubts: Vec<String>,
+    steps: u64,
+}
+
+impl Run<'_> {
+    fn sessions(&mut self, progress: &mut dyn Progress) -> Result<(), Error> {
+        let mut empty = 0;
+        while !self.enough() {
+            let before = self.rounds;
+            self.session(progress)?;
+            if self.rounds == before {
+                empty += 1;
+                if empty == GIVE_UP && !self.stopped() {
+                    let what = format!("{GIVE_UP} sessions without a whole round");
+                    return Err(Error::new(Exit::Inconclusive, what, self.doubts.join("; "), ""));
+                }
+            } else {
+                empty = 0;
+                self.sessions += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the run is over: asked after a round.
+    fn over(&self) -> bool {
+        let all = self.spec.rounds.is_some_and(|bound| self.rounds >= bound);
+        self.stopped() || all || self.began.elapsed() >= self.spec.duration
+    }
+
+    /// Whether it is over, or sure enough: asked after a session.
+    fn enough(&self) -> bool {
+        let sure = |share| verdict::known_to(&verdict::rows(&self.arms, Statistic::P50, &self.spec.rules), share);
+        self.over() || (self.sessions >= SURE && self.spec.until_ci.is_some_and(sure))
+    }
+
+    /// Two fresh processes, until the session's time is over.
+    fn session(&mut self, progress: &mut dyn Progress) -> Result<(), Error> {
+        progress.run(&format!("session {}", self.sessions + 1));
+        let began = Instant::now();
+        let spec = self.spec;
+        let sides = [("BASE", &spec.base), ("NEW", &spec.new)];
+        let mut started: Both<Option<Peer>> = [None, None];
+        let mut greetings: Both<Option<Hello>> = [None, None];
+        for side in self.schedule.next_round(2) {
+            let (name, of) = sides[side];
+            let Some((mut peer, hello)) = Peer::start(name, of, &spec.common, self.stop)? else { return Ok(()) };
+            if !self.open(&mut peer)? {
+                return Ok(());
+            }
+            started[side] = Some(peer);
+            greetings[side] = Some(hello);
+        }
+        let ([Some(base), Some(new)], [Some(hello_base), Some(hello_new)]) = (started, greetings) else {
+            return Ok(());
+        };
+        let arms = self.greeted([hello_base, hello_new])?;
+        let mut peers = [base, new];
+        let first = self.rounds;
+        if !self.round(&mut peers, &arms, None)? {
+            return Ok(());
+        }
+        for index in 0.. {
+            if !self.round(&mut peers, &arms, Some(index))? {
+                break;
+            }
+            self.show(progress);
+            if self.over() || (index + 1 >= LEAST && began.elapsed() >= spec.session()) {
+                break;
+            }
+        }
+        for (peer, (name, _)) in peers.iter_mut().zip(sides) {
+            match peer.ask(&Ask::Close, self.stop)? {
+                Some(Answer::Closed { doubts }) => {
+                    let own = doubts.iter().map(|doubt| format!("{name}: {}", results::error::one_line(doubt)));
+                    // The same in every session is one doubt; a side may say anything.
+                    self.doubts.extend(own.take(20));
+                }
+                Some(answer) => return Err(peer.unexpected(&answer)),
+                None => {}
+            }
+        }
+        self.doubts.dedup();
+        self.doubts.truncate(100);
+        peers.into_iter().for_each(Peer::stop);
+        debug_assert!(self.rounds >= first);
+        Ok(())
+    }
+
+    fn open(&self, peer: &mut Peer) -> Result<bool, Error> {
+        match peer.ask(&Ask::Open, self.stop)? {
+            Some(Answer::Opened) => Ok(true),
+            Some(Answer::Failed { exit, error }) => Err(passed_on(exit, &error)),
+            Some(answer) => Err(peer.unexpected(&answer)),
+            None => Ok(false),
+        }
+    }
+
+    /// Checks both greetings, and pairs the arms that can run: by name, or by place where each side has its own names.
+    fn greeted(&mut self, hello: Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
+        let pairs = paired(&hello)?;
+        if let Some(before) = &self.greetings {
+            if *before != hello {
+                return Err(Error::usage("a side changed during the run", "its greeting is another one", "begin anew"));
+            }
+            return Ok(pairs);
+        }
+        self.arms = pairs
+            .iter()
+            .map(|&[base, new]| {
+                let (base, new) = (&hello[0].arms[base].name, &hello[1].arms[new].name);
+                let name = if base == new { base.clone() } else { format!("{base} → {new}") };
+                AbArm { name, rounds: Vec::new() }
+            })
+            .collect();
+        self.greetings = Some(hello);
+        Ok(pairs)
+    }
+
+    /// Every arm once on both sides; `None`: a warm-up. False if the session is over.
+    fn round(&mut self, peers: &mut Both<Peer>, arms: &[Both<usize>], index: Option<u64>) -> Result<bool, Error> {
+        let (round, warmup) = (index.unwrap_or(0), index.is_none());
+        let mut position = 0;
+        for arm in self.schedule.next_round(arms.len()) {
+            for side in self.schedule.next_round(2) {
+                if self.stopped() {
+                    return Ok(false);
+                }
+                let ask = Ask::Slice { arm: arms[arm][side], round, position, warmup };
+                position += 1;
+                match peers[side].ask(&ask, self.stop)? {
+                    Some(Answer::Sliced { end: End::Finished }) => {}
+                    Some(Answer::Sliced { end: End::Failed }) => {
+                        let name = ["BASE", "NEW"][side];
+                        self.doubts.push(format!("{name}: a guest of arm {} failed", self.arms[arm].name));
+                        return Ok(false);
+                    }
+                    Some(Answer::Sliced { end: End::Interrupted }) | None => return Ok(false),
+                    Some(Answer::Failed { exit, error }) => return Err(passed_on(exit, &error)),
+                    Some(answer) => return Err(peers[side].unexpected(&answer)),
+                }
+            }
+        }
+        if warmup {
+            return Ok(true);
+        }
+        let mut slices: Both<Vec<Option<AbSlice>>> = [vec![None; arms.len()], vec![None; arms.len()]];
+        for (side, peer) in peers.iter_mut().enumerate() {
+            match peer.ask(&Ask::Keep, self.stop)? {
+                Some(Answer::Kept { figures }) => {
+                    for one in figures {
+                        let of = |pair: &Both<usize>| pair[side] == one.arm;
+                        let Some(arm) = arms.iter().position(of).filter(|_| one.round == round) else { continue };
+                        slices[side][arm] = checked(one);
+                    }
+                }
+                Some(answer) => return Err(peer.unexpected(&answer)),
+                None => return Ok(false),
+            }
+        }
+        let [base, new] = slices;
+        for (arm, slices) in self.arms.iter_mut().zip(base.into_iter().zip(new)) {
+            if let (Some(base), Some(new)) = slices {
+                arm.rounds.push(AbRound { round: self.rounds, session: self.sessions, base, new });
+            }
+        }
+        self.rounds += 1;
+        self.wall = self.began.elapsed();
+        Ok(true)
+    }
+
+    fn show(&mut self, progress: &mut dyn Progress) {
+        let by_time = self.began.elapsed().as_secs_f64() / self.spec.duration.as_secs_f64();
+        let by_rounds = self.spec.rounds.map_or(0.0, |bound| self.rounds as f64 / bound.max(1) as f64);
+        while self.steps < STEPS && (self.steps as f64) < by_time.max(by_rounds) * STEPS as f64 {
+            self.steps += 1;
+            progress.step();
+        }
+    }
+}
+
+/// The arms of both sides that can run on both, by their places.
+fn paired(hello: &Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
+    let [base, new] = hello;
+    let names = |hello: &Hello| -> Vec<String> { hello.arms.iter().map(|arm| arm.name.clone()).collect() };
+    let (of_base, of_new) = (names(base), names(new));
+    let pairs: Vec<Both<usize>> = if of_base.len() == of_new.len() {
+        (0..of_base.len()).map(|at| [at, of_new.iter().position(|name| *name == of_base[at]).unwrap_or(at)]).collect()
+    } else {
+        let same = |(at, name): (usize, &String)| of_new.iter().position(|other| other == name).map(|new| [at, new]);
+        of_base.iter().enumerate().filter_map(same).collect()
+    };
+    let mut seen: Vec<usize> = pairs.iter().map(|[_, new]| *new).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    if seen.len() < pairs.len() {
+        return Err(Error::usage(
+            "the arms of BASE and NEW cannot be paired",
+            format!("{} against {}", of_base.join(", "), of_new.join(", ")),
+            "give both the same strategies, or as many in the same order",
+        ));
+    }
+    let runs = |[b, n]: &Both<usize>| base.arms[*b].not_available.is_none() && new.arms[*n].not_available.is_none();
+    let pairs: Vec<Both<usize>> = pairs.into_iter().filter(runs).collect();
+    if pairs.is_empty() {
+        let why: Vec<&str> =
+            hello.iter().flat_map(|side| &side.arms).filter_map(|arm| arm.not_available.as_deref()).collect();
+        return Err(Error::host("no arm runs on both sides", why.join("; "), "`vpmu doctor` says what is missing"));
+    }
+    Ok(pairs)
+}
+
+/// Figures that may be calculated with: another build may have sent anything.
+fn checked(figures: Figures) -> Option<AbSlice> {
+    let probe_ns = figures.probe_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
+    let sound = figures.metrics.values().all(|metric| metric.count > 0 && metric.mean.is_none_or(f64::is_finite));
+    sound.then_some(AbSlice { probe_ns, metrics: figures.metrics })
+}
+
+fn passed_on(exit: u8, error: &str) -> Error {
+    let exit = match exit {
+        2 => Exit::Usage,
+        4 => Exit::Host,
+        70 => Exit::Internal,
+        _ => Exit::Inconclusive,
+    };
+    Error::new(exit, error, "", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use results::document::Tool;
+
+    use super::super::protocol::TurnArm;
+    use super::*;
+
+    fn hello(arms: &[&str]) -> Hello {
+        let arm = |name: &&str| {
+            let (name, gone) = name.strip_suffix('!').map_or((*name, false), |name| (name, true));
+            TurnArm { name: name.to_owned(), not_available: gone.then(|| "not here".to_owned()) }
+        };
+        Hello {
+            protocol: String::new(),
+            tool: Tool {
+                name: "vpmu".to_owned(),
+                version: "0".to_owned(),
+                git_revision: "r".to_owned(),
+                profile: "debug".to_owned(),
+            },
+            arms: arms.iter().map(arm).collect(),
+            workload: "w".to_owned(),
+            backend: "b".to_owned(),
+            stand_in: true,
+            host: "h".to_owned(),
+            pin: None,
+            samples: 1,
+            slice_limit_ms: 1,
+        }
+    }
+
+    #[test]
+    fn arms_are_paired_by_name_or_by_place() {
+        let pairs = |base: &[&str], new: &[&str]| paired(&[hello(base), hello(new)]);
+        assert_eq!(pairs(&["a", "floor"], &["a", "floor"]), Ok(vec![[0, 0], [1, 1]]));
+        assert_eq!(pairs(&["a", "b", "floor"], &["b", "a", "floor"]), Ok(vec![[0, 1], [1, 0], [2, 2]]));
+        assert_eq!(pairs(&["a", "floor"], &["mine", "floor"]), Ok(vec![[0, 0], [1, 1]]));
+        assert_eq!(pairs(&["a", "b", "floor"], &["b", "floor"]), Ok(vec![[1, 0], [2, 1]]));
+        assert_eq!(pairs(&["a!", "floor"], &["a", "floor"]), Ok(vec![[1, 1]]));
+        assert_eq!(pairs(&["a!"], &["a"]).unwrap_err().exit, Exit::Host);
+        assert_eq!(pairs(&["a", "b"], &["b", "c"]).unwrap_err().exit, Exit::Usage);
+    }
+
+    #[test]
+    fn figures_that_cannot_be_are_left_out() {
+        let text = |count: u64, probe: f64| {
+            format!(
+                "{{\"arm\":0,\"round\":0,\"probe_ns\":{probe},\"nmis\":1,\"metrics\":{{\"x_ns\":{{\"count\":{count},\"p50\":5}}}}}}"
+            )
+        };
+        let of = |text: String| checked(serde_json::from_str(&text).unwrap());
+        assert_eq!(of(text(3, -1.0)).unwrap().probe_ns, None);
+        assert_eq!(of(text(3, 7.0)).unwrap().probe_ns, Some(7.0));
+        assert_eq!(of(text(0, 7.0)), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! The verdicts as text.
+
+use std::fmt::Write as _;
+
+use results::document::Status;
+use results::metric;
+use results::stats::bootstrap::Interval;
+use results::table::fold::{NARROW, folded};
+use results::table::layout::{dash, plural, time};
+
+use super::document::{AbDocument, AbSide};
+use super::verdict::{ALL, Row, Verdict};
+
+/// Table, rules, and what was run.
+#[must_use]
+pub fn text(document: &AbDocument) -> String {
+    let mut out = String::new();
+    let judged: Vec<&Row> = document.rows.iter().filter(|row| row.judged).collect();
+    let name =
+        judged.first().map_or("no figures", |row| metric::find(row.metric).map_or(row.metric, |found| found.name));
+    // Writing to a String cannot fail, here and below.
+    let _ = writeln!(out, "NEW against BASE: {name}, {}", document.new.workload);
+    if !judged.is_empty() {
+        let header = ["arm", "ratio", "95 % interval", "verdict", "p"].map(str::to_owned);
+        let _ = writeln!(out, "{}", folded(&header, &judged.iter().map(|row| cells(row)).collect::<Vec<_>>()));
+    }
+    for line in legend(document, &judged) {
+        let _ = writeln!(out, "{}", textwrap::fill(&line, NARROW));
+    }
+    out.push_str(&other_metrics(document));
+    for (side, of) in [("BASE", &document.base), ("NEW", &document.new)] {
+        let _ = writeln!(out, "{side}: {}", describe(of));
+    }
+    if document.same_build {
+        out.push_str("A/A: both sides are the same build with the same options\n");
+    }
+    let stand_in = if document.base.stand_in || document.new.stand_in { ", a stand-in" } else { "" };
+    let _ = writeln!(out, "backend: {}{stand_in}", document.new.backend);
+    let _ = writeln!(out, "host: {}", document.host.class);
+    let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
+    let _ = writeln!(
+        out,
+        "{} in {}, {}, seed {}",
+        plural(rounds, "round"),
+        plural(usize::try_from(document.sessions).unwrap_or(0), "session"),
+        time(document.wall_ns as f64),
+        document.seed
+    );
+    match document.status {
+        Status::Interrupted => out.push_str("interrupted: whole rounds only\n"),
+        Status::Incomplete => out.push_str("incomplete: a side failed\n"),
+        Status::Running | Status::Complete => {}
+    }
+    let _ = writeln!(out, "{}", conclusion(document));
+    out
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    vec![
+        row.arm.clone(),
+        format!("{:.3}", row.ratio.ratio),
+        interval(row),
+        row.verdict.map_or_else(dash, |verdict| verdict.text().to_owned()),
+        row.p.map_or_else(dash, p_value),
+    ]
+}
+
+fn interval(row: &Row) -> String {
+    row.ratio.interval.map_or_else(dash, |Interval { low, high }| format!("[{low:.3}, {high:.3}]"))
+}
+
+fn p_value(p: f64) -> String {
+    if p < 0.0001 { "< 0.0001".to_owned() } else { format!("{p:.4}") }
+}
+
+fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
+    let rules = &document.rules;
+    let percent = |share: f64| format!("{:.3}", share * 100.0).trim_end_matches('0').trim_end_matches('.').to_owned();
+    let mut lines = vec![
+        "ratio: NEW over BASE, centre of the rounds' ratios of medians; a round has a slice of both, one right after the \
+         other. Interval: over sessions, each with two fresh processes."
+            .to_owned(),
+    ];
+    if judged.iter().any(|row| row.arm == ALL) {
+        lines.push(format!("{ALL}: mean of the arms in each round; what all have in common, such as the exit path."));
+    }
+    lines.push(format!(
+        "slower, faster: p, adjusted over the rows, below {}, and a change of {} % or more; no change: the interval ends \
+         below + {} %.",
+        rules.alpha,
+        percent(rules.threshold),
+        percent(rules.bound)
+    ));
+    lines
+}
+
+/// Metrics that are shown and not judged.
+fn other_metrics(document: &AbDocument) -> String {
+    let others: Vec<&Row> = document.rows.iter().filter(|row| !row.judged).collect();
+    if others.is_empty() {
+        return String::new();
+    }
+    let header = ["arm", "metric", "ratio", "95 % interval"].map(str::to_owned);
+    let cells = |row: &&Row| {
+        let name = row.metric.trim_end_matches("_ns").replace('_', " ");
+        vec![row.arm.clone(), name, format!("{:.3}", row.ratio.ratio), interval(row)]
+    };
+    format!("\nNot judged\n{}\n", folded(&header, &others.iter().map(cells).collect::<Vec<_>>()))
+}
+
+fn describe(side: &AbSide) -> String {
+    let tool = &side.tool;
+    let args = if side.args.is_empty() { String::new() } else { format!(" {}", side.args.join(" ")) };
+    format!("{}{args} ({}, {}, {})", side.binary, tool.version, tool.git_revision, tool.profile)
+}
+
+/// The answer, in a line.
+#[must_use]
+pub fn conclusion(document: &AbDocument) -> String {
+    let names = |verdict: Verdict| {
+        let rows = document.rows.iter().filter(|row| row.verdict == Some(verdict));
+        rows.map(|row| format!("{} {:.3} {}", row.arm, row.ratio.ratio, interval(row))).collect::<Vec<_>>().join(", ")
+    };
+    match document.verdict {
+        Verdict::Slower => format!("NEW is slower: {}", names(Verdict::Slower)),
+        Verdict::Faster => format!("NEW is faster: {}", names(Verdict::Faster)),
+        Verdict::NoChange => "no change".to_owned(),
+        Verdict::Inconclusive => {
+            let more = document.rows.iter().filter_map(|row| row.more_rounds).max().filter(|more| *more > 0);
+            let more = more.map_or_else(String::new, |more| format!("; about {more} more rounds would tell"));
+            let doubts = if document.doubts.is_empty() { "" } else { ": the figures are not whole" };
+            format!("inconclusive{doubts}{more}")
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What the rounds of two builds say: a ratio with its interval for each arm, and one for all of them.
+
+use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
+use results::paired::{Pair, Ratio, Statistic, of_slices};
+use results::stats::bootstrap::Interval;
+use results::stats::holm;
+use serde::Serialize;
+
+use super::slices::{AbArm, AbRound, AbSlice};
+use super::spec::Rules;
+
+/// Name of the row over all arms.
+pub const ALL: &str = "all arms";
+
+/// A verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// NEW is not slower by as much as matters.
+    NoChange,
+    /// NEW is faster.
+    Faster,
+    /// More rounds are needed.
+    Inconclusive,
+    /// NEW is slower.
+    Slower,
+}
+
+impl Verdict {
+    /// In words.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::NoChange => "no change",
+            Self::Faster => "faster",
+            Self::Inconclusive => "inconclusive",
+            Self::Slower => "slower",
+        }
+    }
+}
+
+/// NEW against BASE, for one arm and metric.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The arm, or [`ALL`].
+    pub arm: String,
+    /// The metric's key.
+    pub metric: &'static str,
+    /// Whether it counts for the verdict of the whole.
+    pub judged: bool,
+    /// The ratio, NEW over BASE, of the rounds that both have.
+    #[serde(flatten)]
+    pub ratio: Ratio,
+    /// p value of "no difference", adjusted over the judged rows; absent for the others, and with too few rounds.
+    pub p: Option<f64>,
+    /// Absent if not judged.
+    pub verdict: Option<Verdict>,
+    /// Rounds more that would tell the threshold apart.
+    pub more_rounds: Option<u64>,
+}
+
+/// A row for each arm and metric, and one for all arms together. `statistic` of each round.
+#[must_use]
+pub fn rows(arms: &[AbArm], statistic: Statistic, rules: &Rules) -> Vec<Row> {
+    let headline = headline(arms);
+    let mut rows = Vec::new();
+    let found: Vec<Vec<Pair>> = arms.iter().map(|arm| pairs(arm, headline, statistic)).collect();
+    let measured = found.iter().filter(|pairs| !pairs.is_empty()).count();
+    if measured > 1 {
+        let all = common(&found.iter().filter(|pairs| !pairs.is_empty()).collect::<Vec<_>>());
+        rows.extend(row(ALL, headline, true, &all));
+    }
+    for (arm, pairs) in arms.iter().zip(&found) {
+        rows.extend(row(&arm.name, headline, true, pairs));
+    }
+    for metric in [&PMI_DELIVERY, &EXIT_PATH] {
+        for arm in arms {
+            rows.extend(row(&arm.name, metric, false, &pairs(arm, metric, statistic)));
+        }
+    }
+    judge(&mut rows, rules);
+    rows
+}
+
+fn headline(arms: &[AbArm]) -> &'static Metric {
+    let sampled = arms.iter().flat_map(|arm| &arm.rounds).any(|round| round.base.metrics.contains_key(NMI_HANDLER.key));
+    if sampled { &NMI_HANDLER } else { &ROTATION }
+}
+
+/// The rounds of an arm in which both sides have the metric.
+fn pairs(arm: &AbArm, metric: &Metric, statistic: Statistic) -> Vec<Pair> {
+    let pair = |round: &AbRound| {
+        let value = |slice: &AbSlice| {
+            slice.metrics.get(metric.key).and_then(|found| statistic.of(found)).filter(|ns| *ns > 0.0)
+        };
+        let (new, base) = value(&round.new).zip(value(&round.base))?;
+        let probe = round.new.probe_ns.zip(round.base.probe_ns).map(|(new, base)| (new / base).ln());
+        Some(Pair { round: round.round, guest: round.session, log: (new / base).ln(), probe })
+    };
+    arm.rounds.iter().filter_map(pair).collect()
+}
+
+/// The mean of the arms' logarithms, of the rounds that all of them have.
+fn common(arms: &[&Vec<Pair>]) -> Vec<Pair> {
+    let Some((first, others)) = arms.split_first() else { return Vec::new() };
+    let all = |pair: &Pair| {
+        let of =
+            |other: &&Vec<Pair>| other.binary_search_by_key(&pair.round, |found| found.round).ok().map(|at| other[at]);
+        let mut same: Vec<Pair> = others.iter().map(of).collect::<Option<_>>()?;
+        same.push(*pair);
+        let mean =
+            |of: fn(&Pair) -> Option<f64>| same.iter().map(of).sum::<Option<f64>>().map(|sum| sum / same.len() as f64);
+        Some(Pair { log: mean(|pair| Some(pair.log))?, probe: mean(|pair| pair.probe), ..*pair })
+    };
+    first.iter().filter_map(all).collect()
+}
+
+fn row(arm: &str, metric: &Metric, judged: bool, pairs: &[Pair]) -> Option<Row> {
+    let ratio = of_slices(pairs)?;
+    let arm = arm.to_owned();
+    Some(Row { arm, metric: metric.key, judged, ratio, p: None, verdict: None, more_rounds: None })
+}
+
+fn judge(rows: &mut [Row], rules: &Rules) {
+    let judged: Vec<&mut Row> = rows.iter_mut().filter(|row| row.judged).collect();
+    // Without an interval there is no p value; it cannot be smaller than 1.
+    let p: Vec<f64> = judged.iter().map(|row| row.ratio.log.map_or(1.0, |log| log.p())).collect();
+    for (row, p) in judged.into_iter().zip(holm(&p)) {
+        let verdict = verdict(&row.ratio, p, rules);
+        row.p = row.ratio.log.map(|_| p);
+        row.verdict = Some(verdict);
+        row.more_rounds = (verdict == Verdict::Inconclusive).then(|| row.ratio.more_rounds(rules.threshold)).flatten();
+    }
+}
+
+fn verdict(ratio: &Ratio, p: f64, rules: &Rules) -> Verdict {
+    let Some(Interval { high, .. }) = ratio.interval else { return Verdict::Inconclusive };
+    match ratio.ratio {
+        r if p < rules.alpha && r >= 1.0 + rules.threshold => Verdict::Slower,
+        r if p < rules.alpha && r <= 1.0 / (1.0 + rules.threshold) => Verdict::Faster,
+        _ if high < 1.0 + rules.bound => Verdict::NoChange,
+        _ => Verdict::Inconclusive,
+    }
+}
+
+/// The verdict of the whole: the gravest one. Nothing judged is inconclusive.
+#[must_use]
+pub fn overall(rows: &[Row]) -> Verdict {
+    rows.iter().filter_map(|row| row.verdict).max().unwrap_or(Verdict::Inconclusive)
+}
+
+/// Whether every judged ratio is known to `share`.
+#[must_use]
+pub fn known_to(rows: &[Row], share: f64) -> bool {
+    let mut judged = rows.iter().filter(|row| row.judged).peekable();
+    judged.peek().is_some() && judged.all(|row| row.ratio.half_width().is_some_and(|width| width <= share))
+}
+
+#[cfg(test)]
+mod tests {
+    use results::document::Summary;
+
+    use super::*;
+
+    fn slice(ns: f64) -> AbSlice {
+        let summary = Summary { count: 9, p50: ns as u64, ..Summary::default() };
+        AbSlice { probe_ns: None, metrics: [(NMI_HANDLER.key.to_owned(), summary)].into() }
+    }
+
+    /// Arms whose NEW takes these times as long, with some per cent of spread from round to round; 12 sessions of 8 rounds.
+    fn arms(ratios: &[f64]) -> Vec<AbArm> {
+        let noise = |round: u64, arm: usize| 1.0 + 0.04 * ((((round * 37 + arm as u64 * 11) % 41) as f64) / 20.0 - 1.0);
+        let arm = |(at, &ratio): (usize, &f64)| AbArm {
+            name: format!("arm{at}"),
+            rounds: (0..96)
+                .map(|round| AbRound {
+                    round,
+                    session: round / 8,
+                    base: slice(100_000.0 * noise(round, at)),
+                    new: slice(100_000.0 * ratio * noise(round + 5, at + 3)),
+                })
+                .collect(),
+        };
+        ratios.iter().enumerate().map(arm).collect()
+    }
+
+    fn judged(ratios: &[f64]) -> Vec<(String, Verdict)> {
+        let rows = rows(&arms(ratios), Statistic::P50, &Rules::default());
+        rows.into_iter().map(|row| (row.arm, row.verdict.unwrap())).collect()
+    }
+
+    #[test]
+    fn the_same_build_has_no_change() {
+        assert!(judged(&[1.0, 1.0, 1.0]).iter().all(|(_, verdict)| *verdict == Verdict::NoChange));
+        assert_eq!(judged(&[1.0])[0].0, "arm0", "one arm needs no row for all");
+    }
+
+    #[test]
+    fn one_slow_arm_and_all_slow_arms_are_told_apart() {
+        let one = judged(&[1.0, 1.06, 1.0, 1.0]);
+        assert_eq!(
+            (one[0].clone(), one[2].clone()),
+            ((ALL.into(), Verdict::NoChange), ("arm1".into(), Verdict::Slower))
+        );
+        let all = judged(&[1.06, 1.06, 1.06]);
+        assert!(all.iter().all(|(_, verdict)| *verdict == Verdict::Slower));
+        assert_eq!(judged(&[0.9, 1.0])[1].1, Verdict::Faster);
+    }
+
+    #[test]
+    fn few_rounds_are_inconclusive_and_say_how_many_more() {
+        let mut few = arms(&[1.0]);
+        few[0].rounds.truncate(3);
+        let found = rows(&few, Statistic::P50, &Rules::default());
+        assert_eq!((found[0].verdict, found[0].p), (Some(Verdict::Inconclusive), None));
+        assert!(!known_to(&found, 0.5) && known_to(&rows(&arms(&[1.0]), Statistic::P50, &Rules::default()), 0.05));
+        assert_eq!(overall(&[]), Verdict::Inconclusive);
+        assert!(!known_to(&[], 1.0));
+    }
+
+    #[test]
+    fn rounds_that_one_arm_lacks_are_not_common() {
+        let mut two = arms(&[1.1, 1.1]);
+        two[1].rounds.retain(|round| round.round >= 40);
+        let all = rows(&two, Statistic::P50, &Rules::default());
+        assert_eq!((all[0].arm.as_str(), all[0].ratio.rounds, all[1].ratio.rounds), (ALL, 56, 96));
+    }
+}
