@@ -79,7 +79,12 @@ RARE static void count_late(struct cpu *c, u64 status)
 	for (; status; status &= status - 1) {
 		struct event *e = c->map[lowest_bit(status)];
 
-		if (e)
+		if (!e)
+			continue;
+		if (c->turns)
+			/* Its counter would go on from 0 in the next turn. */
+			restart(e);
+		else
 			e->overflows++;
 	}
 }

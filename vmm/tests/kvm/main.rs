@@ -46,6 +46,7 @@ const TRIALS: &[Entry] = &[
     ("set_ups_log_every_call_and_share_the_counters", stat::log_and_counts, Need::Kvm),
     ("a_turn_is_whole_and_has_its_own_figures", turns::whole, Need::Perf),
     ("turns_of_two_vcpus_begin_and_end_together", turns::two_vcpus, Need::Perf),
+    ("an_overflow_at_the_end_of_a_turn_stops_no_counter", turns::late_overflow, Need::Kvm),
     ("no_time_between_turns_is_in_any_figure", turns::time_between, Need::Kvm),
     ("a_rotation_is_due_a_whole_tick_after_a_turn_begins", turns::ticks, Need::Kvm),
     ("a_guest_that_hangs_in_its_turn_is_ended_by_its_limit", turns::time_limit, Need::Kvm),

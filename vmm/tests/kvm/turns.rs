@@ -87,6 +87,18 @@ pub(crate) fn two_vcpus() {
     assert_eq!(guest.finish(&never()).expect("an end").end, End::Done);
 }
 
+/// With a period as short as a handler the counter overflows again before the driver stops it, in most turns.
+pub(crate) fn late_overflow() {
+    let mut short = [SINGLE[0]];
+    short[0].period = 20_000;
+    let mut guest = start(plan(Behind::Floor, &short, 20));
+    for number in 0..6 {
+        let outcome = turn(&mut guest, 3);
+        let nmis = report(&outcome.vcpus[0]).nmis;
+        assert!(nmis >= 3, "{nmis} NMIs in turn {number}");
+    }
+}
+
 pub(crate) fn time_between() {
     let mut guest = start(plan(Behind::Floor, JULY_2021, 20));
     let mut ends = Vec::new();
