@@ -117,7 +117,7 @@ fn without_the_protocol() {
 /// NEW says its greeting and some answers, then its pipe closes.
 fn a_side_that_dies() {
     let dir = tempfile::tempdir().expect("a folder");
-    let dying = script(dir.path(), "dying", &format!("{VPMU} \"$@\" | head -n 12"));
+    let dying = script(dir.path(), "dying", &format!("{VPMU} \"$@\" | sed -u 12q"));
     let dying = dying.to_str().expect("UTF-8");
     let output = ab(dir.path(), &[&[VPMU, dying, "--strategy", "reuse", "--rounds", "9"], &SIM[..]].concat());
     let (table, error) = (text(&output.stdout), text(&output.stderr));

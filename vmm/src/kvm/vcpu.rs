@@ -63,6 +63,9 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) deliveries: usize,
     /// The vCPU stops when this is set and it is kicked.
     pub(crate) stop: &'a AtomicBool,
+    /// Name of the strategy, if there is one.
+    #[cfg(feature = "planted-slowdown")]
+    pub(crate) strategy: Option<&'a str>,
 }
 
 /// A vCPU between two of its exits.
@@ -123,7 +126,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             ran_until: sys::rdtsc(),
             msr_exit_at: None,
             #[cfg(feature = "planted-slowdown")]
-            planted: super::planted::Planted::new(parts.tsc_khz),
+            planted: super::planted::Planted::new(parts.tsc_khz, parts.strategy),
         }
     }
 

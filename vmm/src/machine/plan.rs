@@ -27,6 +27,17 @@ pub enum Behind {
     Kvm,
 }
 
+#[cfg(feature = "planted-slowdown")]
+impl Behind {
+    /// Name of the strategy, if there is one.
+    pub(super) fn strategy_name(&self) -> Option<&str> {
+        match self {
+            Self::Events { strategy, .. } => Some(&strategy.name),
+            Self::Floor | Self::PacedFloor { .. } | Self::Kvm => None,
+        }
+    }
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Plan {

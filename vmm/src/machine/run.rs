@@ -147,6 +147,8 @@ impl<G: Guest> open::Work for Work<'_, G> {
             tsc_khz,
             deliveries: shared.guest.deliveries(),
             stop: &shared.crew.stop,
+            #[cfg(feature = "planted-slowdown")]
+            strategy: shared.plan.behind.strategy_name(),
         });
         if let Some(jail) = &shared.jail {
             jail.enter()?;
