@@ -87,9 +87,12 @@ fn a_baseline_by_name_a_regression_and_every_output() {
     let markdown = vpmu(at, &["compare", "v1", "slow.json", "--markdown"]);
     assert!(text(&markdown.stdout).contains("| **SLOWER** |"));
 
-    // Seeds decide, so a comparison repeats to the byte.
-    let again = |seed: &str| vpmu(at, &["compare", "v1", "slow.json", "--seed", seed]).stdout;
-    assert_eq!(again("7"), again("7"));
+    // A comparison repeats to the byte.
+    let again = || vpmu(at, &["compare", "v1", "slow.json"]).stdout;
+    assert_eq!(again(), again());
+    let arms = vpmu(at, &["compare", "--arms", "floor,recreate", "--metric", "nmi_handler_ns", "slow.json"]);
+    assert_eq!(arms.status.code(), Some(1), "{}", text(&arms.stdout));
+    assert!(text(&arms.stdout).contains("SLOWER"), "{}", text(&arms.stdout));
     let bounded = vpmu(at, &["compare", "--ratios", "3", "v1", "slow.json"]);
     assert_eq!(bounded.status.code(), Some(0), "{}", text(&bounded.stdout));
 }
@@ -185,7 +188,9 @@ fn bad_input_is_one_line_and_exit_2() {
     bad(&["compare", "good.json", "good.json", "--rules", "limits.toml"], "treshold");
     bad(&["compare", "good.json", "good.json", "--rules", "other.toml"], "there are");
     bad(&["compare", "good.json", "good.json", "--arm", "reues"], "there are");
-    bad(&["compare", "good.json", "good.json", "--resamples", "99"], "9999");
+    bad(&["compare", "good.json", "--arms", "reuse"], "two arms");
+    bad(&["compare", "good.json", "--arms", "reuse,recreat"], "there are recreate, reuse");
+    bad(&["compare", "good.json", "good.json", "--metric", "foo"], "there are exit_path_ns, nmi_handler_ns");
     bad(&["compare", "good.json", "good.json", "--ratios", "0"], "factor");
     bad(&["compare", "good.json", "good.json", "--junit", "no/such/x.xml"], "--junit");
     bad(&["compare", "good.json"], "NEW");

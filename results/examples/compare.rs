@@ -1,6 +1,6 @@
 //! Reads one or two result files, prints the headline metric of each arm, and compares the files.
 //!
-//! `cargo run -p results --example compare A.json [B.json]`; with one file, it is compared with itself.
+//! `cargo run -p results --example compare A.json [B.json]`; with one file, its first two arms are compared.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,11 +23,20 @@ fn show(record: &Record) {
     }
 }
 
-fn run(base: &Path, new: &Path) -> Result<Exit, Error> {
-    let (base, new) = (read::record(base)?, read::record(new)?);
-    show(&base);
-    show(&new);
-    let found = compare::compare(("base", &[base]), ("new", &[new]), &CompareSpec::default())?;
+fn run(base: &Path, new: Option<&Path>) -> Result<Exit, Error> {
+    let (record, spec) = (read::record(base)?, CompareSpec::default());
+    show(&record);
+    let found = match new {
+        Some(new) => {
+            let new = read::record(new)?;
+            show(&new);
+            compare::compare(("base", &[record]), ("new", &[new]), &spec)?
+        }
+        None => {
+            let arms: Vec<String> = record.arms.iter().take(2).map(|arm| arm.name.clone()).collect();
+            compare::arms("base", &record, &arms, &spec)?
+        }
+    };
     println!("{}", compare::text(&found));
     Ok(found.exit())
 }
@@ -35,8 +44,8 @@ fn run(base: &Path, new: &Path) -> Result<Exit, Error> {
 fn main() -> ExitCode {
     let files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let (base, new) = match files.as_slice() {
-        [one] => (one, one),
-        [base, new] => (base, new),
+        [one] => (one, None),
+        [base, new] => (base, Some(new.as_path())),
         _ => {
             eprintln!("usage: compare A.json [B.json]");
             return Exit::Usage.into();

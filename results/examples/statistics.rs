@@ -4,6 +4,7 @@
 //! tables.
 
 mod tables {
+    pub(crate) mod compare;
     pub(crate) mod ratio;
 }
 
@@ -15,6 +16,9 @@ fn main() -> ExitCode {
     let wanted = |name: &str| arguments.first().is_none_or(|asked| asked == name);
     if wanted("ratio") {
         tables::ratio::print(runs);
+    }
+    if wanted("compare") {
+        tables::compare::print(runs);
     }
     ExitCode::SUCCESS
 }

@@ -15,6 +15,7 @@ use crate::host::{HostFacts, fixture};
 use crate::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY};
 use crate::published::{Measured, Number, Origin, Reproduction, Row};
 use crate::read;
+use crate::synthetic::Slice;
 
 /// Samples of a round.
 pub const SAMPLES: u64 = 40;
@@ -276,6 +277,33 @@ pub fn in_guests(value: &mut Value, rounds: u64) {
 #[must_use]
 pub fn record(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> Record {
     changed(value(rounds, started_unix, ns))
+}
+
+/// `template`, a [`record`] of any rounds, with the synthetic slices of each of its arms as its rounds: 100 µs times e to their `log`. It has
+/// one metric, `nmi_handler_ns`.
+///
+/// # Panics
+/// Never: each arm of a [`record`] has a round.
+#[must_use]
+#[expect(clippy::cast_sign_loss, reason = "an exponential is positive")]
+pub fn of_slices(template: &Record, started_unix: u64, arms: &[Vec<Slice>]) -> Record {
+    let mut record = template.clone();
+    record.started_unix = started_unix;
+    record.arms.truncate(arms.len());
+    for (arm, slices) in record.arms.iter_mut().zip(arms) {
+        arm.metrics.retain(|key, _| key == NMI_HANDLER.key);
+        let mut round = arm.rounds.first().unwrap().clone();
+        round.metrics.retain(|key, _| key == NMI_HANDLER.key);
+        let of_slice = |(index, slice): (u64, &Slice)| {
+            let mut round = round.clone();
+            (round.index, round.guest) = (index, Some(slice.guest));
+            round.probe_ns = slice.probe.map(f64::exp);
+            round.metrics.values_mut().for_each(|summary| summary.p50 = (slice.log.exp() * 100_000.0) as u64);
+            round
+        };
+        arm.rounds = (0..).zip(slices).map(of_slice).collect();
+    }
+    record
 }
 
 /// A changed [`value`], read.

@@ -3,16 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use results::compare::{self, CompareSpec, Rules, Statistic};
+use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::read;
-use results::stats::permutation::MIN_RESAMPLES;
 use results::write::replace;
 
 use super::values::one_of;
 use crate::console::{internal, print, print_json};
-use crate::parse::number_in;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -20,8 +18,11 @@ Examples:
   vpmu --save-baseline v1
   # judge a new result by it
   vpmu compare v1 vpmu-results/nmi-latency-20260131T120000Z.json
-  # folders: all their rounds, or their runs if both hold >= 8
+  # folders of runs; 8 a side and more, best taken in turns,
+  # also judge what all arms have in common
   vpmu compare before/ after/
+  # two arms of one result; the first is the reference
+  vpmu compare --arms reuse,gate new.json
   # a table for a pull request
   vpmu compare --markdown v1 new.json
   # only × floor, within a factor: a gate for any host
@@ -32,7 +33,7 @@ Examples:
 
 Exit codes: 0 no regression, 1 regression, 2 bad usage or
 input, 3 inconclusive: too few rounds, different hosts, noise,
-70 a bug of vpmu.";
+figures that are not whole.";
 
 /// Options of `vpmu compare`.
 #[derive(Clone, Debug, Args)]
@@ -41,19 +42,23 @@ pub struct CompareArgs {
     #[arg(value_name = "BASE")]
     pub base: String,
 
-    /// The result to judge, likewise
-    #[arg(value_name = "NEW")]
-    pub new: String,
+    /// The result to judge, likewise; none with --arms
+    #[arg(value_name = "NEW", required_unless_present = "arms")]
+    pub new: Option<String>,
+
+    /// Compare these arms of one result with the first of them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["new", "arm", "ratios"])]
+    pub arms: Vec<String>,
 
     /// Significance level of the adjusted p values [default: 0.01]
     #[arg(long, value_name = "P")]
     pub alpha: Option<f64>,
 
-    /// Minimum relative change to report [default: 0.05]
+    /// Minimum relative change to report [default: 0.03]
     #[arg(long, value_name = "SHARE")]
     pub threshold: Option<f64>,
 
-    /// TOML file with limits, also by metric: alpha, threshold, least-change-ns, report-only
+    /// TOML file with limits, also by metric: alpha, threshold, bound, least-change-ns, report-only
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
 
@@ -76,14 +81,6 @@ pub struct CompareArgs {
     /// Instead, only bound each arm's ratio to the floor: NEW's may be FACTOR times BASE's; hosts may differ
     #[arg(long, value_name = "FACTOR", conflicts_with_all = ["markdown", "junit", "rules", "alpha", "threshold"])]
     pub ratios: Option<f64>,
-
-    /// Resamples of the permutation test where it cannot be counted exactly, and of the bootstrap
-    #[arg(long, value_name = "N", default_value = "9999", value_parser = number_in(MIN_RESAMPLES.into()..=10_000_000))]
-    pub resamples: u64,
-
-    /// Seed of the resamples
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX))]
-    pub seed: u64,
 
     /// Folder of results; baseline names are looked up in its baselines/
     #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
@@ -112,28 +109,36 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         statistic: args.quantile,
         arms: args.arm.clone(),
         metrics: args.metric.clone(),
-        seed: args.seed,
-        resamples: u32::try_from(args.resamples).unwrap_or(u32::MAX),
         allow_unlike_hosts: args.ignore_host_differences,
     };
     let base = read::gather(&args.base, &args.results)?;
-    let new = read::gather(&args.new, &args.results)?;
+    let Some(name) = &args.new else {
+        let [record] = base.as_slice() else {
+            let why = format!("it holds {} results", base.len());
+            return Err(Error::usage(format!("cannot compare arms of {}", args.base), why, "give one result"));
+        };
+        return show(args, &compare::arms(&args.base, record, &args.arms, &request)?);
+    };
+    let new = read::gather(name, &args.results)?;
     if let Some(factor) = args.ratios {
-        return ratios(args, factor, &request, (&args.base, &base), (&args.new, &new));
+        return ratios(args, factor, &request, (&args.base, &base), (name, &new));
     }
-    let found = compare::compare((&args.base, &base), (&args.new, &new), &request)?;
+    show(args, &compare::compare((&args.base, &base), (name, &new), &request)?)
+}
+
+fn show(args: &CompareArgs, found: &Comparison) -> Result<Exit, Error> {
     if let Some(path) = &args.junit {
-        let xml = compare::junit(&found).map_err(|why| internal("cannot show the report", why))?;
+        let xml = compare::junit(found).map_err(|why| internal("cannot show the report", why))?;
         replace(path, xml.as_bytes()).map_err(|error| {
             Error::usage(format!("cannot write {}", path.display()), error.to_string(), "give --junit another file")
         })?;
     }
     if args.json {
-        print_json(&found)?;
+        print_json(found)?;
     } else if args.markdown {
-        print(&compare::markdown(&found))?;
+        print(&compare::markdown(found))?;
     } else {
-        print(&compare::text(&found))?;
+        print(&compare::text(found))?;
     }
     Ok(found.exit())
 }

@@ -32,7 +32,7 @@ pub struct HistoryArgs {
     #[arg(value_name = "DIR")]
     pub source: String,
 
-    /// Significance level of the t-test's p values
+    /// Significance level, over all series of the folder
     #[arg(long, value_name = "P", default_value = "0.001")]
     pub alpha: f64,
 
@@ -56,6 +56,10 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub metric: Vec<String>,
 
+    /// Follow times instead of ratios to the floor
+    #[arg(long)]
+    pub times: bool,
+
     /// Folder of results; baseline names are looked up in its baselines/
     #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
     pub results: PathBuf,
@@ -78,6 +82,7 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
         statistic: args.quantile,
         arms: args.arm.clone(),
         metrics: args.metric.clone(),
+        times: args.times,
     };
     let records = read::gather(&args.source, &args.results)?;
     let found = history::history(&args.source, &records, &request)?;

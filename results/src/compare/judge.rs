@@ -3,82 +3,20 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::rules::Limits;
+use super::row::{Level, Question, Row, Verdict, judge};
+use super::sample::{Run, Sample};
 use super::spec::CompareSpec;
-use super::{sample, unlike};
+use super::{change, sample, unlike, whole, within};
 use crate::document::Record;
 use crate::error::{Error, Exit};
-use crate::paired::Statistic;
-use crate::stats::bootstrap::{self, Interval};
-use crate::stats::permutation::{self, smallest_p};
-use crate::stats::{cliffs_delta, holm, median};
+use crate::paired::{self, Statistic};
+use crate::stats::{cliffs_delta, median};
+
+/// How the note begins that both sides hold one run.
+const SAME: &str = "the same run";
 
 /// The schema of a comparison's JSON.
 pub const SCHEMA: &str = "vpmu-compare/1";
-
-/// What may be said of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Slower: significant and strong.
-    Regression,
-    /// Faster: significant and strong.
-    Improvement,
-    /// A slow-down of the strength asked for can be excluded.
-    NoChange,
-    /// Too few rounds for any difference to be significant.
-    TooFew,
-    /// Not significant, but a slow-down of the strength asked for cannot be excluded.
-    TooNoisy,
-    /// One side has no figures.
-    OneSided,
-    /// Shown, and left out of the judgement by the thresholds file.
-    ReportOnly,
-}
-
-/// One side of a row.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Level {
-    /// Median over rounds (or runs) of the statistic, ns.
-    pub median_ns: f64,
-    /// Its 95 % confidence interval, ns.
-    pub interval_ns: Option<Interval>,
-    /// Rounds (or runs).
-    pub n: usize,
-}
-
-/// One arm and metric.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// The arm.
-    pub arm: String,
-    /// The metric, such as `nmi_handler_ns`.
-    pub metric: String,
-    /// BASE.
-    pub base: Option<Level>,
-    /// NEW.
-    pub new: Option<Level>,
-    /// Relative change of the median: 0.1 is 10 % slower.
-    pub change: Option<f64>,
-    /// Its 95 % confidence interval.
-    pub change_interval: Option<Interval>,
-    /// What the change is below with 95 % confidence, one-sided.
-    pub change_below: Option<f64>,
-    /// p value of the permutation test, two-sided.
-    pub p: Option<f64>,
-    /// The same, adjusted by Holm's method over the rows that are judged.
-    pub p_adjusted: Option<f64>,
-    /// Whether every permutation was counted.
-    pub exact: bool,
-    /// Effect size: Cliff's delta, −1 to 1; positive: NEW is slower.
-    pub cliffs_delta: Option<f64>,
-    /// What was asked of this metric.
-    pub limits: Limits,
-    /// What may be said.
-    pub verdict: Verdict,
-    /// Why there is no verdict; empty where there is one.
-    pub why: String,
-}
 
 /// What is compared with what: documents of one experiment with the same parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -89,7 +27,9 @@ pub struct Group {
     pub unit: &'static str,
     /// Documents of BASE and NEW.
     pub documents: [usize; 2],
-    /// The rows, arms in the order of the documents.
+    /// The arm that the others are divided by.
+    pub reference: String,
+    /// The rows: arms in the order of the documents, then all arms together.
     pub rows: Vec<Row>,
 }
 
@@ -117,8 +57,6 @@ pub struct Comparison {
     pub new: Side,
     /// The quantile of a round that is compared.
     pub statistic: Statistic,
-    /// Seed of what is drawn.
-    pub seed: u64,
     /// How hosts or builds differ.
     pub unlike: Vec<String>,
     /// Whether they may.
@@ -168,25 +106,38 @@ fn side(source: &str, records: &[Record]) -> Side {
 pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &CompareSpec) -> Result<Comparison, Error> {
     let mut notes = Vec::new();
     let pairs = sample::pairs(base, new, &mut notes)?;
+    for (a, b) in base.1.iter().flat_map(|a| new.1.iter().map(move |b| (a, b))).filter(|(a, b)| whole::same_run(a, b)) {
+        notes.push(format!("{SAME}: {} and {}", a.path.display(), b.path.display()));
+    }
     let mut samples = Vec::new();
     for (index, pair) in pairs.iter().enumerate() {
         let found = sample::samples(pair, request, &mut notes);
         samples.extend(found.into_iter().map(|sample| (index, sample)));
     }
     sample::check_asked(&samples, request)?;
-    let rows: Vec<(usize, Row)> = (0_u64..)
-        .zip(&samples)
-        .collect::<Vec<_>>()
-        .into_par_iter()
-        .map(|(number, (group, sample))| (*group, row(sample, request, request.seed.wrapping_add(number))))
+    let exact = pairs.iter().all(sample::Pair::simulated);
+    let mut rows: Vec<(usize, Row)> = samples
+        .par_iter()
+        .filter(|(_, sample)| !sample.is_reference)
+        .map(|(group, sample)| (*group, of_arm(sample, request, pairs[*group].simulated())))
         .collect();
-    let rows = judge(rows);
+    for (group, pair) in pairs.iter().enumerate() {
+        let own: Vec<&Sample> = samples.iter().filter(|(of, _)| *of == group).map(|(_, sample)| sample).collect();
+        let mut metrics: Vec<&String> = own.iter().map(|sample| &sample.metric).collect();
+        metrics.sort();
+        metrics.dedup();
+        rows.extend(
+            metrics.iter().filter_map(|metric| Some((group, of_all(&own, metric, request, pair.simulated())?))),
+        );
+    }
+    let rows = judge(rows, exact);
     let mut groups: Vec<Group> = pairs
         .iter()
         .map(|pair| Group {
             label: pair.label.clone(),
             unit: pair.unit(),
             documents: [pair.base.len(), pair.new.len()],
+            reference: pair.reference().unwrap_or_default(),
             rows: Vec::new(),
         })
         .collect();
@@ -200,7 +151,6 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         base: side(base.0, base.1),
         new: side(new.0, new.1),
         statistic: request.statistic,
-        seed: request.seed,
         unlike,
         unlike_allowed: request.allow_unlike_hosts,
         notes,
@@ -212,78 +162,128 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     Ok(comparison)
 }
 
-fn row(sample: &sample::Sample, request: &CompareSpec, seed: u64) -> Row {
-    let (base, new) = (&sample.base[..], &sample.new[..]);
-    let intervals = bootstrap::medians(base, new, request.resamples, seed);
-    let level = |values: &[f64], interval: Option<Interval>| {
-        Some(Level { median_ns: median(values)?, interval_ns: interval, n: values.len() })
+/// Compares arms of one result with the first of them.
+///
+/// # Errors
+/// Exit 2: fewer than two arms, or an arm or metric that is not there.
+pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec) -> Result<Comparison, Error> {
+    let there = || record.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
+    let found: Result<Vec<_>, Error> = arms
+        .iter()
+        .map(|arm| {
+            let found = record.arm(arm).filter(|arm| !arm.rounds.is_empty());
+            found.ok_or_else(|| Error::usage(format!("no figures of arm {arm}"), "", format!("there are {}", there())))
+        })
+        .collect();
+    let found = found?;
+    let Some((first, others)) = found.split_first().filter(|(_, others)| !others.is_empty()) else {
+        return Err(Error::usage("--arms needs two arms or more", "", format!("there are {}", there())));
     };
-    let (a, b) = (level(base, intervals.map(|all| all.base)), level(new, intervals.map(|all| all.new)));
-    let change =
-        a.as_ref().zip(b.as_ref()).filter(|(a, _)| a.median_ns > 0.0).map(|(a, b)| b.median_ns / a.median_ns - 1.0);
-    let test = permutation::test(base, new, request.resamples, seed);
-    Row {
-        arm: sample.arm.clone(),
-        metric: sample.metric.clone(),
-        change,
-        change_interval: intervals.map(|all| Interval { low: all.ratio.low - 1.0, high: all.ratio.high - 1.0 }),
-        change_below: intervals.map(|all| all.ratio_below - 1.0),
-        p: test.map(|test| test.p),
-        p_adjusted: None,
-        exact: test.is_some_and(|test| test.exact),
-        cliffs_delta: cliffs_delta(base, new),
-        limits: request.rules.limits(&sample.metric),
-        verdict: Verdict::OneSided,
-        why: match (&a, &b) {
-            (None, _) => "BASE has no rounds of it".to_owned(),
-            (_, None) => "NEW has no rounds of it".to_owned(),
-            _ => String::new(),
-        },
-        base: a,
-        new: b,
-    }
-}
-
-/// Adjusts the p values of the rows that are judged, and judges them.
-fn judge(mut rows: Vec<(usize, Row)>) -> Vec<(usize, Row)> {
-    let judged: Vec<usize> =
-        (0..rows.len()).filter(|&i| rows[i].1.p.is_some() && !rows[i].1.limits.report_only).collect();
-    let p: Vec<f64> = judged.iter().filter_map(|&i| rows[i].1.p).collect();
-    for (&i, adjusted) in judged.iter().zip(holm(&p)) {
-        let row = &mut rows[i].1;
-        row.p_adjusted = Some(adjusted);
-        (row.verdict, row.why) = verdict(row, adjusted, judged.len());
-    }
-    for (_, row) in rows.iter_mut().filter(|(_, row)| row.limits.report_only) {
-        row.verdict = Verdict::ReportOnly;
-    }
-    rows
-}
-
-fn verdict(row: &Row, p: f64, family: usize) -> (Verdict, String) {
-    let (Some(base), Some(new), Some(change)) = (&row.base, &row.new, row.change) else {
-        return (Verdict::OneSided, "there is no ratio: BASE's median is 0".to_owned());
-    };
-    let Limits { p: level, least_change_ns, .. } = row.limits;
-    let strength = row.limits.strength.max(least_change_ns / base.median_ns);
-    if smallest_p(base.n, new.n) * family as f64 >= level {
-        let why = format!(
-            "{} and {} rounds cannot give an adjusted p below {level}, whatever they hold: measure more rounds",
-            base.n, new.n
-        );
-        return (Verdict::TooFew, why);
-    }
-    if p < level && change.abs() >= strength {
-        return (if change > 0.0 { Verdict::Regression } else { Verdict::Improvement }, String::new());
-    }
-    match row.change_below {
-        Some(below) if below < strength => (Verdict::NoChange, String::new()),
-        Some(below) => {
-            let (high, asked) = (below * 100.0, strength * 100.0);
-            (Verdict::TooNoisy, format!("it may be up to {high:.1} % slower, and {asked:.1} % was asked about"))
+    let mut rows = Vec::new();
+    for arm in others {
+        for metric in first.metrics.keys().filter(|metric| arm.metrics.contains_key(*metric)) {
+            if request.metrics.is_empty() || request.metrics.contains(metric) {
+                rows.push((0, within::row(record, first, arm, metric, request)));
+            }
         }
-        None => (Verdict::TooNoisy, "there is no confidence interval".to_owned()),
     }
+    if rows.is_empty() {
+        let there: Vec<&str> = first.metrics.keys().map(String::as_str).collect();
+        return Err(Error::usage("no such metric in both arms", "", format!("there are {}", there.join(", "))));
+    }
+    let group = Group {
+        label: sample::group_label(record),
+        unit: "round",
+        documents: [1, 1],
+        reference: first.name.clone(),
+        rows: judge(rows, false).into_iter().map(|(_, row)| row).collect(),
+    };
+    let records = std::slice::from_ref(record);
+    let mut comparison = Comparison {
+        schema: SCHEMA,
+        base: side(&format!("{} of {name}", first.name), records),
+        new: side(&format!("{} of {name}", arms[1..].join(", ")), records),
+        statistic: request.statistic,
+        unlike: Vec::new(),
+        unlike_allowed: true,
+        notes: Vec::new(),
+        groups: vec![group],
+        exit: 0,
+        verdict: String::new(),
+    };
+    (comparison.exit, comparison.verdict) = conclude(&comparison);
+    Ok(comparison)
+}
+
+fn blank(question: Question, arm: &str, metric: &str, request: &CompareSpec) -> Row {
+    Row {
+        question,
+        arm: arm.to_owned(),
+        metric: metric.to_owned(),
+        base: None,
+        new: None,
+        change: None,
+        change_interval: None,
+        change_below: None,
+        p: None,
+        p_adjusted: None,
+        blocks: 0,
+        cliffs_delta: None,
+        limits: request.rules.limits(metric),
+        verdict: Verdict::OneSided,
+        why: String::new(),
+        found: None,
+    }
+}
+
+fn level(runs: &[Run]) -> Option<Level> {
+    let values: Vec<f64> = runs.iter().flat_map(|run| run.values.clone()).collect();
+    let pairs: Vec<paired::Pair> = runs.iter().flat_map(|run| run.pairs.clone()).collect();
+    let guests: Vec<u64> = runs.iter().flat_map(|run| run.logs.values().map(|(guest, _)| *guest)).collect();
+    let interval = (guests.len() == values.len()).then(|| paired::median_interval(&values, &guests)).flatten();
+    Some(Level {
+        median_ns: median(&values)?,
+        interval_ns: interval,
+        ratio: paired::Method::of(&pairs).centre(&pairs).map(f64::exp),
+        n: values.len(),
+        runs: runs.len(),
+    })
+}
+
+fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
+    let (base, new) = (level(&sample.base), level(&sample.new));
+    let logs = |runs: &[Run]| runs.iter().flat_map(|run| run.pairs.iter().map(|pair| pair.log)).collect::<Vec<_>>();
+    let found = change::of_arm(&sample.base, &sample.new, simulated);
+    let (verdict, why) = match (&base, &new, &sample.not_whole) {
+        (None, ..) => (Verdict::OneSided, "BASE has no rounds of it".to_owned()),
+        (_, None, _) => (Verdict::OneSided, "NEW has no rounds of it".to_owned()),
+        (.., Some(why)) => (Verdict::NotWhole, why.clone()),
+        _ => (Verdict::TooFew, format!("an interval needs {} rounds a side", paired::MIN_ROUNDS)),
+    };
+    let row = blank(Question::OneArm, &sample.arm, &sample.metric, request);
+    let cliffs_delta = cliffs_delta(&logs(&sample.base), &logs(&sample.new));
+    Row { base, new, cliffs_delta, verdict, why, ..row }.with(found)
+}
+
+/// All arms together that both sides have whole; `None` if there is none.
+fn of_all(samples: &[&Sample], metric: &str, request: &CompareSpec, simulated: bool) -> Option<Row> {
+    let common = |sample: &&&Sample| {
+        sample.metric == metric && !sample.base.is_empty() && !sample.new.is_empty() && sample.not_whole.is_none()
+    };
+    let arms: Vec<(&[Run], &[Run])> = samples.iter().filter(common).map(|one| (&one.base[..], &one.new[..])).collect();
+    let most = |pick: fn(&(&[Run], &[Run])) -> usize| arms.iter().map(pick).max();
+    let (base_runs, new_runs) = (most(|both| both.0.len())?, most(|both| both.1.len())?);
+    let side = |pick: fn(&(&[Run], &[Run])) -> Vec<Run>, runs: usize| {
+        let all: Vec<Run> = arms.iter().flat_map(pick).collect();
+        let n = all.iter().map(|run| run.values.len()).sum::<usize>() / arms.len();
+        let medians: Option<Vec<f64>> = all.iter().map(|run| Some(median(&run.values)?.max(1.0).ln())).collect();
+        let median_ns = medians.map(|logs| (logs.iter().sum::<f64>() / logs.len() as f64).exp())?;
+        Some(Level { median_ns, interval_ns: None, ratio: None, n, runs })
+    };
+    let row = blank(Question::AllArms, "all arms", metric, request);
+    let (base, new) = (side(|both| both.0.to_vec(), base_runs), side(|both| both.1.to_vec(), new_runs));
+    let why = format!("an interval needs {} rounds a side", paired::MIN_ROUNDS);
+    Some(Row { base, new, verdict: Verdict::TooFew, why, ..row }.with(change::of_all(&arms, simulated)))
 }
 
 fn conclude(comparison: &Comparison) -> (u8, String) {
@@ -291,8 +291,11 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
     let slower = count(&[Verdict::Regression]);
     let faster = count(&[Verdict::Improvement]);
     let same = count(&[Verdict::NoChange]);
-    let open = count(&[Verdict::TooFew, Verdict::TooNoisy, Verdict::OneSided]);
+    let open = comparison.rows().filter(|row| row.verdict.is_open()).count();
     let tally = format!("{slower} slower, {faster} faster, {same} unchanged, {open} open");
+    if comparison.notes.iter().any(|note| note.starts_with(SAME)) {
+        return (3, format!("inconclusive: BASE and NEW hold the same run ({tally})"));
+    }
     if !comparison.unlike.is_empty() && !comparison.unlike_allowed {
         return (
             3,

@@ -2,7 +2,8 @@
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::judge::{Comparison, Verdict};
+use super::judge::Comparison;
+use super::row::Verdict;
 use super::show;
 
 /// The report as XML.

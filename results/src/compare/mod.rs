@@ -1,25 +1,31 @@
 //! Did it get slower, and can it be believed? Two sets of results, arm by arm and metric by metric.
 //!
-//! The unit is the *round*: one guest. Rounds of one host fall into modes of their own (where a guest's memory lies, what
-//! else ran), so the thousands of samples within a round are one observation, not thousands. Where both sides hold at
-//! least [`MIN_RUNS`] documents the unit is the run, so that what differs from run to run counts as noise, too.
+//! Two questions, kept apart. *Did one arm change?* is asked of its ratio to the floor in paired rounds, which a host's drift does
+//! not move. *Did all arms change together?* is asked of absolute times, which it does move: they are judged by how runs differ,
+//! and that takes [`MIN_RUNS`] runs a side.
 //!
-//! A metric got slower only if the difference is significant (a permutation test, adjusted by Holm's method for the
-//! number of rows) *and* strong. "No change" is said only where a slow-down of the strength asked for can be excluded.
+//! An arm got slower only if the change is significant (adjusted by Holm's method for the number of rows) *and* strong. "No
+//! change" is said only where a slow-down beyond a bound can be excluded.
 
+mod change;
 mod judge;
 mod junit;
 mod ratios;
+mod row;
 mod rules;
 mod sample;
 mod show;
 mod spec;
 mod unlike;
+mod whole;
+mod within;
 
 pub use crate::paired::Statistic;
-pub use judge::{Comparison, Group, Level, Row, SCHEMA, Side, Verdict, compare};
+pub use change::{DRIFT, PROCESS};
+pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare};
 pub use junit::junit;
 pub use ratios::{Ratio, Ratios, ratios, ratios_text};
+pub use row::{Level, Question, Row, Verdict};
 pub use rules::{Limits, Rules};
 pub use sample::MIN_RUNS;
 pub(crate) use sample::{group_key, group_label, value};

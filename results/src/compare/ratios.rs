@@ -84,8 +84,9 @@ pub fn ratios(
                 let (own, floor) = median(own).zip(floor.and_then(median))?;
                 (floor > 0.0).then(|| own / floor)
             };
-            let before = over(&sample.base, floor.map(|floor| &floor.base[..]));
-            let now = over(&sample.new, floor.map(|floor| &floor.new[..]));
+            let all = |runs: &[sample::Run]| runs.iter().flat_map(|run| run.values.clone()).collect::<Vec<f64>>();
+            let before = over(&all(&sample.base), floor.map(|floor| all(&floor.base)).as_deref());
+            let now = over(&all(&sample.new), floor.map(|floor| all(&floor.new)).as_deref());
             match before.zip(now) {
                 Some((base, new)) => {
                     let (arm, metric) = (sample.arm.clone(), sample.metric.clone());

@@ -18,6 +18,8 @@ pub struct Limits {
     pub p: f64,
     /// Relative changes of at least this are strong.
     pub strength: f64,
+    /// A slow-down of at least this must be excluded for "no change".
+    pub bound: f64,
     /// Changes below this many ns are not strong, whatever their share.
     pub least_change_ns: f64,
     /// Shown, but not judged.
@@ -25,9 +27,9 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// p < 0.01, 5 %, 50 ns: where a process's code and data come to lie moves an exit path of 150 ns by tens of ns.
+    /// p < 0.01, 3 %, 5 % excluded, 50 ns: where a process's code and data come to lie moves an exit path of 150 ns by tens of ns.
     fn default() -> Self {
-        Self { p: 0.01, strength: 0.05, least_change_ns: 50.0, report_only: false }
+        Self { p: 0.01, strength: 0.03, bound: 0.05, least_change_ns: 50.0, report_only: false }
     }
 }
 
@@ -46,6 +48,7 @@ struct Given {
     p: Option<f64>,
     #[serde(rename = "threshold")]
     strength: Option<f64>,
+    bound: Option<f64>,
     least_change_ns: Option<f64>,
     #[serde(default)]
     report_only: bool,
@@ -58,6 +61,7 @@ struct File {
     p: Option<f64>,
     #[serde(rename = "threshold")]
     strength: Option<f64>,
+    bound: Option<f64>,
     least_change_ns: Option<f64>,
     #[serde(default)]
     metric: BTreeMap<String, Given>,
@@ -68,12 +72,15 @@ impl Limits {
         let limits = Self {
             p: given.p.unwrap_or(self.p),
             strength: given.strength.unwrap_or(self.strength),
+            // A threshold above the bound moves it along.
+            bound: given.bound.unwrap_or_else(|| self.bound.max(given.strength.unwrap_or(0.0))),
             least_change_ns: given.least_change_ns.unwrap_or(self.least_change_ns),
             report_only: given.report_only,
         };
         for (name, value, most) in [
             ("alpha", limits.p, 0.5),
             ("threshold", limits.strength, 100.0),
+            ("bound", limits.bound, 100.0),
             ("least-change-ns", limits.least_change_ns, 1e12),
         ] {
             let fits = if name == "alpha" { value > 0.0 && value <= most } else { (0.0..=most).contains(&value) };
@@ -93,7 +100,7 @@ impl Rules {
     pub fn new(p: Option<f64>, strength: Option<f64>) -> Result<Self, Error> {
         let given = Given { p, strength, ..Given::default() };
         let wrong = |why| {
-            Error::usage("cannot compare by these thresholds", why, "--alpha 0.01 --threshold 0.05 are the defaults")
+            Error::usage("cannot compare by these thresholds", why, "--alpha 0.01 --threshold 0.03 are the defaults")
         };
         Ok(Self { default: Limits::default().with(given).map_err(wrong)?, own: BTreeMap::new() })
     }
@@ -117,6 +124,7 @@ impl Rules {
         let of_file = Given {
             p: p.or(file.p),
             strength: strength.or(file.strength),
+            bound: file.bound,
             least_change_ns: file.least_change_ns,
             report_only: false,
         };
@@ -160,8 +168,8 @@ mod tests {
         let rules = read("alpha = 0.05\nthreshold = 0.1\n[metric.exit_path_ns]\nthreshold = 0.3\nreport-only = true\n")
             .unwrap();
         // The command line's strength goes before the file's default, not before a metric's own.
-        assert_eq!(rules.default, Limits { p: 0.05, strength: 0.2, ..Limits::default() });
-        let own = Limits { p: 0.05, strength: 0.3, report_only: true, ..Limits::default() };
+        assert_eq!(rules.default, Limits { p: 0.05, strength: 0.2, bound: 0.2, ..Limits::default() });
+        let own = Limits { p: 0.05, strength: 0.3, bound: 0.3, report_only: true, ..Limits::default() };
         assert_eq!((rules.limits("exit_path_ns"), rules.limits("other")), (own, rules.default));
     }
 

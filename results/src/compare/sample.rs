@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::spec::CompareSpec;
-use crate::document::{Any, Arm, Record};
+use super::whole;
+use crate::document::{Any, Arm, ArmKind, Record, Round};
 use crate::error::Error;
-use crate::paired::Statistic;
+use crate::paired::{self, Statistic};
 use crate::stats::median;
 use crate::table::layout::plural;
 
-/// With this many documents on both sides the unit is the run.
+/// With this many documents on both sides how runs differ is seen, and absolute times are judged.
 pub const MIN_RUNS: usize = 8;
 /// How a note of something that one side lacks begins.
 pub(super) const ONLY_IN: &str = "only in ";
@@ -39,22 +40,54 @@ pub(super) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    fn by_run(&self) -> bool {
+    /// Whether both sides have enough runs to show how runs differ.
+    pub(super) fn by_run(&self) -> bool {
         self.base.len().min(self.new.len()) >= MIN_RUNS
     }
 
     pub(super) fn unit(&self) -> &'static str {
         if self.by_run() { "run" } else { "round" }
     }
+
+    /// The arm that the others are divided by: the floor, else the first that both sides have.
+    pub(super) fn reference(&self) -> Option<String> {
+        let all = || self.base.iter().chain(&self.new);
+        let everywhere = |name: &str| all().all(|record| record.arm(name).is_some_and(|arm| !arm.rounds.is_empty()));
+        let arms = || self.base.iter().flat_map(|record| &record.arms).filter(|arm| everywhere(&arm.name));
+        arms().find(|arm| arm.kind == ArmKind::Floor).or_else(|| arms().next()).map(|arm| arm.name.clone())
+    }
+
+    /// Whether the runs were simulated: no two of them differ by what a host does.
+    pub(super) fn simulated(&self) -> bool {
+        let backend = |record: &&Record| record.parameter("backend").is_some_and(|name| name.starts_with("sim:"));
+        self.base.iter().chain(&self.new).all(backend)
+    }
 }
 
-/// One arm's values of one metric.
+/// One run of one arm.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    /// Its start, seconds since 1970.
+    pub(super) started: u64,
+    /// Its rounds against the reference arm's.
+    pub(super) pairs: Vec<paired::Pair>,
+    /// Its rounds' statistic, ns.
+    pub(super) values: Vec<f64>,
+    /// By round: guest, and the logarithm of the statistic.
+    pub(super) logs: BTreeMap<u64, (u64, f64)>,
+}
+
+/// One arm's runs by one metric.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) arm: String,
     pub(super) metric: String,
-    pub(super) base: Vec<f64>,
-    pub(super) new: Vec<f64>,
+    pub(super) base: Vec<Run>,
+    pub(super) new: Vec<Run>,
+    /// Whether it is the arm that the others are divided by.
+    pub(super) is_reference: bool,
+    /// What keeps it from being judged as if its figures were whole.
+    pub(super) not_whole: Option<String>,
 }
 
 /// What must be the same for two documents to be comparable.
@@ -148,40 +181,47 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
     let mut found = Vec::new();
     // Metrics that are known over all rounds only, and the arms that have them.
     let mut without: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let reference = pair.reference();
+    let spoilt = reference.as_ref().and_then(|name| {
+        let why = whole::of_arm(pair, name)?;
+        Some(format!("{name}, which it is divided by: {why}"))
+    });
     for name in arms(pair) {
-        let asked = request.arms.is_empty() || request.arms.contains(&name);
-        let of =
-            |records: &[&Record]| -> Vec<Arm<Any>> { records.iter().filter_map(|r| r.arm(&name)).cloned().collect() };
-        let (base, new) = (of(&pair.base), of(&pair.new));
-        if !asked {
+        if !request.arms.is_empty() && !request.arms.contains(&name) {
             continue;
         }
+        let of = |records: &[&Record]| -> Vec<(u64, Arm<Any>, Option<Arm<Any>>)> {
+            let base = |record: &Record| record.arm(reference.as_ref()?).cloned();
+            records.iter().filter_map(|r| Some((r.started_unix, r.arm(&name)?.clone(), base(r)))).collect()
+        };
+        let (base, new) = (of(&pair.base), of(&pair.new));
         for (which, arms, records) in [("BASE", &base, &pair.base), ("NEW", &new, &pair.new)] {
-            note_gaps(&name, which, arms, records.len(), notes);
+            note_gaps(&name, which, &arms.iter().map(|(_, arm, _)| arm).collect::<Vec<_>>(), records.len(), notes);
         }
-        let metrics: BTreeSet<&String> = base.iter().chain(&new).flat_map(|arm| arm.metrics.keys()).collect();
+        let both = || base.iter().chain(&new).map(|(_, arm, _)| arm);
+        let metrics: BTreeSet<&String> = both().flat_map(|arm| arm.metrics.keys()).collect();
         if metrics.is_empty() {
-            let why =
-                base.iter().chain(&new).find_map(|arm| arm.not_available.as_deref()).unwrap_or("it has no figures");
+            let why = both().find_map(|arm| arm.not_available.as_deref()).unwrap_or("it has no figures");
             notes.push(format!("{name}: not compared: {why}"));
         }
+        let is_reference = reference.as_ref() == Some(&name);
+        let not_whole = whole::of_arm(pair, &name).or_else(|| spoilt.clone());
         for metric in metrics {
             if !request.metrics.is_empty() && !request.metrics.contains(metric) {
                 continue;
             }
-            let values = |arms: &[Arm<Any>]| -> Vec<f64> {
-                if pair.by_run() {
-                    arms.iter().filter_map(|arm| value(arm, metric, request.statistic)).collect()
-                } else {
-                    arms.iter().flat_map(|arm| rounds(arm, metric, request.statistic)).collect()
-                }
+            let runs = |arms: &[(u64, Arm<Any>, Option<Arm<Any>>)]| -> Vec<Run> {
+                arms.iter()
+                    .filter_map(|(at, arm, base)| run(*at, arm, base.as_ref(), metric, request.statistic))
+                    .collect()
             };
-            let (base, new) = (values(&base), values(&new));
+            let (base, new) = (runs(&base), runs(&new));
             if base.is_empty() && new.is_empty() {
                 without.entry(metric.clone()).or_default().push(name.clone());
                 continue;
             }
-            found.push(Sample { arm: name.clone(), metric: metric.clone(), base, new });
+            let (arm, metric, not_whole) = (name.clone(), metric.clone(), not_whole.clone());
+            found.push(Sample { arm, metric, base, new, is_reference, not_whole });
         }
     }
     // A line for all metrics that the same arms lack.
@@ -196,6 +236,19 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
     found
 }
 
+/// A run of an arm; `None` without whole rounds of the metric.
+fn run(started: u64, arm: &Arm<Any>, reference: Option<&Arm<Any>>, metric: &str, statistic: Statistic) -> Option<Run> {
+    let values: Vec<f64> = rounds(arm, metric, statistic).collect();
+    let whole = arm.rounds.iter().filter(|round| round.complete);
+    let log = |round: &Round<Any>| {
+        let ns = statistic.of(round.metrics.get(metric)?).filter(|ns| *ns > 0.0)?;
+        Some((round.index, (round.guest(), ns.ln())))
+    };
+    let logs = whole.filter_map(log).collect();
+    let pairs = reference.map_or_else(Vec::new, |base| paired::pairs(arm, base, metric, statistic));
+    (!values.is_empty()).then_some(Run { started, pairs, values, logs })
+}
+
 /// The arms of both sides, in the order of the documents.
 fn arms(pair: &Pair<'_>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
@@ -207,7 +260,7 @@ fn arms(pair: &Pair<'_>) -> Vec<String> {
     names
 }
 
-fn note_gaps(name: &str, which: &str, arms: &[Arm<Any>], documents: usize, notes: &mut Vec<String>) {
+fn note_gaps(name: &str, which: &str, arms: &[&Arm<Any>], documents: usize, notes: &mut Vec<String>) {
     let lacking = documents - arms.len();
     if arms.is_empty() {
         let other = if which == "BASE" { "NEW" } else { "BASE" };

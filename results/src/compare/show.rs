@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
-use super::judge::{Comparison, Group, Level, Row, Verdict};
+use super::judge::{Comparison, Group};
+use super::row::{Level, Row, Verdict};
 use crate::stats::bootstrap::Interval;
 use crate::table::layout::{self, plural, time};
 
@@ -14,12 +15,11 @@ fn dash() -> String {
     "–".to_owned()
 }
 
+/// A side of a row: its ratio to the reference arm, or its time.
 fn level(level: Option<&Level>) -> String {
-    level.map_or_else(dash, |level| {
-        let interval = level
-            .interval_ns
-            .map_or_else(String::new, |Interval { low, high }| format!(" [{}, {}]", time(low), time(high)));
-        time(level.median_ns) + &interval
+    level.map_or_else(dash, |level| match level.ratio {
+        Some(ratio) => format!("× {ratio:.3}"),
+        None => time(level.median_ns),
     })
 }
 
@@ -50,7 +50,9 @@ pub(super) fn word(verdict: Verdict) -> &'static str {
         Verdict::Improvement => "faster",
         Verdict::NoChange => "no change",
         Verdict::TooFew => "too few rounds",
-        Verdict::TooNoisy => "too noisy",
+        Verdict::TooNoisy => "inconclusive",
+        Verdict::NotWhole => "not whole",
+        Verdict::NotJudged => "(not judged)",
         Verdict::OneSided => "one-sided",
         Verdict::ReportOnly => "(not judged)",
     }
@@ -72,11 +74,13 @@ fn cells(row: &Row) -> [String; 8] {
 fn heading(group: &Group, comparison: &Comparison) -> String {
     let [base, new] = group.documents;
     let rounds = |pick: fn(&Row) -> Option<&Level>| group.rows.iter().filter_map(pick).map(|level| level.n).max();
-    let (a, b) = (rounds(|row| row.base.as_ref()), rounds(|row| row.new.as_ref()));
-    let (a, b, unit) = (a.unwrap_or(0), b.unwrap_or(0), group.unit);
+    let (a, b) = (rounds(|row| row.base.as_ref()).unwrap_or(0), rounds(|row| row.new.as_ref()).unwrap_or(0));
     let statistic = comparison.statistic.name();
-    let files = if base + new > 2 { format!(" of {base} and {new} documents") } else { String::new() };
-    format!("{}: median {statistic} over {a} and {b} {unit}s{files}, 95 % intervals", group.label)
+    let files = if base + new > 2 { format!(" of {base} and {new} runs") } else { String::new() };
+    let blocks = group.rows.iter().map(|row| row.blocks).max().filter(|blocks| *blocks > 0);
+    let blocks = blocks.map_or_else(String::new, |blocks| format!(" in {blocks} blocks"));
+    let (label, reference) = (&group.label, &group.reference);
+    format!("{label}: {statistic} against {reference}, {a} and {b} rounds{files}{blocks}, 95 % intervals")
 }
 
 /// The comparison as a table, with everything that limits it.
@@ -102,11 +106,7 @@ pub fn text(comparison: &Comparison) -> String {
     for line in remarks(comparison) {
         let _ = writeln!(out, "{line}");
     }
-    let _ = writeln!(
-        out,
-        "delta: Cliff's delta, how far NEW lies above BASE, −1 to 1; p: permutation test, Holm-adjusted, seed {}",
-        comparison.seed
-    );
+    let _ = writeln!(out, "delta: Cliff's delta over rounds, −1 to 1; p: t-test over guests or runs, Holm-adjusted");
     let _ = writeln!(out, "{}", comparison.verdict);
     out
 }

@@ -14,10 +14,6 @@ pub struct CompareSpec {
     pub arms: Vec<String>,
     /// Only these metrics; empty: all.
     pub metrics: Vec<String>,
-    /// Seed of what is drawn.
-    pub seed: u64,
-    /// Draws of the permutation test and the bootstrap.
-    pub resamples: u32,
     /// Whether hosts may differ.
     pub allow_unlike_hosts: bool,
 }
@@ -30,8 +26,6 @@ impl Default for CompareSpec {
             statistic: Statistic::default(),
             arms: Vec::new(),
             metrics: Vec::new(),
-            seed: 1,
-            resamples: 9999,
             allow_unlike_hosts: false,
         }
     }

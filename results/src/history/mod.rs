@@ -1,5 +1,6 @@
 //! A folder of results as a series in time: where did it change, and with which revision?
 
+mod robust;
 mod series;
 mod show;
 

@@ -1,14 +1,16 @@
-//! Series of medians, and where they change.
+//! Series of ratios to the floor, and where they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::robust;
 use crate::compare::{Statistic, differences, group_key, group_label, value};
-use crate::document::Record;
+use crate::document::{ArmKind, Record};
 use crate::error::{Error, Exit};
-use crate::stats::change_points::{self, ChangePoint, Rules};
+use crate::paired;
+use crate::stats::change_points::{ChangePoint, Rules};
 
 /// The schema of a history's JSON.
 pub const SCHEMA: &str = "vpmu-history/1";
@@ -24,8 +26,10 @@ pub struct Point {
     pub revision: String,
     /// The file.
     pub file: String,
-    /// The run's value, ns.
+    /// The run's time, ns.
     pub value_ns: f64,
+    /// Its ratio to the reference arm, in paired rounds; `None` where the series is of times.
+    pub ratio: Option<f64>,
 }
 
 /// A change.
@@ -57,6 +61,8 @@ pub struct Series {
     pub arm: String,
     /// The metric.
     pub metric: String,
+    /// The arm it is divided by; `None`: the series is of times.
+    pub against: Option<String>,
     /// Its runs, in order of their start.
     pub points: Vec<Point>,
     /// Where it changed.
@@ -99,6 +105,8 @@ pub struct HistorySpec {
     pub arms: Vec<String>,
     /// Only these metrics; empty: all.
     pub metrics: Vec<String>,
+    /// Times instead of ratios to the floor.
+    pub times: bool,
 }
 
 /// The history of `records`, which are in order of their start.
@@ -131,7 +139,9 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
             "leave out --arm and --metric",
         ));
     }
-    let series = wanted.par_iter().filter_map(|(group, arm, metric)| series(group, arm, metric, request)).collect();
+    let family = wanted.len();
+    let series =
+        wanted.par_iter().filter_map(|(group, arm, metric)| series(group, arm, metric, request, family)).collect();
     Ok(History {
         schema: SCHEMA,
         source: source.to_owned(),
@@ -141,15 +151,32 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
     })
 }
 
-fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec) -> Option<Series> {
-    let runs: Vec<(&Record, f64)> = group
+/// The arm that a group's series are divided by: the floor, where every document has one.
+fn reference<'a>(group: &[&'a Record]) -> Option<&'a str> {
+    let floor = group.first()?.arms.iter().find(|arm| arm.kind == ArmKind::Floor)?;
+    let everywhere = group.iter().all(|record| record.arm(&floor.name).is_some_and(|arm| !arm.rounds.is_empty()));
+    everywhere.then_some(floor.name.as_str())
+}
+
+fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, family: usize) -> Option<Series> {
+    let against = if request.times { None } else { reference(group) };
+    if against == Some(arm) {
+        return None;
+    }
+    let runs: Vec<(&Record, f64, Option<f64>)> = group
         .iter()
-        .filter_map(|record| Some((*record, value(record.arm(arm)?, metric, request.statistic)?)))
+        .filter_map(|record| {
+            let own = record.arm(arm)?;
+            let time = value(own, metric, request.statistic)?;
+            let Some(against) = against else { return Some((*record, time, None)) };
+            let ratio = paired::ratio(own, record.arm(against)?, metric, request.statistic)?;
+            Some((*record, time, Some(ratio.ratio)))
+        })
         .collect();
     let first = runs.first()?.0;
-    let values: Vec<f64> = runs.iter().map(|(_, value)| *value).collect();
+    let values: Vec<f64> = runs.iter().map(|(_, time, ratio)| ratio.unwrap_or(*time)).collect();
     let too_short = values.len() < MIN_DOCUMENTS;
-    let found = if too_short { Vec::new() } else { change_points::find(&values, &request.rules) };
+    let found = if too_short { Vec::new() } else { robust::find(&values, &request.rules, family) };
     let changes = found
         .into_iter()
         .map(|point| {
@@ -167,13 +194,15 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec) -> 
         .collect();
     let points = runs
         .iter()
-        .map(|(record, value_ns)| Point {
+        .map(|(record, value_ns, ratio)| Point {
             started_unix: record.started_unix,
             revision: record.tool.git_revision.clone(),
             file: record.path.display().to_string(),
             value_ns: *value_ns,
+            ratio: *ratio,
         })
         .collect();
     let (label, arm, metric) = (group_label(first), arm.to_owned(), metric.to_owned());
-    Some(Series { label, arm, metric, points, changes, too_short })
+    let against = against.map(str::to_owned);
+    Some(Series { label, arm, metric, against, points, changes, too_short })
 }

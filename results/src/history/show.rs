@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
-use super::series::{History, MIN_DOCUMENTS};
+use super::series::{History, MIN_DOCUMENTS, Series};
 use crate::table::layout::{self, plural, time};
 use crate::write::time_stamp;
 
@@ -14,6 +14,11 @@ const HEADER: [&str; 8] = ["arm", "metric", "before", "after", "change", "p", "f
 fn short(revision: &str) -> String {
     let (hash, rest) = revision.split_at(revision.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(revision.len()));
     if hash.is_empty() { revision.to_owned() } else { format!("{}{rest}", &hash[..hash.len().min(12)]) }
+}
+
+/// A value of a series: a ratio or a time.
+fn shown(series: &Series, value: f64) -> String {
+    if series.against.is_some() { format!("× {value:.3}") } else { time(value) }
 }
 
 /// The history as text.
@@ -27,7 +32,10 @@ pub fn text(history: &History) -> String {
         let runs = plural(of_label().map(|series| series.points.len()).max().unwrap_or(0), "run");
         let statistic = history.statistic.name();
         // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "{label}: {runs}, median {statistic} over each run's rounds");
+        let against = of_label().find_map(|series| series.against.as_deref());
+        let what =
+            against.map_or_else(|| "median over each run's rounds".to_owned(), |floor| format!("against {floor}"));
+        let _ = writeln!(out, "{label}: {runs}, {statistic} {what}");
         if of_label().all(|series| series.too_short) {
             let _ = writeln!(out, "too few runs: change points need {MIN_DOCUMENTS}");
             continue;
@@ -44,8 +52,8 @@ pub fn text(history: &History) -> String {
             let texts = [
                 series.arm.clone(),
                 series.metric.clone(),
-                time(change.point.before),
-                time(change.point.after),
+                shown(series, change.point.before),
+                shown(series, change.point.after),
                 change.change.map_or_else(|| "–".to_owned(), crate::compare::percent),
                 if change.point.p < 0.0001 { "< 0.0001".to_owned() } else { format!("{:.4}", change.point.p) },
                 short(&change.first_changed_revision),

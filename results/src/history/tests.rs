@@ -7,7 +7,13 @@ use crate::fixture::{changed, value};
 use crate::stats::change_points::Rules;
 
 fn request() -> HistorySpec {
-    HistorySpec { rules: Rules::default(), statistic: Statistic::P50, arms: Vec::new(), metrics: Vec::new() }
+    HistorySpec {
+        rules: Rules::default(),
+        statistic: Statistic::P50,
+        arms: Vec::new(),
+        metrics: Vec::new(),
+        times: false,
+    }
 }
 
 /// 20 runs, a revision each; from the 13th on `reuse` is a fifth slower.
@@ -31,7 +37,11 @@ fn runs() -> Vec<Record> {
 #[test]
 fn the_first_changed_revision_is_named_with_what_else_changed() {
     let found = history("dir", &runs(), &request()).unwrap();
-    assert_eq!((found.exit().code(), found.series.len()), (0, 12));
+    // Three strategies against the floor, by three metrics.
+    assert_eq!((found.exit().code(), found.series.len()), (0, 9));
+    assert!(found.series.iter().all(|series| series.against.as_deref() == Some("floor")));
+    let times = history("dir", &runs(), &HistorySpec { times: true, ..request() }).unwrap();
+    assert_eq!(times.series.len(), 12);
     for series in &found.series {
         let indices: Vec<usize> = series.changes.iter().map(|change| change.point.index).collect();
         assert_eq!(indices, if series.arm == "reuse" { vec![12] } else { vec![] }, "{} {}", series.arm, series.metric);

@@ -37,8 +37,14 @@ pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) ->
     let value = |round: &crate::document::Round<E>| statistic.of(round.metrics.get(metric)?);
     let (guests, values): (Vec<u64>, Vec<f64>) = whole.filter_map(|round| Some((round.guest(), value(round)?))).unzip();
     let ns = median(&values)?;
-    let interval = (values.len() >= MIN_ROUNDS).then(|| interval(&values, &guests));
+    let interval = median_interval(&values, &guests);
     Some(Level { ns, interval, rounds: values.len() })
+}
+
+/// The interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].
+#[must_use]
+pub fn median_interval(values: &[f64], guests: &[u64]) -> Option<Interval> {
+    (values.len() >= MIN_ROUNDS).then(|| interval(values, guests))
 }
 
 fn interval(values: &[f64], guests: &[u64]) -> Interval {

@@ -82,18 +82,47 @@ pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic
 /// The same of rounds in order of time.
 #[must_use]
 pub fn of_slices(rounds: &[Pair]) -> Option<Ratio> {
-    let probed = is_sharper(rounds);
-    let by = Centre::of(&if probed { without_throughput(rounds) } else { logs(rounds) });
-    let centre = |rounds: &[Pair]| by.at(&if probed { without_throughput(rounds) } else { logs(rounds) });
-    let value = centre(rounds)?;
+    let method = Method::of(rounds);
+    let value = method.centre(rounds)?;
     let groups = groups(&rounds.iter().map(|pair| pair.guest).collect::<Vec<_>>());
     let log = (rounds.len() >= MIN_ROUNDS)
-        .then(|| jackknife::over_groups(rounds, &groups.group, centre))
+        .then(|| jackknife::over_groups(rounds, &groups.group, |rounds| method.centre(rounds)))
         .flatten()
         .map(|found| if groups.by_guest { found } else { found.widened(LAYOUT * (2.0 / groups.guests as f64).sqrt()) });
     let interval =
         log.map(|log| log.interval()).map(|Interval { low, high }| Interval { low: low.exp(), high: high.exp() });
-    Some(Ratio { ratio: value.exp(), interval, rounds: rounds.len(), guests: groups.guests, probed, log })
+    Some(Ratio {
+        ratio: value.exp(),
+        interval,
+        rounds: rounds.len(),
+        guests: groups.guests,
+        probed: method.probed,
+        log,
+    })
+}
+
+/// How the centre of some rounds is found: decided once for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Method {
+    /// Whether differences of throughput, as the probes saw them, are taken out.
+    pub probed: bool,
+    /// Which centre.
+    pub centre: Centre,
+}
+
+impl Method {
+    /// The one for these rounds.
+    #[must_use]
+    pub fn of(rounds: &[Pair]) -> Self {
+        let probed = is_sharper(rounds);
+        Self { probed, centre: Centre::of(&if probed { without_throughput(rounds) } else { logs(rounds) }) }
+    }
+
+    /// The centre of the logarithms of rounds; `None` without any.
+    #[must_use]
+    pub fn centre(self, rounds: &[Pair]) -> Option<f64> {
+        self.centre.at(&if self.probed { without_throughput(rounds) } else { logs(rounds) })
+    }
 }
 
 fn logs(rounds: &[Pair]) -> Vec<f64> {

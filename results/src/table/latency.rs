@@ -4,28 +4,23 @@ use std::fmt::Write;
 
 use super::grid::{cells, name, table};
 use super::layout::{dash, ns, ratio, time};
-use super::stat;
-use crate::document::{Arm, ArmKind, Document, Status, Summary, Warning};
+use super::{stat, sure};
+use crate::document::{Arm, Document, Status, Summary, Warning};
 use crate::metric::{NMI_HANDLER, PMI_DELIVERY, ROTATION};
 
-/// What a guest user feels.
-const LATENCY: [&str; 8] = ["arm", "p50", "p90", "p99", "max", "mean", "× floor", "delivery"];
+/// What a guest user feels, beside the p50.
+const LATENCY: [&str; 6] = ["arm", "p90", "p99", "max", "mean", "delivery"];
 
 /// What it takes, per PMI (per rotation, where the workload only counts).
-const COST: [&str; 8] = ["arm", "opens", "perf ops", "exits", "slow-down", "held max", "NMIs", "lost"];
+const COST: [&str; 8] = ["arm", "opens", "ops", "exits", "slow", "held", "NMIs", "lost"];
 
-fn latency_row(arm: &Arm, latency: Option<&Summary>, floor: Option<u64>) -> [String; 8] {
+fn latency_row(arm: &Arm, latency: Option<&Summary>) -> [String; 6] {
     [
         name(arm),
-        ns(latency.map(|s| s.p50)),
         ns(latency.and_then(|s| s.p90)),
         ns(latency.and_then(|s| s.p99)),
         ns(latency.and_then(|s| s.max)),
         latency.and_then(|s| s.mean).map_or_else(dash, time),
-        match (latency, floor) {
-            (Some(s), Some(floor)) if floor > 0 => ratio(s.median() / floor as f64),
-            _ => dash(),
-        },
         ns(arm.metric(&PMI_DELIVERY).map(|s| s.p50)),
     ]
 }
@@ -70,8 +65,6 @@ pub fn text(document: &Document) -> String {
     }
     let sampling = document.parameters.events.iter().any(|event| event.period > 0);
     let metric = if sampling { &NMI_HANDLER } else { &ROTATION };
-    let floor =
-        document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| arm.metric(metric)).map(|s| s.p50);
     let mut latencies = table(LATENCY);
     let mut costs = table(COST);
     let mut absent = String::new();
@@ -82,24 +75,22 @@ pub fn text(document: &Document) -> String {
             continue;
         }
         let latency = arm.metric(metric);
-        latencies.add_row(cells(latency_row(arm, latency, floor)));
+        latencies.add_row(cells(latency_row(arm, latency)));
         costs.add_row(cells(cost_row(arm, latency)));
     }
     let mut out = String::new();
-    let what = if sampling {
-        "Guest NMI handler latency"
-    } else {
-        "Guest rotation latency (stop and restart of all events at a tick)"
-    };
+    let what = if sampling { "Guest NMI handler latency" } else { "Guest rotation latency (all events, at a tick)" };
     let parameters = &document.parameters;
     let _ = writeln!(out, "{what}, {}, {} vCPU", parameters.workload, parameters.vcpus);
+    out.push_str(&sure::text(document, metric));
+    let _ = writeln!(out, "\nAll samples of all rounds together");
     let _ = writeln!(out, "{}", latencies.trim_fmt());
-    out.push_str(
-        "delivery: median from the VMM seeing an overflow, after the host's signal,\nto the handler's entry\n\n",
-    );
+    out.push_str("delivery: median from the VMM seeing an overflow, after the\nhost's signal, to the handler's entry\n");
     let per = if sampling { "PMI" } else { "rotation" };
-    let _ = writeln!(out, "Host work: opens, perf ops and MSR exits per {per}");
+    let _ = writeln!(out, "\nHost work per {per}");
     let _ = writeln!(out, "{}", costs.trim_fmt());
+    out.push_str("opens: host events opened; ops: perf calls of every kind;\nexits: MSR exits; slow: time of guest work with ÷ without;\n");
+    out.push_str("held: most host events at once; lost: NMIs of NMIs\n");
     out.push_str(&absent);
     out + &surroundings(document)
 }
@@ -109,7 +100,7 @@ fn surroundings(document: &Document) -> String {
     let mut out = String::new();
     let parameters = &document.parameters;
     let stand_in = if document.arms.iter().any(|arm| arm.stand_in) {
-        ", a stand-in for hardware events (compare arms only)"
+        ", a stand-in for hardware events\n  (compare arms only)"
     } else {
         ""
     };
@@ -152,11 +143,29 @@ mod tests {
         assert!(text.contains("kvm: not available because the mock has no vPMU of its own"), "{text}");
         assert!(!text.contains('\x1b'));
         let floor = text.lines().find(|line| line.trim_start().starts_with("floor")).unwrap();
-        assert!(floor.contains("1.00"), "{floor}");
+        assert!(floor.ends_with(" 1"), "{floor}");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains("recreate 2.00 µs [2.00, 2.00] 2.000 [2.000, 2.000] reuse"), "{text}");
+        assert!(text.contains("estimated lower bound"), "{text}");
+        assert!(text.contains("reuse against recreate: 0.500 [0.500, 0.500], 10 rounds"), "{text}");
     }
 
     #[test]
-    fn tables_fit_80_columns_even_with_large_figures() {
+    fn an_arm_without_nmis_has_dashes() {
+        let mut finished = fixture::document(10);
+        finished.arms[0].metrics.remove("nmi_handler_ns");
+        for round in &mut finished.arms[0].rounds {
+            round.metrics.remove("nmi_handler_ns");
+        }
+        let text = super::text(&finished);
+        let row: Vec<&str> =
+            text.lines().find(|line| line.starts_with("recreate")).unwrap().split_whitespace().collect();
+        assert_eq!(row, ["recreate", "–", "–"], "{text}");
+        assert!(!text.contains("against recreate"), "{text}");
+    }
+
+    #[test]
+    fn tables_fit_60_columns_even_with_large_figures() {
         let mut finished = fixture::document(10);
         for arm in &mut finished.arms {
             arm.own.nmis = 1_000_000;
@@ -166,8 +175,9 @@ mod tests {
             }
         }
         let text = super::text(&finished);
-        let widest = text.lines().map(|line| line.chars().count()).max();
-        assert!(widest.unwrap() <= 80, "{text}");
+        let tables = text.split("kvm: not available").next().unwrap();
+        let widest = tables.lines().map(|line| line.chars().count()).max();
+        assert!(widest.unwrap() <= 60, "{text}");
     }
 
     #[test]

@@ -4,6 +4,9 @@ use std::io::IsTerminal;
 
 use comfy_table::{LineStyle, TableStyle};
 
+use crate::paired::{Level, Ratio};
+use crate::stats::bootstrap::Interval;
+
 /// The style of every table: no colour at all, so that NO_COLOR and pipes get what terminals get.
 pub const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
@@ -23,20 +26,51 @@ pub fn width() -> Option<u16> {
 /// Nanoseconds for people: three significant digits in ns, µs, ms or s.
 #[must_use]
 pub fn time(ns: f64) -> String {
-    let (value, unit) = match ns {
+    let (value, unit) = unit(ns);
+    let decimals = decimals(value, unit);
+    format!("{value:.decimals$} {unit}")
+}
+
+/// A number of ns in the unit that suits it.
+fn unit(ns: f64) -> (f64, &'static str) {
+    match ns {
         n if n < 999.5 => (n, "ns"),
         n if n < 999_500.0 => (n / 1e3, "µs"),
         n if n < 999_500_000.0 => (n / 1e6, "ms"),
         n => (n / 1e9, "s"),
-    };
-    // Whole nanoseconds are what is measured.
-    let decimals = match value {
+    }
+}
+
+/// Decimals for three digits.
+fn decimals(value: f64, unit: &str) -> usize {
+    match value {
+        // Whole nanoseconds are what is measured.
         _ if unit == "ns" => 0,
         v if v < 9.995 => 2,
         v if v < 99.95 => 1,
         _ => 0,
-    };
-    format!("{value:.decimals$} {unit}")
+    }
+}
+
+/// A time with its interval in the same unit: `70.1 µs [69.5, 71.0]`.
+#[must_use]
+pub fn level(level: &Level) -> String {
+    let (value, name) = unit(level.ns);
+    let decimals = decimals(value, name);
+    let scale = if level.ns > 0.0 { value / level.ns } else { 1.0 };
+    let interval = level.interval.map_or_else(String::new, |Interval { low, high }| {
+        format!(" [{:.decimals$}, {:.decimals$}]", low * scale, high * scale)
+    });
+    format!("{value:.decimals$} {name}{interval}")
+}
+
+/// A ratio of two arms with its interval: `0.970 [0.957, 0.982]`; fewer digits where it is less sure.
+#[must_use]
+pub fn ratio_with(found: &Ratio) -> String {
+    let Some(Interval { low, high }) = found.interval else { return ratio(found.ratio) };
+    let sharp = found.half_width().is_some_and(|half| half < 0.05);
+    let decimals = if found.ratio >= 9.995 { 1 } else { 2 + usize::from(sharp) };
+    format!("{:.decimals$} [{low:.decimals$}, {high:.decimals$}]", found.ratio)
 }
 
 /// [`time`] of whole nanoseconds; a dash where there are none.
@@ -89,6 +123,22 @@ mod tests {
         ] {
             assert_eq!(time(ns), text);
         }
+    }
+
+    #[test]
+    fn intervals_have_the_unit_and_digits_of_their_figure() {
+        let of = |ns, interval| level(&Level { ns, interval, rounds: 9 });
+        let interval = |low, high| Some(Interval { low, high });
+        assert_eq!(of(70_123.0, interval(9_500.0, 101_040.0)), "70.1 µs [9.5, 101.0]");
+        assert_eq!((of(70_123.0, None), of(0.0, interval(0.0, 2.0))), ("70.1 µs".to_owned(), "0 ns [0, 2]".to_owned()));
+        let of = |ratio, low, high| {
+            ratio_with(&Ratio { ratio, interval: interval(low, high), rounds: 9, guests: 9, probed: false, log: None })
+        };
+        assert_eq!(of(0.97, 0.957, 0.9822), "0.970 [0.957, 0.982]");
+        assert_eq!(
+            (of(0.97, 0.9, 1.04), of(20.0, 19.5, 20.5)),
+            ("0.97 [0.90, 1.04]".into(), "20.0 [19.5, 20.5]".into())
+        );
     }
 
     #[test]

@@ -5,5 +5,7 @@ mod grid;
 mod latency;
 pub mod layout;
 mod stat;
+mod sure;
 
 pub use latency::{text, warnings};
+pub use sure::{Against, against};

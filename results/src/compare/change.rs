@@ -1,0 +1,214 @@
+//! How far NEW is from BASE: one arm against the reference arm, and all arms together.
+//!
+//! | runs a side | one arm against the reference | all arms together |
+//! |---|---|---|
+//! | 8 and more | what leaving out a run (or a block of neighbouring runs) changes | the same |
+//! | fewer | what leaving out guests changes, and an allowance of [`PROCESS`] for each run | an allowance of [`DRIFT`] for each run |
+
+use super::sample::{MIN_RUNS, Run};
+use crate::paired::groups::groups;
+use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair};
+use crate::stats::jackknife::{Estimate, over_groups};
+
+/// Allowance for what differs between two processes in one arm's ratio to another, standard deviation of a logarithm.
+pub const PROCESS: f64 = 0.01;
+/// Allowance for what differs between two runs in all arms together, standard deviation of a logarithm.
+pub const DRIFT: f64 = 0.12;
+/// Runs from which their own spread is looked at beside the allowance.
+const SEEN_RUNS: usize = 3;
+/// Share of the values that is left out at each end of a run.
+const TRIM: f64 = 0.1;
+/// Share of the runs that must have a neighbour of the other side.
+const BLOCKED: f64 = 0.8;
+
+/// A change and what it rests on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Change {
+    /// Logarithm of NEW over BASE.
+    pub(super) log: Estimate,
+    /// Of its error, the part that more rounds of the same runs do not make smaller.
+    pub(super) allowance: f64,
+    /// Blocks of neighbouring runs; 0: runs were not taken in turns.
+    pub(super) blocks: usize,
+}
+
+/// The block of each run of BASE and NEW, if at least eight neighbours of different sides make one each.
+fn blocks(base: &[u64], new: &[u64]) -> Option<(Vec<usize>, Vec<usize>, usize)> {
+    let sides = [base, new];
+    let mut order: Vec<(u64, usize, usize)> =
+        (0..2).flat_map(|side| sides[side].iter().enumerate().map(move |(run, at)| (*at, side, run))).collect();
+    order.sort_unstable();
+    let mut of = [vec![usize::MAX; base.len()], vec![usize::MAX; new.len()]];
+    let (mut count, mut at) = (0, 0);
+    let mut alone = Vec::new();
+    while at < order.len() {
+        let (_, side, run) = order[at];
+        match order.get(at + 1) {
+            Some(&(_, other, next)) if other != side => {
+                of[side][run] = count;
+                of[other][next] = count;
+                count += 1;
+                at += 2;
+            }
+            _ => {
+                // It goes to the block before it.
+                alone.push((side, run, count.saturating_sub(1)));
+                at += 1;
+            }
+        }
+    }
+    for (side, run, block) in alone {
+        of[side][run] = block;
+    }
+    let matched = 2.0 * count as f64 / order.len().max(1) as f64;
+    let [base, new] = of;
+    (count >= MIN_RUNS && matched >= BLOCKED).then_some((base, new, count))
+}
+
+/// A difference of two figures with runs as groups: by blocks if there are any, else of independent sides.
+fn by_runs<T: Copy>(
+    base: &[(u64, Vec<T>)],
+    new: &[(u64, Vec<T>)],
+    figure: impl Fn(&[T]) -> Option<f64>,
+) -> Option<(Estimate, usize)> {
+    let starts = |runs: &[(u64, Vec<T>)]| runs.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+    if let Some((of_base, of_new, count)) = blocks(&starts(base), &starts(new)) {
+        let sides =
+            base.iter().zip(&of_base).map(|run| (run, false)).chain(new.iter().zip(&of_new).map(|run| (run, true)));
+        let (values, group): (Vec<(bool, T)>, Vec<usize>) = sides
+            .flat_map(|(((_, values), block), is_new)| values.iter().map(move |value| ((is_new, *value), *block)))
+            .unzip();
+        let one = |values: &[(bool, T)], wanted: bool| {
+            let own: Vec<T> = values.iter().filter(|(is_new, _)| *is_new == wanted).map(|(_, value)| *value).collect();
+            figure(&own)
+        };
+        let found = over_groups(&values, &group, |values| Some(one(values, true)? - one(values, false)?))?;
+        return Some((found, count));
+    }
+    let side = |runs: &[(u64, Vec<T>)]| {
+        let all = runs.iter().enumerate().flat_map(|(run, (_, values))| values.iter().map(move |value| (*value, run)));
+        let (values, group): (Vec<T>, Vec<usize>) = all.unzip();
+        over_groups(&values, &group, &figure)
+    };
+    Some((side(new)?.less(&side(base)?), 0))
+}
+
+/// How an arm's ratio to the reference arm changed. `None` with too few rounds for an interval.
+pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Change> {
+    let runs = |side: &[Run]| -> Vec<(u64, Vec<Pair>)> {
+        side.iter().filter(|run| !run.pairs.is_empty()).map(|run| (run.started, run.pairs.clone())).collect()
+    };
+    let (base, new) = (runs(base), runs(new));
+    let all = |side: &[(u64, Vec<Pair>)]| side.iter().flat_map(|(_, pairs)| pairs.clone()).collect::<Vec<Pair>>();
+    let (pooled_base, pooled_new) = (all(&base), all(&new));
+    if pooled_base.len() < MIN_ROUNDS || pooled_new.len() < MIN_ROUNDS {
+        return None;
+    }
+    let (a, b) = (Method::of(&pooled_base), Method::of(&pooled_new));
+    let method = Method { probed: a.probed && b.probed, ..a };
+    let centre = |pairs: &[Pair]| method.centre(pairs);
+    if base.len().min(new.len()) >= MIN_RUNS {
+        let (log, blocks) = by_runs(&base, &new, centre)?;
+        return Some(Change { log, allowance: 0.0, blocks });
+    }
+    let side = |runs: &[(u64, Vec<Pair>)], pooled: &[Pair]| -> Option<(Estimate, f64)> {
+        let (mut group, mut first, mut few) = (Vec::new(), 0, 0_usize);
+        for (_, pairs) in runs {
+            let found = groups(&pairs.iter().map(|pair| pair.guest).collect::<Vec<_>>());
+            group.extend(found.group.iter().map(|own| own + first));
+            first = group.last().map_or(0, |last| last + 1);
+            few += if found.by_guest { 0 } else { found.guests };
+        }
+        let mut own = over_groups(pooled, &group, centre)?;
+        if runs.len() >= SEEN_RUNS {
+            let (values, of): (Vec<Pair>, Vec<usize>) = runs
+                .iter()
+                .enumerate()
+                .flat_map(|(run, (_, pairs))| pairs.iter().map(move |pair| (*pair, run)))
+                .unzip();
+            own = over_groups(&values, &of, centre).filter(|by_run| by_run.error > own.error).unwrap_or(own);
+        }
+        let layout = if few > 0 { LAYOUT * (2.0 / few as f64).sqrt() } else { 0.0 };
+        Some((own, (PROCESS.powi(2) / runs.len() as f64 + layout.powi(2)).sqrt()))
+    };
+    let ((one, allow_one), (two, allow_two)) = (side(&base, &pooled_base)?, side(&new, &pooled_new)?);
+    let allowance = if simulated { 0.0 } else { allow_one.hypot(allow_two) };
+    Some(Change { log: two.less(&one).widened(allowance), allowance, blocks: 0 })
+}
+
+/// How the times of all arms changed together: their mean logarithm over arms, by round, and its trimmed mean over rounds.
+/// `arms` are the runs of each arm, BASE and NEW.
+pub(super) fn of_all(arms: &[(&[Run], &[Run])], simulated: bool) -> Option<Change> {
+    let side = |pick: fn(&(&[Run], &[Run])) -> Vec<Run>| -> Vec<(u64, Vec<(u64, f64)>)> {
+        let arms: Vec<Vec<Run>> = arms.iter().map(pick).collect();
+        let starts: Vec<u64> = arms.first().map_or_else(Vec::new, |runs| runs.iter().map(|run| run.started).collect());
+        let run = |at: u64| {
+            let of: Option<Vec<&Run>> = arms.iter().map(|runs| runs.iter().find(|run| run.started == at)).collect();
+            let of = of.unwrap_or_default();
+            let rounds = of.first().map_or_else(Vec::new, |run| run.logs.iter().collect::<Vec<_>>());
+            let mean = |round: &u64| -> Option<f64> {
+                let logs: Option<Vec<f64>> = of.iter().map(|run| run.logs.get(round).map(|(_, log)| *log)).collect();
+                logs.map(|logs| logs.iter().sum::<f64>() / logs.len() as f64)
+            };
+            rounds.iter().filter_map(|(round, (guest, _))| Some((*guest, mean(round)?))).collect::<Vec<_>>()
+        };
+        starts.into_iter().map(|at| (at, run(at))).filter(|(_, rounds)| !rounds.is_empty()).collect()
+    };
+    let (base, new) = (side(|both| both.0.to_vec()), side(|both| both.1.to_vec()));
+    // Each run counts once, however many rounds it has.
+    let levels = |runs: &[(u64, Vec<(u64, f64)>)]| -> Vec<(u64, Vec<f64>)> {
+        runs.iter().filter_map(|(at, rounds)| Some((*at, vec![trimmed(&logs(rounds))?]))).collect()
+    };
+    let (base_levels, new_levels) = (levels(&base), levels(&new));
+    let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+    if base_levels.len().min(new_levels.len()) >= MIN_RUNS {
+        let (log, blocks) = by_runs(&base_levels, &new_levels, mean)?;
+        return Some(Change { log, allowance: 0.0, blocks });
+    }
+    let within = |runs: &[(u64, Vec<(u64, f64)>)]| {
+        let rounds: Vec<(u64, f64)> = runs.iter().flat_map(|(_, rounds)| rounds.clone()).collect();
+        let group = groups(&rounds.iter().map(|(guest, _)| *guest).collect::<Vec<_>>()).group;
+        (rounds.len() >= MIN_ROUNDS).then(|| over_groups(&logs(&rounds), &group, trimmed)).flatten()
+    };
+    let runs = 1.0 / base.len().max(1) as f64 + 1.0 / new.len().max(1) as f64;
+    let allowance = if simulated { 0.0 } else { DRIFT * runs.sqrt() };
+    Some(Change { log: within(&new)?.less(&within(&base)?).widened(allowance), allowance, blocks: 0 })
+}
+
+fn logs(rounds: &[(u64, f64)]) -> Vec<f64> {
+    rounds.iter().map(|(_, log)| *log).collect()
+}
+
+/// The mean without the ends.
+fn trimmed(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let cut = (0..sorted.len()).take_while(|n| (*n as f64) < TRIM * sorted.len() as f64).count().saturating_sub(1);
+    let kept = &sorted[cut..sorted.len() - cut];
+    (!kept.is_empty()).then(|| kept.iter().sum::<f64>() / kept.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_of_both_sides_make_blocks() {
+        let (even, odd): (Vec<u64>, Vec<u64>) = ((0..8).map(|n| 2 * n).collect(), (0..8).map(|n| 2 * n + 1).collect());
+        let (base, new, count) = blocks(&even, &odd).unwrap();
+        assert_eq!((base, new, count), ((0..8).collect(), (0..8).collect(), 8));
+        // One side after the other: nothing to pair.
+        assert_eq!(blocks(&(0..8).collect::<Vec<_>>(), &(8..16).collect::<Vec<_>>()), None);
+        assert_eq!(blocks(&even[..7], &odd[..7]), None);
+        let more: Vec<u64> = even.iter().copied().chain([16, 18]).collect();
+        let (base, _, count) = blocks(&more, &odd).unwrap();
+        assert_eq!((count, base[9]), (8, 7));
+    }
+
+    #[test]
+    fn a_trimmed_mean_leaves_out_the_ends() {
+        let values: Vec<f64> = (0..20).map(f64::from).chain([1e9]).collect();
+        assert!((trimmed(&values).unwrap() - 10.0).abs() < 1.0);
+        assert_eq!((trimmed(&[2.0]), trimmed(&[])), (Some(2.0), None));
+    }
+}

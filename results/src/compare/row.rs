@@ -1,0 +1,186 @@
+//! A row of a comparison, and its verdict.
+
+use serde::Serialize;
+
+use super::change::Change;
+use super::rules::Limits;
+use super::sample::MIN_RUNS;
+use crate::stats::bootstrap::Interval;
+use crate::stats::holm;
+
+/// Quantiles of the normal distribution: 95 % one-sided, and 90 % of the cases.
+const SURE: f64 = 1.645 + 1.282;
+
+/// What a row asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// Did one arm change against the reference arm?
+    OneArm,
+    /// Did the times of all arms change together?
+    AllArms,
+}
+
+/// What may be said of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Slower: significant and strong.
+    Regression,
+    /// Faster: significant and strong.
+    Improvement,
+    /// A slow-down beyond the bound can be excluded.
+    NoChange,
+    /// Too few rounds for any interval.
+    TooFew,
+    /// Neither a change nor its absence can be shown.
+    TooNoisy,
+    /// The figures are not whole.
+    NotWhole,
+    /// One side has no figures.
+    OneSided,
+    /// Absolute times of too few runs.
+    NotJudged,
+    /// Shown, and left out of the judgement by the thresholds file.
+    ReportOnly,
+}
+
+impl Verdict {
+    /// Whether it leaves the comparison undecided.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::TooFew | Self::TooNoisy | Self::NotWhole | Self::OneSided)
+    }
+}
+
+/// One side of a row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Level {
+    /// Median over rounds (or runs) of the statistic, ns.
+    pub median_ns: f64,
+    /// Its 95 % interval, ns.
+    pub interval_ns: Option<Interval>,
+    /// Ratio to the reference arm, in paired rounds.
+    pub ratio: Option<f64>,
+    /// Rounds.
+    pub n: usize,
+    /// Runs.
+    pub runs: usize,
+}
+
+/// One arm and metric.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What is asked.
+    pub question: Question,
+    /// The arm; "all arms".
+    pub arm: String,
+    /// The metric, such as `nmi_handler_ns`.
+    pub metric: String,
+    /// BASE.
+    pub base: Option<Level>,
+    /// NEW.
+    pub new: Option<Level>,
+    /// Relative change, of the ratio to the reference arm or of all times: 0.1 is 10 % slower.
+    pub change: Option<f64>,
+    /// Its 95 % confidence interval.
+    pub change_interval: Option<Interval>,
+    /// What the change is below with 95 % confidence, one-sided.
+    pub change_below: Option<f64>,
+    /// p value of "no change", two-sided.
+    pub p: Option<f64>,
+    /// The same, adjusted by Holm's method over the rows that are judged.
+    pub p_adjusted: Option<f64>,
+    /// Blocks of neighbouring runs; 0: runs were not taken in turns, or are too few.
+    pub blocks: usize,
+    /// Effect size over rounds: Cliff's delta, −1 to 1; positive: NEW is slower.
+    pub cliffs_delta: Option<f64>,
+    /// What was asked of this metric.
+    pub limits: Limits,
+    /// What may be said.
+    pub verdict: Verdict,
+    /// Why there is no verdict, and what would do; empty where there is one.
+    pub why: String,
+    #[serde(skip)]
+    pub(super) found: Option<Change>,
+}
+
+impl Row {
+    /// Fills in what `found` says.
+    pub(super) fn with(mut self, found: Option<Change>) -> Self {
+        if let Some(change) = found {
+            let Interval { low, high } = change.log.interval();
+            self.change = Some(change.log.value.exp_m1());
+            self.change_interval = Some(Interval { low: low.exp_m1(), high: high.exp_m1() });
+            self.change_below = Some(change.log.below().exp_m1());
+            self.p = Some(change.log.p());
+            self.blocks = change.blocks;
+            self.found = found;
+        }
+        self
+    }
+
+    fn few_runs(&self) -> bool {
+        [&self.base, &self.new].into_iter().flatten().any(|level| level.runs < MIN_RUNS)
+    }
+}
+
+/// Adjusts the p values of the rows that are judged, and judges them. `exact`: runs are simulated, none differs from another.
+pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool) -> Vec<(usize, Row)> {
+    let judged: Vec<usize> = (0..rows.len())
+        .filter(|&i| rows[i].1.p.is_some() && !rows[i].1.limits.report_only && rows[i].1.verdict != Verdict::NotWhole)
+        .collect();
+    let p: Vec<f64> = judged.iter().filter_map(|&i| rows[i].1.p).collect();
+    for (&i, adjusted) in judged.iter().zip(holm(&p)) {
+        let row = &mut rows[i].1;
+        row.p_adjusted = Some(adjusted);
+        (row.verdict, row.why) = verdict(row, adjusted, exact);
+    }
+    for (_, row) in rows.iter_mut().filter(|(_, row)| row.limits.report_only) {
+        row.verdict = Verdict::ReportOnly;
+    }
+    rows
+}
+
+fn verdict(row: &Row, p: f64, exact: bool) -> (Verdict, String) {
+    let (Some(base), Some(change), Some(below)) = (&row.base, row.change, row.change_below) else {
+        return (Verdict::TooFew, String::new());
+    };
+    let Limits { p: level, bound, least_change_ns, .. } = row.limits;
+    let least = if base.median_ns > 0.0 { least_change_ns / base.median_ns } else { 0.0 };
+    let strength = row.limits.strength.max(least);
+    let bound = bound.max(least);
+    if p < level && change.abs() >= strength {
+        return (if change > 0.0 { Verdict::Regression } else { Verdict::Improvement }, String::new());
+    }
+    if row.question == Question::AllArms && row.few_runs() && !exact {
+        let why = format!("absolute times of fewer than {MIN_RUNS} runs a side are not judged: a host drifts");
+        return (Verdict::NotJudged, why);
+    }
+    if below < bound {
+        return (Verdict::NoChange, String::new());
+    }
+    let (high, asked) = (below * 100.0, bound * 100.0);
+    let mut why = format!("it may be up to {high:.1} % slower, and {asked:.1} % is the bound");
+    if let Some(more) = row.found.and_then(|found| would_do(&found, bound, row)) {
+        why = format!("{why}; about {more} a side would do");
+    }
+    (Verdict::TooNoisy, why)
+}
+
+/// How many rounds or runs a side would show that a change is below `bound` where there is none.
+fn would_do(found: &Change, bound: f64, row: &Row) -> Option<String> {
+    let (base, new) = row.base.as_ref().zip(row.new.as_ref())?;
+    let wanted = bound.ln_1p() / SURE;
+    let own = found.log.error.powi(2) - found.allowance.powi(2);
+    let by_rounds = wanted.powi(2) - found.allowance.powi(2);
+    let few = base.runs.min(new.runs) as f64;
+    if found.blocks > 0 || base.runs.min(new.runs) >= MIN_RUNS || by_rounds < wanted.powi(2) / 4.0 {
+        let runs = (found.log.error / wanted).powi(2) * few;
+        return Some(format!("{} runs", runs.ceil().max(few + 1.0)));
+    }
+    let rounds = base.n.min(new.n) as f64;
+    let needed = (own / by_rounds * rounds / 10.0).ceil() * 10.0;
+    // Enough rounds, and yet the change seen is close to the bound.
+    (needed > rounds).then(|| format!("{needed} rounds"))
+}

@@ -1,0 +1,46 @@
+//! One arm against another within one result.
+
+use super::change::Change;
+use super::row::{Level, Question, Row, Verdict};
+use super::spec::CompareSpec;
+use super::whole;
+use crate::document::{Any, Arm, Record};
+use crate::paired;
+use crate::stats::cliffs_delta;
+
+/// The row of `arm` against `base`: rounds are paired, so nothing between runs is to be allowed for.
+pub(super) fn row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str, request: &CompareSpec) -> Row {
+    let found = paired::ratio(arm, base, metric, request.statistic);
+    let level = |arm: &Arm<Any>, ratio: Option<f64>| {
+        let level = paired::level(arm, metric, request.statistic)?;
+        Some(Level { median_ns: level.ns, interval_ns: level.interval, ratio, n: level.rounds, runs: 1 })
+    };
+    let logs = |arm: &Arm<Any>| {
+        let whole = arm.rounds.iter().filter(|round| round.complete);
+        whole.filter_map(|round| request.statistic.of(round.metrics.get(metric)?)).collect::<Vec<f64>>()
+    };
+    let not_whole = whole::of_record(record, base).or_else(|| whole::of_record(record, arm));
+    let (verdict, why) = match not_whole {
+        Some(why) => (Verdict::NotWhole, why),
+        None => (Verdict::TooFew, format!("an interval needs {} rounds", paired::MIN_ROUNDS)),
+    };
+    Row {
+        question: Question::OneArm,
+        arm: arm.name.clone(),
+        metric: metric.to_owned(),
+        base: level(base, Some(1.0)),
+        new: level(arm, found.map(|found| found.ratio)),
+        change: None,
+        change_interval: None,
+        change_below: None,
+        p: None,
+        p_adjusted: None,
+        blocks: 0,
+        cliffs_delta: cliffs_delta(&logs(base), &logs(arm)),
+        limits: request.rules.limits(metric),
+        verdict,
+        why,
+        found: None,
+    }
+    .with(found.and_then(|found| found.log).map(|log| Change { log, allowance: 0.0, blocks: 0 }))
+}

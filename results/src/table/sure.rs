@@ -1,0 +1,159 @@
+//! The answer and how sure it is: each arm's p50 and × floor with 95 % intervals, and a sentence for each pair worth comparing.
+
+use std::fmt::Write as _;
+
+use super::grid::{cells, name, table};
+use super::layout::{self, dash};
+use crate::document::{Arm, ArmKind, Document, Experiment};
+use crate::metric::Metric;
+use crate::paired::{self, Ratio, Statistic};
+
+const HEADER: [&str; 3] = ["arm", "p50 [95 %]", "× floor [95 %]"];
+/// Up to so many strategies each pair has its sentence; with more, each strategy and the next slower one.
+const ALL_PAIRS: usize = 3;
+/// Where two arms seem closer than this, the rounds are named that would tell this apart.
+const LEAST: f64 = 0.01;
+/// More rounds than this are no advice.
+const MOST: u64 = 20_000;
+
+/// How an arm compares with another one in one document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Against {
+    /// The arm.
+    pub arm: String,
+    /// The other.
+    pub base: String,
+    /// Its ratio to the other.
+    pub ratio: Ratio,
+}
+
+impl Against {
+    /// The comparison as a sentence without a full stop.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let Self { arm, base, ratio } = self;
+        let figure = layout::ratio_with(ratio);
+        let rounds = layout::plural(ratio.rounds, "round");
+        let mut text = format!("{arm} against {base}: {figure}, {rounds}");
+        if ratio.interval.is_none() {
+            let _ = write!(text, ": too few for an interval");
+            return text;
+        }
+        if !ratio.told_apart() {
+            text.push_str(",\n  not told apart");
+            let seen = (ratio.ratio - 1.0).abs();
+            match ratio.more_rounds(seen.max(LEAST)) {
+                Some(0) | None => {}
+                Some(more) if more > MOST => text.push_str("; more rounds would hardly help"),
+                Some(more) if seen >= LEAST => {
+                    let _ = write!(text, "; about {more} more rounds would");
+                }
+                Some(more) => {
+                    let _ = write!(text, "; about {more} more rounds would tell 1 %");
+                }
+            }
+        }
+        text
+    }
+}
+
+/// The pairs of a document that are worth comparing by a metric: strategies with one another, and with the floor those that it does
+/// not lie clearly below.
+#[must_use]
+pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Against> {
+    let of = |arm: &Arm<E>, base: &Arm<E>| {
+        let ratio = paired::ratio(arm, base, metric.key, Statistic::P50)?;
+        Some(Against { arm: arm.name.clone(), base: base.name.clone(), ratio })
+    };
+    let measured = |arm: &&Arm<E>| arm.kind != ArmKind::Floor && arm.metric(metric).is_some();
+    let mut arms: Vec<&Arm<E>> = document.arms.iter().filter(measured).collect();
+    let mut found = Vec::new();
+    if arms.len() <= ALL_PAIRS {
+        for (place, arm) in arms.iter().enumerate() {
+            found.extend(arms[..place].iter().filter_map(|base| of(arm, base)));
+        }
+    } else {
+        let level = |arm: &Arm<E>| paired::level(arm, metric.key, Statistic::P50).map_or(0.0, |level| level.ns);
+        arms.sort_by(|a, b| level(a).total_cmp(&level(b)));
+        found.extend(arms.windows(2).filter_map(|two| of(two[1], two[0])));
+    }
+    if let Some(floor) = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor) {
+        let near = arms.iter().filter_map(|arm| of(arm, floor));
+        found.extend(near.filter(|one| one.ratio.interval.is_some_and(|interval| interval.low <= 1.0)));
+    }
+    found
+}
+
+/// The first table of a document, its columns explained, and the sentences.
+pub(super) fn text(document: &Document, metric: &Metric) -> String {
+    let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
+    let mut table = table(HEADER);
+    for arm in document.arms.iter().filter(|arm| arm.not_available.is_none()) {
+        let level = paired::level(arm, metric.key, Statistic::P50);
+        let over = match floor {
+            Some(floor) if floor.name == arm.name => level.map_or_else(dash, |_| "1".to_owned()),
+            Some(floor) => paired::ratio(arm, floor, metric.key, Statistic::P50)
+                .map_or_else(dash, |ratio| layout::ratio_with(&ratio)),
+            None => dash(),
+        };
+        table.add_row(cells([name(arm), level.map_or_else(dash, |level| layout::level(&level)), over]));
+    }
+    let mut out = format!("{}\n", table.trim_fmt());
+    out.push_str("p50: median over rounds of each round's median\n");
+    out.push_str("× floor: of paired rounds; floor: an estimated lower bound\n");
+    let pairs = against(document, metric);
+    if !pairs.is_empty() {
+        out.push('\n');
+    }
+    for pair in &pairs {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{}", pair.sentence());
+    }
+    if pairs.iter().any(|pair| pair.ratio.interval.is_some() && pair.ratio.guests < paired::groups::MIN_GUESTS) {
+        let guests = pairs.iter().map(|pair| pair.ratio.guests).min().unwrap_or(0);
+        let _ = writeln!(out, "{} an arm: intervals allow for layouts of 1.5 %", layout::plural(guests, "guest"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Record;
+    use crate::fixture::record;
+    use crate::metric::NMI_HANDLER;
+    use crate::synthetic::{Host, Random};
+
+    /// A run of so many rounds with the floor at 1 and these strategies.
+    fn run(rounds: u64, truth: [f64; 3]) -> Record {
+        let host = Host { rounds: 400, rounds_per_guest: 1, ..Host::default() };
+        let [a, b, c] = truth.map(f64::ln);
+        let arms = host.run(&[a, b, c, 0.0], &mut Random::new(3));
+        record(rounds, 5, |arm, round| {
+            let place = ["recreate", "reuse", "reuse-lazy", "floor"].iter().position(|name| *name == arm).unwrap();
+            #[expect(clippy::cast_sign_loss, reason = "an exponential is positive")]
+            let ns = (arms[place][round as usize].log.exp() * 100_000.0) as u64;
+            ns
+        })
+    }
+
+    #[test]
+    fn pairs_that_differ_are_told_apart_and_others_get_the_rounds_that_would_do() {
+        let found = against(&run(160, [1.3, 1.2, 1.204]), &NMI_HANDLER);
+        let sentences: Vec<String> = found.iter().map(Against::sentence).collect();
+        assert_eq!(found.len(), 3, "the floor is clearly below: {sentences:?}");
+        assert!(sentences[0].starts_with("reuse against recreate: 0.91"), "{sentences:?}");
+        assert!(sentences[0].ends_with("], 160 rounds"), "{sentences:?}");
+        assert!(sentences[2].starts_with("reuse-lazy against reuse: ") && sentences[2].contains("not told apart"));
+        let few = against(&run(20, [1.02, 1.0, 1.0]), &NMI_HANDLER);
+        let text = few[0].sentence();
+        assert!(text.contains("not told apart; about ") && text.contains("0 more rounds would"), "{text}");
+        assert!(few.iter().any(|one| one.base == "floor"), "{few:?}");
+    }
+
+    #[test]
+    fn few_rounds_have_figures_without_intervals() {
+        let found = against(&record(3, 5, |arm, _| if arm == "floor" { 1000 } else { 1100 }), &NMI_HANDLER);
+        assert_eq!(found[0].sentence(), "reuse against recreate: 1.00, 3 rounds: too few for an interval");
+    }
+}
