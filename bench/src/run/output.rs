@@ -4,6 +4,7 @@
 //! What waits is bounded by the device (`vmm::devices::board::OUTPUT_LIMIT`). On a terminal control bytes are shown, not
 //! obeyed: an image must not steer the user's terminal.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -195,11 +196,16 @@ impl Filter {
             if incomplete {
                 self.rest.extend_from_slice(chunk.invalid());
             } else {
-                chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
+                chunk.invalid().iter().for_each(|&byte| hexadecimal(u32::from(byte), &mut out));
             }
         }
         out.into_bytes()
     }
+}
+
+fn hexadecimal(code: u32, out: &mut String) {
+    // Writing to a String cannot fail.
+    let _ = write!(out, "\\x{code:02x}");
 }
 
 fn escape(text: &str, out: &mut String) {
@@ -213,7 +219,7 @@ fn escape(text: &str, out: &mut String) {
                 out.push('^');
                 out.push(char::from(control as u8 ^ 0x40));
             }
-            control if control.is_control() => out.push_str(&format!("\\x{:02x}", u32::from(control))),
+            control if control.is_control() => hexadecimal(u32::from(control), out),
             text => out.push(text),
         }
     }

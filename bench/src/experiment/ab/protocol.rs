@@ -19,7 +19,7 @@ pub const MAX_LINE: usize = 1 << 20;
 pub const MAX_ARMS: usize = 64;
 
 /// What the parent asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "ask")]
 pub enum Ask {
     /// Start a guest for each arm. Answer: [`Answer::Opened`].

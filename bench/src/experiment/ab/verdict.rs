@@ -163,7 +163,8 @@ mod tests {
     use super::*;
 
     fn slice(ns: f64) -> AbSlice {
-        let summary = Summary { count: 9, p50: ns as u64, ..Summary::default() };
+        let p50 = std::time::Duration::from_secs_f64(ns * 1e-9).as_nanos();
+        let summary = Summary { count: 9, p50: u64::try_from(p50).unwrap(), ..Summary::default() };
         AbSlice { probe_ns: None, metrics: [(NMI_HANDLER.key.to_owned(), summary)].into() }
     }
 
