@@ -10,14 +10,14 @@ use results::host::{HostFacts, HostFs};
 use results::write::{check_file, replace};
 
 use crate::arm::real::RealRunner;
-use crate::backend::{BackendChoice, choose};
+use crate::backend::{BackendChoice, Chosen, choose};
 use crate::console::{internal, print, print_json};
 use crate::experiment::calibrate::check;
 use crate::experiment::calibrate::fit::fit;
 use crate::experiment::calibrate::measure::{Job, run as measure};
 use crate::experiment::calibrate::spec::{CalibrateSpec, plan, spec, workloads};
 use crate::parse::number_in;
-use crate::probe::ThisHost;
+use crate::probe::{EventProbe, ThisHost};
 use crate::progress;
 use crate::sys;
 
@@ -40,8 +40,8 @@ written, 3 interrupted or a run that did not end as it should,
 /// Options of `vpmu calibrate`.
 #[derive(Clone, Debug, Args)]
 pub struct CalibrateArgs {
-    /// What counts behind the guest's counters: auto, cpu-clock, task-clock or
-    /// tracepoint:kvm/kvm_userspace_exit
+    /// Event source behind the guest's counters: auto (cpu-clock), cpu-clock,
+    /// task-clock or tracepoint:kvm/kvm_userspace_exit
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendChoice,
 
@@ -89,9 +89,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
             "take --backend cpu-clock",
         ));
     }
-    let chosen = choose(&args.backend, &ThisHost)?;
+    let chosen = backend(&args.backend, &ThisHost)?;
     let tracepoint = matches!(chosen.backend, BackendKey::Tracepoint { .. });
-    refuse_what_has_no_model(&chosen.backend)?;
     let others = PRESETS.into_iter().filter(|name| args.check && !NEEDED.contains(name)).map(str::to_owned).collect();
     let samples = args.samples.unwrap_or(if tracepoint { 20 } else { 50 });
     let rounds = args.rounds.unwrap_or(if tracepoint { 6 } else { 40 });
@@ -133,6 +132,16 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
+/// The backend to calibrate. `auto` is cpu-clock: no model describes hardware events.
+fn backend(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Error> {
+    let clock = BackendChoice::Key(BackendKey::CpuClock);
+    let asked = if *asked == BackendChoice::Auto { &clock } else { asked };
+    if let BackendChoice::Key(key) = asked {
+        refuse_what_has_no_model(key)?;
+    }
+    choose(asked, probe)
+}
+
 /// A model's events follow time or exits.
 fn refuse_what_has_no_model(backend: &BackendKey) -> Result<(), Error> {
     match backend {
@@ -143,5 +152,20 @@ fn refuse_what_has_no_model(backend: &BackendKey) -> Result<(), Error> {
             "a model's events follow the thread's time or its exits to userspace",
             "take cpu-clock, task-clock or tracepoint:kvm/kvm_userspace_exit",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::fake::Opens;
+
+    #[test]
+    fn auto_is_cpu_clock_where_hardware_events_open_too() {
+        let host = Opens(&["hardware", "cpu-clock"]);
+        assert_eq!(backend(&BackendChoice::Auto, &host).unwrap().backend, BackendKey::CpuClock);
+        let error = backend(&BackendChoice::Key(BackendKey::Hardware), &host).unwrap_err();
+        assert_eq!(error.exit, Exit::Usage);
+        assert_eq!(backend(&BackendChoice::Auto, &Opens(&["hardware"])).unwrap_err().exit, Exit::Host);
     }
 }
