@@ -98,7 +98,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_seccomp: bool,
 
-    /// No report on stderr when the run ends
+    /// No summary on stderr
     #[arg(short, long)]
     pub quiet: bool,
 }

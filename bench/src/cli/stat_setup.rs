@@ -185,10 +185,10 @@ pub(super) fn run(args: &StatSetupArgs, invocation: Invocation) -> Result<Exit, 
 
 fn run_once(spec: &StatSetupSpec, quiet: bool) -> Result<Exit, Error> {
     let found = once::run_once(spec, &mut print)?;
+    for warning in &found.warnings {
+        complain(&format!("warning: {warning}"));
+    }
     if !quiet {
-        for warning in &found.warnings {
-            complain(&format!("warning: {warning}"));
-        }
         complain(&found.phases);
     }
     Ok(if found.whole { Exit::Done } else { Exit::Inconclusive })

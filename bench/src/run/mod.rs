@@ -48,10 +48,10 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
     if let Err(error) = &unsent {
         complain(&format!("warning: serial output was lost: {error}"));
     }
-    if !args.quiet {
-        for line in report::lines(&outcome, args.rdpmc, backend) {
-            complain(&line);
-        }
+    let report = report::of(&outcome, args.rdpmc, backend);
+    let summary = report.summary.iter().filter(|_| !args.quiet);
+    for line in summary.cloned().chain(report.warnings.iter().map(|warning| format!("warning: {warning}"))) {
+        complain(&line);
     }
     Ok(exit(&outcome.end))
 }

@@ -1,6 +1,7 @@
 //! The report of a run, on stderr at its end.
 
 use arch_pmu::exits::MsrExits;
+use arch_pmu::msr::{IA32_FIXED_CTR_CTRL, IA32_PERFEVTSEL0, PmuMsr};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use vmm::machine::image::{ImageLeft, ImageOutcome, Rdpmc};
@@ -9,9 +10,20 @@ use vmm::machine::left::VcpuRun;
 type Vcpu = VcpuRun<ImageLeft>;
 
 /// The report, a line each.
-pub(super) fn lines(outcome: &ImageOutcome, rdpmc: Rdpmc, backend: &BackendKey) -> Vec<String> {
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    /// What the run did.
+    pub(super) summary: Vec<String>,
+    /// Why its results may be wrong.
+    pub(super) warnings: Vec<String>,
+}
+
+/// The report of a run that ended.
+pub(super) fn of(outcome: &ImageOutcome, rdpmc: Rdpmc, backend: &BackendKey) -> Report {
     let sum = |of: fn(&Vcpu) -> u64| outcome.vcpus.iter().map(of).sum::<u64>();
-    let mut lines = vec![format!("{}, after {:.1} s", outcome.end, outcome.wall.as_secs_f64())];
+    let mut report = Report::default();
+    let lines = &mut report.summary;
+    lines.push(format!("{}, after {:.1} s", outcome.end, outcome.wall.as_secs_f64()));
     if rdpmc == Rdpmc::Rewrite {
         let answered = sum(|vcpu| vcpu.rdpmcs);
         lines.push(format!("RDPMC: {} rewritten to RDMSR, {answered} answered", outcome.rewritten));
@@ -25,7 +37,6 @@ pub(super) fn lines(outcome: &ImageOutcome, rdpmc: Rdpmc, backend: &BackendKey) 
         sum(|vcpu| vcpu.pmi.fixed),
         sum(|vcpu| vcpu.pmi.masked),
     ));
-    lines.extend(counted(&outcome.vcpus, backend));
     let absent = sum(|vcpu| vcpu.left.absent);
     if absent != 0 {
         lines.push(format!("{absent} accesses to ports or memory that this machine does not have"));
@@ -36,65 +47,68 @@ pub(super) fn lines(outcome: &ImageOutcome, rdpmc: Rdpmc, backend: &BackendKey) 
                 .to_owned(),
         );
     }
+    counted(&outcome.vcpus, backend, &mut report);
+    let warnings = &mut report.warnings;
     let undelivered = sum(|vcpu| vcpu.pmi.undeliverable);
     if undelivered != 0 {
-        lines.push(format!("warning: {undelivered} PMIs had a delivery mode that cannot be delivered"));
+        warnings.push(format!("{undelivered} PMIs had a delivery mode that cannot be delivered"));
     }
     let ticks = sum(|vcpu| vcpu.pmi.ticks_uncertain);
     if ticks != 0 {
-        lines.push(format!(
-            "warning: {ticks} PMIs may each have lost or repeated a tick of the local APIC's timer; an image in x2APIC mode, or with \
+        warnings.push(format!(
+            "{ticks} PMIs may each have lost or repeated a tick of the local APIC's timer; an image in x2APIC mode, or with \
              the timer's TSC-deadline mode, has none of it"
         ));
     }
     let lost = sum(|vcpu| vcpu.host.failed_opens + vcpu.host.pinned_errors + vcpu.host.throttled);
     if lost != 0 {
         let why = outcome.vcpus.iter().find_map(|vcpu| vcpu.host.last_error.clone()).unwrap_or_default();
-        lines.push(format!(
-            "warning: counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}"
+        warnings.push(format!(
+            "counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}"
         ));
     }
     if let Some(error) = &outcome.output.error {
-        lines.push(format!("warning: serial output was lost: {error}"));
+        warnings.push(format!("serial output was lost: {error}"));
     }
     if outcome.output.dropped != 0 {
-        lines.push(format!("warning: {} bytes of serial output beyond the limit were dropped", outcome.output.dropped));
+        warnings.push(format!("{} bytes of serial output beyond the limit were dropped", outcome.output.dropped));
     }
-    lines
+    report
 }
 
 /// What counted behind the guest's counters, and a warning if nothing did although counters were programmed.
-fn counted(vcpus: &[Vcpu], backend: &BackendKey) -> Vec<String> {
+fn counted(vcpus: &[Vcpu], backend: &BackendKey, report: &mut Report) {
+    let Report { summary, warnings } = report;
     if *backend == BackendKey::None {
-        return vec!["counts: none of host events; a counter advances by one per TSC tick".to_owned()];
+        summary.push("counts: none of host events; a counter advances by one per TSC tick".to_owned());
+        return;
     }
-    let mut lines = Vec::new();
     let steps: Vec<_> = vcpus.iter().filter_map(|vcpu| vcpu.steps).collect();
     let opened: u64 = vcpus.iter().map(|vcpu| vcpu.host.ops.count(OpKind::Open)).sum();
     let nothing = if steps.is_empty() {
-        lines.push(format!("counts: backend {backend}, {opened} events opened"));
+        summary.push(format!("counts: backend {backend}, {opened} events opened"));
         opened == 0
     } else {
         let instructions: u64 = steps.iter().map(|steps| steps.instructions).sum();
-        lines.push(format!("counts: backend {backend}, {instructions} instructions stepped while a counter ran"));
+        summary.push(format!("counts: backend {backend}, {instructions} instructions stepped while a counter ran"));
         instructions == 0
     };
     let unsupported: u64 = steps.iter().map(|steps| steps.unsupported).sum();
     if unsupported != 0 {
-        lines.push(format!(
-            "warning: {unsupported} times a counter was started for an event that single-stepping does not show; it counted \
+        warnings.push(format!(
+            "{unsupported} times a counter was started for an event that single-stepping does not show; it counted \
              nothing (instructions, branches and taken branches are counted)"
         ));
     }
     if nothing && vcpus.iter().flat_map(|vcpu| &vcpu.msr_exits).any(programs_a_counter) {
-        lines.push("warning: counters were programmed, and none ever counted".to_owned());
+        warnings.push("counters were programmed, and none ever counted".to_owned());
     }
-    lines
 }
 
 /// Whether selectors or FIXED_CTR_CTRL were written.
 fn programs_a_counter(line: &MsrExits) -> bool {
-    line.writes > line.faults && (matches!(line.msr, 0x186..=0x18d) || line.msr == 0x38d)
+    let first = PmuMsr::decode(line.msr).map(|register| register.row().first);
+    line.writes > line.faults && matches!(first, Some(IA32_PERFEVTSEL0 | IA32_FIXED_CTR_CTRL))
 }
 
 #[cfg(test)]
@@ -135,9 +149,10 @@ mod tests {
 
     #[test]
     fn vcpus_are_added_up() {
-        let lines = lines(&outcome(), Rdpmc::Rewrite, &BackendKey::CpuClock);
+        let report = of(&outcome(), Rdpmc::Rewrite, &BackendKey::CpuClock);
+        assert!(report.warnings.is_empty(), "{report:?}");
         assert_eq!(
-            lines,
+            report.summary,
             [
                 "the guest ended with status 3 (code 1), after 1.5 s",
                 "RDPMC: 4 rewritten to RDMSR, 14 answered",
@@ -155,10 +170,13 @@ mod tests {
         outcome.vcpus[1].pmi.undeliverable = 1;
         outcome.vcpus[0].pmi.ticks_uncertain = 4;
         outcome.output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
-        let text = lines(&outcome, Rdpmc::Fault, &BackendKey::None).join("\n");
-        for needle in
-            ["3 accesses", "throttled", "delivery mode", "4 PMIs may each", "output was lost", "9 bytes", "TSC tick"]
-        {
+        let report = of(&outcome, Rdpmc::Fault, &BackendKey::None);
+        let warned = report.warnings.join("\n");
+        for needle in ["throttled", "delivery mode", "4 PMIs may each", "output was lost", "9 bytes"] {
+            assert!(warned.contains(needle), "{warned} lacks {needle}");
+        }
+        let text = report.summary.join("\n");
+        for needle in ["3 accesses", "TSC tick"] {
             assert!(text.contains(needle), "{text} lacks {needle}");
         }
         assert!(!text.contains("RDPMC"));
@@ -167,18 +185,19 @@ mod tests {
     #[test]
     fn counters_that_never_counted_are_a_warning() {
         let mut outcome = outcome();
-        let text = |outcome: &ImageOutcome, backend| lines(outcome, Rdpmc::Fault, &backend).join("\n");
-        assert!(!text(&outcome, BackendKey::CpuClock).contains("warning"), "nothing was programmed");
+        let report = |outcome: &ImageOutcome, backend| of(outcome, Rdpmc::Fault, &backend);
+        let text = |outcome: &ImageOutcome, backend| report(outcome, backend).warnings.join("\n");
+        assert!(text(&outcome, BackendKey::CpuClock).is_empty(), "nothing was programmed");
         outcome.vcpus[0].msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
         assert!(text(&outcome, BackendKey::CpuClock).contains("none ever counted"));
         outcome.vcpus[0].host.ops.record(OpKind::Open, 1);
-        assert!(!text(&outcome, BackendKey::CpuClock).contains("warning"));
+        assert!(text(&outcome, BackendKey::CpuClock).is_empty());
         // The step backend opens events of its own: what counts are instructions.
         outcome.vcpus[0].steps = Some(Steps { instructions: 0, unsupported: 2 });
         let warned = text(&outcome, BackendKey::Step);
         assert!(warned.contains("none ever counted") && warned.contains("2 times"), "{warned}");
         outcome.vcpus[0].steps = Some(Steps { instructions: 9, unsupported: 0 });
-        let fine = text(&outcome, BackendKey::Step);
-        assert!(fine.contains("9 instructions") && !fine.contains("warning"), "{fine}");
+        let fine = report(&outcome, BackendKey::Step);
+        assert!(fine.summary.join("\n").contains("9 instructions") && fine.warnings.is_empty(), "{fine:?}");
     }
 }
