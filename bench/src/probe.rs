@@ -4,107 +4,26 @@ use std::fmt;
 use std::path::Path;
 
 use host_pmu::backend::{BackendKey, HostError};
-use serde::Serialize;
+use vmm::kvm::{CAPABILITIES, Capability};
 
 /// Where tracefs is mounted.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// A KVM capability that this tool uses or reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KvmCap {
-    /// KVM_CAP_X86_USER_SPACE_MSR.
-    UserSpaceMsr,
-    /// KVM_CAP_X86_MSR_FILTER.
-    MsrFilter,
-    /// KVM_CAP_IRQCHIP.
-    Irqchip,
-    /// KVM_CAP_USER_NMI.
-    UserNmi,
-    /// KVM_CAP_IMMEDIATE_EXIT.
-    ImmediateExit,
-    /// KVM_CAP_GET_TSC_KHZ.
-    GetTscKhz,
-    /// KVM_CAP_PMU_CAPABILITY.
-    PmuCapability,
-}
-
-impl KvmCap {
-    /// Every capability that is queried.
-    pub const ALL: [Self; 7] = [
-        Self::UserSpaceMsr,
-        Self::MsrFilter,
-        Self::Irqchip,
-        Self::UserNmi,
-        Self::ImmediateExit,
-        Self::GetTscKhz,
-        Self::PmuCapability,
-    ];
-
-    /// The number in the kernel's interface.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        match self {
-            Self::UserSpaceMsr => 188,
-            Self::MsrFilter => 189,
-            Self::Irqchip => 0,
-            Self::UserNmi => 22,
-            Self::ImmediateExit => 136,
-            Self::GetTscKhz => 61,
-            Self::PmuCapability => 212,
-        }
-    }
-
-    /// The name in the KVM API document.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::UserSpaceMsr => "KVM_CAP_X86_USER_SPACE_MSR",
-            Self::MsrFilter => "KVM_CAP_X86_MSR_FILTER",
-            Self::Irqchip => "KVM_CAP_IRQCHIP",
-            Self::UserNmi => "KVM_CAP_USER_NMI",
-            Self::ImmediateExit => "KVM_CAP_IMMEDIATE_EXIT",
-            Self::GetTscKhz => "KVM_CAP_GET_TSC_KHZ",
-            Self::PmuCapability => "KVM_CAP_PMU_CAPABILITY",
-        }
-    }
-
-    /// Whether the userspace vPMU needs it.
-    #[must_use]
-    pub const fn needed(self) -> bool {
-        !matches!(self, Self::PmuCapability)
-    }
-
-    /// Its use here.
-    #[must_use]
-    pub const fn purpose(self) -> &'static str {
-        match self {
-            Self::UserSpaceMsr => "hands the guest's MSR accesses to this tool",
-            Self::MsrFilter => "selects the PMU's MSRs for that",
-            Self::Irqchip => "the guest's LAPIC, whose LVTPC and timer the guest driver uses",
-            Self::UserNmi => "delivers the PMI",
-            Self::ImmediateExit => "no overflow signal between two guest entries is missed",
-            Self::GetTscKhz => "turns guest TSC ticks into nanoseconds",
-            Self::PmuCapability => "arm `kvm`: KVM's own vPMU with the same payload",
-        }
-    }
-}
-
 /// KVM's answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvmReport {
-    /// KVM_GET_API_VERSION; 12 since 2007.
+    /// KVM_GET_API_VERSION, see [`API_VERSION`](vmm::kvm::API_VERSION).
     pub api_version: i32,
     /// KVM_CAP_MAX_VCPUS.
     pub max_vcpus: u64,
-    /// KVM_CHECK_EXTENSION of each capability of [`KvmCap::ALL`]; 0 = absent.
-    pub capabilities: Vec<(KvmCap, i32)>,
+    /// KVM_CHECK_EXTENSION of each of [`CAPABILITIES`]; 0 = absent.
+    pub capabilities: Vec<(Capability, i32)>,
 }
 
 impl KvmReport {
     /// The answer for one capability, 0 if it was not queried.
     #[must_use]
-    pub fn value(&self, cap: KvmCap) -> i32 {
+    pub fn value(&self, cap: Capability) -> i32 {
         self.capabilities.iter().find(|(c, _)| *c == cap).map_or(0, |(_, value)| *value)
     }
 }
@@ -189,7 +108,7 @@ impl KvmProbe for ThisHost {
         Ok(KvmReport {
             api_version: facts.api_version,
             max_vcpus: facts.max_vcpus as u64,
-            capabilities: KvmCap::ALL.iter().map(|&cap| (cap, facts.capability(cap.number()))).collect(),
+            capabilities: CAPABILITIES.iter().map(|&cap| (cap, facts.capability(cap.number))).collect(),
         })
     }
 }
@@ -238,14 +157,14 @@ pub(crate) mod fake {
 
     /// A KVM where every capability but these is present.
     #[derive(Debug)]
-    pub(crate) struct KvmWithout(pub(crate) &'static [KvmCap]);
+    pub(crate) struct KvmWithout(pub(crate) &'static [&'static str]);
 
     impl KvmProbe for KvmWithout {
         fn probe(&self) -> Result<KvmReport, String> {
             Ok(KvmReport {
-                api_version: 12,
+                api_version: vmm::kvm::API_VERSION,
                 max_vcpus: 4,
-                capabilities: KvmCap::ALL.iter().map(|&cap| (cap, i32::from(!self.0.contains(&cap)))).collect(),
+                capabilities: CAPABILITIES.iter().map(|&cap| (cap, i32::from(!self.0.contains(&cap.name)))).collect(),
             })
         }
     }

@@ -13,14 +13,26 @@ const SIGNALS: u64 = 8 * MAX_COUNTERS as u64;
 /// Both, for the rest of the process.
 const SPARE: u64 = 64;
 
+/// Files that `vcpus` may have open.
+#[must_use]
+pub const fn files(vcpus: u64) -> u64 {
+    SPARE + vcpus * FILES
+}
+
+/// Signals that `vcpus` may have queued.
+#[must_use]
+pub const fn signals(vcpus: u64) -> u64 {
+    SPARE + vcpus * SIGNALS
+}
+
 /// Raises the limits of open files and queued signals to what `vcpus` need.
 ///
 /// # Errors
 /// Exit 4 where a hard limit is too low.
 pub fn ensure(vcpus: u64) -> Result<(), Error> {
     for (limit, wanted, name, flag) in [
-        (Limit::OpenFiles, SPARE + vcpus * FILES, "RLIMIT_NOFILE", "-n"),
-        (Limit::PendingSignals, SPARE + vcpus * SIGNALS, "RLIMIT_SIGPENDING", "-i"),
+        (Limit::OpenFiles, files(vcpus), "RLIMIT_NOFILE", "-n"),
+        (Limit::PendingSignals, signals(vcpus), "RLIMIT_SIGPENDING", "-i"),
     ] {
         process::ensure_limit(limit, wanted).map_err(|now| {
             Error::host(

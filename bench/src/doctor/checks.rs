@@ -5,14 +5,11 @@ use std::io::ErrorKind;
 
 use results::host::finding::{Finding, Status};
 use results::host::{HostFacts, HostFs};
+use vmm::kvm::{API_VERSION, CAPABILITIES, PMU_CAPABILITY};
 
 use super::diagnosis::Limits;
-use crate::probe::{AutoBackend, KvmCap, KvmProbe};
-
-/// Host events one vCPU may hold at once: 7 counters, and a pool of parked ones.
-const FILES_WANTED: u64 = 1024;
-/// Signals that may be queued at once by 7 counters on each of some vCPUs, with room to spare.
-const SIGNALS_WANTED: u64 = 256;
+use crate::arm::limits;
+use crate::probe::{AutoBackend, KvmProbe};
 
 /// /dev/kvm, its capabilities, its own vPMU.
 pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Finding> {
@@ -38,13 +35,13 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
     let upgrade = "use a kernel of 5.10 or later whose KVM has them";
     let (status, found, report) = match probe.probe() {
         Ok(report) => {
-            let absent: Vec<String> = KvmCap::ALL
+            let absent: Vec<String> = CAPABILITIES
                 .into_iter()
-                .filter(|cap| cap.needed() && report.value(*cap) <= 0)
-                .map(|cap| format!("{} ({})", cap.name(), cap.purpose()))
+                .filter(|cap| cap.needed && report.value(*cap) <= 0)
+                .map(|cap| format!("{} ({})", cap.name, cap.purpose))
                 .collect();
-            if report.api_version != 12 {
-                (Status::Missing, format!("API version {}, not 12", report.api_version), Some(report))
+            if report.api_version != API_VERSION {
+                (Status::Missing, format!("API version {}, not {API_VERSION}", report.api_version), Some(report))
             } else if absent.is_empty() {
                 let found = format!("all present; up to {} vCPUs", report.max_vcpus);
                 (Status::Ok, found, Some(report))
@@ -56,7 +53,7 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
     };
     findings.push(Finding { vital: true, ..Finding::new("KVM capabilities", status, found, why, upgrade) });
 
-    let own = report.is_some_and(|r| r.value(KvmCap::PmuCapability) > 0) && host.kvm_enable_pmu.as_deref() != Some("N");
+    let own = report.is_some_and(|r| r.value(PMU_CAPABILITY) > 0) && host.kvm_enable_pmu.as_deref() != Some("N");
     findings.push(Finding::new(
         "KVM's own vPMU",
         Status::warn_unless(own),
@@ -124,23 +121,24 @@ pub(super) fn events(host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Ve
     findings
 }
 
-/// What the process may use.
+/// What the process may use; vpmu raises both up to the hard limits.
 pub(super) fn limits(limits: Limits) -> Vec<Finding> {
     let show = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
+    let (files, signals) = (limits::files(1), limits::signals(1));
     vec![
         Finding::new(
             "open files",
-            Status::warn_unless(limits.open_files.is_none_or(|n| n >= FILES_WANTED)),
+            Status::warn_unless(limits.open_files.is_none_or(|n| n >= files)),
             show(limits.open_files),
             "each host event is an open file",
-            format!("ulimit -n {FILES_WANTED}"),
+            format!("ulimit -n {files}, for one vCPU"),
         ),
         Finding::new(
             "pending signals",
-            Status::warn_unless(limits.pending_signals.is_none_or(|n| n >= SIGNALS_WANTED)),
+            Status::warn_unless(limits.pending_signals.is_none_or(|n| n >= signals)),
             show(limits.pending_signals),
             "each overflow queues a real-time signal; beyond the limit the kernel sends SIGIO instead",
-            format!("ulimit -i {SIGNALS_WANTED}"),
+            format!("ulimit -i {signals}, for one vCPU"),
         ),
     ]
 }

@@ -43,7 +43,6 @@ mod tests {
 
     use super::super::show::text;
     use super::*;
-    use crate::probe::KvmCap;
     use crate::probe::fake::{KvmWithout, Opens};
     use results::host::fixture::{CASCADE_LAKE, PVM, tree};
 
@@ -71,7 +70,7 @@ mod tests {
         let diagnosis = diagnose(
             &fs,
             limits,
-            &KvmWithout(&[KvmCap::MsrFilter, KvmCap::PmuCapability]),
+            &KvmWithout(&["KVM_CAP_X86_MSR_FILTER", "KVM_CAP_PMU_CAPABILITY"]),
             &Opens(&[]),
             Duration::ZERO,
         );

@@ -4,13 +4,14 @@ use std::io;
 use std::path::Path;
 
 use kvm_bindings::{
-    KVM_CAP_MP_STATE, KVM_CAP_PMU_CAPABILITY, KVM_CAP_X86_MSR_FILTER, KVM_CAP_X86_USER_SPACE_MSR,
-    KVM_MSR_EXIT_REASON_FILTER, KVM_PIT_SPEAKER_DUMMY, KVM_PMU_CAP_DISABLE, kvm_enable_cap, kvm_pit_config,
+    KVM_CAP_PMU_CAPABILITY, KVM_CAP_X86_USER_SPACE_MSR, KVM_MSR_EXIT_REASON_FILTER, KVM_PIT_SPEAKER_DUMMY,
+    KVM_PMU_CAP_DISABLE, kvm_enable_cap, kvm_pit_config,
 };
-use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
+use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 use thiserror::Error;
 use vm_memory::GuestMemoryMmap;
 
+use super::capability::{API_VERSION, CAPABILITIES};
 use super::cpuid;
 use super::msr_filter::{self, Also};
 use crate::sys;
@@ -58,16 +59,6 @@ fn call(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> KvmError {
     move |error| KvmError::Call { call, error }
 }
 
-/// Capabilities the VMM cannot do without, as KVM names them.
-const NEEDED: [(&str, u32); 3] = [
-    ("KVM_CAP_X86_USER_SPACE_MSR", KVM_CAP_X86_USER_SPACE_MSR),
-    ("KVM_CAP_X86_MSR_FILTER", KVM_CAP_X86_MSR_FILTER),
-    ("KVM_CAP_MP_STATE", KVM_CAP_MP_STATE),
-];
-
-/// KVM_GET_API_VERSION since 2007.
-const API_VERSION: i32 = 12;
-
 fn open() -> Result<Kvm, KvmError> {
     let kvm = Kvm::new().map_err(|error| {
         let error = io::Error::from_raw_os_error(error.errno());
@@ -95,20 +86,11 @@ impl Host {
     /// Opens `/dev/kvm` and checks that it can do what a guest here needs.
     pub fn open() -> Result<Self, KvmError> {
         let kvm = open()?;
-        for (name, cap) in Self::capabilities(&kvm) {
-            if !cap {
-                return Err(KvmError::Lacks(name));
-            }
+        let absent = |number: u32| kvm.check_extension_raw(number.into()) <= 0;
+        match CAPABILITIES.iter().find(|capability| capability.needed && absent(capability.number)) {
+            Some(capability) => Err(KvmError::Lacks(capability.name)),
+            None => Ok(Self(kvm)),
         }
-        Ok(Self(kvm))
-    }
-
-    /// Every capability the VMM needs and whether it is there.
-    fn capabilities(kvm: &Kvm) -> impl Iterator<Item = (&'static str, bool)> {
-        let irqchip = ("KVM_CAP_IRQCHIP", kvm.check_extension(Cap::Irqchip));
-        let immediate = ("KVM_CAP_IMMEDIATE_EXIT", kvm.check_extension(Cap::ImmediateExit));
-        let raw = NEEDED.map(|(name, cap)| (name, kvm.check_extension_raw(cap.into()) > 0));
-        raw.into_iter().chain([irqchip, immediate])
     }
 
     /// vCPUs of one VM at most.
@@ -210,7 +192,7 @@ impl Facts {
     }
 }
 
-/// Whose PMU the guest sees.
+/// PMU exposed to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuestPmu {
     /// Ours.

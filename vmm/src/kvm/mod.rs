@@ -3,6 +3,7 @@
 //! One entry of a vCPU: `vcpu` does what comes before it and enters; [`exit`] turns KVM's exit into an owned value;
 //! `handle` decides what the exit asks for, without a descriptor; `run_loop` repeats this until the vCPU ends.
 
+mod capability;
 mod cpuid;
 pub mod exit;
 pub mod foreign;
@@ -19,6 +20,7 @@ mod tick;
 pub(crate) mod tsc;
 pub(crate) mod vcpu;
 
+pub use capability::{API_VERSION, CAPABILITIES, Capability, PMU_CAPABILITY};
 pub use host::{Facts, Host, KvmError};
 
 pub(crate) use host::GuestPmu;
