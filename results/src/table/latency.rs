@@ -85,7 +85,9 @@ pub fn text(document: &Document) -> String {
     out.push_str(&sure::text(document, metric));
     let _ = writeln!(out, "\nAll samples of all rounds together");
     let _ = writeln!(out, "{}", latencies.trim_fmt());
-    out.push_str("delivery: median from the VMM seeing an overflow, after the\nhost's signal, to the handler's entry\n");
+    out.push_str(
+        "delivery: median from the VMM seeing an overflow, after the\nhost's signal, to the handler's entry\n",
+    );
     let per = if sampling { "PMI" } else { "rotation" };
     let _ = writeln!(out, "\nHost work per {per}");
     let _ = writeln!(out, "{}", costs.trim_fmt());

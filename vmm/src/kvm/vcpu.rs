@@ -56,8 +56,10 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) apic_id: u32,
     pub(crate) pmu: Vpmu<H>,
     pub(crate) bus: B,
-    /// MSR exits beside the PMU's registers. A guest that has them has other writers to this LAPIC, too.
+    /// MSR exits beside the PMU's registers.
     pub(crate) foreign: Option<ForeignMsrs>,
+    /// Whether others write to this vCPU's LAPIC.
+    pub(crate) contended: bool,
     pub(crate) tsc_khz: u64,
     /// Most deliveries whose time is kept.
     pub(crate) deliveries: usize,
@@ -79,6 +81,7 @@ pub(crate) struct Vcpu<'a, H, B> {
     stop: &'a AtomicBool,
     bus: B,
     foreign: Option<ForeignMsrs>,
+    contended: bool,
     one_msr: OneMsr,
     lvtpc_msr: Option<Msrs>,
     stats: LoopStats,
@@ -118,6 +121,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             stop: parts.stop,
             bus: parts.bus,
             foreign: parts.foreign,
+            contended: parts.contended,
             one_msr: OneMsr::new(),
             lvtpc_msr: lapic::x2apic_lvtpc(),
             stats: LoopStats::new(parts.tsc_khz, parts.deliveries),
@@ -192,7 +196,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 
     /// Delivers a PMI through LVTPC, which a delivery masks.
     fn deliver_pmi(&mut self) -> Result<(), End> {
-        let contended = self.foreign.is_some();
         let mut port = LocalApic {
             fd: &mut self.fd,
             vm: self.vm,
@@ -201,7 +204,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             returned_at: [self.returned_at, self.ran_until],
             clock: self.stats.clock,
         };
-        let Delivered { delivery, tick } = lapic::deliver(&mut port, contended)?;
+        let Delivered { delivery, tick } = lapic::deliver(&mut port, self.contended)?;
         let pmi = &mut self.stats.pmi;
         match tick {
             Tick::None => {}

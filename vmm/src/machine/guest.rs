@@ -85,6 +85,10 @@ pub(crate) trait Guest: Sync {
         None
     }
 
+    /// Whether anything but the vCPU's own thread writes to its LAPIC while it runs: other vCPUs by IPIs, an I/O APIC, KVM's
+    /// timer. Then a PMI's delivery fetches the LAPIC's page again before it writes it back.
+    fn others_write_the_lapic(&self) -> bool;
+
     /// Most PMI deliveries whose time is kept.
     fn deliveries(&self) -> usize {
         0

@@ -178,6 +178,10 @@ impl<W: Write + Send> Guest for ImageGuest<'_, W> {
         Some(ForeignMsrs::new(&self.sites))
     }
 
+    fn others_write_the_lapic(&self) -> bool {
+        true
+    }
+
     /// The first reason that is not "stopped".
     fn overall(&self, ends: &[&End]) -> End {
         overall(ends)

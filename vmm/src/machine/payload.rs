@@ -192,6 +192,11 @@ impl Guest for PayloadGuest<'_> {
         Doorbell::default()
     }
 
+    /// The payload sends no IPI, and has no interrupt but its LAPIC's own.
+    fn others_write_the_lapic(&self) -> bool {
+        false
+    }
+
     fn deliveries(&self) -> usize {
         (self.layout.log_entries() as usize).saturating_mul(DELIVERIES_PER_LOG_ENTRY)
     }

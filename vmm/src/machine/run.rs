@@ -144,6 +144,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             pmu: Vpmu::new(shared.plan.pmu, host),
             bus: shared.guest.bus(),
             foreign: shared.guest.foreign_msrs(),
+            contended: shared.guest.others_write_the_lapic(),
             tsc_khz,
             deliveries: shared.guest.deliveries(),
             stop: &shared.crew.stop,
