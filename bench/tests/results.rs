@@ -80,9 +80,16 @@ fn a_baseline_by_name_a_regression_and_every_output() {
     assert_eq!(slow.status.code(), Some(1), "{}", text(&slow.stderr));
     let found: Value = serde_json::from_slice(&slow.stdout).unwrap();
     assert_eq!((&found["schema"], &found["exit"]), (&json!("vpmu-compare/1"), &json!(1)));
-    let row = &found["groups"][0]["rows"][0];
+    // Every arm, the floor included, takes half as long again: the ratios are as before, the times of all arms are not.
+    let rows = found["groups"][0]["rows"].as_array().unwrap();
+    assert!(
+        rows[0]["verdict"] == "no-change" && rows[0]["base"]["interval_ns"]["low"].as_f64() > Some(0.0),
+        "{}",
+        rows[0]
+    );
+    let row = rows.iter().find(|row| row["arm"] == "all arms" && row["metric"] == "nmi_handler_ns").unwrap();
     assert_eq!(row["verdict"], "regression");
-    assert!(row["p_adjusted"].as_f64() < Some(0.01) && row["base"]["interval_ns"]["low"].as_f64() > Some(0.0), "{row}");
+    assert!(row["p_adjusted"].as_f64() < Some(0.01) && row["change_interval"]["low"].as_f64() > Some(0.4), "{row}");
     assert!(std::fs::read_to_string(at.join("report.xml")).unwrap().contains("<failure"));
     let markdown = vpmu(at, &["compare", "v1", "slow.json", "--markdown"]);
     assert!(text(&markdown.stdout).contains("| **SLOWER** |"));
@@ -113,11 +120,14 @@ fn a_folder_has_a_history() {
             }
         });
     }
-    let output = vpmu(dir.path(), &["history", "series"]);
+    let ratios = vpmu(dir.path(), &["history", "series"]);
+    assert!(text(&ratios.stdout).contains("against floor\nno change point in 9 series"), "{}", text(&ratios.stdout));
+    let output = vpmu(dir.path(), &["history", "series", "--times"]);
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(shown.contains("0000008") && shown.contains("(run 9)") && shown.contains("+50.0 %"), "{shown}");
-    let output = vpmu(dir.path(), &["history", "series", "--json", "--arm", "floor", "--metric", "nmi_handler_ns"]);
+    let output =
+        vpmu(dir.path(), &["history", "series", "--times", "--json", "--arm", "floor", "--metric", "nmi_handler_ns"]);
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found["series"][0]["changes"][0]["last_good_revision"], "0000007");
     assert_eq!(vpmu(dir.path(), &["history", "series/run-1.json"]).status.code(), Some(3));

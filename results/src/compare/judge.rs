@@ -114,7 +114,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         let found = sample::samples(pair, request, &mut notes);
         samples.extend(found.into_iter().map(|sample| (index, sample)));
     }
-    sample::check_asked(&samples, request)?;
+    sample::check_asked(&samples, &pairs, request)?;
     let exact = pairs.iter().all(sample::Pair::simulated);
     let mut rows: Vec<(usize, Row)> = samples
         .par_iter()

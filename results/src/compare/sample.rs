@@ -278,16 +278,22 @@ fn note_gaps(name: &str, which: &str, arms: &[&Arm<Any>], documents: usize, note
 ///
 /// # Errors
 /// Exit 2, with what there is.
-pub(super) fn check_asked(samples: &[(usize, Sample)], request: &CompareSpec) -> Result<(), Error> {
+pub(super) fn check_asked(samples: &[(usize, Sample)], pairs: &[Pair<'_>], request: &CompareSpec) -> Result<(), Error> {
     let arms: BTreeSet<&String> = samples.iter().map(|(_, sample)| &sample.arm).collect();
     let metrics: BTreeSet<&String> = samples.iter().map(|(_, sample)| &sample.metric).collect();
-    let list = |names: &BTreeSet<&String>| names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
-    if let Some(name) = request.arms.iter().find(|name| !arms.contains(name)) {
-        return Err(Error::usage(format!("no figures of arm {name}"), "", format!("there are {}", list(&arms))));
+    // What there is, asked for or not.
+    let records = || pairs.iter().flat_map(|pair| pair.base.iter().chain(&pair.new));
+    let measured = || records().flat_map(|record| &record.arms).filter(|arm| !arm.rounds.is_empty());
+    let list = |names: BTreeSet<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let there = || list(measured().flat_map(|arm| arm.metrics.keys()).collect());
+    let known = |name: &String| measured().any(|arm| arm.name == *name);
+    if let Some(name) = request.arms.iter().find(|name| !arms.contains(name) && !known(name)) {
+        let all = list(measured().map(|arm| &arm.name).collect());
+        return Err(Error::usage(format!("no figures of arm {name}"), "", format!("there are {all}")));
     }
     let named = request.metrics.iter().chain(request.rules.named());
     if let Some(name) = named.into_iter().find(|name| !metrics.contains(name)) {
-        return Err(Error::usage(format!("no figures of metric {name}"), "", format!("there are {}", list(&metrics))));
+        return Err(Error::usage(format!("no figures of metric {name}"), "", format!("there are {}", there())));
     }
     Ok(())
 }

@@ -140,8 +140,15 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
         ));
     }
     let family = wanted.len();
-    let series =
-        wanted.par_iter().filter_map(|(group, arm, metric)| series(group, arm, metric, request, family)).collect();
+    let series = wanted.par_iter().filter_map(|(group, arm, metric)| series(group, arm, metric, request, family));
+    let series: Vec<Series> = series.collect();
+    if series.is_empty() {
+        return Err(Error::usage(
+            format!("no series of ratios in {source}"),
+            "the other arms are divided by the arm that was asked for",
+            "--times follows its times",
+        ));
+    }
     Ok(History {
         schema: SCHEMA,
         source: source.to_owned(),
