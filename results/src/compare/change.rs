@@ -5,7 +5,7 @@
 //! | 8 and more | what leaving out a run (or a block of neighbouring runs) changes | the same |
 //! | fewer | what leaving out guests changes, and an allowance of [`PROCESS`] for each run | an allowance of [`DRIFT`] for each run |
 
-use super::sample::{MIN_RUNS, Run};
+use super::sample::{MIN_RUNS, Run, Sides};
 use crate::paired::groups::groups;
 use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair};
 use crate::stats::jackknife::{Estimate, over_groups};
@@ -20,6 +20,9 @@ const SEEN_RUNS: usize = 3;
 const TRIM: f64 = 0.1;
 /// Share of the runs that must have a neighbour of the other side.
 const BLOCKED: f64 = 0.8;
+
+/// A run's start, and by round the guest and a logarithm.
+type Rounds = (u64, Vec<(u64, f64)>);
 
 /// A change and what it rests on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -138,8 +141,8 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
 
 /// How the times of all arms changed together: their mean logarithm over arms, by round, and its trimmed mean over rounds.
 /// `arms` are the runs of each arm, BASE and NEW.
-pub(super) fn of_all(arms: &[(&[Run], &[Run])], simulated: bool) -> Option<Change> {
-    let side = |pick: fn(&(&[Run], &[Run])) -> Vec<Run>| -> Vec<(u64, Vec<(u64, f64)>)> {
+pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
+    let side = |pick: fn(&Sides<'_>) -> Vec<Run>| -> Vec<Rounds> {
         let arms: Vec<Vec<Run>> = arms.iter().map(pick).collect();
         let starts: Vec<u64> = arms.first().map_or_else(Vec::new, |runs| runs.iter().map(|run| run.started).collect());
         let run = |at: u64| {
@@ -156,7 +159,7 @@ pub(super) fn of_all(arms: &[(&[Run], &[Run])], simulated: bool) -> Option<Chang
     };
     let (base, new) = (side(|both| both.0.to_vec()), side(|both| both.1.to_vec()));
     // Each run counts once, however many rounds it has.
-    let levels = |runs: &[(u64, Vec<(u64, f64)>)]| -> Vec<(u64, Vec<f64>)> {
+    let levels = |runs: &[Rounds]| -> Vec<(u64, Vec<f64>)> {
         runs.iter().filter_map(|(at, rounds)| Some((*at, vec![trimmed(&logs(rounds))?]))).collect()
     };
     let (base_levels, new_levels) = (levels(&base), levels(&new));
@@ -165,7 +168,7 @@ pub(super) fn of_all(arms: &[(&[Run], &[Run])], simulated: bool) -> Option<Chang
         let (log, blocks) = by_runs(&base_levels, &new_levels, mean)?;
         return Some(Change { log, allowance: 0.0, blocks });
     }
-    let within = |runs: &[(u64, Vec<(u64, f64)>)]| {
+    let within = |runs: &[Rounds]| {
         let rounds: Vec<(u64, f64)> = runs.iter().flat_map(|(_, rounds)| rounds.clone()).collect();
         let group = groups(&rounds.iter().map(|(guest, _)| *guest).collect::<Vec<_>>()).group;
         (rounds.len() >= MIN_ROUNDS).then(|| over_groups(&logs(&rounds), &group, trimmed)).flatten()

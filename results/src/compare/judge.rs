@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::row::{Level, Question, Row, Verdict, judge};
-use super::sample::{Run, Sample};
+use super::sample::{Run, Sample, Sides};
 use super::spec::CompareSpec;
 use super::{change, sample, unlike, whole, within};
 use crate::document::Record;
@@ -270,10 +270,10 @@ fn of_all(samples: &[&Sample], metric: &str, request: &CompareSpec, simulated: b
     let common = |sample: &&&Sample| {
         sample.metric == metric && !sample.base.is_empty() && !sample.new.is_empty() && sample.not_whole.is_none()
     };
-    let arms: Vec<(&[Run], &[Run])> = samples.iter().filter(common).map(|one| (&one.base[..], &one.new[..])).collect();
-    let most = |pick: fn(&(&[Run], &[Run])) -> usize| arms.iter().map(pick).max();
+    let arms: Vec<Sides<'_>> = samples.iter().filter(common).map(|one| (&one.base[..], &one.new[..])).collect();
+    let most = |pick: fn(&Sides<'_>) -> usize| arms.iter().map(pick).max();
     let (base_runs, new_runs) = (most(|both| both.0.len())?, most(|both| both.1.len())?);
-    let side = |pick: fn(&(&[Run], &[Run])) -> Vec<Run>, runs: usize| {
+    let side = |pick: fn(&Sides<'_>) -> Vec<Run>, runs: usize| {
         let all: Vec<Run> = arms.iter().flat_map(pick).collect();
         let n = all.iter().map(|run| run.values.len()).sum::<usize>() / arms.len();
         let medians: Option<Vec<f64>> = all.iter().map(|run| Some(median(&run.values)?.max(1.0).ln())).collect();

@@ -77,6 +77,12 @@ pub(super) struct Run {
     pub(super) logs: BTreeMap<u64, (u64, f64)>,
 }
 
+/// The runs of an arm in BASE and NEW.
+pub(super) type Sides<'a> = (&'a [Run], &'a [Run]);
+
+/// An arm of a run that began then, with the arm that it is divided by.
+type Started = (u64, Arm<Any>, Option<Arm<Any>>);
+
 /// One arm's runs by one metric.
 #[derive(Debug)]
 pub(super) struct Sample {
@@ -190,7 +196,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
         if !request.arms.is_empty() && !request.arms.contains(&name) {
             continue;
         }
-        let of = |records: &[&Record]| -> Vec<(u64, Arm<Any>, Option<Arm<Any>>)> {
+        let of = |records: &[&Record]| -> Vec<Started> {
             let base = |record: &Record| record.arm(reference.as_ref()?).cloned();
             records.iter().filter_map(|r| Some((r.started_unix, r.arm(&name)?.clone(), base(r)))).collect()
         };
@@ -210,7 +216,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             if !request.metrics.is_empty() && !request.metrics.contains(metric) {
                 continue;
             }
-            let runs = |arms: &[(u64, Arm<Any>, Option<Arm<Any>>)]| -> Vec<Run> {
+            let runs = |arms: &[Started]| -> Vec<Run> {
                 arms.iter()
                     .filter_map(|(at, arm, base)| run(*at, arm, base.as_ref(), metric, request.statistic))
                     .collect()

@@ -52,9 +52,8 @@ pub(super) fn word(verdict: Verdict) -> &'static str {
         Verdict::TooFew => "too few rounds",
         Verdict::TooNoisy => "inconclusive",
         Verdict::NotWhole => "not whole",
-        Verdict::NotJudged => "(not judged)",
         Verdict::OneSided => "one-sided",
-        Verdict::ReportOnly => "(not judged)",
+        Verdict::NotJudged | Verdict::ReportOnly => "(not judged)",
     }
 }
 
