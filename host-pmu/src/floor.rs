@@ -10,7 +10,7 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 
 use crate::backend::Scale;
 use crate::side::HostPmu;
-use crate::stats::HostSide;
+use crate::stats::{HostSide, Recorder};
 use crate::{kick, sys};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +34,9 @@ pub struct Floor {
     pace: Scale,
     /// TSC the timer is armed for; 0 = not armed.
     armed_for: u64,
+    /// TSC at which the timer fires; 0 if the VMM saw its signal, or it is not armed.
+    fires_at: u64,
+    signal_ns: Recorder,
     entries: u64,
 }
 
@@ -56,6 +59,8 @@ impl Floor {
             tsc_khz: tsc_khz.max(1),
             pace,
             armed_for: 0,
+            fires_at: 0,
+            signal_ns: Recorder::default(),
             entries: 0,
         })
     }
@@ -66,10 +71,21 @@ impl Floor {
         self.entries
     }
 
-    fn ns_until(&self, tsc: u64) -> u64 {
-        let ticks = tsc.saturating_sub(sys::rdtsc());
+    fn ns(&self, ticks: u64) -> u64 {
         let ns = u128::from(ticks) * 1_000_000 / u128::from(self.tsc_khz);
-        u64::try_from(ns).unwrap_or(u64::MAX).max(1)
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
+    /// The VMM sees the timer's signal at `now`, by TSC, `since_return` ns after KVM_RUN's return.
+    fn saw_signal_at(&mut self, now: u64, since_return: u64) {
+        // Not the timer's kick, or seen before.
+        if self.fires_at == 0 || now < self.fires_at {
+            return;
+        }
+        let late = self.ns(now - self.fires_at);
+        // It fired before that return, or after it.
+        self.signal_ns.record(if late >= since_return { late - since_return } else { late });
+        self.fires_at = 0;
     }
 }
 
@@ -120,9 +136,12 @@ impl HostCounters for Floor {
         let due = self.running.into_iter().map(|counter| self.counters[counter.index()].due_at).min().unwrap_or(0);
         // A due time in the past was signalled, or its signal is pending; the kick reads the counters in both cases.
         if due != self.armed_for {
-            let after = if due == 0 { 0 } else { self.ns_until(due) };
+            let now = sys::rdtsc();
+            let after = if due == 0 { 0 } else { self.ns(due.saturating_sub(now)).max(1) };
             if self.timer.arm(after).is_ok() {
                 self.armed_for = due;
+                // A time in the past is late by the VMM, not by the signal.
+                self.fires_at = if due == 0 { 0 } else { due.max(now) };
             }
         }
     }
@@ -138,11 +157,17 @@ impl HostPmu for Floor {
     }
 
     fn account(&mut self) -> HostSide {
-        HostSide { entries: self.entries, ..HostSide::default() }
+        HostSide { entries: self.entries, signal_ns: self.signal_ns.clone(), ..HostSide::default() }
     }
 
     fn restart_account(&mut self) {
         self.entries = 0;
+        self.fires_at = 0;
+        self.signal_ns.reset();
+    }
+
+    fn saw_signals(&mut self, since_return: u64) {
+        self.saw_signal_at(sys::rdtsc(), since_return);
     }
 }
 
@@ -169,6 +194,25 @@ mod tests {
         floor.start(counter, Spec(Source::Selector(0)), 50);
         let clocked = floor.counters[counter.index()];
         assert_eq!(clocked.due_at - clocked.since, 1_000_000, "50 counts are half a millisecond");
+    }
+
+    #[test]
+    fn a_signal_is_late_by_the_time_since_the_timer_was_due() {
+        let mut floor = Floor::new(1_000_000).unwrap();
+        let values = |floor: &mut Floor| -> Vec<u64> {
+            floor.account().signal_ns.histogram().iter_recorded().map(|step| step.value_iterated_to()).collect()
+        };
+        floor.fires_at = 1000;
+        floor.saw_signal_at(999, 0);
+        assert!(values(&mut floor).is_empty(), "a kick that is not the timer's");
+        floor.saw_signal_at(1050, 20);
+        floor.saw_signal_at(1090, 0);
+        assert_eq!(values(&mut floor), [30], "seen by the return at 1030, and once");
+        floor.fires_at = 2000;
+        floor.saw_signal_at(2050, 60);
+        assert_eq!(values(&mut floor), [30, 50], "it fired after the return");
+        floor.restart_account();
+        assert!(values(&mut floor).is_empty());
     }
 
     #[test]

@@ -16,6 +16,11 @@ pub trait HostPmu: HostCounters {
     /// Begins a new account: the next one is of what is done from now on.
     fn restart_account(&mut self);
 
+    /// The VMM, kicked, looked for overflows `since_return` ns after KVM_RUN's return: for the latency of their signals.
+    fn saw_signals(&mut self, since_return: u64) {
+        let _ = since_return;
+    }
+
     /// Host operations of the account; `None` if there are never any.
     fn ops(&self) -> Option<&OpStats> {
         None

@@ -138,6 +138,14 @@ fn thread_usage() -> libc::rusage {
     usage
 }
 
+/// CLOCK_MONOTONIC, ns.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure outlives the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
 /// This CPU's time-stamp counter.
 pub(crate) fn rdtsc() -> u64 {
     // SAFETY: every x86-64 has it, and Linux leaves it to user mode.
@@ -240,9 +248,9 @@ impl Ring {
         any
     }
 
-    /// Hands the type of each new record and the first two u64 behind its header (0 where there are none) to `visit`, and
+    /// Hands the type of each new record and the first three u64 behind its header (0 where there are none) to `visit`, and
     /// frees its space. Returns the bytes that were in use at most until it was free.
-    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32, [u64; 2])) -> u64 {
+    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32, [u64; 3])) -> u64 {
         let page = self.page.as_ptr();
         // SAFETY: mapped, aligned, and written by the kernel, hence the atomics.
         let data_head = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_head) };
@@ -270,7 +278,7 @@ impl Ring {
                 // SAFETY: inside the record, aligned, and so inside the mapping: an aligned u64 never wraps either.
                 unsafe { page.byte_add(offset(at + behind)).cast::<u64>().read() }
             };
-            visit(header.type_, [word(0), word(1)]);
+            visit(header.type_, [word(0), word(1), word(2)]);
             at += u64::from(header.size);
         }
         tail.store(head, Ordering::Release);

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use arch_pmu::spec::{MAX_COUNTERS, Source, Spec};
-use host_pmu::backend::{Backend, HostError};
+use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::strategy::{MAX_POOL, OnOverflow, Strategy};
 
 use crate::clock::{Clock, Times};
@@ -300,8 +300,8 @@ impl Backend for SimBackend {
     }
 
     #[inline]
-    fn overflowed(&mut self, report: &mut dyn FnMut(u64, u64)) -> bool {
-        self.overflowed.drain(..).for_each(|(id, count)| report(id, count));
+    fn overflowed(&mut self, report: &mut dyn FnMut(Overflow)) -> bool {
+        self.overflowed.drain(..).for_each(|(id, count)| report(Overflow { id, count, at: None }));
         true
     }
 

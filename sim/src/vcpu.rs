@@ -93,6 +93,10 @@ pub struct Vcpu<H> {
     phases: Phases<PHASES>,
     exit_path_ns: Recorder,
     signals: u64,
+    /// Time of an overflow in ring 3 of which the VMM has not taken the signal.
+    overflowed_at: Option<u64>,
+    /// From such an overflow to the VMM seeing it.
+    signal_ns: Recorder,
     empty_kicks: u64,
     /// Whether the guest is in its tick and not in an NMI handler.
     in_tick: bool,
@@ -130,6 +134,8 @@ impl<H: SimHost> Vcpu<H> {
             phases: Phases::default(),
             exit_path_ns: Recorder::default(),
             signals: 0,
+            overflowed_at: None,
+            signal_ns: Recorder::default(),
             empty_kicks: 0,
             in_tick: false,
         }
@@ -262,6 +268,9 @@ impl<H: SimHost> Vcpu<H> {
         for _ in 0..MOST_KICKS {
             if signals > 0 {
                 let seen = self.now();
+                if let Some(at) = self.overflowed_at.take() {
+                    self.signal_ns.record(seen - at);
+                }
                 self.signals += signals;
                 self.empty_kicks += u64::from(self.pmu.kick() == 0);
                 if self.pmu.pmi_requested() {
@@ -324,6 +333,7 @@ impl<H: SimHost> Vcpu<H> {
             clock.user(ns);
             spent += ns;
             if ns == to_signal {
+                self.overflowed_at = Some(now + ns);
                 self.spend(|model| &model.costs.signal);
             }
             if now + ns < until && spent < most {
@@ -345,7 +355,13 @@ impl<H: SimHost> Vcpu<H> {
         let held_at_end = self.held();
         let host = self.pmu.host();
         let creates = host.creates();
-        let host = HostSide { signals: self.signals, empty_kicks: self.empty_kicks, held_at_end, ..host.account() };
+        let host = HostSide {
+            signals: self.signals,
+            signal_ns: self.signal_ns,
+            empty_kicks: self.empty_kicks,
+            held_at_end,
+            ..host.account()
+        };
         VcpuSide {
             pmi: PmiStats { overflows: pmu.overflows, pmi_requests: pmu.pmi_requests, ..self.pmi },
             msrs: self.msrs.exits(),

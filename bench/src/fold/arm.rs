@@ -14,7 +14,7 @@ use results::document::{
 };
 use results::error::one_line;
 use results::export::hlog::Interval;
-use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP};
+use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL};
 
 use super::delivery::deliveries;
 use super::periods::Periods;
@@ -26,6 +26,7 @@ use crate::arm::runner::{Arm, Turn};
 #[derive(Clone, Debug)]
 struct Latencies {
     handler: Histogram<u64>,
+    signal: Histogram<u64>,
     delivery: Histogram<u64>,
     rotation: Histogram<u64>,
     exit_path: Histogram<u64>,
@@ -34,8 +35,8 @@ struct Latencies {
 
 impl Latencies {
     fn new() -> Self {
-        let [handler, delivery, rotation, exit_path, set_up] = std::array::from_fn(|_| latency_histogram());
-        Self { handler, delivery, rotation, exit_path, set_up }
+        let [handler, signal, delivery, rotation, exit_path, set_up] = std::array::from_fn(|_| latency_histogram());
+        Self { handler, signal, delivery, rotation, exit_path, set_up }
     }
 }
 
@@ -44,6 +45,7 @@ impl Latencies {
     fn metrics(&self, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
         [
             (&NMI_HANDLER, &self.handler),
+            (&SIGNAL, &self.signal),
             (&PMI_DELIVERY, &self.delivery),
             (&ROTATION, &self.rotation),
             (&EXIT_PATH, &self.exit_path),
@@ -191,6 +193,7 @@ impl ArmFold {
         let shown = all.into_iter().find(|histogram| !histogram.is_empty()).unwrap_or(&latencies.handler);
         self.intervals.push(Interval { start: place.started, length: outcome.wall, histogram: encode(shown) });
         merge(&mut self.all.handler, &latencies.handler);
+        merge(&mut self.all.signal, &latencies.signal);
         merge(&mut self.all.delivery, &latencies.delivery);
         merge(&mut self.all.rotation, &latencies.rotation);
         merge(&mut self.all.exit_path, &latencies.exit_path);
@@ -227,6 +230,7 @@ impl ArmFold {
         }
         self.add_host_side(vcpu);
         merge(&mut into.exit_path, &vcpu.exit_path_ns);
+        merge(&mut into.signal, &vcpu.host.signal_ns.histogram());
         let Some(report) = &vcpu.report else {
             self.incomplete(&format!("{who}: the guest left no report"));
             return None;

@@ -8,7 +8,8 @@
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_COUNT_HW_REF_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK,
     PERF_COUNT_SW_DUMMY, PERF_COUNT_SW_TASK_CLOCK, PERF_FORMAT_GROUP, PERF_FORMAT_ID, PERF_SAMPLE_IDENTIFIER,
-    PERF_SAMPLE_READ, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
+    PERF_SAMPLE_READ, PERF_SAMPLE_TIME, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
+    perf_event_attr,
 };
 
 use arch_pmu::spec::{Source, Spec};
@@ -42,8 +43,9 @@ pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     if spec.samples() {
         attr.__bindgen_anon_1.sample_period = period;
     }
-    // Each record in the monitor's ring carries the event's id and count.
-    attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_READ);
+    // Each record in the monitor's ring carries the event's id, the time and the event's count.
+    attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TIME | PERF_SAMPLE_READ);
+    use_monotonic(&mut attr);
     attr.__bindgen_anon_2.wakeup_events = 1;
     if kind == EventKind::Hardware {
         attr.set_pinned(1);
@@ -68,6 +70,8 @@ pub fn switches_attr() -> perf_event_attr {
 pub fn monitor_attr() -> perf_event_attr {
     let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_DUMMY));
     attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER);
+    // Events that share a ring share a clock (`perf_event_set_output`).
+    use_monotonic(&mut attr);
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
     attr
@@ -83,6 +87,12 @@ pub fn gate_attr(kind: EventKind) -> perf_event_attr {
     // Only a leader can be pinned, and its group with it.
     attr.set_pinned(u64::from(kind == EventKind::Hardware));
     attr
+}
+
+/// Times of records are CLOCK_MONOTONIC, which both sides read without a system call; the kernel's read of it is safe in an NMI.
+fn use_monotonic(attr: &mut perf_event_attr) {
+    attr.set_use_clockid(1);
+    attr.clockid = libc::CLOCK_MONOTONIC;
 }
 
 fn base(type_: u32, config: u64) -> perf_event_attr {
@@ -149,6 +159,15 @@ mod tests {
         let selector = 0x3_01ff_ffff;
         let attr = event_attr(EventKind::Hardware, Spec(Source::Selector(selector)), 5);
         assert_eq!(attr.config, 0x3_0184_ffff);
+    }
+
+    #[test]
+    fn an_overflows_record_has_id_time_and_count() {
+        let attr = event_attr(EventKind::CpuClock, CYCLES_FIXED, 5);
+        assert_eq!(attr.sample_type, 1 << 16 | 1 << 2 | 1 << 4, "PERF_SAMPLE_IDENTIFIER, _TIME, _READ");
+        for attr in [attr, monitor_attr()] {
+            assert_eq!((attr.use_clockid(), attr.clockid), (1, libc::CLOCK_MONOTONIC), "a ring has one clock");
+        }
     }
 
     #[test]

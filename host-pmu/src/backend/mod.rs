@@ -47,9 +47,9 @@ pub trait Backend {
         0
     }
 
-    /// Reports (id, count at overflow) for each event that overflowed since the last call. `false`: there are no records, or some
-    /// were lost, and every running event must be read.
-    fn overflowed(&mut self, _visit: &mut dyn FnMut(u64, u64)) -> bool {
+    /// Reports each event that overflowed since the last call. `false`: there are no records, or some were lost, and every
+    /// running event must be read.
+    fn overflowed(&mut self, _visit: &mut dyn FnMut(Overflow)) -> bool {
         false
     }
 
@@ -80,7 +80,7 @@ pub trait Backend {
     /// another wait of the host; the VMM's own waits between two entries (its output, for one) count as well.
     fn slept(&mut self) -> bool;
 
-    /// A monotonic clock, ns.
+    /// A monotonic clock, ns: that of [`Overflow::at`].
     fn now_ns(&self) -> u64;
 
     /// Throttle records so far; 0 where there are no records.
@@ -92,6 +92,17 @@ pub trait Backend {
     fn stepper(&mut self) -> Option<&mut retired::StepCounts> {
         None
     }
+}
+
+/// A record of an event's overflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overflow {
+    /// The event's number.
+    pub id: u64,
+    /// Its count at the overflow.
+    pub count: u64,
+    /// Time at which the host handled the overflow, by [`Backend::now_ns`]; `None` if unknown.
+    pub at: Option<u64>,
 }
 
 /// Why a host operation failed.

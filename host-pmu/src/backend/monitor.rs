@@ -5,18 +5,19 @@
 //! substitute: it also moves when an event is resumed, and each resume would pass for a slice.
 //!
 //! The second ring takes the records of every event of the thread (IOC_SET_OUTPUT): the event and count of an overflow need no
-//! system call either, and throttling is seen. An overflow takes 24 bytes.
+//! system call either, and throttling is seen. An overflow takes 32 bytes.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use perf_event_open_sys::bindings::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, perf_event_attr};
 
+use super::Overflow;
 use super::attr::{monitor_attr, switches_attr};
 use crate::sys;
 
 const RING_PAGES: usize = 4;
-/// The largest record of that ring, in bytes: a throttling's header, time and two ids. A sample has 24.
+/// The largest records of that ring, in bytes: a throttling's header, time and two ids; a sample's header, id, time and count.
 const LARGEST_RECORD: u64 = 32;
 /// Room for some hundred switches between two reads; a full ring still shows that there was one.
 const SWITCH_PAGES: usize = 1;
@@ -128,16 +129,16 @@ impl Monitor {
         self.ring.as_ref().is_some_and(|(fd, _)| sys::set_output(event, fd).is_ok())
     }
 
-    /// Reports (id, count at overflow) for each event that overflowed since the last call; `false` if records were lost.
+    /// Reports each event that overflowed since the last call, with its host count; `false` if records were lost.
     #[inline]
-    pub fn overflowed(&mut self, visit: &mut dyn FnMut(u64, u64)) -> bool {
+    pub fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
         let Some((_, ring)) = &mut self.ring else { return false };
         let records = &mut self.records;
         let lost = records.lost;
-        let used = ring.drain(|type_, [id, count]| {
+        let used = ring.drain(|type_, [id, time, count]| {
             records.note(type_);
             if type_ == PERF_RECORD_SAMPLE {
-                visit(id, count);
+                visit(Overflow { id, count, at: Some(time) });
             }
         });
         records.drained(used, ring.size() as u64);
@@ -146,7 +147,7 @@ impl Monitor {
 
     /// Reads the ring and returns all records so far.
     pub fn records(&mut self) -> Records {
-        self.overflowed(&mut |_, _| ());
+        self.overflowed(&mut |_| ());
         self.records
     }
 }
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_ring_without_space_for_the_largest_record_may_have_lost_one() {
-        // A throttling record was lost with 24 bytes free, a sample with 16.
+        // A record of either kind was lost with 24 bytes free.
         for (used, lost) in [(0, 0), (4096 - 40, 0), (4096 - 32, 1), (4096 - 24, 1), (4096 - 8, 1)] {
             let mut records = Records::default();
             records.drained(used, 4096);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::attr::{EventKind, event_attr, gate_attr};
 use super::monitor::Monitor;
 use super::offers::Offers;
-use super::{Backend, BackendKey, HostError, Scale};
+use super::{Backend, BackendKey, HostError, Overflow, Scale};
 use crate::strategy::{MAX_POOL, OnOverflow, Strategy};
 use crate::{kick, sys};
 use arch_pmu::spec::{MAX_COUNTERS, Spec};
@@ -55,7 +55,6 @@ pub struct PerfBackend {
     one_shot: bool,
     /// Some event's records do not reach the monitor.
     blind: bool,
-    epoch: Instant,
 }
 
 impl PerfBackend {
@@ -88,9 +87,8 @@ impl PerfBackend {
         let shortest_period = if is_clock { shortest_clock_period() } else { 1 };
         let monitor = Monitor::new();
         let blind = !monitor.sees_records();
-        let epoch = Instant::now();
         let offers = Offers::of_this_host();
-        Ok(Self { kind, offers, scale, shortest_period, monitor, gate: None, one_shot: false, blind, epoch })
+        Ok(Self { kind, offers, scale, shortest_period, monitor, gate: None, one_shot: false, blind })
     }
 
     /// Opens and closes one event: checks before a measurement that this backend works here.
@@ -220,9 +218,9 @@ impl Backend for PerfBackend {
     }
 
     #[inline]
-    fn overflowed(&mut self, visit: &mut dyn FnMut(u64, u64)) -> bool {
+    fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
         let scale = self.scale;
-        self.monitor.overflowed(&mut |id, count| visit(id, scale.to_guest(count))) && !self.blind
+        self.monitor.overflowed(&mut |it| visit(Overflow { count: scale.to_guest(it.count), ..it })) && !self.blind
     }
 
     fn stops_at_overflow(&self) -> bool {
@@ -265,7 +263,7 @@ impl Backend for PerfBackend {
     }
 
     fn now_ns(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        sys::monotonic_ns()
     }
 }
 

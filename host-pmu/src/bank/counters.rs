@@ -191,6 +191,13 @@ impl<B: Backend> HostPmu for Bank<B> {
         self.stats.restart(now, self.held, self.backend.throttled());
     }
 
+    #[inline]
+    fn saw_signals(&mut self, since_return: u64) {
+        if self.stats.signals.any() {
+            self.stats.signals.seen(self.backend.now_ns(), since_return);
+        }
+    }
+
     fn ops(&self) -> Option<&OpStats> {
         Some(&self.stats.ops)
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use arch_pmu::spec::{CounterId, Source, Spec};
 
 use super::Bank;
-use crate::backend::{Backend, HostError};
+use crate::backend::{Backend, HostError, Overflow};
 use crate::strategy::Strategy;
 
 /// A host without clocks or descriptors: it logs each call and counts as scripted.
@@ -27,6 +27,8 @@ pub(super) struct Script {
     /// Overflow records, if there are any: its events then stop themselves.
     pub(super) records: Option<Vec<(u64, u64)>>,
     pub(super) records_lost: bool,
+    /// Time of those records.
+    pub(super) overflowed_at: Option<u64>,
     /// Events that stopped themselves, by their records, and were not resumed since.
     pub(super) spent: Vec<u64>,
     /// Records of events that go on; some are lost unless they are complete.
@@ -93,14 +95,14 @@ impl Backend for Host {
         *event as u64
     }
 
-    fn overflowed(&mut self, visit: &mut dyn FnMut(u64, u64)) -> bool {
+    fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
         let mut s = self.0.borrow_mut();
-        s.unreliable.drain(..).for_each(|(id, count)| visit(id, count));
-        let Script { records, spent, complete, .. } = &mut *s;
+        s.unreliable.drain(..).for_each(|(id, count)| visit(Overflow { id, count, at: None }));
+        let Script { records, spent, complete, overflowed_at: at, .. } = &mut *s;
         let Some(records) = records else { return *complete };
         for (id, count) in records.drain(..) {
             spent.push(id);
-            visit(id, count);
+            visit(Overflow { id, count, at: *at });
         }
         !std::mem::take(&mut s.records_lost)
     }

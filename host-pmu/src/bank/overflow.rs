@@ -6,15 +6,18 @@ use arch_pmu::spec::{CounterId, CounterSet};
 use super::held::Held;
 use super::state::Event;
 use super::store::{Bank, counter_at};
-use crate::backend::Backend;
+use crate::backend::{Backend, Overflow};
 use crate::strategy::OnOverflow;
 
 impl<B: Backend> Bank<B> {
     /// Takes the records of overflows since the last call.
     pub(super) fn drain_records(&mut self) {
         let stops = self.backend.stops_at_overflow();
-        let Self { backend, slots, pool, recorded, .. } = self;
-        let complete = backend.overflowed(&mut |id, count| {
+        let Self { backend, slots, pool, recorded, stats, .. } = self;
+        let complete = backend.overflowed(&mut |Overflow { id, count, at }| {
+            if let Some(at) = at {
+                stats.signals.overflowed(at);
+            }
             let at = slots.iter().position(|slot| slot.as_ref().is_some_and(|held| held.id == id));
             let held = match at {
                 Some(at) => slots[at].as_mut(),

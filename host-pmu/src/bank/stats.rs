@@ -1,13 +1,15 @@
 //! The account of a bank.
 
 use crate::backend::HostError;
-use crate::stats::{HeldTime, HostSide, OpStats};
+use crate::stats::{HeldTime, HostSide, OpStats, SignalTimes};
 
 /// What a bank did, and what failed.
 #[derive(Clone, Debug, Default)]
 pub struct BankStats {
     /// Host operations.
     pub ops: OpStats,
+    /// Latencies of overflows' signals.
+    pub signals: SignalTimes,
     /// Starts served by an event that was there.
     pub reused: u64,
     /// Periods the host refused.
@@ -40,10 +42,13 @@ impl BankStats {
     pub(super) fn restart(&mut self, now: u64, held: u64, throttled: u64) {
         let mut ops = std::mem::take(&mut self.ops);
         ops.reset();
+        let mut signals = std::mem::take(&mut self.signals);
+        signals.reset();
         let mut held_time = HeldTime::from(now);
         held_time.changes(now, held);
         *self = Self {
             ops,
+            signals,
             held_max: held,
             held_time,
             last_op_ns: now,
@@ -59,6 +64,7 @@ impl From<&BankStats> for HostSide {
     fn from(stats: &BankStats) -> Self {
         Self {
             ops: stats.ops.clone(),
+            signal_ns: stats.signals.latencies().clone(),
             held_max: stats.held_max,
             entries: stats.entries,
             sched_ins: stats.sched_ins,

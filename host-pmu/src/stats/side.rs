@@ -1,6 +1,6 @@
 //! The account of one vCPU's host side.
 
-use super::ops::OpStats;
+use super::ops::{OpStats, Recorder};
 
 /// What the host side of a vCPU did, and what failed there.
 #[derive(Clone, Debug, Default)]
@@ -9,6 +9,8 @@ pub struct HostSide {
     pub ops: OpStats,
     /// Overflow signals that reached the vCPU thread.
     pub signals: u64,
+    /// From the host's record of an overflow (without a host event, the time its timer was due) to the VMM seeing it, ns.
+    pub signal_ns: Recorder,
     /// Kicks that found no overflow (merged, stale or early signals).
     pub empty_kicks: u64,
     /// Most host events held at once.

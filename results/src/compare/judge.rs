@@ -229,7 +229,7 @@ fn blank(question: Question, arm: &str, metric: &str, request: &CompareSpec) -> 
         p_adjusted: None,
         blocks: 0,
         cliffs_delta: None,
-        limits: request.rules.limits(metric),
+        limits: request.limits(metric),
         verdict: Verdict::OneSided,
         why: String::new(),
         found: None,

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::metric;
 
 /// Largest thresholds file.
 const MAX_FILE: u64 = 64 << 10;
@@ -140,10 +141,14 @@ impl Rules {
         Ok(Self { default, own })
     }
 
-    /// Those of a metric.
+    /// Those of a metric. `asked`: the comparison is of this metric by name, so that it is judged unless the rules say otherwise.
     #[must_use]
-    pub fn limits(&self, metric: &str) -> Limits {
-        self.own.get(metric).copied().unwrap_or(self.default)
+    pub fn limits(&self, metric: &str, asked: bool) -> Limits {
+        let shown = !asked && metric::find(metric).is_some_and(|metric| !metric.judged);
+        self.own
+            .get(metric)
+            .copied()
+            .unwrap_or(Limits { report_only: self.default.report_only || shown, ..self.default })
     }
 
     /// Metrics with limits of their own.
@@ -170,7 +175,15 @@ mod tests {
         // The command line's strength goes before the file's default, not before a metric's own.
         assert_eq!(rules.default, Limits { p: 0.05, strength: 0.2, bound: 0.2, ..Limits::default() });
         let own = Limits { p: 0.05, strength: 0.3, bound: 0.3, report_only: true, ..Limits::default() };
-        assert_eq!((rules.limits("exit_path_ns"), rules.limits("other")), (own, rules.default));
+        assert_eq!((rules.limits("exit_path_ns", true), rules.limits("other", false)), (own, rules.default));
+    }
+
+    #[test]
+    fn a_metric_that_is_not_judged_is_judged_if_asked_for() {
+        let report_only = |text: &str, asked| read(text).unwrap().limits("signal_ns", asked).report_only;
+        assert!(report_only("", false) && !report_only("", true));
+        assert!(!report_only("[metric.signal_ns]\nthreshold = 0.1\n", false));
+        assert!(report_only("[metric.signal_ns]\nreport-only = true\n", true));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What is compared, and by which rules.
 
-use super::rules::Rules;
+use super::rules::{Limits, Rules};
 use crate::paired::Statistic;
 
 /// What a caller asks for beside [`Rules`].
@@ -16,6 +16,14 @@ pub struct CompareSpec {
     pub metrics: Vec<String>,
     /// Whether hosts may differ.
     pub allow_unlike_hosts: bool,
+}
+
+impl CompareSpec {
+    /// The limits of a metric.
+    #[must_use]
+    pub fn limits(&self, metric: &str) -> Limits {
+        self.rules.limits(metric, self.metrics.iter().any(|asked| asked == metric))
+    }
 }
 
 impl Default for CompareSpec {

@@ -37,7 +37,7 @@ pub(super) fn row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str
         p_adjusted: None,
         blocks: 0,
         cliffs_delta: cliffs_delta(&logs(base), &logs(arm)),
-        limits: request.rules.limits(metric),
+        limits: request.limits(metric),
         verdict,
         why,
         found: None,

@@ -11,4 +11,5 @@ pub const EXIT_PATH: Metric = Metric {
     experiments: &["nmi-latency", "guest-stat"],
     better: Better::Lower,
     headline: false,
+    judged: true,
 };

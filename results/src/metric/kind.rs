@@ -29,4 +29,6 @@ pub struct Metric {
     pub better: Better,
     /// Whether it stands for an arm where there is room for one metric only.
     pub headline: bool,
+    /// Whether a comparison judges it unless asked otherwise. Otherwise it is only shown.
+    pub judged: bool,
 }

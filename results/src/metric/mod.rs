@@ -9,6 +9,7 @@ mod nmi_handler;
 mod pmi_delivery;
 mod rotation;
 mod set_up;
+mod signal;
 mod to_counts;
 mod total;
 
@@ -18,11 +19,13 @@ pub use nmi_handler::NMI_HANDLER;
 pub use pmi_delivery::PMI_DELIVERY;
 pub use rotation::ROTATION;
 pub use set_up::SET_UP;
+pub use signal::SIGNAL;
 pub use to_counts::TO_COUNTS;
 pub use total::TOTAL;
 
 /// Every metric. Of the headline metrics an arm has, the first stands for the arm.
-pub const ALL: [&Metric; 7] = [&NMI_HANDLER, &SET_UP, &ROTATION, &TOTAL, &TO_COUNTS, &PMI_DELIVERY, &EXIT_PATH];
+pub const ALL: [&Metric; 8] =
+    [&NMI_HANDLER, &SET_UP, &ROTATION, &TOTAL, &TO_COUNTS, &SIGNAL, &PMI_DELIVERY, &EXIT_PATH];
 
 /// The metric of that key.
 #[must_use]

@@ -11,4 +11,5 @@ pub const NMI_HANDLER: Metric = Metric {
     experiments: &["nmi-latency", "sim"],
     better: Better::Lower,
     headline: true,
+    judged: true,
 };

@@ -11,4 +11,5 @@ pub const PMI_DELIVERY: Metric = Metric {
     experiments: &["nmi-latency", "sim"],
     better: Better::Lower,
     headline: false,
+    judged: true,
 };

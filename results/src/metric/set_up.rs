@@ -11,4 +11,5 @@ pub const SET_UP: Metric = Metric {
     experiments: &["guest-stat"],
     better: Better::Lower,
     headline: true,
+    judged: true,
 };

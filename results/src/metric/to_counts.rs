@@ -11,4 +11,5 @@ pub const TO_COUNTS: Metric = Metric {
     experiments: &["stat-setup"],
     better: Better::Lower,
     headline: false,
+    judged: true,
 };

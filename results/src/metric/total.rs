@@ -11,4 +11,5 @@ pub const TOTAL: Metric = Metric {
     experiments: &["stat-setup"],
     better: Better::Lower,
     headline: true,
+    judged: true,
 };

@@ -18,7 +18,7 @@ pub(super) fn table<const N: usize>(header: [&str; N]) -> Table {
     table.set_header(cells(header.map(str::to_owned)));
     for column in table.column_iter_mut() {
         // A wide table stays within 60 columns.
-        column.set_padding((0, u16::from(N < 8)));
+        column.set_padding((0, u16::from(N < 7)));
     }
     table
 }

@@ -142,6 +142,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
                 return Some(End::Stopped);
             }
             self.stats.empty_kicks += u64::from(self.pmu.kick() == 0);
+            let since_return = self.stats.clock.ns(sys::rdtsc().saturating_sub(self.returned_at));
+            self.pmu.host().saw_signals(since_return);
         }
         self.pmu.enter();
         if let Err(end) = deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi) {

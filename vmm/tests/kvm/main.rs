@@ -34,6 +34,7 @@ const TRIALS: &[Entry] = &[
     ("a_tracepoint_stands_in", runs::tracepoint, Need::Tracefs),
     ("a_fixed_mode_pmi_arrives_by_its_vector", runs::fixed_mode, Need::Kvm),
     ("pitfall_23_a_pmi_wakes_a_halted_vcpu", runs::pmi_wakes_a_halted_vcpu, Need::Kvm),
+    ("an_overflows_signal_has_a_latency", runs::signals_have_latencies, Need::Perf),
     ("counting_takes_no_nmi_and_counts_what_ran", runs::counting, Need::Perf),
     ("frequency_mode_moves_the_period", runs::frequency_mode, Need::Perf),
     ("a_full_log_stops_logging_not_the_guest", runs::full_log, Need::Kvm),

@@ -79,6 +79,32 @@ pub(crate) fn reuse_opens_once() {
     assert!(vcpu.host.reused >= 2 * report(vcpu).nmis);
 }
 
+/// Overflows seen by a read, and the last ones, may have no latency.
+const FEW: u64 = 8;
+
+/// Each overflow's signal has a latency where the time of the overflow is known.
+pub(crate) fn signals_have_latencies() {
+    for behind in [Behind::Floor, clock("recreate"), clock("reuse"), clock("gate")] {
+        let outcome = run(&plan(behind.clone(), SINGLE, 300));
+        let vcpu = only(&outcome);
+        let signals = vcpu.host.signal_ns.histogram();
+        assert!(
+            signals.len() + FEW >= report(vcpu).nmis,
+            "{behind:?}: {} of {} NMIs",
+            signals.len(),
+            report(vcpu).nmis
+        );
+        assert!(
+            signals.len() <= vcpu.host.signals + FEW,
+            "{behind:?}: {} of {} signals",
+            signals.len(),
+            vcpu.host.signals
+        );
+        // It is part of the time in which the guest was running: the clocks of both sides agree.
+        assert!(signals.value_at_quantile(0.5) < u64::try_from(outcome.wall.as_nanos()).expect("short") / 300);
+    }
+}
+
 pub(crate) fn recreate_opens_per_pmi() {
     let outcome = run(&plan(clock("recreate"), SINGLE, 300));
     let vcpu = only(&outcome);

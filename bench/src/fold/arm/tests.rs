@@ -64,6 +64,23 @@ fn rounds_and_vcpus_add_up() {
 }
 
 #[test]
+fn signal_latencies_are_those_of_all_vcpus_by_round() {
+    let with = |ns: &[u64]| {
+        let mut vcpu = vcpu(10, 1000);
+        for &ns in ns {
+            vcpu.host.signal_ns.record(ns);
+        }
+        vcpu
+    };
+    let arm = fold(&[outcome(vec![with(&[10, 20]), with(&[30])]), outcome(vec![with(&[]), with(&[90])])]);
+    let all = arm.metric(&SIGNAL).unwrap();
+    assert_eq!((all.count, all.min, all.max), (4, Some(10), Some(90)));
+    let round = |at: usize| arm.rounds[at].metric(&SIGNAL).unwrap();
+    assert_eq!((round(0).count, round(0).p50, round(1).count, round(1).p50), (3, 20, 1, 90));
+    assert_eq!(one(|_| ()).metric(&SIGNAL), None, "no host event recorded a time");
+}
+
+#[test]
 fn a_lost_nmi_is_counted_and_spoils_the_pairing_of_its_vcpu_only() {
     let mut unlucky = vcpu(10, 1000);
     unlucky.pmi.nmis = 11;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use arch_pmu::spec::{Source, Spec};
-use host_pmu::backend::{Backend, HostError};
+use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::strategy::{OnOverflow, Strategy};
 
 use super::{Armed, Burst};
@@ -310,9 +310,9 @@ impl Backend for ScriptedHost {
         self.with(*event, |e| e.id)
     }
 
-    fn overflowed(&mut self, visit: &mut dyn FnMut(u64, u64)) -> bool {
+    fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
         let mut state = self.0.borrow_mut();
-        state.overflowed.drain(..).for_each(|(id, count)| visit(id, count));
+        state.overflowed.drain(..).for_each(|(id, count)| visit(Overflow { id, count, at: None }));
         let lost = std::mem::take(&mut state.losing);
         state.lost_records += u64::from(lost);
         state.records && !lost
