@@ -33,12 +33,22 @@ pub struct Level {
 /// The interval is a percentile bootstrap over guests, or over stretches of rounds where there are few guests.
 #[must_use]
 pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Level> {
-    let whole = arm.rounds.iter().filter(|round| round.complete);
-    let value = |round: &crate::document::Round<E>| statistic.of(round.metrics.get(metric)?);
-    let (guests, values): (Vec<u64>, Vec<f64>) = whole.filter_map(|round| Some((round.guest(), value(round)?))).unzip();
+    let (guests, values) = whole_rounds(arm, metric, statistic);
     let ns = median(&values)?;
     let interval = median_interval(&values, &guests);
     Some(Level { ns, interval, rounds: values.len() })
+}
+
+/// The p50 of an arm, ns: that of [`level`] without its interval, which takes longer.
+#[must_use]
+pub fn p50<E: Experiment>(arm: &Arm<E>, metric: &str) -> Option<f64> {
+    median(&whole_rounds(arm, metric, Statistic::P50).1)
+}
+
+/// Guests and values of the whole rounds that have the metric.
+fn whole_rounds<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> (Vec<u64>, Vec<f64>) {
+    let whole = arm.rounds.iter().filter(|round| round.complete);
+    whole.filter_map(|round| Some((round.guest(), statistic.of(round.metrics.get(metric)?)?))).unzip()
 }
 
 /// The interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].
@@ -80,6 +90,7 @@ mod tests {
         assert!((found.ns - 1004.0).abs() < 1e-9 && found.rounds == 9);
         // The order statistics of nine values: the second and the eighth.
         assert_eq!(found.interval, Some(Interval { low: 1001.0, high: 1007.0 }));
+        assert_eq!(p50(record.arm("reuse").unwrap(), "nmi_handler_ns"), Some(1004.0));
         assert_eq!(level(record.arm("kvm").unwrap(), "nmi_handler_ns", Statistic::P50), None);
         let few = crate::fixture::record(4, 5, |_, round| 1000 + round);
         assert_eq!(level(few.arm("reuse").unwrap(), "nmi_handler_ns", Statistic::P50).unwrap().interval, None);

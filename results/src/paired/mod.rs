@@ -16,7 +16,7 @@ mod ratio;
 mod rounds;
 mod statistic;
 
-pub use level::{Level, level, median_interval};
+pub use level::{Level, level, median_interval, p50};
 pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, of_slices, ratio};
 pub use rounds::{Pair, pairs};
 pub use statistic::Statistic;

@@ -3,6 +3,23 @@
 /// Most ticks an axis is given; a plot is as narrow as a phone.
 const MOST: usize = 7;
 
+/// A ratio as the text of a tick: as many digits as its step needs.
+pub(super) fn plain(value: f64) -> String {
+    let text = format!("{value:.4}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// A time as the text of a tick, `value` in ns: up to four digits, without zeros at the end.
+pub(super) fn duration(value: f64) -> String {
+    let (value, unit) = match value {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "µs"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    format!("{} {unit}", plain((value * 1e3).round() / 1e3))
+}
+
 /// One axis.
 #[derive(Clone)]
 pub(super) struct Axis {
@@ -49,12 +66,9 @@ impl Axis {
     pub(super) fn log(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
         let positive = values.into_iter().filter(|&value| value > 0.0);
         let (low, high) = bounds(positive).unwrap_or((1.0, 10.0));
-        // A little room, and at least a factor of 2.
-        let (mut low, mut high) = (low / 1.1, high * 1.1);
-        if high / low < 2.0 {
-            let middle = (low * high).sqrt();
-            (low, high) = (middle / 1.5, middle * 1.5);
-        }
+        // A little room, and at least 2 %.
+        let room = (high / low).powf(0.04).max(1.01);
+        let (low, high) = (low / room, high * room);
         Self { label: label.to_owned(), low, high, log: true, ticks: powers(low, high), format }
     }
 
@@ -66,9 +80,21 @@ impl Axis {
         Self { label: "percentile".to_owned(), low: 1.0, high, log: true, ticks, format: percentile }
     }
 
-    /// The ticks with their texts.
+    /// The ticks with their texts. A tick whose text would be its neighbour's is left out.
     pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
-        self.ticks.iter().map(|&tick| (tick, (self.format)(tick)))
+        let mut last = String::new();
+        self.ticks.iter().filter_map(move |&tick| {
+            let text = (self.format)(tick);
+            (text != last).then(|| {
+                last.clone_from(&text);
+                (tick, text)
+            })
+        })
+    }
+
+    /// How a script finds the values of places: scale, lowest, highest.
+    pub(super) fn scale(&self) -> String {
+        format!("{} {:e} {:e}", if self.log { "log" } else { "lin" }, self.low, self.high)
     }
 
     /// Where a value lies if the axis reaches from `from` to `to`. Values beyond the ends lie at them.
@@ -154,6 +180,19 @@ mod tests {
                 assert!((0.0..=1.0).contains(&axis.share(3.0)));
             }
         }
+    }
+
+    #[test]
+    fn an_axis_fits_narrow_data_and_its_texts_differ() {
+        let axis = Axis::log("", [1.02, 1.06], plain);
+        assert!(axis.share(1.02) < 0.25 && axis.share(1.06) > 0.75, "{} {}", axis.low, axis.high);
+        let texts: Vec<String> = axis.ticks().map(|(_, text)| text).collect();
+        assert!(texts.len() >= 3 && texts.windows(2).all(|two| two[0] != two[1]), "{texts:?}");
+        assert_eq!((plain(1.005), plain(200.0), plain(0.5)), ("1.005".into(), "200".into(), "0.5".into()));
+        assert_eq!(
+            (duration(104_500.0), duration(2e6), duration(999.0)),
+            ("104.5 µs".into(), "2 ms".into(), "999 ns".into())
+        );
     }
 
     #[test]

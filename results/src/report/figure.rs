@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::plot::{Ink, Shape, class};
+use super::plot::{Ink, class};
 
 /// Cells as text; a row's first is its heading.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -53,26 +53,18 @@ impl From<Table> for Laid {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Key {
     class: String,
-    /// How it is drawn: line, bar, circle, cross.
+    /// How it is drawn: bar, circle.
     mark: &'static str,
     name: String,
 }
 
 impl Key {
-    pub(super) fn line(ink: Ink, name: impl Into<String>) -> Self {
-        Self { class: class(ink), mark: "line", name: name.into() }
-    }
-
     pub(super) fn bar(ink: Ink, name: impl Into<String>) -> Self {
         Self { class: class(ink), mark: "bar", name: name.into() }
     }
 
-    pub(super) fn dot(ink: Ink, shape: Shape, name: impl Into<String>) -> Self {
-        let mark = match shape {
-            Shape::Circle => "circle",
-            Shape::Cross => "cross",
-        };
-        Self { class: class(ink), mark, name: name.into() }
+    pub(super) fn dot(ink: Ink, name: impl Into<String>) -> Self {
+        Self { class: class(ink), mark: "circle", name: name.into() }
     }
 }
 
@@ -82,7 +74,9 @@ pub(super) struct Figure {
     pub(super) title: String,
     /// What it shows, where it comes from, and what was left out or thinned.
     pub(super) note: String,
-    pub(super) svg: String,
+    /// Its plots, next to each other.
+    pub(super) plots: Vec<String>,
+    /// Names for which the plots have no room.
     pub(super) key: Vec<Key>,
     pub(super) table: Table,
 }

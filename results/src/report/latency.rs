@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::axis::Axis;
-use super::figure::{Figure, Key, Table, dash};
+use super::axis::{Axis, duration};
+use super::figure::{Figure, Table, dash};
 use super::group::{Group, Inks, thin};
 use super::plot::{self, Curve};
-use crate::document::{Any, Arm, Record, Summary, decode_text};
+use super::strategies::capital;
+use super::subject::{measured, metric_of};
+use crate::document::{Any, Arm, Record, decode_text};
 use crate::error::Error;
 use crate::metric;
+use crate::paired;
 use crate::stats::median;
 use crate::table::layout::time;
 use crate::write::time_stamp;
@@ -23,11 +26,6 @@ pub(super) const ARMS: usize = 12;
 const SESSION_S: u64 = 2 * 86_400;
 /// Points of a percentile curve for each halving of what is left, as HdrHistogram's own tools do.
 const PER_HALF: u32 = 5;
-
-/// Arms with figures: their name, ink and most telling metric.
-fn measured(record: &Record) -> impl Iterator<Item = (&Arm<Any>, &str, &Summary)> {
-    record.arms.iter().filter_map(|arm| arm.headline().map(|(name, metric)| (arm, name, metric)))
-}
 
 /// What is said where a plot does not have every arm.
 pub(super) fn too_many(arms: usize) -> String {
@@ -55,11 +53,16 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
     let lines: Vec<Curve> = curves
         .iter()
         .take(ARMS)
-        .map(|(arm, histogram)| Curve { ink: inks.of(arm), points: curve(histogram), marked: false })
+        .map(|(arm, histogram)| Curve {
+            name: arm.name.clone(),
+            ink: inks.of(arm),
+            points: curve(histogram),
+            marked: false,
+        })
         .collect();
     let most = curves.iter().map(|(_, histogram)| histogram.len()).max().unwrap_or(1);
     let values = lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y));
-    let y = Axis::log("latency", values, time);
+    let y = Axis::log("latency", values, duration);
     let title = format!("Percentiles of {}", metric::name(what));
     let mut table = Table::new(
         title.clone(),
@@ -74,11 +77,12 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
     }
     Ok(Some(Figure {
         note: format!(
-            "Newest result. Each further nine takes the same room, as in HdrHistogram's plots; both axes are logarithmic.{}",
+            "Newest result, all samples of all rounds. Each further nine takes the same room, as in HdrHistogram's plots; both \
+             axes are logarithmic.{}",
             too_many(curves.len())
         ),
-        svg: plot::lines(&format!("{title}, by arm"), &Axis::percentile(most as f64), &y, &lines, &[]),
-        key: lines.iter().zip(&curves).map(|(line, (arm, _))| Key::line(line.ink, &arm.name)).collect(),
+        plots: vec![plot::lines(&format!("{title}, by arm"), &Axis::percentile(most as f64), &y, &lines)],
+        key: Vec::new(),
         title,
         table,
     }))
@@ -99,72 +103,57 @@ fn curve(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     points
 }
 
-/// The medians of an arm's rounds, or of its results.
+/// An arm's figures in one result.
 struct Point {
-    at: f64,
+    begun: f64,
     p50: f64,
     p99: Option<f64>,
 }
 
-/// Latency over time: over the results of the group, or over the rounds of a single one.
+/// The p50 of each arm over the results of the group; `None` for a single result.
 pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
     let latest = group.latest();
-    let many = group.records.len() > 1;
     // Results of one session are numbered: a time axis would have them in one place.
     let first = group.records[0].started_unix;
     let dated = first > 0 && latest.started_unix.saturating_sub(first) > SESSION_S;
+    let what = metric_of(latest)?;
     let mut series: Vec<(&Arm<Any>, Vec<Point>)> = Vec::new();
-    let mut what = "";
     // An arm that only older results have is drawn, too.
-    for (arm, name, _) in group.records.iter().rev().flat_map(|record| measured(record)) {
+    for arm in group.records.iter().rev().flat_map(|record| &record.arms) {
         if series.iter().any(|(known, _)| known.name == arm.name) {
             continue;
         }
-        let points: Vec<Point> = if many {
-            group.records.iter().filter_map(|record| of_record(record, &arm.name, name)).collect()
-        } else {
-            arm.rounds
-                .iter()
-                .filter_map(|round| Some(point(round.started_ns as f64 / 1e9, round.metrics.get(name)?)))
-                .collect()
-        };
+        let points: Vec<Point> = group.records.iter().filter_map(|record| of_record(record, &arm.name, what)).collect();
         if points.len() > 1 {
-            what = name;
             series.push((arm, points));
         }
     }
-    let most = series.iter().map(|(_, points)| points.len()).max().unwrap_or(0);
-    if most < 2 {
-        return None;
-    }
+    let most = series.iter().map(|(_, points)| points.len()).max().filter(|&most| most > 1)?;
     let per_point = most.div_ceil(POINTS);
-    let mut table =
-        Table::new("Medians over time", &["arm", if many { "begun (UTC)" } else { "round begun" }, "of", "p50", "p99"]);
+    let mut table = Table::new("p50 over results", &["arm", "begun (UTC)", "of", "p50", "p99"]);
     let mut lines = Vec::new();
     for (arm, points) in &series {
-        let mut line = Curve { ink: inks.of(arm), points: Vec::new(), marked: most <= 40 };
+        let mut line = Curve { name: arm.name.clone(), ink: inks.of(arm), points: Vec::new(), marked: most <= 40 };
         for run in thin(points, POINTS) {
             let middle = &run[run.len() / 2];
             let p50 = median(&run.iter().map(|point| point.p50).collect::<Vec<_>>()).unwrap_or_default();
             let p99 = run.iter().filter_map(|point| point.p99).max_by(f64::total_cmp);
             let number = line.points.len() as f64 + 1.0;
-            line.points.push((if many && !dated { number } else { middle.at }, p50));
-            let at = if many { date(middle.at) } else { seconds(middle.at) };
-            table.rows.push(vec![arm.name.clone(), at, run.len().to_string(), time(p50), p99.map_or_else(dash, time)]);
+            line.points.push((if dated { middle.begun } else { number }, p50));
+            let of = run.len().to_string();
+            table.rows.push(vec![arm.name.clone(), date(middle.begun), of, time(p50), p99.map_or_else(dash, time)]);
         }
         lines.push(line);
     }
     lines.truncate(ARMS);
     let all = || lines.iter().flat_map(|line| &line.points);
-    let x = if !many {
-        Axis::linear("since the start", all().map(|(x, _)| *x), seconds)
-    } else if dated {
+    let x = if dated {
         Axis::span("begun, UTC", all().map(|(x, _)| *x), short_date).with_few_ticks()
     } else {
         Axis::span("result, in order of time", all().map(|(x, _)| *x), |n| format!("{n:.0}")).whole()
     };
-    let y = Axis::log("median", all().map(|(_, y)| *y), time);
-    let title = format!("Median {} over {}", metric::name(what), if many { "results" } else { "rounds" });
+    let y = Axis::log("p50", all().map(|(_, y)| *y), duration);
+    let title = format!("{} over results", capital(&metric::name(what)));
     let thinned = if per_point > 1 {
         format!(
             " Thinned: each point is the median of {per_point} neighbours, its p99 in the table the largest of theirs."
@@ -174,25 +163,17 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
     };
     Some(Figure {
         note: format!("{}{}", thinned.trim_start(), too_many(series.len())),
-        svg: plot::lines(&title, &x, &y, &lines, &[]),
-        key: lines.iter().zip(&series).map(|(line, (arm, _))| Key::line(line.ink, &arm.name)).collect(),
+        plots: vec![plot::lines(&title, &x, &y, &lines)],
+        key: Vec::new(),
         title,
         table,
     })
 }
 
 fn of_record(record: &Record, arm: &str, metric: &str) -> Option<Point> {
-    Some(point(record.started_unix as f64, record.arm(arm)?.metrics.get(metric)?))
-}
-
-fn point(at: f64, metric: &Summary) -> Point {
-    Point { at, p50: metric.median(), p99: metric.p99.map(|ns| ns as f64) }
-}
-
-fn seconds(at: f64) -> String {
-    // As many digits as steps of a plot need.
-    let digits = if at < 10.0 { 2 } else { 0 };
-    format!("{at:.digits$} s")
+    let arm = record.arm(arm)?;
+    let p99 = arm.metrics.get(metric)?.p99.map(|ns| ns as f64);
+    Some(Point { begun: record.started_unix as f64, p50: paired::p50(arm, metric)?, p99 })
 }
 
 /// 2026-01-31 23:59, UTC; simulations have no date.
@@ -237,9 +218,10 @@ mod tests {
         let (_dir, record) = fixture::written(&fixture::document(3));
         let one = [record.clone()];
         let inks = Inks::new(&one);
-        let figure = over_time(&groups(&one)[0], &inks).unwrap();
-        assert!(figure.title.ends_with("over rounds") && figure.note.is_empty(), "{}", figure.note);
-        assert_eq!(figure.table.rows.len(), 4 * 3);
+        assert!(over_time(&groups(&one)[0], &inks).is_none());
+        let figure = crate::report::spread::rounds(&record, &inks).unwrap();
+        assert!(figure.title.ends_with("over rounds"), "{}", figure.title);
+        assert_eq!(figure.plots[0].matches("h0").count(), 4 * 3);
         let many: Vec<Record> =
             (0..1000).map(|n| Record { started_unix: record.started_unix + n * 3600, ..record.clone() }).collect();
         let figure = over_time(&groups(&many)[0], &inks).unwrap();

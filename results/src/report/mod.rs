@@ -1,6 +1,7 @@
 //! `vpmu report`: one self-contained HTML page of results.
 //!
-//! The page has no script and loads nothing: plots are SVG within it, and its content security policy forbids the rest.
+//! The answer comes first: each kind's arms against the floor with intervals. The page loads nothing: plots are SVG within it, and
+//! its content security policy allows one script, ours, which shows values under the pointer; without it nothing is missing.
 //! Everything in it that comes from a document is escaped, by the template engine or by the plotting library. What does
 //! not fit is thinned or left out by the constants here, and the page says so.
 
@@ -12,8 +13,11 @@ mod latency;
 mod page;
 mod plot;
 pub mod published;
+mod rows;
 mod scaling;
+mod spread;
 pub mod strategies;
+mod subject;
 mod svg;
 mod sweep;
 mod work;
@@ -22,15 +26,18 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::document::{Any, Arm, ArmKind, Record, Status, Summary, Tool};
+use crate::document::{Any, Arm, Record, Status, Tool};
 use crate::error::Error;
 use crate::metric;
+use crate::paired::{self, Statistic};
 use crate::published::Reproduction;
-use crate::table::layout::{ns as whole, plural, ratio, time};
+use crate::table::layout::{level, ns as whole, plural, ratio_with, time};
 use figure::{Figure, Table, dash};
 use group::{Group, Inks, groups};
 use hosts::Host;
 use latency::date;
+use published::Published;
+use strategies::Answer;
 
 /// Kinds of results with plots of their own, the newest; the overview has all.
 const GROUPS: usize = 20;
@@ -62,6 +69,7 @@ struct Section {
     badges: Vec<&'static str>,
     about: Vec<(&'static str, String)>,
     caveats: Vec<String>,
+    answer: Option<Answer>,
     table: Table,
     figures: Vec<Figure>,
 }
@@ -78,7 +86,7 @@ struct Page {
     sections: Vec<Section>,
     scaling: Vec<Figure>,
     sweeps: Vec<Figure>,
-    published: Figure,
+    published: Published,
     hosts: Vec<Host>,
     files: Table,
     left_out: Vec<String>,
@@ -130,7 +138,7 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
         sections,
         scaling: scaling::figures(records, &inks, SCALINGS),
         sweeps,
-        published: published::figure(&sources.published),
+        published: published::tables(&sources.published),
         hosts,
         files: files(records),
         left_out,
@@ -153,36 +161,35 @@ fn summary(records: &[Record], points: usize) -> String {
     parts.join(", and ") + "."
 }
 
-/// An arm's short verdict: its median, and by what it exceeds the floor.
-fn brief(arm: &Arm<Any>, floor: Option<f64>) -> String {
-    let Some((_, metric)) = arm.headline() else {
-        return format!("{}: {}", arm.name, if arm.not_available.is_some() { "not available" } else { "no figures" });
+/// The arms of a result in short: p50 and, with its interval, the ratio to the floor.
+fn brief(record: &Record) -> String {
+    let metric = subject::metric_of(record);
+    let base = subject::base(record);
+    let arm = |arm: &Arm<Any>| {
+        let Some((key, p50)) = metric.and_then(|key| Some((key, paired::p50(arm, key)?))) else {
+            return format!("{}: {}", arm.name, if arm.not_available.is_some() { "not available" } else { "–" });
+        };
+        let over = base
+            .filter(|base| base.name != arm.name)
+            .and_then(|base| Some((base, paired::ratio(arm, base, key, Statistic::P50)?)))
+            .map(|(base, found)| format!(" ({} × {})", ratio_with(&found), base.name));
+        format!("{} {}{}", arm.name, time(p50), over.unwrap_or_default())
     };
-    let beyond = floor
-        .filter(|_| arm.kind != ArmKind::Floor)
-        .map(|floor| format!(" ({} × floor)", ratio(metric.median() / floor)));
-    format!("{} {}{}", arm.name, time(metric.median()), beyond.unwrap_or_default())
-}
-
-/// The floor's median of the same metric.
-fn floor(record: &Record) -> Option<f64> {
-    let arm = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor)?;
-    arm.headline().map(|(_, metric)| metric.median()).filter(|&ns| ns > 0.0)
+    record.arms.iter().map(arm).collect::<Vec<_>>().join(", ")
 }
 
 fn overview(groups: &[Group<'_>]) -> Table {
-    let head = ["what", "host", "results", "newest (UTC)", "state", "medians of the newest"];
+    let head = ["what", "host", "results", "newest (UTC)", "state", "p50s of the newest"];
     let mut table = Table::new("Kinds of results, the newest first", &head);
     for group in groups.iter().take(ROWS) {
         let newest = group.latest();
-        let floor = floor(newest);
         table.rows.push(vec![
             group::title(newest),
             newest.host.class.clone(),
             group.records.len().to_string(),
             date(newest.started_unix as f64),
             state(newest.status).to_owned(),
-            newest.arms.iter().map(|arm| brief(arm, floor)).collect::<Vec<_>>().join(", "),
+            brief(newest),
         ]);
     }
     table
@@ -209,6 +216,7 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
         badges.push(state(newest.status));
     }
     let mut figures = Vec::new();
+    figures.extend(spread::rounds(newest, inks));
     figures.extend(latency::percentiles(newest, inks)?);
     figures.extend(latency::over_time(group, inks));
     figures.extend(work::host_operations(newest));
@@ -227,6 +235,7 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
         about: about(group),
         // Settings of the host stand with the hosts.
         caveats: newest.warnings.iter().filter(|warning| warning.remedy.is_none()).map(caveat).collect(),
+        answer: strategies::answer(newest, inks),
         table: arms(newest),
         figures,
     })
@@ -254,29 +263,40 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
     about
 }
 
-/// Every arm of a result, those without figures with the reason.
+/// Every arm of a result by its one metric; arms without figures have the reason.
 fn arms(record: &Record) -> Table {
-    let metric = record.arms.iter().find_map(Arm::headline).map_or_else(String::new, |(name, _)| metric::name(name));
-    let head = ["arm", "p50", "p90", "p99", "max", "mean", "× floor", "delivery", "lost", "values", "backend", "note"];
-    let mut table = Table::new(format!("Every arm of the newest result: {metric}"), &head);
-    let floor = floor(record);
+    let key = subject::metric_of(record);
+    let base = subject::base(record);
+    let over = base.map_or_else(|| "× floor".to_owned(), |base| format!("× {}", base.name));
+    let head =
+        ["arm", "p50 [95 %]", &over, "p90", "p99", "max", "mean", "delivery", "lost", "values", "backend", "note"];
+    let what = key.map_or_else(String::new, metric::name);
+    let caption = format!(
+        "Every arm of the newest result: {what}. p50: median over rounds of each round's median; {over}: of paired rounds; \
+         p90 to mean: of all samples"
+    );
+    let mut table = Table::new(caption, &head);
     for arm in &record.arms {
-        let found = arm.headline().map(|(_, metric)| metric);
-        let ns = |value: Option<f64>| value.map_or_else(dash, time);
-        let over = found.zip(floor).map_or_else(dash, |(metric, floor)| ratio(metric.median() / floor));
+        let found = key.and_then(|key| arm.metrics.get(key));
+        let p50 = key.and_then(|key| paired::level(arm, key, Statistic::P50));
+        let ratio = match (base, key) {
+            (Some(base), Some(key)) if base.name != arm.name => paired::ratio(arm, base, key, Statistic::P50),
+            _ => None,
+        };
+        let one = base.filter(|base| base.name == arm.name).map_or_else(dash, |_| "1".to_owned());
         let note = match &arm.not_available {
             Some(why) => format!("not available: {why}"),
             None => arm.incomplete.first().map_or_else(String::new, |why| format!("incomplete: {why}")),
         };
         table.rows.push(vec![
             arm.name.clone(),
-            ns(found.map(Summary::median)),
+            p50.map_or_else(dash, |found| level(&found)),
+            ratio.map_or(one, |found| ratio_with(&found)),
             whole(found.and_then(|metric| metric.p90)),
             whole(found.and_then(|metric| metric.p99)),
             whole(found.and_then(|metric| metric.max)),
-            ns(found.and_then(|metric| metric.mean)),
-            over,
-            ns(arm.metrics.get("pmi_delivery_ns").map(Summary::median)),
+            found.and_then(|metric| metric.mean).map_or_else(dash, time),
+            paired::p50(arm, metric::PMI_DELIVERY.key).map_or_else(dash, time),
             arm.own.get("lost").and_then(serde_json::Value::as_i64).map_or_else(dash, |n| n.to_string()),
             found.map_or_else(dash, |metric| metric.count.to_string()),
             if arm.stand_in { format!("{} (stand-in)", arm.backend) } else { arm.backend.clone() },

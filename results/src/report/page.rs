@@ -6,6 +6,11 @@ use minijinja::{AutoEscape, Environment, Value};
 
 use crate::error::{Error, Exit};
 
+/// The page's own script, the only one that its content security policy allows.
+pub(super) const SCRIPT: &str = include_str!("page.js");
+/// SHA-256 of the script in base64: `openssl dgst -sha256 -binary page.js | base64`.
+pub(super) const DIGEST: &str = "3Cs8rME1Q1ltQMxSOXmPejfgn44m3BPLK9jMrtiWhcc=";
+
 /// The page as HTML.
 pub(super) fn render(page: &impl serde::Serialize) -> Result<String, Error> {
     let failed = |error: minijinja::Error| {
@@ -24,6 +29,6 @@ pub(super) fn render(page: &impl serde::Serialize) -> Result<String, Error> {
     environment.add_template("page", include_str!("page.html")).map_err(failed)?;
     let template = environment.get_template("page").map_err(failed)?;
     template
-        .render(minijinja::context! { page => Value::from(Serde(page)), style => include_str!("page.css") })
+        .render(minijinja::context! { page => Value::from(Serde(page)), style => include_str!("page.css"), script => SCRIPT, digest => DIGEST })
         .map_err(failed)
 }

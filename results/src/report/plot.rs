@@ -1,26 +1,28 @@
-//! Plots as SVG. Colours are classes, so that a style sheet can have a light, a dark and a printed set; every line has a dash
-//! pattern besides.
+//! Plots of lines and points as SVG. Colours are classes, so that a style sheet can have a light, a dark and a printed set; every
+//! line has a dash pattern besides, and its name at its end.
 
 use super::axis::Axis;
 use super::svg::{Anchor, Svg};
 use crate::error::one_line;
 
 /// Width in user units; plots scale by their view box.
-const WIDTH: f64 = 1200.0;
-const HEIGHT: f64 = 700.0;
-/// Room of a row, its name above it included.
-const ROW: f64 = 96.0;
+pub(super) const WIDTH: f64 = 1000.0;
+const HEIGHT: f64 = 600.0;
 /// Room right of the plot's area, for half a tick's text.
-const RIGHT: f64 = 68.0;
+pub(super) const RIGHT: f64 = 52.0;
 /// Room for the ticks' texts and the label of the x axis.
-const BELOW: f64 = 112.0;
+pub(super) const BELOW: f64 = 100.0;
 /// Room for the ticks' texts and the label of the y axis.
-const LEFT: f64 = 182.0;
-const TOP: f64 = 12.0;
+const LEFT: f64 = 180.0;
+pub(super) const TOP: f64 = 14.0;
 /// Half of a text's height above its base line.
 const HALF_LINE: f64 = 11.0;
-/// Half of a digit's width, and a little room.
-const HALF_DIGIT: f64 = 11.0;
+/// Height of a line of text on a phone, where texts are largest.
+const LINE: f64 = 38.0;
+/// Width of a character on a phone.
+pub(super) const CHARACTER: f64 = 19.0;
+/// Most characters of a name beside its line.
+const NAME: usize = 16;
 /// Colours and dash patterns of the style sheet.
 pub(super) const COLOURS: usize = 7;
 pub(super) const DASHES: usize = 3;
@@ -42,73 +44,42 @@ pub(super) fn class(ink: Ink) -> String {
     }
 }
 
-/// A line of a plot.
+/// A line of a plot, or its only point.
 pub(super) struct Curve {
+    pub(super) name: String,
     pub(super) ink: Ink,
     pub(super) points: Vec<(f64, f64)>,
     /// Whether its points are marked.
     pub(super) marked: bool,
 }
 
-/// A row of stacked bars.
-pub(super) struct Bar {
-    pub(super) name: String,
-    /// The sum, as text.
-    pub(super) total: String,
-    pub(super) parts: Vec<(Ink, f64)>,
-}
-
-/// A row of a dot plot: shapes and their positions.
-pub(super) struct Dots {
-    pub(super) name: String,
-    pub(super) dots: Vec<(Ink, Shape, f64)>,
-}
-
-/// A row with an estimate and its interval.
-pub(super) struct Estimate {
-    pub(super) name: String,
-    pub(super) ink: Ink,
-    pub(super) low: f64,
-    pub(super) value: f64,
-    pub(super) high: f64,
-    /// The estimate, as text.
-    pub(super) text: String,
-}
-
-/// The shape of a dot; colour alone does not distinguish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
-    Circle,
-    Cross,
-}
-
 /// The area between the axes.
 #[derive(Clone, Copy)]
-struct Area {
-    left: f64,
-    right: f64,
-    top: f64,
-    bottom: f64,
+pub(super) struct Area {
+    pub(super) left: f64,
+    pub(super) right: f64,
+    pub(super) top: f64,
+    pub(super) bottom: f64,
 }
 
 impl Area {
     /// Vertical grid lines with their texts, and the label below.
-    fn x_axis(self, svg: &mut Svg, axis: &Axis) {
+    pub(super) fn x_axis(self, svg: &mut Svg, axis: &Axis) {
         let mut ticks: Vec<(f64, String)> =
             axis.ticks().map(|(value, text)| (axis.place(value, self.left, self.right), text)).collect();
         ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut free = f64::NEG_INFINITY;
         for (x, text) in ticks {
             svg.line("grid", 2.0, &[(x, self.top), (x, self.bottom)]);
-            let half = text.chars().count() as f64 * HALF_DIGIT;
+            let half = text.chars().count() as f64 * CHARACTER / 2.0;
             // A text that would touch its neighbour is left out.
             if x - half > free {
-                svg.text(x, self.bottom + 38.0, Anchor::Middle, &text);
-                free = x + half;
+                svg.text(x, self.bottom + 36.0, Anchor::Middle, &text);
+                free = x + half + CHARACTER;
             }
         }
         svg.line("rule", 2.0, &[(self.left, self.bottom), (self.right, self.bottom)]);
-        svg.text(f64::midpoint(self.left, self.right), self.bottom + 90.0, Anchor::Middle, &axis.label);
+        svg.text(f64::midpoint(self.left, self.right), self.bottom + 82.0, Anchor::Middle, &axis.label);
     }
 
     /// Horizontal grid lines with their texts, and the label at the side.
@@ -116,108 +87,126 @@ impl Area {
         for (value, text) in axis.ticks() {
             let y = axis.place(value, self.bottom, self.top);
             svg.line("grid", 2.0, &[(self.left, y), (self.right, y)]);
-            svg.text(self.left - 12.0, y + HALF_LINE, Anchor::End, &text);
+            svg.text(self.left - 10.0, y + HALF_LINE, Anchor::End, &text);
         }
         svg.line("rule", 2.0, &[(self.left, self.top), (self.left, self.bottom)]);
-        svg.upright(34.0, f64::midpoint(self.top, self.bottom), &axis.label);
+        svg.upright(32.0, f64::midpoint(self.top, self.bottom), &axis.label);
     }
 }
 
-/// Curves over `x`, and `rules`, horizontal lines across all of it. `label` is what a screen reader says.
-pub(super) fn lines(label: &str, x: &Axis, y: &Axis, curves: &[Curve], rules: &[(Ink, f64)]) -> String {
+/// Curves over `x`, each with its name at its right end. `label` is what a screen reader says.
+pub(super) fn lines(label: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
+    let names: Vec<String> = curves.iter().map(|curve| short(&curve.name, NAME)).collect();
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
+    let mut svg = Svg::new(label, WIDTH, HEIGHT);
+    let area =
+        Area { left: LEFT, right: WIDTH - (longest * CHARACTER + 16.0).max(RIGHT), top: TOP, bottom: HEIGHT - BELOW };
+    area.x_axis(&mut svg, x);
+    area.y_axis(&mut svg, y);
+    svg.axes(x, y, [area.left, area.right, area.top, area.bottom]);
+    let place = |&(a, b): &(f64, f64)| (x.place(a, area.left, area.right), y.place(b, area.bottom, area.top));
+    let placed: Vec<Vec<(f64, f64)>> = curves.iter().map(|curve| curve.points.iter().map(place).collect()).collect();
+    let ends: Vec<(f64, f64)> =
+        placed.iter().map(|points| points.last().copied().unwrap_or((area.right, area.bottom))).collect();
+    let heights = apart(&ends.iter().map(|end| end.1).collect::<Vec<_>>(), area.top + HALF_LINE, area.bottom);
+    for (index, curve) in curves.iter().enumerate() {
+        let (class, points, end) = (class(curve.ink), &placed[index], ends[index]);
+        svg.open(&curve.name, &curve.name);
+        if points.len() > 1 {
+            svg.line(&format!("l {class}"), 4.0, points);
+        }
+        if curve.marked {
+            for &at in points {
+                svg.circle(&format!("f {class}"), at, 8.0);
+            }
+        }
+        let name = (area.right + 12.0, heights[index]);
+        svg.line(&format!("lead {class}"), 2.0, &[end, (name.0 - 4.0, name.1)]);
+        svg.classed(&format!("name {class}"), (name.0, name.1 + HALF_LINE), Anchor::Start, &names[index]);
+        svg.close();
+    }
+    svg.end()
+}
+
+/// Heights at least a line apart, as near to `wanted` as the room from `top` to `bottom` has it.
+fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));
+    let mut heights = wanted.to_vec();
+    let mut free = top;
+    for &index in &order {
+        heights[index] = heights[index].max(free);
+        free = heights[index] + LINE;
+    }
+    let mut free = bottom;
+    for &index in order.iter().rev() {
+        heights[index] = heights[index].min(free);
+        free = heights[index] - LINE;
+    }
+    heights
+}
+
+/// Points with their names beside them, a `front` through some of them, and `rule`, a horizontal line with its name. Gives the plot
+/// and which names had no room.
+pub(super) fn scatter(
+    label: &str,
+    x: &Axis,
+    y: &Axis,
+    points: &[Curve],
+    front: &[(f64, f64)],
+    rule: Option<f64>,
+) -> (String, Vec<usize>) {
     let mut svg = Svg::new(label, WIDTH, HEIGHT);
     let area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BELOW };
     area.x_axis(&mut svg, x);
     area.y_axis(&mut svg, y);
-    for (ink, value) in rules {
-        let y = y.place(*value, area.bottom, area.top);
-        svg.line(&format!("l {}", class(*ink)), 5.0, &[(area.left, y), (area.right, y)]);
+    let place = |&(a, b): &(f64, f64)| (x.place(a, area.left, area.right), y.place(b, area.bottom, area.top));
+    let mut taken: Vec<[f64; 4]> = Vec::new();
+    if let Some(value) = rule {
+        let y = y.place(value, area.bottom, area.top);
+        svg.line("l c-floor", 4.0, &[(area.left, y), (area.right, y)]);
+        svg.classed("name c-floor", (area.right, y - 10.0), Anchor::End, "floor");
+        taken.push([area.right - 5.0 * CHARACTER, y - LINE, area.right, y]);
     }
-    for curve in curves {
-        let place = |&(a, b): &(f64, f64)| (x.place(a, area.left, area.right), y.place(b, area.bottom, area.top));
-        let points: Vec<(f64, f64)> = curve.points.iter().map(place).collect();
-        if points.len() > 1 {
-            svg.line(&format!("l {}", class(curve.ink)), 5.0, &points);
-        }
-        if curve.marked {
-            for &at in &points {
-                svg.circle(&format!("f {}", class(curve.ink)), at, 9.0);
-            }
-        }
+    let front: Vec<(f64, f64)> = front.iter().map(place).collect();
+    if front.len() > 1 {
+        svg.line("l c-front", 4.0, &front);
     }
-    svg.end()
-}
-
-/// Rows of stacked bars from 0, each below its name.
-pub(super) fn bars(label: &str, x: &Axis, bars: &[Bar]) -> String {
-    let names = bars.iter().map(|bar| (bar.name.as_str(), bar.total.as_str()));
-    rows(label, x, names, |svg, place, row, top| {
-        let mut from = 0.0;
-        for (ink, value) in &bars[row].parts {
-            let (left, right) = (place(from), place(from + value));
-            svg.rectangle(&format!("f {}", class(*ink)), (left, top + 0.45 * ROW), (right - left, 0.45 * ROW));
-            from += value;
+    let placed: Vec<(f64, f64)> = points.iter().filter_map(|point| point.points.first()).map(place).collect();
+    taken.extend(placed.iter().map(|(x, y)| [x - 12.0, y - 12.0, x + 12.0, y + 12.0]));
+    let mut unnamed = Vec::new();
+    for (index, (point, &(px, py))) in points.iter().zip(&placed).enumerate() {
+        let class = class(point.ink);
+        svg.open(&point.name, &point.name);
+        svg.circle(&format!("f {class}"), (px, py), 12.0);
+        let name = short(&point.name, 2 * NAME);
+        let width = name.chars().count() as f64 * CHARACTER;
+        let half = width / 2.0;
+        let places = [(18.0, 0.0), (-18.0 - width, 0.0), (-half, -LINE), (-half, LINE), (14.0, -26.0), (14.0, 26.0)];
+        let free = places.into_iter().map(|(dx, dy)| {
+            let (left, middle) = (px + dx, py + dy);
+            [left, middle - LINE / 2.0, left + width, middle + LINE / 2.0]
+        });
+        let inside =
+            |found: &[f64; 4]| found[0] >= area.left && found[2] <= WIDTH && found[1] >= 0.0 && found[3] <= area.bottom;
+        let touches = |a: &[f64; 4], b: &[f64; 4]| a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
+        let found = free.into_iter().find(|one| inside(one) && !taken.iter().any(|other| touches(one, other)));
+        if let Some(found) = found {
+            let at = (found[0], f64::midpoint(found[1], found[3]) + HALF_LINE);
+            svg.classed(&format!("name {class}"), at, Anchor::Start, &name);
+            taken.push(found);
+        } else {
+            unnamed.push(index);
         }
-    })
-}
-
-/// Rows of dots, each below its name; `rule` is marked in each.
-pub(super) fn dots(label: &str, x: &Axis, dots: &[Dots], rule: f64) -> String {
-    rows(label, x, dots.iter().map(|row| (row.name.as_str(), "")), |svg, place, row, top| {
-        let middle = top + 0.67 * ROW;
-        svg.line("rule", 3.0, &[(place(rule), top + 0.42 * ROW), (place(rule), top + 0.92 * ROW)]);
-        for (ink, shape, value) in &dots[row].dots {
-            match shape {
-                Shape::Circle => svg.circle(&format!("f {}", class(*ink)), (place(*value), middle), 13.0),
-                Shape::Cross => svg.cross(&format!("l {}", class(*ink)), (place(*value), middle), 13.0),
-            }
-        }
-    })
-}
-
-/// Rows of estimates with their intervals, each below its name; `rule` is marked in each.
-pub(super) fn estimates(label: &str, x: &Axis, estimates: &[Estimate], rule: f64) -> String {
-    let names = estimates.iter().map(|row| (row.name.as_str(), row.text.as_str()));
-    rows(label, x, names, |svg, place, row, top| {
-        let (row, middle) = (&estimates[row], top + 0.67 * ROW);
-        svg.line("rule", 3.0, &[(place(rule), top + 0.42 * ROW), (place(rule), top + 0.92 * ROW)]);
-        let class = class(row.ink);
-        let (low, high) = (place(row.low), place(row.high));
-        svg.line(&format!("l {class} whole"), 5.0, &[(low, middle), (high, middle)]);
-        for end in [low, high] {
-            svg.line(&format!("l {class} whole"), 5.0, &[(end, middle - 12.0), (end, middle + 12.0)]);
-        }
-        svg.circle(&format!("f {class}"), (place(row.value), middle), 13.0);
-    })
-}
-
-/// Rows below each other, each with a name at its left and a text at its right; `draw` gets the place of a value, the row and its top.
-fn rows<'a>(
-    label: &str,
-    x: &Axis,
-    names: impl ExactSizeIterator<Item = (&'a str, &'a str)>,
-    draw: impl Fn(&mut Svg, &dyn Fn(f64) -> f64, usize, f64),
-) -> String {
-    let height = TOP + ROW * names.len() as f64 + BELOW;
-    let mut svg = Svg::new(label, WIDTH, height);
-    let area = Area { left: 42.0, right: WIDTH - RIGHT, top: TOP, bottom: height - BELOW };
-    area.x_axis(&mut svg, x);
-    let place = |value: f64| x.place(value, area.left, area.right);
-    for (row, (name, text)) in names.enumerate() {
-        let top = area.top + ROW * row as f64;
-        svg.text(area.left, top + 0.36 * ROW, Anchor::Start, &short(name));
-        if !text.is_empty() {
-            svg.text(area.right, top + 0.36 * ROW, Anchor::End, &short(text));
-        }
-        draw(&mut svg, &place, row, top);
+        svg.close();
     }
-    svg.end()
+    (svg.end(), unnamed)
 }
 
-/// A name that fits a row; the table below the plot has the whole name.
-fn short(name: &str) -> String {
+/// A name of at most so many characters; the table below the plot has the whole name.
+pub(super) fn short(name: &str, most: usize) -> String {
     let name = one_line(name);
-    if name.chars().count() <= 56 { name } else { name.chars().take(55).chain(['…']).collect() }
+    if name.chars().count() <= most { name } else { name.chars().take(most - 1).chain(['…']).collect() }
 }
 
 #[cfg(test)]
@@ -227,25 +216,37 @@ mod tests {
     #[test]
     fn a_plot_has_classes_instead_of_colours_and_a_label() {
         let values = [1.0, 1000.0];
-        let line = Curve { ink: 8, points: vec![(1.0, 10.0), (100.0, 900.0)], marked: true };
+        let line = Curve { name: "mine".to_owned(), ink: 8, points: vec![(1.0, 10.0), (100.0, 900.0)], marked: true };
         let axis = |label: &str| Axis::log(label, values, |v| v.to_string());
-        let text = lines("a <plot> & \"more\"", &axis("x"), &axis("y"), &[line], &[(FLOOR, 50.0)]);
+        let text = lines("a <plot> & \"more\"", &axis("x"), &axis("y"), &[line]);
         assert!(
-            text.starts_with("<svg viewBox=\"0 0 1200 700\" role=\"img\" aria-label=\"a &lt;plot&gt; &amp; &quot;more")
+            text.starts_with("<svg viewBox=\"0 0 1000 600\" role=\"img\" aria-label=\"a &lt;plot&gt; &amp; &quot;more")
         );
-        assert!(text.contains("class=\"l c1 d1\"") && text.contains("class=\"f c1 d1\"") && text.contains("c-floor"));
+        assert!(text.contains("class=\"l c1 d1\"") && text.contains("class=\"f c1 d1\""));
+        assert!(text.contains(">mine</text>") && text.contains("<title>mine</title>"), "{text}");
         assert!(!text.contains('#'), "a colour is left: {text}");
         assert!(text.trim_end().ends_with("</svg>"));
     }
 
     #[test]
-    fn names_from_documents_cannot_become_markup() {
-        let bar =
-            Bar { name: "</text><script>alert(1)</script>".to_owned(), total: "3".to_owned(), parts: vec![(0, 3.0)] };
-        let text = bars("bars", &Axis::linear("n", [3.0], |v| v.to_string()), &[bar]);
-        assert!(!text.contains("<script") && text.contains("&lt;script&gt;"), "{text}");
-        let row = Dots { name: "x".repeat(5000), dots: vec![(0, Shape::Circle, 1.0), (1, Shape::Cross, 2.0)] };
-        let text = dots("dots", &Axis::log("n", [1.0, 2.0], |v| v.to_string()), &[row], 1.0);
-        assert!(text.len() < 10_000);
+    fn names_beside_lines_do_not_overlap() {
+        let found = apart(&[100.0, 101.0, 480.0, 490.0], 20.0, 500.0);
+        let mut sorted = found.clone();
+        sorted.sort_by(f64::total_cmp);
+        assert!(sorted.windows(2).all(|two| two[1] - two[0] >= LINE - 1e-9), "{found:?}");
+        assert!(sorted.iter().all(|y| (20.0..=500.0).contains(y)), "{found:?}");
+        assert!(found[0] < found[1] && found[2] < found[3]);
+    }
+
+    #[test]
+    fn a_name_without_room_beside_its_point_is_given_back() {
+        let point = |name: &str, at| Curve { name: name.to_owned(), ink: 0, points: vec![at], marked: true };
+        let axis = || Axis::linear("", [10.0], |v| v.to_string());
+        let apart = [point("a", (1.0, 1.0)), point("b", (9.0, 9.0))];
+        let (text, unnamed) = scatter("two", &axis(), &axis(), &apart, &[], Some(2.0));
+        assert!(unnamed.is_empty() && text.contains(">a</text>") && text.contains(">floor</text>"), "{text}");
+        let heap: Vec<Curve> = (0..20).map(|n| point(&format!("strategy-{n}"), (5.0, 5.0))).collect();
+        let (_, unnamed) = scatter("heap", &axis(), &axis(), &heap, &[], None);
+        assert!(unnamed.len() > 10 && unnamed[0] > 0, "{unnamed:?}");
     }
 }

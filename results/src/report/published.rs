@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::axis::Axis;
-use super::figure::{Figure, Key, Table, dash};
+use serde::Serialize;
+
+use super::figure::{Table, dash};
 use super::group::is_simulated;
-use super::plot::{self, Dots, Shape};
 use crate::document::{Document, NMI_LATENCY, Record};
 use crate::error::Error;
 use crate::published::{Number, Origin, Reproduction, Row};
@@ -15,9 +15,15 @@ use crate::table::layout::{ratio, time};
 /// Most documents that are looked through for measured counterparts: the newest of each workload and backend.
 const DOCUMENTS: usize = 32;
 
-/// Inks of what was simulated and what was measured.
-const SIMULATED: plot::Ink = 0;
-const MEASURED: plot::Ink = 1;
+/// The published figures beside ours.
+#[derive(Debug, Serialize)]
+pub(super) struct Published {
+    pub(super) note: String,
+    /// Rows that nothing was fitted to.
+    pub(super) predicted: Table,
+    /// Rows with fitted figures in them, which are no evidence.
+    pub(super) fitted: Table,
+}
 
 /// The documents that may hold measured counterparts of published figures, the newest first.
 ///
@@ -47,24 +53,17 @@ fn value(row: &Row, value: f64) -> String {
 }
 
 /// The published figures of `results/published.toml` that a simulator or a measurement answers.
-pub(super) fn figure(found: &Reproduction) -> Figure {
-    let (rows, table) = of(found);
-    draw(&rows, table, found.seed)
-}
-
-/// Rows of the plot, ours over published, and the table.
-fn of(found: &Reproduction) -> (Vec<Dots>, Table) {
-    let mut table = Table::new(
-        "Published figures and ours",
-        &["figure", "number", "published", "simulated", "is", "measured", "measured with", "what"],
-    );
-    let mut rows = Vec::new();
+pub(super) fn tables(found: &Reproduction) -> Published {
+    let head =
+        ["figure", "published", "simulated", "÷ published", "measured", "÷ published", "is", "measured with", "what"];
+    let mut predicted = Table::new("Published figures and ours: predicted", &head);
+    let mut fitted = Table::new("Published figures and ours: fitted or transferred", &head);
     for row in &found.rows {
-        let origin = match &row.origin {
-            Origin::Fitted(constants) => format!("fitted: {}", constants.join(", ")),
-            Origin::OfFitted => "of fitted".to_owned(),
-            Origin::Transferred(from) => format!("transferred from {from}"),
-            Origin::Predicted => "predicted".to_owned(),
+        let (table, origin) = match &row.origin {
+            Origin::Fitted(constants) => (&mut fitted, format!("fitted: {}", constants.join(", "))),
+            Origin::OfFitted => (&mut fitted, "of fitted".to_owned()),
+            Origin::Transferred(from) => (&mut fitted, format!("transferred from {from}")),
+            Origin::Predicted => (&mut predicted, "predicted".to_owned()),
         };
         let measured = row.measured.as_ref();
         let with = measured.map_or_else(
@@ -74,45 +73,33 @@ fn of(found: &Reproduction) -> (Vec<Dots>, Table) {
                 format!("{}{stand_in}; {}", m.backend, m.host)
             },
         );
+        let over = |ours: Option<f64>| {
+            let share = ours.map(|ours| ours / row.published).filter(|share| share.is_finite() && *share > 0.0);
+            share.map_or_else(dash, ratio)
+        };
+        let ours = measured.map(|m| m.value);
         table.rows.push(vec![
-            row.figure.clone(),
-            row.number.key().to_owned(),
+            format!("{}, {}", row.figure, row.number.key()),
             value(row, row.published),
             row.simulated.map_or_else(dash, |v| value(row, v)),
+            over(row.simulated),
+            ours.map_or_else(dash, |v| value(row, v)),
+            over(ours),
             format!("{origin} (model {})", row.model),
-            measured.map_or_else(dash, |m| value(row, m.value)),
             with,
             row.what.clone(),
         ]);
-        let over = |v: f64| Some(v / row.published).filter(|share| share.is_finite() && *share > 0.0);
-        let simulated = row.simulated.and_then(over).map(|share| (SIMULATED, Shape::Circle, share));
-        let measured = measured.and_then(|m| over(m.value)).map(|share| (MEASURED, Shape::Cross, share));
-        let short = match row.origin {
-            Origin::Predicted => "predicted",
-            Origin::Transferred(_) => "transferred",
-            Origin::Fitted(_) | Origin::OfFitted => "fitted",
-        };
-        rows.push(Dots {
-            name: format!("{}, {} ({short})", row.figure, row.number.key()),
-            dots: simulated.into_iter().chain(measured).collect(),
-        });
     }
-    (rows, table)
-}
-
-fn draw(rows: &[Dots], table: Table, seed: u64) -> Figure {
-    let values = rows.iter().flat_map(|row| row.dots.iter().map(|(_, _, share)| *share)).chain([0.5, 2.0]);
-    let x = Axis::log("ours ÷ published", values, ratio);
-    Figure {
-        title: "Ours over published".to_owned(),
+    Published {
         note: format!(
-            "1 is agreement. Simulated with seed {seed}; “fitted” rows were used to choose the model's constants, so only \
-             “predicted” ones are evidence. Measured figures come from the newest result of that workload among those given, on \
-             the host and with the backend in the table: a stand-in's figures are not the published host's."
+            "÷ is ours over published: 1 is agreement. Simulated with seed {}. Fitted rows were used to choose the model's \
+             constants, so only predicted ones are evidence. Measured figures come from the newest result of that workload \
+             among those given, on the host and with the backend in the table: a stand-in's figures are not the published \
+             host's.",
+            found.seed
         ),
-        svg: plot::dots("Published figures: ours over published", &x, rows, 1.0),
-        key: vec![Key::dot(SIMULATED, Shape::Circle, "simulated"), Key::dot(MEASURED, Shape::Cross, "measured")],
-        table,
+        predicted,
+        fitted,
     }
 }
 
@@ -123,12 +110,13 @@ mod tests {
 
     #[test]
     fn fitted_and_predicted_are_told_apart_and_a_stand_in_is_called_one() {
-        let figure = figure(&fixture::reproduction());
-        let rows = &figure.table.rows;
-        assert!(rows[0][4].starts_with("of fitted") && rows[0][6] == "cpu-clock, a stand-in; development host");
-        assert!(rows[1][4].starts_with("predicted") && rows[1][6] == "not measured", "{rows:?}");
-        assert!(rows[2][4].starts_with("fitted: cost.open-more"), "{rows:?}");
-        assert!(figure.svg.contains("a.mean, ratio (fitted)") && figure.svg.contains("b.mean, ratio (predicted)"));
-        assert!(figure.note.contains("seed 7"));
+        let found = tables(&fixture::reproduction());
+        let (predicted, fitted) = (&found.predicted.rows, &found.fitted.rows);
+        assert_eq!((predicted.len(), fitted.len()), (1, 2));
+        assert!(fitted[0][6].starts_with("of fitted") && fitted[0][7] == "cpu-clock, a stand-in; development host");
+        assert!(predicted[0][6].starts_with("predicted") && predicted[0][7] == "not measured", "{predicted:?}");
+        assert!(fitted[1][6].starts_with("fitted: cost.open-more"), "{fitted:?}");
+        assert_eq!((fitted[0][0].as_str(), predicted[0][0].as_str()), ("a.mean, ratio", "b.mean, ratio"));
+        assert!(found.note.contains("seed 7"));
     }
 }

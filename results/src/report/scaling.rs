@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::axis::Axis;
-use super::figure::{Figure, Key, Table};
+use super::axis::{Axis, duration};
+use super::figure::{Figure, Table};
 use super::group::{Inks, key, title};
 use super::latency::{ARMS, too_many};
 use super::plot::{self, Curve};
-use crate::document::{Arm, Record, ScalePoint};
+use super::strategies::capital;
+use super::subject;
+use crate::document::{Record, ScalePoint};
 use crate::metric;
+use crate::paired;
 use crate::table::layout::time;
 
 /// Parameters that are a size, and what they count.
@@ -46,21 +49,21 @@ pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Vec<Figur
 fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Option<Figure> {
     let names: BTreeSet<&str> =
         family.iter().flat_map(|(_, record)| &record.arms).map(|arm| arm.name.as_str()).collect();
-    let mut table = Table::new(format!("Median by number of {unit}"), &["arm", unit, "median", "values"]);
-    let mut lines: Vec<(&str, Curve)> = Vec::new();
-    let mut what = "latency".to_owned();
+    let mut table = Table::new(format!("Median by number of {unit}"), &["arm", unit, "p50", "values"]);
+    let mut lines: Vec<Curve> = Vec::new();
+    let what = family.iter().find_map(|(_, record)| subject::metric_of(record))?;
     for name in names {
         let mut points = Vec::new();
         for (size, record) in family {
-            if let Some((metric, figures)) = record.arm(name).and_then(Arm::headline) {
-                what = metric::name(metric);
-                points.push((*size as f64, figures.median()));
-                let row = [name.to_owned(), size.to_string(), time(figures.median()), figures.count.to_string()];
+            let Some(arm) = record.arm(name) else { continue };
+            if let Some((figures, p50)) = arm.metrics.get(what).zip(paired::p50(arm, what)) {
+                points.push((*size as f64, p50));
+                let row = [name.to_owned(), size.to_string(), time(p50), figures.count.to_string()];
                 table.rows.push(row.to_vec());
             }
         }
         if !points.is_empty() {
-            lines.push((name, Curve { ink: inks.named(name), points, marked: true }));
+            lines.push(Curve { name: (*name).to_owned(), ink: inks.named(name), points, marked: true });
         }
     }
     if lines.is_empty() {
@@ -71,20 +74,18 @@ fn figure(family: &[(u64, &Record)], unit: &str, inks: &Inks) -> Option<Figure> 
     let newest = family.iter().map(|(_, record)| record).max_by_key(|record| record.started_unix);
     let of = newest.map_or_else(String::new, |record| format!("{}; {}", title(record), record.host.class));
     let note = format!("{of}. The newest result of each size.{}", too_many(arms));
-    Some(drawn(&what, unit, note, lines, table))
+    Some(drawn(&metric::name(what), unit, note, &lines, table))
 }
 
-fn drawn(what: &str, unit: &str, note: String, lines: Vec<(&str, Curve)>, table: Table) -> Figure {
-    let key = lines.iter().map(|(name, line)| Key::line(line.ink, *name)).collect();
-    let lines: Vec<Curve> = lines.into_iter().map(|(_, line)| line).collect();
+fn drawn(what: &str, unit: &str, note: String, lines: &[Curve], table: Table) -> Figure {
     let all = || lines.iter().flat_map(|line| &line.points);
     let x = Axis::log(unit, all().map(|(x, _)| *x), |n| format!("{n:.0}")).whole();
-    let y = Axis::log("median", all().map(|(_, y)| *y), time);
+    let y = Axis::log("p50", all().map(|(_, y)| *y), duration);
     Figure {
         title: format!("{} by number of {unit}", capital(what)),
         note,
-        svg: plot::lines(&format!("{what} by number of {unit}"), &x, &y, &lines, &[]),
-        key,
+        plots: vec![plot::lines(&format!("{what} by number of {unit}"), &x, &y, lines)],
+        key: Vec::new(),
         table,
     }
 }
@@ -109,27 +110,22 @@ pub(super) fn growth(record: &Record, inks: &Inks) -> Vec<Figure> {
         if by_arm.is_empty() {
             continue;
         }
-        let mut table = Table::new(format!("Median by number of {unit}"), &["arm", unit, "median", "values"]);
-        let mut lines: Vec<(&str, Curve)> = Vec::new();
+        let mut table = Table::new(format!("Median by number of {unit}"), &["arm", unit, "p50", "values"]);
+        let mut lines: Vec<Curve> = Vec::new();
         for (name, points) in &by_arm {
             for (size, point) in points {
                 let (median, count) = (time(point.total_ns.p50 as f64), point.total_ns.count.to_string());
                 table.rows.push(vec![(*name).to_owned(), size.to_string(), median, count]);
             }
             let points = points.iter().map(|(size, point)| (*size as f64, point.total_ns.p50 as f64)).collect();
-            lines.push((name, Curve { ink: inks.named(name), points, marked: true }));
+            lines.push(Curve { name: (*name).to_owned(), ink: inks.named(name), points, marked: true });
         }
         let arms = lines.len();
         lines.truncate(ARMS);
         let note = format!("Newest result. All phases together, with {fixed} {other_unit}.{}", too_many(arms));
-        figures.push(drawn(metric::TOTAL.name, unit, note, lines, table));
+        figures.push(drawn(metric::TOTAL.name, unit, note, &lines, table));
     }
     figures
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 #[cfg(test)]

@@ -1,59 +1,135 @@
-//! Strategies against the floor: the ratio of each arm's round to the floor's round, median and interval over rounds.
+//! The answer of a result: each arm's ratio to the floor in paired rounds with its interval, and a sentence for each pair worth comparing.
 
-use super::axis::Axis;
+use serde::Serialize;
+
+use super::axis::{Axis, plain};
+use super::figure::{Table, dash};
 use super::group::{Inks, title};
-use super::plot::{self, Estimate};
+use super::rows::{self, Estimate};
+use super::subject;
 use super::svg::Svg;
-use crate::document::{Any, Arm, ArmKind, Record, Summary};
+use crate::document::{Any, Arm, ArmKind, Record};
 use crate::metric;
-use crate::stats::bootstrap;
-use crate::table::layout::ratio;
+use crate::paired::{self, Ratio, Statistic};
+use crate::table::layout::{level, plural, ratio_with};
 
-/// Draws of the bootstrap.
-const RESAMPLES: u32 = 9999;
-/// Seed of the draws.
-const SEED: u64 = 1;
+/// The answer of a result.
+#[derive(Debug, Serialize)]
+pub(super) struct Answer {
+    pub(super) note: String,
+    pub(super) svg: String,
+    pub(super) sentences: Vec<String>,
+    pub(super) table: Table,
+}
 
-/// Medians of an arm's rounds over those of the same rounds of the floor.
-fn ratios(arm: &Arm<Any>, floor: &Arm<Any>, key: &str) -> Vec<f64> {
-    let round = |arm: &Arm<Any>, index: u64| {
-        let found = arm.rounds.iter().find(|round| round.index == index && round.complete)?;
-        found.metrics.get(key).map(Summary::median).filter(|&ns| ns > 0.0)
+/// Arms against the base of a record, in its order.
+struct Against<'a> {
+    base: &'a Arm<Any>,
+    metric: &'a str,
+    arms: Vec<(&'a Arm<Any>, Ratio)>,
+}
+
+fn against(record: &Record) -> Option<Against<'_>> {
+    let (base, metric) = (subject::base(record)?, subject::metric_of(record)?);
+    let others = record.arms.iter().filter(|arm| arm.name != base.name);
+    let arms: Vec<_> =
+        others.filter_map(|arm| Some((arm, paired::ratio(arm, base, metric, Statistic::P50)?))).collect();
+    (!arms.is_empty()).then_some(Against { base, metric, arms })
+}
+
+/// The plot of ratios.
+fn plot(record: &Record, against: &Against<'_>, inks: &Inks) -> String {
+    let rows: Vec<Estimate> = against
+        .arms
+        .iter()
+        .map(|(arm, ratio)| Estimate {
+            name: arm.name.clone(),
+            ink: inks.of(arm),
+            value: ratio.ratio,
+            interval: ratio.interval,
+            text: ratio_with(ratio),
+        })
+        .collect();
+    let values = rows.iter().flat_map(|row| {
+        let ends = row.interval.map_or([row.value; 2], |interval| [interval.low, interval.high]);
+        ends.into_iter().chain([row.value])
+    });
+    let x = Axis::log(&format!("× {}, 95 % interval", against.base.name), values.chain([1.0]), plain);
+    let label = format!(
+        "{} against {}: {}, {}",
+        metric::name(against.metric),
+        against.base.name,
+        title(record),
+        record.host.class
+    );
+    rows::estimates(&label, &x, &rows, 1.0)
+}
+
+/// What a result says: `None` if nothing in it can be compared.
+pub(super) fn answer(record: &Record, inks: &Inks) -> Option<Answer> {
+    let against = against(record)?;
+    let over = format!("× {}", against.base.name);
+    let mut table = Table::new(
+        format!("{}: ratios of paired rounds", metric::name(against.metric)),
+        &["arm", &over, "p50", "rounds", "guests"],
+    );
+    for (arm, ratio) in &against.arms {
+        table.rows.push(vec![
+            arm.name.clone(),
+            ratio_with(ratio),
+            paired::level(arm, against.metric, Statistic::P50).map_or_else(dash, |found| level(&found)),
+            ratio.rounds.to_string(),
+            ratio.guests.to_string(),
+        ]);
+    }
+    let rounds = against.arms.iter().map(|(_, ratio)| ratio.rounds).max().unwrap_or(0);
+    let floor = if against.base.kind == ArmKind::Floor {
+        " The floor, the same guest without host events, is an estimated lower bound."
+    } else {
+        ""
     };
-    arm.rounds.iter().filter_map(|own| Some(round(arm, own.index)? / round(floor, own.index)?)).collect()
+    let few = if against.arms.iter().any(|(_, ratio)| ratio.interval.is_none()) {
+        " Too few rounds for an interval."
+    } else {
+        ""
+    };
+    let silent: Vec<&str> = record
+        .arms
+        .iter()
+        .filter(|arm| arm.name != against.base.name && !against.arms.iter().any(|(one, _)| one.name == arm.name))
+        .map(|arm| arm.name.as_str())
+        .collect();
+    let without =
+        if silent.is_empty() { String::new() } else { format!(" No figure to compare: {}.", silent.join(", ")) };
+    let sentences = metric::find(against.metric).map_or_else(Vec::new, |metric| {
+        let pairs = crate::table::against(record, metric);
+        // A terminal's lines are narrower than a page's.
+        pairs.iter().map(|pair| pair.sentence().split_whitespace().collect::<Vec<_>>().join(" ") + ".").collect()
+    });
+    Some(Answer {
+        note: format!(
+            "{}, in {}, 95 % intervals.{floor}{few}{without}",
+            capital(&metric::name(against.metric)),
+            plural(rounds, "paired round"),
+        ),
+        svg: plot(record, &against, inks),
+        sentences,
+        table,
+    })
+}
+
+/// The text with a capital letter.
+pub(super) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// The plot as a file of its own, readable on light and dark paper; `None` if the record has no floor, or nothing beside it.
 #[must_use]
 pub fn against_floor(record: &Record) -> Option<String> {
-    let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor)?;
-    let (key, _) = floor.headline()?;
+    let against = against(record).filter(|against| against.base.kind == ArmKind::Floor)?;
     let inks = Inks::new(std::slice::from_ref(record));
-    let estimates: Vec<Estimate> = record
-        .arms
-        .iter()
-        .filter(|arm| arm.kind != ArmKind::Floor)
-        .filter_map(|arm| {
-            let ratios = ratios(arm, floor, key);
-            let value = crate::stats::median(&ratios)?;
-            let interval = bootstrap::medians(&ratios, &ratios, RESAMPLES, SEED)?.base;
-            Some(Estimate {
-                name: arm.name.clone(),
-                ink: inks.of(arm),
-                low: interval.low,
-                value,
-                high: interval.high,
-                text: format!("{} × [{}, {}]", ratio(value), ratio(interval.low), ratio(interval.high)),
-            })
-        })
-        .collect();
-    if estimates.is_empty() {
-        return None;
-    }
-    let values = estimates.iter().flat_map(|row| [row.low, row.high]).chain([1.0]);
-    let x = Axis::log("× floor: median over rounds, 95 % interval", values, ratio);
-    let label = format!("{} against the floor: {}, {}", metric::name(key), title(record), record.host.class);
-    Some(Svg::standalone(&plot::estimates(&label, &x, &estimates, 1.0), include_str!("plot.css")))
+    Some(Svg::standalone(&plot(record, &against, &inks), include_str!("plot.css")))
 }
 
 #[cfg(test)]
@@ -64,13 +140,13 @@ mod tests {
     #[test]
     fn each_arm_has_its_ratio_to_the_same_rounds_of_the_floor() {
         // The floor drifts by 10 % a round, and every arm with it.
-        let record = fixture::record(4, 1000, |arm, round| match arm {
+        let record = fixture::record(8, 1000, |arm, round| match arm {
             "floor" => 1000 + 100 * round,
             _ => 2000 + 200 * round,
         });
         let svg = against_floor(&record).unwrap();
         assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{svg}");
-        assert_eq!(svg.matches("2.00 × [2.00, 2.00]").count(), 3, "{svg}");
+        assert_eq!(svg.matches(">2.000 [2.000, 2.000]</text>").count(), 3, "{svg}");
         assert!(svg.contains("prefers-color-scheme: dark") && svg.contains("<title>") && !svg.contains("url("));
     }
 
@@ -79,5 +155,34 @@ mod tests {
         let mut record = fixture::record(4, 1000, |_, _| 1000);
         record.arms.retain(|arm| arm.kind != ArmKind::Floor);
         assert_eq!(against_floor(&record), None);
+    }
+
+    #[test]
+    fn an_answer_says_what_was_told_apart_and_which_arms_have_no_figure() {
+        let mut record = fixture::record(10, 1000, |arm, round| match arm {
+            "floor" => 1000 + round,
+            "reuse" => 1200 + round,
+            _ => 1300 + round,
+        });
+        let inks = Inks::new(std::slice::from_ref(&record));
+        let found = answer(&record, &inks).unwrap();
+        assert!(
+            found.sentences.iter().any(|one| one.starts_with("reuse against recreate: 0.923 [")),
+            "{:?}",
+            found.sentences
+        );
+        assert!(
+            found.note.contains("10 paired rounds") && found.note.contains("estimated lower bound"),
+            "{}",
+            found.note
+        );
+        assert!(found.note.contains("No figure to compare: kvm."), "{}", found.note);
+        assert_eq!(found.table.rows.len(), 3);
+        // An arm whose guest took no NMI.
+        record.arms[0].metrics.retain(|key, _| key == "exit_path_ns");
+        record.arms[0].rounds.iter_mut().for_each(|round| round.metrics.retain(|key, _| key == "exit_path_ns"));
+        let found = answer(&record, &inks).unwrap();
+        assert!(found.note.contains("No figure to compare: recreate, kvm."), "{}", found.note);
+        assert!(!found.svg.contains(">recreate<") && found.sentences.iter().all(|one| !one.contains("recreate")));
     }
 }

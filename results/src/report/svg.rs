@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 
 use minijinja::HtmlEscape;
 
-/// Size of texts in user units.
-const FONT: u32 = 33;
+use super::axis::Axis;
+
+/// Size of texts in user units, where no style sheet has another one.
+const FONT: u32 = 26;
 
 /// Which end of a text lies at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +43,6 @@ impl Svg {
         let _ = writeln!(self.0, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"/>");
     }
 
-    /// A cross of two lines, `size` from its middle to each side.
-    pub(super) fn cross(&mut self, class: &str, (x, y): (f64, f64), size: f64) {
-        let (left, right, top, bottom) = (x - size, x + size, y - size, y + size);
-        let _ = writeln!(
-            self.0,
-            "<path class=\"{class}\" stroke-width=\"6\" \
-             d=\"M{left:.1} {top:.1}L{right:.1} {bottom:.1}M{left:.1} {bottom:.1}L{right:.1} {top:.1}\"/>"
-        );
-    }
-
     /// A filled rectangle from its upper left corner.
     pub(super) fn rectangle(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
         let _ = writeln!(
@@ -59,15 +51,53 @@ impl Svg {
         );
     }
 
+    /// Many small dots of one class, as one path.
+    pub(super) fn points(&mut self, class: &str, size: f64, points: impl IntoIterator<Item = (f64, f64)>) {
+        let _ = write!(self.0, "<path class=\"{class}\" stroke-width=\"{size}\" d=\"");
+        for (x, y) in points {
+            let _ = write!(self.0, "M{x:.0} {y:.0}h0");
+        }
+        self.0.push_str("\"/>\n");
+    }
+
+    /// How a script finds the values of places: the axes, and left, right, top and bottom of the area between them.
+    pub(super) fn axes(&mut self, x: &Axis, y: &Axis, area: [f64; 4]) {
+        let area = area.map(|edge| format!("{edge:.0}")).join(" ");
+        let _ = writeln!(
+            self.0,
+            "<g class=\"axes\" data-x=\"{}\" data-y=\"{}\" data-area=\"{area}\" data-kind=\"{}\"/>",
+            x.scale(),
+            y.scale(),
+            HtmlEscape(&x.label)
+        );
+    }
+
+    /// Opens a group of the elements of one series. `title` is its tooltip.
+    pub(super) fn open(&mut self, series: &str, title: &str) {
+        let (series, title) = (HtmlEscape(series), HtmlEscape(title));
+        let _ = writeln!(self.0, "<g data-s=\"{series}\"><title>{title}</title>");
+    }
+
+    /// Closes the group.
+    pub(super) fn close(&mut self) {
+        self.0.push_str("</g>\n");
+    }
+
     /// A text on its base line.
     pub(super) fn text(&mut self, x: f64, y: f64, anchor: Anchor, text: &str) {
+        self.classed("", (x, y), anchor, text);
+    }
+
+    /// A text of a class.
+    pub(super) fn classed(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
+            Anchor::Start => "",
+            Anchor::Middle => " text-anchor=\"middle\"",
+            Anchor::End => " text-anchor=\"end\"",
         };
+        let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
         let text = HtmlEscape(text);
-        let _ = writeln!(self.0, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
+        let _ = writeln!(self.0, "<text{class} x=\"{x:.0}\" y=\"{y:.0}\"{anchor}>{text}</text>");
     }
 
     /// A text that runs upwards, with its middle at the place.

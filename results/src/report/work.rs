@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 
-use super::axis::Axis;
+use super::axis::{Axis, duration, plain};
 use super::figure::{Figure, Key, Table, dash};
 use super::group::Inks;
 use super::latency::{ARMS, too_many};
-use super::plot::{self, Bar, FLOOR, FRONT};
+use super::plot::{self, Curve};
+use super::rows::{self, Bar, Part};
+use super::subject;
 use crate::document::{Any, Arm, ArmKind, Record};
 use crate::stats::pareto::dominates;
 use crate::table::layout::{ratio, time};
@@ -16,9 +18,9 @@ fn number(value: Option<&Value>) -> f64 {
 }
 
 /// What an arm's work is divided by: the NMIs it took, its set-ups, or its rotations.
-pub(super) fn samples(arm: &Arm<Any>) -> Option<f64> {
+fn samples(arm: &Arm<Any>, metric: Option<&str>) -> Option<f64> {
     let nmis = number(arm.own.get("nmis"));
-    let counted = arm.headline().map_or(0.0, |(_, metric)| metric.count as f64);
+    let counted = metric.and_then(|key| arm.metrics.get(key)).map_or(0.0, |metric| metric.count as f64);
     Some(nmis.max(counted)).filter(|&n| n > 0.0)
 }
 
@@ -34,7 +36,7 @@ fn exits(arm: &Arm<Any>) -> Option<f64> {
     Some(msrs.values().map(|n| number(n.get("reads")) + number(n.get("writes"))).sum())
 }
 
-/// Host operations per PMI of the newest result; `None` if it has none.
+/// Host operations per PMI of the newest result, by number and by time; `None` if it has none.
 pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     let mut kinds: Vec<&str> = record.arms.iter().flat_map(operations).map(|(kind, ..)| kind).collect();
     kinds.sort_unstable();
@@ -42,39 +44,70 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     if kinds.is_empty() {
         return None;
     }
-    let per = match record.arms.iter().find_map(Arm::headline) {
-        Some(("nmi_handler_ns", _)) => "PMI",
-        Some(("set_up_ns", _)) => "set-up",
+    let metric = subject::metric_of(record);
+    let per = match metric {
+        Some("nmi_handler_ns") => "PMI",
+        Some("set_up_ns") => "set-up",
         _ => "rotation",
     };
     let title = format!("Host operations per {per}");
     let mut head = vec!["arm".to_owned(), "all".to_owned()];
     head.extend(kinds.iter().map(|kind| (*kind).to_owned()));
     head.extend(["MSR exits".to_owned(), "time in operations".to_owned()]);
+    head.extend(kinds.iter().map(|kind| format!("time in {kind}")));
     let mut table = Table { caption: title.clone(), head, rows: Vec::new() };
-    let mut bars = Vec::new();
+    let (mut numbers, mut times) = (Vec::new(), Vec::new());
     for arm in &record.arms {
-        let Some(samples) = samples(arm) else { continue };
+        let Some(samples) = samples(arm, metric) else { continue };
         let ops = operations(arm);
-        let of = |kind: &str| ops.iter().find(|(name, ..)| *name == kind).map_or(0.0, |(_, count, _)| count / samples);
-        let all: f64 = kinds.iter().map(|kind| of(kind)).sum();
-        let mut row = vec![arm.name.clone(), ratio(all)];
-        row.extend(kinds.iter().map(|kind| ratio(of(kind))));
+        // Number and time of a kind, per sample.
+        let of = |kind: &str| {
+            let found = ops.iter().find(|(name, ..)| *name == kind);
+            found.map_or((0.0, 0.0), |(_, count, ns)| (count / samples, ns / samples))
+        };
+        let all = kinds.iter().map(|kind| of(kind)).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let mut row = vec![arm.name.clone(), ratio(all.0)];
+        row.extend(kinds.iter().map(|kind| ratio(of(kind).0)));
         row.push(exits(arm).map_or_else(dash, |n| ratio(n / samples)));
-        row.push(time(ops.iter().map(|(_, _, ns)| ns).sum::<f64>() / samples));
+        row.push(time(all.1));
+        row.extend(kinds.iter().map(|kind| time(of(kind).1)));
         table.rows.push(row);
-        let parts = kinds.iter().enumerate().map(|(ink, kind)| (ink, of(kind))).filter(|(_, n)| *n > 0.0).collect();
-        bars.push(Bar { name: arm.name.clone(), total: ratio(all), parts });
+        let bar = |total: String, text: fn(f64) -> String, value: &dyn Fn(&str) -> f64| Bar {
+            name: arm.name.clone(),
+            total,
+            parts: parts(kinds.iter().map(|kind| (*kind, value(kind))), text),
+        };
+        numbers.push(bar(ratio(all.0), ratio, &|kind| of(kind).0));
+        times.push(bar(time(all.1), time, &|kind| of(kind).1));
     }
-    let arms = bars.len();
-    bars.truncate(ARMS);
+    let arms = numbers.len();
+    numbers.truncate(ARMS);
+    times.truncate(ARMS);
+    let (left, mut key) = stacked(&title, &format!("operations per {per}"), &numbers, plain);
+    let (right, other) = stacked(&format!("{title}: time"), &format!("time in operations per {per}"), &times, duration);
+    // A kind that has its name in one of the two needs no key.
+    key.retain(|part| other.contains(part));
     Some(Figure {
-        note: format!("Newest result. System calls on host events, whichever CPU they ran on.{}", too_many(arms)),
-        svg: stacked(&title, &format!("operations per {per}"), &bars, ratio),
-        key: kinds.iter().enumerate().map(|(ink, kind)| Key::bar(ink, *kind)).collect(),
+        note: format!(
+            "Newest result. System calls on host events, whichever CPU they ran on: how many, and how long they took.{}",
+            too_many(arms)
+        ),
+        plots: vec![left, right],
+        key: keys(key),
         title,
         table,
     })
+}
+
+/// Parts of a bar, each with its ink by its place; those of 0 are left out.
+fn parts<'a>(values: impl Iterator<Item = (&'a str, f64)>, text: fn(f64) -> String) -> Vec<Part> {
+    let part =
+        |(ink, (name, value)): (usize, (&str, f64))| Part { name: name.to_owned(), ink, value, text: text(value) };
+    values.enumerate().map(part).filter(|part| part.value > 0.0).collect()
+}
+
+fn keys(unnamed: Vec<(String, plot::Ink)>) -> Vec<Key> {
+    unnamed.into_iter().map(|(name, ink)| Key::bar(ink, name)).collect()
 }
 
 /// The phases of an arm and the median of each, ns: those of host events, a list, or those of a guest, by name.
@@ -119,26 +152,27 @@ pub(super) fn phases(record: &Record) -> Option<Figure> {
         let mut row = vec![arm.name.clone(), time(all)];
         row.extend(names.iter().map(|name| of(name).map_or_else(dash, time)));
         table.rows.push(row);
-        let parts = names.iter().enumerate().filter_map(|(ink, name)| Some((ink, of(name)?))).collect();
+        let parts = parts(names.iter().map(|name| (*name, of(name).unwrap_or(0.0))), time);
         bars.push(Bar { name: arm.name.clone(), total: time(all), parts });
     }
     let drawn = bars.len();
     bars.truncate(ARMS);
+    let (plot, unnamed) = stacked(&title, "time", &bars, duration);
     Some(Figure {
         note: format!(
             "Newest result. Medians of each phase; their sum need not be the median of all.{}",
             too_many(drawn)
         ),
-        svg: stacked(&title, "time", &bars, time),
-        key: names.iter().enumerate().map(|(ink, name)| Key::bar(ink, *name)).collect(),
+        plots: vec![plot],
+        key: keys(unnamed),
         title,
         table,
     })
 }
 
-fn stacked(title: &str, label: &str, bars: &[Bar], format: fn(f64) -> String) -> String {
-    let totals = bars.iter().map(|bar| bar.parts.iter().map(|(_, value)| value).sum());
-    plot::bars(title, &Axis::linear(label, totals, format), bars)
+fn stacked(title: &str, label: &str, bars: &[Bar], format: fn(f64) -> String) -> (String, Vec<(String, plot::Ink)>) {
+    let totals = bars.iter().map(|bar| bar.parts.iter().map(|part| part.value).sum());
+    rows::bars(title, &Axis::linear(label, totals, format), bars)
 }
 
 /// Latency against host events held: which strategies are not beaten in both. `None` if events held are unknown or there is
@@ -150,14 +184,14 @@ pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
         .filter(|arm| arm.kind != ArmKind::Floor)
         .filter_map(|arm| {
             let held = arm.own.get("events_held")?.get("time_mean")?.as_f64().filter(|n| n.is_finite() && *n >= 0.0)?;
-            Some(Candidate { name: &arm.name, ink: inks.of(arm), held, latency: arm.headline()?.1.median() })
+            Some(Candidate { name: &arm.name, ink: inks.of(arm), held, latency: subject::p50(record, arm)? })
         })
         .collect();
     if points.len() < 2 {
         return None;
     }
-    let floor =
-        record.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| Some(arm.headline()?.1.median()));
+    let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
+    let floor = floor.and_then(|arm| subject::p50(record, arm));
     Some(front("Pareto front of strategies", "Newest result.", &points, floor))
 }
 
@@ -167,7 +201,7 @@ pub(super) struct Candidate<'a> {
     pub(super) ink: plot::Ink,
     /// Host events held in the mean.
     pub(super) held: f64,
-    /// Median latency, ns.
+    /// p50, ns.
     pub(super) latency: f64,
 }
 
@@ -176,32 +210,34 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
     let best = |point: &Candidate<'_>| {
         !points.iter().any(|other| dominates(&[other.held, other.latency], &[point.held, point.latency]))
     };
-    let mut table = Table::new(title, &["strategy", "events held (mean over time)", "median latency", "not beaten"]);
+    let mut table = Table::new(title, &["strategy", "events held (mean over time)", "p50", "not beaten"]);
     let mut sorted: Vec<&Candidate<'_>> = points.iter().collect();
     sorted.sort_by(|a, b| a.held.total_cmp(&b.held).then(b.latency.total_cmp(&a.latency)));
     for point in &sorted {
         let yes = if best(point) { "yes" } else { "no" };
         table.rows.push(vec![point.name.to_owned(), ratio(point.held), time(point.latency), yes.to_owned()]);
     }
-    let mut lines = vec![plot::Curve {
-        ink: FRONT,
-        points: sorted.iter().filter(|point| best(point)).map(|point| (point.held, point.latency)).collect(),
-        marked: false,
-    }];
-    for point in &sorted {
-        lines.push(plot::Curve { ink: point.ink, points: vec![(point.held, point.latency)], marked: true });
-    }
-    let rules: Vec<(plot::Ink, f64)> = floor.map(|ns| (FLOOR, ns)).into_iter().collect();
-    let x = Axis::linear("host events held, mean over time", points.iter().map(|point| point.held), ratio);
-    let y = Axis::log("median", points.iter().map(|point| point.latency).chain(floor), time);
-    let mut key: Vec<Key> = points.iter().map(|point| Key::dot(point.ink, plot::Shape::Circle, point.name)).collect();
-    key.push(Key::line(FRONT, "not beaten in both"));
-    key.extend(floor.map(|_| Key::line(FLOOR, "floor")));
+    let dots: Vec<Curve> = sorted
+        .iter()
+        .map(|point| Curve {
+            name: point.name.to_owned(),
+            ink: point.ink,
+            points: vec![(point.held, point.latency)],
+            marked: true,
+        })
+        .collect();
+    let line: Vec<(f64, f64)> =
+        sorted.iter().filter(|point| best(point)).map(|point| (point.held, point.latency)).collect();
+    let x = Axis::linear("host events held, mean over time", points.iter().map(|point| point.held), plain);
+    let y = Axis::log("p50", points.iter().map(|point| point.latency).chain(floor), duration);
+    let (plot, unnamed) = plot::scatter(title, &x, &y, &dots, &line, floor);
     Figure {
         title: title.to_owned(),
-        note: format!("{note} Left and low is better: fewer host events held, and less time."),
-        svg: plot::lines(title, &x, &y, &lines, &rules),
-        key,
+        note: format!(
+            "{note} Left and low is better: fewer host events held, and less time. The line joins those that none beats in both."
+        ),
+        plots: vec![plot],
+        key: unnamed.into_iter().map(|index| Key::dot(dots[index].ink, dots[index].name.as_str())).collect(),
         table,
     }
 }
@@ -227,6 +263,13 @@ mod tests {
             ("recreate", "0.025", "2.00")
         );
         assert_eq!(figure.table.rows.len(), record.arms.iter().filter(|arm| arm.not_available.is_none()).count());
+        // The number and, beside it, the time.
+        assert_eq!(figure.plots.len(), 2);
+        let spent = figure.table.head.iter().position(|name| name == "time in open").unwrap();
+        assert!(
+            recreate[spent].ends_with('s') && figure.plots[1].contains("time in operations per PMI"),
+            "{recreate:?}"
+        );
     }
 
     #[test]
