@@ -31,6 +31,8 @@ pub(crate) struct Browser {
     next: u64,
     /// What the page complained of: console messages, log entries, exceptions.
     pub(crate) complaints: Vec<String>,
+    /// Addresses that the page asked for, its own included.
+    pub(crate) requests: Vec<String>,
 }
 
 impl Browser {
@@ -56,12 +58,13 @@ impl Browser {
             return Err("the browser has no pipe".to_owned());
         };
         let messages = listen(from);
-        let mut browser = Self { child, to, messages, session: String::new(), next: 0, complaints: Vec::new() };
+        let mut browser =
+            Self { child, to, messages, session: String::new(), next: 0, complaints: Vec::new(), requests: Vec::new() };
         let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}))?;
         let attached =
             browser.call("Target.attachToTarget", &json!({"targetId": target["targetId"], "flatten": true}))?;
         attached["sessionId"].as_str().unwrap_or_default().clone_into(&mut browser.session);
-        for domain in ["Page", "Runtime", "Log"] {
+        for domain in ["Page", "Runtime", "Log", "Network"] {
             browser.call(&format!("{domain}.enable"), &json!({}))?;
         }
         Ok(browser)
@@ -98,6 +101,9 @@ impl Browser {
         {
             self.complaints.push(message["params"].to_string());
         }
+        if message["method"] == "Network.requestWillBeSent" {
+            self.requests.push(message["params"]["request"]["url"].as_str().unwrap_or_default().to_owned());
+        }
         Ok(message)
     }
 
@@ -124,6 +130,16 @@ impl Browser {
     pub(crate) fn width(&mut self, pixels: u32) -> Result<(), String> {
         let metrics = json!({"width": pixels, "height": 800, "deviceScaleFactor": 1, "mobile": pixels < 600});
         self.call("Emulation.setDeviceMetricsOverride", &metrics).map(drop)
+    }
+
+    /// Whether pages that are opened from now on may run scripts.
+    pub(crate) fn scripts(&mut self, on: bool) -> Result<(), String> {
+        self.call("Emulation.setScriptExecutionDisabled", &json!({"value": !on})).map(drop)
+    }
+
+    /// Moves the pointer to a place of the window.
+    pub(crate) fn point_at(&mut self, x: f64, y: f64) -> Result<(), String> {
+        self.call("Input.dispatchMouseEvent", &json!({"type": "mouseMoved", "x": x, "y": y})).map(drop)
     }
 
     /// Asks the page for a colour scheme and a medium (`screen`, `print`).

@@ -32,8 +32,14 @@
   for (const tag of ['p', 'li', 'th', 'td', 'dt', 'dd', 'a', 'h1', 'h2', 'h3', 'summary', 'caption', 'strong']) {
     check(tag, 'color', 4.5);
   }
-  check('svg text', 'fill', 4.5);
+  check('svg text:not(.on)', 'fill', 4.5);
+  // Texts on the bars of plots.
+  for (const el of document.querySelectorAll('svg text.on')) {
+    const found = ratio(getComputedStyle(el).fill, getComputedStyle(el.parentElement.querySelector('rect')).fill);
+    if (found < 4.5) bad.add(`${el.getAttribute('class')} on its bar: ${found.toFixed(2)}`);
+  }
   check('svg .l', 'stroke', 3);
   check('svg .f', 'fill', 3);
+  check('svg .p', 'stroke', 3);
   return [...bad].slice(0, 10);
 })()

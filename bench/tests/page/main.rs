@@ -76,7 +76,7 @@ fn none(what: &str, found: &Value) -> Result<(), String> {
     if found.as_array().is_some_and(Vec::is_empty) { Ok(()) } else { Err(format!("{what}: {found:#}")) }
 }
 
-/// No complaint, nothing that ran, nothing that was loaded.
+/// No complaint, nothing that a document brought along ran, nothing was loaded but the page.
 fn is_quiet(browser: &mut Browser) -> Result<(), String> {
     if !browser.complaints.is_empty() {
         return Err(browser.complaints.join("\n"));
@@ -84,7 +84,50 @@ fn is_quiet(browser: &mut Browser) -> Result<(), String> {
     let found = browser.evaluate(
         "[window.hit, document.scripts.length, document.images.length, performance.getEntriesByType('resource').length]",
     )?;
-    if found == serde_json::json!([null, 0, 0, 0]) { Ok(()) } else { Err(format!("ran or loaded: {found}")) }
+    if found != serde_json::json!([null, 1, 0, 0]) {
+        return Err(format!("ran or loaded: {found}"));
+    }
+    let own = |url: &&String| !url.starts_with("file://") && !url.starts_with("data:") || url.contains("onerror");
+    match browser.requests.iter().find(own) {
+        Some(url) => Err(format!("asked for {url}")),
+        None => Ok(()),
+    }
+}
+
+/// The answer is the first thing of the page: its plot and its sentences are in the first window, before any table.
+fn answers_first(browser: &mut Browser) -> Result<(), String> {
+    let found = browser.evaluate(
+        "(() => { const first = document.querySelector('main section'); \
+           const svg = first.querySelector('figure svg'); \
+           const table = document.querySelector('main table'); \
+           return [first.id, first.querySelectorAll('.sentences li').length > 0, svg.getBoundingClientRect().top < innerHeight, \
+             !!(svg.compareDocumentPosition(table) & Node.DOCUMENT_POSITION_FOLLOWING)]; })()",
+    )?;
+    let wanted = serde_json::json!(["answers", true, true, true]);
+    if found == wanted { Ok(()) } else { Err(format!("the answer is not first: {found}")) }
+}
+
+/// Sizes of the texts of plots as shown, and whether any plot is wider than its place.
+const LEGIBLE: &str = "[...document.querySelectorAll('.plot > svg')].flatMap(svg => { \
+    const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width; \
+    const small = [...svg.querySelectorAll('text')].filter(text => parseFloat(getComputedStyle(text).fontSize) * scale < 10.5); \
+    const wide = svg.getBoundingClientRect().right > innerWidth; \
+    return small.length || wide ? [svg.getAttribute('aria-label')] : []; }).slice(0, 5)";
+
+/// What a reader sees of the page: its texts and plots, but for what shows under the pointer.
+const CONTENT: &str = "[document.querySelector('main').innerText, document.querySelectorAll('.plot > svg').length]";
+
+/// A value is shown under the pointer.
+fn shows_values(browser: &mut Browser) -> Result<(), String> {
+    let place = browser.evaluate(
+        "(() => { const dot = document.querySelector('.answer svg [data-s] circle'); dot.scrollIntoView({block: 'center'}); \
+           const box = dot.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()",
+    )?;
+    let (Some(x), Some(y)) = (place[0].as_f64(), place[1].as_f64()) else { return Err(format!("no dot: {place}")) };
+    browser.point_at(x, y)?;
+    let tip = browser.evaluate("document.querySelector('.tip')?.textContent")?;
+    browser.point_at(0.0, 0.0)?;
+    if tip.as_str().is_some_and(|tip| tip.contains(": ")) { Ok(()) } else { Err(format!("under the pointer: {tip}")) }
 }
 
 /// Everything, in one browser: starting one takes longer than what it does here.
@@ -95,6 +138,9 @@ fn report(program: &str) -> Result<(), String> {
     browser.width(1280)?;
     browser.open(&page)?;
     is_quiet(&mut browser)?;
+    answers_first(&mut browser)?;
+    shows_values(&mut browser)?;
+    let with = browser.evaluate(CONTENT)?;
     none("structure", &browser.evaluate(STRUCTURE)?)?;
     let figures = browser.evaluate("document.querySelectorAll('figure').length")?;
     if figures.as_u64().is_none_or(|n| n < 15) {
@@ -104,12 +150,13 @@ fn report(program: &str) -> Result<(), String> {
     for scheme in ["light", "dark"] {
         browser.medium("screen", scheme)?;
         none(&format!("contrast, {scheme}"), &browser.evaluate(CONTRAST)?)?;
-        for width in [1280, 360] {
+        for width in [1280, 375, 360] {
             browser.width(width)?;
             let wide = browser.evaluate("document.documentElement.scrollWidth")?;
             if wide.as_u64().is_none_or(|wide| wide > u64::from(width)) {
                 return Err(format!("at {width} px the page is {wide} px wide"));
             }
+            none(&format!("texts at {width} px"), &browser.evaluate(LEGIBLE)?)?;
             keep(&format!("{scheme}-{width}.png"), &browser.picture()?)?;
         }
     }
@@ -129,6 +176,21 @@ fn report(program: &str) -> Result<(), String> {
         return Err(format!("paper is {paper}"));
     }
     keep("print.pdf", &browser.print()?)?;
+    is_quiet(&mut browser)?;
+
+    // The same content without scripts.
+    browser.medium("screen", "light")?;
+    browser.scripts(false)?;
+    browser.open(&page)?;
+    let without = browser.evaluate(CONTENT)?;
+    if without != with {
+        return Err("without scripts the page has other content".to_owned());
+    }
+    let titles = browser.evaluate("document.querySelectorAll('.plot [data-s] > title').length")?;
+    if titles.as_u64().is_none_or(|titles| titles < 50) {
+        return Err(format!("without scripts only {titles} tooltips"));
+    }
+    answers_first(&mut browser)?;
     is_quiet(&mut browser)
 }
 
