@@ -55,7 +55,7 @@ pub(super) struct Part {
 pub(super) fn estimates(label: &str, x: &Axis, estimates: &[Estimate], rule: f64) -> String {
     rows(label, x, estimates.iter().map(|row| (row.name.as_str(), row.text.as_str())), |svg, place, row, top| {
         let (row, middle) = (&estimates[row], top + f64::midpoint(BAND.0, BAND.1));
-        svg.line("rule", 4.0, &[(place(rule), top), (place(rule), top + ROW)]);
+        svg.line("rule", 4.0, &[(place(rule), top + BAND.0), (place(rule), top + BAND.1)]);
         let class = class(row.ink);
         if let Some(Interval { low, high }) = row.interval {
             let (low, high) = (place(low), place(high));
