@@ -189,7 +189,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
     let mut without: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let reference = pair.reference();
     let spoilt = reference.as_ref().and_then(|name| {
-        let why = whole::of_arm(pair, name)?;
+        let why = whole::of_arm(&pair.base, &pair.new, name)?;
         Some(format!("{name}, which it is divided by: {why}"))
     });
     for name in arms(pair) {
@@ -211,7 +211,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             notes.push(format!("{name}: not compared: {why}"));
         }
         let is_reference = reference.as_ref() == Some(&name);
-        let not_whole = whole::of_arm(pair, &name).or_else(|| spoilt.clone());
+        let not_whole = whole::of_arm(&pair.base, &pair.new, &name).or_else(|| spoilt.clone());
         for metric in metrics {
             if !request.metrics.is_empty() && !request.metrics.contains(metric) {
                 continue;

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::sample::Pair;
 use crate::document::{Any, Arm, Record, Status};
 
 /// Counts of an arm that say so, and what they mean.
@@ -13,8 +12,8 @@ const COUNTS: [(&str, &str); 3] = [
 ];
 
 /// Why an arm's figures are not whole on one of the sides; `None` if they are.
-pub(super) fn of_arm(pair: &Pair<'_>, name: &str) -> Option<String> {
-    [("BASE", &pair.base), ("NEW", &pair.new)].into_iter().find_map(|(which, records)| {
+pub(super) fn of_arm(base: &[&Record], new: &[&Record], name: &str) -> Option<String> {
+    [("BASE", base), ("NEW", new)].into_iter().find_map(|(which, records)| {
         let why = records.iter().find_map(|record| of_record(record, record.arm(name)?))?;
         Some(format!("{which}: {why}"))
     })
