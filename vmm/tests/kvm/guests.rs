@@ -44,7 +44,7 @@ pub(crate) fn plan(behind: Behind, events: &[EventSpec], samples: u64) -> Payloa
             pmu: PmuCaps::default(),
             vcpus: 1,
             pin: Vec::new(),
-            time_limit: Duration::from_secs(30),
+            time_limit: Duration::from_secs(300),
             seccomp: true,
         },
         log_entries: 2 * samples + 4096,

@@ -1,5 +1,5 @@
-//! Counts the process's allocations.
-#![expect(unsafe_code, reason = "a global allocator is unsafe by its trait")]
+//! Counts the process's allocations, and its CPU time.
+#![expect(unsafe_code, reason = "a global allocator is unsafe by its trait, and a clock is a call of libc")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +25,14 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static GLOBAL: Counting = Counting;
+
+/// CPU time of all threads of the process so far, those that ended included, ns.
+pub(crate) fn cpu_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure outlives the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut now) };
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
 
 /// Allocations so far.
 pub(crate) fn count() -> u64 {

@@ -145,7 +145,8 @@ pub(crate) fn ticks() {
 pub(crate) fn time_limit() {
     let mut plan = plan(Behind::Floor, SINGLE, 1_000_000);
     plan.log_entries = 10_000;
-    plan.machine.time_limit = Duration::from_millis(500);
+    // Long enough for the first turn on a fraction of a CPU.
+    plan.machine.time_limit = Duration::from_secs(5);
     let mut guest = start(plan);
     turn(&mut guest, 10);
     let outcome = guest.turn(1_000_000, &never()).expect("an outcome");
