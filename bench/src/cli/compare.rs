@@ -33,7 +33,7 @@ Examples:
 
 Exit codes: 0 no regression, 1 regression, 2 bad usage or
 input, 3 inconclusive: too few rounds, different hosts, noise,
-figures that are not whole.";
+figures that are not whole, 70 a bug of vpmu.";
 
 /// Options of `vpmu compare`.
 #[derive(Clone, Debug, Args)]
