@@ -56,7 +56,7 @@ fn cell(host: &Host, runs: u64, planted: Planted, pairs: u64) -> String {
     let all: Vec<Tally> = (0..pairs).into_par_iter().map(|seed| one(host, runs, planted, seed)).collect();
     let share = |pick: &dyn Fn(&Tally) -> u64| {
         let percent = all.iter().map(pick).sum::<u64>() as f64 / pairs as f64 * 100.0;
-        if percent.fract() == 0.0 { format!("{percent:.0}") } else { format!("{percent:.1}") }
+        format!("{percent:.1}").trim_end_matches(".0").to_owned()
     };
     let exits: Vec<String> = (0..3).map(|exit| share(&|tally| tally.exits[exit])).collect();
     format!("{} ({}, {})", exits.join(" / "), share(&|tally| tally.arm), share(&|tally| tally.all))
