@@ -182,8 +182,8 @@ pub(super) fn scatter(
         let name = short(&point.name, 2 * NAME);
         let width = name.chars().count() as f64 * CHARACTER;
         let half = width / 2.0;
-        let places = [(18.0, 0.0), (-18.0 - width, 0.0), (-half, -LINE), (-half, LINE), (14.0, -26.0), (14.0, 26.0)];
-        let free = places.into_iter().map(|(dx, dy)| {
+        let offsets = [(18.0, 0.0), (-18.0 - width, 0.0), (-half, -LINE), (-half, LINE), (14.0, -26.0), (14.0, 26.0)];
+        let free = offsets.into_iter().map(|(dx, dy)| {
             let (left, middle) = (px + dx, py + dy);
             [left, middle - LINE / 2.0, left + width, middle + LINE / 2.0]
         });

@@ -28,7 +28,7 @@ pub(super) fn p50(record: &Record, arm: &Arm<Any>) -> Option<f64> {
 /// What the others are compared with: the floor, else the first arm, as far as it has the metric.
 pub(super) fn base(record: &Record) -> Option<&Arm<Any>> {
     let key = metric_of(record)?;
-    let has = |arm: &&Arm<Any>| arm.metrics.get(key).is_some();
+    let has = |arm: &&Arm<Any>| arm.metrics.contains_key(key);
     let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
     if floor.is_some() { floor.filter(has) } else { record.arms.iter().find(has) }
 }
