@@ -4,7 +4,7 @@
 //! - [`rust`], [`c`]: which source file takes names from which other. No two in a circle.
 //! - [`rooms`]: the folders of a crate have floors, and no arrow leads up.
 //! - [`lines`]: sizes of files and crates; unsafe code.
-//! - [`docs`]: links, paths and commands in the documents.
+//! - [`docs`]: links, paths, commands and the floor plan in the documents; runs of blanks in messages.
 
 pub mod c;
 pub mod docs;

@@ -36,6 +36,38 @@ pub fn is_unsafe(text: &str) -> Result<bool> {
     Ok(has_unsafe(tokens))
 }
 
+/// String literals of one line with a run of blanks between words: continuation lines that were joined. Tests aside.
+pub fn runs_of_blanks(text: &str) -> Result<Vec<String>> {
+    let text = text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let tokens: TokenStream = text.parse().map_err(|error| anyhow::anyhow!("cannot read the tokens: {error}"))?;
+    let mut found = Vec::new();
+    collect_runs(tokens, &mut found);
+    Ok(found)
+}
+
+fn collect_runs(tokens: TokenStream, found: &mut Vec<String>) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) if is_doc(&group.stream()) => {}
+            TokenTree::Group(group) => collect_runs(group.stream(), found),
+            TokenTree::Literal(literal) => {
+                let source = literal.to_string();
+                let text = source.strip_prefix('"').filter(|text| !text.contains('\n')).unwrap_or_default();
+                let has_run = |line: &str| line.trim_start().trim_end_matches(['"', ' ']).contains("   ");
+                if text.split("\\n").any(has_run) {
+                    found.push(source);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether an attribute's tokens are those of a documentation comment.
+fn is_doc(tokens: &TokenStream) -> bool {
+    matches!(tokens.clone().into_iter().next(), Some(TokenTree::Ident(ident)) if ident == "doc")
+}
+
 fn has_unsafe(tokens: TokenStream) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(ident) => ident == "unsafe",
@@ -47,6 +79,13 @@ fn has_unsafe(tokens: TokenStream) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_of_blanks_are_found_within_a_line_of_a_message() {
+        assert_eq!(runs_of_blanks("f(\"is set already          before\");").unwrap().len(), 1);
+        let fine = "f(\"  two\\n      lines   \"); g(\"a \\\n         b\"); h(\"a\n     b     c\");\n/// a     b\nfn i() {}\n#[cfg(test)]\nmod tests { i(\"a    b\"); }";
+        assert!(runs_of_blanks(fine).unwrap().is_empty());
+    }
 
     #[test]
     fn unsafe_code_is_told_from_words_about_it() {

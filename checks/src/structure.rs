@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::graph::{Circle, Graph};
-use crate::lines::{MOST_LINES, count, is_unsafe, sources};
+use crate::lines::{MOST_LINES, count, is_unsafe, runs_of_blanks, sources};
 use crate::workspace::{self, Member, Workspace};
 use crate::{c, rooms, rust};
 
@@ -89,8 +89,15 @@ fn files(member: &Member, report: &mut Report) -> Result<()> {
         }
         let is_rust = path.extension().is_some_and(|ending| ending == "rs");
         let is_sys = inner.file_name().is_some_and(|file| file == "sys.rs") && inner.components().count() <= 3;
-        if is_rust && !is_sys && is_unsafe(&std::fs::read_to_string(&path)?)? {
-            report.findings.push(format!("{name} has unsafe code, which belongs into sys.rs"));
+        if is_rust {
+            let text = std::fs::read_to_string(&path)?;
+            if !is_sys && is_unsafe(&text)? {
+                report.findings.push(format!("{name} has unsafe code, which belongs into sys.rs"));
+            }
+            if inner.starts_with("src") && !inner.ends_with("tests.rs") {
+                let runs = runs_of_blanks(&text)?;
+                report.findings.extend(runs.iter().map(|literal| format!("{name}: a run of blanks in {literal}")));
+            }
         }
     }
     report.sizes.push((member.name.clone(), lines));

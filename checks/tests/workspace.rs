@@ -28,6 +28,12 @@ fn dependencies_build_with_the_compiler_that_cargo_toml_names() {
 }
 
 #[test]
+fn the_floor_plan_is_the_trees() {
+    let untrue = checks::docs::floor_plan::untrue(root()).unwrap();
+    assert!(untrue.is_empty(), "{}", untrue.join("\n"));
+}
+
+#[test]
 fn links_anchors_and_paths_in_documents_lead_somewhere() {
     let dead = checks::docs::links::dead(root()).unwrap();
     assert!(dead.is_empty(), "{}", dead.join("\n"));

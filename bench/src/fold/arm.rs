@@ -14,7 +14,7 @@ use results::document::{
 };
 use results::error::one_line;
 use results::export::hlog::Interval;
-use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL};
+use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL};
 
 use super::delivery::deliveries;
 use super::periods::Periods;
@@ -22,38 +22,33 @@ use super::phases::PhaseFold;
 use super::units::{difference, ns, ticks_to_ns};
 use crate::arm::runner::{Arm, Turn};
 
-/// Latencies of one round, or of all.
-#[derive(Clone, Debug)]
-struct Latencies {
-    handler: Histogram<u64>,
-    signal: Histogram<u64>,
-    delivery: Histogram<u64>,
-    rotation: Histogram<u64>,
-    exit_path: Histogram<u64>,
-    set_up: Histogram<u64>,
-}
+/// Latencies of one round, or of all, by the metric's key.
+#[derive(Clone, Debug, Default)]
+struct Latencies(BTreeMap<&'static str, Histogram<u64>>);
 
 impl Latencies {
-    fn new() -> Self {
-        let [handler, signal, delivery, rotation, exit_path, set_up] = std::array::from_fn(|_| latency_histogram());
-        Self { handler, signal, delivery, rotation, exit_path, set_up }
+    /// The histogram of `metric`, to record in.
+    fn of(&mut self, metric: &Metric) -> &mut Histogram<u64> {
+        self.0.entry(metric.key).or_insert_with(latency_histogram)
     }
-}
 
-impl Latencies {
+    /// Adds those of another round.
+    fn merge(&mut self, other: &Self) {
+        for (key, histogram) in &other.0 {
+            merge(self.0.entry(key).or_insert_with(latency_histogram), histogram);
+        }
+    }
+
+    /// The first of `metrics` that has values; else an empty histogram.
+    fn first(&self, metrics: &[&Metric]) -> Histogram<u64> {
+        let mut found = metrics.iter().filter_map(|metric| self.0.get(metric.key));
+        found.find(|histogram| !histogram.is_empty()).cloned().unwrap_or_else(latency_histogram)
+    }
+
     /// Those that have values, by metric.
     fn metrics(&self, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
-        [
-            (&NMI_HANDLER, &self.handler),
-            (&SIGNAL, &self.signal),
-            (&PMI_DELIVERY, &self.delivery),
-            (&ROTATION, &self.rotation),
-            (&EXIT_PATH, &self.exit_path),
-            (&SET_UP, &self.set_up),
-        ]
-        .into_iter()
-        .filter_map(|(metric, histogram)| Some((metric.key.to_owned(), summary(histogram)?)))
-        .collect()
+        let summaries = self.0.iter().filter_map(|(&key, histogram)| Some((key.to_owned(), summary(histogram)?)));
+        summaries.collect()
     }
 }
 
@@ -100,7 +95,7 @@ impl ArmFold {
     pub fn new(arm: &Arm, stand_in: bool) -> Self {
         Self {
             result: empty(arm, stand_in),
-            all: Latencies::new(),
+            all: Latencies::default(),
             ops: OpStats::default(),
             msrs: BTreeMap::new(),
             phases: PhaseFold::default(),
@@ -145,7 +140,7 @@ impl ArmFold {
 
     /// Adds a finished round.
     pub fn add(&mut self, place: Place, outcome: &RunOutcome) {
-        let mut latencies = Latencies::new();
+        let mut latencies = Latencies::default();
         let before = (self.result.own.overflows, self.result.own.nmis, self.ops.count(OpKind::Open));
         let mut lost = Some(0_u64);
         let mut held_at_end = 0_u64;
@@ -189,15 +184,9 @@ impl ArmFold {
                 held_at_end,
             },
         });
-        let all = [&latencies.handler, &latencies.rotation, &latencies.set_up];
-        let shown = all.into_iter().find(|histogram| !histogram.is_empty()).unwrap_or(&latencies.handler);
-        self.intervals.push(Interval { start: place.started, length: outcome.wall, histogram: encode(shown) });
-        merge(&mut self.all.handler, &latencies.handler);
-        merge(&mut self.all.signal, &latencies.signal);
-        merge(&mut self.all.delivery, &latencies.delivery);
-        merge(&mut self.all.rotation, &latencies.rotation);
-        merge(&mut self.all.exit_path, &latencies.exit_path);
-        merge(&mut self.all.set_up, &latencies.set_up);
+        let shown = latencies.first(&[&NMI_HANDLER, &ROTATION, &SET_UP]);
+        self.intervals.push(Interval { start: place.started, length: outcome.wall, histogram: encode(&shown) });
+        self.all.merge(&latencies);
     }
 
     /// Adds what guest `number` left after its last slice; the rounds' figures do not change.
@@ -207,7 +196,7 @@ impl ArmFold {
         }
         let (mut tail, mut held_at_end): (Vec<u64>, u64) = (Vec::new(), 0);
         for (index, vcpu) in outcome.vcpus.iter().enumerate() {
-            self.add_vcpu(&format!("end of guest {number}, vCPU {index}"), vcpu, &mut Latencies::new());
+            self.add_vcpu(&format!("end of guest {number}, vCPU {index}"), vcpu, &mut Latencies::default());
             held_at_end = held_at_end.saturating_add(vcpu.host.held_at_end);
             add_each(&mut tail, &vcpu.held_at_tail_tick);
         }
@@ -229,8 +218,8 @@ impl ArmFold {
             self.incomplete(&format!("{who}: {}", vcpu.end));
         }
         self.add_host_side(vcpu);
-        merge(&mut into.exit_path, &vcpu.exit_path_ns);
-        merge(&mut into.signal, &vcpu.host.signal_ns.histogram());
+        merge(into.of(&EXIT_PATH), &vcpu.exit_path_ns);
+        merge(into.of(&SIGNAL), &vcpu.host.signal_ns.histogram());
         let Some(report) = &vcpu.report else {
             self.incomplete(&format!("{who}: the guest left no report"));
             return None;
@@ -306,15 +295,15 @@ impl ArmFold {
         let uncertainty = ticks_to_ns(vcpu.tsc.uncertainty, khz);
         let result = &mut self.result.own;
         result.tsc_uncertainty_ns = result.tsc_uncertainty_ns.max(uncertainty);
-        result.log_invalid += self.phases.add(vcpu, report, &mut into.set_up);
+        result.log_invalid += self.phases.add(vcpu, report, into.of(&SET_UP));
         for entry in vcpu.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
             let histogram = match entry.kind {
                 LOG_NMI if entry.rearmed == 0 => {
                     result.nmis_driver_off += 1;
                     continue;
                 }
-                LOG_NMI => &mut into.handler,
-                LOG_ROTATION => &mut into.rotation,
+                LOG_NMI => into.of(&NMI_HANDLER),
+                LOG_ROTATION => into.of(&ROTATION),
                 _ => {
                     result.log_invalid += 1;
                     continue;
@@ -331,9 +320,9 @@ impl ArmFold {
                 for ticks in delays {
                     match u64::try_from(ticks) {
                         Ok(ticks) => {
-                            into.delivery.saturating_record(ticks_to_ns(ticks, khz).max(1));
+                            into.of(&PMI_DELIVERY).saturating_record(ticks_to_ns(ticks, khz).max(1));
                         }
-                        Err(_) if ticks >= -allowed => into.delivery.saturating_record(1),
+                        Err(_) if ticks >= -allowed => into.of(&PMI_DELIVERY).saturating_record(1),
                         Err(_) => result.delivery_negative += 1,
                     }
                 }

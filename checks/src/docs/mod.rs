@@ -1,5 +1,6 @@
 //! Documents in Markdown: links, anchors and paths that lead somewhere; the commands they show.
 
 pub mod commands;
+pub mod floor_plan;
 pub mod links;
 mod text;

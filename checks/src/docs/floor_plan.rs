@@ -1,0 +1,132 @@
+//! The table of rooms in docs/contributing.md, compared with the crates' folders, files and arrows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::text::split_code;
+use crate::graph::Graph;
+use crate::rust;
+
+/// The document with the table.
+const DOCUMENT: &str = "docs/contributing.md";
+/// The head of the table.
+const HEAD: &str = "| crate | rooms, from the top |";
+
+/// A row: a crate and the floors of its rooms, from the top.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    name: String,
+    floors: Vec<Vec<String>>,
+}
+
+/// What the table says otherwise than the tree at `root`.
+pub fn untrue(root: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(root.join(DOCUMENT)).with_context(|| format!("cannot read {DOCUMENT}"))?;
+    let rows = rows(&text);
+    ensure!(!rows.is_empty(), "{DOCUMENT} has no table of rooms");
+    let mut findings = Vec::new();
+    for row in rows {
+        let source = root.join(&row.name).join("src");
+        findings.extend(differences(&row, &rooms(&source)?));
+        findings.extend(upward(&row, &rust::arrows(&source.join("lib.rs"))?));
+    }
+    Ok(findings)
+}
+
+fn rows(text: &str) -> Vec<Row> {
+    let table = text.lines().skip_while(|line| *line != HEAD).skip(2).take_while(|line| line.starts_with('|'));
+    let row = |line: &str| {
+        let mut cells = line.trim_matches('|').split('|').map(str::trim);
+        let name = cells.next()?.trim_matches('`').to_owned();
+        let floors = cells.next()?.split('→');
+        let floors = floors.map(|floor| split_code(floor).0.into_iter().map(str::to_owned).collect()).collect();
+        Some(Row { name, floors })
+    };
+    table.filter_map(row).collect()
+}
+
+/// The rooms of a crate: its folders, with a slash, and its files without a folder.
+fn rooms(source: &Path) -> Result<BTreeSet<String>> {
+    let mut rooms = BTreeSet::new();
+    for entry in std::fs::read_dir(source).with_context(|| format!("cannot read {}", source.display()))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type()?.is_dir() {
+            rooms.insert(format!("{name}/"));
+        } else if let Some(stem) = name.strip_suffix(".rs")
+            && !matches!(stem, "lib" | "main")
+            && !source.join(stem).is_dir()
+        {
+            rooms.insert(stem.to_owned());
+        }
+    }
+    Ok(rooms)
+}
+
+fn differences(row: &Row, rooms: &BTreeSet<String>) -> Vec<String> {
+    let Row { name, floors } = row;
+    let mut listed = BTreeSet::new();
+    let mut findings = Vec::new();
+    for room in floors.iter().flatten() {
+        if !listed.insert(room.clone()) {
+            findings.push(format!("{DOCUMENT}: {name}: room {room} has two places"));
+        } else if !rooms.contains(room) {
+            findings.push(format!("{DOCUMENT}: {name}: there is no room {room}"));
+        }
+    }
+    findings
+        .extend(rooms.difference(&listed).map(|room| format!("{DOCUMENT}: {name}: room {room} is not in the table")));
+    findings
+}
+
+/// Arrows from a lower floor to a higher one.
+fn upward(row: &Row, files: &Graph) -> Vec<String> {
+    let mut floor_of = BTreeMap::new();
+    for (floor, rooms) in row.floors.iter().enumerate() {
+        floor_of.extend(rooms.iter().map(|room| (room.trim_end_matches('/'), floor)));
+    }
+    let room = |file: &str| floor_of.get(file.split('/').next()?.trim_end_matches(".rs")).copied();
+    let up =
+        files.arrows().filter(|(from, to, _)| matches!((room(from), room(to)), (Some(from), Some(to)) if from > to));
+    up.map(|(from, to, _)| format!("{DOCUMENT}: {}: an arrow leads up from {from} to {to}", row.name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Row {
+        rows(&format!("{HEAD}\n|---|---|\n| `a` | `top/` (the `x`) → `low`, `bottom` |\n\n| `b` | `c` |")).remove(0)
+    }
+
+    #[test]
+    fn a_row_is_a_crate_and_its_floors() {
+        let floors = vec![vec!["top/".to_owned(), "x".to_owned()], vec!["low".to_owned(), "bottom".to_owned()]];
+        assert_eq!(row(), Row { name: "a".to_owned(), floors });
+    }
+
+    #[test]
+    fn a_room_that_is_missing_too_many_or_in_two_places_is_found() {
+        let rooms = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+        assert!(differences(&row(), &rooms(&["top/", "x", "low", "bottom"])).is_empty());
+        let found = differences(&row(), &rooms(&["top/", "x", "low", "new"]));
+        assert_eq!(found.len(), 2);
+        assert!(found[0].contains("no room bottom") && found[1].contains("room new"), "{found:?}");
+        let twice = Row { floors: vec![vec!["x".to_owned(), "x".to_owned()]], ..row() };
+        assert!(differences(&twice, &rooms(&["x"]))[0].contains("two places"));
+    }
+
+    #[test]
+    fn an_arrow_to_a_higher_floor_is_found() {
+        let graph = |from: &str, to: &str| {
+            let mut graph = Graph::default();
+            graph.add(from, to, "name");
+            graph
+        };
+        assert!(upward(&row(), &graph("top/one.rs", "low.rs")).is_empty());
+        assert!(upward(&row(), &graph("low.rs", "bottom.rs")).is_empty());
+        assert!(upward(&row(), &graph("low.rs", "top/one.rs"))[0].contains("from low.rs"));
+    }
+}
