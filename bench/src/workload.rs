@@ -56,6 +56,12 @@ const SAMPLING10: &[Event] = &[
     gp("L1-dcache-loads", 0x81d0),
 ];
 
+/// umask << 8 | event code of a hardware event, and its fixed counter.
+#[must_use]
+pub fn hardware_event(name: &str) -> Option<(u64, Option<u64>)> {
+    SAMPLING10.iter().find(|event| event.name == name).map(|event| (event.code, event.fixed))
+}
+
 /// Four sampling events, one of them rare, as in the follow-up series of July 2021.
 const SAMPLING4: &[Event] = &[
     fixed("cpu-cycles", 0x003c, 1),

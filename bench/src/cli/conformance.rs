@@ -2,6 +2,7 @@
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
+use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
 
 use crate::backend::{BackendChoice, Chosen, choose};
@@ -35,13 +36,13 @@ pub struct ConformanceArgs {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate",
+        default_values = PRESETS,
         hide_default_value = true
     )]
     pub strategy: Vec<StrategyChoice>,
 
-    /// What counts behind the guest's counters: auto, hardware, cpu-clock, task-clock, step or none
-    #[arg(long, value_name = "KEY", default_value = "auto")]
+    /// Event source behind the guest's counters
+    #[arg(long, value_name = "KEY", default_value = "auto", help = backends())]
     pub backend: BackendChoice,
 
     /// Architectural PMU versions of the guest
@@ -55,6 +56,11 @@ pub struct ConformanceArgs {
     /// Let vCPU threads make any system call; for debugging
     #[arg(long)]
     pub no_seccomp: bool,
+}
+
+/// The help of `--backend`.
+fn backends() -> String {
+    format!("Event source behind the guest's counters: auto, {}", BackendKey::PLAIN.join(", "))
 }
 
 pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use host_pmu::backend::BackendKey;
 
 use crate::backend::BackendChoice;
 use crate::parse::{duration_in, folder, number_in, pmu_version};
@@ -71,15 +72,21 @@ pub struct ArmsOptions {
     pub seed: u64,
 }
 
+/// The help of `--backend`.
+fn backends() -> String {
+    format!(
+        "Event source behind the guest's counters\n\nauto, {}, tracepoint:GROUP/NAME or sim:MODEL (`vpmu show models`). auto takes \
+         hardware where the host has a PMU, else cpu-clock, a stand-in, else a simulation; `vpmu doctor` says which and why.",
+        BackendKey::PLAIN.join(", ")
+    )
+}
+
 /// The host that a comparison runs on.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Host")]
 pub struct HostOptions {
-    /// What counts behind the guest's counters
-    ///
-    /// auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, none or sim:MODEL (`vpmu show models`). auto takes hardware
-    /// where the host has a PMU, else cpu-clock, a stand-in, else a simulation; `vpmu doctor` says which and why.
-    #[arg(long, value_name = "KEY", default_value = "auto")]
+    /// Event source behind the guest's counters
+    #[arg(long, value_name = "KEY", default_value = "auto", long_help = backends())]
     pub backend: BackendChoice,
 
     /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7

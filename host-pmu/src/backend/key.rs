@@ -47,6 +47,17 @@ const TABLE: [Row; 5] = [
 ];
 
 impl BackendKey {
+    /// The names of the backends, without tracepoints.
+    pub const PLAIN: [&str; TABLE.len()] = {
+        let mut names = [""; TABLE.len()];
+        let mut row = 0;
+        while row < names.len() {
+            names[row] = TABLE[row].name;
+            row += 1;
+        }
+        names
+    };
+
     /// Whether its counts stand in for those the guest asked for.
     #[must_use]
     pub fn is_stand_in(&self) -> bool {
@@ -72,7 +83,8 @@ impl From<BackendKey> for String {
 /// A backend key that names no backend.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "there is no backend '{0}'; known are auto, hardware, cpu-clock, task-clock, tracepoint:GROUP/NAME, step, none and sim:MODEL"
+    "unknown backend '{0}'; use auto, {plain}, tracepoint:GROUP/NAME or sim:MODEL",
+    plain = BackendKey::PLAIN.join(", ")
 )]
 pub struct UnknownBackend(pub String);
 

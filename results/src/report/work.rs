@@ -10,7 +10,7 @@ use super::plot::{self, Curve};
 use super::rows::{self, Bar, Part};
 use super::subject;
 use crate::document::{Any, Arm, ArmKind, Record};
-use crate::stats::pareto::dominates;
+use crate::stats::pareto;
 use crate::table::layout::{ratio, time};
 
 fn number(value: Option<&Value>) -> f64 {
@@ -207,14 +207,12 @@ pub(super) struct Candidate<'a> {
 
 /// A plot of candidates with their front.
 pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Option<f64>) -> Figure {
-    let best = |point: &Candidate<'_>| {
-        !points.iter().any(|other| dominates(&[other.held, other.latency], &[point.held, point.latency]))
-    };
     let mut table = Table::new(title, &["strategy", "events held (mean over time)", "p50", "not beaten"]);
     let mut sorted: Vec<&Candidate<'_>> = points.iter().collect();
     sorted.sort_by(|a, b| a.held.total_cmp(&b.held).then(b.latency.total_cmp(&a.latency)));
-    for point in &sorted {
-        let yes = if best(point) { "yes" } else { "no" };
+    let best = pareto::front(&sorted.iter().map(|point| [point.held, point.latency]).collect::<Vec<_>>());
+    for (point, &best) in sorted.iter().zip(&best) {
+        let yes = if best { "yes" } else { "no" };
         table.rows.push(vec![point.name.to_owned(), ratio(point.held), time(point.latency), yes.to_owned()]);
     }
     let dots: Vec<Curve> = sorted
@@ -226,8 +224,8 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
             marked: true,
         })
         .collect();
-    let line: Vec<(f64, f64)> =
-        sorted.iter().filter(|point| best(point)).map(|point| (point.held, point.latency)).collect();
+    let on_front = sorted.iter().zip(&best).filter(|(_, best)| **best);
+    let line: Vec<(f64, f64)> = on_front.map(|(point, _)| (point.held, point.latency)).collect();
     let x = Axis::linear("host events held, mean over time", points.iter().map(|point| point.held), plain);
     let y = Axis::log("p50", points.iter().map(|point| point.latency).chain(floor), duration);
     let (plot, unnamed) = plot::scatter(title, &x, &y, &dots, &line, floor);

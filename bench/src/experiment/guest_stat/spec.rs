@@ -9,12 +9,12 @@ use crate::backend::Chosen;
 use crate::rounds::plan::{GuestTask, Plan};
 use crate::rounds::spec::CommonSpec;
 use crate::strategy::StrategyChoice;
-use crate::workload::{EventSet, GuestWork, Workload};
-use results::document::{EventParameter, SetUpParameters};
+use crate::workload::{EventSet, GuestWork, Workload, hardware_event};
+use results::document::{EventParameter, GUEST_STAT, SetUpParameters};
 use results::error::Error;
 
 /// The experiment's name in documents; their `place` is "guest".
-pub const NAME: &str = "guest-stat";
+pub const NAME: &str = GUEST_STAT;
 /// Most events of a guest.
 pub const MAX: u64 = MAX_EVENTS as u64;
 /// USR, OS and INT: perf sets INT for events that only count, too.
@@ -26,18 +26,18 @@ const WINDOW_TICKS: u64 = 2;
 /// Time beyond its limit after which a guest is ended: its last set-up may hold hundreds of host events that take tens of ms each.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Events of `perf stat -d`, the three with a fixed counter first: perf name, umask << 8 | event code, fixed counter.
-const NAMED: &[(&str, u64, Option<u64>)] = &[
-    ("cpu-cycles", 0x003c, Some(1)),
-    ("instructions", 0x00c0, Some(0)),
-    ("ref-cycles", 0x0300, Some(2)),
-    ("branch-instructions", 0x00c4, None),
-    ("branch-misses", 0x00c5, None),
-    ("cache-references", 0x4f2e, None),
-    ("cache-misses", 0x412e, None),
-    ("bus-cycles", 0x013c, None),
-    ("L1-dcache-loads", 0x81d0, None),
-    ("L1-dcache-load-misses", 0x0151, None),
+/// Events of `perf stat -d`, the three with a fixed counter first.
+const NAMED: [&str; 10] = [
+    "cpu-cycles",
+    "instructions",
+    "ref-cycles",
+    "branch-instructions",
+    "branch-misses",
+    "cache-references",
+    "cache-misses",
+    "bus-cycles",
+    "L1-dcache-loads",
+    "L1-dcache-load-misses",
 ];
 
 /// How a set-up enables its events.
@@ -144,7 +144,10 @@ impl GuestStatSpec {
 /// The first so many events; beyond those with a name, raw ones that differ from each other.
 fn events(count: u64) -> Vec<(EventSpec, EventParameter)> {
     let raw = (0..).map(|n| (format!("r{n:02x}d1"), n << 8 | 0xd1, None));
-    let named = NAMED.iter().map(|&(name, code, fixed)| (name.to_owned(), code, fixed));
+    let named = NAMED.into_iter().filter_map(|name| {
+        let (code, fixed) = hardware_event(name)?;
+        Some((name.to_owned(), code, fixed))
+    });
     named
         .chain(raw)
         .zip(0..count)
@@ -166,6 +169,13 @@ mod tests {
         let mut spec = GuestStatSpec::default();
         edit(&mut spec);
         spec.plan(&Chosen { backend: BackendKey::CpuClock, why: String::new() }, Some(&[0, 1]))
+    }
+
+    #[test]
+    fn every_name_is_a_hardware_event() {
+        for (name, (_, event)) in NAMED.into_iter().zip(events(10)) {
+            assert_eq!(event.name, name);
+        }
     }
 
     #[test]

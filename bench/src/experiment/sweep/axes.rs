@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use host_pmu::strategy::{Release, Strategy};
+use host_pmu::strategy::{PRESETS, Release, Strategy};
 use sim::model::Model;
 
 use super::axis::{axis, cost_axes, optional_axis, seed_axis, strategy_axis, time, whole};
@@ -233,10 +233,13 @@ impl Axes {
         }
         if self.release_slices.iter().any(Option::is_some) && points.iter().all(|point| point.release_slices.is_none())
         {
+            let by_slices =
+                |name: &&str| matches!(Strategy::preset(name), Ok(Strategy { release: Release::Slices(_), .. }));
+            let presets: Vec<&str> = PRESETS.into_iter().filter(by_slices).collect();
             return useless(
                 "release-slices",
                 "no strategy here releases by slices",
-                "add one that does (reuse-lazy, paused-flag, deferred, pool), or leave it out",
+                &format!("add one that does ({}), or leave it out", presets.join(", ")),
             );
         }
         Ok(())

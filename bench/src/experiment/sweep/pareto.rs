@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use results::stats::pareto::dominates;
+use results::stats::pareto::front;
 use serde::Serialize;
 
 use super::point::{Entry, GridPoint, Latency, PointResult};
@@ -136,20 +136,16 @@ fn rows(entries: &[&Entry], by: By) -> Vec<StrategySummary> {
             (!results.is_empty()).then(|| row(arm, &results, by))
         })
         .collect();
-    let objectives: Vec<Option<[f64; 3]>> =
-        rows.iter().map(|row| row.latency_ns.map(|latency| [latency, row.held_mean, row.creates])).collect();
-    for (row, own) in rows.iter_mut().zip(&objectives) {
-        row.front = own.map_or(Front::Unknown, |own| {
-            let beaten =
-                |count: usize| objectives.iter().flatten().any(|other| dominates(&other[..count], &own[..count]));
-            if !beaten(2) {
-                Front::LatencyAndHeld
-            } else if !beaten(3) {
-                Front::WithCreates
-            } else {
-                Front::Beaten
-            }
-        });
+    let known = || rows.iter().filter_map(|row| Some((row.latency_ns?, row.held_mean, row.creates)));
+    let of_two = front(&known().map(|(latency, held, _)| [latency, held]).collect::<Vec<_>>());
+    let of_three = front(&known().map(|(latency, held, creates)| [latency, held, creates]).collect::<Vec<_>>());
+    let ranked = rows.iter_mut().filter(|row| row.latency_ns.is_some());
+    for (row, on) in ranked.zip(of_two.into_iter().zip(of_three)) {
+        row.front = match on {
+            (true, _) => Front::LatencyAndHeld,
+            (false, true) => Front::WithCreates,
+            (false, false) => Front::Beaten,
+        };
     }
     rows
 }
@@ -220,6 +216,8 @@ mod tests {
 
     use super::super::point::PerSample;
     use super::super::point::tests::point;
+    use results::stats::pareto::dominates;
+
     use super::*;
 
     fn result(p50: u64, held: u64, creates: f64) -> PointResult {
