@@ -15,6 +15,8 @@ use crate::host::HostFacts;
 pub const SCHEMA: &str = "vpmu-result/1";
 /// Name of the experiment that compares strategies by a guest's NMI handler.
 pub const NMI_LATENCY: &str = "nmi-latency";
+/// The experiment of set-ups inside a guest, with documents of the same types.
+pub const GUEST_STAT: &str = "guest-stat";
 
 /// The program that made the document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! What documents of guest runs have for themselves: experiments `nmi-latency`, `guest-stat` and `sim`.
+//! What documents of guest runs have for themselves: experiments `nmi-latency` and `guest-stat`.
 
 use std::collections::BTreeMap;
 

@@ -22,7 +22,7 @@ mod warning;
 pub mod warnings;
 
 pub use arm::{Arm, ArmKind, Round};
-pub use envelope::{Document, NMI_LATENCY, Record, SCHEMA, Status, Tool};
+pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
 pub use experiment::{Any, AnyExtra, Experiment, Part};
 pub use guest::{EventsHeld, GuestArm, GuestExtra, GuestRound, GuestRun, HostOp, MsrCount, WorkloadCost};
 pub use metrics::Metrics;

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::document::{Document, NMI_LATENCY, Record};
+use crate::document::{Document, GUEST_STAT, NMI_LATENCY, Record};
 use crate::error::Error;
 use crate::metric::{NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP};
 use crate::read;
@@ -82,8 +82,8 @@ pub fn text(document: &Document) -> String {
 pub fn of_records(records: &[Record]) -> Result<String, Error> {
     let mut out = String::new();
     for record in records {
-        // nmi-latency's has units of its own.
-        if record.experiment == NMI_LATENCY {
+        // As the run itself writes it: a guest's has units of its own.
+        if matches!(record.experiment.as_str(), NMI_LATENCY | GUEST_STAT) {
             out.push_str(&text(&read::document(&record.path)?));
         } else {
             generic(&mut out, record);

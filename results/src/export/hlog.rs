@@ -53,8 +53,8 @@ pub fn text(document: &Document, arms: &[&[Interval]]) -> Result<Vec<u8>, String
     }
     let parameters = &document.parameters;
     let comment = format!(
-        "vpmu {} nmi-latency, {}, backend {}, {}; values in ns",
-        document.tool.version, parameters.workload, parameters.backend, document.host.class,
+        "vpmu {} {}, {}, backend {}, {}; values in ns",
+        document.tool.version, document.experiment, parameters.workload, parameters.backend, document.host.class,
     );
     write(&comment, document.started_unix, lines)
 }

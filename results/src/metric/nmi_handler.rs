@@ -8,7 +8,7 @@ pub const NMI_HANDLER: Metric = Metric {
     unit: "ns",
     name: "guest NMI handler latency",
     about: "guest NMI handler, entry to exit",
-    experiments: &["nmi-latency", "sim"],
+    experiments: &["nmi-latency"],
     better: Better::Lower,
     headline: true,
     judged: true,

@@ -8,7 +8,7 @@ pub const PMI_DELIVERY: Metric = Metric {
     unit: "ns",
     name: "PMI delivery latency",
     about: "from the VMM seeing an overflow to the handler's entry",
-    experiments: &["nmi-latency", "sim"],
+    experiments: &["nmi-latency"],
     better: Better::Lower,
     headline: false,
     judged: true,

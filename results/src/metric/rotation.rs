@@ -8,7 +8,7 @@ pub const ROTATION: Metric = Metric {
     unit: "ns",
     name: "guest rotation latency",
     about: "guest rotation of multiplexed events, or stop and restart at a task switch",
-    experiments: &["nmi-latency", "sim"],
+    experiments: &["nmi-latency"],
     better: Better::Lower,
     headline: true,
     judged: true,
