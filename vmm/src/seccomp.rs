@@ -125,7 +125,7 @@ fn lacks(argument: u8, bits: u64) -> Result<SeccompRule, seccompiler::BackendErr
 pub enum Answer {
     /// The process is killed by SIGSYS; the kernel's audit log has the call's number.
     Kill,
-    /// The process says which call it was, and ends with exit code 3.
+    /// The process says which call it was, and ends with exit code 70.
     Name,
 }
 

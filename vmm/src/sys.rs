@@ -55,8 +55,8 @@ pub(crate) fn install_kick_handler(signal: libc::c_int) -> io::Result<()> {
 
 /// Runs where seccomp trapped a call: says which, and ends the process. Async-signal-safe: it formats by hand.
 extern "C" fn on_forbidden(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    /// Exit code of a result that must not be trusted.
-    const EXIT: libc::c_int = 3;
+    /// Exit code of a bug of vpmu (EX_SOFTWARE of sysexits.h).
+    const EXIT: libc::c_int = 70;
     // SAFETY: with SA_SIGINFO the kernel passes both structures. For SIGSYS `info` holds, after three ints and a pad, the
     // address of the call and then its number (siginfo(2)); the ucontext holds the registers.
     let (call, second) = unsafe {
@@ -243,7 +243,7 @@ pub(crate) fn map_guest_memory(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<()
             memory_size: region.len(),
             userspace_addr: region.as_ptr() as u64,
         };
-        // SAFETY: the region is mapped for its whole length; `Machine` keeps the memory alive as long as the VM.
+        // SAFETY: the region is mapped for its whole length; the caller (`machine::run`) keeps the memory alive as long as the VM.
         unsafe { vm.set_user_memory_region(mapping)? };
     }
     Ok(())

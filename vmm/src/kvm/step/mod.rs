@@ -17,8 +17,7 @@
 //!
 //! # Ring 3
 //! IRET and SYSRET load RFLAGS without TF, so TF is set in what they load ([`aim`]). PUSHF and SYSCALL save it; there it is
-//! cleared. On stock KVM the trap of a ring-3 instruction
-//! is an exit. KVM without hardware virtualization (host A) delivers it to the guest as #DB: it arrives at the trap of
+//! cleared. On stock KVM the trap of a ring-3 instruction is an exit. KVM without hardware virtualization (host A) delivers it to the guest as #DB: it arrives at the trap of
 //! vector 1 and is undone from its frame, so a guest without a gate for vector 1 cannot be counted there in ring 3.
 //!
 //! # Exits in the middle of an instruction
@@ -29,7 +28,8 @@
 //! # What is not counted is refused
 //! If RIP after a step is neither a successor of the instruction nor a handler, instructions have run without steps:
 //! the vCPU ends with a reason that names the place. The traps are compared with memory and the page tables before each
-//! entry, unless the instruction before it wrote no memory. One case is not detected: an event whose handler is the instruction that is stepped, as that one has no trap.
+//! entry, unless the instruction before it wrote no memory. One case is not detected: an event whose handler is the
+//! instruction that is stepped, as that one has no trap.
 
 mod aim;
 mod code;

@@ -51,7 +51,7 @@ pub(super) fn own_steps(at: u64) -> End {
 /// A handler that #DB shares cannot say which event it was given.
 pub(super) fn ambiguous(at: u64) -> End {
     End::Host(format!(
-        "backend step cannot count ring 3 here: vector 1 shares its handler with another vector, and DR6.BS is set already          before the step at {at:#x}"
+        "backend step cannot count ring 3 here: vector 1 shares its handler with another vector, and DR6.BS is set already before the step at {at:#x}"
     ))
 }
 

@@ -36,7 +36,7 @@ pub(in super::super) enum Go {
     },
 }
 
-/// Whose an exit is.
+/// Owner of an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Seen {
     /// The guest's: it is to be handled.
