@@ -71,7 +71,7 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["docter"], "did you mean doctor"),
         (&["reproduce", "--measured", "no-such.json"], "No such file"),
         (&["sim", "--pin", "0"], "has no option --pin"),
-        (&["--backend", "sim:icx-2021", "--pin", "0"], "no place in a simulation"),
+        (&["--backend", "sim:icx-2021", "--pin", "0"], "not supported by a simulated host"),
         (&["sim", "clx"], "known are development-host"),
         (&["sim", "--backend", "cpu-clock"], "vpmu sim MODEL"),
         (&["--backend", "sim:no-such.toml"], "No such file"),

@@ -1,6 +1,6 @@
 //! A strategy is data: a few independent choices about the host events behind the vPMCs.
 //!
-//! The presets are KVM's own history (commits in `docs/strategies.md`) plus `pool`, which nobody has shipped.
+//! The presets are KVM's own history (commits in `docs/strategies.md`) plus `pool` and `gate`, which are ours.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ pub struct Strategy {
 #[derive(Debug, Error)]
 pub enum StrategyError {
     /// No preset of that name.
-    #[error("there is no strategy '{0}'; known are {known}, or the path of a .toml file", known = PRESETS.join(", "))]
+    #[error("unknown strategy '{0}'; use {known}, or the path of a .toml file", known = PRESETS.join(", "))]
     Unknown(String),
     /// The TOML does not describe a strategy.
     #[error("not a strategy: {}", .0.message())]
@@ -124,7 +124,7 @@ pub enum StrategyError {
         /// The strategy's name.
         name: String,
         /// What is wrong.
-        why: &'static str,
+        why: String,
     },
 }
 
@@ -160,7 +160,11 @@ const TABLE: [Preset; 7] = [
         of: |base| Strategy { skip_paused: true, ..base },
     },
     // Linux 6.2 (68fb4757e867), with one-shot events in the literal sense.
-    Preset { name: "deferred", about: "as paused-flag, and reprogrammed once per guest entry; KVM 6.2", of: deferred },
+    Preset {
+        name: "deferred",
+        about: "as paused-flag, and reprogrammed once per entry (KVM 6.2), with one-shot events (ours)",
+        of: deferred,
+    },
     Preset {
         name: "pool",
         about: "stopped events of the vCPU serve any counter of the same configuration",
@@ -236,24 +240,26 @@ impl Strategy {
     fn check(&self) -> Result<(), StrategyError> {
         let impossible = |why| Err(StrategyError::Impossible { name: self.name.clone(), why });
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(is_name_char) {
-            return impossible("the name must be 1 to 64 letters, digits, '-', '_' or '.'");
+            return impossible("the name must be 1 to 64 letters, digits, '-', '_' or '.'".to_owned());
         }
         match self.reuse {
-            Reuse::Pool(k) if k == 0 || k > MAX_POOL => return impossible("a pool holds 1 to 64 events"),
+            Reuse::Pool(k) if k == 0 || k > MAX_POOL => {
+                return impossible(format!("a pool holds 1 to {MAX_POOL} events"));
+            }
             Reuse::Last | Reuse::Pool(_) if self.release == Release::Eager => {
-                return impossible("with release = \"eager\" nothing is parked that could be reused");
+                return impossible("with release = \"eager\" nothing is parked that could be reused".to_owned());
             }
             _ => {}
         }
         if self.hold_max > MAX_POOL {
-            return impossible("hold-max is 1 to 64 events, or 0 for no bound");
+            return impossible(format!("hold-max is 1 to {MAX_POOL} events, or 0 for no bound"));
         }
         if self.gate && self.reuse == Reuse::None {
-            return impossible("with reuse = \"none\" there is nothing a gate could stop and start again");
+            return impossible("with reuse = \"none\" there is nothing a gate could stop and start again".to_owned());
         }
         match self.release {
-            Release::Slices(0) => impossible("release after 0 slices is \"eager\""),
-            Release::IdleMs(idle) if idle.is_zero() => impossible("release after 0 ms is \"eager\""),
+            Release::Slices(0) => impossible("release after 0 slices is \"eager\"".to_owned()),
+            Release::IdleMs(idle) if idle.is_zero() => impossible("release after 0 ms is \"eager\"".to_owned()),
             _ => Ok(()),
         }
     }

@@ -36,7 +36,7 @@ impl FromStr for CpuList {
             }
             for n in first..=end {
                 if std::mem::replace(&mut seen[n as usize], true) {
-                    return Err(format!("CPU {n} stands twice in the list"));
+                    return Err(format!("duplicate CPU {n}"));
                 }
                 list.push(n);
             }

@@ -1,4 +1,4 @@
-//! Published figures, and what they look like beside simulated and measured ones.
+//! Published figures and their counterparts, simulated and measured.
 
 use serde::Serialize;
 

@@ -89,7 +89,7 @@ impl SimRunner {
     pub fn new(model: Model, guest: &GuestPlan, period: u64, seed: u64) -> Result<Self, Error> {
         if !guest.pin.is_empty() {
             return Err(Error::usage(
-                "--pin has no place in a simulation",
+                "--pin is not supported by a simulated host",
                 "each vCPU has its own CPU",
                 "leave it out",
             ));

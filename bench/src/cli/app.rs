@@ -101,12 +101,12 @@ pub enum Command {
     /// Find where a folder of results changed over time, and the first changed revision
     #[command(after_help = history::EXAMPLES)]
     History(HistoryArgs),
-    /// Set every published vPMU figure beside the simulated one, and measured ones if given
+    /// Compare published figures with simulated and measured ones
     #[command(after_help = reproduce::EXAMPLES)]
     Reproduce(ReproduceArgs),
     /// Check the vPMU against the architectural rules from inside a guest, as TAP
     ///
-    /// With a stand-in only what it can promise is checked (counters count and stop, overflows come); `--backend step`
+    /// Stand-in backends check start, stop and overflow only, not counts; `--backend step`
     /// single-steps the guest and checks every count exactly, in seconds to minutes.
     #[command(after_help = conformance::EXAMPLES)]
     Conformance(ConformanceArgs),

@@ -54,8 +54,8 @@ impl Baseline {
             return OutputFolder::open(&self.dir).map(drop);
         }
         Err(Error::usage(
-            format!("baseline {} is there already", path.display()),
-            "what is compared with it would change",
+            format!("baseline {} already exists", path.display()),
+            "replacing it changes later comparisons",
             "give another name, or --force to replace it",
         ))
     }

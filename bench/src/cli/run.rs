@@ -73,11 +73,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "CPULIST")]
     pub pin: Option<CpuList>,
 
-    /// How host events are kept behind the guest's counters: a preset or a .toml file
+    /// Strategy: preset or .toml file
     #[arg(long, value_name = "NAME", default_value = "reuse-lazy")]
     pub strategy: StrategyChoice,
 
-    /// What counts behind the guest's counters; none = the TSC, and a timer raises the PMIs
+    /// Event source behind the guest's counters; none = the TSC, and a timer raises the PMIs
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendChoice,
 
@@ -89,7 +89,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "HOW", value_enum, default_value = "rewrite")]
     pub rdpmc: RdpmcArg,
 
-    /// The run is ended after this time
+    /// Stop the run after this time
     #[arg(long, value_name = "TIME", default_value = "10m",
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
     pub time_limit: Duration,

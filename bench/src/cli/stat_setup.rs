@@ -69,7 +69,7 @@ pub struct StatSetupArgs {
     )]
     pub strategies: Vec<String>,
 
-    /// Set stock perf beside it, in the same run
+    /// Also time stock perf, in the same rounds
     #[arg(long, value_name = "PEER", value_enum, help_heading = "Comparison")]
     pub against: Option<Peer>,
 

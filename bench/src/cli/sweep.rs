@@ -70,7 +70,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "COST=LIST", value_parser = cost)]
     pub cost: Vec<(String, Factors)>,
 
-    /// Turns of a vCPU on a CPU that others share, e.g. 1ms,10ms [default: the model's]
+    /// Time slice of a vCPU on a shared CPU, e.g. 1ms,10ms [default: the model's]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub slice: Option<Vec<String>>,
 
@@ -114,7 +114,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "TIME")]
     pub time_limit: Option<String>,
 
-    /// Virtual time for which a guest idles afterwards, so that events held for nothing show [default: 16ms]
+    /// Idle time after the measured phase; shows events left open [default: 16ms]
     #[arg(long, value_name = "TIME")]
     pub tail: Option<String>,
 
@@ -126,7 +126,7 @@ pub struct SweepArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// What strategies are compared by
+    /// Latency statistic to compare by
     #[arg(long, value_name = "NUMBER", value_enum, default_value_t)]
     pub by: By,
 

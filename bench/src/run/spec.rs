@@ -28,7 +28,7 @@ pub struct RunSpec {
     pub pin: Option<CpuList>,
     /// Strategy of the host events.
     pub strategy: StrategyChoice,
-    /// What counts behind the guest's counters.
+    /// Event source behind the guest's counters.
     pub backend: BackendChoice,
     /// Architectural PMU version of the guest: 2 or 4.
     pub pmu_version: u64,

@@ -1,4 +1,4 @@
-//! Ever rarer retries of a counter's event that the host keeps refusing.
+//! Exponential back-off for refused opens of a counter's event.
 
 use arch_pmu::spec::Spec;
 

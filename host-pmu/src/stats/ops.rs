@@ -9,7 +9,7 @@ pub enum OpKind {
     Open,
     /// `close`.
     Release,
-    /// `IOC_DISABLE`, the read of the count, and zeroing it.
+    /// `IOC_DISABLE` and the read of the count.
     Pause,
     /// `IOC_ENABLE`.
     Resume,

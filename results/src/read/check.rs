@@ -23,7 +23,7 @@ pub(super) fn document<E: Experiment>(document: &Document<E>) -> Result<(), Stri
             return Err(format!("an arm's name is {:?}", arm.name));
         }
         if !names.insert(&arm.name) {
-            return Err(format!("arm {} is there twice", arm.name));
+            return Err(format!("duplicate arm {}", arm.name));
         }
         self::arm(arm, document).map_err(|why| format!("arm {}: {why}", arm.name))?;
     }

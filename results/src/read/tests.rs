@@ -51,7 +51,7 @@ fn what_is_not_ours_is_refused_with_its_reason() {
         ("{\"schema\": NaN}".to_owned(), "NaN"),
         ("{]".to_owned(), "not JSON"),
         ("[1]".to_owned(), "no \"schema\""),
-        ("{\"schema\": 1, \"schema\": 2}".to_owned(), "\"schema\" stands twice"),
+        ("{\"schema\": 1, \"schema\": 2}".to_owned(), "duplicate key \"schema\""),
         ("{\"schema\": \"vpmu-doctor/1\"}".to_owned(), "vpmu-doctor/1"),
         ("{\"schema\": \"vpmu-result/1\"}".to_owned(), "missing field"),
         ("{\"schema\": \"vpmu-result/2\"}".to_owned(), "newer"),

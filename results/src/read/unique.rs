@@ -63,7 +63,7 @@ impl<'de> Visitor<'de> for Any {
         let mut map = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             if map.contains_key(&key) {
-                return Err(A::Error::custom(format!("{key:?} stands twice in one object")));
+                return Err(A::Error::custom(format!("duplicate key {key:?}")));
             }
             let Unique(value) = access.next_value()?;
             map.insert(key, value);
@@ -83,6 +83,6 @@ mod tests {
         assert_eq!(value, serde_json::from_str::<Value>(text).unwrap());
         let twice = r#"{"a": 1, "b": [{"c": 1, "c": 1}]}"#;
         let error = serde_json::from_str::<Unique>(twice).err().unwrap();
-        assert!(error.to_string().contains("\"c\" stands twice"), "{error}");
+        assert!(error.to_string().contains("duplicate key \"c\""), "{error}");
     }
 }

@@ -43,13 +43,12 @@ fn cost_row(arm: &Arm, latency: Option<&Summary>) -> [String; 8] {
     ]
 }
 
-/// A document's warnings, one line each; the host's settings together in one, since `doctor` tells all about them.
+/// A document's warnings, one line each; the host's settings together in one, since `doctor` describes them.
 pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     let settings: Vec<&str> =
         warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();
-    let settings = (!settings.is_empty()).then(|| {
-        format!("this host may spoil figures ({}); `vpmu doctor` says how, and what helps", settings.join(", "))
-    });
+    let settings = (!settings.is_empty())
+        .then(|| format!("noise sources on this host: {}; see `vpmu doctor`", settings.join(", ")));
     let own = warnings.iter().filter(|warning| warning.remedy.is_none());
     let own = own.map(|warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),

@@ -1,4 +1,4 @@
-//! What loading an image comes down to: parts to copy, a way in, or the reason why not.
+//! Segments of an image to copy, its entry point, and the errors of loading it.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The guest's CPUID: what KVM supports, with the PMU of [`PmuCaps`] on an Intel Cascade Lake's name plate.
+//! The guest's CPUID: what KVM supports, with the PMU of [`PmuCaps`] and the family and model of an Intel Cascade Lake.
 
 use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
 use thiserror::Error;

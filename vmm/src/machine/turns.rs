@@ -15,7 +15,7 @@ pub(crate) enum Next {
     Finish,
 }
 
-/// The place where the vCPUs of one guest meet their driver. `T` is what a vCPU leaves of a turn.
+/// Rendezvous of a guest's vCPUs with their driver. `T`: the result of a vCPU's turn.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
     state: Mutex<State<T>>,
