@@ -8,7 +8,7 @@ pub const SIGNAL: Metric = Metric {
     unit: "ns",
     name: "signal latency",
     about: "from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it",
-    experiments: &["nmi-latency", "guest-stat", "sim"],
+    experiments: &["nmi-latency", "guest-stat"],
     better: Better::Lower,
     headline: false,
     judged: false,

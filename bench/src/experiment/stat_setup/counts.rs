@@ -1,4 +1,4 @@
-//! Counts as perf prints them.
+//! Counts in the format of `perf stat -x,`.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use stat_setup::list::{Event, EventList};
 use stat_setup::outcome::Outcome;
 
 /// One line per event as of `perf stat -x,`: value, unit, event, running time, percent.
-pub(super) fn csv(list: &EventList, outcomes: &[Outcome]) -> String {
+pub(super) fn perf_csv(list: &EventList, outcomes: &[Outcome]) -> String {
     let mut text = String::new();
     for (event, outcome) in list.events.iter().zip(outcomes) {
         let (value, running, percent) = shown(event, outcome);
@@ -52,7 +52,7 @@ mod tests {
             Outcome::Counted { value: 1000, enabled_ns: 100, running_ns: 25 },
             Outcome::NotSupported { why: String::new() },
         ];
-        let text = csv(&list, &outcomes);
+        let text = perf_csv(&list, &outcomes);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "7,,cs,100,100.00,,");
         assert_eq!(lines[1], "2.85,msec,cpu-clock,100,100.00,,");

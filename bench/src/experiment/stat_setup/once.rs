@@ -8,7 +8,7 @@ use stat_setup::outcome::Outcome;
 use stat_setup::phase::{Phase, Use};
 use stat_setup::run::run;
 
-use super::counts::csv;
+use super::counts::perf_csv;
 use super::measure::method;
 use super::prepare::{self, EventRequest};
 use super::spec::StatSetupSpec;
@@ -53,7 +53,7 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
         }
         if let Some(outcomes) = outcomes {
             whole = outcomes.iter().all(Outcome::is_whole);
-            printed = print(&csv(&list, outcomes));
+            printed = print(&perf_csv(&list, outcomes));
         }
     });
     printed?;
