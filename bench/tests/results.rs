@@ -148,7 +148,7 @@ fn bad_input_is_one_line_and_exit_2() {
     let cases: [(&str, Change); 9] = [
         ("newer", |d| d["schema"] = json!("vpmu-result/9")),
         ("0 arms", |d| d["arms"] = json!([])),
-        ("there twice", |d| d["arms"][1]["strategy"] = d["arms"][0]["strategy"].clone()),
+        ("duplicate arm", |d| d["arms"][1]["strategy"] = d["arms"][0]["strategy"].clone()),
         ("does not say why", |d| d["arms"][0]["rounds"] = json!([])),
         ("not a number of ns", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = Value::Null),
         ("edited by hand", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!(1)),

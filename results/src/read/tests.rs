@@ -66,7 +66,7 @@ fn a_document_that_contradicts_itself_is_refused() {
     type Change = fn(&mut Value);
     let cases: [(&str, Change); 19] = [
         ("0 arms", |d| d["arms"] = json!([])),
-        ("there twice", |d| d["arms"][1] = d["arms"][0].clone()),
+        ("duplicate arm", |d| d["arms"][1] = d["arms"][0].clone()),
         ("no rounds and does not say why", |d| {
             d["arms"][0]["rounds"] = json!([]);
         }),

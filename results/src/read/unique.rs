@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_those_of_the_usual_reader_but_for_keys_that_stand_twice() {
+    fn values_are_those_of_the_usual_reader_but_for_duplicate_keys() {
         let text = r#"{"a": [1, -2, 3.5, 1e300, true, null, "x\n", {"a": {}}], "b": 18446744073709551615}"#;
         let Unique(value) = serde_json::from_str(text).unwrap();
         assert_eq!(value, serde_json::from_str::<Value>(text).unwrap());
