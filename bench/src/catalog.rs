@@ -111,7 +111,7 @@ pub fn metric(name: &str) -> Result<&'static metric::Metric, Error> {
 }
 
 fn unknown(kind: &str, name: &str, why: &str, known: &[&str]) -> Error {
-    let why = if why.contains("known are") { "" } else { why };
+    let why = if why.contains("known are") || why.starts_with("unknown ") { "" } else { why };
     Error::usage(format!("no {kind} '{name}'"), why, format!("known are {}", known.join(", ")))
 }
 
