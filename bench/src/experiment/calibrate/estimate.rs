@@ -43,7 +43,7 @@ mod tests {
         assert_eq!(of(10), Estimate { value: 5.5, interval: [2.0, 9.0] });
         assert_eq!(of(20), Estimate { value: 10.5, interval: [6.0, 15.0] });
         assert_eq!(of(40), Estimate { value: 20.5, interval: [14.0, 27.0] });
-        assert_eq!(of(3).interval, [1.0, 3.0]);
+        assert_eq!(of(3), Estimate { value: 2.0, interval: [1.0, 3.0] });
         assert_eq!(Estimate::of([None, Some(f64::NAN)]), None);
         assert_eq!(of(3).map(|x| 2.0 * x), Estimate { value: 4.0, interval: [2.0, 6.0] });
     }
