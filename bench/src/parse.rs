@@ -28,6 +28,16 @@ pub fn folder(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// A share above 0 and up to 1, in percent: `2%` or `0.5 %`.
+pub fn share(text: &str) -> Result<f64, String> {
+    let percent = text.trim().strip_suffix('%').map(str::trim_end).and_then(|number| number.parse::<f64>().ok());
+    match percent {
+        Some(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
+        Some(_) => Err("out of range; give more than 0% and up to 100%".to_owned()),
+        None => Err("not a percentage; give e.g. 2%".to_owned()),
+    }
+}
+
 /// A duration within `range`.
 pub fn duration_in(
     range: RangeInclusive<Duration>,

@@ -1,9 +1,17 @@
 //! Progress on stderr.
 
+use std::io::{IsTerminal as _, Write};
+use std::time::{Duration, Instant};
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Least time between two lines of a log.
+const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
 /// Shows how far an experiment is.
 pub trait Progress {
+    /// What is ahead, in a sentence; before anything else.
+    fn expect(&mut self, _what: &str) {}
     /// Before the first of `total` runs.
     fn begin(&mut self, total: u64);
     /// Before a run.
@@ -25,10 +33,63 @@ impl Progress for Silent {
     fn end(&mut self) {}
 }
 
-/// A bar, or none.
+/// A bar on a terminal, lines elsewhere, or nothing.
 #[must_use]
 pub fn shown(shown: bool) -> Box<dyn Progress + Send> {
-    if shown { Box::new(Bar::new()) } else { Box::new(Silent) }
+    match (shown, std::io::stderr().is_terminal()) {
+        (false, _) => Box::new(Silent),
+        (true, true) => Box::new(Bar::new()),
+        (true, false) => Box::new(Lines::new(std::io::stderr(), BETWEEN_LINES)),
+    }
+}
+
+/// A line every few seconds, for logs.
+#[derive(Debug)]
+pub struct Lines<W> {
+    out: W,
+    between: Duration,
+    began: Instant,
+    last: Instant,
+    what: String,
+}
+
+impl<W: Write> Lines<W> {
+    /// Lines to `out`, with at least the time `between` them.
+    #[must_use]
+    pub fn new(out: W, between: Duration) -> Self {
+        let now = Instant::now();
+        Self { out, between, began: now, last: now, what: String::new() }
+    }
+
+    fn line(&mut self, text: &str) {
+        // A log that cannot be written is no reason to end the run.
+        let _ = writeln!(self.out, "{text}");
+    }
+}
+
+impl<W: Write> Progress for Lines<W> {
+    fn expect(&mut self, what: &str) {
+        self.line(what);
+    }
+
+    fn begin(&mut self, _total: u64) {
+        self.began = Instant::now();
+        self.last = self.began;
+    }
+
+    fn run(&mut self, what: &str) {
+        what.clone_into(&mut self.what);
+    }
+
+    fn step(&mut self) {
+        if self.last.elapsed() >= self.between {
+            self.last = Instant::now();
+            let text = format!("{} s: {}", self.began.elapsed().as_secs(), self.what);
+            self.line(&text);
+        }
+    }
+
+    fn end(&mut self) {}
 }
 
 /// A bar on stderr. indicatif hides it where stderr is no terminal, and obeys NO_COLOR.
@@ -52,6 +113,10 @@ impl Default for Bar {
 }
 
 impl Progress for Bar {
+    fn expect(&mut self, what: &str) {
+        self.bar.println(what);
+    }
+
     fn begin(&mut self, total: u64) {
         self.bar.set_length(total);
         let template = "{bar:30} {pos}/{len} {elapsed} (about {eta} left)  {msg}";
@@ -72,5 +137,28 @@ impl Progress for Bar {
 
     fn end(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_at_intervals_and_say_where_it_is() {
+        let lines = |between| {
+            let mut out = Vec::new();
+            let mut lines = Lines::new(&mut out, between);
+            lines.expect("this takes about 3 s");
+            lines.begin(2);
+            for round in 1..3 {
+                lines.run(&format!("round {round}, reuse"));
+                lines.step();
+            }
+            lines.end();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(lines(Duration::ZERO), "this takes about 3 s\n0 s: round 1, reuse\n0 s: round 2, reuse\n");
+        assert_eq!(lines(Duration::from_secs(3600)), "this takes about 3 s\n");
     }
 }

@@ -79,12 +79,7 @@ RARE static void count_late(struct cpu *c, u64 status)
 	for (; status; status &= status - 1) {
 		struct event *e = c->map[lowest_bit(status)];
 
-		if (!e)
-			continue;
-		if (c->turns)
-			/* Its counter would go on from 0 in the next turn. */
-			restart(e);
-		else
+		if (e)
 			e->overflows++;
 	}
 }

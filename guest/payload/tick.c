@@ -74,11 +74,12 @@ static bool wait_for_turn(struct cpu *c)
 	return c->boot->flags & FLAG_TURNS;
 }
 
-/* The counters go on where they were stopped. */
+/* The events' periods go on where they were stopped. */
 static void next_turn(struct cpu *c)
 {
 	c->units_at_start = c->user->units;
 	c->report->measure_begin = rdtsc();
+	pmu_start_active(c);
 	pmu_enable(c);
 }
 
@@ -93,8 +94,8 @@ static void end_turn(struct cpu *c)
 	}
 	for (u64 i = 0; i < c->event_count; i++)
 		c->events[i].enabled = report->measure_end - report->measure_begin;
-	for (u64 i = 0; i < c->active_count; i++)
-		c->active[i]->running += report->measure_end - c->sched_in;
+	/* An overflow that was found as the counters were switched off is acknowledged, and its counter not armed again: a start is due. */
+	pmu_stop_active(c, report->measure_end);
 }
 
 static void begin_measuring(struct cpu *c)

@@ -1,13 +1,15 @@
 //! No host event at all: the time-stamp counter counts and a timer signals.
 //!
 //! The floor arm is an estimated lower bound: guest, exits and vPMU without host events. Whatever its event, a counter advances by
-//! one per TSC tick, as the clock stand-ins do after scaling, or at a given pace beside arms that count something rarer.
+//! one per TSC tick, as the clock stand-ins do after scaling, or at a given pace beside arms that count something rarer. Of a PMI the
+//! timer costs one call, before the guest's handler; see [`crate::arming`].
 
 use std::io;
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 
+use crate::arming::{Arming, Setting};
 use crate::backend::Scale;
 use crate::side::HostPmu;
 use crate::stats::{HostSide, Recorder};
@@ -20,11 +22,9 @@ struct Clocked {
     since: u64,
     /// Counts handed over since then.
     taken: u64,
-    /// TSC of its signal.
-    due_at: u64,
 }
 
-/// Counts TSC ticks; signals by one timer per vCPU, armed at guest entry for the next due counter.
+/// Counts TSC ticks; signals by one timer per vCPU.
 #[derive(Debug)]
 pub struct Floor {
     counters: [Clocked; MAX_COUNTERS],
@@ -32,10 +32,11 @@ pub struct Floor {
     timer: sys::ThreadTimer,
     tsc_khz: u64,
     pace: Scale,
-    /// TSC the timer is armed for; 0 = not armed.
-    armed_for: u64,
-    /// TSC at which the timer fires; 0 if the VMM saw its signal, or it is not armed.
+    arming: Arming,
+    /// TSC at which the timer fires next, as far as the VMM saw its signals; 0 if it is not armed.
     fires_at: u64,
+    /// Ticks between the times after that.
+    every: u64,
     signal_ns: Recorder,
     entries: u64,
 }
@@ -58,8 +59,9 @@ impl Floor {
             timer: sys::ThreadTimer::new(kick::signal())?,
             tsc_khz: tsc_khz.max(1),
             pace,
-            armed_for: 0,
+            arming: Arming::new(tsc_khz / 1000),
             fires_at: 0,
+            every: 1,
             signal_ns: Recorder::default(),
             entries: 0,
         })
@@ -82,10 +84,28 @@ impl Floor {
         if self.fires_at == 0 || now < self.fires_at {
             return;
         }
-        let late = self.ns(now - self.fires_at);
+        // Firings that the thread did not take in time merge into the last.
+        let last = now - (now - self.fires_at) % self.every;
+        let late = self.ns(now - last);
         // It fired before that return, or after it.
         self.signal_ns.record(if late >= since_return { late - since_return } else { late });
-        self.fires_at = 0;
+        self.fires_at = last + self.every;
+    }
+
+    fn set(&mut self, setting: Setting) {
+        // Neither value is refused: both are in range, and the timer lives as long as this.
+        let _ = match setting {
+            Setting::At { first, every } => {
+                let now = sys::rdtsc();
+                // A time in the past is late by the VMM, not by the signal.
+                (self.fires_at, self.every) = (first.max(now), every.max(1));
+                self.timer.arm(self.ns(first.saturating_sub(now)).max(1), self.ns(every).max(1))
+            }
+            Setting::Off => {
+                self.fires_at = 0;
+                self.timer.arm(0, 0)
+            }
+        };
     }
 }
 
@@ -94,7 +114,8 @@ impl HostCounters for Floor {
         Reprogram::Now
     }
 
-    fn overflowed(&mut self, _counter: CounterId, _near: bool) -> AfterOverflow {
+    fn overflowed(&mut self, counter: CounterId, _near: bool) -> AfterOverflow {
+        self.arming.overflowed(counter, sys::rdtsc());
         AfterOverflow::Reprogram
     }
 
@@ -118,31 +139,23 @@ impl HostCounters for Floor {
 
     fn start(&mut self, counter: CounterId, _spec: Spec, period: u64) {
         let now = sys::rdtsc();
-        let due_at = now.saturating_add(self.pace.to_host(period));
-        self.counters[counter.index()] = Clocked { running: true, since: now, taken: 0, due_at };
+        self.counters[counter.index()] = Clocked { running: true, since: now, taken: 0 };
         self.running.insert(counter);
+        self.arming.started(counter, now, self.pace.to_host(period));
     }
 
     fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
-        self.counters[counter.index()].due_at = sys::rdtsc().saturating_add(self.pace.to_host(period));
+        self.arming.moved(counter, sys::rdtsc().saturating_add(self.pace.to_host(period)));
     }
 
     fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
 
     fn on_entry(&mut self, _enabled: CounterSet) {
         self.entries += 1;
-        let due = self.running.into_iter().map(|counter| self.counters[counter.index()].due_at).min().unwrap_or(0);
-        // A due time in the past was signalled, or its signal is pending; the kick reads the counters in both cases.
-        if due != self.armed_for {
-            let now = sys::rdtsc();
-            let after = if due == 0 { 0 } else { self.ns(due.saturating_sub(now)).max(1) };
-            if self.timer.arm(after).is_ok() {
-                self.armed_for = due;
-                // A time in the past is late by the VMM, not by the signal.
-                self.fires_at = if due == 0 { 0 } else { due.max(now) };
-            }
+        if let Some(setting) = self.arming.entry(self.running, sys::rdtsc) {
+            self.set(setting);
         }
     }
 
@@ -157,17 +170,27 @@ impl HostPmu for Floor {
     }
 
     fn account(&mut self) -> HostSide {
-        HostSide { entries: self.entries, signal_ns: self.signal_ns.clone(), ..HostSide::default() }
+        HostSide {
+            entries: self.entries,
+            timer_calls: self.arming.calls,
+            signal_ns: self.signal_ns.clone(),
+            ..HostSide::default()
+        }
     }
 
     fn restart_account(&mut self) {
-        self.entries = 0;
-        self.fires_at = 0;
+        (self.entries, self.arming.calls) = (0, 0);
         self.signal_ns.reset();
     }
 
     fn saw_signals(&mut self, since_return: u64) {
         self.saw_signal_at(sys::rdtsc(), since_return);
+    }
+
+    fn rest(&mut self) {
+        if let Some(setting) = self.arming.rest() {
+            self.set(setting);
+        }
     }
 }
 
@@ -191,9 +214,11 @@ mod tests {
     fn a_paced_counter_counts_by_the_millisecond() {
         let mut floor = Floor::counting_per_ms(2_000_000, 100).unwrap();
         let counter = CounterId::gp(0).unwrap();
+        let before = sys::rdtsc();
         floor.start(counter, Spec(Source::Selector(0)), 50);
-        let clocked = floor.counters[counter.index()];
-        assert_eq!(clocked.due_at - clocked.since, 1_000_000, "50 counts are half a millisecond");
+        let Some(Setting::At { first, .. }) = floor.arming.entry(floor.running, || before) else { panic!() };
+        let slack = sys::rdtsc() - before;
+        assert!((1_000_000..=1_000_000 + slack).contains(&(first - before)), "50 counts are half a millisecond");
     }
 
     #[test]
@@ -202,7 +227,7 @@ mod tests {
         let values = |floor: &mut Floor| -> Vec<u64> {
             floor.account().signal_ns.histogram().iter_recorded().map(|step| step.value_iterated_to()).collect()
         };
-        floor.fires_at = 1000;
+        (floor.fires_at, floor.every) = (1000, 100_000);
         floor.saw_signal_at(999, 0);
         assert!(values(&mut floor).is_empty(), "a kick that is not the timer's");
         floor.saw_signal_at(1050, 20);
@@ -219,19 +244,21 @@ mod tests {
     fn the_timer_follows_the_earliest_counter() {
         let mut floor = Floor::new(2_000_000).unwrap();
         let spec = Spec(Source::Selector(0));
+        let calls = |floor: &mut Floor| {
+            floor.on_entry(CounterSet::EMPTY);
+            floor.account().timer_calls
+        };
         floor.start(CounterId::gp(0).unwrap(), spec, 1 << 46);
-        floor.on_entry(CounterSet::EMPTY);
-        let late = floor.armed_for;
+        assert_eq!(calls(&mut floor), 1);
         floor.start(CounterId::gp(1).unwrap(), spec, 1 << 45);
-        floor.on_entry(CounterSet::EMPTY);
-        assert!(floor.armed_for < late && floor.armed_for > 0);
-        let early = floor.armed_for;
+        assert_eq!((calls(&mut floor), calls(&mut floor)), (2, 2));
         floor.pause(CounterId::gp(1).unwrap());
-        floor.on_entry(CounterSet::EMPTY);
-        assert_eq!(floor.armed_for, late, "back to the later one");
-        assert!(early < late);
+        assert_eq!(calls(&mut floor), 3, "back to the later one");
         floor.pause(CounterId::gp(0).unwrap());
-        floor.on_entry(CounterSet::EMPTY);
-        assert_eq!(floor.armed_for, 0, "nothing runs: disarmed");
+        assert_eq!(calls(&mut floor), 3, "off for a moment");
+        floor.rest();
+        assert_eq!(floor.account().timer_calls, 4, "disarmed");
+        floor.restart_account();
+        assert_eq!((floor.account().timer_calls, floor.account().entries), (0, 0));
     }
 }

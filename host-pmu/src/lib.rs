@@ -9,6 +9,7 @@
 //!
 //! Nothing here knows KVM or the width of a counter.
 
+pub mod arming;
 pub mod backend;
 pub mod bank;
 pub mod floor;

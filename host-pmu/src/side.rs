@@ -21,6 +21,9 @@ pub trait HostPmu: HostCounters {
         let _ = since_return;
     }
 
+    /// The vCPU rests, its counters off: nothing may signal its thread.
+    fn rest(&mut self) {}
+
     /// Host operations of the account; `None` if there are never any.
     fn ops(&self) -> Option<&OpStats> {
         None

@@ -179,12 +179,14 @@ impl ThreadTimer {
         Ok(Self(id))
     }
 
-    /// Fires once after `ns`; 0 disarms.
-    pub(crate) fn arm(&self, ns: u64) -> io::Result<()> {
+    /// Fires after `ns` and then every `every` ns; 0 disarms.
+    pub(crate) fn arm(&self, ns: u64, every: u64) -> io::Result<()> {
         // SAFETY: all-zero is a valid itimerspec.
         let mut spec: libc::itimerspec = unsafe { std::mem::zeroed() };
         spec.it_value.tv_sec = (ns / 1_000_000_000).cast_signed();
         spec.it_value.tv_nsec = (ns % 1_000_000_000).cast_signed();
+        spec.it_interval.tv_sec = (every / 1_000_000_000).cast_signed();
+        spec.it_interval.tv_nsec = (every % 1_000_000_000).cast_signed();
         // SAFETY: the id is ours and alive, `spec` outlives the call.
         checked(unsafe { libc::timer_settime(self.0, 0, &raw const spec, std::ptr::null_mut()) }).map(drop)
     }

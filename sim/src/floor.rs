@@ -1,8 +1,9 @@
 //! Counters without host events: a virtual clock counts and a timer signals, at no cost. The counterpart of
-//! `host_pmu::floor`.
+//! `host_pmu::floor`, with the same rule for the timer.
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
+use host_pmu::arming::{Arming, Setting};
 use host_pmu::side::HostPmu;
 use host_pmu::stats::HostSide;
 
@@ -12,7 +13,6 @@ use crate::clock::Clock;
 struct Clocked {
     since: u64,
     taken: u64,
-    due: u64,
 }
 
 /// Counts a clock at the TSC rate, or at a given rate.
@@ -22,8 +22,11 @@ pub struct SimFloor {
     counts_per_ms: u64,
     counters: [Clocked; MAX_COUNTERS],
     running: CounterSet,
-    /// Time of the timer's signal; `u64::MAX` if not armed.
-    armed_for: u64,
+    arming: Arming,
+    /// Time of the timer's next signal; `u64::MAX` if not armed.
+    next: u64,
+    /// Time between the signals after it.
+    every: u64,
     entries: u64,
 }
 
@@ -36,7 +39,9 @@ impl SimFloor {
             counts_per_ms: counts_per_ms.max(1),
             counters: [Clocked::default(); MAX_COUNTERS],
             running: CounterSet::EMPTY,
-            armed_for: u64::MAX,
+            arming: Arming::new(1000),
+            next: u64::MAX,
+            every: 0,
             entries: 0,
         }
     }
@@ -61,14 +66,15 @@ impl SimFloor {
     /// ns until the timer signals.
     #[must_use]
     pub const fn ns_to_signal(&self) -> u64 {
-        if self.armed_for == u64::MAX { u64::MAX } else { self.armed_for.saturating_sub(self.clock.now()) }
+        if self.next == u64::MAX { u64::MAX } else { self.next.saturating_sub(self.clock.now()) }
     }
 
-    /// Takes the timer's signal if it is due.
+    /// Takes the timer's signal if it is due; several merge.
     pub const fn take_signal(&mut self) -> bool {
-        let due = self.armed_for <= self.clock.now();
+        let now = self.clock.now();
+        let due = self.next <= now;
         if due {
-            self.armed_for = u64::MAX;
+            self.next = now + self.every - (now - self.next) % self.every;
         }
         due
     }
@@ -77,9 +83,16 @@ impl SimFloor {
         (u128::from(ns) * u128::from(self.counts_per_ms) / 1_000_000) as u64
     }
 
-    fn due_after(&self, counts: u64) -> u64 {
+    fn ns_of(&self, counts: u64) -> u64 {
         let ns = (u128::from(counts) * 1_000_000).div_ceil(u128::from(self.counts_per_ms));
-        self.clock.now().saturating_add(u64::try_from(ns).unwrap_or(u64::MAX))
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
+    const fn set(&mut self, setting: Setting) {
+        (self.next, self.every) = match setting {
+            Setting::At { first, every } => (first, every),
+            Setting::Off => (u64::MAX, 0),
+        };
     }
 }
 
@@ -88,7 +101,8 @@ impl HostCounters for SimFloor {
         Reprogram::Now
     }
 
-    fn overflowed(&mut self, _counter: CounterId, _near: bool) -> AfterOverflow {
+    fn overflowed(&mut self, counter: CounterId, _near: bool) -> AfterOverflow {
+        self.arming.overflowed(counter, self.clock.now());
         AfterOverflow::Reprogram
     }
 
@@ -110,23 +124,25 @@ impl HostCounters for SimFloor {
     }
 
     fn start(&mut self, counter: CounterId, _spec: Spec, period: u64) {
-        let due = self.due_after(period);
-        self.counters[counter.index()] = Clocked { since: self.clock.now(), taken: 0, due };
+        self.counters[counter.index()] = Clocked { since: self.clock.now(), taken: 0 };
         self.running.insert(counter);
+        self.arming.started(counter, self.clock.now(), self.ns_of(period));
     }
 
     fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
-        self.counters[counter.index()].due = self.due_after(period);
+        self.arming.moved(counter, self.clock.now().saturating_add(self.ns_of(period)));
     }
 
     fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
 
     fn on_entry(&mut self, _enabled: CounterSet) {
         self.entries += 1;
-        let due = self.running.into_iter().map(|counter| self.counters[counter.index()].due).min();
-        self.armed_for = due.unwrap_or(u64::MAX);
+        let now = self.clock.now();
+        if let Some(setting) = self.arming.entry(self.running, || now) {
+            self.set(setting);
+        }
     }
 
     fn due(&mut self, _pmi: bool) -> CounterSet {
@@ -140,10 +156,16 @@ impl HostPmu for SimFloor {
     }
 
     fn account(&mut self) -> HostSide {
-        HostSide { entries: self.entries, ..HostSide::default() }
+        HostSide { entries: self.entries, timer_calls: self.arming.calls, ..HostSide::default() }
     }
 
     fn restart_account(&mut self) {
-        self.entries = 0;
+        (self.entries, self.arming.calls) = (0, 0);
+    }
+
+    fn rest(&mut self) {
+        if let Some(setting) = self.arming.rest() {
+            self.set(setting);
+        }
     }
 }

@@ -251,7 +251,7 @@ mod tests {
         let args = main_job(&[]).unwrap();
         assert_eq!(args.arms.strategy.len(), 3);
         assert_eq!(main_job(&["nmi-latency"]).unwrap().arms.rounds, args.arms.rounds);
-        assert_eq!(main_job(&["--rounds", "3"]).unwrap().arms.rounds, 3);
+        assert_eq!(main_job(&["--rounds", "3"]).unwrap().arms.rounds, Some(3));
     }
 
     #[test]

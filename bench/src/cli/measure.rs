@@ -46,7 +46,7 @@ pub(super) struct Wanted<'a> {
     pub(super) baseline: Option<Baseline>,
 }
 
-/// Makes the plan for a backend and the host's CPUs, if they are known.
+/// Makes the plan for a backend and the CPUs that this process may use, if they are known.
 type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Plan, Error>;
 
 /// A plan with its runner, and the facts of the host that it runs on.
@@ -75,7 +75,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
-    let tried = plan(&Chosen { backend: BackendKey::None, why: String::new() }, host.online().as_deref())?;
+    let tried = plan(&Chosen { backend: BackendKey::None, why: String::new() }, usable(&host).as_deref())?;
     if let Some(baseline) = &wanted.baseline {
         baseline.check(tried.experiment)?;
     }
@@ -134,10 +134,17 @@ fn overrun(document: &Document) -> Option<String> {
     })
 }
 
+/// The online CPUs that this process may use, if they are known.
+pub(super) fn usable(host: &HostFacts) -> Option<Vec<u32>> {
+    let allowed = sys::allowed_cpus();
+    let may = |cpu: &u32| allowed.as_ref().is_none_or(|allowed| allowed.contains(cpu));
+    host.online().map(|online| online.into_iter().filter(may).collect())
+}
+
 /// On this host. Exit 4 if it cannot run guests, or no host event opens.
 fn real(backend: &BackendChoice, plan: MakePlan<'_>, host: HostFacts, fs: HostFs) -> Result<Ready, Error> {
     let chosen = choose(backend, &ThisHost)?;
-    let plan = plan(&chosen, host.online().as_deref())?;
+    let plan = plan(&chosen, usable(&host).as_deref())?;
     let runner = Box::new(RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?);
     Ok(Ready { plan, runner, host, fs })
 }

@@ -14,6 +14,7 @@ mod files;
 pub mod guest_stat;
 pub mod history;
 mod kept;
+pub mod length;
 pub(crate) mod measure;
 pub mod nmi_latency;
 pub mod options;

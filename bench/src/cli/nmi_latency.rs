@@ -3,12 +3,14 @@
 use clap::Args;
 
 use super::baseline::{Baseline, BaselineOptions};
+use super::length::LengthOptions;
 use super::measure::{Invocation, Wanted, measure};
 use super::options::{ArmsOptions, HostOptions, ResultOptions};
 use crate::arm::sim::DEFAULT_MODEL;
 use crate::backend::BackendChoice;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::parse::number_in;
+use crate::rounds::spec::CommonSpec;
 use crate::workload::Workload;
 use results::error::{Error, Exit};
 
@@ -76,6 +78,9 @@ pub struct NmiLatencyArgs {
     /// Arms, guest and rounds.
     #[command(flatten)]
     pub arms: ArmsOptions,
+    /// The end of the run.
+    #[command(flatten)]
+    pub length: LengthOptions,
     /// The guest's events and work.
     #[command(flatten)]
     pub sampling: SamplingOptions,
@@ -99,6 +104,9 @@ pub struct SimArgs {
     /// Arms, guest and rounds.
     #[command(flatten)]
     pub arms: ArmsOptions,
+    /// The end of the run.
+    #[command(flatten)]
+    pub length: LengthOptions,
     /// The guest's events and work.
     #[command(flatten)]
     pub sampling: SamplingOptions,
@@ -111,18 +119,23 @@ pub struct SimArgs {
 }
 
 /// The specification of these options.
-pub(super) fn spec(arms: &ArmsOptions, sampling: &SamplingOptions, host: Option<&HostOptions>) -> NmiLatencySpec {
-    NmiLatencySpec {
-        common: arms.spec(host),
-        workload: sampling.workload,
-        period: sampling.period,
-        freq_hz: sampling.freq,
-    }
+fn spec(
+    arms: &ArmsOptions,
+    length: &LengthOptions,
+    sampling: &SamplingOptions,
+    host: Option<&HostOptions>,
+) -> NmiLatencySpec {
+    with_samples(length.of(arms, arms.spec(host)), sampling)
+}
+
+/// The specification with this guest.
+pub(super) fn with_samples(common: CommonSpec, sampling: &SamplingOptions) -> NmiLatencySpec {
+    NmiLatencySpec { common, workload: sampling.workload, period: sampling.period, freq_hz: sampling.freq }
 }
 
 pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit, Error> {
     carry_out(
-        &spec(&args.arms, &args.sampling, Some(&args.host)),
+        &spec(&args.arms, &args.length, &args.sampling, Some(&args.host)),
         &args.result,
         args.baseline.baseline(&args.result),
         invocation,
@@ -130,7 +143,7 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit,
 }
 
 pub(super) fn run_simulated(args: &SimArgs, invocation: Invocation) -> Result<Exit, Error> {
-    let mut spec = spec(&args.arms, &args.sampling, None);
+    let mut spec = spec(&args.arms, &args.length, &args.sampling, None);
     spec.common.backend = BackendChoice::Sim(args.model.clone());
     carry_out(&spec, &args.result, args.baseline.baseline(&args.result), invocation)
 }
@@ -159,9 +172,9 @@ mod tests {
     #[test]
     fn defaults_of_options_are_those_of_the_specification() {
         let args = nmi(&[]).unwrap();
-        assert_eq!(spec(&args.arms, &args.sampling, Some(&args.host)), NmiLatencySpec::default());
+        assert_eq!(spec(&args.arms, &args.length, &args.sampling, Some(&args.host)), NmiLatencySpec::default());
         let sim: SimArgs = parsed(&[]).unwrap();
-        assert_eq!(spec(&sim.arms, &sim.sampling, None), NmiLatencySpec::default());
+        assert_eq!(spec(&sim.arms, &sim.length, &sim.sampling, None), NmiLatencySpec::default());
     }
 
     #[test]
@@ -170,12 +183,13 @@ mod tests {
                     --time-limit 2s --duration 1m --seed 9 --workload sampling4/io --freq 99 --backend none --pin 4,5 \
                     --no-seccomp";
         let args = nmi(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
-        let NmiLatencySpec { common, workload, period, freq_hz } = spec(&args.arms, &args.sampling, Some(&args.host));
+        let NmiLatencySpec { common, workload, period, freq_hz } =
+            spec(&args.arms, &args.length, &args.sampling, Some(&args.host));
         assert_eq!((common.strategies.len(), common.vcpus, common.pmu_version, common.rounds), (2, 2, 4, 3));
         assert_eq!((common.warmup, common.samples, common.seed, common.seccomp), (0, 7, 9, false));
         assert_eq!((common.mux_interval, common.time_limit), (Duration::from_millis(5), Duration::from_secs(2)));
         assert_eq!(common.duration, Some(Duration::from_secs(60)));
-        assert_eq!((common.backend.to_string().as_str(), common.pin.unwrap().0), ("none", vec![4, 5]));
+        assert_eq!((common.backend.to_string().as_str(), common.pin.to_string()), ("none", "4-5".to_owned()));
         assert_eq!((workload.to_string().as_str(), period, freq_hz), ("sampling4/io", None, Some(99)));
     }
 

@@ -8,9 +8,9 @@ use host_pmu::backend::BackendKey;
 
 use crate::backend::BackendChoice;
 use crate::parse::{duration_in, folder, number_in, pmu_version};
+use crate::rounds::pin::PinChoice;
 use crate::rounds::spec::CommonSpec;
 use crate::strategy::StrategyChoice;
-use results::cpu_list::CpuList;
 
 /// Most vCPUs a payload has room for; KVM's own limit is checked when the VM is made.
 const MAX_VCPUS: u64 = guest::abi::MAX_VCPUS as u64;
@@ -43,16 +43,16 @@ pub struct ArmsOptions {
     #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version, help_heading = "Guest")]
     pub pmu_version: u64,
 
-    /// Rounds that count; every arm runs once in each
-    #[arg(long, value_name = "N", default_value = "10", value_parser = number_in(1..=10_000), help_heading = "Rounds")]
-    pub rounds: u64,
+    /// Rounds that count; every arm runs once in each [default: 240, or as many as 36s allow]
+    #[arg(long, value_name = "N", value_parser = number_in(1..=100_000), help_heading = "Rounds")]
+    pub rounds: Option<u64>,
 
     /// Rounds before those, with fewer samples; their figures are discarded
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=1000), help_heading = "Rounds")]
     pub warmup: u64,
 
     /// NMIs per arm, round and vCPU (rotations, if the workload only counts)
-    #[arg(long, value_name = "N", default_value = "800", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
+    #[arg(long, value_name = "N", default_value = "25", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
     pub samples: u64,
 
     /// A guest's measured phase ends after this time, even with fewer samples
@@ -89,9 +89,11 @@ pub struct HostOptions {
     #[arg(long, value_name = "KEY", default_value = "auto", long_help = backends())]
     pub backend: BackendChoice,
 
-    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7
-    #[arg(long, value_name = "CPULIST")]
-    pub pin: Option<CpuList>,
+    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
+    ///
+    /// auto takes the last CPUs that this process may use, one for each vCPU, where there is more than one.
+    #[arg(long, value_name = "CPULIST", default_value = "auto")]
+    pub pin: PinChoice,
 
     /// Let vCPU threads make any system call; for debugging
     #[arg(long)]
@@ -123,21 +125,22 @@ impl ArmsOptions {
     /// The specification, on a host of these options; without them on a simulated one.
     #[must_use]
     pub fn spec(&self, host: Option<&HostOptions>) -> CommonSpec {
+        let common = CommonSpec::default();
         CommonSpec {
             strategies: self.strategy.clone(),
             backend: host.map_or(BackendChoice::Auto, |host| host.backend.clone()),
             mux_interval: self.mux_interval,
             vcpus: self.vcpus,
-            pin: host.and_then(|host| host.pin.clone()),
-            rounds: self.rounds,
+            pin: host.map_or(PinChoice::Auto, |host| host.pin.clone()),
+            rounds: self.rounds.unwrap_or(common.rounds),
             warmup: self.warmup,
-            rounds_per_guest: 1,
             samples: self.samples,
             time_limit: self.time_limit,
             duration: self.duration,
             seed: self.seed,
             pmu_version: self.pmu_version,
             seccomp: host.is_none_or(|host| !host.no_seccomp),
+            ..common
         }
     }
 }

@@ -5,7 +5,8 @@ use host_pmu::backend::BackendKey;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 
-use super::nmi_latency::SamplingOptions;
+use super::measure::usable;
+use super::nmi_latency::{SamplingOptions, with_samples};
 use super::options::{ArmsOptions, HostOptions};
 use crate::arm::real::RealRunner;
 use crate::arm::sim::{self as simulated, SimRunner};
@@ -35,7 +36,7 @@ pub struct TurnsArgs {
 }
 
 pub(super) fn run(args: &TurnsArgs) -> Result<Exit, Error> {
-    let mut spec: NmiLatencySpec = super::nmi_latency::spec(&args.arms, &args.sampling, Some(&args.host));
+    let mut spec: NmiLatencySpec = with_samples(args.arms.spec(Some(&args.host)), &args.sampling);
     spec.common.rounds_per_guest = ENDLESS;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut streams = Streams { input: std::io::stdin().lock(), output: std::io::stdout().lock() };
@@ -56,7 +57,7 @@ pub(super) fn run(args: &TurnsArgs) -> Result<Exit, Error> {
         BackendChoice::Auto | BackendChoice::Key(_) => {
             let chosen = choose(&spec.common.backend, &ThisHost)?;
             let host = HostFacts::read(&HostFs::default());
-            let plan = spec.plan(&chosen, host.online().as_deref())?;
+            let plan = spec.plan(&chosen, usable(&host).as_deref())?;
             let mut runner = RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?;
             serve(&plan, &mut runner, &host.class, sys::interrupted(), &mut streams)
         }

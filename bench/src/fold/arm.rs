@@ -256,6 +256,7 @@ impl ArmFold {
         add(&mut result.undeliverable, vcpu.pmi.undeliverable);
         let host = &vcpu.host;
         add(&mut result.entries, host.entries);
+        add(&mut result.timer_calls, host.timer_calls);
         add(&mut result.sched_ins, host.sched_ins);
         add(&mut result.signals, host.signals);
         add(&mut result.empty_kicks, host.empty_kicks);

@@ -1,9 +1,12 @@
 //! Comparing arms round by round: the plan, the order of arms, the runs, and a document after each round.
 
+mod estimate;
 pub mod experiment;
 #[cfg(test)]
 pub(crate) mod mock;
+pub mod pin;
 pub mod plan;
+mod precision;
 pub mod run;
 pub mod schedule;
 pub mod spec;

@@ -45,7 +45,7 @@ pub struct GuestTask {
 }
 
 /// A checked plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The experiment's name in documents.
     pub experiment: &'static str,
@@ -65,6 +65,8 @@ pub struct Plan {
     pub warmup_samples: u64,
     /// Rounds that count in which an arm's guest lives on; 1: each slice has a guest of its own.
     pub rounds_per_guest: u64,
+    /// It ends at the end of a session in which every ratio judged has a 95 % interval of at most this half-width, a share.
+    pub until_ci: Option<f64>,
     /// Bound on the whole experiment.
     pub duration: Option<Duration>,
     /// Whether time is that of simulated guests, not this host's.
@@ -76,7 +78,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks what cannot be checked value by value. `online` are the host's CPUs, if known.
+    /// Checks what cannot be checked value by value. `online` are the CPUs that this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for parameters that contradict each other or the host.
@@ -88,7 +90,7 @@ impl Plan {
         online: Option<&[u32]>,
     ) -> Result<Self, Error> {
         let strategies = resolve(&spec.strategies)?;
-        let pin = pin(spec, online)?;
+        let pin = spec.pin.cpus(spec.vcpus, online)?;
         check(spec)?;
         let backend = chosen.backend.clone();
         let ticks = |time: Duration| {
@@ -130,8 +132,11 @@ impl Plan {
             freq_hz: task.freq_hz,
             mux_interval_ns: nanos(spec.mux_interval),
             vcpus: spec.vcpus,
-            pin: spec.pin.as_ref().map(ToString::to_string),
+            pin: (!guest.pin.is_empty()).then(|| CpuList(guest.pin.clone()).to_string()),
             rounds: spec.rounds,
+            rounds_per_guest: (spec.rounds_per_guest > 1).then_some(spec.rounds_per_guest),
+            until_ci: spec.until_ci,
+            quick: spec.quick,
             samples: spec.samples,
             warmup_samples,
             warmup_rounds: Some(spec.warmup),
@@ -154,6 +159,7 @@ impl Plan {
             samples: spec.samples,
             warmup_samples,
             rounds_per_guest: spec.rounds_per_guest,
+            until_ci: spec.until_ci,
             duration: spec.duration,
             simulated: false,
             seed: spec.seed,
@@ -211,24 +217,4 @@ fn arms(strategies: Vec<StrategyParameter>, backend: &BackendKey) -> Vec<Arm> {
         arms.push(Arm { strategy: name.to_owned(), backend: backend.to_owned(), kind, definition: None });
     }
     arms
-}
-
-fn pin(spec: &CommonSpec, online: Option<&[u32]>) -> Result<Vec<u32>, Error> {
-    let Some(list) = &spec.pin else {
-        return Ok(Vec::new());
-    };
-    if (list.0.len() as u64) < spec.vcpus {
-        return Err(Error::usage(
-            format!("--pin {list} has {} CPUs for {} vCPUs", list.0.len(), spec.vcpus),
-            "each vCPU needs its own",
-            "name more CPUs, or take fewer --vcpus",
-        ));
-    }
-    if let Some(online) = online
-        && let Some(cpu) = list.0.iter().find(|cpu| !online.contains(cpu))
-    {
-        let online = CpuList(online.to_vec());
-        return Err(Error::usage(format!("--pin {list}: CPU {cpu} is not online"), "", format!("take from {online}")));
-    }
-    Ok(list.0.clone())
 }

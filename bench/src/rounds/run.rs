@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::experiment::{Experiment, Round, SliceEnd};
 use super::plan::Plan;
+use super::precision;
 use super::schedule::Schedule;
 use crate::arm::runner::ArmRunner;
 use crate::fold::arm::ArmFold;
@@ -68,6 +69,7 @@ pub struct Finished {
 pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) -> Result<Finished, Error> {
     let mut experiment = Experiment::new(plan, runner, context.process_began)?;
     let slices = (experiment.running() as u64).saturating_mul(plan.rounds.saturating_add(plan.warmup));
+    context.progress.expect(&expectation(plan, experiment.running()));
     context.progress.begin(slices);
     let ended = Rounds { experiment: &mut experiment, plan, in_session: 0, saved: Instant::now() }.all(&mut context);
     context.progress.end();
@@ -85,6 +87,23 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
         (context.save)(&document)?;
     }
     Ok(Finished { document, arms: experiment.into_folds(), error })
+}
+
+/// What a user should know who waits for the result.
+fn expectation(plan: &Plan, arms: usize) -> String {
+    let rounds = plan.rounds;
+    let what = match (plan.until_ci, plan.duration) {
+        (Some(share), _) => format!("{arms} arms until every ratio is known to ± {} %", share * 100.0),
+        (None, Some(_)) => format!("up to {rounds} rounds of {arms} arms"),
+        (None, None) => format!("{rounds} rounds of {arms} arms"),
+    };
+    let pinned = plan.parameters.pin.as_ref().map_or("not pinned".to_owned(), |list| format!("pinned to CPU {list}"));
+    if plan.simulated {
+        return format!("simulating {what}");
+    }
+    let seconds = plan.estimate(arms).as_secs_f64().max(1.0).round();
+    let most = if plan.until_ci.is_some() { "at most" } else { "about" };
+    format!("this takes {most} {seconds} s: {what}, {pinned}")
 }
 
 /// The rounds of a plan, one after the other.
@@ -116,6 +135,9 @@ impl Rounds<'_, '_> {
             }
             if index + 1 < plan.rounds {
                 self.save(context)?;
+            }
+            if self.is_sure() {
+                break;
             }
         }
         self.experiment.end_session()
@@ -176,6 +198,13 @@ impl Rounds<'_, '_> {
         }
         self.experiment.session_opened();
         Ok(())
+    }
+
+    /// Whether the intervals are as narrow as wanted; looked at between guests, as guests differ.
+    fn is_sure(&self) -> bool {
+        let between = !self.plan.keeps_guests() || self.in_session >= self.plan.rounds_per_guest;
+        let arms = || self.experiment.folds().map(ArmFold::result).collect::<Vec<_>>();
+        self.plan.until_ci.is_some_and(|wanted| between && precision::is_reached(&arms(), wanted))
     }
 
     fn save(&mut self, context: &mut Context<'_>) -> Result<(), Error> {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::backend::BackendChoice;
+use crate::rounds::pin::PinChoice;
 use crate::strategy::StrategyChoice;
-use results::cpu_list::CpuList;
 
 /// Parameters that all experiments with arms and rounds have.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct CommonSpec {
     /// Virtual CPUs.
     pub vcpus: u64,
     /// Host CPU of each vCPU.
-    pub pin: Option<CpuList>,
+    pub pin: PinChoice,
     /// Rounds that count; every arm runs once in each.
     pub rounds: u64,
     /// Rounds before those; their figures are discarded.
@@ -29,6 +29,10 @@ pub struct CommonSpec {
     pub samples: u64,
     /// Bound on a guest's measured phase.
     pub time_limit: Duration,
+    /// Wanted half-width of the 95 % intervals of ratios, a share: the experiment ends when all have it.
+    pub until_ci: Option<f64>,
+    /// Whether it is a short run whose figures are indicative only.
+    pub quick: bool,
     /// Bound on the whole experiment: it ends after the round in which this time passes.
     pub duration: Option<Duration>,
     /// Seed of the order of arms within each round.
@@ -46,12 +50,14 @@ impl Default for CommonSpec {
             backend: BackendChoice::Auto,
             mux_interval: Duration::from_millis(4),
             vcpus: 1,
-            pin: None,
+            pin: PinChoice::Auto,
             rounds: 10,
             warmup: 1,
             rounds_per_guest: 1,
             samples: 800,
             time_limit: Duration::from_millis(1100),
+            until_ci: None,
+            quick: false,
             duration: None,
             seed: 1,
             pmu_version: 2,

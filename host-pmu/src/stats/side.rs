@@ -7,6 +7,8 @@ use super::ops::{OpStats, Recorder};
 pub struct HostSide {
     /// Operations by kind.
     pub ops: OpStats,
+    /// Settings of the floor's timer.
+    pub timer_calls: u64,
     /// Overflow signals that reached the vCPU thread.
     pub signals: u64,
     /// From the host's record of an overflow (without a host event, the time its timer was due) to the VMM seeing it, ns.

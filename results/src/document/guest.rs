@@ -170,6 +170,9 @@ pub struct GuestArm {
     pub host_ops: BTreeMap<String, HostOp>,
     /// MSR exits by register, in hex.
     pub msr_exits: BTreeMap<String, MsrCount>,
+    /// Settings of the floor's timer: at most one a PMI, and a few at starts of counters.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub timer_calls: u64,
     /// Host events held.
     pub events_held: EventsHeld,
     /// Guest entries.

@@ -27,7 +27,7 @@ pub struct StrategyParameter {
 }
 
 /// Every parameter of the experiment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Parameters {
     /// The strategies.
@@ -54,6 +54,15 @@ pub struct Parameters {
     pub pin: Option<String>,
     /// Rounds that count.
     pub rounds: u64,
+    /// Rounds in which an arm's guest lived on before a fresh one replaced it. Absent: each round had guests of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds_per_guest: Option<u64>,
+    /// Half-width of the 95 % intervals of ratios, a share, at which the run was to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ci: Option<f64>,
+    /// Whether it was a short run whose figures are indicative only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quick: bool,
     /// Samples per arm, round and vCPU.
     pub samples: u64,
     /// Samples of a warm-up round.

@@ -25,6 +25,9 @@ pub fn collect(document: &Document) -> Vec<Warning> {
         let vcpus = parameters.vcpus;
         add("overcommit", format!("{vcpus} vCPUs share {cpus} CPUs: latencies hold waiting times"));
     }
+    if parameters.quick {
+        add("quick", "a quick run: its figures are indicative only".to_owned());
+    }
     let counts = Agreement::of(document);
     if let Some(share) = [counts.between_arms, counts.between_events]
         .into_iter()

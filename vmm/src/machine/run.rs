@@ -171,6 +171,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
                 return Ok(run);
             }
             // Between two turns nothing is measured: here the thread may allocate, lock and wait.
+            vcpu.host().rest();
             stopped = !shared.guest.rest(cpu, run, shared.memory)?;
             if !stopped {
                 probe_ns = Some(clock.ns(probe::ticks()));

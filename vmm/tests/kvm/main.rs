@@ -25,6 +25,7 @@ enum Need {
 
 const TRIALS: &[Entry] = &[
     ("a_pmi_costs_the_guest_the_published_mix_of_exits", runs::mix_of_exits, Need::Kvm),
+    ("the_floors_timer_is_set_at_most_once_per_pmi", runs::floor_timer, Need::Kvm),
     ("reuse_opens_once_per_counter_and_configuration", runs::reuse_opens_once, Need::Perf),
     ("recreate_opens_at_least_once_per_pmi", runs::recreate_opens_per_pmi, Need::Perf),
     ("lazy_release_leaves_nothing_one_slice_after_sampling", runs::lazy_release, Need::Perf),
@@ -46,6 +47,7 @@ const TRIALS: &[Entry] = &[
     ("a_set_up_opens_as_its_strategy_says", stat::opens_by_strategy, Need::Perf),
     ("set_ups_log_every_call_and_share_the_counters", stat::log_and_counts, Need::Kvm),
     ("a_turn_is_whole_and_has_its_own_figures", turns::whole, Need::Perf),
+    ("every_turn_of_many_takes_its_samples", turns::every_turn_samples, Need::Kvm),
     ("turns_of_two_vcpus_begin_and_end_together", turns::two_vcpus, Need::Perf),
     ("an_overflow_at_the_end_of_a_turn_stops_no_counter", turns::late_overflow, Need::Kvm),
     ("no_time_between_turns_is_in_any_figure", turns::time_between, Need::Kvm),

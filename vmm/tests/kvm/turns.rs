@@ -12,7 +12,7 @@ use vmm::machine::live::LiveGuest;
 use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 
-use crate::guests::{JULY_2021, SINGLE, clock, nmis_logged, plan, report};
+use crate::guests::{JULY_2021, PERIOD, SINGLE, clock, gp, nmis_logged, plan, report};
 
 /// Much longer than a turn.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -176,4 +176,16 @@ pub(crate) fn dropped() {
     turn(&mut guest, 10);
     // Would a resting vCPU not be stopped, this would never return.
     drop(guest);
+}
+
+/// An overflow may be found as the last handler of a turn switches the counters off.
+pub(crate) fn every_turn_samples() {
+    let mut plan = plan(Behind::Floor, &[gp(0x3c, PERIOD / 16)], 1);
+    plan.boot.max_ticks = 100;
+    let mut guest = start(plan);
+    for number in 0..300 {
+        let outcome = turn(&mut guest, 1);
+        balanced(&outcome.vcpus[0]);
+        assert!(report(&outcome.vcpus[0]).nmis > 0, "turn {number}");
+    }
 }

@@ -15,7 +15,7 @@ fn measured(model: &Model) -> (CalibrateSpec, Vec<Measured>) {
         tracepoint: false,
         others: Vec::new(),
         rounds: 8,
-        samples: 60,
+        samples: 200,
     };
     let chosen = simulated::chosen(model, "test");
     let mut jobs = Vec::new();

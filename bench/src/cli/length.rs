@@ -1,0 +1,61 @@
+//! How long a comparison of arms goes on.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::options::ArmsOptions;
+use crate::experiment::nmi_latency::spec::{LONGEST, ROUNDS, ROUNDS_PER_GUEST};
+use crate::parse::{number_in, share};
+use crate::rounds::spec::CommonSpec;
+
+/// Rounds where the end is set by something else.
+const UNTIL_THE_END: u64 = 100_000;
+/// Bound on a run that ends when its figures are sure.
+const LONGEST_SURE: Duration = Duration::from_secs(600);
+/// Rounds of a quick run.
+const QUICK_ROUNDS: u64 = 24;
+/// Its bound.
+const LONGEST_QUICK: Duration = Duration::from_secs(5);
+
+/// The end of a run.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Rounds")]
+pub struct LengthOptions {
+    /// A few seconds; the figures are indicative only
+    #[arg(long, conflicts_with_all = ["rounds", "duration", "until_ci"])]
+    pub quick: bool,
+
+    /// End when each ratio's 95 % interval is at most this wide to either side, e.g. 2%
+    ///
+    /// Judged are each arm to the floor, and each strategy to the one before it. Without --rounds or --duration it gives up after
+    /// ten minutes.
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    pub until_ci: Option<f64>,
+
+    /// Rounds in which an arm's guest lives on before a fresh one replaces it
+    #[arg(long, value_name = "N", default_value_t = ROUNDS_PER_GUEST, value_parser = number_in(1..=10_000))]
+    pub guest_rounds: u64,
+}
+
+impl LengthOptions {
+    /// The specification with this end.
+    #[must_use]
+    pub(super) fn of(&self, arms: &ArmsOptions, common: CommonSpec) -> CommonSpec {
+        let (rounds, longest) = match (self.quick, self.until_ci, arms.duration) {
+            (true, ..) => (QUICK_ROUNDS, LONGEST_QUICK),
+            (false, _, Some(duration)) => (UNTIL_THE_END, duration),
+            (false, Some(_), None) => (UNTIL_THE_END, LONGEST_SURE),
+            (false, None, None) => (ROUNDS, LONGEST),
+        };
+        CommonSpec {
+            rounds: arms.rounds.unwrap_or(rounds),
+            // Rounds that are asked for are not cut short.
+            duration: arms.duration.or_else(|| arms.rounds.is_none().then_some(longest)),
+            rounds_per_guest: self.guest_rounds,
+            until_ci: self.until_ci,
+            quick: self.quick,
+            ..common
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! How long a plan takes, before it begins.
+
+use std::time::Duration;
+
+use super::plan::Plan;
+
+/// Counts per second of an event that counts cycles, or stands in for them.
+const RATE: f64 = 2e9;
+/// What handlers and exits add to a slice.
+const OVERHEAD: f64 = 1.25;
+/// Making a guest, the first tick included, and its end.
+const START: Duration = Duration::from_millis(25);
+
+impl Plan {
+    /// Time that `arms` arms take about, if the host is like those it was tried on and nothing hangs. Of a tracepoint's rate nothing is
+    /// known but the time limit.
+    #[must_use]
+    pub fn estimate(&self, arms: usize) -> Duration {
+        let arms = u32::try_from(arms).unwrap_or(u32::MAX);
+        let rounds = u32::try_from(self.rounds.saturating_add(self.warmup)).unwrap_or(u32::MAX);
+        let guests = u32::try_from(u64::from(rounds).div_ceil(self.rounds_per_guest.max(1))).unwrap_or(u32::MAX);
+        let ticks = u32::try_from(self.guest.baseline_ticks + self.guest.tail_ticks).unwrap_or(u32::MAX);
+        let start = START + self.guest.mux_interval.saturating_mul(ticks);
+        let all = self.slice().saturating_mul(rounds).saturating_add(start.saturating_mul(guests)).saturating_mul(arms);
+        self.duration.map_or(all, |bound| all.min(bound))
+    }
+
+    fn slice(&self) -> Duration {
+        let limit = Duration::from_nanos(self.parameters.time_limit_ns);
+        let of = |event: &guest::abi::EventSpec| match (event.period, self.guest.freq_hz) {
+            (0, _) => 0.0,
+            (period, 0) => RATE / period as f64,
+            (_, hz) => hz as f64,
+        };
+        let rate: f64 = self.guest.events.iter().map(of).sum();
+        // Without samples rotations are counted, one a tick.
+        let rate = if rate > 0.0 { rate } else { 1.0 / self.guest.mux_interval.as_secs_f64() };
+        let slice = Duration::try_from_secs_f64(self.samples as f64 / rate * OVERHEAD).unwrap_or(limit);
+        if self.backend.to_string().starts_with("tracepoint") { limit } else { slice.min(limit) }
+    }
+}

@@ -1,0 +1,305 @@
+//! When the floor's timer is set: at most once per PMI, and not while the guest's handler runs.
+//!
+//! A timer that is set where a counter starts, as an event's period is, would be set inside the handler: the guest's last write
+//! there starts the counters. So it is set one step earlier, in the entry that brings the PMI, for the time at which the counters
+//! will be due again if the handler takes about as long as others did and re-arms what overflowed as it did before. A timer that
+//! is then early signals again after a short interval, without a call; one that is late lengthens a period by that much.
+//!
+//! Times are in the units of whoever asks: TSC ticks, or a simulation's nanoseconds.
+
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
+
+/// Shortest interval after an early signal.
+const SHORTEST_US: u64 = 20;
+/// Longest one.
+const LONGEST_US: u64 = 500;
+/// The interval is this part of the shortest period.
+const PART: u64 = 48;
+/// A signal that comes this many intervals too early is worth a call.
+const EARLY: u64 = 2 * PART;
+
+/// Handlers of one, two, or more counters differ.
+const COUNTS: usize = 4;
+
+/// A setting of the timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// It signals at `first`, and then every `every` time units.
+    At {
+        /// The first signal.
+        first: u64,
+        /// Time between the others.
+        every: u64,
+    },
+    /// It does not signal.
+    Off,
+}
+
+/// How far the guest is with an overflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// None is under way.
+    Idle,
+    /// The PMI is on its way to a handler.
+    Coming {
+        /// The timer is set for the time after it.
+        set: bool,
+    },
+    /// The counters are off: the handler runs.
+    Handled,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counter {
+    due: u64,
+    /// The guest's period: from its start to its overflow, and by how much the overflow before was late.
+    period: u64,
+    /// By how much its last overflow was late; `None` once it was started again.
+    late: Option<u64>,
+}
+
+/// Decides when to set the timer of one vCPU.
+#[derive(Clone, Debug)]
+pub struct Arming {
+    counters: [Counter; MAX_COUNTERS],
+    stage: Stage,
+    setting: Setting,
+    /// Counters were started outside of a handler since then.
+    restarted: bool,
+    /// When the overflow that is under way was seen.
+    seen: u64,
+    /// Counters that were found to have overflowed, in this handler so far.
+    found: usize,
+    /// How long it takes from an overflow to counters that run again, by the number of counters found by its entry; the median.
+    handler: [u64; COUNTS],
+    /// Which of them is the handler's that is under way.
+    kind: usize,
+    per_us: u64,
+    /// Settings so far.
+    pub calls: u64,
+}
+
+impl Arming {
+    /// For a clock of `per_us` units a microsecond.
+    #[must_use]
+    pub fn new(per_us: u64) -> Self {
+        Self {
+            counters: [Counter::default(); MAX_COUNTERS],
+            stage: Stage::Idle,
+            setting: Setting::Off,
+            restarted: false,
+            seen: 0,
+            found: 0,
+            handler: [0; COUNTS],
+            kind: 0,
+            per_us: per_us.max(1),
+            calls: 0,
+        }
+    }
+
+    /// A counter starts at `now` and is due after `period`.
+    pub fn started(&mut self, counter: CounterId, now: u64, period: u64) {
+        let counter = &mut self.counters[counter.index()];
+        counter.due = now.saturating_add(period);
+        // One that wrapped, and is not yet armed again, is started with all of its range.
+        let wrapped = self.stage != Stage::Handled && counter.late.is_some();
+        match counter.late {
+            Some(_) if wrapped => {}
+            // As perf does: what is too late by a whole period begins anew.
+            Some(late) if late < counter.period => (counter.period, counter.late) = (period.saturating_add(late), None),
+            Some(_) => (counter.period, counter.late) = (period, None),
+            None if counter.period == 0 => counter.period = period,
+            None => {}
+        }
+        self.restarted |= self.stage == Stage::Idle;
+        if self.stage == Stage::Handled {
+            self.handler_took(now.saturating_sub(self.seen));
+        }
+    }
+
+    /// A running counter is due at another time than its start said.
+    pub fn moved(&mut self, counter: CounterId, due: u64) {
+        self.counters[counter.index()].due = due;
+    }
+
+    /// A running counter was found to have overflowed.
+    pub fn overflowed(&mut self, counter: CounterId, now: u64) {
+        let counter = &mut self.counters[counter.index()];
+        counter.late = Some(now.saturating_sub(counter.due));
+        if self.stage == Stage::Idle {
+            (self.stage, self.seen, self.found) = (Stage::Coming { set: false }, now, 0);
+        }
+        self.found += 1;
+    }
+
+    /// Before a guest entry with these counters running. A setting that is returned is made now; `now` is asked for where it matters.
+    #[inline]
+    pub fn entry(&mut self, running: CounterSet, now: impl FnOnce() -> u64) -> Option<Setting> {
+        let wanted = match self.stage {
+            Stage::Coming { .. } | Stage::Handled if running.is_empty() => {
+                self.stage = Stage::Handled;
+                return None;
+            }
+            Stage::Coming { set: true } => return None,
+            Stage::Coming { set: false } => {
+                self.stage = Stage::Coming { set: true };
+                self.kind = self.found.min(COUNTS) - 1;
+                self.after_handler(running, now())
+            }
+            Stage::Handled => {
+                self.stage = Stage::Idle;
+                // The handler's last write: the timer is set already, or the overflow was found with the counters switched off.
+                if self.setting != Setting::Off {
+                    return None;
+                }
+                self.idle(running, now())?
+            }
+            Stage::Idle => self.idle(running, now())?,
+        };
+        (self.setting, self.calls, self.restarted) = (wanted, self.calls + 1, false);
+        Some(wanted)
+    }
+
+    /// The vCPU rests: a signal would disturb others.
+    pub fn rest(&mut self) -> Option<Setting> {
+        (self.setting != Setting::Off).then(|| {
+            (self.setting, self.calls) = (Setting::Off, self.calls + 1);
+            Setting::Off
+        })
+    }
+
+    /// The setting with counters that were not just found to have overflowed; `None`: the timer is well as it is.
+    fn idle(&self, running: CounterSet, now: u64) -> Option<Setting> {
+        let due = running.into_iter().map(|counter| self.counters[counter.index()].due).min();
+        match (due, self.setting) {
+            // Counters that are off for a moment need no call.
+            (None, Setting::At { first, .. }) => (first <= now).then_some(Setting::Off),
+            (None, Setting::Off) => None,
+            (Some(due), Setting::Off) => Some(self.at(running, due.max(now))),
+            (Some(due), Setting::At { first, every }) => {
+                let next = if first > now { first } else { now + every - (now - first) % every };
+                // The guest started counters by itself, as after a task switch: that is worth a call.
+                let (late_by, early_by) = if self.restarted { (every / 4, every) } else { (every, every * EARLY) };
+                let late = next > due.max(now).saturating_add(late_by);
+                let early = due > next.saturating_add(early_by);
+                (late || early).then(|| self.at(running, due.max(now)))
+            }
+        }
+    }
+
+    /// The setting for the time after the handler that is about to run.
+    fn after_handler(&self, running: CounterSet, now: u64) -> Setting {
+        let of = |counter: CounterId| {
+            let Counter { due, period, late } = self.counters[counter.index()];
+            // A period that began late is as much shorter.
+            late.map_or(due, |late| now.saturating_add(if late < period { period - late } else { period }))
+        };
+        let due = running.into_iter().map(of).min().unwrap_or(now);
+        self.at(running, due.max(now).saturating_add(self.handler[self.kind]))
+    }
+
+    fn at(&self, running: CounterSet, first: u64) -> Setting {
+        let shortest = running.into_iter().map(|counter| self.counters[counter.index()].period).min().unwrap_or(0);
+        let every = (shortest / PART).clamp(SHORTEST_US * self.per_us, LONGEST_US * self.per_us);
+        Setting::At { first, every }
+    }
+
+    /// Steps up and down are equal, so half of the handlers take less; none takes the estimate far.
+    fn handler_took(&mut self, time: u64) {
+        let estimate = &mut self.handler[self.kind];
+        *estimate = match *estimate {
+            0 => time.min(LONGEST_US * self.per_us),
+            before if time > before => before + before / 32 + 1,
+            before => before - before / 32,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: u64 = 1000;
+
+    fn counter() -> CounterId {
+        CounterId::gp(0).unwrap()
+    }
+
+    fn running() -> CounterSet {
+        let mut set = CounterSet::EMPTY;
+        set.insert(counter());
+        set
+    }
+
+    /// A guest with one counter and a handler of `took(n)` µs, for `pmis` PMIs. Returns how late each overflow was seen, and the
+    /// settings made outside and inside of handlers.
+    fn run(pmis: u64, took: impl Fn(u64) -> u64) -> (Vec<u64>, u64, u64) {
+        let (mut arming, mut now, mut left) = (Arming::new(1), 0, PERIOD);
+        let (mut late, mut inside) = (Vec::new(), 0);
+        arming.started(counter(), now, left);
+        assert!(arming.entry(running(), || 0).is_some());
+        for n in 0..pmis {
+            let due = now + left;
+            // Ring 3 until a signal finds the counter due.
+            loop {
+                let Setting::At { first, every } = arming.setting else { panic!("no signal at {now}") };
+                now = if first > now { first } else { now + every - (now - first) % every };
+                if now >= due {
+                    break;
+                }
+                arming.entry(running(), || now);
+            }
+            late.push(now - due);
+            arming.overflowed(counter(), now);
+            arming.started(counter(), now, 1 << 40);
+            arming.entry(running(), || now);
+            let before = arming.calls;
+            for step in 0..4 {
+                now += took(n) / 4;
+                arming.entry(if step == 3 { running() } else { CounterSet::EMPTY }, || now);
+                if step == 2 {
+                    let over = late[late.len() - 1];
+                    left = if over < PERIOD { PERIOD - over } else { PERIOD };
+                    arming.started(counter(), now + took(n) / 4, left);
+                }
+            }
+            inside += arming.calls - before;
+        }
+        (late, arming.calls, inside)
+    }
+
+    #[test]
+    fn a_pmi_costs_one_setting_and_none_in_its_handler() {
+        let (late, calls, inside) = run(1000, |_| 160);
+        assert_eq!((calls, inside), (1001, 0));
+        assert!(late[20..].iter().all(|&late| late <= 80), "{:?}", &late[..60]);
+        // Handlers of two modes, and now and then a long one.
+        let (late, calls, inside) = run(1000, |n| if n % 50 == 7 { 1200 } else { 150 + 64 * (n / 9 % 2) });
+        assert_eq!((calls, inside), (1001, 0));
+        let mean = late.iter().sum::<u64>() / 1000;
+        assert!(mean < 150 && late.iter().all(|&late| late < PERIOD), "{mean}");
+    }
+
+    #[test]
+    fn a_counter_that_is_due_sooner_or_much_later_is_worth_a_call_outside_of_handlers() {
+        let mut arming = Arming::new(1);
+        let at = |setting: Option<Setting>| match setting {
+            Some(Setting::At { first, .. }) => first,
+            other => panic!("{other:?}"),
+        };
+        arming.started(counter(), 0, PERIOD);
+        assert_eq!(at(arming.entry(running(), || 0)), PERIOD);
+        assert_eq!(arming.entry(running(), || 10), None);
+        arming.started(counter(), 20, 100);
+        assert_eq!(at(arming.entry(running(), || 20)), 120);
+        arming.moved(counter(), 9 * PERIOD);
+        assert_eq!(at(arming.entry(running(), || 30)), 9 * PERIOD);
+        // Off for a moment, and for good.
+        assert_eq!(arming.entry(CounterSet::EMPTY, || 40), None);
+        assert_eq!(arming.entry(CounterSet::EMPTY, || 20 * PERIOD), Some(Setting::Off));
+        assert_eq!((arming.entry(CounterSet::EMPTY, || 21 * PERIOD), arming.rest()), (None, None));
+        arming.started(counter(), 0, PERIOD);
+        arming.entry(running(), || 0);
+        assert_eq!(arming.rest(), Some(Setting::Off));
+    }
+}
