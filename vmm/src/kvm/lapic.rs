@@ -3,7 +3,7 @@
 //! The LAPIC is KVM's, so a PMI is delivered in userspace as KVM's own vPMU does it in the kernel
 //! (`kvm_apic_local_deliver`): read the entry, obey mask and mode, set the mask bit (a16eb25b09c0).
 //!
-//! A LAPIC that is switched off (IA32_APIC_BASE[11]) delivers nothing (SDM vol. 3, 12.4.3), as KVM's does not. Its mode is looked
+//! A LAPIC that is switched off (IA32_APIC_BASE bit 11) delivers nothing (SDM vol. 3, 12.4.3), as KVM's does not. Its mode is looked
 //! at for each PMI, as the guest may change it at any time.
 //!
 //! # What can be lost
@@ -13,7 +13,7 @@
 //! guest is in that mode, and nothing can be lost. In xAPIC mode there is no other way than the page; it is then fetched
 //! again immediately before it is written, which leaves a window of two system calls per PMI. KVM gives userspace no
 //! means to close it: masking later, or not at all, would change what the guest sees of every PMI instead.
-//! KVM_SET_LAPIC also drops a tick of the timer that has expired and is not yet an interrupt: [`tick`](super::tick) puts it back.
+//! KVM_SET_LAPIC also drops a tick of the timer that has expired and is not yet an interrupt: `tick` puts it back.
 
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use kvm_bindings::{Msrs, kvm_lapic_state, kvm_msi, kvm_msr_entry};
