@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use arch_pmu::Vpmu;
 use arch_pmu::caps::PmuCaps;
-use guest::abi::BootPage;
+use guest::abi::{BootPage, Report};
 use host_pmu::bank::Bank;
 use host_pmu::strategy::Strategy;
 
@@ -57,26 +57,49 @@ pub struct Plan {
 /// Simulates host number `number` of an experiment.
 #[must_use]
 pub fn run(model: &Model, plan: &Plan, number: u64) -> Vec<GuestOutcome> {
+    open(model, plan, number).outcomes()
+}
+
+/// A simulated host whose guests live on; they take turns if `plan.boot` has FLAG_TURNS.
+pub trait Live {
+    /// Lets each guest take `samples`, or as many as its time limit allows. The first turn comes after the baseline, which is in its
+    /// outcome. A guest that timed out takes no further turns.
+    fn turn(&mut self, samples: u64) -> Vec<GuestOutcome>;
+
+    /// Ends the guests, which then are at their end; what they left since their last turns.
+    fn finish(&mut self) -> Vec<GuestOutcome>;
+
+    /// Runs the guests to their rest or their end, and takes what they left.
+    fn outcomes(&mut self) -> Vec<GuestOutcome>;
+}
+
+/// Makes host number `number` of an experiment. Its guests have not run yet.
+#[must_use]
+pub fn open(model: &Model, plan: &Plan, number: u64) -> Box<dyn Live> {
     let model = Rc::new(model.clone());
     // Counters in use by others count as their events.
     let others = if model.base == CountBase::GuestTime { model.host.taken } else { 0 };
     let on_host = Rc::new(Cell::new(others));
     match &plan.behind {
-        Behind::Floor => run_with(&model, plan, number, |clock| SimFloor::new(clock, model.tsc_khz)),
+        Behind::Floor => open_with(&model, plan, number, |clock| SimFloor::new(clock, model.tsc_khz)),
         Behind::PacedFloor { counts_per_ms } => {
-            run_with(&model, plan, number, |clock| SimFloor::new(clock, *counts_per_ms))
+            open_with(&model, plan, number, |clock| SimFloor::new(clock, *counts_per_ms))
         }
-        Behind::Events(strategy) => run_with(&model, plan, number, |clock| {
+        Behind::Events(strategy) => open_with(&model, plan, number, |clock| {
             Bank::new(SimBackend::new(Rc::clone(&model), clock, Rc::clone(&on_host), strategy), strategy.clone())
         }),
     }
 }
 
-fn run_with<H: SimHost>(model: &Rc<Model>, plan: &Plan, number: u64, behind: impl Fn(Clock) -> H) -> Vec<GuestOutcome> {
+fn open_with<H: SimHost + 'static>(
+    model: &Rc<Model>,
+    plan: &Plan,
+    number: u64,
+    behind: impl Fn(Clock) -> H,
+) -> Box<dyn Live> {
     let (pmu, cpus) = (plan.pmu.bounded(), plan.cpus.clamp(1, plan.vcpus.max(1)));
     let boot = BootPage { gp_counters: u64::from(pmu.gp), fixed_counters: u64::from(pmu.fixed), ..plan.boot };
-    let mut queue = Queue::default();
-    let mut guests: Vec<Guest<H>> = (0..plan.vcpus)
+    let guests = (0..plan.vcpus)
         .map(|vcpu| {
             let mut stream = stream(plan.seed, number, vcpu);
             let sharing = (plan.vcpus - vcpu % cpus).div_ceil(cpus);
@@ -87,14 +110,63 @@ fn run_with<H: SimHost>(model: &Rc<Model>, plan: &Plan, number: u64, behind: imp
             Guest::new(vcpu, &boot, (plan.timer, plan.limit_ns), model.tsc_khz, model.costs.work_unit)
         })
         .collect();
-    for (vcpu, guest) in guests.iter_mut().enumerate() {
-        queue.push(guest.now(), vcpu);
-    }
-    while let Some(vcpu) = queue.pop() {
-        let guest = &mut guests[vcpu];
-        if !guest.step() {
+    Box::new(Guests { guests, baselines: Vec::new() })
+}
+
+/// The guests of a host.
+struct Guests<H> {
+    guests: Vec<Guest<H>>,
+    /// Reports from before the first turn, until it.
+    baselines: Vec<Report>,
+}
+
+impl<H: SimHost> Guests<H> {
+    /// Runs all of them to their rest or their end.
+    fn run(&mut self) {
+        let mut queue = Queue::default();
+        for (vcpu, guest) in self.guests.iter_mut().enumerate() {
             queue.push(guest.now(), vcpu);
         }
+        while let Some(vcpu) = queue.pop() {
+            let guest = &mut self.guests[vcpu];
+            if !guest.step() {
+                queue.push(guest.now(), vcpu);
+            }
+        }
     }
-    guests.into_iter().map(Guest::finish).collect()
+
+    /// Takes them to their first rest, unless they were there. Returns when the last of them got there.
+    fn at_rest(&mut self) -> u64 {
+        if self.guests.iter().all(Guest::is_fresh) {
+            self.run();
+            self.baselines = self.guests.iter_mut().map(|guest| *guest.take_outcome().report).collect();
+        }
+        self.guests.iter_mut().map(Guest::now).max().unwrap_or(0)
+    }
+}
+
+impl<H: SimHost> Live for Guests<H> {
+    fn turn(&mut self, samples: u64) -> Vec<GuestOutcome> {
+        let at = self.at_rest();
+        self.guests.iter_mut().filter(|guest| guest.rests()).for_each(|guest| guest.begin_turn(at, samples));
+        let mut outcomes = self.outcomes();
+        for (outcome, before) in outcomes.iter_mut().zip(self.baselines.drain(..)) {
+            let report = &mut outcome.report;
+            report.baseline_begin = before.baseline_begin;
+            report.baseline_end = before.baseline_end;
+            report.baseline_units = before.baseline_units;
+        }
+        outcomes
+    }
+
+    fn finish(&mut self) -> Vec<GuestOutcome> {
+        let at = self.at_rest();
+        self.guests.iter_mut().filter(|guest| guest.rests()).for_each(|guest| guest.begin_end(at));
+        self.outcomes()
+    }
+
+    fn outcomes(&mut self) -> Vec<GuestOutcome> {
+        self.run();
+        self.guests.iter_mut().map(Guest::take_outcome).collect()
+    }
 }

@@ -4,10 +4,10 @@
 
 use std::rc::Rc;
 
-use arch_pmu::Vpmu;
 use arch_pmu::exits::{MsrExits, MsrStats};
 use arch_pmu::pmi::PmiStats;
 use arch_pmu::pmi::{Delivery, Lvtpc};
+use arch_pmu::{Vpmu, VpmuStats};
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::bank::Bank;
@@ -93,6 +93,8 @@ pub struct Vcpu<H> {
     phases: Phases<PHASES>,
     exit_path_ns: Recorder,
     signals: u64,
+    /// Overflows of earlier accounts.
+    counted: VpmuStats,
     /// Time of an overflow in ring 3 of which the VMM has not taken the signal.
     overflowed_at: Option<u64>,
     /// From such an overflow to the VMM seeing it.
@@ -134,6 +136,7 @@ impl<H: SimHost> Vcpu<H> {
             phases: Phases::default(),
             exit_path_ns: Recorder::default(),
             signals: 0,
+            counted: VpmuStats::default(),
             overflowed_at: None,
             signal_ns: Recorder::default(),
             empty_kicks: 0,
@@ -349,24 +352,40 @@ impl<H: SimHost> Vcpu<H> {
         self.enter();
     }
 
-    /// Releases all events; returns the result.
-    pub fn finish(mut self) -> VcpuSide {
+    /// Waits outside of the guest until `at`, with its counters off.
+    pub fn rest_until(&mut self, at: u64) {
+        let host = self.pmu.host();
+        host.rest();
+        host.clock().sleep_until(at);
+        self.pmu.host().restart_account();
+        self.enter();
+    }
+
+    /// The account since the vCPU's start, or since its last rest. Events created are those since its start.
+    pub fn take_side(&mut self) -> VcpuSide {
         let pmu = self.pmu.stats();
+        let before = std::mem::replace(&mut self.counted, pmu);
         let held_at_end = self.held();
+        let pmi = std::mem::take(&mut self.pmi);
         let host = self.pmu.host();
         let creates = host.creates();
+        let phases = std::mem::take(&mut self.phases).finish(host.ops());
         let host = HostSide {
-            signals: self.signals,
-            signal_ns: self.signal_ns,
-            empty_kicks: self.empty_kicks,
+            signals: std::mem::take(&mut self.signals),
+            signal_ns: std::mem::take(&mut self.signal_ns),
+            empty_kicks: std::mem::take(&mut self.empty_kicks),
             held_at_end,
             ..host.account()
         };
         VcpuSide {
-            pmi: PmiStats { overflows: pmu.overflows, pmi_requests: pmu.pmi_requests, ..self.pmi },
-            msrs: self.msrs.exits(),
-            phases: self.phases.finish(self.pmu.host().ops()),
-            exit_path_ns: self.exit_path_ns.into_histogram(),
+            pmi: PmiStats {
+                overflows: pmu.overflows - before.overflows,
+                pmi_requests: pmu.pmi_requests - before.pmi_requests,
+                ..pmi
+            },
+            msrs: std::mem::take(&mut self.msrs).exits(),
+            phases,
+            exit_path_ns: std::mem::take(&mut self.exit_path_ns).into_histogram(),
             host,
             creates,
         }

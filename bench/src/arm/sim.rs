@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use guest::abi::FLAG_TURNS;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
@@ -108,6 +109,24 @@ impl ArmRunner for SimRunner {
     }
 
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
+        // Rounds differ as hosts of one experiment do; every arm of a round meets the same random numbers.
+        let number = turn.index << 1 | u64::from(turn.warmup);
+        let left = host::run(&self.model, &self.plan(arm, turn.samples)?, number);
+        Ok(outcome(left, self.model.tsc_khz))
+    }
+
+    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
+        let mut plan = self.plan(arm, samples)?;
+        plan.boot.flags |= FLAG_TURNS;
+        // The guests of one number meet the same random numbers.
+        let host = host::open(&self.model, &plan, number << 1);
+        Ok(Box::new(Live { host, tsc_khz: self.model.tsc_khz, failed: false }))
+    }
+}
+
+impl SimRunner {
+    /// A host with this arm's guest.
+    fn plan(&self, arm: &Arm, samples: u64) -> Result<host::Plan, Error> {
         let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
         let behind = match (&arm.definition, arm.kind) {
             (_, ArmKind::Floor | ArmKind::Kvm) => {
@@ -116,9 +135,9 @@ impl ArmRunner for SimRunner {
             (Some(text), _) => Behind::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?),
             (None, _) => Behind::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?),
         };
-        let mut boot = self.guest.boot_page(turn.samples);
-        boot.log_capacity = self.guest.log_entries(turn.samples);
-        let plan = host::Plan {
+        let mut boot = self.guest.boot_page(samples);
+        boot.log_capacity = self.guest.log_entries(samples);
+        Ok(host::Plan {
             behind,
             pmu: self.guest.pmu(),
             vcpus: self.guest.vcpus,
@@ -127,38 +146,42 @@ impl ArmRunner for SimRunner {
             timer: Timer::Periodic,
             limit_ns: u64::try_from(self.guest.hard_limit.as_nanos()).unwrap_or(u64::MAX),
             seed: self.seed,
-        };
-        // Rounds differ as hosts of one experiment do; every arm of a round meets the same random numbers.
-        let number = turn.index << 1 | u64::from(turn.warmup);
-        let left = host::run(&self.model, &plan, number);
-        let virtual_ns = left.iter().map(|guest| guest.ns).max().unwrap_or(0);
-        let vcpus: Vec<_> = left.into_iter().map(|guest| vcpu(guest, self.model.tsc_khz)).collect();
-        let end = vcpus.iter().map(|vcpu| vcpu.end.clone()).find(|end| !end.is_complete()).unwrap_or(End::Done);
-        Ok(RunOutcome { end, vcpus, wall: Duration::from_nanos(virtual_ns), start: Duration::ZERO })
-    }
-
-    fn open(&mut self, arm: &Arm, number: u64, _samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
-        Ok(Box::new(Live { runner: self.clone(), arm: arm.clone(), index: number << 32 }))
+        })
     }
 }
 
 /// A simulated guest that takes its samples slice by slice.
 struct Live {
-    runner: SimRunner,
-    arm: Arm,
-    index: u64,
+    host: Box<dyn host::Live>,
+    tsc_khz: u64,
+    /// A guest that timed out is gone.
+    failed: bool,
 }
 
 impl LiveGuest for Live {
     fn slice(&mut self, samples: u64) -> Result<SliceOutcome, Error> {
-        let turn = Turn { index: self.index, position: 0, warmup: false, samples };
-        self.index += 1;
-        Ok(SliceOutcome { run: self.runner.run(&self.arm, turn)?, probe_ns: None })
+        if self.failed {
+            return Ok(SliceOutcome { run: nothing(End::Stopped), probe_ns: None });
+        }
+        let run = outcome(self.host.turn(samples), self.tsc_khz);
+        self.failed = !run.end.is_complete();
+        Ok(SliceOutcome { run, probe_ns: None })
     }
 
-    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
-        Ok(RunOutcome { end: End::Done, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO })
+    fn close(mut self: Box<Self>) -> Result<RunOutcome, Error> {
+        Ok(if self.failed { nothing(End::Stopped) } else { outcome(self.host.finish(), self.tsc_khz) })
     }
+}
+
+fn nothing(end: End) -> RunOutcome {
+    RunOutcome { end, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO }
+}
+
+fn outcome(left: Vec<GuestOutcome>, tsc_khz: u64) -> RunOutcome {
+    let virtual_ns = left.iter().map(|guest| guest.ns).max().unwrap_or(0);
+    let vcpus: Vec<_> = left.into_iter().map(|guest| vcpu(guest, tsc_khz)).collect();
+    let end = vcpus.iter().map(|vcpu| vcpu.end.clone()).find(|end| !end.is_complete()).unwrap_or(End::Done);
+    RunOutcome { end, vcpus, wall: Duration::from_nanos(virtual_ns), start: Duration::ZERO }
 }
 
 fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {

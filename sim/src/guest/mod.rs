@@ -8,5 +8,6 @@ mod nmi;
 mod stat;
 mod state;
 mod tick;
+mod turns;
 
 pub use state::{Guest, GuestOutcome, Timer};

@@ -50,6 +50,9 @@ impl<H: SimHost> Guest<H> {
         if self.target_met && self.enabled {
             // The sample target is met; the next tick ends the phase.
             self.stop_measuring();
+            if self.takes_turns() {
+                self.tick_soon();
+            }
         }
         self.cpu.execute(STUB_OUT);
         self.cpu.returns(from_tick);

@@ -28,7 +28,11 @@ pub enum Timer {
 pub(super) enum Phase {
     WarmUp,
     Baseline,
+    /// Waits for its first turn.
+    Opened,
     Measure,
+    /// Waits for its next turn.
+    Rest,
     Tail,
     Done,
 }
@@ -65,6 +69,10 @@ pub struct Guest<H> {
     pub(super) until_target: u64,
     /// Hard limit, and whether it was reached.
     pub(super) limit: u64,
+    /// The same from the begin of a turn, ns.
+    pub(super) time_limit: u64,
+    /// Begin of the current turn, or of the guest.
+    pub(super) began: u64,
     pub(super) timed_out: bool,
     pub(super) timer: Timer,
     pub(super) next_tick: u64,
@@ -134,6 +142,8 @@ impl<H: SimHost> Guest<H> {
             log_kind: if samples { LOG_NMI } else { LOG_ROTATION },
             until_target: boot.sample_target,
             limit,
+            time_limit: limit,
+            began: 0,
             timed_out: false,
             timer,
             next_tick: begin + boot.tick_count.max(1),
@@ -165,18 +175,7 @@ impl<H: SimHost> Guest<H> {
     /// Result of the guest.
     #[must_use]
     pub fn finish(mut self) -> GuestOutcome {
-        GuestOutcome {
-            ns: self.cpu.now(),
-            timed_out: self.timed_out,
-            report: self.report,
-            log: self.log,
-            deliveries: self.deliveries,
-            held_at_tail_tick: self.held_at_tail_tick,
-            handler: self.handler,
-            delivery: self.delivery,
-            rotation: self.rotation,
-            side: self.cpu.finish(),
-        }
+        self.take_outcome()
     }
 
     pub(super) fn wrmsr(&mut self, msr: u32, value: u64) {

@@ -22,7 +22,7 @@ impl<H: SimHost> Guest<H> {
             return true;
         }
         match self.phase {
-            Phase::Done => return true,
+            Phase::Done | Phase::Opened | Phase::Rest => return true,
             Phase::Tail => self.cpu.halt_until(self.next_tick),
             _ if self.boot.workload == WORKLOAD_IDLE => self.cpu.halt_until(self.next_tick),
             _ if self.boot.workload == WORKLOAD_IO => self.work_and_write(),
@@ -32,7 +32,7 @@ impl<H: SimHost> Guest<H> {
         if self.phase != Phase::Done && self.cpu.now() >= self.next_tick {
             self.tick();
         }
-        self.phase == Phase::Done || self.over_limit()
+        self.phase == Phase::Done || self.rests() || self.over_limit()
     }
 
     /// One unit of workload `io`, or the part of it before the next interrupt.
@@ -51,7 +51,7 @@ impl<H: SimHost> Guest<H> {
         self.timed_out
     }
 
-    fn units(&self) -> u64 {
+    pub(super) fn units(&self) -> u64 {
         self.user_ns / self.work_unit
     }
 
@@ -76,8 +76,15 @@ impl<H: SimHost> Guest<H> {
             Phase::Measure => self.measure_tick([entry, now]),
             Phase::Tail => self.tail_tick(),
             Phase::WarmUp | Phase::Baseline => self.baseline_tick(now),
-            Phase::Done => {}
+            Phase::Done | Phase::Opened | Phase::Rest => {}
         }
+        // The rest of the tick is that of the next turn's begin.
+        if !self.rests() {
+            self.leave_tick();
+        }
+    }
+
+    pub(super) fn leave_tick(&mut self) {
         if self.phase == Phase::Measure && self.boot.flags & FLAG_TIME_LOOP != 0 {
             self.time_loop();
         }
@@ -120,11 +127,15 @@ impl<H: SimHost> Guest<H> {
         if self.phase_ticks >= self.boot.baseline_ticks {
             self.report.baseline_end = now;
             self.report.baseline_units = self.units() - self.units_at_start;
-            self.begin_measuring();
+            if self.takes_turns() {
+                self.open_turns();
+            } else {
+                self.begin_measuring();
+            }
         }
     }
 
-    fn begin_measuring(&mut self) {
+    pub(super) fn begin_measuring(&mut self) {
         self.cpu.doorbell();
         self.phase = Phase::Measure;
         self.phase_ticks = 0;
@@ -160,7 +171,11 @@ impl<H: SimHost> Guest<H> {
                 return;
             }
         }
-        self.end_measuring();
+        if self.takes_turns() {
+            self.end_turn();
+        } else {
+            self.end_measuring();
+        }
     }
 
     /// `perf_rotate_context`, or sched-out and sched-in of the task: stops all events and starts those that fit.
@@ -181,7 +196,7 @@ impl<H: SimHost> Guest<H> {
         self.log(LOG_ROTATION, [entry_tsc, exit_tsc], 0, started);
     }
 
-    fn end_measuring(&mut self) {
+    pub(super) fn end_measuring(&mut self) {
         if self.enabled {
             self.stop_measuring();
         }
@@ -209,6 +224,11 @@ impl<H: SimHost> Guest<H> {
         if self.phase_ticks < self.boot.tail_ticks {
             return;
         }
+        self.publish();
+        self.phase = Phase::Done;
+    }
+
+    pub(super) fn publish(&mut self) {
         for event in &self.events.all {
             self.report.overflows[event.spec] = event.overflows;
             self.report.counts[event.spec] = event.count;
@@ -216,6 +236,5 @@ impl<H: SimHost> Guest<H> {
             self.report.running[event.spec] = event.running;
             self.report.periods[event.spec] = event.period.cast_unsigned();
         }
-        self.phase = Phase::Done;
     }
 }

@@ -1,0 +1,94 @@
+//! Simulated guests that take their samples in turns.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{FOUR, SINGLE, TEN, boot, plan};
+use guest::abi::FLAG_TURNS;
+use host_pmu::stats::OpKind;
+use host_pmu::strategy::PRESETS;
+use sim::guest::GuestOutcome;
+use sim::host::{self, Plan};
+use sim::model::Model;
+
+fn in_turns(strategy: &str, events: &[(u64, u64, u64)], vcpus: u64) -> Plan {
+    let mut boot = boot(events, 2_000_000, 25, 10_000);
+    boot.flags |= FLAG_TURNS;
+    boot.log_capacity = 1000;
+    Plan { vcpus, ..plan(strategy, &boot) }
+}
+
+fn turns(model: &str, plan: &Plan, turns: &[u64]) -> (Vec<Vec<GuestOutcome>>, Vec<GuestOutcome>) {
+    let mut host = host::open(&Model::embedded(model).unwrap(), plan, 3);
+    (turns.iter().map(|&samples| host.turn(samples)).collect(), host.finish())
+}
+
+#[test]
+fn every_turn_is_whole_and_has_its_own_figures() {
+    for model in ["development-host", "clx-ap-watchdog-on"] {
+        for strategy in PRESETS.into_iter().chain(["floor"]) {
+            for (events, vcpus) in [(SINGLE, 1), (FOUR, 1), (TEN, 2)] {
+                let who = format!("{model}, {strategy}, {} events", events.len());
+                let (turns, end) = turns(model, &in_turns(strategy, events, vcpus), &[25, 5, 25, 25]);
+                for (number, turn) in turns.iter().enumerate() {
+                    assert_eq!(turn.len() as u64, vcpus);
+                    for guest in turn {
+                        let report = &guest.report;
+                        let wanted = if number == 1 { 5 } else { 25 };
+                        assert!((wanted..wanted + 8).contains(&report.nmis), "{who}: {}", report.nmis);
+                        assert_eq!(
+                            (report.nmis, report.nmis),
+                            (guest.side.pmi.nmis, guest.deliveries.len() as u64),
+                            "{who}"
+                        );
+                        assert_eq!(report.overflows.iter().sum::<u64>(), guest.side.pmi.overflows, "{who}");
+                        assert_eq!(report.baseline_units > 0, number == 0, "{who}");
+                        assert!(guest.log.iter().all(|entry| entry.tsc_entry >= report.measure_begin), "{who}");
+                        assert!(!guest.timed_out && guest.held_at_tail_tick.is_empty());
+                    }
+                }
+                assert!(end.iter().all(|guest| guest.report.nmis == 0 && guest.held_at_tail_tick.len() == 4), "{who}");
+            }
+        }
+    }
+}
+
+#[test]
+fn turns_repeat_to_the_last_figure() {
+    let all = || {
+        let (turns, end) = turns("development-host", &in_turns("reuse-lazy", TEN, 2), &[25, 25, 25]);
+        let figures = |guest: &GuestOutcome| {
+            let ops = OpKind::ALL.map(|kind| (guest.side.host.ops.count(kind), guest.side.host.ops.total_ns(kind)));
+            (guest.report.clone(), guest.log.clone(), guest.deliveries.clone(), guest.ns, ops)
+        };
+        turns.iter().flatten().chain(&end).map(figures).collect::<Vec<_>>()
+    };
+    assert_eq!(all(), all());
+}
+
+/// A turn costs a stop and a start of the events, and no more: what a PMI takes is that of one long run.
+#[test]
+fn operations_per_pmi_are_those_of_a_long_run() {
+    for (strategy, kind, per_pmi) in
+        [("recreate", OpKind::Open, 2.0), ("reuse", OpKind::Open, 0.0), ("reuse", OpKind::Pause, 3.0)]
+    {
+        let (turns, _) = turns("development-host", &in_turns(strategy, SINGLE, 1), &[25; 20]);
+        let sum =
+            |of: fn(&GuestOutcome, OpKind) -> u64| turns.iter().flatten().map(|guest| of(guest, kind)).sum::<u64>();
+        let found =
+            sum(|guest, kind| guest.side.host.ops.count(kind)) as f64 / sum(|guest, _| guest.report.nmis) as f64;
+        // Five calls more in each turn of 25.
+        assert!((per_pmi..per_pmi + 0.2).contains(&found), "{strategy}: {found} of {} per PMI", kind.key());
+    }
+}
+
+#[test]
+fn the_floors_timer_is_set_once_per_pmi() {
+    let (turns, _) = turns("development-host", &in_turns("floor", SINGLE, 1), &[25; 20]);
+    for guest in turns.iter().flatten() {
+        let (calls, pmis) = (guest.side.host.timer_calls, guest.report.nmis);
+        // One at the start of the counters.
+        assert!(calls <= pmis + 2 && calls >= pmis / 2, "{calls} calls for {pmis} PMIs");
+    }
+}
