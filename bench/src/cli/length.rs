@@ -7,10 +7,8 @@ use clap::Args;
 use super::options::ArmsOptions;
 use crate::experiment::nmi_latency::spec::{LONGEST, ROUNDS, ROUNDS_PER_GUEST};
 use crate::parse::{number_in, share};
-use crate::rounds::spec::CommonSpec;
+use crate::rounds::spec::{CommonSpec, OPEN_ENDED};
 
-/// Rounds where the end is set by something else.
-const UNTIL_THE_END: u64 = 100_000;
 /// Bound on a run that ends when its figures are sure.
 const LONGEST_SURE: Duration = Duration::from_secs(600);
 /// Rounds of a quick run.
@@ -44,8 +42,8 @@ impl LengthOptions {
     pub(super) fn of(&self, arms: &ArmsOptions, common: CommonSpec) -> CommonSpec {
         let (rounds, longest) = match (self.quick, self.until_ci, arms.duration) {
             (true, ..) => (QUICK_ROUNDS, LONGEST_QUICK),
-            (false, _, Some(duration)) => (UNTIL_THE_END, duration),
-            (false, Some(_), None) => (UNTIL_THE_END, LONGEST_SURE),
+            (false, _, Some(duration)) => (OPEN_ENDED, duration),
+            (false, Some(_), None) => (OPEN_ENDED, LONGEST_SURE),
             (false, None, None) => (ROUNDS, LONGEST),
         };
         CommonSpec {

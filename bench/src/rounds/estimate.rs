@@ -25,6 +25,17 @@ impl Plan {
         self.duration.map_or(all, |bound| all.min(bound))
     }
 
+    /// Rounds that `arms` arms have time for about, warm-ups included.
+    #[must_use]
+    #[expect(clippy::cast_sign_loss, reason = "neither time nor rounds are negative")]
+    pub fn expected_rounds(&self, arms: usize) -> u64 {
+        let all = self.rounds.saturating_add(self.warmup);
+        let unbounded = Self { duration: None, ..self.clone() }.estimate(arms).as_secs_f64().max(f64::MIN_POSITIVE);
+        let share = self.estimate(arms).as_secs_f64() / unbounded;
+        // Neither negative nor above the number of rounds.
+        ((share * all as f64) as u64).clamp(1, all.max(1))
+    }
+
     fn slice(&self) -> Duration {
         let limit = Duration::from_nanos(self.parameters.time_limit_ns);
         let of = |event: &guest::abi::EventSpec| match (event.period, self.guest.freq_hz) {

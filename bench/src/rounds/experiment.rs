@@ -11,7 +11,7 @@ use crate::arm::runner::{Arm, ArmRunner, LiveGuest, SliceOutcome, Turn};
 use crate::fold::arm::{ArmFold, Place};
 use crate::tool;
 use results::document::ArmKind;
-use results::document::{Document, GuestExtra, SCHEMA, Status, warnings};
+use results::document::{Document, GuestExtra, Parameters, SCHEMA, Status, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 
@@ -302,6 +302,13 @@ impl<'a> Experiment<'a> {
         }
     }
 
+    /// The parameters; where no number of rounds was asked for, it is that of the rounds there are.
+    fn parameters(&self) -> Parameters {
+        let parameters = self.plan.parameters.clone();
+        let kept = self.folds().map(|fold| fold.intervals().len() as u64).max().unwrap_or(0);
+        Parameters { rounds: if self.plan.is_open_ended() { kept } else { parameters.rounds }, ..parameters }
+    }
+
     /// The document so far; `last`: nothing follows. The host's facts are brought up to date.
     #[must_use]
     pub fn document(&self, command_line: &[String], host: &mut HostFacts, fs: &HostFs, last: bool) -> Document {
@@ -325,7 +332,7 @@ impl<'a> Experiment<'a> {
             wall_ns: nanos(self.wall),
             status,
             seed: plan.seed,
-            parameters: plan.parameters.clone(),
+            parameters: self.parameters(),
             host: host.clone(),
             arms: self.folds().map(ArmFold::result).collect(),
             warnings: Vec::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use guest::abi::EventSpec;
 use host_pmu::backend::BackendKey;
 
-use super::spec::CommonSpec;
+use super::spec::{CommonSpec, OPEN_ENDED};
 use crate::arm::guest::GuestPlan;
 use crate::arm::runner::Arm;
 use crate::backend::Chosen;
@@ -165,6 +165,12 @@ impl Plan {
             seed: spec.seed,
             parameters,
         })
+    }
+
+    /// Whether something else than the number of rounds ends it.
+    #[must_use]
+    pub const fn is_open_ended(&self) -> bool {
+        self.rounds >= OPEN_ENDED
     }
 
     /// Whether guests live over several slices.

@@ -68,7 +68,7 @@ pub struct Finished {
 /// If no arm can run here, or if nothing was measured before an error.
 pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) -> Result<Finished, Error> {
     let mut experiment = Experiment::new(plan, runner, context.process_began)?;
-    let slices = (experiment.running() as u64).saturating_mul(plan.rounds.saturating_add(plan.warmup));
+    let slices = (experiment.running() as u64).saturating_mul(plan.expected_rounds(experiment.running()));
     context.progress.expect(&expectation(plan, experiment.running()));
     context.progress.begin(slices);
     let ended = Rounds { experiment: &mut experiment, plan, in_session: 0, saved: Instant::now() }.all(&mut context);
@@ -93,7 +93,8 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
 fn expectation(plan: &Plan, arms: usize) -> String {
     let rounds = plan.rounds;
     let what = match (plan.until_ci, plan.duration) {
-        (Some(share), _) => format!("{arms} arms until every ratio is known to ± {} %", share * 100.0),
+        (Some(share), _) => format!("rounds of {arms} arms until every ratio is known to ± {} %", share * 100.0),
+        (None, Some(_)) if plan.is_open_ended() => format!("as many rounds of {arms} arms as fit"),
         (None, Some(_)) => format!("up to {rounds} rounds of {arms} arms"),
         (None, None) => format!("{rounds} rounds of {arms} arms"),
     };

@@ -6,6 +6,9 @@ use crate::backend::BackendChoice;
 use crate::rounds::pin::PinChoice;
 use crate::strategy::StrategyChoice;
 
+/// Rounds of an experiment that something else ends: the duration, or the width of its intervals.
+pub const OPEN_ENDED: u64 = 100_000;
+
 /// Parameters that all experiments with arms and rounds have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommonSpec {

@@ -269,3 +269,30 @@ fn an_interrupt_in_a_session_drops_the_cut_round_for_all() {
     assert_eq!([document.arms[0].rounds.len(), document.arms[1].rounds.len()], [3, 3]);
     assert!(document.arms.iter().all(|arm| arm.incomplete.is_empty()));
 }
+
+#[test]
+fn a_run_until_its_intervals_are_narrow_ends_between_guests() {
+    // Constant figures have no width, and five guests are enough to see that guests do not differ.
+    let plan = Plan { until_ci: Some(0.02), rounds: crate::rounds::spec::OPEN_ENDED, ..sessions("1") };
+    let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
+    assert_eq!(document.status, Status::Complete);
+    assert_eq!((document.arms[0].rounds.len(), document.parameters.rounds), (10, 10));
+}
+
+#[test]
+fn what_is_ahead_is_said_before_the_start() {
+    let said = |plan: &Plan| expectation(plan, 4);
+    let plan = Plan { duration: Some(Duration::from_secs(9)), rounds_per_guest: 20, ..sessions("100") };
+    let slice = plan.estimate(4).as_secs();
+    assert_eq!(said(&plan), format!("this takes about {slice} s: up to 100 rounds of 4 arms, pinned to CPU 3"));
+    let open = Plan { rounds: crate::rounds::spec::OPEN_ENDED, ..plan.clone() };
+    assert!(said(&open).starts_with("this takes about 9 s: as many rounds of 4 arms as fit"), "{}", said(&open));
+    assert!(open.expected_rounds(4) < 200 && open.expected_rounds(4) > 10, "{}", open.expected_rounds(4));
+    let sure = Plan { until_ci: Some(0.02), ..open };
+    assert!(
+        said(&sure).contains("at most 9 s: rounds of 4 arms until every ratio is known to ± 2 %"),
+        "{}",
+        said(&sure)
+    );
+    assert!(said(&Plan { simulated: true, ..sure }).starts_with("simulating rounds of 4 arms"));
+}
