@@ -14,7 +14,7 @@ const SHORTEST_US: u64 = 20;
 /// Longest one.
 const LONGEST_US: u64 = 500;
 /// The interval is this part of the shortest period.
-const PART: u64 = 48;
+const PART: u64 = 16;
 /// A signal that comes this many intervals too early is worth a call.
 const EARLY: u64 = 2 * PART;
 

@@ -144,7 +144,8 @@ pub struct GuestArm {
     pub surplus: u64,
     /// NMIs that met the guest's driver switched off and only acknowledged: not in the handler's figures.
     pub nmis_driver_off: u64,
-    /// Overflows seen by the VMM and not by the guest's driver, or the reverse, in the same way. `None` where the VMM sees none.
+    /// Overflows of counters with INT seen by the VMM and not by the guest's driver, or the reverse, in the same way. `None` where the VMM
+    /// sees none.
     #[serde(default, deserialize_with = "unsigned")]
     pub overflows_lost: Option<u64>,
     /// Periods that the guest's events counted without an overflow of their own: count ÷ period less overflows, by event, vCPU and

@@ -203,9 +203,12 @@ fn an_nmi_that_met_the_driver_off_is_no_sample_of_the_handler() {
 #[test]
 fn overflows_are_compared_between_host_and_guest() {
     assert_eq!(one(|_| {}).own.overflows_lost, Some(0));
-    assert_eq!(one(|vcpu| vcpu.pmi.overflows += 2).own.overflows_lost, Some(2));
+    let more = |vmm: &mut PmiStats| (vmm.overflows, vmm.pmi_requests) = (vmm.overflows + 2, vmm.pmi_requests + 2);
+    assert_eq!(one(|vcpu| more(&mut vcpu.pmi)).own.overflows_lost, Some(2));
+    let without_int = one(|vcpu| vcpu.pmi.overflows += 2);
+    assert_eq!(without_int.own.overflows_lost, Some(0), "no PMI says so to the driver");
     let cut_short = one(|vcpu| {
-        vcpu.pmi.overflows += 2;
+        more(&mut vcpu.pmi);
         vcpu.end = End::TimedOut;
     });
     assert_eq!(cut_short.own.overflows_lost, Some(0), "a guest that was stopped has not handled what was under way");
@@ -215,8 +218,8 @@ fn overflows_are_compared_between_host_and_guest() {
 fn differences_of_vcpus_and_rounds_do_not_cancel() {
     let run = || {
         let (mut more, mut less) = (vcpu(10, 1000), vcpu(10, 1000));
-        (more.pmi.nmis, more.pmi.overflows) = (11, 12);
-        (less.pmi.nmis, less.pmi.overflows) = (9, 8);
+        (more.pmi.nmis, more.pmi.overflows, more.pmi.pmi_requests) = (11, 12, 12);
+        (less.pmi.nmis, less.pmi.overflows, less.pmi.pmi_requests) = (9, 8, 8);
         outcome(vec![more, less])
     };
     let arm = fold(&[run(), run()]);
