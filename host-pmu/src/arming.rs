@@ -140,7 +140,8 @@ impl Arming {
                 self.stage = Stage::Handled;
                 return None;
             }
-            Stage::Coming { set: true } => return None,
+            // A guest that takes no PMI, or leaves its counters on meanwhile, may need the timer earlier.
+            Stage::Coming { set: true } => self.much_earlier(running, now())?,
             Stage::Coming { set: false } => {
                 self.stage = Stage::Coming { set: true };
                 self.kind = self.found.min(COUNTS) - 1;
@@ -148,11 +149,12 @@ impl Arming {
             }
             Stage::Handled => {
                 self.stage = Stage::Idle;
-                // The handler's last write: the timer is set already, or the overflow was found with the counters switched off.
-                if self.setting != Setting::Off {
-                    return None;
+                // The handler's last write: the timer is set already, unless the guest programmed something else meanwhile, or the
+                // overflow was found with the counters switched off.
+                match self.setting {
+                    Setting::Off => self.idle(running, now())?,
+                    Setting::At { .. } => self.much_earlier(running, now())?,
                 }
-                self.idle(running, now())?
             }
             Stage::Idle => self.idle(running, now())?,
         };
@@ -162,6 +164,8 @@ impl Arming {
 
     /// The vCPU rests: a signal would disturb others.
     pub fn rest(&mut self) -> Option<Setting> {
+        // A handler's time has no rest in it.
+        self.stage = Stage::Idle;
         (self.setting != Setting::Off).then(|| {
             (self.setting, self.calls) = (Setting::Off, self.calls + 1);
             Setting::Off
@@ -176,14 +180,34 @@ impl Arming {
             (None, Setting::At { first, .. }) => (first <= now).then_some(Setting::Off),
             (None, Setting::Off) => None,
             (Some(due), Setting::Off) => Some(self.at(running, due.max(now))),
-            (Some(due), Setting::At { first, every }) => {
-                let next = if first > now { first } else { now + every - (now - first) % every };
+            (Some(due), Setting::At { every, .. }) => {
+                let next = self.next(now)?;
                 // The guest started counters by itself, as after a task switch: that is worth a call.
                 let (late_by, early_by) = if self.restarted { (every / 4, every) } else { (every, every * EARLY) };
                 let late = next > due.max(now).saturating_add(late_by);
                 let early = due > next.saturating_add(early_by);
                 (late || early).then(|| self.at(running, due.max(now)))
             }
+        }
+    }
+
+    /// The setting where a counter is due long before the timer signals; `None`: none is.
+    fn much_earlier(&self, running: CounterSet, now: u64) -> Option<Setting> {
+        let ahead = |counter: &CounterId| {
+            let Counter { due, late, .. } = self.counters[counter.index()];
+            // An overflow that was seen waits for the guest.
+            late.is_none() || due > now
+        };
+        let due = running.into_iter().filter(ahead).map(|counter| self.counters[counter.index()].due).min()?.max(now);
+        (self.next(now)? > due.saturating_add(LONGEST_US * self.per_us)).then(|| self.at(running, due))
+    }
+
+    /// When the timer signals next; `None` if it is off.
+    const fn next(&self, now: u64) -> Option<u64> {
+        match self.setting {
+            Setting::At { first, every } if first <= now => Some(now + every - (now - first) % every),
+            Setting::At { first, .. } => Some(first),
+            Setting::Off => None,
         }
     }
 

@@ -7,13 +7,15 @@ use super::machine::{Clock, Job};
 use super::parts::Parts;
 
 const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
-const SHORT: [&str; 12] = [
+const SHORT: [&str; 14] = [
     "/vpmu",
     "nmi-latency",
     "--backend",
     "cpu-clock",
     "--rounds",
     "1",
+    "--warmup",
+    "0",
     "--samples",
     "15",
     "--time-limit",

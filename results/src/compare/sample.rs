@@ -18,8 +18,12 @@ pub const MIN_RUNS: usize = 8;
 pub(super) const ONLY_IN: &str = "only in ";
 
 /// Parameters that say how much is measured or why, not what: they may differ.
-const HOW_MUCH: [&str; 10] = [
+const HOW_MUCH: [&str; 14] = [
     "rounds",
+    "rounds_per_guest",
+    "until_ci",
+    "quick",
+    "pin",
     "samples",
     "warmup_samples",
     "warmup_rounds",
