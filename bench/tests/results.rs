@@ -111,7 +111,7 @@ fn a_folder_has_a_history() {
     std::fs::create_dir(&series).unwrap();
     for n in 0..14_u64 {
         let file = series.join(format!("run-{n}.json"));
-        simulate(dir.path(), file.to_str().unwrap(), &["--seed", &n.to_string()]);
+        simulate(dir.path(), file.to_str().unwrap(), &["--rounds", "10", "--seed", &n.to_string()]);
         change(&file, |value| {
             value["started_unix"] = (1_700_000_000 + n).into();
             value["tool"]["git_revision"] = format!("{n:07x}").into();
