@@ -250,7 +250,7 @@ fn until_it_writes(dir: &Path, line: &[&str]) -> Duration {
 #[test]
 fn killed_at_200_moments_every_file_is_whole_and_valid_or_absent() {
     let dir = tempfile::tempdir().unwrap();
-    let line = ["sim", "--rounds", "400", "--samples", "3", "--quiet", "--strategy", "reuse"];
+    let line = ["sim", "--rounds", "400", "--guest-rounds", "1", "--samples", "3", "--quiet", "--strategy", "reuse"];
     let window = u64::try_from(3 * until_it_writes(dir.path(), &line).as_micros()).unwrap();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let (mut documents, mut unfinished) = (0, 0);
