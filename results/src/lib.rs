@@ -28,7 +28,6 @@
 //! `cargo run -p results --example compare A.json B.json` prints the arms of two results and compares them.
 
 pub mod compare;
-pub mod cpu_list;
 pub mod document;
 pub mod error;
 pub mod export;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use results::cpu_list::CpuList;
+use cpu_list::CpuList;
 use results::error::{Error, Exit};
 use vmm::machine::image::Rdpmc;
 

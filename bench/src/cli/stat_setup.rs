@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use results::cpu_list::CpuList;
+use cpu_list::CpuList;
 use results::document::Status;
 use results::error::{Error, Exit};
 use results::table;

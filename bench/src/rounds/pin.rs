@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use results::cpu_list::CpuList;
+use cpu_list::CpuList;
 use results::error::Error;
 
 /// What `--pin` says.

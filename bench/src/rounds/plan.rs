@@ -11,7 +11,7 @@ use crate::arm::runner::Arm;
 use crate::backend::Chosen;
 use crate::strategy::resolve;
 use crate::workload::Workload;
-use results::cpu_list::CpuList;
+use cpu_list::CpuList;
 use results::document::ArmKind;
 use results::document::{EventParameter, Parameters, StrategyParameter};
 use results::error::Error;

@@ -7,7 +7,7 @@ use vmm::machine::image::Rdpmc;
 
 use crate::backend::BackendChoice;
 use crate::strategy::StrategyChoice;
-use results::cpu_list::CpuList;
+use cpu_list::CpuList;
 
 /// Parameters of `run`; the defaults, apart from the image, are those of the command.
 #[derive(Clone, Debug)]

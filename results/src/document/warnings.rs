@@ -6,10 +6,10 @@ use super::envelope::{Document, Tool};
 use super::no_overflows;
 use super::parameters::Parameters;
 use super::warning::Warning;
-use crate::cpu_list::CpuList;
 use crate::host::finding::Status;
 use crate::host::{HostFacts, noise};
 use crate::metric::{NMI_HANDLER, ROTATION, SET_UP};
+use cpu_list::CpuList;
 
 /// Share of stolen CPU time above which it is worth a warning.
 const STEAL: f64 = 0.01;

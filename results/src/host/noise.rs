@@ -3,7 +3,7 @@
 
 use super::facts::HostFacts;
 use super::finding::{Finding, Status};
-use crate::cpu_list::CpuList;
+use cpu_list::CpuList;
 
 /// A CPU that is busy for this share of time while nothing is measured, or while its sibling measures, is somebody else's.
 const BUSY: f64 = 0.1;

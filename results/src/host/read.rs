@@ -86,7 +86,7 @@ impl HostFacts {
     /// The online CPUs as numbers; `None` if the host does not tell.
     #[must_use]
     pub fn online(&self) -> Option<Vec<u32>> {
-        let list: crate::cpu_list::CpuList = self.cpus_online.as_deref()?.parse().ok()?;
+        let list: cpu_list::CpuList = self.cpus_online.as_deref()?.parse().ok()?;
         Some(list.0)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::fs::HostFs;
-use crate::cpu_list::CpuList;
+use cpu_list::CpuList;
 
 /// Most interrupts looked at: what a guest of a large host can see is bounded, too.
 const MAX_IRQS: usize = 8192;

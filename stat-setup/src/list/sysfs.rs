@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use cpu_list::CpuList;
+
 /// Maximum size of a file, bytes.
 const MAX_FILE: u64 = 64 << 10;
 /// Folder of the PMUs.
@@ -73,23 +75,6 @@ impl Format {
     }
 }
 
-/// Reads a CPU list as Linux writes it, e.g. `0-3,8`.
-#[must_use]
-pub fn cpu_list(text: &str) -> Option<Vec<u32>> {
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last >= 8192 {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    cpus.sort_unstable();
-    cpus.dedup();
-    Some(cpus)
-}
-
 impl Sysfs {
     /// The tree of this host.
     #[must_use]
@@ -121,6 +106,11 @@ impl Sysfs {
         found
     }
 
+    /// The CPU list in a file; `None` without one.
+    fn cpus(&mut self, path: &str) -> Option<Vec<u32>> {
+        self.text(path).ok()?.parse().ok().map(|CpuList(cpus)| cpus)
+    }
+
     fn names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.root.join(path)) else { return Vec::new() };
         let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
@@ -130,12 +120,12 @@ impl Sysfs {
 
     /// Online CPUs; empty if unknown.
     pub fn online(&mut self) -> Vec<u32> {
-        self.text("sys/devices/system/cpu/online").ok().and_then(|text| cpu_list(&text)).unwrap_or_default()
+        self.cpus("sys/devices/system/cpu/online").unwrap_or_default()
     }
 
     /// Possible CPUs; empty if unknown.
     pub fn possible(&mut self) -> Vec<u32> {
-        self.text("sys/devices/system/cpu/possible").ok().and_then(|text| cpu_list(&text)).unwrap_or_default()
+        self.cpus("sys/devices/system/cpu/possible").unwrap_or_default()
     }
 
     /// `kernel.perf_event_paranoid`.
@@ -151,8 +141,7 @@ impl Sysfs {
         let dir = format!("{DEVICES}/{name}");
         let kind = self.text(&format!("{dir}/type")).map_err(|_| format!("this host has no PMU {name}"))?;
         let kind = kind.parse().map_err(|_| format!("PMU {name} has an invalid type: {kind}"))?;
-        let mask = self.text(&format!("{dir}/cpumask")).or_else(|_| self.text(&format!("{dir}/cpus")));
-        let cpus = mask.ok().and_then(|text| cpu_list(&text)).filter(|cpus| !cpus.is_empty());
+        let cpus = ["cpumask", "cpus"].iter().find_map(|file| self.cpus(&format!("{dir}/{file}")));
         Ok(Pmu { name: name.to_owned(), kind, cpus, core: matches!(name, "cpu" | "cpu_core" | "cpu_atom") })
     }
 
@@ -294,12 +283,22 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn cpu_lists_of_linux() {
-        assert_eq!(cpu_list("0-2,8\n"), Some(vec![0, 1, 2, 8]));
-        assert_eq!(cpu_list(""), Some(vec![]));
-        for bad in ["a", "3-1", "0-99999", "1-2-3"] {
-            assert_eq!(cpu_list(bad), None, "{bad}");
-        }
+    fn cpus_of_a_pmu_and_of_the_host() {
+        let (_dir, mut sysfs) = tree(&[
+            ("sys/devices/system/cpu/online", "0-2,8\n"),
+            ("sys/devices/system/cpu/possible", "3-1\n"),
+            ("sys/bus/event_source/devices/uncore/type", "17\n"),
+            ("sys/bus/event_source/devices/uncore/cpumask", "0,4\n"),
+            ("sys/bus/event_source/devices/cpu_core/type", "4\n"),
+            ("sys/bus/event_source/devices/cpu_core/cpus", "0-1\n"),
+            ("sys/bus/event_source/devices/software/type", "1\n"),
+            ("sys/bus/event_source/devices/software/cpumask", "\n"),
+        ]);
+        assert_eq!(sysfs.online(), [0, 1, 2, 8]);
+        assert!(sysfs.possible().is_empty(), "no CPU list");
+        assert_eq!(sysfs.pmu("uncore").unwrap().cpus, Some(vec![0, 4]));
+        assert_eq!(sysfs.pmu("cpu_core").unwrap().cpus, Some(vec![0, 1]));
+        assert_eq!(sysfs.pmu("software").unwrap().cpus, None, "an empty mask");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use results::cpu_list::CpuList;
+use cpu_list::CpuList;
 use stat_setup::list::EventList;
 
 use super::document::{Arm, Peer, PeerArm};

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use results::cpu_list::CpuList;
+use cpu_list::CpuList;
 use stat_setup::limit::{self, FileLimit};
 use stat_setup::list::names::symbol;
 use stat_setup::list::parse::{MAX_EVENTS, MAX_TEXT, join_lines, parse};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use results::cpu_list::CpuList;
+use cpu_list::CpuList;
 use stat_setup::outcome::Outcome;
 
 use super::document::{Arm, Document, Growth};

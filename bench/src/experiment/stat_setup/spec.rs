@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use results::cpu_list::CpuList;
+use cpu_list::CpuList;
 
 use results::error::Error;
 

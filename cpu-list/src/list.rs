@@ -1,4 +1,4 @@
-//! Lists of CPUs as Linux writes them, e.g. `0,2,4-7`.
+//! A list of CPUs: parsed, and written again.
 
 use std::fmt;
 use std::str::FromStr;
