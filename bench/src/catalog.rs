@@ -8,6 +8,7 @@ use sim::model::EMBEDDED;
 
 use crate::arm::sim::model;
 use crate::console::internal;
+use crate::parse::names;
 use crate::workload::{EventSet, GuestWork, Workload};
 
 /// One choice.
@@ -36,7 +37,7 @@ pub fn strategies() -> Vec<Item> {
 /// # Errors
 /// Exit 2 for an unknown preset.
 pub fn strategy(name: &str) -> Result<String, Error> {
-    let strategy = Strategy::preset(name).map_err(|error| unknown("strategy", name, &error.to_string(), &PRESETS))?;
+    let strategy = Strategy::preset(name).map_err(|_| unknown("strategy", name, &PRESETS))?;
     toml::to_string(&strategy).map_err(|error| internal("a strategy has no TOML", error))
 }
 
@@ -55,7 +56,7 @@ pub fn models() -> Result<Vec<Item>, Error> {
 pub fn model_text(name: &str) -> Result<String, Error> {
     let found = EMBEDDED.iter().find(|(known, _)| *known == name);
     let known: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
-    found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| unknown("model", name, "", &known))
+    found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| unknown("model", name, &known))
 }
 
 /// The event sets and the kinds of work; a workload is one of each, EVENTS/WORK.
@@ -107,12 +108,11 @@ pub fn metrics() -> Vec<Item> {
 /// Exit 2 for an unknown metric.
 pub fn metric(name: &str) -> Result<&'static metric::Metric, Error> {
     let known = metric::ALL.map(|metric| metric.key);
-    metric::find(name).ok_or_else(|| unknown("metric", name, "", &known))
+    metric::find(name).ok_or_else(|| unknown("metric", name, &known))
 }
 
-fn unknown(kind: &str, name: &str, why: &str, known: &[&str]) -> Error {
-    let why = if why.contains("known are") || why.starts_with("unknown ") { "" } else { why };
-    Error::usage(format!("no {kind} '{name}'"), why, format!("known are {}", known.join(", ")))
+fn unknown(kind: &str, name: &str, known: &[&str]) -> Error {
+    Error::usage(format!("no {kind} '{name}'"), "", names(name, known, ""))
 }
 
 #[cfg(test)]
@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
         for (error, needle) in [
-            (strategy("reues").unwrap_err(), "known are recreate"),
-            (model_text("clx").unwrap_err(), "known are development-host"),
+            (strategy("reues").unwrap_err(), "did you mean reuse? There are recreate"),
+            (model_text("clx").unwrap_err(), "There are development-host"),
             (workload("spin").unwrap_err(), "sampling10"),
             (metric("latency").unwrap_err(), "nmi_handler_ns"),
         ] {

@@ -28,6 +28,17 @@ pub fn folder(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// The remedy for a name that is none of `known`: the one most like it, if any is, and all of them; `or` is what else may be given.
+pub fn names(name: &str, known: &[&str], or: &str) -> String {
+    let all = format!("{}{or}", known.join(", "));
+    let likeness = |known: &&str| strsim::jaro(name, known);
+    match known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b))) {
+        // clap's own bound for options and commands.
+        Some(like) if likeness(&like) > 0.7 => format!("did you mean {like}? There are {all}"),
+        _ => format!("there are {all}"),
+    }
+}
+
 /// A share above 0 and up to 1, in percent: `2%` or `0.5 %`.
 pub fn share(text: &str) -> Result<f64, String> {
     let percent = text.trim().strip_suffix('%').map(str::trim_end).and_then(|number| number.parse::<f64>().ok());

@@ -9,6 +9,8 @@ use host_pmu::strategy::{PRESETS, Strategy};
 use results::document::StrategyParameter;
 use results::error::Error;
 
+use crate::parse::names;
+
 /// Largest strategy file.
 const MAX_DEFINITION: u64 = 64 << 10;
 
@@ -68,7 +70,7 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
                     return Err(Error::usage(
                         format!("unknown strategy '{name}'"),
                         "",
-                        format!("known are {}, or a file ending in .toml", PRESETS.join(", ")),
+                        names(name, &PRESETS, ", and files ending in .toml"),
                     ));
                 }
                 StrategyParameter { name: name.clone(), definition: None }
@@ -143,19 +145,19 @@ pub fn ready(list: &[StrategyChoice]) -> Result<Vec<Strategy>, Error> {
 mod tests {
     use super::*;
 
-    fn names(list: &str) -> Result<Vec<StrategyParameter>, Error> {
+    fn resolved(list: &str) -> Result<Vec<StrategyParameter>, Error> {
         resolve(&list.split(',').map(|entry| entry.parse().unwrap()).collect::<Vec<_>>())
     }
 
     #[test]
     fn unknown_and_repeated_names_are_refused_with_a_remedy() {
         for (list, needle) in [
-            ("reues", "known are recreate, reuse"),
+            ("reues", "did you mean reuse? There are recreate, reuse"),
             ("reuse,reuse", "two arms"),
             ("floor", "not a strategy"),
             ("/nonexistent.toml", "No such file"),
         ] {
-            let error = names(list).unwrap_err();
+            let error = resolved(list).unwrap_err();
             assert_eq!(error.exit.code(), 2);
             assert!(error.to_string().contains(needle), "{error}");
         }
@@ -174,7 +176,7 @@ mod tests {
         };
         let named = file("a.toml", "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'at-once'");
         let by_file = file("other.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'");
-        let found = names(&format!("{named},{by_file}")).unwrap();
+        let found = resolved(&format!("{named},{by_file}")).unwrap();
         assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("mine", "other"));
         assert!(found[0].definition.as_ref().unwrap().contains("last"));
         for (name, text, needle) in [
@@ -186,7 +188,7 @@ mod tests {
             ("g.toml", "reuse = 'none'", "release"),
             ("h.toml", "reuse = 'last'\nrelease = 'eager'\napply = 'at-once'", "nothing is parked"),
         ] {
-            let error = names(&file(name, text)).unwrap_err().to_string();
+            let error = resolved(&file(name, text)).unwrap_err().to_string();
             assert!(error.contains(needle), "{error}");
         }
     }

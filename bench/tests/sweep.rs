@@ -155,7 +155,7 @@ fn bad_grids_and_folders_are_exit_2_in_one_line_and_leave_no_trace() {
     std::fs::write(dir.path().join("grid.toml"), "strategies = []").unwrap();
     std::fs::write(dir.path().join("model.toml"), "name = 'x'").unwrap();
     for (args, needle) in [
-        (&["--strategy", "reus"][..], "known are recreate"),
+        (&["--strategy", "reus"][..], "did you mean reuse? There are recreate"),
         (&["--vcpus", "0"], "vcpus: 0"),
         (&["--seed", "1-99999"], "more than 100000 are refused"),
         (&["--slice", "1ms"], "makes no difference"),

@@ -31,6 +31,16 @@ static void masked_gives_status_alone(void)
 	EQ(1, status());
 }
 
+/* The next overflow's PMI is an NMI, and the `pmis`th of the case. */
+static void expect_nmi(u64 pmis)
+{
+	wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
+	wrmsr(MSR_LVTPC, LVT_NMI);
+	arm(s.near);
+	YES(wait_pmi(pmis));
+	stop();
+}
+
 static void unmasked_again(void)
 {
 	arm(s.near);
@@ -42,11 +52,7 @@ static void unmasked_again(void)
 	YES(wait_status(1));
 	stop();
 	EQ(1, s.pmis);
-	wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
-	wrmsr(MSR_LVTPC, LVT_NMI);
-	arm(s.near);
-	YES(wait_pmi(2));
-	stop();
+	expect_nmi(2);
 	EQ(2, s.pmis);
 }
 
@@ -273,11 +279,7 @@ static void apic_off(void)
 	EQ(0, pmis);
 	spend();
 	EQ(0, s.pmis);
-	wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
-	wrmsr(MSR_LVTPC, LVT_NMI);
-	arm(s.near);
-	YES(wait_pmi(1));
-	stop();
+	expect_nmi(1);
 }
 
 void delivery_cases(void)

@@ -121,19 +121,10 @@ static void begin_measuring(struct cpu *c)
 
 static void end_measuring(struct cpu *c)
 {
-	Report *report = c->report;
-
-	if (c->enabled) {
-		pmu_disable(c);
-		report->measure_end = rdtsc();
-		report->measure_units = c->user->units - c->units_at_start;
-	}
-	pmu_stop_active(c, report->measure_end);
+	end_turn(c);
 	/* A late NMI writes the same. */
 	c->lvtpc |= LVT_MASKED;
 	wrmsr(MSR_LVTPC, c->lvtpc);
-	for (u64 i = 0; i < c->event_count; i++)
-		c->events[i].enabled = report->measure_end - report->measure_begin;
 	ring(DB_MEASURE_END);
 }
 

@@ -19,3 +19,4 @@ pub mod side;
 pub mod stats;
 pub mod strategy;
 mod sys;
+mod table;

@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::table::names;
+
 /// Largest pool of parked events per vCPU.
 pub const MAX_POOL: usize = 64;
 
@@ -186,15 +188,7 @@ const TABLE: [Preset; 7] = [
 ];
 
 /// Names of the presets.
-pub const PRESETS: [&str; TABLE.len()] = {
-    let mut names = [""; TABLE.len()];
-    let mut row = 0;
-    while row < names.len() {
-        names[row] = TABLE[row].name;
-        row += 1;
-    }
-    names
-};
+pub const PRESETS: [&str; TABLE.len()] = names!(TABLE);
 
 /// One line about the preset `name`; empty if there is none.
 #[must_use]

@@ -15,6 +15,7 @@ use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 use super::guest::GuestPlan;
 use super::runner::{Arm, ArmRunner, LiveGuest, SliceOutcome, Turn};
 use crate::backend::Chosen;
+use crate::parse::names;
 use results::document::ArmKind;
 use results::error::Error;
 use results::host::HostFacts;
@@ -40,9 +41,16 @@ pub fn model_text(name: &str) -> Result<(String, Model), Error> {
     let refuse = |why: String| Error::usage("cannot use the simulator's model", why, "docs/simulator.md has the keys");
     let path = Path::new(name);
     if path.extension().is_none_or(|extension| extension != "toml") {
+        let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) else {
+            let known = EMBEDDED.map(|(known, _)| known);
+            return Err(Error::usage(
+                format!("no model '{name}'"),
+                "",
+                names(name, &known, ", and files ending in .toml"),
+            ));
+        };
         let model = Model::embedded(name).map_err(|error| refuse(error.to_string()))?;
-        let text = EMBEDDED.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text);
-        return Ok((text.to_owned(), model));
+        return Ok(((*text).to_owned(), model));
     }
     let mut text = String::new();
     std::fs::File::open(path)
@@ -221,7 +229,8 @@ mod tests {
             (binary.as_str(), "UTF-8"),
             (&huge, "larger than 262144"),
             (dir.path().with_extension("toml").to_str().unwrap(), "No such file"),
-            ("no-such", "known are development-host"),
+            ("no-such", "there are development-host"),
+            ("development-hots", "did you mean development-host?"),
             ("/nonexistent/m.toml", "No such file"),
             (file.to_str().unwrap(), "about: missing"),
         ] {

@@ -131,7 +131,7 @@ fn refusals() {
     for (line, needle) in [
         (&["--events", "65"][..], "1 to 64"),
         (&["--events", "sched:sched_switch"], "1 to 64"),
-        (&["--backend", "sim:none-such"], "known are"),
+        (&["--backend", "sim:none-such"], "there are development-host"),
         (&["--strategy", "event-major"], "unknown strategy"),
         (&["--cpus", "0"], "--vcpus"),
         (&["--window", "0"], "--window"),

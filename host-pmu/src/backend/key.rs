@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::table::names;
+
 /// Which backend, as given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(into = "String")]
@@ -48,15 +50,7 @@ const TABLE: [Row; 5] = [
 
 impl BackendKey {
     /// The names of the backends, without tracepoints.
-    pub const PLAIN: [&str; TABLE.len()] = {
-        let mut names = [""; TABLE.len()];
-        let mut row = 0;
-        while row < names.len() {
-            names[row] = TABLE[row].name;
-            row += 1;
-        }
-        names
-    };
+    pub const PLAIN: [&str; TABLE.len()] = names!(TABLE);
 
     /// Whether its counts stand in for those the guest asked for.
     #[must_use]

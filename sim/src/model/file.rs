@@ -70,7 +70,7 @@ impl Model {
         let found = EMBEDDED.iter().find(|(known, _)| *known == name);
         let (_, text) = found.ok_or_else(|| ModelError {
             name: name.to_owned(),
-            why: format!("there is no such model; known are {}, or the path of a .toml file", known()),
+            why: format!("no such model; there are {}, and files ending in .toml", known()),
         })?;
         Self::from_toml(name, text)
     }
@@ -116,7 +116,7 @@ impl Model {
             return refuse(format!("cost.{cost}: {factor} is not a factor from 0 to 1000000"));
         }
         if !self.costs.scale(cost, factor) {
-            return refuse(format!("there is no cost '{cost}'; known are {}", Costs::SCALABLE.join(", ")));
+            return refuse(format!("there is no cost '{cost}'; there are {}", Costs::SCALABLE.join(", ")));
         }
         Ok(())
     }

@@ -90,7 +90,7 @@ fn every_cost_can_be_scaled_and_nothing_else() {
     assert_eq!(dearer.costs.open_first, twice(&model.costs.open_first));
     assert_eq!(dearer.costs.open_more, twice(&model.costs.open_more));
     for (key, factor, needle) in
-        [("opne", 1.0, "known are exit, tick-exit"), ("open", -1.0, "not a factor"), ("open", f64::NAN, "not a factor")]
+        [("opne", 1.0, "there are exit, tick-exit"), ("open", -1.0, "not a factor"), ("open", f64::NAN, "not a factor")]
     {
         let error = dearer.scale(key, factor).unwrap_err().to_string();
         assert!(error.contains(needle), "{error}");

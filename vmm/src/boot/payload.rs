@@ -12,7 +12,7 @@ use thiserror::Error;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use super::layout::{GDT, IDT, IMAGE, IMAGE_END, Layout, PAGE, VCPU_STRIDE, VCPUS, VcpuBlock};
-use super::long_mode::{self, Access, GDT_ENTRIES, TooMuchMemory};
+use super::payload_vcpu::{self, Access, GDT_ENTRIES, TooMuchMemory};
 
 /// Why a payload cannot be loaded.
 #[derive(Debug, Error)]
@@ -77,11 +77,12 @@ impl Payload {
         };
         let handlers = read_words(memory, symbol("isr_table")?, ISR_COUNT)?;
         let gates: Vec<u64> =
-            handlers.into_iter().enumerate().flat_map(|(vector, at)| long_mode::gate(vector, at)).collect();
+            handlers.into_iter().enumerate().flat_map(|(vector, at)| payload_vcpu::gate(vector, at)).collect();
         write_words(memory, IDT, &gates)?;
         write_words(memory, GDT, &GDT_ENTRIES)?;
         let user_text = symbol("user_start")?..symbol("user_end")?;
-        for (at, table) in long_mode::page_tables(layout.memory(), |page| access(page, &segments, &user_text, layout))?
+        for (at, table) in
+            payload_vcpu::page_tables(layout.memory(), |page| access(page, &segments, &user_text, layout))?
         {
             write_words(memory, at, &table)?;
         }
@@ -115,8 +116,8 @@ impl Payload {
         let mut words = Vec::with_capacity(BootPage::COUNT);
         boot.for_each_word(&mut |word| words.push(word));
         write_words(memory, block.boot_page(), &words)?;
-        memory.write_slice(&long_mode::tss(block, PORT_WORKLOAD), GuestAddress(block.tss()))?;
-        long_mode::enter_long_mode(sregs, block, ISR_COUNT);
+        memory.write_slice(&payload_vcpu::tss(block, PORT_WORKLOAD), GuestAddress(block.tss()))?;
+        payload_vcpu::enter_64_bit_mode(sregs, block, ISR_COUNT);
         Ok(kvm_regs {
             rip: self.entry,
             rdi: block.boot_page(),

@@ -22,7 +22,7 @@ pub(super) enum Action {
 }
 
 /// The vCPU behind an exit: its access's data in `kvm_run`, and its registers.
-pub(super) trait Port: Registers {
+pub(super) trait ExitedVcpu: Registers {
     /// Bytes of a port access.
     fn port_data(&mut self) -> &mut [u8];
     /// Bytes of a memory access.
@@ -42,17 +42,17 @@ pub(super) struct Parts<'a, H, B> {
 
 /// Handles `exit`, which was seen at host TSC `at`.
 #[inline]
-pub(super) fn handle<H: HostPmu, B: Bus, P: Port>(
+pub(super) fn handle<H: HostPmu, B: Bus, V: ExitedVcpu>(
     exit: Exit,
     at: u64,
     parts: &mut Parts<'_, H, B>,
-    port: &mut P,
+    vcpu: &mut V,
 ) -> Action {
     let next = match exit {
         Exit::Wrmsr { index, value } => {
             let done = match &mut parts.foreign {
                 None => parts.pmu.wrmsr(index, value),
-                Some(_) => ForeignMsrs::wrmsr(port, parts.pmu, index, value),
+                Some(_) => ForeignMsrs::wrmsr(vcpu, parts.pmu, index, value),
             };
             parts.stats.count_msr(index, true, done.is_err());
             return Action::AnswerMsr(done.is_ok().then_some(value));
@@ -60,18 +60,18 @@ pub(super) fn handle<H: HostPmu, B: Bus, P: Port>(
         Exit::Rdmsr { index } => {
             let value = match &mut parts.foreign {
                 None => parts.pmu.rdmsr(index),
-                Some(foreign) => foreign.rdmsr(port, parts.pmu, index),
+                Some(foreign) => foreign.rdmsr(vcpu, parts.pmu, index),
             };
             parts.stats.count_msr(index, false, value.is_err());
             return Action::AnswerMsr(value.ok());
         }
-        Exit::PortOut { port: number } => parts.bus.write_port(number, port.port_data(), at),
-        Exit::PortIn { port: number } => parts.bus.read_port(number, port.port_data()),
-        Exit::MemoryWrite { address } => parts.bus.write_memory(address, port.memory_data()),
-        Exit::MemoryRead { address } => parts.bus.read_memory(address, port.memory_data()),
+        Exit::PortOut { port } => parts.bus.write_port(port, vcpu.port_data(), at),
+        Exit::PortIn { port } => parts.bus.read_port(port, vcpu.port_data()),
+        Exit::MemoryWrite { address } => parts.bus.write_memory(address, vcpu.memory_data()),
+        Exit::MemoryRead { address } => parts.bus.read_memory(address, vcpu.memory_data()),
         // A signal ends a wait in KVM_RUN; a step nobody asked for is nothing to act on.
         Exit::Interrupted | Exit::Debug => Next::Continue,
-        other => return Action::End(end_of(other, port)),
+        other => return Action::End(end_of(other, vcpu)),
     };
     match next {
         Next::Continue => Action::Resume,
@@ -90,11 +90,11 @@ pub(super) fn handle<H: HostPmu, B: Bus, P: Port>(
 
 /// The end that an exit means which no guest recovers from.
 #[cold]
-fn end_of<P: Port>(exit: Exit, port: &mut P) -> End {
+fn end_of<V: ExitedVcpu>(exit: Exit, vcpu: &mut V) -> End {
     match exit {
         Exit::Shutdown => End::TripleFault,
         Exit::EntryFailed { reason } => End::EntryFailed { reason },
-        Exit::InternalError { suberror } => End::InternalError { suberror, instruction: port.instruction() },
+        Exit::InternalError { suberror } => End::InternalError { suberror, instruction: vcpu.instruction() },
         Exit::Failed { errno } => End::Host(format!("KVM_RUN: {}", std::io::Error::from_raw_os_error(errno))),
         Exit::Other { reason } => End::UnknownExit(format!("{reason} ({})", reason_name(reason))),
         other => End::UnknownExit(format!("{other:?}")),

@@ -19,7 +19,7 @@ use vm_memory::GuestMemoryMmap;
 
 use super::exit::Exit;
 use super::foreign::{ForeignMsrs, OneMsr, Registers};
-use super::handle::{self, Action, Port};
+use super::handle::{self, Action, ExitedVcpu};
 use super::lapic::{self, Delivered, LocalApic};
 use super::stats::LoopStats;
 use super::tick::Tick;
@@ -184,8 +184,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             foreign: self.foreign.as_mut(),
             stats: &mut self.stats,
         };
-        let mut port = KvmPort { fd: &mut self.fd, one: &mut self.one_msr };
-        match handle::handle(exit, self.returned_at, &mut parts, &mut port) {
+        let mut vcpu = KvmVcpu { fd: &mut self.fd, one: &mut self.one_msr };
+        match handle::handle(exit, self.returned_at, &mut parts, &mut vcpu) {
             Action::Resume => None,
             Action::AnswerMsr(value) => {
                 sys::answer_msr(&mut self.fd, value);
@@ -286,12 +286,12 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 }
 
 /// A vCPU of KVM's behind an exit.
-struct KvmPort<'a> {
+struct KvmVcpu<'a> {
     fd: &'a mut VcpuFd,
     one: &'a mut OneMsr,
 }
 
-impl Registers for KvmPort<'_> {
+impl Registers for KvmVcpu<'_> {
     fn rip(&self) -> Option<u64> {
         self.fd.get_regs().ok().map(|regs| regs.rip)
     }
@@ -305,7 +305,7 @@ impl Registers for KvmPort<'_> {
     }
 }
 
-impl Port for KvmPort<'_> {
+impl ExitedVcpu for KvmVcpu<'_> {
     fn port_data(&mut self) -> &mut [u8] {
         sys::port_data(self.fd)
     }

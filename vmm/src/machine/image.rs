@@ -12,10 +12,10 @@ use super::guest::{Guest, InKernel, RunFacts, Start};
 use super::left::VcpuRun;
 use super::plan::Plan;
 use super::run::{self, Run};
+use crate::boot::elf64_vcpu::{self, Tables};
 use crate::boot::image::{LoadPlan, MAX_MEMORY, MIN_MEMORY};
-use crate::boot::long64::{self, Tables};
 use crate::boot::multiboot::{BOOT_MAGIC, Information, Module};
-use crate::boot::protected;
+use crate::boot::multiboot_vcpu;
 use crate::boot::rdpmc::{self, Site};
 use crate::boot::segment::Entry;
 use crate::devices::board::{Board, Output, Shared as Devices};
@@ -214,12 +214,12 @@ impl EntryState {
     fn enter(self, sregs: &mut kvm_sregs) -> kvm_bindings::kvm_regs {
         match self {
             Self::Protected { eip, eax, ebx } => {
-                protected::enter_protected_mode(sregs);
-                protected::registers(eip, eax, ebx)
+                multiboot_vcpu::enter_protected_mode(sregs);
+                multiboot_vcpu::registers(eip, eax, ebx)
             }
             Self::Long { rip, cr3 } => {
-                long64::enter_64_bit_mode(sregs, cr3);
-                long64::registers(rip)
+                elf64_vcpu::enter_64_bit_mode(sregs, cr3);
+                elf64_vcpu::registers(rip)
             }
         }
     }

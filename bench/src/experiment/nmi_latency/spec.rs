@@ -128,7 +128,7 @@ mod tests {
     fn what_does_not_fit_together_is_refused_with_a_remedy() {
         type Edit = fn(&mut CommonSpec);
         let cases: [(Edit, &str); 6] = [
-            (|spec| spec.strategies = StrategyChoice::presets(&["reues"]), "known are recreate, reuse"),
+            (|spec| spec.strategies = StrategyChoice::presets(&["reues"]), "did you mean reuse?"),
             (|spec| spec.strategies = StrategyChoice::presets(&["reuse", "reuse"]), "two arms"),
             (|spec| (spec.vcpus, spec.pin) = (2, "0".parse().unwrap()), "1 CPUs for 2 vCPUs"),
             (|spec| spec.pin = "9".parse().unwrap(), "CPU 9 is not online"),

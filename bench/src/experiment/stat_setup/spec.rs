@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cpu_list::CpuList;
 
+use crate::parse::names;
 use results::error::Error;
 
 /// Names of the strategies.
@@ -76,8 +77,7 @@ impl StatSetupSpec {
         let mut found: Vec<String> = Vec::new();
         for name in &self.strategies {
             if !STRATEGIES.contains(&name.as_str()) {
-                let known = STRATEGIES.join(", ");
-                return Err(Error::usage(format!("unknown strategy '{name}'"), "", format!("known are {known}")));
+                return Err(Error::usage(format!("unknown strategy '{name}'"), "", names(name, &STRATEGIES, "")));
             }
             if !found.contains(name) {
                 found.push(name.clone());

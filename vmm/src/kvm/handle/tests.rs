@@ -29,7 +29,7 @@ impl Registers for Fake {
     }
 }
 
-impl Port for Fake {
+impl ExitedVcpu for Fake {
     fn port_data(&mut self) -> &mut [u8] {
         &mut self.port
     }
@@ -69,7 +69,7 @@ struct World {
     bus: Notes,
     foreign: Option<ForeignMsrs>,
     stats: LoopStats,
-    port: Fake,
+    vcpu: Fake,
 }
 
 impl World {
@@ -79,14 +79,14 @@ impl World {
             bus: Notes::default(),
             foreign,
             stats: LoopStats::new(1_000_000, 0),
-            port: Fake::default(),
+            vcpu: Fake::default(),
         }
     }
 
     fn handle(&mut self, exit: Exit) -> Action {
         let foreign = self.foreign.as_mut();
         let mut parts = Parts { pmu: &mut self.pmu, bus: &mut self.bus, foreign, stats: &mut self.stats };
-        handle(exit, 77, &mut parts, &mut self.port)
+        handle(exit, 77, &mut parts, &mut self.vcpu)
     }
 }
 
@@ -114,11 +114,11 @@ fn an_images_rewritten_rdpmc_is_told_from_rdmsr_by_rip() {
     let site = Site { address: 0x1000, length: 2, offset: 0 };
     let mut world = World::new(Some(ForeignMsrs::new(&[site])));
     world.handle(Exit::Wrmsr { index: 0xc1, value: 5 });
-    world.port.rip = 0x1000;
+    world.vcpu.rip = 0x1000;
     assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(Some(5)));
-    world.port.rip = 0x1002;
+    world.vcpu.rip = 0x1002;
     assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(None), "no MSR 0 here");
-    world.port.msr = Some((0, 9));
+    world.vcpu.msr = Some((0, 9));
     assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(Some(9)));
     assert_eq!(world.foreign.unwrap().rdpmcs(), 1);
 }
@@ -127,19 +127,19 @@ fn an_images_rewritten_rdpmc_is_told_from_rdmsr_by_rip() {
 fn addresses_that_are_not_canonical_fault_and_others_reach_kvm() {
     let mut world = World::new(Some(ForeignMsrs::new(&[])));
     assert_eq!(world.handle(Exit::Wrmsr { index: FS_BASE, value: 1 << 47 }), Action::AnswerMsr(None));
-    assert_eq!(world.port.msr, None);
+    assert_eq!(world.vcpu.msr, None);
     assert_eq!(world.handle(Exit::Wrmsr { index: FS_BASE, value: 0x7000 }), Action::AnswerMsr(Some(0x7000)));
-    assert_eq!(world.port.msr, Some((FS_BASE, 0x7000)));
+    assert_eq!(world.vcpu.msr, Some((FS_BASE, 0x7000)));
 }
 
 #[test]
 fn port_accesses_reach_the_bus_with_their_data_and_time() {
     let mut world = World::new(None);
-    world.port.port = b"string".to_vec();
+    world.vcpu.port = b"string".to_vec();
     assert_eq!(world.handle(Exit::PortOut { port: 9 }), Action::Resume);
     assert_eq!(world.bus.0, [(77, b"string".to_vec())]);
     assert_eq!(world.handle(Exit::PortIn { port: 0x42 }), Action::Resume);
-    assert_eq!(world.port.port, [0x42; 6]);
+    assert_eq!(world.vcpu.port, [0x42; 6]);
     assert_eq!(world.handle(Exit::PortOut { port: 1 }), Action::End(End::Done));
     assert_eq!(world.handle(Exit::PortOut { port: 2 }), Action::Resume);
     assert_eq!(world.bus.1, [0], "the floor holds no event");
@@ -150,14 +150,14 @@ fn port_accesses_reach_the_bus_with_their_data_and_time() {
 #[test]
 fn memory_that_is_absent_ends_the_run_unless_the_bus_says_otherwise() {
     let mut world = World::new(None);
-    world.port.memory = vec![0; 4];
+    world.vcpu.memory = vec![0; 4];
     for (exit, write) in
         [(Exit::MemoryRead { address: 0xd000_0000 }, false), (Exit::MemoryWrite { address: 0xd000_0000 }, true)]
     {
         let end = End::UnassignedAccess { address: 0xd000_0000, write };
         assert_eq!(world.handle(exit), Action::End(end));
     }
-    assert_eq!(world.port.memory, [0xff; 4]);
+    assert_eq!(world.vcpu.memory, [0xff; 4]);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn exits_without_work_resume() {
 #[test]
 fn exits_that_end_a_run_say_what_happened() {
     let mut world = World::new(None);
-    world.port.instruction = vec![0x0f, 0x01, 0xca];
+    world.vcpu.instruction = vec![0x0f, 0x01, 0xca];
     let mut end = |exit| match world.handle(exit) {
         Action::End(end) => end,
         other => panic!("{other:?}"),

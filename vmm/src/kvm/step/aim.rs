@@ -149,13 +149,13 @@ mod tests {
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::*;
-    use crate::boot::long64;
+    use crate::boot::elf64_vcpu;
 
     const CODE: u16 = 8;
 
     fn mode() -> Mode {
         let mut sregs = kvm_sregs::default();
-        long64::enter_64_bit_mode(&mut sregs, 0);
+        elf64_vcpu::enter_64_bit_mode(&mut sregs, 0);
         sregs.cs.selector = CODE;
         Mode::of(&sregs, 2)
     }

@@ -61,7 +61,7 @@ fn bad_grids_are_refused_with_the_axis() {
         ("strategy = ['reus']", "unknown strategy 'reus'"),
         ("strategy = ['floor']", "always part of a comparison"),
         ("strategy = ['none.toml']", "No such file"),
-        ("model = ['clx']", "known are development-host"),
+        ("model = ['clx']", "There are development-host"),
         ("workload = ['spin']", "unknown workload"),
         ("vcpus = [0]", "vcpus: 0 is out of range; give 1 to 4096"),
         ("vcpus = [5000]", "vcpus: 5000 is out of range"),

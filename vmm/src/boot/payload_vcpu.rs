@@ -1,4 +1,4 @@
-//! A vCPU in 64-bit mode: descriptor tables, page tables, segment registers (SDM vol. 3, chapters 3 to 6).
+//! The vCPU of a payload: 64-bit mode with descriptor tables, page tables, segment registers (SDM vol. 3, chapters 3 to 6).
 
 use kvm_bindings::{kvm_segment, kvm_sregs};
 
@@ -120,7 +120,7 @@ pub fn tss(block: VcpuBlock, port: u16) -> [u8; TSS_BYTES] {
 }
 
 /// Puts a vCPU into 64-bit mode with paging on and interrupts off.
-pub fn enter_long_mode(sregs: &mut kvm_sregs, block: VcpuBlock, vectors: usize) {
+pub fn enter_64_bit_mode(sregs: &mut kvm_sregs, block: VcpuBlock, vectors: usize) {
     let segment = |selector: u16, type_: u8| kvm_segment {
         selector,
         type_,

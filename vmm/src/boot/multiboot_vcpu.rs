@@ -1,4 +1,4 @@
-//! A vCPU in 32-bit protected mode, as a multiboot loader leaves it (Multiboot Specification 0.6.96, section 3.2):
+//! The vCPU of a multiboot image: 32-bit protected mode, as a loader leaves it (Multiboot Specification 0.6.96, section 3.2):
 //! flat segments, paging and interrupts off.
 
 use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};

@@ -1,4 +1,4 @@
-//! A vCPU in 64-bit mode for an ELF64 image without a multiboot header (SDM vol. 3, 4.5).
+//! The vCPU of an ELF64 image without a multiboot header: bare 64-bit mode without descriptor tables (SDM vol. 3, 4.5).
 //!
 //! All memory below 4 GiB is mapped at its own address, and each segment at its virtual address, too: the entry point may be
 //! either. Everything is writable and executable in ring 0; an image that wants more makes its own tables.
