@@ -70,6 +70,8 @@ pub struct Arming {
     seen: u64,
     /// Counters that were found to have overflowed, in this handler so far.
     found: usize,
+    /// When the first of those was due that were found since the last entry.
+    signalled: Option<u64>,
     /// How long it takes from an overflow to counters that run again, by the number of counters found by its entry; the median.
     handler: [u64; COUNTS],
     /// Which of them is the handler's that is under way.
@@ -90,6 +92,7 @@ impl Arming {
             restarted: false,
             seen: 0,
             found: 0,
+            signalled: None,
             handler: [0; COUNTS],
             kind: 0,
             per_us: per_us.max(1),
@@ -126,15 +129,22 @@ impl Arming {
     pub fn overflowed(&mut self, counter: CounterId, now: u64) {
         let counter = &mut self.counters[counter.index()];
         counter.late = Some(now.saturating_sub(counter.due));
+        self.signalled = Some(self.signalled.map_or(counter.due, |due| due.min(counter.due)));
         if self.stage == Stage::Idle {
             (self.stage, self.seen, self.found) = (Stage::Coming { set: false }, now, 0);
         }
         self.found += 1;
     }
 
+    /// When the first of the counters was due that were found to have overflowed since the last entry.
+    pub const fn take_signalled(&mut self) -> Option<u64> {
+        self.signalled.take()
+    }
+
     /// Before a guest entry with these counters running. A setting that is returned is made now; `now` is asked for where it matters.
     #[inline]
     pub fn entry(&mut self, running: CounterSet, now: impl FnOnce() -> u64) -> Option<Setting> {
+        self.signalled = None;
         let wanted = match self.stage {
             Stage::Coming { .. } | Stage::Handled if running.is_empty() => {
                 self.stage = Stage::Handled;
@@ -164,8 +174,9 @@ impl Arming {
 
     /// The vCPU rests: a signal would disturb others.
     pub fn rest(&mut self) -> Option<Setting> {
-        // A handler's time has no rest in it.
-        self.stage = Stage::Idle;
+        // A handler's time has no rest in it, and an overflow that was found as the guest switched its counters off has no handler.
+        (self.stage, self.found) = (Stage::Idle, 0);
+        self.counters.iter_mut().for_each(|counter| counter.late = None);
         (self.setting != Setting::Off).then(|| {
             (self.setting, self.calls) = (Setting::Off, self.calls + 1);
             Setting::Off

@@ -33,8 +33,8 @@ pub struct Floor {
     tsc_khz: u64,
     pace: Scale,
     arming: Arming,
-    /// TSC at which the timer fires next, as far as the VMM saw its signals; 0 if it is not armed.
-    fires_at: u64,
+    /// TSC at which the timer fires first; 0 if it is not armed.
+    first: u64,
     /// Ticks between the times after that.
     every: u64,
     signal_ns: Recorder,
@@ -60,7 +60,7 @@ impl Floor {
             tsc_khz: tsc_khz.max(1),
             pace,
             arming: Arming::new(tsc_khz / 1000),
-            fires_at: 0,
+            first: 0,
             every: 1,
             signal_ns: Recorder::default(),
             entries: 0,
@@ -78,18 +78,19 @@ impl Floor {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// The VMM sees the timer's signal at `now`, by TSC, `since_return` ns after KVM_RUN's return.
+    /// The VMM sees the timer's signal at `now`, by TSC, `since_return` ns after KVM_RUN's return. The signal of an overflow is the
+    /// first at which its counter was due; an earlier one is none's.
     fn saw_signal_at(&mut self, now: u64, since_return: u64) {
-        // Not the timer's kick, or seen before.
-        if self.fires_at == 0 || now < self.fires_at {
+        let Some(due) = self.arming.take_signalled() else { return };
+        let ahead = due.saturating_sub(self.first);
+        let fired = self.first.saturating_add(ahead.next_multiple_of(self.every));
+        // The overflow was found by another kick, or with the timer off.
+        if self.first == 0 || fired > now {
             return;
         }
-        // Firings that the thread did not take in time merge into the last.
-        let last = now - (now - self.fires_at) % self.every;
-        let late = self.ns(now - last);
+        let late = self.ns(now - fired);
         // It fired before that return, or after it.
         self.signal_ns.record(if late >= since_return { late - since_return } else { late });
-        self.fires_at = last + self.every;
     }
 
     fn set(&mut self, setting: Setting) {
@@ -98,11 +99,11 @@ impl Floor {
             Setting::At { first, every } => {
                 let now = sys::rdtsc();
                 // A time in the past is late by the VMM, not by the signal.
-                (self.fires_at, self.every) = (first.max(now), every.max(1));
+                (self.first, self.every) = (first.max(now), every.max(1));
                 self.timer.arm(self.ns(first.saturating_sub(now)).max(1), self.ns(every).max(1))
             }
             Setting::Off => {
-                self.fires_at = 0;
+                self.first = 0;
                 self.timer.arm(0, 0)
             }
         };
@@ -222,22 +223,32 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_late_by_the_time_since_the_timer_was_due() {
+    fn a_signal_is_late_by_the_time_since_the_timers_first_one_for_a_due_counter() {
         let mut floor = Floor::new(1_000_000).unwrap();
+        let counter = CounterId::gp(0).unwrap();
         let values = |floor: &mut Floor| -> Vec<u64> {
-            floor.account().signal_ns.histogram().iter_recorded().map(|step| step.value_iterated_to()).collect()
+            let times = floor.account().signal_ns.histogram().iter_recorded().map(|step| step.value_iterated_to()).collect();
+            floor.restart_account();
+            times
         };
-        (floor.fires_at, floor.every) = (1000, 100_000);
-        floor.saw_signal_at(999, 0);
-        assert!(values(&mut floor).is_empty(), "a kick that is not the timer's");
-        floor.saw_signal_at(1050, 20);
-        floor.saw_signal_at(1090, 0);
-        assert_eq!(values(&mut floor), [30], "seen by the return at 1030, and once");
-        floor.fires_at = 2000;
-        floor.saw_signal_at(2050, 60);
-        assert_eq!(values(&mut floor), [30, 50], "it fired after the return");
-        floor.restart_account();
-        assert!(values(&mut floor).is_empty());
+        // The counter is due at `due` and found at `found`, `since_return` ns after the return.
+        let overflow = |floor: &mut Floor, due: u64, found: u64, since_return: u64| {
+            floor.arming.entry(CounterSet::EMPTY, || due);
+            floor.arming.moved(counter, due);
+            floor.arming.overflowed(counter, found);
+            floor.saw_signal_at(found, since_return);
+            values(floor)
+        };
+        (floor.first, floor.every) = (1000, 100);
+        assert_eq!(overflow(&mut floor, 1000, 1050, 20), [30], "seen by the return at 1030");
+        assert_eq!(overflow(&mut floor, 1000, 1050, 60), [50], "it fired after the return");
+        assert_eq!(overflow(&mut floor, 700, 1040, 0), [40], "a timer that is late");
+        assert_eq!(overflow(&mut floor, 1120, 1450, 0), [250], "that at 1100 was early, those after 1200 merged with it");
+        assert_eq!(overflow(&mut floor, 1120, 1190, 0), [0; 0], "a kick that is not the timer's");
+        floor.saw_signal_at(1400, 0);
+        assert!(values(&mut floor).is_empty(), "an early signal, of no overflow");
+        floor.first = 0;
+        assert_eq!(overflow(&mut floor, 1120, 1450, 0), [0; 0], "the timer is off");
     }
 
     #[test]

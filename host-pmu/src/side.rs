@@ -13,7 +13,7 @@ pub trait HostPmu: HostCounters {
     /// What it did since the account began, and what failed. Signals and kicks are the vCPU loop's.
     fn account(&mut self) -> HostSide;
 
-    /// Begins a new account: the next one is of what is done from now on.
+    /// Begins a new account: the next one is of what is done from now on. Ends a [rest](Self::rest), if there is one.
     fn restart_account(&mut self);
 
     /// The VMM, kicked, looked for overflows `since_return` ns after KVM_RUN's return: for the latency of their signals.
@@ -21,7 +21,8 @@ pub trait HostPmu: HostCounters {
         let _ = since_return;
     }
 
-    /// The vCPU rests, its counters off: nothing may signal its thread.
+    /// The vCPU rests, its counters off, until the next account begins: nothing may signal its thread, and the time does not count
+    /// as time in which the guest left a counter idle.
     fn rest(&mut self) {}
 
     /// Host operations of the account; `None` if there are never any.

@@ -271,11 +271,13 @@ impl<H: SimHost> Vcpu<H> {
         for _ in 0..MOST_KICKS {
             if signals > 0 {
                 let seen = self.now();
-                if let Some(at) = self.overflowed_at.take() {
+                let overflows = self.pmu.kick();
+                // The floor's timer also signals early.
+                if let Some(at) = self.overflowed_at.take().filter(|_| overflows > 0) {
                     self.signal_ns.record(seen - at);
                 }
                 self.signals += signals;
-                self.empty_kicks += u64::from(self.pmu.kick() == 0);
+                self.empty_kicks += u64::from(overflows == 0);
                 if self.pmu.pmi_requested() {
                     self.seen_at.get_or_insert(seen);
                 }

@@ -188,7 +188,14 @@ impl<B: Backend> HostPmu for Bank<B> {
 
     fn restart_account(&mut self) {
         let now = self.backend.now_ns();
+        if let Some(began) = self.rests_since.take() {
+            self.end_rest(now.saturating_sub(began));
+        }
         self.stats.restart(now, self.held, self.backend.throttled());
+    }
+
+    fn rest(&mut self) {
+        self.rests_since = Some(self.backend.now_ns());
     }
 
     #[inline]

@@ -77,6 +77,16 @@ impl<B: Backend> Bank<B> {
         self.may_have_slept = false;
     }
 
+    /// A rest of the vCPU is neither idle time of its counters, nor a sched slice, nor a halt.
+    pub(super) fn end_rest(&mut self, time: u64) {
+        for held in self.slots.iter_mut().flatten().chain(&mut self.pool) {
+            held.parked_at = held.parked_at.saturating_add(time);
+        }
+        // Takes note of the switch and of the sleep.
+        self.backend.slept();
+        self.backend.sched_in();
+    }
+
     fn release_from_pool(&mut self, dead: impl Fn(&Held<B::Event>) -> bool) {
         while let Some(at) = self.pool.iter().position(&dead) {
             let held = self.pool.swap_remove(at);

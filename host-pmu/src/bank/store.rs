@@ -44,6 +44,8 @@ pub struct Bank<B: Backend> {
     pub(super) held: u64,
     /// Events were opened or given back since the last entry; the thread may have slept for that.
     pub(super) may_have_slept: bool,
+    /// Begin of the vCPU's rest, if it rests.
+    pub(super) rests_since: Option<u64>,
     pub(super) stats: BankStats,
 }
 
@@ -69,6 +71,7 @@ impl<B: Backend> Bank<B> {
             backoffs: [Backoff::default(); MAX_COUNTERS],
             held: 0,
             may_have_slept: false,
+            rests_since: None,
             stats: BankStats { since_ns, held_time: HeldTime::from(since_ns), ..BankStats::default() },
         }
     }

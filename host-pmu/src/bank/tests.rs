@@ -198,6 +198,33 @@ fn idle_time_releases_what_is_parked_and_spares_what_runs() {
 }
 
 #[test]
+fn a_rest_of_the_vcpu_ages_no_event() {
+    let parked = |release: Release, rest: bool| {
+        let host = Host::default();
+        let mut bank = Bank::new(host.clone(), Strategy { release, ..Strategy::preset("reuse").unwrap() });
+        bank.start(pmc(0), A, 10);
+        bank.on_entry(CounterSet::EMPTY);
+        bank.pause(pmc(0));
+        bank.stop(pmc(0), true);
+        if rest {
+            bank.rest();
+        }
+        host.slice();
+        let mut script = host.0.borrow_mut();
+        (script.slept, script.now) = (true, script.now + 6_000_000);
+        drop(script);
+        if rest {
+            bank.restart_account();
+        }
+        bank.on_entry(CounterSet::EMPTY);
+        bank.held()
+    };
+    for release in [Release::Slices(1), Release::IdleMs(Duration::from_millis(5)), Release::Hlt] {
+        assert_eq!([parked(release, true), parked(release, false)], [1, 0], "{release:?}");
+    }
+}
+
+#[test]
 fn a_halt_releases_what_is_parked_and_opening_is_no_halt() {
     let host = Host::default();
     let mut bank = Bank::new(host.clone(), Strategy { release: Release::Hlt, ..Strategy::preset("reuse").unwrap() });
