@@ -37,24 +37,6 @@ pub fn catch_interrupts() -> std::io::Result<()> {
     Ok(())
 }
 
-/// CPUs that the calling thread may run on; `None` where the kernel does not say, as with more CPUs than a `cpu_set_t` holds.
-#[must_use]
-pub fn allowed_cpus() -> Option<Vec<u32>> {
-    // SAFETY: all-zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes at most the size given; 0 is the calling thread.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
-        return None;
-    }
-    // SAFETY: every index is below CPU_SETSIZE.
-    Some(
-        (0..libc::CPU_SETSIZE as usize)
-            .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
-            .map(|cpu| cpu as u32)
-            .collect(),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -55,21 +55,24 @@ static bool wait_for_turn(struct cpu *c)
 	/* An NMI that became pending in the last handler is taken here at the latest: some KVMs look for it at the next entry only. */
 	ring(DB_MEASURE_END);
 	publish(c);
-	u64 stopped = rdtsc();
-	ring(DB_TURN_OVER);
-	u64 now = rdtsc();
-
+	/* What an NMI of the next turn's first entry adds is that turn's. */
 	c->nmis = c->nmis_without_status = c->ticks = c->rotations = c->phase_ticks = 0;
 	c->log_next = c->boot->log_addr;
-	c->until_target = c->boot->sample_target;
 	c->target_met = false;
-	c->sched_in = c->last_tick = now;
 	for (u64 i = 0; i < c->opened; i++) {
 		struct event *e = &c->events[i];
 
 		e->overflows = e->count = e->running = e->enabled = e->freq_count = 0;
-		e->freq_tsc += now - stopped;
 	}
+
+	u64 stopped = rdtsc();
+	ring(DB_TURN_OVER);
+	u64 now = rdtsc();
+
+	c->until_target = c->boot->sample_target;
+	c->sched_in = c->last_tick = now;
+	for (u64 i = 0; i < c->opened; i++)
+		c->events[i].freq_tsc += now - stopped;
 	wrmsr(MSR_TIMER_COUNT, (u32)c->boot->tick_count);
 	return c->boot->flags & FLAG_TURNS;
 }

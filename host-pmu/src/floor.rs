@@ -227,7 +227,8 @@ mod tests {
         let mut floor = Floor::new(1_000_000).unwrap();
         let counter = CounterId::gp(0).unwrap();
         let values = |floor: &mut Floor| -> Vec<u64> {
-            let times = floor.account().signal_ns.histogram().iter_recorded().map(|step| step.value_iterated_to()).collect();
+            let times =
+                floor.account().signal_ns.histogram().iter_recorded().map(|step| step.value_iterated_to()).collect();
             floor.restart_account();
             times
         };
@@ -243,7 +244,11 @@ mod tests {
         assert_eq!(overflow(&mut floor, 1000, 1050, 20), [30], "seen by the return at 1030");
         assert_eq!(overflow(&mut floor, 1000, 1050, 60), [50], "it fired after the return");
         assert_eq!(overflow(&mut floor, 700, 1040, 0), [40], "a timer that is late");
-        assert_eq!(overflow(&mut floor, 1120, 1450, 0), [250], "that at 1100 was early, those after 1200 merged with it");
+        assert_eq!(
+            overflow(&mut floor, 1120, 1450, 0),
+            [250],
+            "that at 1100 was early, those after 1200 merged with it"
+        );
         assert_eq!(overflow(&mut floor, 1120, 1190, 0), [0; 0], "a kick that is not the timer's");
         floor.saw_signal_at(1400, 0);
         assert!(values(&mut floor).is_empty(), "an early signal, of no overflow");

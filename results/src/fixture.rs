@@ -163,7 +163,7 @@ fn round(index: u64, position: u64, of: u64, handler_ns: u64) -> Round {
         own: GuestRound {
             end: "done".to_owned(),
             wall_ns: 5_000_000,
-            guest_start_ns: 2_000_000,
+            guest_start_ns: Some(2_000_000),
             overflows: SAMPLES,
             nmis: SAMPLES,
             lost: Some(0),

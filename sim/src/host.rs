@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use arch_pmu::Vpmu;
 use arch_pmu::caps::PmuCaps;
-use guest::abi::{BootPage, Report};
+use guest::abi::BootPage;
 use host_pmu::bank::Bank;
 use host_pmu::strategy::Strategy;
 
@@ -60,22 +60,28 @@ pub fn run(model: &Model, plan: &Plan, number: u64) -> Vec<GuestOutcome> {
     open(model, plan, number).outcomes()
 }
 
-/// A simulated host whose guests live on; they take turns if `plan.boot` has FLAG_TURNS.
+/// Starts the guests of host number `number` of an experiment, which take turns (`plan.boot` has FLAG_TURNS). They are at their first
+/// rest; the outcomes have their baselines.
+#[must_use]
+pub fn start(model: &Model, plan: &Plan, number: u64) -> (Box<dyn Live>, Vec<GuestOutcome>) {
+    let mut host = open(model, plan, number);
+    let opening = host.outcomes();
+    (host, opening)
+}
+
+/// A simulated host whose guests live on.
 pub trait Live {
-    /// Lets each guest take `samples`, or as many as its time limit allows. The first turn comes after the baseline, which is in its
-    /// outcome. A guest that timed out takes no further turns.
+    /// Lets each guest take `samples`, or as many as its time limit allows. A guest that timed out takes no further turns.
     fn turn(&mut self, samples: u64) -> Vec<GuestOutcome>;
 
-    /// Ends the guests, which then are at their end; what they left since their last turns.
+    /// Ends the guests; what they left since their last turns.
     fn finish(&mut self) -> Vec<GuestOutcome>;
 
     /// Runs the guests to their rest or their end, and takes what they left.
     fn outcomes(&mut self) -> Vec<GuestOutcome>;
 }
 
-/// Makes host number `number` of an experiment. Its guests have not run yet.
-#[must_use]
-pub fn open(model: &Model, plan: &Plan, number: u64) -> Box<dyn Live> {
+fn open(model: &Model, plan: &Plan, number: u64) -> Box<dyn Live> {
     let model = Rc::new(model.clone());
     // Counters in use by others count as their events.
     let others = if model.base == CountBase::GuestTime { model.host.taken } else { 0 };
@@ -110,14 +116,12 @@ fn open_with<H: SimHost + 'static>(
             Guest::new(vcpu, &boot, (plan.timer, plan.limit_ns), model.tsc_khz, model.costs.work_unit)
         })
         .collect();
-    Box::new(Guests { guests, baselines: Vec::new() })
+    Box::new(Guests { guests })
 }
 
 /// The guests of a host.
 struct Guests<H> {
     guests: Vec<Guest<H>>,
-    /// Reports from before the first turn, until it.
-    baselines: Vec<Report>,
 }
 
 impl<H: SimHost> Guests<H> {
@@ -135,32 +139,21 @@ impl<H: SimHost> Guests<H> {
         }
     }
 
-    /// Takes them to their first rest, unless they were there. Returns when the last of them got there.
-    fn at_rest(&mut self) -> u64 {
-        if self.guests.iter().all(Guest::is_fresh) {
-            self.run();
-            self.baselines = self.guests.iter_mut().map(|guest| *guest.take_outcome().report).collect();
-        }
+    /// When the last of them came to rest.
+    fn rested_at(&mut self) -> u64 {
         self.guests.iter_mut().map(Guest::now).max().unwrap_or(0)
     }
 }
 
 impl<H: SimHost> Live for Guests<H> {
     fn turn(&mut self, samples: u64) -> Vec<GuestOutcome> {
-        let at = self.at_rest();
+        let at = self.rested_at();
         self.guests.iter_mut().filter(|guest| guest.rests()).for_each(|guest| guest.begin_turn(at, samples));
-        let mut outcomes = self.outcomes();
-        for (outcome, before) in outcomes.iter_mut().zip(self.baselines.drain(..)) {
-            let report = &mut outcome.report;
-            report.baseline_begin = before.baseline_begin;
-            report.baseline_end = before.baseline_end;
-            report.baseline_units = before.baseline_units;
-        }
-        outcomes
+        self.outcomes()
     }
 
     fn finish(&mut self) -> Vec<GuestOutcome> {
-        let at = self.at_rest();
+        let at = self.rested_at();
         self.guests.iter_mut().filter(|guest| guest.rests()).for_each(|guest| guest.begin_end(at));
         self.outcomes()
     }

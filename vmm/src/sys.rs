@@ -185,15 +185,12 @@ pub(crate) fn signal_thread(tid: libc::pid_t, signal: libc::c_int) {
 
 /// Binds the calling thread to `cpu`.
 pub(crate) fn pin_this_thread(cpu: usize) -> io::Result<()> {
-    if cpu >= libc::CPU_SETSIZE as usize {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    // SAFETY: all-zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `cpu` is below CPU_SETSIZE.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set outlives the call; 0 is the calling thread.
-    if unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } != 0 {
+    // As many as Linux's largest CONFIG_NR_CPUS; a cpu_set_t has 1024.
+    let mut set = [0_u64; 8192 / 64];
+    let Some(word) = set.get_mut(cpu / 64) else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
+    *word = 1 << (cpu % 64);
+    // SAFETY: the kernel reads the size given from the set, which outlives the call; 0 is the calling thread.
+    if unsafe { libc::sched_setaffinity(0, size_of_val(&set), set.as_ptr().cast()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())

@@ -9,8 +9,8 @@ use vmm::machine::Behind;
 use vmm::outcome::RunOutcome;
 
 use super::guest::GuestPlan;
-use super::launch::{Live, launch};
-use super::runner::{Arm, ArmRunner, LiveGuest, Turn};
+use super::launch::{launch, start};
+use super::runner::{Arm, ArmRunner, Opened, Turn};
 use results::document::ArmKind;
 use results::error::Error;
 
@@ -53,8 +53,8 @@ impl ArmRunner for HostRunner {
         launch(&self.host, &self.guest, behind(arm, self.paced)?, turn.samples)
     }
 
-    fn open(&mut self, arm: &Arm, _number: u64, samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
-        Ok(Box::new(Live::start(&self.host, &self.guest, behind(arm, self.paced)?, samples)?))
+    fn open(&mut self, arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
+        start(&self.host, &self.guest, behind(arm, self.paced)?, samples)
     }
 }
 

@@ -7,8 +7,8 @@ use vmm::machine::Behind;
 use vmm::outcome::RunOutcome;
 
 use super::guest::GuestPlan;
-use super::launch::{Live, launch};
-use super::runner::{Arm, ArmRunner, LiveGuest, Turn};
+use super::launch::{launch, start};
+use super::runner::{Arm, ArmRunner, Opened, Turn};
 use results::error::Error;
 
 /// Runs guests on KVM's own vPMU.
@@ -35,7 +35,7 @@ impl ArmRunner for KvmRunner {
         launch(&self.host, &self.guest, Behind::Kvm, turn.samples)
     }
 
-    fn open(&mut self, _arm: &Arm, _number: u64, samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
-        Ok(Box::new(Live::start(&self.host, &self.guest, Behind::Kvm, samples)?))
+    fn open(&mut self, _arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
+        start(&self.host, &self.guest, Behind::Kvm, samples)
     }
 }

@@ -10,7 +10,7 @@ use vmm::machine::{self, Behind, MachineError};
 use vmm::outcome::RunOutcome;
 
 use super::guest::GuestPlan;
-use super::runner::{LiveGuest, SliceOutcome};
+use super::runner::{LiveGuest, Opened, SliceOutcome};
 use crate::sys;
 use results::error::Error;
 
@@ -44,16 +44,15 @@ fn refused(error: MachineError) -> Error {
 
 /// A guest on this host's KVM that lives over several slices.
 #[derive(Debug)]
-pub(super) struct Live(live::LiveGuest);
+struct Live(live::LiveGuest);
 
-impl Live {
-    /// Starts it, for slices of at most `samples` samples.
-    pub(super) fn start(host: &Arc<Host>, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<Self, Error> {
-        let mut plan = plan(guest, behind, samples);
-        plan.boot.flags |= FLAG_TURNS;
-        let live = live::LiveGuest::start(host, guest::PMU_PAYLOAD, plan, sys::interrupted());
-        live.map(Self).map_err(refused)
-    }
+/// Starts a guest for slices of at most `samples` samples.
+pub(super) fn start(host: &Arc<Host>, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<Opened, Error> {
+    let mut plan = plan(guest, behind, samples);
+    plan.boot.flags |= FLAG_TURNS;
+    let live = live::LiveGuest::start(host, guest::PMU_PAYLOAD, plan, sys::interrupted());
+    let (guest, opening) = live.map_err(refused)?;
+    Ok(Opened { guest: Box::new(Live(guest)), opening })
 }
 
 impl LiveGuest for Live {

@@ -10,7 +10,7 @@ use super::guest::GuestPlan;
 use super::host::HostRunner;
 use super::kvm::KvmRunner;
 use super::limits;
-use super::runner::{Arm, ArmRunner, LiveGuest, Turn};
+use super::runner::{Arm, ArmRunner, Opened, Turn};
 use results::document::ArmKind;
 use results::error::Error;
 
@@ -52,7 +52,7 @@ impl ArmRunner for RealRunner {
         self.of(arm).run(arm, turn)
     }
 
-    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
+    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Opened, Error> {
         self.of(arm).open(arm, number, samples)
     }
 }

@@ -34,11 +34,24 @@ pub struct Turn {
 /// One slice of a guest that is kept alive.
 #[derive(Clone, Debug)]
 pub struct SliceOutcome {
-    /// What it left, as of a run of its own: every figure is of this slice alone. The guest's start and its baseline are in its
-    /// first slice's.
+    /// What it left, as of a run of its own: every figure is of this slice alone.
     pub run: RunOutcome,
     /// Time of the throughput probe just before the slice, mean over vCPUs; `None` where there is none, as in a simulation.
     pub probe_ns: Option<f64>,
+}
+
+/// A guest that was started to be kept alive.
+pub struct Opened {
+    /// It waits for its first slice.
+    pub guest: Box<dyn LiveGuest>,
+    /// What it left on its way there: its start and its baseline. `None` if it went wrong; its first slice says how.
+    pub opening: Option<RunOutcome>,
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened").field("opening", &self.opening).finish_non_exhaustive()
+    }
 }
 
 /// A guest that lives over several slices. Between two of them its vCPUs wait, with its counters and its timer off.
@@ -72,11 +85,10 @@ pub trait ArmRunner {
     /// Conditions that make further runs pointless. A guest that went wrong is an outcome, not an error.
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error>;
 
-    /// Starts a guest that is kept alive, up to the end of its baseline; it then waits for its first slice. `number` counts the
-    /// arm's guests from 0: all arms' guests of one number are alive at the same time, and take turns. No slice has
-    /// more than `samples`.
+    /// Starts a guest that is kept alive, up to the end of its baseline. `number` counts the arm's guests from 0: all arms' guests of
+    /// one number are alive at the same time, and take turns. No slice has more than `samples`.
     ///
     /// # Errors
-    /// Conditions that make further runs pointless. A guest that went wrong on its way is the outcome of its first slice.
-    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Box<dyn LiveGuest>, Error>;
+    /// Conditions that make further runs pointless.
+    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Opened, Error>;
 }

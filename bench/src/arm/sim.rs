@@ -13,7 +13,7 @@ use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 
 use super::guest::GuestPlan;
-use super::runner::{Arm, ArmRunner, LiveGuest, SliceOutcome, Turn};
+use super::runner::{Arm, ArmRunner, LiveGuest, Opened, SliceOutcome, Turn};
 use crate::backend::Chosen;
 use crate::parse::names;
 use results::document::ArmKind;
@@ -123,12 +123,14 @@ impl ArmRunner for SimRunner {
         Ok(outcome(left, self.model.tsc_khz))
     }
 
-    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
+    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Opened, Error> {
         let mut plan = self.plan(arm, samples)?;
         plan.boot.flags |= FLAG_TURNS;
         // The guests of one number meet the same random numbers.
-        let host = host::open(&self.model, &plan, number << 1);
-        Ok(Box::new(Live { host, tsc_khz: self.model.tsc_khz, failed: false }))
+        let (host, opening) = host::start(&self.model, &plan, number << 1);
+        let tsc_khz = self.model.tsc_khz;
+        let opening = Some(outcome(opening, tsc_khz)).filter(|opening| opening.end.is_complete());
+        Ok(Opened { guest: Box::new(Live { host, tsc_khz, failed: opening.is_none() }), opening })
     }
 }
 
@@ -169,7 +171,7 @@ struct Live {
 impl LiveGuest for Live {
     fn slice(&mut self, samples: u64) -> Result<SliceOutcome, Error> {
         if self.failed {
-            return Ok(SliceOutcome { run: nothing(End::Stopped), probe_ns: None });
+            return Ok(SliceOutcome { run: nothing(End::TimedOut), probe_ns: None });
         }
         let run = outcome(self.host.turn(samples), self.tsc_khz);
         self.failed = !run.end.is_complete();

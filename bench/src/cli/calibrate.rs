@@ -9,6 +9,7 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::{check_file, replace};
 
+use super::measure::usable;
 use crate::arm::real::RealRunner;
 use crate::backend::{BackendChoice, Chosen, choose};
 use crate::console::{internal, print, print_json};
@@ -102,7 +103,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     let mut jobs = Vec::new();
     for (workload, strategies) in workloads(&calibration) {
         let spec = spec(&calibration, workload, &strategies)?;
-        let plan = plan(&spec, &chosen, host.online().as_deref())?;
+        let plan = plan(&spec, &chosen, usable(&host).as_deref())?;
         let runner = Box::new(RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?);
         jobs.push(Job { workload, spec, plan, runner });
     }

@@ -22,6 +22,7 @@ use crate::backend::{BackendChoice, Chosen, choose};
 use crate::console::{complain, internal, print};
 use crate::probe::ThisHost;
 use crate::progress;
+use crate::rounds::pin::usable_cpus;
 use crate::rounds::plan::Plan;
 use crate::rounds::run::{self as rounds, Context, Finished};
 use crate::sys;
@@ -127,18 +128,16 @@ fn overrun(document: &Document) -> Option<String> {
     let much = took > bound.saturating_add(bound / 4).saturating_add(1_000_000_000);
     much.then(|| {
         format!(
-            "it took {}, more than --duration {}: a round that has begun is finished; fewer --samples make rounds shorter",
+            "it took {}, more than its bound of {}: a round that has begun is finished; fewer --samples make rounds shorter",
             time(took as f64),
             time(bound as f64)
         )
     })
 }
 
-/// The online CPUs that this process may use, if they are known.
+/// The CPUs of this host that this process may use, if they are known.
 pub(super) fn usable(host: &HostFacts) -> Option<Vec<u32>> {
-    let allowed = sys::allowed_cpus();
-    let may = |cpu: &u32| allowed.as_ref().is_none_or(|allowed| allowed.contains(cpu));
-    host.online().map(|online| online.into_iter().filter(may).collect())
+    usable_cpus(host, HostFs::default().text("proc/self/status").as_deref())
 }
 
 /// On this host. Exit 4 if it cannot run guests, or no host event opens.

@@ -59,6 +59,14 @@ struct Work {
     units: u64,
 }
 
+impl Work {
+    /// Adds a guest's, from TSC `begin` to `end`.
+    fn add(&mut self, begin: u64, end: u64, units: u64, khz: u64) {
+        self.ns = self.ns.saturating_add(ticks_to_ns(end.saturating_sub(begin), khz));
+        self.units = self.units.saturating_add(units);
+    }
+}
+
 /// Collects one arm's rounds.
 #[derive(Debug)]
 pub struct ArmFold {
@@ -71,6 +79,8 @@ pub struct ArmFold {
     time_ns: u64,
     baseline: Work,
     measured: Work,
+    /// Start of a guest that lives over several rounds, until the first of them.
+    guest_start_ns: Option<u64>,
     intervals: Vec<Interval>,
     /// `None` if the guest moves its periods.
     periods: Option<Periods>,
@@ -103,6 +113,7 @@ impl ArmFold {
             time_ns: 0,
             baseline: Work::default(),
             measured: Work::default(),
+            guest_start_ns: None,
             intervals: Vec::new(),
             periods: None,
         }
@@ -159,7 +170,10 @@ impl ArmFold {
         if !outcome.end.is_complete() && outcome.vcpus.iter().all(|v| v.end.is_complete()) {
             self.incomplete(&format!("round {}: {}", place.turn.index, outcome.end));
         }
-        self.note_held(held_at_end, &tail);
+        if place.guest.is_none() {
+            self.note_held(held_at_end, &tail);
+        }
+        let start = place.guest.is_none().then(|| ns(outcome.start)).or_else(|| self.guest_start_ns.take());
         self.result.own.lost = match (self.result.rounds.is_empty(), self.result.own.lost, lost) {
             (true, _, now) => now,
             (false, Some(sum), Some(now)) => Some(sum.saturating_add(now)),
@@ -176,7 +190,7 @@ impl ArmFold {
             own: GuestRound {
                 end: one_line(&outcome.end.to_string()),
                 wall_ns: ns(outcome.wall),
-                guest_start_ns: ns(outcome.start),
+                guest_start_ns: start,
                 overflows: self.result.own.overflows - before.0,
                 nmis: self.result.own.nmis - before.1,
                 lost,
@@ -187,6 +201,16 @@ impl ArmFold {
         let shown = latencies.first(&[&NMI_HANDLER, &ROTATION, &SET_UP]);
         self.intervals.push(Interval { start: place.started, length: outcome.wall, histogram: encode(&shown) });
         self.all.merge(&latencies);
+    }
+
+    /// Adds the start and the baseline of a guest that is kept alive.
+    pub fn open(&mut self, opening: &RunOutcome) {
+        self.guest_start_ns = Some(ns(opening.start));
+        for vcpu in &opening.vcpus {
+            if let Some(report) = vcpu.report.as_ref().filter(|_| vcpu.tsc.khz > 0) {
+                self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, vcpu.tsc.khz);
+            }
+        }
     }
 
     /// Adds what guest `number` left after its last slice; the rounds' figures do not change.
@@ -330,14 +354,8 @@ impl ArmFold {
             }
             None => result.delivery_unmatched += 1,
         }
-        let span = |begin: u64, end: u64| ticks_to_ns(end.saturating_sub(begin), khz);
-        for (work, span, units) in [
-            (&mut self.baseline, span(report.baseline_begin, report.baseline_end), report.baseline_units),
-            (&mut self.measured, span(report.measure_begin, report.measure_end), report.measure_units),
-        ] {
-            work.ns = work.ns.saturating_add(span);
-            work.units = work.units.saturating_add(units);
-        }
+        self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, khz);
+        self.measured.add(report.measure_begin, report.measure_end, report.measure_units, khz);
     }
 
     /// Its host operations so far.

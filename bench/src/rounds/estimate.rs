@@ -16,12 +16,15 @@ impl Plan {
     /// known but the time limit.
     #[must_use]
     pub fn estimate(&self, arms: usize) -> Duration {
+        let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let arms = u32::try_from(arms).unwrap_or(u32::MAX);
-        let rounds = u32::try_from(self.rounds.saturating_add(self.warmup)).unwrap_or(u32::MAX);
-        let guests = u32::try_from(u64::from(rounds).div_ceil(self.rounds_per_guest.max(1))).unwrap_or(u32::MAX);
+        let warmups = self.warmups();
+        let guests = if self.keeps_guests() { self.sessions() } else { self.rounds.saturating_add(warmups) };
         let ticks = u32::try_from(self.guest.baseline_ticks + self.guest.tail_ticks).unwrap_or(u32::MAX);
         let start = START + self.guest.mux_interval.saturating_mul(ticks);
-        let all = self.slice().saturating_mul(rounds).saturating_add(start.saturating_mul(guests)).saturating_mul(arms);
+        let turns = self.slice(self.samples).saturating_mul(bounded(self.rounds));
+        let turns = turns.saturating_add(self.slice(self.warmup_samples).saturating_mul(bounded(warmups)));
+        let all = turns.saturating_add(start.saturating_mul(bounded(guests))).saturating_mul(arms);
         self.duration.map_or(all, |bound| all.min(bound))
     }
 
@@ -29,14 +32,23 @@ impl Plan {
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "neither time nor rounds are negative")]
     pub fn expected_rounds(&self, arms: usize) -> u64 {
-        let all = self.rounds.saturating_add(self.warmup);
+        let all = self.rounds.saturating_add(self.warmups());
         let unbounded = Self { duration: None, ..self.clone() }.estimate(arms).as_secs_f64().max(f64::MIN_POSITIVE);
         let share = self.estimate(arms).as_secs_f64() / unbounded;
         // Neither negative nor above the number of rounds.
         ((share * all as f64) as u64).clamp(1, all.max(1))
     }
 
-    fn slice(&self) -> Duration {
+    const fn sessions(&self) -> u64 {
+        self.rounds.div_ceil(if self.rounds_per_guest == 0 { 1 } else { self.rounds_per_guest })
+    }
+
+    /// Those of the whole run: guests that live on are warmed up once each.
+    const fn warmups(&self) -> u64 {
+        self.warmup.saturating_mul(if self.keeps_guests() { self.sessions() } else { 1 })
+    }
+
+    fn slice(&self, samples: u64) -> Duration {
         let limit = Duration::from_nanos(self.parameters.time_limit_ns);
         let of = |event: &guest::abi::EventSpec| match (event.period, self.guest.freq_hz) {
             (0, _) => 0.0,
@@ -46,7 +58,7 @@ impl Plan {
         let rate: f64 = self.guest.events.iter().map(of).sum();
         // Without samples rotations are counted, one a tick.
         let rate = if rate > 0.0 { rate } else { 1.0 / self.guest.mux_interval.as_secs_f64() };
-        let slice = Duration::try_from_secs_f64(self.samples as f64 / rate * OVERHEAD).unwrap_or(limit);
+        let slice = Duration::try_from_secs_f64(samples as f64 / rate * OVERHEAD).unwrap_or(limit);
         if self.backend.to_string().starts_with("tracepoint") { limit } else { slice.min(limit) }
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::plan::Plan;
-use crate::arm::runner::{Arm, ArmRunner, LiveGuest, SliceOutcome, Turn};
+use crate::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, SliceOutcome, Turn};
 use crate::fold::arm::{ArmFold, Place};
 use crate::tool;
 use results::document::ArmKind;
@@ -45,8 +45,6 @@ struct Slot<'a> {
     available: bool,
     failures: u32,
     guest: Option<Box<dyn LiveGuest>>,
-    /// Begin of the current guest, after the process's.
-    opened_at: Duration,
     /// Its slice of the current round.
     pending: Option<(Place, SliceOutcome)>,
 }
@@ -54,6 +52,12 @@ struct Slot<'a> {
 impl Slot<'_> {
     fn runs(&self) -> bool {
         self.available && self.failures < GIVE_UP
+    }
+
+    fn note_giving_up(&mut self) {
+        if self.failures == GIVE_UP {
+            self.fold.incomplete(&format!("given up after {GIVE_UP} runs in a row that did not end as they should"));
+        }
     }
 }
 
@@ -104,7 +108,7 @@ impl<'a> Experiment<'a> {
                         false
                     }
                 };
-                Slot { arm, fold, available, failures: 0, guest: None, opened_at: Duration::ZERO, pending: None }
+                Slot { arm, fold, available, failures: 0, guest: None, pending: None }
             })
             .collect();
         if !slots.iter().any(|slot| slot.available) {
@@ -184,11 +188,25 @@ impl<'a> Experiment<'a> {
     pub fn open(&mut self, arm: usize) -> Result<(), Error> {
         let slot = &mut self.slots[arm];
         let samples = self.plan.samples.max(self.plan.warmup_samples);
-        if slot.runs() {
-            slot.opened_at = self.process_began.elapsed();
-            slot.guest = Some(self.runner.open(slot.arm, self.sessions, samples)?);
+        if !slot.runs() {
+            return Ok(());
+        }
+        let began = self.process_began.elapsed();
+        let Opened { guest, opening } = self.runner.open(slot.arm, self.sessions, samples)?;
+        slot.guest = Some(guest);
+        if let Some(opening) = opening {
+            self.guests += opening.wall;
+            slot.fold.open(&opening);
+            self.started(began + opening.start);
         }
         Ok(())
+    }
+
+    /// A guest's first instruction ran so long after the process's start.
+    fn started(&mut self, at: Duration) {
+        if !self.plan.simulated {
+            self.first_instruction.get_or_insert(at);
+        }
     }
 
     /// All guests of the session were started one by one with [`open`](Self::open).
@@ -221,7 +239,7 @@ impl<'a> Experiment<'a> {
         position: u64,
         stopped: &dyn Fn() -> bool,
     ) -> Result<SliceEnd, Error> {
-        let started = self.elapsed();
+        let (started, began) = (self.elapsed(), self.process_began.elapsed());
         let slot = &mut self.slots[arm];
         let Round { index, warmup } = round;
         let samples = if warmup { self.plan.warmup_samples } else { self.plan.samples };
@@ -233,14 +251,11 @@ impl<'a> Experiment<'a> {
             let Some(guest) = &mut slot.guest else { return Ok(SliceEnd::Failed) };
             guest.slice(samples)?
         } else {
-            slot.opened_at = self.process_began.elapsed();
             SliceOutcome { run: self.runner.run(slot.arm, turn)?, probe_ns: None }
         };
         place.probe_ns = outcome.probe_ns;
         self.guests += outcome.run.wall;
-        if !self.plan.simulated {
-            self.first_instruction.get_or_insert(slot.opened_at + outcome.run.start);
-        }
+        let start = outcome.run.start;
         let complete = outcome.run.end.is_complete();
         if !complete {
             slot.guest = None;
@@ -253,7 +268,14 @@ impl<'a> Experiment<'a> {
         } else if !complete {
             slot.fold.incomplete(&format!("warm-up: {}", outcome.run.end));
         }
-        slot.failures = if complete { 0 } else { slot.failures + 1 };
+        // A guest that hangs in each round may well end its warm-up.
+        slot.failures = if complete { slot.failures * u32::from(warmup) } else { slot.failures + 1 };
+        if warmup {
+            slot.note_giving_up();
+        }
+        if !alive {
+            self.started(began + start);
+        }
         Ok(if complete { SliceEnd::Finished } else { SliceEnd::Failed })
     }
 
@@ -263,10 +285,7 @@ impl<'a> Experiment<'a> {
         for slot in &mut self.slots {
             let Some((place, outcome)) = slot.pending.take() else { continue };
             slot.fold.add(place, &outcome.run);
-            if slot.failures == GIVE_UP {
-                slot.fold
-                    .incomplete(&format!("given up after {GIVE_UP} runs in a row that did not end as they should"));
-            }
+            slot.note_giving_up();
             self.wall = now;
         }
     }

@@ -12,7 +12,7 @@ use vmm::outcome::{End, HostSide, MsrExits, PmiStats, RunOutcome, TscMap, VcpuOu
 use super::plan::{GuestTask, Plan};
 use super::run::{Context, Finished, run};
 use super::spec::CommonSpec;
-use crate::arm::runner::{Arm, ArmRunner, LiveGuest, SliceOutcome, Turn};
+use crate::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, SliceOutcome, Turn};
 use crate::backend::Chosen;
 use crate::progress::Silent;
 use results::document::ArmKind;
@@ -133,16 +133,12 @@ impl ArmRunner for MockRunner<'_> {
         (self.make)(arm, turn)
     }
 
-    fn open(&mut self, arm: &Arm, number: u64, _samples: u64) -> Result<Box<dyn LiveGuest>, Error> {
+    fn open(&mut self, arm: &Arm, number: u64, _samples: u64) -> Result<Opened, Error> {
         let name = &arm.strategy;
         self.lives.borrow_mut().push(format!("{name} {number} opens"));
-        Ok(Box::new(MockGuest {
-            name: name.clone(),
-            number,
-            slices: 0,
-            slice: Rc::clone(&self.slice),
-            lives: Rc::clone(&self.lives),
-        }))
+        let (slice, lives) = (Rc::clone(&self.slice), Rc::clone(&self.lives));
+        let guest = Box::new(MockGuest { name: name.clone(), number, slices: 0, slice, lives });
+        Ok(Opened { guest, opening: Some(outcome(vec![vcpu(0, 0)])) })
     }
 }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use cpu_list::CpuList;
 use results::error::Error;
+use results::host::HostFacts;
 
 /// What `--pin` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +64,8 @@ impl PinChoice {
         if let Some(usable) = usable
             && let Some(cpu) = list.0.iter().find(|cpu| !usable.contains(cpu))
         {
-            let usable = CpuList(usable.to_vec());
+            let mut usable = CpuList(usable.to_vec());
+            usable.0.sort_unstable();
             return Err(Error::usage(
                 format!("--pin {list}: CPU {cpu} is not online, or this process may not use it"),
                 "",
@@ -72,6 +74,20 @@ impl PinChoice {
         }
         Ok(list.0.clone())
     }
+}
+
+/// The online CPUs that a process may use whose `/proc/self/status` is `status`. The last of each core come last, so that the end of the
+/// list has as many cores as it can.
+#[must_use]
+pub fn usable_cpus(host: &HostFacts, status: Option<&str>) -> Option<Vec<u32>> {
+    let allowed = status.and_then(|status| status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")));
+    let allowed = allowed.and_then(|list| list.parse::<CpuList>().ok());
+    let may = |cpu: &u32| allowed.as_ref().is_none_or(|allowed| allowed.0.contains(cpu));
+    let mut usable: Vec<u32> = host.online()?.into_iter().filter(may).collect();
+    usable.sort_unstable();
+    let shares = |cpu: u32| host.tuning.siblings(cpu).into_iter().any(|other| other > cpu && may(&other));
+    let (first, last): (Vec<u32>, Vec<u32>) = usable.iter().partition(|&&cpu| shares(cpu));
+    Some([first, last].concat())
 }
 
 /// The last CPUs: the first ones take most of a host's interrupts.
@@ -91,6 +107,19 @@ mod tests {
         assert_eq!((cpus(2, &[2, 3]), cpus(3, &[0, 1]), cpus(1, &[4])), (vec![2, 3], vec![], vec![]));
         assert!(PinChoice::Auto.cpus(1, None).unwrap().is_empty(), "a simulated host has no CPUs of this one");
         assert!(PinChoice::Nowhere.cpus(1, Some(&[0, 1])).unwrap().is_empty());
+    }
+
+    #[test]
+    fn vcpus_get_cores_of_their_own_before_they_share_one() {
+        let mut host = HostFacts { cpus_online: Some("0-7".to_owned()), ..HostFacts::default() };
+        host.tuning.smt_siblings = ["0,4", "1,5", "2,6", "3,7"].map(str::to_owned).to_vec();
+        assert_eq!(usable_cpus(&host, None).unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
+        host.tuning.smt_siblings = ["0-1", "2-3", "4-5", "6-7"].map(str::to_owned).to_vec();
+        assert_eq!(usable_cpus(&host, None).unwrap(), [0, 2, 4, 6, 1, 3, 5, 7]);
+        let status = Some("Name:\tvpmu\nCpus_allowed_list:\t0-2,4\n");
+        assert_eq!(usable_cpus(&host, status).unwrap(), [0, 1, 2, 4]);
+        assert_eq!(PinChoice::Auto.cpus(3, usable_cpus(&host, status).as_deref()).unwrap(), [1, 2, 4]);
+        assert_eq!(usable_cpus(&HostFacts::default(), status), None);
     }
 
     #[test]

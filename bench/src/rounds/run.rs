@@ -120,12 +120,13 @@ impl Rounds<'_, '_> {
     fn all(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         let plan = self.plan;
         let mut schedule = Schedule::new(plan.seed);
-        // Warm-ups go in the order of the plan.
-        let all: Vec<usize> = (0..self.experiment.arms()).collect();
-        for index in 0..plan.warmup {
-            self.one(&all, context, Round { index, warmup: true })?;
+        if !plan.keeps_guests() {
+            self.warm_up(context)?;
         }
         for index in 0..plan.rounds {
+            if plan.keeps_guests() {
+                self.session(context)?;
+            }
             let order = schedule.next_round(self.experiment.arms());
             self.one(&order, context, Round { index, warmup: false })?;
             if self.experiment.interrupted || self.experiment.running() == 0 {
@@ -144,11 +145,17 @@ impl Rounds<'_, '_> {
         self.experiment.end_session()
     }
 
+    /// In the order of the plan.
+    fn warm_up(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
+        let all: Vec<usize> = (0..self.experiment.arms()).collect();
+        for index in 0..self.plan.warmup {
+            self.one(&all, context, Round { index, warmup: true })?;
+        }
+        Ok(())
+    }
+
     /// Every arm once.
     fn one(&mut self, order: &[usize], context: &mut Context<'_>, round: Round) -> Result<(), Error> {
-        if self.plan.keeps_guests() {
-            self.session(context)?;
-        }
         let name = if round.warmup { "warm-up" } else { "round" };
         let (mut position, mut failed) = (0, false);
         for &arm in order {
@@ -181,23 +188,24 @@ impl Rounds<'_, '_> {
         Ok(())
     }
 
-    /// Sees to it that there are guests, and that none is older than a session.
-    fn session(&mut self, context: &Context<'_>) -> Result<(), Error> {
+    /// Sees to it that there are guests, warmed up, and that none is older than a session.
+    fn session(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         if self.in_session >= self.plan.rounds_per_guest {
             self.experiment.end_session()?;
         }
-        if self.experiment.in_session() {
-            return Ok(());
-        }
-        self.in_session = 0;
-        for arm in 0..self.experiment.arms() {
-            if context.stopped() {
-                self.experiment.interrupted = true;
-                break;
+        // A guest that fails in its warm-up ends the session, and at last its arm.
+        while !self.experiment.in_session() && !self.experiment.interrupted && self.experiment.running() > 0 {
+            self.in_session = 0;
+            for arm in 0..self.experiment.arms() {
+                if context.stopped() {
+                    self.experiment.interrupted = true;
+                    break;
+                }
+                self.experiment.open(arm)?;
             }
-            self.experiment.open(arm)?;
+            self.experiment.session_opened();
+            self.warm_up(context)?;
         }
-        self.experiment.session_opened();
         Ok(())
     }
 

@@ -37,25 +37,34 @@ pub struct BankStats {
 }
 
 impl BankStats {
-    /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place, as these pages are touched at
-    /// every operation.
+    /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place: what follows is measured, and touches
+    /// these pages at every operation.
     pub(super) fn restart(&mut self, now: u64, held: u64, throttled: u64) {
-        let mut ops = std::mem::take(&mut self.ops);
-        ops.reset();
-        let mut signals = std::mem::take(&mut self.signals);
-        signals.reset();
-        let mut held_time = HeldTime::from(now);
-        held_time.changes(now, held);
-        *self = Self {
+        let Self {
             ops,
             signals,
-            held_max: held,
+            reused,
+            refused_periods,
+            failed_opens,
+            pinned_errors,
+            held_max,
             held_time,
-            last_op_ns: now,
-            since_ns: now,
-            throttled_before: throttled,
-            ..Self::default()
-        };
+            last_op_ns,
+            since_ns,
+            entries,
+            sched_ins,
+            throttled_before,
+            last_error,
+        } = self;
+        ops.reset();
+        signals.reset();
+        for count in [reused, refused_periods, failed_opens, pinned_errors, entries, sched_ins] {
+            *count = 0;
+        }
+        (*held_max, *throttled_before, *last_error) = (held, throttled, None);
+        (*last_op_ns, *since_ns) = (now, now);
+        *held_time = HeldTime::from(now);
+        held_time.changes(now, held);
     }
 }
 

@@ -102,8 +102,9 @@ pub struct GuestRound {
     pub end: String,
     /// From creating the VM to the last vCPU's end.
     pub wall_ns: u64,
-    /// From creating the VM to the first guest instruction.
-    pub guest_start_ns: u64,
+    /// From creating the VM to the first guest instruction; `None` where the guest was there before the round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_start_ns: Option<u64>,
     /// Host-event overflows seen by the VMM.
     pub overflows: u64,
     /// NMIs the guest took.

@@ -19,12 +19,6 @@ impl<H: SimHost> Guest<H> {
         matches!(self.phase, Phase::Opened | Phase::Rest)
     }
 
-    /// Whether it has not run yet, or is before its first rest.
-    #[must_use]
-    pub fn is_fresh(&self) -> bool {
-        matches!(self.phase, Phase::WarmUp | Phase::Baseline)
-    }
-
     /// Nothing is left to be sampled in this turn: the tick that ends it comes at once.
     pub(super) fn tick_soon(&mut self) {
         if self.boot.tick_count > SOON {

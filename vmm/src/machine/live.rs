@@ -21,11 +21,8 @@ pub struct LiveGuest {
     turns: Arc<Turns<Part>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<RunOutcome, MachineError>>>,
-    began: Instant,
     /// Bound on a turn, and on the way to the first one.
     time_limit: Duration,
-    /// What it left before its first turn, until that turn.
-    opening: Option<Vec<Part>>,
     /// The time limit ended it.
     late: bool,
 }
@@ -39,9 +36,9 @@ enum At {
 }
 
 impl LiveGuest {
-    /// Starts `image`, one of the project's payloads, and waits until its first turn can begin. `plan.boot` has
-    /// [`guest::abi::FLAG_TURNS`], and `plan.machine.time_limit` bounds each turn. A guest that fails on its way says so at its
-    /// first turn.
+    /// Starts `image`, one of the project's payloads, and waits until its first turn can begin; returns what it left by then, its
+    /// baseline among it. `plan.boot` has [`guest::abi::FLAG_TURNS`], and `plan.machine.time_limit` bounds each turn. A guest that
+    /// fails on its way leaves `None`, and says why at its first turn.
     ///
     /// # Errors
     /// [`MachineError`] if it could not begin.
@@ -50,7 +47,7 @@ impl LiveGuest {
         image: &'static [u8],
         plan: PayloadPlan,
         interrupted: &AtomicBool,
-    ) -> Result<Self, MachineError> {
+    ) -> Result<(Self, Option<RunOutcome>), MachineError> {
         let turns = Arc::new(Turns::new(plan.machine.vcpus));
         let stop = Arc::new(AtomicBool::new(false));
         let time_limit = plan.machine.time_limit;
@@ -66,11 +63,11 @@ impl LiveGuest {
             })
         };
         let thread = thread.map_err(|error| MachineError::Host(format!("a guest's thread: {error}")))?;
-        let mut guest = Self { turns, stop, thread: Some(thread), began, time_limit, opening: None, late: false };
-        if let At::Rest(parts) = guest.wait(interrupted) {
-            guest.opening = Some(parts);
-        }
-        Ok(guest)
+        let mut guest = Self { turns, stop, thread: Some(thread), time_limit, late: false };
+        let At::Rest(parts) = guest.wait(interrupted) else { return Ok((guest, None)) };
+        let booted = parts.iter().filter_map(|part| part.booted).min();
+        let start = booted.map_or(Duration::ZERO, |at| at.saturating_duration_since(began));
+        Ok((guest, Some(rested(parts, began.elapsed(), start))))
     }
 
     /// Lets it take `samples` per vCPU, and waits until all vCPUs rest again. If it ended instead, this is what it left; it takes no
@@ -85,18 +82,7 @@ impl LiveGuest {
         let began = Instant::now();
         self.turns.go(Next::Turn { samples });
         let At::Rest(parts) = self.wait(interrupted) else { return self.join() };
-        let wall = began.elapsed();
-        let start = self.started();
-        let mut vcpus: Vec<_> = parts.into_iter().map(|part| part.outcome).collect();
-        for (vcpu, before) in vcpus.iter_mut().zip(self.opening.take().unwrap_or_default()) {
-            // The report begins anew with each turn, and the baseline was before the first.
-            if let (Some(report), Some(before)) = (&mut vcpu.report, before.outcome.report) {
-                report.baseline_begin = before.baseline_begin;
-                report.baseline_end = before.baseline_end;
-                report.baseline_units = before.baseline_units;
-            }
-        }
-        Ok(RunOutcome { end: End::Done, vcpus, wall, start })
+        Ok(rested(parts, began.elapsed(), Duration::ZERO))
     }
 
     /// Lets it end by itself, and returns what it left after its last turn. One that is interrupted is ended at once.
@@ -109,11 +95,6 @@ impl LiveGuest {
             self.wait(interrupted);
         }
         self.join()
-    }
-
-    fn started(&self) -> Duration {
-        let booted = self.opening.iter().flatten().filter_map(|part| part.booted).min();
-        booted.map_or(Duration::ZERO, |at| at.saturating_duration_since(self.began))
     }
 
     /// Waits until all vCPUs rest or the run is over; ends it at the time limit and on an interruption.
@@ -151,6 +132,11 @@ impl LiveGuest {
         }
         Ok(outcome)
     }
+}
+
+/// The outcome of a guest with all vCPUs at rest.
+fn rested(parts: Vec<Part>, wall: Duration, start: Duration) -> RunOutcome {
+    RunOutcome { end: End::Done, vcpus: parts.into_iter().map(|part| part.outcome).collect(), wall, start }
 }
 
 impl Drop for LiveGuest {

@@ -141,9 +141,30 @@ pub fn run(
         let fold = ArmFold::new(arm, stand_in).with_fixed_periods(true);
         slots.push(Slot { job: *job, arm, fold, ops: OpStats::default(), beside: Vec::new() });
     }
+    progress.begin(slots.len() as u64 * (rounds + 1));
+    let khz = take_rounds(jobs, &mut slots, rounds, stop, progress);
+    progress.end();
+    let mut measured: Vec<Measured> = jobs
+        .iter()
+        .zip(khz?)
+        .map(|(job, tsc_khz)| Measured { workload: job.workload, spec: job.spec.clone(), arms: Vec::new(), tsc_khz })
+        .collect();
+    for Slot { job, fold, ops, beside, .. } in slots {
+        measured[job].arms.push(ArmGuests { result: fold.result(), ops, beside });
+    }
+    Ok(measured)
+}
+
+/// Returns the frequency of each job's TSC.
+fn take_rounds(
+    jobs: &mut [Job],
+    slots: &mut [Slot<'_>],
+    rounds: u64,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<Vec<u64>, Error> {
     let mut khz = vec![0; jobs.len()];
     let (began, mut schedule) = (Instant::now(), Schedule::new(1));
-    progress.begin(slots.len() as u64 * (rounds + 1));
     // The first round warms up.
     for (round, warmup) in std::iter::once((0, true)).chain((0..rounds).map(|round| (round, false))) {
         for (at, position) in schedule.next_round(slots.len()).into_iter().zip(0..) {
@@ -169,16 +190,7 @@ pub fn run(
             }
         }
     }
-    progress.end();
-    let mut measured: Vec<Measured> = jobs
-        .iter()
-        .zip(khz)
-        .map(|(job, tsc_khz)| Measured { workload: job.workload, spec: job.spec.clone(), arms: Vec::new(), tsc_khz })
-        .collect();
-    for Slot { job, fold, ops, beside, .. } in slots {
-        measured[job].arms.push(ArmGuests { result: fold.result(), ops, beside });
-    }
-    Ok(measured)
+    Ok(khz)
 }
 
 fn beside(outcome: &RunOutcome) -> Beside {

@@ -218,13 +218,16 @@ fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
         let probe = Some(7.5);
         let expected = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)].map(|(index, guest)| (index, Some(guest), probe));
         assert_eq!(guests, expected);
-        assert_eq!((arm.own.nmis, arm.own.events_held.tail.as_slice()), (5 * 40, &[3, 1][..]));
+        let starts: Vec<_> = arm.rounds.iter().map(|round| round.own.guest_start_ns.is_some()).collect();
+        assert_eq!(starts, [true, false, true, false, true]);
+        assert_eq!((arm.own.nmis, arm.own.events_held.tail.as_slice()), (5 * 40, &[2, 1][..]));
+        assert!(arm.own.workload.is_some(), "the baselines are those before the warm-ups");
     }
     let lives = runner.lives.borrow();
     let of = |what: &str| lives.iter().filter(|line| line.starts_with(what)).cloned().collect::<Vec<_>>();
-    // The warm-up's slice is the first of the first guest.
+    // The first slice of each guest is its warm-up.
     assert_eq!(of("reuse 0"), ["reuse 0 opens", "reuse 0.0", "reuse 0.1", "reuse 0.2", "reuse 0 closes"]);
-    assert_eq!(of("floor 2"), ["floor 2 opens", "floor 2.0", "floor 2 closes"]);
+    assert_eq!(of("floor 2"), ["floor 2 opens", "floor 2.0", "floor 2.1", "floor 2 closes"]);
     let place = |line: &str| lives.iter().position(|l| l == line).unwrap();
     assert!(place("reuse 0 closes") < place("floor 1 opens") && place("floor 0 closes") < place("reuse 1 opens"));
     assert!(place("floor 1 opens") < place("reuse 1.0") && place("reuse 1 opens") < place("floor 1.0"));
@@ -235,7 +238,7 @@ fn a_guest_that_hangs_ends_the_session_and_the_others_go_on() {
     let mut runner = MockRunner::good();
     runner.slice = std::rc::Rc::new(|name, guest, slice, samples| {
         let mut vcpu = vcpu(samples, 1000);
-        if name == "reuse" && (guest, slice) == (1, 0) {
+        if name == "reuse" && (guest, slice) == (1, 1) {
             vcpu.end = End::TimedOut;
         }
         vcpu
@@ -252,13 +255,30 @@ fn a_guest_that_hangs_ends_the_session_and_the_others_go_on() {
 }
 
 #[test]
+fn an_arm_whose_guests_hang_in_their_warm_ups_is_given_up_and_the_others_go_on() {
+    let mut runner = MockRunner::good();
+    runner.slice = std::rc::Rc::new(|name, _, slice, samples| {
+        let mut vcpu = vcpu(samples, 1000);
+        if name == "reuse" && slice == 0 {
+            vcpu.end = End::TimedOut;
+        }
+        vcpu
+    });
+    let document = experiment(&sessions("4"), &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+    assert_eq!(document.status, Status::Incomplete);
+    assert_eq!([document.arms[0].rounds.len(), document.arms[1].rounds.len()], [0, 4]);
+    let why = document.arms[0].incomplete.join("; ");
+    assert!(why.contains("warm-up: the time limit passed") && why.contains("given up after 2 runs"), "{why}");
+}
+
+#[test]
 fn an_interrupt_in_a_session_drops_the_cut_round_for_all() {
     let stop = std::rc::Rc::new(never());
     let mut runner = MockRunner::good();
     let flag = std::rc::Rc::clone(&stop);
     runner.slice = std::rc::Rc::new(move |_, guest, slice, samples| {
         let mut vcpu = vcpu(samples, 1000);
-        if (guest, slice) == (1, 1) {
+        if (guest, slice) == (1, 2) {
             flag.store(true, Ordering::Relaxed);
             vcpu.end = End::Stopped;
         }
