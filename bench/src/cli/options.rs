@@ -47,7 +47,7 @@ pub struct ArmsOptions {
     #[arg(long, value_name = "N", value_parser = number_in(1..=100_000), help_heading = "Rounds")]
     pub rounds: Option<u64>,
 
-    /// Rounds before those, with fewer samples; their figures are discarded
+    /// Rounds before those, with fewer samples, of each guest that lives on; their figures are discarded
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=1000), help_heading = "Rounds")]
     pub warmup: u64,
 
