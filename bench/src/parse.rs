@@ -29,6 +29,7 @@ pub fn folder(text: &str) -> Result<PathBuf, String> {
 }
 
 /// The remedy for a name that is none of `known`: the one most like it, if any is, and all of them; `or` is what else may be given.
+#[must_use]
 pub fn names(name: &str, known: &[&str], or: &str) -> String {
     let all = format!("{}{or}", known.join(", "));
     let likeness = |known: &&str| strsim::jaro(name, known);

@@ -52,6 +52,26 @@ fn strategies_agree() {
     assert!(calls(3, 1) < calls(0, 1) / 2, "packs are enabled with one call each");
 }
 
+/// A complete result is kept as a baseline, which `compare` takes by its name; a second one of that name is refused before it is measured.
+fn a_baseline_is_kept_and_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
+        command.current_dir(dir.path()).args(args).output().expect("the binary starts")
+    };
+    let measure = "stat-setup --quiet --events 20 --scale none --rounds 2 --strategy auto --save-baseline v1";
+    let measure: Vec<&str> = measure.split(' ').collect();
+    let first = run(&measure);
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    assert!(dir.path().join("vpmu-results/baselines/v1/stat-setup.json").exists(), "{}", text(&first.stderr));
+    let second = run(&measure);
+    assert_eq!(second.status.code(), Some(2));
+    assert!(text(&second.stderr).contains("--force"), "{}", text(&second.stderr));
+    let compared = run(&["compare", "v1", "vpmu-results"]);
+    assert_ne!(compared.status.code(), Some(70), "{}", text(&compared.stderr));
+    assert!(!text(&compared.stderr).contains("no such file"), "{}", text(&compared.stderr));
+}
+
 /// The rounds end after the one in which the time passes; the result is complete and says so.
 fn a_duration_bounds_the_rounds() {
     let bounded =
@@ -286,6 +306,7 @@ fn main() -> ExitCode {
             case("refuses_bad_input", events(), refuses_bad_input),
             case("strategies_agree", events(), strategies_agree),
             case("a_duration_bounds_the_rounds", events(), a_duration_bounds_the_rounds),
+            case("a_baseline_is_kept_and_compared", events(), a_baseline_is_kept_and_compared),
             case("its_document_is_read_by_all", events(), its_document_is_read_by_all),
             case("events_that_cannot_be_counted_are_named", events(), events_that_cannot_be_counted_are_named),
             case("a_list_without_any_event_is_refused", events(), a_list_without_any_event_is_refused),

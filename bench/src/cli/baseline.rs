@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use results::document::{Document, Status};
+use results::document::{Document, Experiment, Status};
 use results::error::Error;
 use results::read;
 use results::write::{OutputFolder, replace};
@@ -61,7 +61,7 @@ impl Baseline {
     }
 
     /// Keeps a complete document; one file an experiment, so that a baseline may hold several.
-    pub(super) fn keep(&self, document: &Document) -> Result<(), Error> {
+    pub(super) fn keep<E: Experiment>(&self, document: &Document<E>) -> Result<(), Error> {
         let dir = &self.dir;
         if document.status != Status::Complete {
             complain(&format!("warning: {} is left as it was: this run is not complete", dir.display()));

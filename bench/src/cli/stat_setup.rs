@@ -10,11 +10,12 @@ use results::error::{Error, Exit};
 use results::table;
 use results::write::{OutputFolder, time_stamp};
 
+use super::baseline::{Baseline, BaselineOptions};
 use super::measure::Invocation;
 use super::options::ResultOptions;
 use crate::console::{complain, internal, print};
 use crate::experiment::stat_setup::document::Document;
-use crate::experiment::stat_setup::spec::{self, StatSetupSpec};
+use crate::experiment::stat_setup::spec::{self, NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{once, run as experiment, show};
 use crate::parse::{duration_in, number_in};
 use crate::progress;
@@ -107,7 +108,7 @@ pub struct StatSetupArgs {
     pub count: Duration,
 
     /// Set up once, print the counts on stdout as `perf stat -x,` does, then close; nothing is compared
-    #[arg(long, conflicts_with_all = ["against", "scale", "last_close", "mode", "json"], help_heading = "Events")]
+    #[arg(long, conflicts_with_all = ["against", "scale", "last_close", "mode", "json", "save_baseline"], help_heading = "Events")]
     pub once: bool,
 
     /// Rounds that count; every arm runs once in each
@@ -131,6 +132,9 @@ pub struct StatSetupArgs {
     /// Where the result goes.
     #[command(flatten)]
     pub result: ResultOptions,
+    /// The result as a baseline.
+    #[command(flatten)]
+    pub baseline: BaselineOptions,
 }
 
 /// Numbers of events to measure growth over; empty: none.
@@ -180,7 +184,10 @@ fn spec_of(args: &StatSetupArgs) -> StatSetupSpec {
 pub(super) fn run(args: &StatSetupArgs, invocation: Invocation) -> Result<Exit, Error> {
     let spec = spec_of(args);
     spec.strategies()?;
-    if args.once { run_once(&spec, args.result.quiet) } else { compare(&spec, &args.result, invocation.command_line) }
+    if args.once {
+        return run_once(&spec, args.result.quiet);
+    }
+    compare(&spec, &args.result, args.baseline.baseline(&args.result).as_ref(), invocation.command_line)
 }
 
 fn run_once(spec: &StatSetupSpec, quiet: bool) -> Result<Exit, Error> {
@@ -194,7 +201,15 @@ fn run_once(spec: &StatSetupSpec, quiet: bool) -> Result<Exit, Error> {
     Ok(if found.whole { Exit::Done } else { Exit::Inconclusive })
 }
 
-fn compare(spec: &StatSetupSpec, result: &ResultOptions, command_line: Vec<String>) -> Result<Exit, Error> {
+fn compare(
+    spec: &StatSetupSpec,
+    result: &ResultOptions,
+    baseline: Option<&Baseline>,
+    command_line: Vec<String>,
+) -> Result<Exit, Error> {
+    if let Some(baseline) = baseline {
+        baseline.check(NAME)?;
+    }
     let mut folder = if result.no_save { None } else { Some(OutputFolder::open(&result.output)?) };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!result.quiet);
@@ -214,6 +229,13 @@ fn compare(spec: &StatSetupSpec, result: &ResultOptions, command_line: Vec<Strin
     }
     for warning in table::warnings(&document.warnings) {
         complain(&format!("warning: {warning}"));
+    }
+    match baseline {
+        Some(_) if !document.extra.agree => {
+            complain("warning: no baseline is kept: the counts of the strategies differ");
+        }
+        Some(baseline) => baseline.keep(&document)?,
+        None => {}
     }
     Ok(verdict(&document))
 }

@@ -16,7 +16,7 @@ use super::peer::{self, Rivals};
 use super::prepare::{self, EventRequest};
 use super::rounds::{self, Rounds};
 use super::scaling;
-use super::spec::{Mode, StatSetupSpec};
+use super::spec::{Mode, NAME, StatSetupSpec};
 use super::steps::Steps;
 use crate::progress::Progress;
 use crate::rounds::schedule::Schedule;
@@ -104,7 +104,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let mut document = Document {
         path: PathBuf::new(),
         schema: SCHEMA.to_owned(),
-        experiment: "stat-setup".to_owned(),
+        experiment: NAME.to_owned(),
         place: Some("host".to_owned()),
         tool: tool::this(),
         command_line,

@@ -7,6 +7,9 @@ use cpu_list::CpuList;
 use crate::parse::names;
 use results::error::Error;
 
+/// The experiment's name in documents.
+pub const NAME: &str = "stat-setup";
+
 /// Names of the strategies.
 pub const STRATEGIES: [&str; 5] = ["event-major", "cpu-major", "threads", "packed", "auto"];
 
