@@ -142,22 +142,22 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
 /// How the times of all arms changed together: their mean logarithm over arms, by round, and its trimmed mean over rounds.
 /// `arms` are the runs of each arm, BASE and NEW.
 pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
-    let side = |pick: fn(&Sides<'_>) -> Vec<Run>| -> Vec<Rounds> {
+    let side = |pick: fn(&Sides<'_>) -> Vec<Run>| -> Option<Vec<Rounds>> {
         let arms: Vec<Vec<Run>> = arms.iter().map(pick).collect();
-        let starts: Vec<u64> = arms.first().map_or_else(Vec::new, |runs| runs.iter().map(|run| run.started).collect());
-        let run = |at: u64| {
-            let of: Option<Vec<&Run>> = arms.iter().map(|runs| runs.iter().find(|run| run.started == at)).collect();
-            let of = of.unwrap_or_default();
-            let rounds = of.first().map_or_else(Vec::new, |run| run.logs.iter().collect::<Vec<_>>());
-            let mean = |round: &u64| -> Option<f64> {
-                let logs: Option<Vec<f64>> = of.iter().map(|run| run.logs.get(round).map(|(_, log)| *log)).collect();
-                logs.map(|logs| logs.iter().sum::<f64>() / logs.len() as f64)
+        let (first, others) = arms.split_first()?;
+        let rounds_of = |run: &Run| -> Option<(u64, Vec<(u64, f64)>)> {
+            let others: Option<Vec<&Run>> = others.iter().map(|runs| of_document(runs, run.document)).collect();
+            let others = others?;
+            let mean = |(round, (guest, own)): (&u64, &(u64, f64))| {
+                let logs: Option<Vec<f64>> = others.iter().map(|run| Some(run.logs.get(round)?.1)).collect();
+                Some((*guest, (own + logs?.iter().sum::<f64>()) / (others.len() + 1) as f64))
             };
-            rounds.iter().filter_map(|(round, (guest, _))| Some((*guest, mean(round)?))).collect::<Vec<_>>()
+            let rounds: Vec<(u64, f64)> = run.logs.iter().filter_map(mean).collect();
+            (!rounds.is_empty()).then_some((run.started, rounds))
         };
-        starts.into_iter().map(|at| (at, run(at))).filter(|(_, rounds)| !rounds.is_empty()).collect()
+        Some(first.iter().filter_map(rounds_of).collect())
     };
-    let (base, new) = (side(|both| both.0.to_vec()), side(|both| both.1.to_vec()));
+    let (base, new) = (side(|both| both.0.to_vec())?, side(|both| both.1.to_vec())?);
     // Each run counts once, however many rounds it has.
     let levels = |runs: &[Rounds]| -> Vec<(u64, Vec<f64>)> {
         runs.iter().filter_map(|(at, rounds)| Some((*at, vec![trimmed(&logs(rounds))?]))).collect()
@@ -176,6 +176,10 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
     let runs = 1.0 / base.len().max(1) as f64 + 1.0 / new.len().max(1) as f64;
     let allowance = if simulated { 0.0 } else { DRIFT * runs.sqrt() };
     Some(Change { log: within(&new)?.less(&within(&base)?).widened(allowance), allowance, blocks: 0 })
+}
+
+fn of_document(runs: &[Run], document: usize) -> Option<&Run> {
+    runs.iter().find(|run| run.document == document)
 }
 
 fn logs(rounds: &[(u64, f64)]) -> Vec<f64> {

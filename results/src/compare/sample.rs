@@ -71,7 +71,9 @@ impl Pair<'_> {
 /// One run of one arm.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
-    /// Its start, seconds since 1970.
+    /// Place of its document on its side: arms of one document are one run.
+    pub(super) document: usize,
+    /// Its start, seconds since 1970; two documents may share it.
     pub(super) started: u64,
     /// Its rounds against the reference arm's.
     pub(super) pairs: Vec<paired::Pair>,
@@ -84,8 +86,13 @@ pub(super) struct Run {
 /// The runs of an arm in BASE and NEW.
 pub(super) type Sides<'a> = (&'a [Run], &'a [Run]);
 
-/// An arm of a run that began then, with the arm that it is divided by.
-type Started = (u64, Arm<Any>, Option<Arm<Any>>);
+/// An arm of one document, with the arm that it is divided by.
+struct Started {
+    document: usize,
+    started: u64,
+    arm: Arm<Any>,
+    reference: Option<Arm<Any>>,
+}
 
 /// One arm's runs by one metric.
 #[derive(Debug)]
@@ -201,14 +208,18 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             continue;
         }
         let of = |records: &[&Record]| -> Vec<Started> {
-            let base = |record: &Record| record.arm(reference.as_ref()?).cloned();
-            records.iter().filter_map(|r| Some((r.started_unix, r.arm(&name)?.clone(), base(r)))).collect()
+            let of = |(document, record): (usize, &&Record)| {
+                let arm = record.arm(&name)?.clone();
+                let reference = reference.as_ref().and_then(|name| record.arm(name)).cloned();
+                Some(Started { document, started: record.started_unix, arm, reference })
+            };
+            records.iter().enumerate().filter_map(of).collect()
         };
         let (base, new) = (of(&pair.base), of(&pair.new));
         for (which, arms, records) in [("BASE", &base, &pair.base), ("NEW", &new, &pair.new)] {
-            note_gaps(&name, which, &arms.iter().map(|(_, arm, _)| arm).collect::<Vec<_>>(), records.len(), notes);
+            note_gaps(&name, which, &arms.iter().map(|one| &one.arm).collect::<Vec<_>>(), records.len(), notes);
         }
-        let both = || base.iter().chain(&new).map(|(_, arm, _)| arm);
+        let both = || base.iter().chain(&new).map(|one| &one.arm);
         let metrics: BTreeSet<&String> = both().flat_map(|arm| arm.metrics.keys()).collect();
         if metrics.is_empty() {
             let why = both().find_map(|arm| arm.not_available.as_deref()).unwrap_or("it has no figures");
@@ -221,9 +232,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
                 continue;
             }
             let runs = |arms: &[Started]| -> Vec<Run> {
-                arms.iter()
-                    .filter_map(|(at, arm, base)| run(*at, arm, base.as_ref(), metric, request.statistic))
-                    .collect()
+                arms.iter().filter_map(|one| run(one, metric, request.statistic)).collect()
             };
             let (base, new) = (runs(&base), runs(&new));
             if base.is_empty() && new.is_empty() {
@@ -247,7 +256,8 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
 }
 
 /// A run of an arm; `None` without whole rounds of the metric.
-fn run(started: u64, arm: &Arm<Any>, reference: Option<&Arm<Any>>, metric: &str, statistic: Statistic) -> Option<Run> {
+fn run(of: &Started, metric: &str, statistic: Statistic) -> Option<Run> {
+    let Started { document, started, arm, reference } = of;
     let values: Vec<f64> = rounds(arm, metric, statistic).collect();
     let whole = arm.rounds.iter().filter(|round| round.complete);
     let log = |round: &Round<Any>| {
@@ -255,8 +265,8 @@ fn run(started: u64, arm: &Arm<Any>, reference: Option<&Arm<Any>>, metric: &str,
         Some((round.index, (round.guest(), ns.ln())))
     };
     let logs = whole.filter_map(log).collect();
-    let pairs = reference.map_or_else(Vec::new, |base| paired::pairs(arm, base, metric, statistic));
-    (!values.is_empty()).then_some(Run { started, pairs, values, logs })
+    let pairs = reference.as_ref().map_or_else(Vec::new, |base| paired::pairs(arm, base, metric, statistic));
+    (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, values, logs })
 }
 
 /// The arms of both sides, in the order of the documents.

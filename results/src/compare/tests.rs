@@ -260,6 +260,23 @@ fn with_many_documents_the_run_is_the_unit() {
 }
 
 #[test]
+fn documents_that_began_in_the_same_second_are_runs_of_their_own() {
+    // NEW is 8 % slower in every arm in three of its nine runs, the first one not among them.
+    let side = |slow: u64| -> Vec<Record> {
+        let run = |n: u64| {
+            let more = if n >= 6 { slow } else { 0 };
+            let mut value = value(6, 5, |_, round| 70_000 + n * 10 + round + more);
+            value["wall_ns"] = json!(1_000_000 + n + slow);
+            changed(value)
+        };
+        (0..9).map(run).collect()
+    };
+    let found = compare(("a", &side(0)), ("b", &side(5_600)), &request()).unwrap();
+    let all = found.rows().find(|row| row.question == Question::AllArms && row.metric == "nmi_handler_ns").unwrap();
+    assert!((all.change.unwrap() - 0.026).abs() < 0.002, "{:?}", all.change);
+}
+
+#[test]
 fn a_metric_that_is_only_reported_does_not_fail_the_comparison() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("limits.toml");
