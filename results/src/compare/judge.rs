@@ -199,6 +199,10 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
         rows: judge(rows, false).into_iter().map(|(_, row)| row).collect(),
     };
     let records = std::slice::from_ref(record);
+    let mut notes = Vec::new();
+    for arm in std::iter::once(first).chain(others) {
+        sample::note_short(&arm.name, name, &[*arm], &mut notes);
+    }
     let mut comparison = Comparison {
         schema: SCHEMA,
         base: side(&format!("{} of {name}", first.name), records),
@@ -206,7 +210,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
         statistic: request.statistic,
         unlike: Vec::new(),
         unlike_allowed: true,
-        notes: Vec::new(),
+        notes,
         groups: vec![group],
         exit: 0,
         verdict: String::new(),

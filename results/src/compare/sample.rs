@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::spec::CompareSpec;
 use super::whole;
-use crate::document::{Any, Arm, ArmKind, Record, Round};
+use crate::document::{Any, Arm, ArmKind, Record, Round, Summary};
 use crate::error::Error;
 use crate::paired::{self, Statistic};
 use crate::stats::median;
@@ -189,8 +189,7 @@ pub(crate) fn value(arm: &Arm<Any>, metric: &str, statistic: Statistic) -> Optio
 }
 
 fn rounds<'a>(arm: &'a Arm<Any>, metric: &'a str, statistic: Statistic) -> impl Iterator<Item = f64> + 'a {
-    let whole = arm.rounds.iter().filter(|round| round.complete);
-    whole.filter_map(move |round| round.metrics.get(metric).and_then(|metric| statistic.of(metric)))
+    paired::whole(arm, metric).filter_map(move |(_, summary)| statistic.of(summary))
 }
 
 /// Every arm and metric of a pair, in the documents' order.
@@ -259,12 +258,11 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
 fn run(of: &Started, metric: &str, statistic: Statistic) -> Option<Run> {
     let Started { document, started, arm, reference } = of;
     let values: Vec<f64> = rounds(arm, metric, statistic).collect();
-    let whole = arm.rounds.iter().filter(|round| round.complete);
-    let log = |round: &Round<Any>| {
-        let ns = statistic.of(round.metrics.get(metric)?).filter(|ns| *ns > 0.0)?;
+    let log = |(round, summary): (&Round<Any>, &Summary)| {
+        let ns = statistic.of(summary).filter(|ns| *ns > 0.0)?;
         Some((round.index, (round.guest(), ns.ln())))
     };
-    let logs = whole.filter_map(log).collect();
+    let logs = paired::whole(arm, metric).filter_map(log).collect();
     let pairs = reference.as_ref().map_or_else(Vec::new, |base| paired::pairs(arm, base, metric, statistic));
     (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, values, logs })
 }
@@ -291,6 +289,19 @@ fn note_gaps(name: &str, which: &str, arms: &[&Arm<Any>], documents: usize, note
     let partial: usize = arms.iter().flat_map(|arm| &arm.rounds).filter(|round| !round.complete).count();
     if partial > 0 {
         notes.push(format!("{name}: {partial} incomplete rounds of {which} are left out"));
+    }
+    note_short(name, which, arms, notes);
+}
+
+/// Says which rounds do not count for their few samples.
+pub(super) fn note_short(name: &str, which: &str, arms: &[&Arm<Any>], notes: &mut Vec<String>) {
+    let metrics: BTreeSet<&String> = arms.iter().flat_map(|arm| arm.metrics.keys()).collect();
+    for metric in metrics {
+        let short: usize = arms.iter().map(|arm| paired::short(arm, metric)).sum();
+        if short > 0 {
+            let rounds = plural(short, "round");
+            notes.push(format!("{name}, {metric}: {rounds} of {which} left out: fewer than half of the usual samples"));
+        }
     }
 }
 

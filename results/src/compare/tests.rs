@@ -224,6 +224,20 @@ fn incomplete_rounds_are_left_out_and_counted() {
 }
 
 #[test]
+fn rounds_of_few_samples_are_left_out_and_counted() {
+    let mut short = value(10, 6, |_, round| if round == 2 { 1 } else { ns(round) });
+    short["arms"][0]["rounds"][2]["nmi_handler_ns"]["count"] = json!(19);
+    short["arms"][0]["nmi_handler_ns"]["count"] = json!(10 * 40 - 21);
+    let short = changed(short);
+    let found = of(&record(10, 5, |_, round| ns(round)), &short, &request());
+    let note = "recreate, nmi_handler_ns: 1 round of NEW left out: fewer than half of the usual samples";
+    assert!(found.notes.iter().any(|one| one == note), "{:?}", found.notes);
+    assert_eq!(found.rows().find(|row| row.metric == "nmi_handler_ns").unwrap().new.as_ref().unwrap().n, 9);
+    let within = arms("x", &short, &["reuse", "recreate"].map(str::to_owned), &request()).unwrap();
+    assert!(within.notes.iter().any(|one| one.contains("1 round of x left out")), "{:?}", within.notes);
+}
+
+#[test]
 fn different_experiments_names_and_slips_are_bad_input() {
     let base = record(10, 5, |_, round| ns(round));
     let mut other = value(10, 6, |_, round| ns(round));

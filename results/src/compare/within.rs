@@ -16,8 +16,7 @@ pub(super) fn row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str
         Some(Level { median_ns: level.ns, interval_ns: level.interval, ratio, n: level.rounds, runs: 1 })
     };
     let logs = |arm: &Arm<Any>| {
-        let whole = arm.rounds.iter().filter(|round| round.complete);
-        whole.filter_map(|round| request.statistic.of(round.metrics.get(metric)?)).collect::<Vec<f64>>()
+        paired::whole(arm, metric).filter_map(|(_, summary)| request.statistic.of(summary)).collect::<Vec<f64>>()
     };
     let not_whole = whole::of_record(record, base).or_else(|| whole::of_record(record, arm));
     let (verdict, why) = match not_whole {

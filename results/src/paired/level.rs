@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::groups::groups;
 use super::ratio::MIN_ROUNDS;
 use super::statistic::Statistic;
+use super::whole::whole;
 use crate::document::{Arm, Experiment};
 use crate::stats::bootstrap::{CONFIDENCE, Interval, MAX_DRAWS, of_draws};
 use crate::stats::median;
@@ -47,8 +48,7 @@ pub fn p50<E: Experiment>(arm: &Arm<E>, metric: &str) -> Option<f64> {
 
 /// Guests and values of the whole rounds that have the metric.
 fn whole_rounds<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> (Vec<u64>, Vec<f64>) {
-    let whole = arm.rounds.iter().filter(|round| round.complete);
-    whole.filter_map(|round| Some((round.guest(), statistic.of(round.metrics.get(metric)?)?))).unzip()
+    whole(arm, metric).filter_map(|(round, summary)| Some((round.guest(), statistic.of(summary)?))).unzip()
 }
 
 /// The interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].

@@ -8,15 +8,21 @@
 //! |---|---|
 //! | how much slower is one arm than another? | [`ratio`] |
 //! | how long does an arm take? | [`level`] |
+//! | which arms are compared? | [`in_plan_order`] |
+//! | which rounds count? | [`whole()`] |
 //! | which rounds belong together? | [`groups`](mod@groups) |
 
 pub mod groups;
 mod level;
+mod plan_order;
 mod ratio;
 mod rounds;
 mod statistic;
+mod whole;
 
 pub use level::{Level, level, median_interval, p50};
+pub use plan_order::in_plan_order;
 pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, of_slices, ratio};
 pub use rounds::{Pair, pairs};
 pub use statistic::Statistic;
+pub use whole::{fewest, short, whole};

@@ -1,7 +1,8 @@
 //! The rounds that two arms have in common.
 
 use super::statistic::Statistic;
-use crate::document::{Arm, Experiment};
+use super::whole::whole;
+use crate::document::{Arm, Experiment, Summary};
 
 /// A round of two arms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,18 +27,16 @@ impl Pair {
     }
 }
 
-/// The rounds that are whole in both arms and have the metric, in order.
+/// The rounds that count in both arms and have the metric, in order.
 #[must_use]
 pub fn pairs<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Vec<Pair> {
-    let mut others = base.rounds.iter().peekable();
+    let mut others = whole(base, metric).peekable();
     let mut found = Vec::new();
-    for own in arm.rounds.iter().filter(|round| round.complete) {
-        while others.next_if(|other| other.index < own.index).is_some() {}
-        let Some(other) = others.peek().filter(|other| other.index == own.index && other.complete) else { continue };
-        let value = |round: &crate::document::Round<E>| {
-            round.metrics.get(metric).and_then(|metric| statistic.of(metric)).filter(|ns| *ns > 0.0)
-        };
-        let Some((a, b)) = value(own).zip(value(other)) else { continue };
+    for (own, summary) in whole(arm, metric) {
+        while others.next_if(|(other, _)| other.index < own.index).is_some() {}
+        let Some((other, base)) = others.peek().filter(|(other, _)| other.index == own.index) else { continue };
+        let value = |summary: &Summary| statistic.of(summary).filter(|ns| *ns > 0.0);
+        let Some((a, b)) = value(summary).zip(value(base)) else { continue };
         let probe = own.probe_ns.zip(other.probe_ns).map(|(a, b)| (a / b).ln());
         found.push(Pair { round: own.index, guest: own.guest(), log: (a / b).ln(), probe });
     }
@@ -64,11 +63,14 @@ mod tests {
         }
         let count = value["arms"][3]["exit_path_ns"]["count"].as_u64().unwrap();
         value["arms"][3]["exit_path_ns"]["count"] = json!(count - 1);
+        // A turn of reuse that was cut short.
+        value["arms"][1]["rounds"][4]["nmi_handler_ns"]["count"] = json!(3);
+        value["arms"][1]["nmi_handler_ns"]["count"] = json!(5 * 40 - 37);
         let record = changed(value);
         let (reuse, floor) = (record.arm("reuse").unwrap(), record.arm("floor").unwrap());
         let found = pairs(reuse, floor, "nmi_handler_ns", Statistic::P50);
         let rounds: Vec<(u64, u64)> = found.iter().map(|pair| (pair.round, pair.guest)).collect();
-        assert_eq!(rounds, [(2, 1), (3, 1), (4, 2)]);
+        assert_eq!(rounds, [(2, 1), (3, 1)]);
         assert!((found[0].log - 2.002_f64.ln()).abs() < 1e-12);
         assert!((found[1].probe.unwrap() - 2.0_f64.ln()).abs() < 1e-9 && found[0].probe == Some(0.0));
         assert!(pairs(reuse, floor, "rotation_ns", Statistic::P50).is_empty());

@@ -1,0 +1,43 @@
+//! Which arms of a run are compared with one another: one list for the tables, the report and `--until-ci`.
+
+use crate::document::{Arm, ArmKind, Experiment};
+
+/// Up to so many strategies each is compared with every one before it; of more, with the one before it.
+const ALL_PAIRS: usize = 3;
+
+/// The arms that have the metric, each with one that it is compared with, in the order of the plan: strategies with one another, then
+/// each with the floor.
+///
+/// The list depends on nothing that was measured: pairs chosen by their figures would have intervals that are too narrow.
+#[must_use]
+pub fn in_plan_order<'a, E: Experiment>(arms: &'a [Arm<E>], metric: &str) -> Vec<(&'a Arm<E>, &'a Arm<E>)> {
+    let measured = || arms.iter().filter(|arm| !arm.rounds.is_empty() && arm.metrics.contains_key(metric));
+    let strategies: Vec<&Arm<E>> = measured().filter(|arm| arm.kind != ArmKind::Floor).collect();
+    let reach = if strategies.len() <= ALL_PAIRS { ALL_PAIRS } else { 1 };
+    let mut found = Vec::new();
+    for (place, arm) in strategies.iter().enumerate() {
+        found.extend(strategies[place.saturating_sub(reach)..place].iter().map(|base| (*arm, *base)));
+    }
+    if let Some(floor) = measured().find(|arm| arm.kind == ArmKind::Floor) {
+        found.extend(strategies.iter().map(|arm| (*arm, floor)));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::of_strategies;
+
+    #[test]
+    fn few_strategies_are_compared_with_all_and_many_with_the_one_before() {
+        let of = |strategies: &[&str]| -> Vec<String> {
+            let document = of_strategies(5, strategies);
+            let found = in_plan_order(&document.arms, "nmi_handler_ns");
+            found.iter().map(|(arm, base)| format!("{} {}", arm.name, base.name)).collect()
+        };
+        assert_eq!(of(&["a", "b", "c"]), ["b a", "c a", "c b", "a floor", "b floor", "c floor"]);
+        assert_eq!(of(&["a", "b", "c", "d"])[..4], ["b a", "c b", "d c", "a floor"]);
+        assert!(in_plan_order(&of_strategies(5, &["a"]).arms, "rotation_ns").is_empty());
+    }
+}

@@ -1,0 +1,61 @@
+//! Which rounds count: those that ended as they should, with about as many samples as the arm's others.
+
+use crate::document::{Arm, Experiment, Round, Summary};
+
+/// Fewest samples of a round that counts, given those of all rounds: half of their median.
+///
+/// A turn that was cut short has a median of few samples, often of those before the first rotation. The measure is the arm's own
+/// rounds and not what was asked for: an arm that is too slow for `--samples` within `--time-limit` has such rounds only.
+#[must_use]
+pub fn fewest(mut counts: Vec<u64>) -> u64 {
+    counts.sort_unstable();
+    counts.get(counts.len() / 2).map_or(0, |middle| middle.div_ceil(2))
+}
+
+/// The rounds of an arm that count, with their metric, in order.
+pub fn whole<'a, E: Experiment>(
+    arm: &'a Arm<E>,
+    metric: &'a str,
+) -> impl Iterator<Item = (&'a Round<E>, &'a Summary)> + 'a {
+    let least = fewest(complete(arm, metric).map(|(_, summary)| summary.count).collect());
+    complete(arm, metric).filter(move |(_, summary)| summary.count >= least)
+}
+
+/// How many rounds of an arm do not count because they have few samples.
+#[must_use]
+pub fn short<E: Experiment>(arm: &Arm<E>, metric: &str) -> usize {
+    complete(arm, metric).count() - whole(arm, metric).count()
+}
+
+fn complete<'a, E: Experiment>(
+    arm: &'a Arm<E>,
+    metric: &'a str,
+) -> impl Iterator<Item = (&'a Round<E>, &'a Summary)> + 'a {
+    let complete = arm.rounds.iter().filter(|round| round.complete);
+    complete.filter_map(move |round| Some((round, round.metrics.get(metric)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::document;
+
+    #[test]
+    fn rounds_of_few_samples_and_incomplete_ones_do_not_count() {
+        let mut document = document(9);
+        let arm = &mut document.arms[0];
+        arm.rounds[2].complete = false;
+        for (round, count) in [(4, 19), (5, 20)] {
+            arm.rounds[round].metrics.get_mut("nmi_handler_ns").unwrap().count = count;
+        }
+        let found: Vec<u64> = whole(arm, "nmi_handler_ns").map(|(round, _)| round.index).collect();
+        assert_eq!(found, [0, 1, 3, 5, 6, 7, 8]);
+        assert_eq!((short(arm, "nmi_handler_ns"), short(arm, "pmi_delivery_ns")), (1, 0));
+        // An arm whose rounds are all short has rounds nevertheless.
+        for round in &mut arm.rounds {
+            round.metrics.get_mut("nmi_handler_ns").unwrap().count = 3;
+        }
+        assert_eq!((whole(arm, "nmi_handler_ns").count(), short(arm, "nmi_handler_ns")), (8, 0));
+        assert_eq!((fewest(Vec::new()), fewest(vec![1]), fewest(vec![7, 9, 2])), (0, 1, 4));
+    }
+}
