@@ -1,11 +1,13 @@
 //! How often the statistics are right: intervals, comparisons and histories of synthetic hosts with a known truth.
 //!
-//! `cargo run --release -p results --features testing --example statistics [ratio|compare|history] [RUNS]`; docs/comparing.md has the
+//! `cargo run --release -p results --features testing --example statistics [ratio|level|until|compare] [RUNS]`; docs/comparing.md has the
 //! tables.
 
 mod tables {
     pub(crate) mod compare;
+    pub(crate) mod level;
     pub(crate) mod ratio;
+    pub(crate) mod until;
 }
 
 use std::process::ExitCode;
@@ -16,6 +18,12 @@ fn main() -> ExitCode {
     let wanted = |name: &str| arguments.first().is_none_or(|asked| asked == name);
     if wanted("ratio") {
         tables::ratio::print(runs);
+    }
+    if wanted("level") {
+        tables::level::print(runs);
+    }
+    if wanted("until") {
+        tables::until::print(runs);
     }
     if wanted("compare") {
         tables::compare::print(runs);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
-use results::document::{Document, Status};
+use results::document::{Document, Status, warnings};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table;
@@ -196,7 +196,8 @@ fn verdict(document: &Document) -> Exit {
             || arm.own.pinned_errors != 0
             || arm.own.throttled != 0
     });
-    if document.status == Status::Complete && !doubtful { Exit::Done } else { Exit::Inconclusive }
+    let unsure = document.warnings.iter().any(|warning| warning.code == warnings::UNSURE);
+    if document.status == Status::Complete && !doubtful && !unsure { Exit::Done } else { Exit::Inconclusive }
 }
 
 #[cfg(test)]
@@ -210,6 +211,12 @@ mod tests {
         assert_eq!(verdict(&document), Exit::Done);
         document.arms[0].own.lost = Some(1);
         assert_eq!(verdict(&document), Exit::Inconclusive);
+    }
+
+    #[test]
+    fn a_run_that_does_not_reach_its_intervals_is_inconclusive() {
+        let of = |rounds| verdict(&mock::finished(&["--rounds", rounds, "--until-ci", "2%"]).document);
+        assert_eq!((of("9"), of("10")), (Exit::Inconclusive, Exit::Done));
     }
 
     #[test]

@@ -189,7 +189,7 @@ pub(crate) fn experiment(
     )
 }
 
-/// A plan of `nmi-latency`'s options `--rounds`, `--samples`, `--seed`, `--strategy` and `--workload`, on cpu-clock.
+/// A plan of `nmi-latency`'s options `--rounds`, `--samples`, `--until-ci`, `--seed`, `--strategy` and `--workload`, on cpu-clock.
 pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
     let mut spec = CommonSpec::default();
     let mut workload: crate::workload::Workload = "single".parse().unwrap();
@@ -198,6 +198,7 @@ pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
         match pair[0] {
             "--rounds" => spec.rounds = number(),
             "--samples" => spec.samples = number(),
+            "--until-ci" => spec.until_ci = Some(crate::parse::share(pair[1]).unwrap()),
             "--seed" => spec.seed = number(),
             "--strategy" => spec.strategies = pair[1].split(',').map(|name| name.parse().unwrap()).collect(),
             "--workload" => workload = pair[1].parse().unwrap(),

@@ -10,7 +10,7 @@ use super::schedule::Schedule;
 use crate::arm::runner::ArmRunner;
 use crate::fold::arm::ArmFold;
 use crate::progress::Progress;
-use results::document::Document;
+use results::document::{Document, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 
@@ -82,7 +82,10 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     if let Some(error) = &error {
         experiment.incomplete(&format!("the experiment ended early: {error}"));
     }
-    let document = context.document(&experiment, true);
+    let mut document = context.document(&experiment, true);
+    if let Some(why) = plan.until_ci.and_then(|wanted| precision::missing(&document.arms, wanted)) {
+        document.warnings.push(Warning::of_all(warnings::UNSURE, why));
+    }
     if !nothing {
         (context.save)(&document)?;
     }

@@ -11,6 +11,8 @@ use crate::host::{HostFacts, noise};
 use crate::metric::{NMI_HANDLER, ROTATION, SET_UP};
 use cpu_list::CpuList;
 
+/// Code of the warning that a run ended before its intervals were as narrow as asked.
+pub const UNSURE: &str = "until-ci";
 /// Share of stolen CPU time above which it is worth a warning.
 const STEAL: f64 = 0.01;
 

@@ -9,8 +9,6 @@ use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
 
 const HEADER: [&str; 3] = ["arm", "p50 [95 %]", "× floor [95 %]"];
-/// Up to so many strategies each pair has its sentence; with more, each strategy and the next slower one.
-const ALL_PAIRS: usize = 3;
 /// Where two arms seem closer than this, the rounds are named that would tell this apart.
 const LEAST: f64 = 0.01;
 /// More rounds than this are no advice.
@@ -61,27 +59,14 @@ impl Against {
 /// not lie clearly below.
 #[must_use]
 pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Against> {
-    let of = |arm: &Arm<E>, base: &Arm<E>| {
+    let of = |(arm, base): (&Arm<E>, &Arm<E>)| {
         let ratio = paired::ratio(arm, base, metric.key, Statistic::P50)?;
-        Some(Against { arm: arm.name.clone(), base: base.name.clone(), ratio })
+        Some((base.kind, Against { arm: arm.name.clone(), base: base.name.clone(), ratio }))
     };
-    let measured = |arm: &&Arm<E>| arm.kind != ArmKind::Floor && arm.metric(metric).is_some();
-    let mut arms: Vec<&Arm<E>> = document.arms.iter().filter(measured).collect();
-    let mut found = Vec::new();
-    if arms.len() <= ALL_PAIRS {
-        for (place, arm) in arms.iter().enumerate() {
-            found.extend(arms[..place].iter().filter_map(|base| of(arm, base)));
-        }
-    } else {
-        let level = |arm: &Arm<E>| paired::level(arm, metric.key, Statistic::P50).map_or(0.0, |level| level.ns);
-        arms.sort_by(|a, b| level(a).total_cmp(&level(b)));
-        found.extend(arms.windows(2).filter_map(|two| of(two[1], two[0])));
-    }
-    if let Some(floor) = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor) {
-        let near = arms.iter().filter_map(|arm| of(arm, floor));
-        found.extend(near.filter(|one| one.ratio.interval.is_some_and(|interval| interval.low <= 1.0)));
-    }
-    found
+    let pairs = paired::in_plan_order(&document.arms, metric.key);
+    let near = |ratio: &Ratio| ratio.interval.is_some_and(|interval| interval.low <= 1.0);
+    let found = pairs.into_iter().filter_map(of);
+    found.filter(|(base, one)| *base != ArmKind::Floor || near(&one.ratio)).map(|(_, one)| one).collect()
 }
 
 /// The first table of a document, its columns explained, and the sentences.
@@ -101,6 +86,13 @@ pub(super) fn text(document: &Document, metric: &Metric) -> String {
     let mut out = format!("{}\n", table.trim_fmt());
     out.push_str("p50: median over rounds of each round's median\n");
     out.push_str("× floor: of paired rounds; floor: an estimated lower bound\n");
+    for arm in &document.arms {
+        let short = paired::short(arm, metric.key);
+        if short > 0 {
+            let rounds = layout::plural(short, "round");
+            let _ = writeln!(out, "{}: {rounds} of few samples left out", arm.name);
+        }
+    }
     let pairs = against(document, metric);
     if !pairs.is_empty() {
         out.push('\n');
@@ -108,6 +100,9 @@ pub(super) fn text(document: &Document, metric: &Metric) -> String {
     for pair in &pairs {
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{}", pair.sentence());
+    }
+    if pairs.iter().filter(|pair| pair.ratio.interval.is_some()).count() > 1 {
+        out.push_str("each interval is right in 95 % of runs, by itself\n");
     }
     if pairs.iter().any(|pair| pair.ratio.interval.is_some() && pair.ratio.guests < paired::groups::MIN_GUESTS) {
         let guests = pairs.iter().map(|pair| pair.ratio.guests).min().unwrap_or(0);
@@ -149,6 +144,24 @@ mod tests {
         let text = few[0].sentence();
         assert!(text.contains("not told apart; about ") && text.contains("0 more rounds would"), "{text}");
         assert!(few.iter().any(|one| one.base == "floor"), "{few:?}");
+    }
+
+    #[test]
+    fn pairs_are_those_of_the_plan_whatever_was_measured() {
+        let names = ["a", "b", "c", "d"];
+        let run = |times: [u64; 4]| {
+            let mut document = serde_json::to_value(crate::fixture::of_strategies(8, &names)).unwrap();
+            for (arm, ns) in document["arms"].as_array_mut().unwrap().iter_mut().zip(times) {
+                for round in arm["rounds"].as_array_mut().unwrap() {
+                    round["nmi_handler_ns"]["p50"] = (ns + round["round"].as_u64().unwrap() % 3).into();
+                }
+            }
+            let found = against(&crate::fixture::changed(document), &NMI_HANDLER);
+            found.into_iter().map(|one| (one.arm, one.base)).collect::<Vec<_>>()
+        };
+        let of_plan = [("b", "a"), ("c", "b"), ("d", "c")].map(|(arm, base)| (arm.to_owned(), base.to_owned()));
+        assert_eq!(run([1300, 1500, 1400, 1200]), of_plan);
+        assert_eq!(run([1500, 1200, 1300, 1400]), of_plan);
     }
 
     #[test]

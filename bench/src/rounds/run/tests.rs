@@ -292,11 +292,17 @@ fn an_interrupt_in_a_session_drops_the_cut_round_for_all() {
 
 #[test]
 fn a_run_until_its_intervals_are_narrow_ends_between_guests() {
-    // Constant figures have no width, and five guests are enough to see that guests do not differ.
+    // Constant figures have no width, and ten guests are enough to see that guests do not differ.
     let plan = Plan { until_ci: Some(0.02), rounds: crate::rounds::spec::OPEN_ENDED, ..sessions("1") };
     let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
     assert_eq!(document.status, Status::Complete);
-    assert_eq!((document.arms[0].rounds.len(), document.parameters.rounds), (10, 10));
+    assert_eq!((document.arms[0].rounds.len(), document.parameters.rounds), (20, 20));
+    assert!(document.warnings.iter().all(|warning| warning.code != "until-ci"));
+    // Without enough rounds the run says what it does not know.
+    let short = Plan { rounds: 18, ..plan };
+    let document = experiment(&short, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
+    let why = document.warnings.iter().find(|warning| warning.code == "until-ci");
+    assert!(why.is_some_and(|why| why.message.contains("9 guests")), "{:?}", document.warnings);
 }
 
 #[test]
