@@ -6,8 +6,6 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::stats::permutation::below;
-
 /// How the CPU's throughput changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modes {
@@ -83,9 +81,9 @@ impl Random {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number below `bound`.
+    /// A number below `bound`; the bias of the multiplication is below 2^-32 for any sample that fits memory.
     pub fn below(&mut self, bound: usize) -> usize {
-        below(&mut self.0, bound)
+        ((u128::from(self.0.next_u64()) * bound as u128) >> 64) as usize
     }
 
     /// Normal, with mean 0 and standard deviation 1 (Box and Muller).

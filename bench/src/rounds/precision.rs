@@ -27,7 +27,10 @@ pub(super) fn missing(arms: &[Arm], wanted: f64) -> Option<String> {
         None => format!("no ratio is known to ± {wanted} % as --until-ci asks: no two arms have figures"),
         Some((pair, found)) => match found.filter(|found| half(&Some(*found)).is_finite()) {
             Some(found) if found.guests < MIN_GUESTS => {
-                format!("--until-ci {wanted}% was not reached: {} guests an arm are too few, it takes {MIN_GUESTS}", found.guests)
+                format!(
+                    "--until-ci {wanted}% was not reached: {} guests an arm are too few, it takes {MIN_GUESTS}",
+                    found.guests
+                )
             }
             Some(found) => {
                 let half = half(&Some(found)) * 100.0;

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use results::paired::{Pair, Ratio, groups, of_slices};
-use results::stats::bootstrap::Interval;
+use results::stats::interval::Interval;
 use results::stats::{jackknife, location, median};
 use results::synthetic::{Host, Modes, Random};
 

@@ -43,7 +43,9 @@ pub(crate) fn print(runs: u64) {
         ("the same, no modes", Host { modes: Modes::None, ..base }),
         ("a guest for each round", own),
     ];
-    println!("coverage of 95 % intervals of runs that ended for --until-ci, %, (median of rounds, runs that were never sure)");
+    println!(
+        "coverage of 95 % intervals of runs that ended for --until-ci, %, (median of rounds, runs that were never sure)"
+    );
     println!("| host | until | from 5 guests | from 10 | from 15 |\n|---|---|---|---|---|");
     for (name, host) in hosts {
         for wanted in [0.03, 0.02, 0.01] {

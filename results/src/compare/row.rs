@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::change::Change;
 use super::rules::Limits;
 use super::sample::MIN_RUNS;
-use crate::stats::bootstrap::Interval;
 use crate::stats::holm;
+use crate::stats::interval::Interval;
 
 /// Quantiles of the normal distribution: 95 % one-sided, and 90 % of the cases.
 const SURE: f64 = 1.645 + 1.282;

@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use super::judge::{Comparison, Group};
 use super::row::{Level, Row, Verdict};
-use crate::stats::bootstrap::Interval;
+use crate::stats::interval::Interval;
 use crate::table::layout::{self, plural, time};
 
 const HEADER: [&str; 8] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "delta", "verdict"];

@@ -1,22 +1,15 @@
 //! How long an arm takes: one definition for tables, comparisons and the report.
 
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::SeedableRng;
 use serde::Serialize;
 
 use super::groups::groups;
-use super::ratio::MIN_ROUNDS;
+use super::ratio::{LAYOUT, MIN_ROUNDS};
 use super::statistic::Statistic;
 use super::whole::whole;
 use crate::document::{Arm, Experiment};
-use crate::stats::bootstrap::{CONFIDENCE, Interval, MAX_DRAWS, of_draws};
+use crate::stats::interval::Interval;
+use crate::stats::jackknife::{known, over_groups};
 use crate::stats::median;
-use crate::stats::permutation::below;
-
-/// Draws of the bootstrap.
-const DRAWS: usize = 999;
-/// Its seed: the same document has the same interval.
-const SEED: u64 = 1;
 
 /// A latency of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -31,7 +24,9 @@ pub struct Level {
 
 /// The median over whole rounds of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
 ///
-/// The interval is a percentile bootstrap over guests, or over stretches of rounds where there are few guests.
+/// The interval is that of the share of rounds below the median, which groups of rounds show by how they differ (jackknife with
+/// Student's t, as in [`ratio`](super::ratio())), and the quantiles at the ends of that share (Woodruff). A median moves in steps: the
+/// jackknife of the median itself, and a bootstrap, are too narrow. With few guests [`LAYOUT`] is allowed for.
 #[must_use]
 pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Level> {
     let (guests, values) = whole_rounds(arm, metric, statistic);
@@ -58,38 +53,54 @@ pub fn median_interval(values: &[f64], guests: &[u64]) -> Option<Interval> {
 }
 
 fn interval(values: &[f64], guests: &[u64]) -> Interval {
-    let group = groups(guests).group;
-    let mut groups: Vec<Vec<f64>> = vec![Vec::new(); group.last().map_or(0, |last| last + 1)];
-    for (value, group) in values.iter().zip(&group) {
-        groups[*group].push(*value);
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = median(values).unwrap_or_default();
+    let found = groups(guests);
+    // Which side of the median a value is on; the mean over a group says how the group differs from the others.
+    let side = |value: &f64| f64::from(u8::from(*value > middle)) - f64::from(u8::from(*value < middle));
+    let sides: Vec<f64> = values.iter().map(side).collect();
+    let mean = |sides: &[f64]| (!sides.is_empty()).then(|| sides.iter().sum::<f64>() / sides.len() as f64);
+    let Some(mut share) = over_groups(&sides, &found.group, mean) else {
+        return Interval { low: middle, high: middle };
+    };
+    if found.group.last().is_some_and(|last| last + 1 == values.len()) {
+        // Each value is a group: the spread of a side is that of a fair coin, and is not estimated.
+        share.freedom = f64::INFINITY;
     }
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
-    let draws = DRAWS.min(MAX_DRAWS / values.len()).max(199);
-    let mut taken = Vec::with_capacity(values.len());
-    let mut medians: Vec<f64> = (0..draws)
-        .filter_map(|_| {
-            taken.clear();
-            for _ in 0..groups.len() {
-                taken.extend_from_slice(&groups[below(&mut random, groups.len())]);
-            }
-            median(&taken)
-        })
-        .collect();
-    of_draws(&mut medians, CONFIDENCE)
+    let reach = (share.interval().high - share.value) / 2.0;
+    let (low, high) = (at(&sorted, 0.5 - reach), at(&sorted, 0.5 + reach));
+    if found.by_guest || middle <= 0.0 {
+        return Interval { low, high };
+    }
+    let layout = known(LAYOUT / (found.guests as f64).sqrt()).interval().high;
+    let further = |bound: f64| (bound.max(f64::MIN_POSITIVE) / middle).ln().hypot(layout);
+    Interval { low: middle * (-further(low)).exp(), high: middle * further(high).exp() }
+}
+
+/// The `q`-quantile of sorted values, between two of them where it lies there; `q` may be out of bounds.
+#[expect(clippy::cast_sign_loss, reason = "a place in the values")]
+fn at(sorted: &[f64], q: f64) -> f64 {
+    let place = (q * (sorted.len() + 1) as f64 - 1.0).clamp(0.0, (sorted.len() - 1) as f64);
+    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    below + (above - below) * place.fract()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::record;
+    use crate::synthetic::{Host, Modes, Random};
 
     #[test]
     fn it_is_the_median_of_the_rounds() {
-        let record = record(9, 5, |_, round| 1000 + round);
+        let mut rounds = crate::fixture::value(9, 5, |_, round| 1000 + round);
+        crate::fixture::in_guests(&mut rounds, 1);
+        let record = crate::fixture::changed(rounds);
         let found = level(record.arm("reuse").unwrap(), "nmi_handler_ns", Statistic::P50).unwrap();
         assert!((found.ns - 1004.0).abs() < 1e-9 && found.rounds == 9);
-        // The order statistics of nine values: the second and the eighth.
-        assert_eq!(found.interval, Some(Interval { low: 1001.0, high: 1007.0 }));
+        // Of nine signs the mean has a standard error of a third: the quantiles 0.5 ∓ 1.96 / 6, at places 0.73 and 7.27.
+        let interval = found.interval.unwrap();
+        assert!((interval.low - 1000.73).abs() < 0.01 && (interval.high - 1007.27).abs() < 0.01, "{interval:?}");
         assert_eq!(p50(record.arm("reuse").unwrap(), "nmi_handler_ns"), Some(1004.0));
         assert_eq!(level(record.arm("kvm").unwrap(), "nmi_handler_ns", Statistic::P50), None);
         let few = crate::fixture::record(4, 5, |_, round| 1000 + round);
@@ -97,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_of_a_guest_are_drawn_together() {
+    fn rounds_of_a_guest_count_together() {
         let values: Vec<f64> = (0..40).map(|round| f64::from(round / 4)).collect();
         let guests: Vec<u64> = (0..40).map(|round| round / 4).collect();
         let apart: Vec<u64> = (0..40).collect();
@@ -106,5 +117,31 @@ mod tests {
             found.high - found.low
         };
         assert!(width(&guests) >= width(&apart) + 1.0, "{} {}", width(&guests), width(&apart));
+    }
+
+    #[test]
+    fn intervals_cover_the_median_of_the_host() {
+        let host = Host { drift: 0.0, ..Host::default() };
+        let run = |host: &Host, seed: u64| -> (Vec<f64>, Vec<u64>) {
+            let arms = host.run(&[0.0; 4], &mut Random::new(seed));
+            arms[0].iter().map(|slice| (slice.log.exp(), slice.guest)).unzip()
+        };
+        for host in [
+            host,
+            Host { modes: Modes::None, ..host },
+            Host { guests: 0.03, rounds_per_guest: 20, ..host },
+            Host { rounds: 10, rounds_per_guest: 1, ..host },
+            Host { rounds_per_guest: 80, ..host },
+        ] {
+            let truth = median(&run(&Host { rounds: 60_000, ..host }, 1 << 40).0).unwrap();
+            let covers = |seed: &u64| {
+                let (values, guests) = run(&host, *seed);
+                let Interval { low, high } = interval(&values, &guests);
+                low <= truth && truth <= high
+            };
+            // Of 300 runs at 95 %, 276 and fewer have a chance of 1 %.
+            let covered = (0..300).filter(covers).count();
+            assert!(covered >= 277, "{host:?}: {covered} of 300");
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::groups::groups;
 use super::rounds::{Pair, pairs};
 use super::statistic::Statistic;
 use crate::document::{Arm, Experiment};
-use crate::stats::bootstrap::Interval;
+use crate::stats::interval::Interval;
 use crate::stats::jackknife::{self, Estimate};
 use crate::stats::location::Centre;
 use crate::stats::{median, slope};

@@ -3,7 +3,7 @@
 use super::axis::Axis;
 use super::plot::{Area, BELOW, CHARACTER, Ink, RIGHT, TOP, WIDTH, class, short};
 use super::svg::{Anchor, Svg};
-use crate::stats::bootstrap::Interval;
+use crate::stats::interval::Interval;
 
 /// Room of a row, its name above it included.
 const ROW: f64 = 92.0;

@@ -6,7 +6,7 @@
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-use super::bootstrap::{CONFIDENCE, Interval};
+use super::interval::{CONFIDENCE, Interval};
 
 /// A figure and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,6 +77,12 @@ fn t_p(t: f64, freedom: f64) -> f64 {
         return (2.0 * Normal::standard().sf(t)).min(1.0);
     }
     StudentsT::new(0.0, 1.0, freedom.max(1.0)).map_or(1.0, |law| (2.0 * law.sf(t)).min(1.0))
+}
+
+/// An error of 0 whose standard deviation is known.
+#[must_use]
+pub fn known(error: f64) -> Estimate {
+    Estimate { value: 0.0, error, freedom: f64::INFINITY }
 }
 
 /// `figure` of all groups of `values`, with its uncertainty. `group[i]` is the group of `values[i]`, from 0, all numbers used.

@@ -3,12 +3,11 @@
 //! Nothing here assumes a distribution but the t-test of [`change_points`]: latencies of small guests have several
 //! modes and long tails, so two samples are compared by ranks and medians.
 
-pub mod bootstrap;
 pub mod change_points;
+pub mod interval;
 pub mod jackknife;
 pub mod location;
 pub mod pareto;
-pub mod permutation;
 mod quantile;
 mod slope;
 mod t_test;

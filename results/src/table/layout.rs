@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use comfy_table::{LineStyle, TableStyle};
 
 use crate::paired::{Level, Ratio};
-use crate::stats::bootstrap::Interval;
+use crate::stats::interval::Interval;
 
 /// The style of every table: no colour at all, so that NO_COLOR and pipes get what terminals get.
 pub const STYLE: TableStyle = TableStyle::new()

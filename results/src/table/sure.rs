@@ -152,8 +152,10 @@ mod tests {
         let run = |times: [u64; 4]| {
             let mut document = serde_json::to_value(crate::fixture::of_strategies(8, &names)).unwrap();
             for (arm, ns) in document["arms"].as_array_mut().unwrap().iter_mut().zip(times) {
+                arm["nmi_handler_ns"]["max"] = 1_000_000.into();
                 for round in arm["rounds"].as_array_mut().unwrap() {
-                    round["nmi_handler_ns"]["p50"] = (ns + round["round"].as_u64().unwrap() % 3).into();
+                    let p50 = ns + round["round"].as_u64().unwrap() % 3;
+                    round["nmi_handler_ns"] = serde_json::json!({"count": 40, "p50": p50, "max": p50});
                 }
             }
             let found = against(&crate::fixture::changed(document), &NMI_HANDLER);

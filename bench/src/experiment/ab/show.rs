@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use results::document::Status;
 use results::metric;
-use results::stats::bootstrap::Interval;
+use results::stats::interval::Interval;
 use results::table::fold::{NARROW, folded};
 use results::table::layout::{dash, plural, time};
 

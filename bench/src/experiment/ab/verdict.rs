@@ -2,8 +2,8 @@
 
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 use results::paired::{Pair, Ratio, Statistic, of_slices};
-use results::stats::bootstrap::Interval;
 use results::stats::holm;
+use results::stats::interval::Interval;
 use serde::Serialize;
 
 use super::slices::{AbArm, AbRound, AbSlice};

@@ -1,0 +1,13 @@
+//! Confidence intervals.
+
+/// Confidence of every interval.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// A confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Interval {
+    /// Lower bound.
+    pub low: f64,
+    /// Upper bound.
+    pub high: f64,
+}
