@@ -60,15 +60,29 @@ pub struct PmiStats {
     pub masked: u64,
     /// PMIs not delivered because LVTPC held a delivery mode that the VMM does not know.
     pub undeliverable: u64,
-    /// Ticks of the local APIC's timer that were pending when a delivery replaced the APIC's state, and were kept.
-    pub ticks_put_back: u64,
     /// Deliveries that replaced the APIC's state and may have lost or repeated such a tick.
     pub ticks_uncertain: u64,
+}
+
+impl PmiStats {
+    /// By how many overflows a driver that handled `handled` differs. Those of counters without INT ask for no PMI, so that it may or
+    /// may not see them.
+    #[must_use]
+    pub const fn overflows_lost(&self, handled: u64) -> u64 {
+        let (missed, surplus) = (self.pmi_requests.saturating_sub(handled), handled.saturating_sub(self.overflows));
+        if missed > surplus { missed } else { surplus }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_driver_may_leave_out_overflows_that_ask_for_no_pmi() {
+        let stats = PmiStats { overflows: 10, pmi_requests: 7, ..PmiStats::default() };
+        assert_eq!([5, 7, 8, 10, 13].map(|handled| stats.overflows_lost(handled)), [2, 0, 0, 0, 3]);
+    }
 
     #[test]
     fn mode_and_mask_decide() {

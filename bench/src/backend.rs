@@ -58,6 +58,17 @@ pub struct Chosen {
     pub backend: BackendKey,
     /// Why.
     pub why: String,
+    /// Whether guests that live at the same time spare each other the cost of the host's first event and of its last close.
+    pub shares_first: bool,
+}
+
+impl Chosen {
+    /// A backend of this host.
+    #[must_use]
+    pub const fn here(backend: BackendKey, why: String) -> Self {
+        let shares_first = backend.first_is_dear();
+        Self { backend, why, shares_first }
+    }
 }
 
 /// The backend to use: the one asked for if it opens, or what `auto` finds.
@@ -65,7 +76,7 @@ pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, E
     let key = match asked {
         BackendChoice::Auto => {
             let auto = choose_backend(probe);
-            return auto.backend.map(|backend| Chosen { backend, why: auto.why.clone() }).ok_or_else(|| {
+            return auto.backend.map(|backend| Chosen::here(backend, auto.why.clone())).ok_or_else(|| {
                 Error::host("no host event can stand behind a counter", auto.why, remedy(&auto.remedy, ""))
             });
         }
@@ -85,7 +96,7 @@ pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, E
             remedy(&refused.remedy, ", or take --backend auto"),
         )
     })?;
-    Ok(Chosen { backend: key.clone(), why: "asked for".to_owned() })
+    Ok(Chosen::here(key.clone(), "asked for".to_owned()))
 }
 
 /// The remedy for this reason, else the command that knows more; and what else helps.

@@ -251,7 +251,7 @@ impl Ring {
     }
 
     /// Hands the type of each new record and the first three u64 behind its header (0 where there are none) to `visit`, and
-    /// frees its space. Returns the bytes that were in use at most until it was free.
+    /// frees its space. Returns the most bytes in use before it was freed.
     pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32, [u64; 3])) -> u64 {
         let page = self.page.as_ptr();
         // SAFETY: mapped, aligned, and written by the kernel, hence the atomics.

@@ -36,7 +36,7 @@ pub struct Totals {
     pub nmis: [u64; 2],
     /// NMIs injected and not taken, or the reverse: the difference of each vCPU, without its sign, summed.
     pub lost: u64,
-    /// The same of overflows of the vPMU and overflows handled by the driver, of guests that the hard limit did not end.
+    /// Overflows of the vPMU that the driver did not handle, or the reverse, of guests that the hard limit did not end.
     pub overflows_lost: u64,
     /// Maximum of events held by a vCPU.
     pub held_max: u64,
@@ -71,7 +71,7 @@ impl Totals {
         let handled = guest.report.overflows.iter().sum::<u64>();
         self.overflows += side.pmi.overflows;
         self.guest_overflows += handled;
-        self.overflows_lost += if guest.timed_out { 0 } else { side.pmi.overflows.abs_diff(handled) };
+        self.overflows_lost += if guest.timed_out { 0 } else { side.pmi.overflows_lost(handled) };
         self.lost += side.pmi.nmis.abs_diff(guest.report.nmis);
         self.nmis[0] += side.pmi.nmis;
         self.nmis[1] += guest.report.nmis;

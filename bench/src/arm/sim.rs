@@ -71,7 +71,8 @@ pub fn chosen(model: &Model, why: &str) -> Chosen {
         CountBase::ThreadTime => BackendKey::CpuClock,
         CountBase::Exits => BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() },
     };
-    Chosen { backend, why: format!("{why}: {}", model.about) }
+    // Each simulated arm has a host to itself.
+    Chosen { backend, why: format!("{why}: {}", model.about), shares_first: false }
 }
 
 /// The facts of a simulated host; none are this host's.

@@ -75,7 +75,7 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
             "use --backend auto, or step for exact counts",
         ));
     }
-    let Chosen { backend, why } = choose(&args.backend, &ThisHost)?;
+    let Chosen { backend, why, .. } = choose(&args.backend, &ThisHost)?;
     complain(&format!("backend {backend}: {why}"));
     if backend == BackendKey::None {
         complain("backend none has no host events: all strategies are the same, one runs");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::options::ArmsOptions;
-use crate::experiment::nmi_latency::spec::{LONGEST, ROUNDS, ROUNDS_PER_GUEST};
+use crate::experiment::nmi_latency::spec::{LONGEST, ROUNDS};
 use crate::parse::{number_in, share};
 use crate::rounds::spec::{CommonSpec, OPEN_ENDED};
 
@@ -31,9 +31,13 @@ pub struct LengthOptions {
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     pub until_ci: Option<f64>,
 
-    /// Rounds in which an arm's guest lives on before a fresh one replaces it
-    #[arg(long, value_name = "N", default_value_t = ROUNDS_PER_GUEST, value_parser = number_in(1..=10_000))]
-    pub guest_rounds: u64,
+    /// Rounds in which an arm's guest lives on before a fresh one replaces it [default: 20, or 1]
+    ///
+    /// 1 is the default of hardware events and tracepoints: the first one of a host and the last close may take tens of ms, which
+    /// guests that live at the same time spare each other. Where others hold such an event anyway, as the NMI watchdog does, more
+    /// rounds per guest make the intervals narrower.
+    #[arg(long, value_name = "N", value_parser = number_in(1..=10_000))]
+    pub guest_rounds: Option<u64>,
 }
 
 impl LengthOptions {

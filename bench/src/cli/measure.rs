@@ -76,7 +76,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
-    let tried = plan(&Chosen { backend: BackendKey::None, why: String::new() }, usable(&host).as_deref())?;
+    let tried = plan(&Chosen::here(BackendKey::None, String::new()), usable(&host).as_deref())?;
     if let Some(baseline) = &wanted.baseline {
         baseline.check(tried.experiment)?;
     }
@@ -267,7 +267,7 @@ mod tests {
         document.parameters.duration_ns = Some(7_000_000_000);
         assert_eq!(overrun(&document), None);
         document.parameters.duration_ns = Some(5_000_000_000);
-        assert!(overrun(&document).is_some_and(|line| line.contains("9.00 s") && line.contains("--duration 5.00 s")));
+        assert!(overrun(&document).is_some_and(|line| line.contains("9.00 s") && line.contains("its bound of 5.00 s")));
     }
 
     #[test]

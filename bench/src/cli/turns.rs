@@ -37,12 +37,12 @@ pub struct TurnsArgs {
 
 pub(super) fn run(args: &TurnsArgs) -> Result<Exit, Error> {
     let mut spec: NmiLatencySpec = with_samples(args.arms.spec(Some(&args.host)), &args.sampling);
-    spec.common.rounds_per_guest = ENDLESS;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut streams = Streams { input: std::io::stdin().lock(), output: std::io::stdout().lock() };
     match &spec.common.backend {
         BackendChoice::Sim(name) => {
             let model = simulated::model(name)?;
+            spec.common.rounds_per_guest = Some(ENDLESS);
             let mut plan = spec.plan(&simulated::chosen(&model, "asked for"), None)?;
             plan.simulate(&model.name);
             let host = simulated::facts(&model).class;
@@ -56,6 +56,7 @@ pub(super) fn run(args: &TurnsArgs) -> Result<Exit, Error> {
         )),
         BackendChoice::Auto | BackendChoice::Key(_) => {
             let chosen = choose(&spec.common.backend, &ThisHost)?;
+            spec.common.rounds_per_guest = Some(if chosen.shares_first { 1 } else { ENDLESS });
             let host = HostFacts::read(&HostFs::default());
             let plan = spec.plan(&chosen, usable(&host).as_deref())?;
             let mut runner = RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
 use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, OpStats};
-use vmm::outcome::{End, MsrExits, PmiStats, RunOutcome, VcpuOutcome};
+use vmm::outcome::{End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
     self, ArmKind, GuestArm, GuestRound, HostOp, Metrics, MsrCount, Summary, WorkloadCost, encode, latency_histogram,
@@ -253,7 +253,7 @@ impl ArmFold {
             && let Some(lost) = &mut self.result.own.overflows_lost
         {
             let seen = report.overflows.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
-            *lost = lost.saturating_add(missed(vcpu.pmi, seen));
+            *lost = lost.saturating_add(vcpu.pmi.overflows_lost(seen));
         }
         if vcpu.tsc.khz == 0 {
             self.incomplete(&format!("{who}: the guest's TSC frequency is unknown"));
@@ -358,12 +358,6 @@ impl ArmFold {
         self.measured.add(report.measure_begin, report.measure_end, report.measure_units, khz);
     }
 
-    /// Its host operations so far.
-    #[must_use]
-    pub fn ops(&self) -> &OpStats {
-        &self.ops
-    }
-
     /// The rounds so far.
     #[must_use]
     pub fn rounds(&self) -> &[document::Round] {
@@ -396,12 +390,6 @@ impl ArmFold {
         own.workload = cost(self.baseline, self.measured);
         result
     }
-}
-
-/// By how many overflows the driver's differ from the VMM's. Those of counters without INT ask for no PMI, so that the driver may or may
-/// not see them.
-fn missed(vmm: PmiStats, driver: u64) -> u64 {
-    vmm.pmi_requests.saturating_sub(driver).max(driver.saturating_sub(vmm.overflows))
 }
 
 /// Adds the second to the first, item by item.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use host_pmu::backend::BackendKey;
+
 use super::plan::Plan;
 
 /// Counts per second of an event that counts cycles, or stands in for them.
@@ -59,6 +61,6 @@ impl Plan {
         // Without samples rotations are counted, one a tick.
         let rate = if rate > 0.0 { rate } else { 1.0 / self.guest.mux_interval.as_secs_f64() };
         let slice = Duration::try_from_secs_f64(samples as f64 / rate * OVERHEAD).unwrap_or(limit);
-        if self.backend.to_string().starts_with("tracepoint") { limit } else { slice.min(limit) }
+        if matches!(self.backend, BackendKey::Tracepoint { .. }) { limit } else { slice.min(limit) }
     }
 }

@@ -169,23 +169,28 @@ impl<'a> Experiment<'a> {
         self.slots.iter().any(|slot| slot.guest.is_some())
     }
 
-    /// Starts a session: a fresh guest for each arm that takes part. Not called where each slice has a guest of its own.
+    /// Starts a session: a fresh guest for each arm that takes part. Nothing is to be done where each slice has a guest of its own.
+    /// `stopped` says whether the user wants an end.
     ///
     /// # Errors
     /// Those of the runner.
-    pub fn begin_session(&mut self) -> Result<(), Error> {
+    pub fn begin_session(&mut self, stopped: &dyn Fn() -> bool) -> Result<(), Error> {
+        if !self.plan.keeps_guests() {
+            return Ok(());
+        }
         for arm in 0..self.slots.len() {
+            self.interrupted |= stopped();
+            if self.interrupted {
+                break;
+            }
             self.open(arm)?;
         }
-        self.session_opened();
+        self.sessions += 1;
         Ok(())
     }
 
     /// Starts the guest of one arm for the session that begins, if the arm takes part.
-    ///
-    /// # Errors
-    /// Those of the runner.
-    pub fn open(&mut self, arm: usize) -> Result<(), Error> {
+    fn open(&mut self, arm: usize) -> Result<(), Error> {
         let slot = &mut self.slots[arm];
         let samples = self.plan.samples.max(self.plan.warmup_samples);
         if !slot.runs() {
@@ -207,11 +212,6 @@ impl<'a> Experiment<'a> {
         if !self.plan.simulated {
             self.first_instruction.get_or_insert(at);
         }
-    }
-
-    /// All guests of the session were started one by one with [`open`](Self::open).
-    pub const fn session_opened(&mut self) {
-        self.sessions += 1;
     }
 
     /// Ends the session's guests.

@@ -213,7 +213,7 @@ pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
     });
     let (flags, period) = (workload.events.flags(), 2_000_000);
     let task = GuestTask { workload, events: events.collect(), flags, period, freq_hz: None };
-    let chosen = Chosen { backend: host_pmu::backend::BackendKey::CpuClock, why: "test".into() };
+    let chosen = Chosen::here(host_pmu::backend::BackendKey::CpuClock, "test".into());
     Plan::new("nmi-latency", &spec, task, &chosen, Some(&[0, 1, 2, 3]))
 }
 

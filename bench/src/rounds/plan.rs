@@ -5,7 +5,7 @@ use std::time::Duration;
 use guest::abi::EventSpec;
 use host_pmu::backend::BackendKey;
 
-use super::spec::{CommonSpec, OPEN_ENDED};
+use super::spec::{CommonSpec, OPEN_ENDED, ROUNDS_PER_GUEST};
 use crate::arm::guest::GuestPlan;
 use crate::arm::runner::Arm;
 use crate::backend::Chosen;
@@ -93,6 +93,8 @@ impl Plan {
         let pin = spec.pin.cpus(spec.vcpus, online)?;
         check(spec)?;
         let backend = chosen.backend.clone();
+        let alone = if chosen.shares_first { 1 } else { ROUNDS_PER_GUEST };
+        let rounds_per_guest = spec.rounds_per_guest.unwrap_or(alone);
         let ticks = |time: Duration| {
             let ticks = time.as_nanos() / spec.mux_interval.as_nanos().max(1);
             u64::try_from(ticks).unwrap_or(u64::MAX).max(1)
@@ -134,7 +136,7 @@ impl Plan {
             vcpus: spec.vcpus,
             pin: (!guest.pin.is_empty()).then(|| CpuList(guest.pin.clone()).to_string()),
             rounds: spec.rounds,
-            rounds_per_guest: (spec.rounds_per_guest > 1).then_some(spec.rounds_per_guest),
+            rounds_per_guest: (rounds_per_guest > 1).then_some(rounds_per_guest),
             until_ci: spec.until_ci,
             quick: spec.quick,
             samples: spec.samples,
@@ -158,7 +160,7 @@ impl Plan {
             warmup: spec.warmup,
             samples: spec.samples,
             warmup_samples,
-            rounds_per_guest: spec.rounds_per_guest,
+            rounds_per_guest,
             until_ci: spec.until_ci,
             duration: spec.duration,
             simulated: false,

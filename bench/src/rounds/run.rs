@@ -10,6 +10,7 @@ use super::schedule::Schedule;
 use crate::arm::runner::ArmRunner;
 use crate::fold::arm::ArmFold;
 use crate::progress::Progress;
+use host_pmu::backend::BackendKey;
 use results::document::{Document, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
@@ -106,7 +107,9 @@ fn expectation(plan: &Plan, arms: usize) -> String {
         return format!("simulating {what}");
     }
     let seconds = plan.estimate(arms).as_secs_f64().max(1.0).round();
-    let most = if plan.until_ci.is_some() { "at most" } else { "about" };
+    // Of a tracepoint's rate nothing is known but the time limit.
+    let unknown = plan.until_ci.is_some() || matches!(plan.backend, BackendKey::Tracepoint { .. });
+    let most = if unknown { "at most" } else { "about" };
     format!("this takes {most} {seconds} s: {what}, {pinned}")
 }
 
@@ -193,35 +196,31 @@ impl Rounds<'_, '_> {
 
     /// Sees to it that there are guests, warmed up, and that none is older than a session.
     fn session(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        if self.in_session >= self.plan.rounds_per_guest {
+        if self.is_between_guests() {
             self.experiment.end_session()?;
         }
         // A guest that fails in its warm-up ends the session, and at last its arm.
         while !self.experiment.in_session() && !self.experiment.interrupted && self.experiment.running() > 0 {
             self.in_session = 0;
-            for arm in 0..self.experiment.arms() {
-                if context.stopped() {
-                    self.experiment.interrupted = true;
-                    break;
-                }
-                self.experiment.open(arm)?;
-            }
-            self.experiment.session_opened();
+            self.experiment.begin_session(&|| context.stopped())?;
             self.warm_up(context)?;
         }
         Ok(())
     }
 
+    /// Whether the next round begins with fresh guests.
+    const fn is_between_guests(&self) -> bool {
+        !self.plan.keeps_guests() || self.in_session >= self.plan.rounds_per_guest
+    }
+
     /// Whether the intervals are as narrow as wanted; looked at between guests, as guests differ.
     fn is_sure(&self) -> bool {
-        let between = !self.plan.keeps_guests() || self.in_session >= self.plan.rounds_per_guest;
         let arms = || self.experiment.folds().map(ArmFold::result).collect::<Vec<_>>();
-        self.plan.until_ci.is_some_and(|wanted| between && precision::is_reached(&arms(), wanted))
+        self.plan.until_ci.is_some_and(|wanted| self.is_between_guests() && precision::is_reached(&arms(), wanted))
     }
 
     fn save(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        let due = !self.plan.keeps_guests() || self.in_session >= self.plan.rounds_per_guest;
-        if due || self.saved.elapsed() >= SAVE {
+        if self.is_between_guests() || self.saved.elapsed() >= SAVE {
             let document = context.document(self.experiment, false);
             (context.save)(&document)?;
             self.saved = Instant::now();

@@ -7,7 +7,10 @@ use crate::rounds::pin::PinChoice;
 use crate::strategy::StrategyChoice;
 
 /// Rounds of an experiment that something else ends: the duration, or the width of its intervals.
-pub const OPEN_ENDED: u64 = 100_000;
+pub const OPEN_ENDED: u64 = 1_000_000;
+
+/// Rounds by default in which an arm's guest lives on: starts take little of the run, and layouts of single guests are averaged.
+pub const ROUNDS_PER_GUEST: u64 = 20;
 
 /// Parameters that all experiments with arms and rounds have.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,8 +29,9 @@ pub struct CommonSpec {
     pub rounds: u64,
     /// Rounds before those; their figures are discarded.
     pub warmup: u64,
-    /// Rounds in which an arm's guest lives on before a fresh one replaces it; 1: each round has guests of its own.
-    pub rounds_per_guest: u64,
+    /// Rounds in which an arm's guest lives on before a fresh one replaces it; 1: each round has guests of its own. `None`:
+    /// [`ROUNDS_PER_GUEST`], or 1 where guests that live at the same time spare each other a cost.
+    pub rounds_per_guest: Option<u64>,
     /// Samples per arm, round and vCPU.
     pub samples: u64,
     /// Bound on a guest's measured phase.
@@ -56,7 +60,7 @@ impl Default for CommonSpec {
             pin: PinChoice::Auto,
             rounds: 10,
             warmup: 1,
-            rounds_per_guest: 1,
+            rounds_per_guest: Some(1),
             samples: 800,
             time_limit: Duration::from_millis(1100),
             until_ci: None,

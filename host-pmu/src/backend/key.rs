@@ -52,6 +52,13 @@ impl BackendKey {
     /// The names of the backends, without tracepoints.
     pub const PLAIN: [&str; TABLE.len()] = names!(TABLE);
 
+    /// Whether the host's first such event, and the last one's close, may take much longer than others, whoever's they are: the first
+    /// hardware event reserves the PMU (`x86_reserve_hardware`), that of a tracepoint registers a probe (`perf_trace_event_reg`).
+    #[must_use]
+    pub const fn first_is_dear(&self) -> bool {
+        matches!(self, Self::Hardware | Self::Tracepoint { .. })
+    }
+
     /// Whether its counts stand in for those the guest asked for.
     #[must_use]
     pub fn is_stand_in(&self) -> bool {

@@ -30,6 +30,13 @@ pub fn collect(document: &Document) -> Vec<Warning> {
     if parameters.quick {
         add("quick", "a quick run: its figures are indicative only".to_owned());
     }
+    if shares_first_event(document) {
+        add(
+            "shared-first-event",
+            "guests of several strategies were alive at the same time: the cost of the host's first such event and of its last close is              in none of their figures; take --guest-rounds 1, unless others hold such an event anyway"
+                .to_owned(),
+        );
+    }
     let counts = Agreement::of(document);
     if let Some(share) = [counts.between_arms, counts.between_events]
         .into_iter()
@@ -59,6 +66,13 @@ pub fn collect(document: &Document) -> Vec<Warning> {
         found.extend(of_arm(arm, parameters));
     }
     found
+}
+
+/// Whether events of one arm spared another arm what the first of a host costs.
+fn shares_first_event(document: &Document) -> bool {
+    let dear = |arm: &&Arm| arm.backend == "hardware" || arm.backend.starts_with("tracepoint:");
+    let arms = document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy && arm.not_available.is_none());
+    document.parameters.rounds_per_guest.is_some_and(|rounds| rounds > 1) && arms.filter(dear).count() > 1
 }
 
 /// What any experiment's figures suffer from: how the tool was built, and time that the hypervisor took from the run.
@@ -232,6 +246,23 @@ mod tests {
         assert!(load.remedy.as_deref().is_some_and(|remedy| remedy.contains("--pin")), "{load:?}");
         document.parameters.backend = "sim:icx-2021".to_owned();
         assert!(collect(&document).iter().all(|warning| warning.remedy.is_none()), "a simulated host has no settings");
+    }
+
+    #[test]
+    fn strategies_that_spared_each_other_the_first_event_are_named() {
+        let of = |backend: &str, rounds_per_guest: Option<u64>| {
+            codes(|document| {
+                document.parameters.rounds_per_guest = rounds_per_guest;
+                for arm in document.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
+                    arm.backend = backend.to_owned();
+                }
+            })
+        };
+        for dear in ["hardware", "tracepoint:kvm/kvm_exit"] {
+            assert_eq!(of(dear, Some(20)), ["shared-first-event"]);
+            assert!(of(dear, None).is_empty());
+        }
+        assert!(of("cpu-clock", Some(20)).is_empty());
     }
 
     #[test]

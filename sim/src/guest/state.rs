@@ -69,7 +69,7 @@ pub struct Guest<H> {
     pub(super) until_target: u64,
     /// Hard limit, and whether it was reached.
     pub(super) limit: u64,
-    /// The same from the begin of a turn, ns.
+    /// Bound on a turn, ns.
     pub(super) time_limit: u64,
     /// Begin of the current turn, or of the guest.
     pub(super) began: u64,
@@ -170,12 +170,6 @@ impl<H: SimHost> Guest<H> {
     /// ns since the start of the simulation.
     pub fn now(&mut self) -> u64 {
         self.cpu.now()
-    }
-
-    /// Result of the guest.
-    #[must_use]
-    pub fn finish(mut self) -> GuestOutcome {
-        self.take_outcome()
     }
 
     pub(super) fn wrmsr(&mut self, msr: u32, value: u64) {

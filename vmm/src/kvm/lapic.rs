@@ -86,7 +86,7 @@ pub(crate) trait PmiPort {
     fn mode(&mut self) -> Mode;
     /// How long ago KVM_RUN returned, ns: at least, and at most.
     fn ns_outside(&self) -> (u64, u64);
-    /// LVTPC by KVM_GET_MSRS, in x2APIC mode; `None` if KVM does not give it away in this manner.
+    /// LVTPC by KVM_GET_MSRS, in x2APIC mode; `None` if it cannot be read as an MSR.
     fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error>;
     /// LVTPC by KVM_SET_MSRS.
     fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error>;
@@ -171,7 +171,7 @@ impl PmiPort for LocalApic<'_> {
 
     fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, End> {
         let Some(msr) = &mut self.lvtpc_msr else { return Ok(None) };
-        // A KVM that does not give the register away in this manner still has the page.
+        // A KVM that does not have the register among its MSRs still has the page.
         let got = self.fd.get_msrs(msr).map_err(failed("KVM_GET_MSRS of LVTPC"))?;
         Ok(msr.as_slice().first().filter(|_| got == 1).map(|entry| Lvtpc::from_bits(entry.data as u32)))
     }

@@ -209,8 +209,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         let Delivered { delivery, tick } = lapic::deliver(&mut port, self.contended)?;
         let pmi = &mut self.stats.pmi;
         match tick {
-            Tick::None => {}
-            Tick::PutBack => pmi.ticks_put_back += 1,
+            Tick::None | Tick::PutBack => {}
             Tick::Uncertain => pmi.ticks_uncertain += 1,
         }
         match delivery {

@@ -94,7 +94,7 @@ impl Side<'_> {
         Ok(match ask {
             Ask::Open => {
                 self.experiment.end_session()?;
-                self.experiment.begin_session()?;
+                self.experiment.begin_session(&|| self.stop.load(Ordering::Relaxed))?;
                 Answer::Opened
             }
             Ask::Slice { arm, round, position, warmup } => {
@@ -173,7 +173,7 @@ mod tests {
     /// Answers of a simulated side to these lines, and how it ended.
     fn served(lines: &str) -> (Vec<Answer>, Result<Exit, Error>) {
         let model = sim::model(sim::DEFAULT_MODEL).unwrap();
-        let common = CommonSpec { samples: 5, rounds_per_guest: 1000, ..CommonSpec::default() };
+        let common = CommonSpec { samples: 5, rounds_per_guest: Some(1000), ..CommonSpec::default() };
         let spec = NmiLatencySpec { common, ..NmiLatencySpec::default() };
         let plan = spec.plan(&sim::chosen(&model, "test"), None).unwrap();
         let mut runner = SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed).unwrap();

@@ -24,6 +24,8 @@ const ANSWER: Duration = Duration::from_secs(15);
 const MOST: Duration = Duration::from_secs(3600);
 /// Time to end by itself.
 const END: Duration = Duration::from_secs(3);
+/// Wait for the rest of what a side said that has ended.
+const WORDS: Duration = Duration::from_millis(500);
 /// How often Ctrl-C is looked at.
 const POLL: Duration = Duration::from_millis(20);
 /// What is kept of a side's stderr.
@@ -38,6 +40,8 @@ pub struct Peer {
     input: Option<ChildStdin>,
     lines: Receiver<Result<String, String>>,
     errors: Arc<Mutex<Vec<u8>>>,
+    /// Reads its stderr.
+    reader: std::thread::JoinHandle<()>,
     /// Time for the answer to a slice.
     slice: Duration,
 }
@@ -85,8 +89,8 @@ impl Peer {
         std::thread::spawn(move || pass_on(output, &sender));
         let errors = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&errors);
-        std::thread::spawn(move || keep_last(stderr, &kept));
-        let mut peer = Self { name, binary, child, input, lines, errors, slice: ANSWER };
+        let reader = std::thread::spawn(move || keep_last(stderr, &kept));
+        let mut peer = Self { name, binary, child, input, lines, errors, reader, slice: ANSWER };
         let Some(answer) = peer.wait(within, stop).map_err(|broken| peer.no_greeting(broken))? else {
             return Ok(None);
         };
@@ -149,8 +153,13 @@ impl Peer {
         self.child.wait().ok()
     }
 
-    /// The last line of its stderr.
+    /// The last line of its stderr, once it has ended.
     fn last_words(&self) -> String {
+        // What it wrote may still be in the pipe; a process that it left behind may keep the pipe open.
+        let until = Instant::now() + WORDS;
+        while !self.reader.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let bytes = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&bytes);
         one_line(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default())

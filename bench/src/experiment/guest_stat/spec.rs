@@ -168,7 +168,7 @@ mod tests {
     fn plan(edit: impl FnOnce(&mut GuestStatSpec)) -> Result<Plan, Error> {
         let mut spec = GuestStatSpec::default();
         edit(&mut spec);
-        spec.plan(&Chosen { backend: BackendKey::CpuClock, why: String::new() }, Some(&[0, 1]))
+        spec.plan(&Chosen::here(BackendKey::CpuClock, String::new()), Some(&[0, 1]))
     }
 
     #[test]

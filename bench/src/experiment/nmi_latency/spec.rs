@@ -16,8 +16,6 @@ pub const NAME: &str = "nmi-latency";
 pub const ROUNDS: u64 = 240;
 /// Samples of a slice by default: more of them say little more of the guest, while a CPU's modes come and go.
 pub const SAMPLES: u64 = 25;
-/// Rounds by default in which an arm's guest lives on: starts take little of the run, and layouts of single guests are averaged.
-pub const ROUNDS_PER_GUEST: u64 = 20;
 /// Bound by default on a run whose rounds are not given.
 pub const LONGEST: Duration = Duration::from_secs(36);
 
@@ -40,7 +38,7 @@ impl Default for NmiLatencySpec {
             common: CommonSpec {
                 rounds: ROUNDS,
                 samples: SAMPLES,
-                rounds_per_guest: ROUNDS_PER_GUEST,
+                rounds_per_guest: None,
                 duration: Some(LONGEST),
                 ..CommonSpec::default()
             },
@@ -97,7 +95,7 @@ mod tests {
     fn plan(edit: impl FnOnce(&mut NmiLatencySpec)) -> Result<Plan, Error> {
         let mut spec = NmiLatencySpec::default();
         edit(&mut spec);
-        spec.plan(&Chosen { backend: BackendKey::CpuClock, why: "test".into() }, Some(&[0, 1, 2, 3]))
+        spec.plan(&Chosen::here(BackendKey::CpuClock, "test".into()), Some(&[0, 1, 2, 3]))
     }
 
     #[test]
@@ -125,6 +123,24 @@ mod tests {
     }
 
     #[test]
+    fn guests_live_on_unless_they_would_spare_each_other_the_first_event() {
+        let rounds_per_guest = |backend: &str, asked: Option<u64>| {
+            let common = CommonSpec { rounds_per_guest: asked, ..NmiLatencySpec::default().common };
+            let spec = NmiLatencySpec { common, ..NmiLatencySpec::default() };
+            let chosen = Chosen::here(backend.parse().unwrap(), String::new());
+            spec.plan(&chosen, None).unwrap().rounds_per_guest
+        };
+        assert_eq!([rounds_per_guest("cpu-clock", None), rounds_per_guest("cpu-clock", Some(3))], [20, 3]);
+        for backend in ["tracepoint:kvm/kvm_exit", "hardware"] {
+            assert_eq!([rounds_per_guest(backend, None), rounds_per_guest(backend, Some(3))], [1, 3], "{backend}");
+        }
+        // A simulated arm has its host to itself.
+        let model = crate::arm::sim::model("clx-ap-watchdog-off").unwrap();
+        let plan = NmiLatencySpec::default().plan(&crate::arm::sim::chosen(&model, ""), None).unwrap();
+        assert_eq!(plan.rounds_per_guest, 20);
+    }
+
+    #[test]
     fn what_does_not_fit_together_is_refused_with_a_remedy() {
         type Edit = fn(&mut CommonSpec);
         let cases: [(Edit, &str); 6] = [
@@ -144,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_tracepoint_has_its_own_default_period() {
-        let chosen = Chosen { backend: "tracepoint:kvm/kvm_exit".parse().unwrap(), why: String::new() };
+        let chosen = Chosen::here("tracepoint:kvm/kvm_exit".parse().unwrap(), String::new());
         let of = |period| {
             let spec = NmiLatencySpec { workload: "io".parse().unwrap(), period, ..NmiLatencySpec::default() };
             spec.plan(&chosen, None).unwrap().guest.events[0].period

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use guest::abi::{LOG_NMI, LOG_ROTATION, LogEntry};
-use vmm::outcome::{End, RunOutcome, VcpuOutcome};
+use vmm::outcome::{End, PmiStats, RunOutcome, VcpuOutcome};
 
 use super::*;
 use crate::rounds::mock::{outcome, vcpu};
