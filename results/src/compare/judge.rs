@@ -111,6 +111,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     }
     let mut samples = Vec::new();
     for (index, pair) in pairs.iter().enumerate() {
+        notes.extend(unlike::conditions(&pair.base.iter().chain(&pair.new).copied().collect::<Vec<_>>()));
         let found = sample::samples(pair, request, &mut notes);
         samples.extend(found.into_iter().map(|sample| (index, sample)));
     }

@@ -202,6 +202,28 @@ fn unlike_hosts_are_not_judged_unless_allowed() {
 }
 
 #[test]
+fn runs_taken_in_another_way_are_compared_and_the_difference_is_said() {
+    let base = record(10, 5, |_, round| ns(round));
+    let mut other = value(10, 6, |_, round| ns(round));
+    other["parameters"]["pin"] = json!("1");
+    other["parameters"]["rounds_per_guest"] = json!(20);
+    other["parameters"]["quick"] = json!(true);
+    other["parameters"]["until_ci"] = json!(0.02);
+    let found = of(&base, &changed(other), &request());
+    assert_eq!(found.exit, 0, "{}", text(&found));
+    let unlike: Vec<&String> = found.notes.iter().filter(|note| note.starts_with("unlike: ")).collect();
+    assert_eq!(
+        unlike,
+        [
+            "unlike: CPUs that vCPUs are pinned to: 1 / none",
+            "unlike: rounds of a guest: 1 / 20",
+            "unlike: quick run: none / yes"
+        ]
+    );
+    assert!(of(&base, &base, &request()).notes.iter().all(|note| !note.starts_with("unlike: ")));
+}
+
+#[test]
 fn what_only_one_side_has_is_said_and_open() {
     let base = record(10, 5, |_, round| ns(round));
     let mut fewer = value(10, 6, |_, round| ns(round));

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use crate::document::Record;
 
 type Fact = fn(&Record) -> String;
@@ -26,6 +28,31 @@ const FACTS: [(&str, Fact); 13] = [
     ("mitigations", |r| format!("{:?}", r.host.mitigations)),
     ("build profile", |r| r.tool.profile.clone()),
 ];
+
+/// Parameters that documents of one comparison may differ in, although they change what a figure is of.
+const CONDITIONS: [(&str, &str); 4] = [
+    ("pin", "CPUs that vCPUs are pinned to"),
+    ("rounds_per_guest", "rounds of a guest"),
+    ("samples", "samples of a round"),
+    ("quick", "quick run"),
+];
+
+/// One line for each of them that is not the same in all.
+pub(super) fn conditions(records: &[&Record]) -> Vec<String> {
+    let shown = |record: &Record, key: &str| match record.parameters.get(key) {
+        None | Some(Value::Null) if key == "rounds_per_guest" => "1".to_owned(),
+        None | Some(Value::Null | Value::Bool(false)) => "none".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Bool(true)) => "yes".to_owned(),
+        Some(value) => value.to_string(),
+    };
+    let line = |(key, what): &(&str, &str)| {
+        let values: BTreeSet<String> = records.iter().map(|record| shown(record, key)).collect();
+        let values: Vec<String> = values.into_iter().collect();
+        (values.len() > 1).then(|| format!("unlike: {what}: {}", values.join(" / ")))
+    };
+    CONDITIONS.iter().filter_map(line).collect()
+}
 
 /// One line for each fact that is not the same in all.
 pub(crate) fn differences(records: &[&Record]) -> Vec<String> {
