@@ -24,6 +24,10 @@ const LEAST: u64 = 2;
 const SURE: u64 = 5;
 /// Sessions in a row without a whole round after which the run ends.
 const GIVE_UP: u64 = 2;
+/// Most doubts that a side is asked about in a session.
+const PER_SESSION: usize = 20;
+/// Most different doubts that are kept.
+const MOST_DOUBTS: usize = 100;
 /// Steps of the progress display.
 const STEPS: u64 = 100;
 
@@ -63,7 +67,7 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
         arms: Vec::new(),
         rounds: 0,
         sessions: 0,
-        doubts: Vec::new(),
+        doubts: Doubts::default(),
         steps: 0,
     };
     context.progress.begin(STEPS);
@@ -91,7 +95,8 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
         (None, false) => Status::Complete,
     };
     let rows = verdict::rows(&run.arms, Statistic::P50, &spec.rules);
-    let whole = status == Status::Complete && run.doubts.is_empty();
+    let doubts = run.doubts.into_lines();
+    let whole = status == Status::Complete && doubts.is_empty();
     let [base, new] = &greetings;
     let document = AbDocument {
         schema: SCHEMA,
@@ -109,10 +114,39 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
         sessions: run.sessions,
         verdict: if whole { verdict::overall(&rows) } else { Verdict::Inconclusive },
         rows,
-        doubts: run.doubts,
+        doubts,
         arms: run.arms,
     };
     Ok((document, error))
+}
+
+/// What keeps a run from being whole: each doubt once, in the order of their first appearance.
+#[derive(Debug, Default)]
+struct Doubts {
+    lines: Vec<String>,
+    /// Further ones that were not kept.
+    more: usize,
+}
+
+impl Doubts {
+    /// The same in every session is one doubt; a side may say anything, and as much as it likes.
+    fn add(&mut self, doubt: String) {
+        if self.lines.contains(&doubt) {
+            return;
+        }
+        if self.lines.len() < MOST_DOUBTS {
+            self.lines.push(doubt);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn into_lines(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.lines.push(format!("and {} more, which were not kept", self.more));
+        }
+        self.lines
+    }
 }
 
 /// The sides, BASE first.
@@ -130,7 +164,7 @@ struct Run<'a> {
     rounds: u64,
     /// Sessions with a whole round.
     sessions: u64,
-    doubts: Vec<String>,
+    doubts: Doubts,
     steps: u64,
 }
 
@@ -144,7 +178,7 @@ impl Run<'_> {
                 empty += 1;
                 if empty == GIVE_UP && !self.stopped() {
                     let what = format!("{GIVE_UP} sessions without a whole round");
-                    return Err(Error::new(Exit::Inconclusive, what, self.doubts.join("; "), ""));
+                    return Err(Error::new(Exit::Inconclusive, what, self.doubts.lines.join("; "), ""));
                 }
             } else {
                 empty = 0;
@@ -210,14 +244,12 @@ impl Run<'_> {
                 Some(Answer::Closed { doubts }) => {
                     let own = doubts.iter().map(|doubt| format!("{name}: {}", results::error::one_line(doubt)));
                     // The same in every session is one doubt; a side may say anything.
-                    self.doubts.extend(own.take(20));
+                    own.take(PER_SESSION).for_each(|doubt| self.doubts.add(doubt));
                 }
                 Some(answer) => return Err(peer.unexpected(&answer)),
                 None => {}
             }
         }
-        self.doubts.dedup();
-        self.doubts.truncate(100);
         peers.into_iter().for_each(Peer::stop);
         debug_assert!(self.rounds >= first);
         Ok(())
@@ -268,7 +300,7 @@ impl Run<'_> {
                     Some(Answer::Sliced { end: End::Finished }) => {}
                     Some(Answer::Sliced { end: End::Failed }) => {
                         let name = ["BASE", "NEW"][side];
-                        self.doubts.push(format!("{name}: a guest of arm {} failed", self.arms[arm].name));
+                        self.doubts.add(format!("{name}: a guest of arm {} failed", self.arms[arm].name));
                         return Ok(false);
                     }
                     Some(Answer::Sliced { end: End::Interrupted }) | None => return Ok(false),
@@ -404,6 +436,19 @@ mod tests {
         assert_eq!(pairs(&["a!", "floor"], &["a", "floor"]), Ok(vec![[1, 1]]));
         assert_eq!(pairs(&["a!"], &["a"]).unwrap_err().exit, Exit::Host);
         assert_eq!(pairs(&["a", "b"], &["b", "c"]).unwrap_err().exit, Exit::Usage);
+    }
+
+    #[test]
+    fn a_doubt_is_kept_once_and_those_that_do_not_fit_are_counted() {
+        let mut doubts = Doubts::default();
+        for _ in 0..3 {
+            doubts.add("BASE: lost".to_owned());
+            doubts.add("NEW: throttled".to_owned());
+        }
+        (0..110).for_each(|n| doubts.add(format!("NEW: {n}")));
+        let lines = doubts.into_lines();
+        assert_eq!(lines[..3], ["BASE: lost", "NEW: throttled", "NEW: 0"]);
+        assert_eq!((lines.len(), lines[100].as_str()), (101, "and 12 more, which were not kept"));
     }
 
     #[test]
