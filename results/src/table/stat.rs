@@ -5,18 +5,19 @@ use std::fmt::Write;
 use super::fold::folded;
 use super::grid::name;
 use super::layout::{dash, ns, ratio, time};
+use super::sure;
 use crate::document::agreement::Agreement;
-use crate::document::{Arm, ArmKind, Document, PhaseResult, SET_UP, Summary};
+use crate::document::{Arm, Document, PhaseResult, SET_UP, Summary};
+use crate::metric;
 
 /// What the guest's `perf stat` waits for: medians of a phase's calls together.
-const TIMES: [&str; 8] = ["arm", "set-up", "p99", "× floor", "program", "enable", "read", "disable"];
+const TIMES: [&str; 7] = ["arm", "set-up", "p99", "program", "enable", "read", "disable"];
 /// What it takes, per set-up, and what one call costs.
 const COST: [&str; 8] = ["arm", "opens", "perf ops", "exits", "held max", "call", "call p99", "rotation"];
 
 const TIMES_LEGEND: &str = "\
 set-up, p99: median and 99th percentile of a whole set-up,
   program, enable, read and disable together
-× floor: set-up over the floor's
 others: median of the phase's calls together
 ";
 const COST_LEGEND: &str = "\
@@ -30,17 +31,13 @@ fn total<'a>(arm: &'a Arm, phase: &str) -> Option<&'a Summary> {
     arm.own.phases.get(phase).and_then(|phase| phase.total_ns.as_ref())
 }
 
-fn times_row(arm: &Arm, floor: Option<u64>) -> [String; 8] {
+fn times_row(arm: &Arm) -> [String; 7] {
     let p50 = |phase| total(arm, phase).map_or_else(dash, |s| time(s.p50 as f64));
     let set_up = total(arm, SET_UP);
     [
         name(arm),
         p50(SET_UP),
         set_up.map_or_else(dash, |s| ns(s.p99)),
-        match (set_up, floor) {
-            (Some(s), Some(floor)) if floor > 0 => ratio(s.p50 as f64 / floor as f64),
-            _ => dash(),
-        },
         p50("program"),
         p50("enable"),
         p50("read"),
@@ -91,8 +88,6 @@ fn counts(document: &Document) -> String {
 /// The tables, and how the counts agree.
 pub(super) fn text(document: &Document) -> String {
     let parameters = &document.parameters;
-    let floor =
-        document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| total(arm, SET_UP).map(|s| s.p50));
     let (mut times, mut costs, mut absent) = (Vec::new(), Vec::new(), String::new());
     for arm in &document.arms {
         if let Some(why) = &arm.not_available {
@@ -100,16 +95,17 @@ pub(super) fn text(document: &Document) -> String {
             let _ = writeln!(absent, "{}: not available because {why}", arm.name);
             continue;
         }
-        times.push(times_row(arm, floor).to_vec());
+        times.push(times_row(arm).to_vec());
         costs.push(cost_row(arm).to_vec());
     }
     let mut out = String::new();
     let how = parameters.set_up.as_ref().map_or("each", |set_up| set_up.enable.as_str());
     let _ = writeln!(out, "perf stat in the guest, {}", parameters.workload);
     let _ = writeln!(out, "enabled {how}, {} vCPU", parameters.vcpus);
-    let header = |names: [&str; 8]| names.map(str::to_owned);
-    let _ = writeln!(out, "{}\n{TIMES_LEGEND}", folded(&header(TIMES), &times));
-    let _ = writeln!(out, "Host work\n{}\n{COST_LEGEND}", folded(&header(COST), &costs));
+    out.push_str(&sure::text(document, &metric::SET_UP));
+    let _ = writeln!(out, "\nAll set-ups of all rounds together");
+    let _ = writeln!(out, "{}\n{TIMES_LEGEND}", folded(&TIMES.map(str::to_owned), &times));
+    let _ = writeln!(out, "Host work\n{}\n{COST_LEGEND}", folded(&COST.map(str::to_owned), &costs));
     out + &absent + &counts(document)
 }
 
@@ -118,6 +114,7 @@ mod tests {
     use super::super::text;
     use crate::document::{Document, EventCount, PhaseResult, SET_UP, SetUpParameters, Summary, latency_histogram};
     use crate::fixture;
+    use crate::metric;
 
     fn document() -> Document {
         let mut document = fixture::of_strategies(10, &["recreate", "reuse"]);
@@ -128,6 +125,9 @@ mod tests {
             let mut histogram = latency_histogram();
             histogram.saturating_record(ns);
             let summary = Summary::of(&histogram);
+            for round in &mut arm.rounds {
+                round.metrics.insert(metric::SET_UP.key.to_owned(), summary.clone().unwrap());
+            }
             let ops = [("open".to_owned(), 140), ("pause".to_owned(), 2)];
             let phase = PhaseResult {
                 call_ns: summary.clone(),
@@ -154,7 +154,10 @@ mod tests {
         let columns: Vec<Vec<&str>> = rows.iter().map(|row| row.split_whitespace().collect()).collect();
         let found =
             |expected: &[&str]| columns.iter().any(|row| row.windows(expected.len()).any(|part| part == expected));
-        assert!(found(&["µs", "2.00"]), "× floor in {text}");
+        assert!(
+            found(&["µs", "[2.00,", "2.00]", "2.000", "[2.000,", "2.000]"]),
+            "p50 and × floor with intervals in {text}"
+        );
         assert!(found(&["reuse", "14.0", "14.2", "4.20"]), "opens, perf ops and exits per set-up in {text}");
         let tables = text.split("backend: ").next().unwrap();
         let wide = tables.lines().find(|line| line.chars().count() > 60 && !line.contains("not available"));
