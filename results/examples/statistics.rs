@@ -1,6 +1,6 @@
 //! How often the statistics are right: intervals, comparisons and histories of synthetic hosts with a known truth.
 //!
-//! `cargo run --release -p results --features testing --example statistics [ratio|level|until|compare] [RUNS]`; docs/comparing.md has the
+//! `cargo run --release -p results --features testing --example statistics [ratio|level|until|compare] [RUNS] [HOST]`; docs/comparing.md has the
 //! tables.
 
 mod tables {
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         tables::until::print(runs);
     }
     if wanted("compare") {
-        tables::compare::print(runs);
+        tables::compare::print(runs, arguments.get(2).map_or("", String::as_str));
     }
     ExitCode::SUCCESS
 }

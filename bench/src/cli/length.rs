@@ -27,7 +27,8 @@ pub struct LengthOptions {
     /// End when each ratio's 95 % interval is at most this wide to either side, e.g. 2%
     ///
     /// Judged are the ratios of the first table: of strategies to one another (of more than three: to the one before) and to the
-    /// floor, from ten guests an arm on. Without --rounds or --duration it gives up after ten minutes. Exit 3 if it is not reached.
+    /// floor, at two looks in a row, the first after ten guests an arm. Without --rounds or --duration it gives up after ten minutes.
+    /// Exit 3 if it is not reached.
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     pub until_ci: Option<f64>,
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::experiment::{Experiment, Round, SliceEnd};
 use super::plan::Plan;
-use super::precision;
+use super::precision::{self, Looks};
 use super::schedule::Schedule;
 use crate::arm::runner::ArmRunner;
 use crate::fold::arm::ArmFold;
@@ -72,7 +72,9 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     let slices = (experiment.running() as u64).saturating_mul(plan.expected_rounds(experiment.running()));
     context.progress.expect(&expectation(plan, experiment.running()));
     context.progress.begin(slices);
-    let ended = Rounds { experiment: &mut experiment, plan, in_session: 0, saved: Instant::now() }.all(&mut context);
+    let ended =
+        Rounds { experiment: &mut experiment, plan, in_session: 0, saved: Instant::now(), looks: Looks::default() }
+            .all(&mut context);
     context.progress.end();
 
     let nothing = experiment.is_empty();
@@ -120,6 +122,7 @@ struct Rounds<'a, 'b> {
     /// Rounds that counted in the current session.
     in_session: u64,
     saved: Instant,
+    looks: Looks,
 }
 
 impl Rounds<'_, '_> {
@@ -214,9 +217,10 @@ impl Rounds<'_, '_> {
     }
 
     /// Whether the intervals are as narrow as wanted; looked at between guests, as guests differ.
-    fn is_sure(&self) -> bool {
+    fn is_sure(&mut self) -> bool {
+        let Some(wanted) = self.plan.until_ci.filter(|_| self.is_between_guests()) else { return false };
         let arms = || self.experiment.folds().map(ArmFold::result).collect::<Vec<_>>();
-        self.plan.until_ci.is_some_and(|wanted| self.is_between_guests() && precision::is_reached(&arms(), wanted))
+        self.looks.are_enough(|| precision::is_reached(&arms(), wanted))
     }
 
     fn save(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
