@@ -29,7 +29,7 @@ Examples:
   # a strategy of your own beside a preset
   vpmu nmi-latency --strategy reuse,mine.toml
   # a figure for a script
-  vpmu --json | jq '.arms[].nmi_handler_ns.p50'
+  vpmu --json | jq '.answers[] | {arm, p50_ns, times_floor}'
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
 4 the host cannot do it, 70 a bug of vpmu.";

@@ -10,6 +10,7 @@ use super::plan::Plan;
 use crate::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, SliceOutcome, Turn};
 use crate::fold::arm::{ArmFold, Place};
 use crate::tool;
+use results::answers;
 use results::document::ArmKind;
 use results::document::{Document, GuestExtra, Parameters, SCHEMA, Status, warnings};
 use results::error::Error;
@@ -355,8 +356,11 @@ impl<'a> Experiment<'a> {
             host: host.clone(),
             arms: self.folds().map(ArmFold::result).collect(),
             warnings: Vec::new(),
-            extra: GuestExtra { first_guest_instruction_ns: self.first_instruction.map(nanos) },
+            extra: GuestExtra { first_guest_instruction_ns: self.first_instruction.map(nanos), answers: Vec::new() },
         };
+        if last {
+            document.extra.answers = answers::of(&document);
+        }
         document.warnings = warnings::collect(&document);
         document
     }

@@ -35,12 +35,38 @@ const fn none(count: &u64) -> bool {
     *count == 0
 }
 
+/// How long an arm takes, as the first table says: over its whole rounds, paired with the floor's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Answer {
+    /// The arm.
+    pub arm: String,
+    /// Key of the metric.
+    pub metric: String,
+    /// Whole rounds.
+    pub rounds: u64,
+    /// Median over rounds of each round's median. Those of [`Arm::metrics`](super::Arm::metrics) are of all samples together.
+    pub p50_ns: f64,
+    /// Its 95 % interval; `None` with fewer than five rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_interval_ns: Option<[f64; 2]>,
+    /// Ratio to the floor, over paired rounds; `None` of the floor itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times_floor: Option<f64>,
+    /// Its 95 % interval; `None` with fewer than five rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times_floor_interval: Option<[f64; 2]>,
+}
+
 /// Beside the arms.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct GuestExtra {
     /// From the process's `main` to the first instruction of its first guest; `None` of a simulation.
     pub first_guest_instruction_ns: Option<u64>,
+    /// The first table; none in documents of earlier versions, nor while the run goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<Answer>,
 }
 
 /// One kind of host operation.

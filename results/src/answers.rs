@@ -1,0 +1,78 @@
+//! The answer of a run, as its table gives it and as its document keeps it: each arm's p50 and ratio to the floor, with intervals.
+
+use crate::document::{Answer, ArmKind, Document};
+use crate::metric::{Metric, NMI_HANDLER, ROTATION, SET_UP};
+use crate::paired::{self, Ratio, Statistic};
+use crate::stats::interval::Interval;
+
+/// The metric that a run of guests is about.
+#[must_use]
+pub fn metric(document: &Document) -> &'static Metric {
+    let parameters = &document.parameters;
+    if parameters.set_up.is_some() {
+        &SET_UP
+    } else if parameters.events.iter().any(|event| event.period > 0) {
+        &NMI_HANDLER
+    } else {
+        &ROTATION
+    }
+}
+
+/// The ratio of an arm to the floor; `None` of the floor itself, and where one of them was not measured.
+#[must_use]
+pub fn over_floor(document: &Document, arm: usize, metric: &Metric) -> Option<Ratio> {
+    let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor)?;
+    let arm = document.arms.get(arm).filter(|arm| arm.kind != ArmKind::Floor)?;
+    paired::ratio(arm, floor, metric.key, Statistic::P50)
+}
+
+/// The answers of a document, in the order of its arms; an arm without whole rounds has none.
+#[must_use]
+pub fn of(document: &Document) -> Vec<Answer> {
+    let metric = metric(document);
+    let bounds = |Interval { low, high }| [low, high];
+    let answer = |(place, arm): (usize, &crate::document::Arm)| {
+        let level = paired::level(arm, metric.key, Statistic::P50)?;
+        let ratio = over_floor(document, place, metric);
+        Some(Answer {
+            arm: arm.name.clone(),
+            metric: metric.key.to_owned(),
+            rounds: level.rounds as u64,
+            p50_ns: level.ns,
+            p50_interval_ns: level.interval.map(bounds),
+            times_floor: ratio.map(|ratio| ratio.ratio),
+            times_floor_interval: ratio.and_then(|ratio| ratio.interval).map(bounds),
+        })
+    };
+    document.arms.iter().enumerate().filter_map(answer).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn answers_are_those_of_the_table() {
+        let document = fixture::document(10);
+        let found = of(&document);
+        let names: Vec<&str> = found.iter().map(|answer| answer.arm.as_str()).collect();
+        assert_eq!(names, ["recreate", "reuse", "reuse-lazy", "floor"]);
+        let recreate = &found[0];
+        assert_eq!((recreate.metric.as_str(), recreate.rounds, recreate.p50_ns), ("nmi_handler_ns", 10, 2000.0));
+        assert_eq!((recreate.p50_interval_ns, recreate.times_floor), (Some([2000.0, 2000.0]), Some(2.0)));
+        assert!(recreate.times_floor_interval.is_some_and(|[low, high]| low <= 2.0 && high >= 2.0));
+        assert_eq!((found[3].times_floor, found[3].times_floor_interval), (None, None));
+        let few = of(&fixture::document(3));
+        assert_eq!((few[0].p50_interval_ns, few[0].times_floor_interval), (None, None));
+    }
+
+    #[test]
+    fn an_arm_that_was_not_measured_has_no_answer() {
+        let mut document = fixture::document(10);
+        for round in &mut document.arms[0].rounds {
+            round.metrics.remove(NMI_HANDLER.key);
+        }
+        assert_eq!(of(&document)[0].arm, "reuse");
+    }
+}
