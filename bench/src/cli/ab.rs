@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::table::layout::columns;
 
 use super::files::write;
 use super::measure::Invocation;
@@ -212,7 +213,7 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
             Some(Ok(file)) => format!("saved: {}\n", file.display()),
             _ => String::new(),
         };
-        print(&(show::text(&document) + &line))?;
+        print(&(show::text(&document, columns()) + &line))?;
     }
     for doubt in &document.doubts {
         complain(&format!("warning: {doubt}"));

@@ -7,6 +7,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::table::layout::columns;
 use results::write::{check_file, replace};
 
 use super::measure::usable;
@@ -117,14 +118,14 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     };
     replace(&args.output, draft.toml().as_bytes()).map_err(wrong)?;
     if !args.json {
-        print(&(draft.fitted() + "\n"))?;
+        print(&(draft.fitted(columns()) + "\n"))?;
     }
     if args.check {
         let lines = check::compare(&model, &measured)?;
         if args.json {
             print_json(&lines)?;
         } else {
-            print(&check::text(&lines))?;
+            print(&check::text(&lines, columns()))?;
         }
     }
     if !args.json {

@@ -7,6 +7,7 @@ use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::read;
+use results::table::layout::columns;
 use results::write::replace;
 
 use super::values::one_of;
@@ -138,7 +139,7 @@ fn show(args: &CompareArgs, found: &Comparison) -> Result<Exit, Error> {
     } else if args.markdown {
         print(&compare::markdown(found))?;
     } else {
-        print(&compare::text(found))?;
+        print(&compare::text(found, columns()))?;
     }
     Ok(found.exit())
 }
@@ -157,7 +158,7 @@ fn ratios(
     if args.json {
         print_json(&found)?;
     } else {
-        print(&compare::ratios_text(&found))?;
+        print(&compare::ratios_text(&found, columns()))?;
     }
     Ok(found.exit())
 }

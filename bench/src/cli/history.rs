@@ -8,6 +8,7 @@ use results::error::{Error, Exit};
 use results::history::{self, HistorySpec};
 use results::read;
 use results::stats::change_points::Rules;
+use results::table::layout::columns;
 
 use super::values::one_of;
 use crate::console::{print, print_json};
@@ -89,7 +90,7 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
     if args.json {
         print_json(&found)?;
     } else {
-        print(&history::text(&found))?;
+        print(&history::text(&found, columns()))?;
     }
     Ok(found.exit())
 }

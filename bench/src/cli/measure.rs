@@ -7,7 +7,7 @@ use results::document::{Document, Status, warnings};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table;
-use results::table::layout::time;
+use results::table::layout::{columns, time};
 use results::write::OutputFolder;
 use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
@@ -185,7 +185,7 @@ fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error>
     if json {
         return document.to_json().map_err(|error| internal("cannot show the result", error));
     }
-    Ok(table::text(document) + &kept.line())
+    Ok(table::text(document, columns()) + &kept.line())
 }
 
 /// Whether the document answers its question.

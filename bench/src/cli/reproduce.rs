@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::read;
+use results::table::layout::columns;
 
 use crate::console::{print, print_json};
 use crate::experiment::reproduce::run::reproduce;
@@ -13,7 +14,7 @@ use crate::parse::number_in;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  # published beside simulated figures, as Markdown
+  # published beside simulated figures
   vpmu reproduce
   # and measured ones, where they answer a figure
   vpmu reproduce --measured vpmu-results/nmi-*.json
@@ -31,7 +32,11 @@ pub struct ReproduceArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX))]
     pub seed: u64,
 
-    /// Print JSON in place of Markdown
+    /// Print Markdown in place of the table
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+
+    /// Print JSON in place of the table
     #[arg(long)]
     pub json: bool,
 }
@@ -41,8 +46,10 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
     let found = reproduce(args.seed, &documents)?;
     if args.json {
         print_json(&found)?;
-    } else {
+    } else if args.markdown {
         print(&show::markdown(&found))?;
+    } else {
+        print(&show::text(&found, columns()))?;
     }
     Ok(Exit::Done)
 }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use cpu_list::CpuList;
 use results::document::Status;
 use results::error::{Error, Exit};
-use results::table;
+use results::table::{self, layout::columns};
 use results::write::{OutputFolder, time_stamp};
 
 use super::baseline::{Baseline, BaselineOptions};
@@ -225,7 +225,7 @@ fn compare(
     if result.json {
         print(&json)?;
     } else {
-        print(&(show::text(&document) + &saved))?;
+        print(&(show::text(&document, columns()) + &saved))?;
     }
     for warning in table::warnings(&document.warnings) {
         complain(&format!("warning: {warning}"));

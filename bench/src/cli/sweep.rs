@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use results::error::{Error, Exit};
+use results::table::layout::columns;
 use results::write::replace;
 
 use crate::console::{complain, internal, print};
@@ -231,7 +232,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
         let saved = format!("saved: {}{}\n", args.output.join(store::FILE).display(), beside(fronts));
         print(&format!(
             "{}{} of {total} points{}\n{saved}",
-            show::text(&pareto),
+            show::text(&pareto, columns()),
             outcome.done(),
             skipped(outcome.skipped)
         ))?;

@@ -39,7 +39,7 @@ fn show(out: &mut String, finding: &Finding, width: usize) {
 /// The findings for a terminal or a pipe; a check without a finding takes one line.
 #[must_use]
 pub fn text(diagnosis: &Diagnosis) -> String {
-    let width = usize::from(layout::width().unwrap_or(110)).max(INDENT + 20);
+    let width = layout::columns().max(INDENT + 20);
     let mut out = format!("host class: {}\n\n", diagnosis.host_class);
     for finding in &diagnosis.findings {
         show(&mut out, finding, width);

@@ -5,7 +5,6 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
 use super::sample;
@@ -13,7 +12,8 @@ use super::spec::CompareSpec;
 use crate::document::Record;
 use crate::error::{Error, Exit};
 use crate::stats::median;
-use crate::table::layout::{self, ratio};
+use crate::table::fold::{Table, wrapped};
+use crate::table::layout::ratio;
 
 /// The arm every other one is divided by.
 const FLOOR: &str = "floor";
@@ -101,27 +101,18 @@ pub fn ratios(
     Ok(Ratios { schema: "vpmu-ratios/1", factor, rows, notes })
 }
 
-/// The ratios as a table.
+/// The ratios as a table of so many columns.
 #[must_use]
-pub fn ratios_text(found: &Ratios) -> String {
-    let mut table = Table::new();
-    table.load_style(layout::STYLE).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["arm", "metric", "BASE × floor", "NEW × floor", "verdict"]);
+pub fn ratios_text(found: &Ratios, width: usize) -> String {
+    let mut table = Table::new(["arm", "metric", "BASE × floor", "NEW × floor", "verdict"]).keys(2).left(4);
     for row in &found.rows {
         let word = if row.within { "within" } else { "TOO HIGH" };
-        let texts = [row.arm.clone(), row.metric.clone(), ratio(row.base), ratio(row.new), word.to_owned()];
-        table.add_row(texts.into_iter().enumerate().map(|(i, text)| {
-            let right = i == 2 || i == 3;
-            Cell::new(text).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left })
-        }));
+        table.add_row([row.arm.clone(), row.metric.clone(), ratio(row.base), ratio(row.new), word.to_owned()]);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    let mut out = format!("{}\n", table.trim_fmt());
+    let mut out = format!("{}\n", table.text(width));
     // Writing to a String cannot fail.
     for note in &found.notes {
-        let _ = writeln!(out, "note: {note}");
+        let _ = writeln!(out, "{}", wrapped(&format!("note: {note}"), width, "  "));
     }
     let bad = found.rows.iter().filter(|row| !row.within).count();
     let _ = writeln!(out, "{bad} of {} ratios above {} × BASE's", found.rows.len(), ratio(found.factor));

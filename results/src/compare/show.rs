@@ -2,18 +2,13 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
-
 use super::judge::{Comparison, Group};
 use super::row::{Level, Row, Verdict};
 use crate::stats::interval::Interval;
-use crate::table::layout::{self, plural, time};
+use crate::table::fold::{Table, wrapped};
+use crate::table::layout::{self, dash, plural, time};
 
 const HEADER: [&str; 8] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "delta", "verdict"];
-
-fn dash() -> String {
-    "–".to_owned()
-}
 
 /// A side of a row: its ratio to the reference arm, or its time.
 fn level(level: Option<&Level>) -> String {
@@ -25,23 +20,19 @@ fn level(level: Option<&Level>) -> String {
 
 /// A relative change in per cent, signed.
 pub(crate) fn percent(share: f64) -> String {
-    format!("{:+.1} %", share * 100.0)
+    format!("{} %", layout::signed(share * 100.0, 1))
 }
 
 fn change(row: &Row) -> String {
     let Some(change) = row.change else { return dash() };
-    let interval = row
-        .change_interval
-        .map_or_else(String::new, |Interval { low, high }| format!(" [{:+.1}, {:+.1}]", low * 100.0, high * 100.0));
+    let interval = row.change_interval.map_or_else(String::new, |Interval { low, high }| {
+        format!(" [{}, {}]", layout::signed(low * 100.0, 1), layout::signed(high * 100.0, 1))
+    });
     percent(change) + &interval
 }
 
 fn p(row: &Row) -> String {
-    match row.p_adjusted.or(row.p) {
-        None => dash(),
-        Some(p) if p < 0.0001 => "< 0.0001".to_owned(),
-        Some(p) => format!("{p:.4}"),
-    }
+    row.p_adjusted.or(row.p).map_or_else(dash, layout::p)
 }
 
 pub(super) fn word(verdict: Verdict) -> &'static str {
@@ -82,31 +73,22 @@ fn heading(group: &Group, comparison: &Comparison) -> String {
     format!("{label}: {statistic} against {reference}, {a} and {b} rounds{files}{blocks}, 95 % intervals")
 }
 
-/// The comparison as a table, with everything that limits it.
+/// The comparison as a table of so many columns, with everything that limits it.
 #[must_use]
-pub fn text(comparison: &Comparison) -> String {
+pub fn text(comparison: &Comparison, width: usize) -> String {
     let mut out = String::new();
     for group in &comparison.groups {
-        let mut table = Table::new();
-        table.load_style(layout::STYLE).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(HEADER);
+        let mut table = Table::new(HEADER).keys(2).left(7);
         for row in &group.rows {
-            table.add_row(cells(row).into_iter().enumerate().map(|(i, text)| {
-                let left = i < 2 || i == 7;
-                Cell::new(text).set_alignment(if left { CellAlignment::Left } else { CellAlignment::Right })
-            }));
-        }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
+            table.add_row(cells(row));
         }
         // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "{}\n{}", heading(group, comparison), table.trim_fmt());
+        let _ = writeln!(out, "{}\n{}", wrapped(&heading(group, comparison), width, "  "), table.text(width));
     }
-    for line in remarks(comparison) {
-        let _ = writeln!(out, "{line}");
+    let legend = "delta: Cliff's delta over rounds, -1 to 1; p: t-test over guests or runs, Holm-adjusted".to_owned();
+    for line in remarks(comparison).into_iter().chain([legend, comparison.verdict.clone()]) {
+        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
     }
-    let _ = writeln!(out, "delta: Cliff's delta over rounds, −1 to 1; p: t-test over guests or runs, Holm-adjusted");
-    let _ = writeln!(out, "{}", comparison.verdict);
     out
 }
 

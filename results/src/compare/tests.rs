@@ -14,6 +14,10 @@ fn ns(round: u64) -> u64 {
     if round % 7 == 3 { 120_000 } else { 70_000 + round * 37 % 11 * 20 }
 }
 
+fn text(found: &Comparison) -> String {
+    super::text(found, 200)
+}
+
 fn of(base: &Record, new: &Record, request: &CompareSpec) -> Comparison {
     compare(("a", std::slice::from_ref(base)), ("b", std::slice::from_ref(new)), request).unwrap()
 }
@@ -29,6 +33,8 @@ fn the_same_again_is_no_regression() {
     let (arms, all): (Vec<&Row>, Vec<&Row>) = found.rows().partition(|row| row.question == Question::OneArm);
     assert!(arms.iter().all(|row| row.verdict == Verdict::NoChange) && arms.len() == 9, "{}", text(&found));
     assert!(all.iter().all(|row| row.verdict == Verdict::NotJudged) && all.len() == 3, "{}", text(&found));
+    let wide = super::text(&found, 60).lines().find(|line| line.chars().count() > 60).map(str::to_owned);
+    assert_eq!(wide, None, "{}", text(&found));
     // The arm that could not run is named, not dropped.
     assert!(found.notes.iter().any(|note| note.starts_with("kvm: not compared: ")), "{:?}", found.notes);
 }
@@ -359,7 +365,7 @@ fn ratios_to_the_floor_are_bounded_whatever_the_host() {
         found.rows.iter().filter(|row| !row.within).map(|row| row.arm.as_str()).collect::<Vec<_>>(),
         ["reuse"; 3]
     );
-    assert!(ratios_text(&found).contains("TOO HIGH") && ratios_text(&found).contains("3 of 9"));
+    assert!(ratios_text(&found, 80).contains("TOO HIGH") && ratios_text(&found, 80).contains("3 of 9"));
     let mut floorless = value(2, 7, |_, _| 1000);
     floorless["arms"].as_array_mut().unwrap().remove(3);
     let floorless = changed(floorless);

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
-
 use super::series::{History, MIN_DOCUMENTS, Series};
-use crate::table::layout::{self, plural, time};
+use crate::table::fold::{Table, wrapped};
+use crate::table::layout::{self, dash, plural, time};
 use crate::write::time_stamp;
 
 const HEADER: [&str; 8] = ["arm", "metric", "before", "after", "change", "p", "first changed", "at"];
@@ -21,9 +20,9 @@ fn shown(series: &Series, value: f64) -> String {
     if series.against.is_some() { format!("× {value:.3}") } else { time(value) }
 }
 
-/// The history as text.
+/// The history as text of so many columns.
 #[must_use]
-pub fn text(history: &History) -> String {
+pub fn text(history: &History, width: usize) -> String {
     let mut out = String::new();
     let mut labels: Vec<&str> = history.series.iter().map(|series| series.label.as_str()).collect();
     labels.dedup();
@@ -35,7 +34,7 @@ pub fn text(history: &History) -> String {
         let against = of_label().find_map(|series| series.against.as_deref());
         let what =
             against.map_or_else(|| "median over each run's rounds".to_owned(), |floor| format!("against {floor}"));
-        let _ = writeln!(out, "{label}: {runs}, {statistic} {what}");
+        let _ = writeln!(out, "{}", wrapped(&format!("{label}: {runs}, {statistic} {what}"), width, "  "));
         if of_label().all(|series| series.too_short) {
             let _ = writeln!(out, "too few runs: change points need {MIN_DOCUMENTS}");
             continue;
@@ -44,37 +43,29 @@ pub fn text(history: &History) -> String {
             let _ = writeln!(out, "no change point in {} series", of_label().count());
             continue;
         }
-        let mut table = Table::new();
-        table.load_style(layout::STYLE).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(HEADER);
+        let mut table = Table::new(HEADER).keys(2).left(6).left(7);
         for (series, change) in of_label().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
         {
-            let texts = [
+            table.add_row([
                 series.arm.clone(),
                 series.metric.clone(),
                 shown(series, change.point.before),
                 shown(series, change.point.after),
-                change.change.map_or_else(|| "–".to_owned(), crate::compare::percent),
-                if change.point.p < 0.0001 { "< 0.0001".to_owned() } else { format!("{:.4}", change.point.p) },
+                change.change.map_or_else(dash, crate::compare::percent),
+                layout::p(change.point.p),
                 short(&change.first_changed_revision),
                 match change.started_unix {
                     0 => format!("run {}", change.point.index + 1),
                     unix => format!("{} (run {})", time_stamp(unix), change.point.index + 1),
                 },
-            ];
-            table.add_row(texts.into_iter().enumerate().map(|(i, text)| {
-                let left = !(2..=5).contains(&i);
-                Cell::new(text).set_alignment(if left { CellAlignment::Left } else { CellAlignment::Right })
-            }));
+            ]);
         }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        let _ = writeln!(out, "{}", table.trim_fmt());
+        let _ = writeln!(out, "{}", table.text(width));
         for (series, change) in of_label().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
         {
             for line in &change.also_changed {
-                let _ = writeln!(out, "{}, {}: changed at the same time: {line}", series.arm, series.metric);
+                let line = format!("{}, {}: changed at the same time: {line}", series.arm, series.metric);
+                let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
             }
         }
     }

@@ -1,76 +1,128 @@
-//! Tables for terminals of 60 columns: what does not fit beside the first column follows below, under it again.
+//! Tables that fit their width: what does not fit beside the first columns follows below, under them again.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, TableStyle};
+use textwrap::{Options, WordSplitter};
 
-use super::layout::STYLE;
-
-/// Columns of the narrowest terminal that tables fit.
-pub const NARROW: usize = 60;
+/// The style of every table: no colour at all, so that NO_COLOR and pipes get what terminals get.
+const STYLE: TableStyle = TableStyle::new()
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
 /// Spaces between two columns.
 const GAP: usize = 2;
 
-/// The table of `header` and `rows`, the first column to the left and the others to the right, in blocks of at most
-/// [`NARROW`] columns. Each row has as many texts as the header.
-#[must_use]
-pub fn folded(header: &[String], rows: &[Vec<String>]) -> String {
-    blocks(&widths(header, rows)).iter().map(|block| table(block, header, rows)).collect::<Vec<_>>().join("\n\n")
+/// Rows below a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+    /// Columns that name the row, at the left of every block.
+    keys: usize,
+    /// Further columns of text.
+    left: Vec<usize>,
 }
 
-fn widths(header: &[String], rows: &[Vec<String>]) -> Vec<usize> {
-    let width = |column: usize| {
-        let texts = std::iter::once(header).chain(rows.iter().map(Vec::as_slice));
-        texts.filter_map(|row| row.get(column)).map(|text| text.chars().count()).max().unwrap_or(0)
-    };
-    (0..header.len()).map(width).collect()
-}
+impl Table {
+    /// A table without rows: the first column has the rows' names, the others have figures.
+    #[must_use]
+    pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
+        Self { header: header.into_iter().map(Into::into).collect(), rows: Vec::new(), keys: 1, left: Vec::new() }
+    }
 
-/// The columns of each block, the first column in all of them.
-fn blocks(widths: &[usize]) -> Vec<Vec<usize>> {
-    let first = widths.first().copied().unwrap_or(0);
-    let (mut all, mut block, mut used) = (Vec::new(), vec![0], first);
-    for (column, width) in widths.iter().enumerate().skip(1) {
-        if block.len() > 1 && used + GAP + width > NARROW {
-            all.push(std::mem::replace(&mut block, vec![0]));
-            used = first;
+    /// So many columns name the row.
+    #[must_use]
+    pub fn keys(self, keys: usize) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// This column holds text.
+    #[must_use]
+    pub fn left(mut self, column: usize) -> Self {
+        self.left.push(column);
+        self
+    }
+
+    /// Adds a row of as many texts as the header has.
+    pub fn add_row(&mut self, row: impl IntoIterator<Item = String>) {
+        self.rows.push(row.into_iter().collect());
+    }
+
+    /// The table in blocks of at most `width` columns; a block is wider only where a single column is.
+    #[must_use]
+    pub fn text(&self, width: usize) -> String {
+        self.blocks(width).iter().map(|block| self.block(block)).collect::<Vec<_>>().join("\n\n")
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let width = |column: usize| {
+            let texts = std::iter::once(&self.header).chain(&self.rows);
+            texts.filter_map(|row| row.get(column)).map(|text| text.chars().count()).max().unwrap_or(0)
+        };
+        (0..self.header.len()).map(width).collect()
+    }
+
+    /// The columns of each block.
+    fn blocks(&self, width: usize) -> Vec<Vec<usize>> {
+        let widths = self.widths();
+        let keys: Vec<usize> = (0..self.keys.min(widths.len())).collect();
+        let first = keys.iter().map(|&key| widths[key] + GAP).sum::<usize>().saturating_sub(GAP);
+        let (mut all, mut block, mut used) = (Vec::new(), keys.clone(), first);
+        for (column, own) in widths.iter().enumerate().skip(keys.len()) {
+            if block.len() > keys.len() && used + GAP + own > width {
+                all.push(std::mem::replace(&mut block, keys.clone()));
+                used = first;
+            }
+            block.push(column);
+            used += GAP + own;
         }
-        block.push(column);
-        used += GAP + width;
+        all.push(block);
+        all
     }
-    all.push(block);
-    all
+
+    fn block(&self, block: &[usize]) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
+        let cells = |row: &[String]| -> Vec<Cell> {
+            let side = |column| {
+                let text = column < self.keys || self.left.contains(&column);
+                if text { CellAlignment::Left } else { CellAlignment::Right }
+            };
+            block
+                .iter()
+                .map(|&column| Cell::new(row.get(column).map_or("", String::as_str)).set_alignment(side(column)))
+                .collect()
+        };
+        table.set_header(cells(&self.header));
+        for row in &self.rows {
+            table.add_row(cells(row));
+        }
+        let last = block.len() - 1;
+        for (place, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, u16::from(place < last)));
+        }
+        table.trim_fmt()
+    }
 }
 
-fn table(block: &[usize], header: &[String], rows: &[Vec<String>]) -> String {
-    let mut table = Table::new();
-    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
-    let cells = |row: &[String]| -> Vec<Cell> {
-        let side = |column| if column == 0 { CellAlignment::Left } else { CellAlignment::Right };
-        block
-            .iter()
-            .map(|&column| Cell::new(row.get(column).map_or("", String::as_str)).set_alignment(side(column)))
-            .collect()
-    };
-    table.set_header(cells(header));
-    for row in rows {
-        table.add_row(cells(row));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
-    table.trim_fmt()
+/// A line in lines of at most `width` columns, the further ones indented by `indent`. Words are kept whole.
+#[must_use]
+pub fn wrapped(line: &str, width: usize, indent: &str) -> String {
+    let options = Options::new(width).subsequent_indent(indent).break_words(false);
+    textwrap::fill(line, options.word_splitter(WordSplitter::NoHyphenation))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(texts: &[&str]) -> Vec<String> {
-        texts.iter().map(|&text| text.to_owned()).collect()
+    fn table<const N: usize>(header: [&str; N], row: [&str; N]) -> Table {
+        let mut table = Table::new(header);
+        table.add_row(row.map(str::to_owned));
+        table
     }
 
     #[test]
     fn a_narrow_table_is_one_block() {
-        let text = folded(&row(&["arm", "p50"]), &[row(&["reuse", "12.0 µs"])]);
+        let text = table(["arm", "p50"], ["reuse", "12.0 µs"]).text(60);
         assert_eq!(text.lines().count(), 4, "{text}");
         assert!(text.contains("reuse  12.0 µs"), "{text}");
     }
@@ -78,18 +130,34 @@ mod tests {
     #[test]
     fn columns_that_do_not_fit_follow_below_with_the_first() {
         let wide = "a column of 25 columns   ";
-        let text = folded(&row(&["strategy", wide, wide, "last"]), &[row(&["event-major", "1", "2", "3"])]);
-        assert!(text.lines().all(|line| line.chars().count() <= NARROW), "{text}");
+        let table = table(["strategy", wide, wide, "last"], ["event-major", "1", "2", "3"]);
+        let text = table.text(60);
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
         assert_eq!(text.matches("event-major").count(), 2, "{text}");
         for needle in ["1", "2", "3", "last"] {
             assert!(text.contains(needle), "{text}");
         }
+        assert_eq!(table.text(80).matches("event-major").count(), 1, "the wider terminal has room for all");
     }
 
     #[test]
     fn a_column_wider_than_the_terminal_has_a_block_of_its_own() {
         let long = "x".repeat(100);
-        let text = folded(&row(&["a", "b", "c"]), &[row(&["1", &long, "2"])]);
+        let text = table(["a", "b", "c"], ["1", &long, "2"]).text(60);
         assert_eq!(text.matches('1').count(), 2, "{text}");
+    }
+
+    #[test]
+    fn columns_that_name_the_row_are_in_every_block() {
+        let wide = "a column of 25 columns   ";
+        let text = table(["arm", "metric", wide, wide], ["reuse", "nmi_handler_ns", "1", "2"]).keys(2).text(60);
+        assert_eq!((text.matches("reuse").count(), text.matches("nmi_handler_ns").count()), (2, 2), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+    }
+
+    #[test]
+    fn lines_wrap_between_words_and_names_stay_whole() {
+        let text = wrapped("kvm: not available because reuse-lazy is not one of its own", 32, "  ");
+        assert_eq!(text, "kvm: not available because\n  reuse-lazy is not one of its\n  own");
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::grid::{cells, name, table};
-use super::layout::{dash, ns, ratio, time};
+use super::fold::{Table, wrapped};
+use super::layout::{dash, name, ns, ratio, time};
 use super::{stat, sure};
 use crate::document::{Arm, Document, Status, Summary, Warning};
 use crate::metric::{NMI_HANDLER, PMI_DELIVERY, ROTATION, SIGNAL};
@@ -12,7 +12,12 @@ use crate::metric::{NMI_HANDLER, PMI_DELIVERY, ROTATION, SIGNAL};
 const LATENCY: [&str; 7] = ["arm", "p90", "p99", "max", "mean", "signal", "delivery"];
 
 /// What it takes, per PMI (per rotation, where the workload only counts).
-const COST: [&str; 8] = ["arm", "opens", "ops", "exits", "slow", "held", "NMIs", "lost"];
+const COST: [&str; 7] = ["arm", "opens", "ops", "exits", "held", "NMIs", "lost"];
+
+const LATENCY_LEGEND: &str = "signal: median from the host's record of an overflow (floor: its timer's due time) to the VMM \
+                              seeing it; delivery: from there to the handler's entry";
+const COST_LEGEND: &str = "opens: host events opened; ops: perf calls of every kind; exits: MSR exits; held: most host \
+                           events at once; lost: NMIs delivered to KVM and not taken, or taken and not delivered";
 
 fn latency_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
     [
@@ -26,7 +31,7 @@ fn latency_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
     ]
 }
 
-fn cost_row(arm: &Arm, latency: Option<&Summary>) -> [String; 8] {
+fn cost_row(arm: &Arm, latency: Option<&Summary>) -> [String; 7] {
     let per = |n: u64| {
         let samples = latency.map_or(0, |s| s.count).max(arm.own.nmis);
         if samples == 0 { dash() } else { ratio(n as f64 / samples as f64) }
@@ -36,7 +41,6 @@ fn cost_row(arm: &Arm, latency: Option<&Summary>) -> [String; 8] {
         per(arm.own.op_count("open")),
         per(arm.own.all_ops()),
         per(arm.own.all_exits()),
-        arm.own.workload.map_or_else(dash, |w| ratio(w.slowdown)),
         arm.own.events_held.max.to_string(),
         arm.own.nmis.to_string(),
         arm.own.lost.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
@@ -57,41 +61,40 @@ pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     own.chain(settings)
 }
 
-/// Table, what it was measured with, and what is not whole.
+/// Table, what it was measured with, and what is not whole, for so many columns.
 #[must_use]
-pub fn text(document: &Document) -> String {
+pub fn text(document: &Document, width: usize) -> String {
     if document.parameters.set_up.is_some() {
-        return stat::text(document) + &surroundings(document);
+        return stat::text(document, width) + &surroundings(document);
     }
     let sampling = document.parameters.events.iter().any(|event| event.period > 0);
     let metric = if sampling { &NMI_HANDLER } else { &ROTATION };
-    let mut latencies = table(LATENCY);
-    let mut costs = table(COST);
+    let mut latencies = Table::new(LATENCY);
+    let mut costs = Table::new(COST);
     let mut absent = String::new();
     for arm in &document.arms {
         if let Some(why) = &arm.not_available {
             // Writing to a String cannot fail, here and below.
-            let _ = writeln!(absent, "{}: not available because {why}", arm.name);
+            let line = format!("{}: not available because {why}", arm.name);
+            let _ = writeln!(absent, "{}", wrapped(&line, width, "  "));
             continue;
         }
         let latency = arm.metric(metric);
-        latencies.add_row(cells(latency_row(arm, latency)));
-        costs.add_row(cells(cost_row(arm, latency)));
+        latencies.add_row(latency_row(arm, latency));
+        costs.add_row(cost_row(arm, latency));
     }
     let mut out = String::new();
     let what = if sampling { "Guest NMI handler latency" } else { "Guest rotation latency (all events, at a tick)" };
     let parameters = &document.parameters;
     let _ = writeln!(out, "{what}, {}, {} vCPU", parameters.workload, parameters.vcpus);
-    out.push_str(&sure::text(document, metric));
+    out.push_str(&sure::text(document, metric, width));
     let _ = writeln!(out, "\nAll samples of all rounds together");
-    let _ = writeln!(out, "{}", latencies.trim_fmt());
-    out.push_str("signal: median from the host's record of an overflow (floor:\nits timer's due time) to the VMM seeing it; delivery: from\n");
-    out.push_str("there to the handler's entry\n");
+    let _ = writeln!(out, "{}", latencies.text(width));
+    let _ = writeln!(out, "{}", wrapped(LATENCY_LEGEND, width, "  "));
     let per = if sampling { "PMI" } else { "rotation" };
     let _ = writeln!(out, "\nHost work per {per}");
-    let _ = writeln!(out, "{}", costs.trim_fmt());
-    out.push_str("opens: host events opened; ops: perf calls of every kind;\nexits: MSR exits; slow: time of guest work with ÷ without;\n");
-    out.push_str("held: most host events at once; lost: NMIs of NMIs\n");
+    let _ = writeln!(out, "{}", costs.text(width));
+    let _ = writeln!(out, "{}", wrapped(COST_LEGEND, width, "  "));
     out.push_str(&absent);
     out + &surroundings(document)
 }
@@ -137,7 +140,7 @@ mod tests {
     #[test]
     fn the_table_has_every_arm_the_backend_and_the_host_class() {
         let finished = fixture::document(10);
-        let text = super::text(&finished);
+        let text = super::text(&finished, 60);
         for needle in ["recreate", "reuse-lazy", "floor", "× floor", "cpu-clock, a stand-in", "development host"] {
             assert!(text.contains(needle), "no {needle} in\n{text}");
         }
@@ -158,7 +161,7 @@ mod tests {
         for round in &mut finished.arms[0].rounds {
             round.metrics.remove("nmi_handler_ns");
         }
-        let text = super::text(&finished);
+        let text = super::text(&finished, 60);
         let row: Vec<&str> =
             text.lines().find(|line| line.starts_with("recreate")).unwrap().split_whitespace().collect();
         assert_eq!(row, ["recreate", "–", "–"], "{text}");
@@ -181,7 +184,7 @@ mod tests {
                 }
             }
         }
-        let text = super::text(&finished);
+        let text = super::text(&finished, 60);
         let tables = text.split("kvm: not available").next().unwrap();
         let widest = tables.lines().map(|line| line.chars().count()).max();
         assert!(widest.unwrap() <= 60, "{text}");
@@ -193,7 +196,7 @@ mod tests {
         let mut signal = finished.arms[0].metrics["pmi_delivery_ns"].clone();
         signal.p50 = 4_560;
         finished.arms[0].metrics.insert("signal_ns".to_owned(), signal);
-        let text = super::text(&finished);
+        let text = super::text(&finished, 100);
         let (_, samples) = text.split_once("All samples").unwrap();
         let row = |arm: &str| samples.lines().find(|line| line.starts_with(arm)).unwrap().trim_end();
         let delivery = |arm: &str| row(arm).rsplit_once("500 ns").unwrap().0.trim_end();
@@ -205,8 +208,12 @@ mod tests {
         let mut document = fixture::document(3);
         document.parameters.rounds = 9;
         document.parameters.duration_ns = Some(2_000_000_000);
-        assert!(super::text(&document).contains("3 of 9 rounds"));
-        assert!(super::text(&document).contains("; ended by --duration of 2.00 s\n"), "{}", super::text(&document));
+        assert!(super::text(&document, 60).contains("3 of 9 rounds"));
+        assert!(
+            super::text(&document, 60).contains("; ended by --duration of 2.00 s\n"),
+            "{}",
+            super::text(&document, 60)
+        );
     }
 
     #[test]
@@ -216,7 +223,7 @@ mod tests {
         finished.arms[0].incomplete.push("round 2, vCPU 0: the time limit passed".into());
         finished.arms[1].own.lost = Some(3);
         finished.warnings = crate::document::warnings::collect(&finished);
-        let text = super::text(&finished);
+        let text = super::text(&finished, 60);
         assert!(text.contains("recreate*"), "{text}");
         assert!(text.contains("recreate: round 2, vCPU 0"), "{text}");
         assert!(

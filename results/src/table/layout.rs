@@ -2,25 +2,33 @@
 
 use std::io::IsTerminal;
 
-use comfy_table::{LineStyle, TableStyle};
-
+use crate::document::{Arm, Experiment};
 use crate::paired::{Level, Ratio};
 use crate::stats::interval::Interval;
 
-/// The style of every table: no colour at all, so that NO_COLOR and pipes get what terminals get.
-pub const STYLE: TableStyle = TableStyle::new()
-    .header_separator(LineStyle::none().fill('─').junction('─'))
-    .bottom_border(LineStyle::none().fill('─').junction('─'));
+/// Columns where stdout is no terminal.
+const PLAIN: usize = 80;
+/// Least columns that text is laid out for.
+const LEAST: usize = 40;
 
-/// Width of the terminal on stdout; `None` where stdout is none, and lines are not wrapped.
+/// Columns of what is printed to stdout: COLUMNS, else those of the terminal, else 80.
 #[must_use]
-pub fn width() -> Option<u16> {
-    if !std::io::stdout().is_terminal() {
-        return None;
-    }
-    let columns =
-        rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col).filter(|&columns| columns > 0);
-    Some(columns.unwrap_or(100).max(40))
+pub fn columns() -> usize {
+    let out = std::io::stdout();
+    let terminal = if out.is_terminal() { rustix::termios::tcgetwinsize(out).ok() } else { None };
+    chosen(std::env::var("COLUMNS").ok().as_deref(), terminal.map(|size| size.ws_col))
+}
+
+fn chosen(asked: Option<&str>, terminal: Option<u16>) -> usize {
+    let asked = asked.and_then(|text| text.parse().ok());
+    let given = asked.or(terminal.map(usize::from)).filter(|&columns| columns > 0);
+    given.unwrap_or(PLAIN).max(LEAST)
+}
+
+/// The arm's name, with a star where its figures are not whole.
+pub(super) fn name<E: Experiment>(arm: &Arm<E>) -> String {
+    let star = if arm.incomplete.is_empty() { "" } else { "*" };
+    format!("{}{star}", arm.name)
 }
 
 /// Nanoseconds for people: three significant digits in ns, µs, ms or s.
@@ -79,6 +87,19 @@ pub fn ns(value: Option<u64>) -> String {
     value.map_or_else(dash, |ns| time(ns as f64))
 }
 
+/// A signed figure; what rounds to zero has no sign.
+#[must_use]
+pub fn signed(value: f64, decimals: usize) -> String {
+    let text = format!("{value:+.decimals$}");
+    if text[1..].bytes().all(|byte| matches!(byte, b'0' | b'.')) { text[1..].to_owned() } else { text }
+}
+
+/// A p value.
+#[must_use]
+pub fn p(p: f64) -> String {
+    if p < 0.0001 { "< 0.0001".to_owned() } else { format!("{p:.4}") }
+}
+
 /// A dash for what is not known.
 #[must_use]
 pub fn dash() -> String {
@@ -126,6 +147,13 @@ mod tests {
     }
 
     #[test]
+    fn columns_is_asked_first_then_the_terminal() {
+        assert_eq!((chosen(None, None), chosen(None, Some(200)), chosen(Some("60"), Some(200))), (80, 200, 60));
+        // A pty without a size, a variable that is no number, a terminal of a few columns.
+        assert_eq!((chosen(None, Some(0)), chosen(Some("x"), Some(120)), chosen(Some("3"), None)), (80, 120, 40));
+    }
+
+    #[test]
     fn intervals_have_the_unit_and_digits_of_their_figure() {
         let of = |ns, interval| level(&Level { ns, interval, rounds: 9 });
         let interval = |low, high| Some(Interval { low, high });
@@ -139,6 +167,15 @@ mod tests {
             (of(0.97, 0.9, 1.04), of(20.0, 19.5, 20.5)),
             ("0.97 [0.90, 1.04]".into(), "20.0 [19.5, 20.5]".into())
         );
+    }
+
+    #[test]
+    fn what_rounds_to_zero_has_no_sign() {
+        for (value, decimals, text) in
+            [(-0.04, 1, "0.0"), (0.04, 1, "0.0"), (-0.06, 1, "-0.1"), (3.0, 2, "+3.00"), (-0.2, 0, "0")]
+        {
+            assert_eq!(signed(value, decimals), text);
+        }
     }
 
     #[test]

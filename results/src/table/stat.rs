@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use super::fold::folded;
-use super::grid::name;
-use super::layout::{dash, ns, ratio, time};
+use super::fold::{Table, wrapped};
+use super::layout::{dash, name, ns, ratio, time};
 use super::sure;
 use crate::document::agreement::Agreement;
 use crate::document::{Arm, Document, PhaseResult, SET_UP, Summary};
@@ -15,17 +14,19 @@ const TIMES: [&str; 7] = ["arm", "set-up", "p99", "program", "enable", "read", "
 /// What it takes, per set-up, and what one call costs.
 const COST: [&str; 8] = ["arm", "opens", "perf ops", "exits", "held max", "call", "call p99", "rotation"];
 
-const TIMES_LEGEND: &str = "\
-set-up, p99: median and 99th percentile of a whole set-up,
-  program, enable, read and disable together
-others: median of the phase's calls together
-";
-const COST_LEGEND: &str = "\
-opens, perf ops, exits: host events opened, calls on them
-  and MSR exits per set-up; held max: most events at once
-call, call p99: enabling one event
-rotation: median of a tick that rotates the events
-";
+const TIMES_LEGEND: [&str; 2] = [
+    "set-up, p99: median and 99th percentile of a whole set-up, program, enable, read and disable together",
+    "others: median of the phase's calls together",
+];
+const COST_LEGEND: [&str; 3] = [
+    "opens, perf ops, exits: host events opened, calls on them and MSR exits per set-up; held max: most events at once",
+    "call, call p99: enabling one event",
+    "rotation: median of a tick that rotates the events",
+];
+
+fn legend(lines: &[&str], width: usize) -> String {
+    lines.iter().map(|line| wrapped(line, width, "  ") + "\n").collect()
+}
 
 fn total<'a>(arm: &'a Arm, phase: &str) -> Option<&'a Summary> {
     arm.own.phases.get(phase).and_then(|phase| phase.total_ns.as_ref())
@@ -65,18 +66,18 @@ fn cost_row(arm: &Arm) -> [String; 8] {
 }
 
 /// How well scaled counts agree, where they can.
-fn counts(document: &Document) -> String {
+fn counts(document: &Document, width: usize) -> String {
     let found = Agreement::of(document);
     let percent = |share: Option<f64>| share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));
     let mut out = String::new();
     if found.between_arms.is_some() {
-        let _ =
-            write!(out, "scaled counts: an event's differ by {} at most between\narms", percent(found.between_arms));
+        let mut line =
+            format!("scaled counts: an event's differ by {} at most between arms", percent(found.between_arms));
         if found.between_events.is_some() {
             let _ =
-                write!(out, ", events that count the same by {} at most\nwithin one", percent(found.between_events));
+                write!(line, ", events that count the same by {} at most within one", percent(found.between_events));
         }
-        out.push('\n');
+        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
     }
     let never = found.never_counted;
     if never > 0 {
@@ -86,27 +87,28 @@ fn counts(document: &Document) -> String {
 }
 
 /// The tables, and how the counts agree.
-pub(super) fn text(document: &Document) -> String {
+pub(super) fn text(document: &Document, width: usize) -> String {
     let parameters = &document.parameters;
-    let (mut times, mut costs, mut absent) = (Vec::new(), Vec::new(), String::new());
+    let (mut times, mut costs, mut absent) = (Table::new(TIMES), Table::new(COST), String::new());
     for arm in &document.arms {
         if let Some(why) = &arm.not_available {
             // Writing to a String cannot fail, here and below.
-            let _ = writeln!(absent, "{}: not available because {why}", arm.name);
+            let line = format!("{}: not available because {why}", arm.name);
+            let _ = writeln!(absent, "{}", wrapped(&line, width, "  "));
             continue;
         }
-        times.push(times_row(arm).to_vec());
-        costs.push(cost_row(arm).to_vec());
+        times.add_row(times_row(arm));
+        costs.add_row(cost_row(arm));
     }
     let mut out = String::new();
     let how = parameters.set_up.as_ref().map_or("each", |set_up| set_up.enable.as_str());
     let _ = writeln!(out, "perf stat in the guest, {}", parameters.workload);
     let _ = writeln!(out, "enabled {how}, {} vCPU", parameters.vcpus);
-    out.push_str(&sure::text(document, &metric::SET_UP));
+    out.push_str(&sure::text(document, &metric::SET_UP, width));
     let _ = writeln!(out, "\nAll set-ups of all rounds together");
-    let _ = writeln!(out, "{}\n{TIMES_LEGEND}", folded(&TIMES.map(str::to_owned), &times));
-    let _ = writeln!(out, "Host work\n{}\n{COST_LEGEND}", folded(&COST.map(str::to_owned), &costs));
-    out + &absent + &counts(document)
+    let _ = writeln!(out, "{}\n{}", times.text(width), legend(&TIMES_LEGEND, width));
+    let _ = writeln!(out, "Host work\n{}\n{}", costs.text(width), legend(&COST_LEGEND, width));
+    out + &absent + &counts(document, width)
 }
 
 #[cfg(test)]
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn phases_and_costs_stand_in_their_columns_and_fit_60() {
-        let text = text(&document());
+        let text = text(&document(), 60);
         let rows: Vec<_> = text.lines().filter(|line| line.starts_with("reuse")).collect();
         let columns: Vec<Vec<&str>> = rows.iter().map(|row| row.split_whitespace().collect()).collect();
         let found =
@@ -166,8 +168,8 @@ mod tests {
 
     #[test]
     fn how_well_counts_agree_is_said() {
-        let text = text(&document());
-        let text = text.replace('\n', " ");
+        let text = text(&document(), 60);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("an event's differ by 0.0 % at most between arms"), "{text}");
         assert!(text.contains("by 10.0 % at most within one"), "{text}");
         assert!(text.contains("1 event never had a counter: raise --window"), "{text}");

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::grid::{cells, name, table};
-use super::layout::{self, dash};
+use super::fold::Table;
+use super::layout::{self, dash, name};
 use crate::document::{Arm, ArmKind, Document, Experiment};
 use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
@@ -70,9 +70,9 @@ pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Ag
 }
 
 /// The first table of a document, its columns explained, and the sentences.
-pub(super) fn text(document: &Document, metric: &Metric) -> String {
+pub(super) fn text(document: &Document, metric: &Metric, width: usize) -> String {
     let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
-    let mut table = table(HEADER);
+    let mut table = Table::new(HEADER);
     for arm in document.arms.iter().filter(|arm| arm.not_available.is_none()) {
         let level = paired::level(arm, metric.key, Statistic::P50);
         let over = match floor {
@@ -81,9 +81,9 @@ pub(super) fn text(document: &Document, metric: &Metric) -> String {
                 .map_or_else(dash, |ratio| layout::ratio_with(&ratio)),
             None => dash(),
         };
-        table.add_row(cells([name(arm), level.map_or_else(dash, |level| layout::level(&level)), over]));
+        table.add_row([name(arm), level.map_or_else(dash, |level| layout::level(&level)), over]);
     }
-    let mut out = format!("{}\n", table.trim_fmt());
+    let mut out = format!("{}\n", table.text(width));
     out.push_str("p50: median over rounds of each round's median\n");
     out.push_str("× floor: of paired rounds; floor: an estimated lower bound\n");
     for arm in &document.arms {

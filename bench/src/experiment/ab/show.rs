@@ -5,15 +5,15 @@ use std::fmt::Write as _;
 use results::document::Status;
 use results::metric;
 use results::stats::interval::Interval;
-use results::table::fold::{NARROW, folded};
-use results::table::layout::{dash, plural, time};
+use results::table::fold::{Table, wrapped};
+use results::table::layout::{dash, p, plural, time};
 
 use super::document::{AbDocument, AbSide};
 use super::verdict::{ALL, Row, Verdict};
 
-/// Table, rules, and what was run.
+/// Table, rules, and what was run, for so many columns.
 #[must_use]
-pub fn text(document: &AbDocument) -> String {
+pub fn text(document: &AbDocument, width: usize) -> String {
     let mut out = String::new();
     let judged: Vec<&Row> = document.rows.iter().filter(|row| row.judged).collect();
     let name =
@@ -21,15 +21,18 @@ pub fn text(document: &AbDocument) -> String {
     // Writing to a String cannot fail, here and below.
     let _ = writeln!(out, "NEW against BASE: {name}, {}", document.new.workload);
     if !judged.is_empty() {
-        let header = ["arm", "ratio", "95 % interval", "verdict", "p"].map(str::to_owned);
-        let _ = writeln!(out, "{}", folded(&header, &judged.iter().map(|row| cells(row)).collect::<Vec<_>>()));
+        let mut table = Table::new(["arm", "ratio", "95 % interval", "verdict", "p"]);
+        for row in &judged {
+            table.add_row(cells(row));
+        }
+        let _ = writeln!(out, "{}", table.text(width));
     }
     for line in legend(document, &judged) {
-        let _ = writeln!(out, "{}", textwrap::fill(&line, NARROW));
+        let _ = writeln!(out, "{}", wrapped(&line, width, ""));
     }
-    out.push_str(&other_metrics(document));
+    out.push_str(&other_metrics(document, width));
     for (side, of) in [("BASE", &document.base), ("NEW", &document.new)] {
-        let _ = writeln!(out, "{side}: {}", describe(of));
+        let _ = writeln!(out, "{}", wrapped(&format!("{side}: {}", describe(of)), width, "  "));
     }
     if document.same_build {
         out.push_str("A/A: both sides are the same build with the same options\n");
@@ -51,7 +54,7 @@ pub fn text(document: &AbDocument) -> String {
         Status::Incomplete => out.push_str("incomplete: a side failed\n"),
         Status::Running | Status::Complete => {}
     }
-    let _ = writeln!(out, "{}", conclusion(document));
+    let _ = writeln!(out, "{}", wrapped(&conclusion(document), width, "  "));
     out
 }
 
@@ -61,16 +64,12 @@ fn cells(row: &Row) -> Vec<String> {
         format!("{:.3}", row.ratio.ratio),
         interval(row),
         row.verdict.map_or_else(dash, |verdict| verdict.text().to_owned()),
-        row.p.map_or_else(dash, p_value),
+        row.p.map_or_else(dash, p),
     ]
 }
 
 fn interval(row: &Row) -> String {
     row.ratio.interval.map_or_else(dash, |Interval { low, high }| format!("[{low:.3}, {high:.3}]"))
-}
-
-fn p_value(p: f64) -> String {
-    if p < 0.0001 { "< 0.0001".to_owned() } else { format!("{p:.4}") }
 }
 
 fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
@@ -95,17 +94,17 @@ fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
 }
 
 /// Metrics that are shown and not judged.
-fn other_metrics(document: &AbDocument) -> String {
+fn other_metrics(document: &AbDocument, width: usize) -> String {
     let others: Vec<&Row> = document.rows.iter().filter(|row| !row.judged).collect();
     if others.is_empty() {
         return String::new();
     }
-    let header = ["arm", "metric", "ratio", "95 % interval"].map(str::to_owned);
-    let cells = |row: &&Row| {
+    let mut table = Table::new(["arm", "metric", "ratio", "95 % interval"]).keys(2);
+    for row in others {
         let name = row.metric.trim_end_matches("_ns").replace('_', " ");
-        vec![row.arm.clone(), name, format!("{:.3}", row.ratio.ratio), interval(row)]
-    };
-    format!("\nNot judged\n{}\n", folded(&header, &others.iter().map(cells).collect::<Vec<_>>()))
+        table.add_row([row.arm.clone(), name, format!("{:.3}", row.ratio.ratio), interval(row)]);
+    }
+    format!("\nNot judged\n{}\n", table.text(width))
 }
 
 fn describe(side: &AbSide) -> String {

@@ -1,7 +1,5 @@
 //! Comparison of measured and simulated latencies by strategy.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 use sim::model::Model;
 
@@ -14,6 +12,10 @@ use crate::sys;
 use results::document::ArmKind;
 use results::error::Error;
 use results::metric::NMI_HANDLER;
+use results::paired::Level;
+use results::stats::interval::Interval;
+use results::table::fold::{Table, wrapped};
+use results::table::layout;
 
 /// Host operations to compare.
 const OPS: [&str; 3] = ["open", "pause", "resume"];
@@ -118,41 +120,37 @@ fn comparison(workload: &'static str, real: &ArmGuests, simulated: &ArmGuests) -
     })
 }
 
-/// Markdown table of the comparisons.
+/// Table of the comparisons, for so many columns.
 #[must_use]
-pub fn text(comparisons: &[Comparison]) -> String {
-    let mut out = String::from(
-        "| workload | strategy | handler p50 measured | 95 % interval | simulated | off | opens per PMI | pauses | resumes |\n|---|---|---|---|---|---|---|---|---|\n",
-    );
+pub fn text(comparisons: &[Comparison], width: usize) -> String {
+    let header = ["workload", "strategy", "measured p50 [95 %]", "simulated", "off", "opens", "pauses", "resumes"];
+    let mut table = Table::new(header).keys(2);
     for comparison in comparisons {
-        let us = |ns: u64| format!("{:.1} µs", ns as f64 / 1000.0);
+        let [low, high] = comparison.interval_ns;
+        let measured = Level { ns: comparison.measured_ns as f64, interval: Some(Interval { low, high }), rounds: 0 };
         let fitted = if comparison.fitted { " (fitted)" } else { "" };
-        let _ = write!(
-            out,
-            "| {} | {} | {} | {:.1} to {:.1} µs | {} | {:+.1} %{fitted}",
-            comparison.workload,
-            comparison.strategy,
-            us(comparison.measured_ns),
-            comparison.interval_ns[0] / 1000.0,
-            comparison.interval_ns[1] / 1000.0,
-            us(comparison.simulated_ns),
-            100.0 * comparison.off(),
-        );
-        for pair in &comparison.ops {
-            let _ = write!(out, " | {:.3} : {:.3}", pair.measured, pair.simulated);
-        }
-        out.push_str(" |\n");
+        let mut row = vec![
+            comparison.workload.to_owned(),
+            comparison.strategy.clone(),
+            layout::level(&measured),
+            layout::time(comparison.simulated_ns as f64),
+            format!("{} %{fitted}", layout::signed(100.0 * comparison.off(), 1)),
+        ];
+        row.extend(comparison.ops.iter().map(|pair| format!("{:.3} : {:.3}", pair.measured, pair.simulated)));
+        table.add_row(row);
     }
+    let mut out = table.text(width) + "\n";
     let predicted = || comparisons.iter().filter(|comparison| !comparison.fitted);
     let worst = predicted().map(|comparison| comparison.off().abs()).fold(0.0, f64::max);
     let beyond = predicted().filter(|comparison| comparison.off().abs() > ALLOWED).count();
-    let _ = writeln!(
-        out,
-        "\nmeasured : simulated. Predicted latencies: {} of {} within {:.0} %, the worst {:.1} % off.",
+    let line = format!(
+        "p50: of the NMI handler; opens, pauses, resumes: per PMI, measured : simulated. Predicted latencies: {} of {} within \
+         {:.0} %, the worst {:.1} % off.",
         predicted().count() - beyond,
         predicted().count(),
         100.0 * ALLOWED,
         100.0 * worst
     );
+    out.push_str(&(wrapped(&line, width, "  ") + "\n"));
     out
 }

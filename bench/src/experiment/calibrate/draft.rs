@@ -8,6 +8,8 @@ use sim::model::Model;
 
 use super::estimate::Estimate;
 use results::error::{Error, Exit};
+use results::table::fold::Table;
+use results::table::layout::time;
 
 /// Intervals of a distribution's quantiles.
 const QUANTILES: u32 = 20;
@@ -106,20 +108,30 @@ impl Draft {
         }
     }
 
-    /// The costs with an interval as a table.
+    /// The costs with an interval as a table of so many columns.
     #[must_use]
-    pub fn fitted(&self) -> String {
-        let mut out = String::from("| constant | value | 95 % interval | from |\n|---|---|---|---|\n");
+    pub fn fitted(&self, width: usize) -> String {
+        let mut table = Table::new(["constant", "value", "95 % interval", "from"]).left(3);
         for (key, Entry { constant, interval, source }) in &self.costs {
             let Some([low, high]) = interval else { continue };
-            let (value, unit) = match constant {
-                Constant::Ns(ns) => (*ns, "ns"),
-                Constant::Ps(ps) => (*ps, "ps"),
-                Constant::Quantiles(all) => (all[all.len() / 2], "ns"),
+            let (value, ps) = match constant {
+                Constant::Ns(ns) => (*ns, false),
+                Constant::Ps(ps) => (*ps, true),
+                Constant::Quantiles(all) => (all[all.len() / 2], false),
             };
-            let _ = writeln!(out, "| {key} | {value} {unit} | {low} to {high} | {source} |");
+            let shown = |value: u64| match ps {
+                true if value < 10_000 => format!("{value} ps"),
+                true => time(value as f64 / 1000.0),
+                false => time(value as f64),
+            };
+            table.add_row([
+                (*key).to_owned(),
+                shown(value),
+                format!("{} to {}", shown(*low), shown(*high)),
+                source.clone(),
+            ]);
         }
-        out
+        table.text(width) + "\n"
     }
 
     /// TOML of the model.
@@ -191,6 +203,9 @@ mod tests {
         assert!(quantiles.last().unwrap().as_integer().unwrap() < 2100);
         assert!(draft.distribution("read", &host_pmu::stats::ns_histogram(), None, "").is_none());
         assert_eq!(table["cost"]["pause"]["interval"].to_string(), "[1450, 1550]");
-        assert!(draft.fitted().contains("ns | 1450 to 1550 | measured |"), "{}", draft.fitted());
+        draft.fitted_ps("instruction", Estimate { value: 1_545_805.0, interval: [1_500_000.0, 1_600_000.0] }, "solved");
+        let shown = draft.fitted(80);
+        assert!(shown.contains("1.45 µs to 1.55 µs  measured"), "{shown}");
+        assert!(shown.contains("1.55 µs  1.50 µs to 1.60 µs  solved") && !shown.contains(" ps"), "{shown}");
     }
 }

@@ -1,8 +1,10 @@
-//! The reproduction as Markdown.
+//! The reproduction as a table for a terminal and as Markdown.
 
 use std::fmt::Write;
 
 use results::published::{Number, Origin, Reproduction, Row};
+use results::table::fold::{Table, wrapped};
+use results::table::layout::{dash, signed};
 
 fn value(row: &Row, value: f64) -> String {
     match row.number {
@@ -16,9 +18,9 @@ fn value(row: &Row, value: f64) -> String {
 
 fn error(row: &Row) -> String {
     match (row.error, row.number) {
-        (None, _) => "–".to_owned(),
-        (Some(error), Number::Change) => format!("{error:+.2} points"),
-        (Some(error), _) => format!("{error:+.1} %"),
+        (None, _) => dash(),
+        (Some(error), Number::Change) => format!("{} points", signed(error, 2)),
+        (Some(error), _) => format!("{} %", signed(error, 1)),
     }
 }
 
@@ -31,47 +33,99 @@ fn origin(row: &Row) -> String {
     }
 }
 
-/// Table of all rows, followed by a description of the figures.
-#[must_use]
-pub fn markdown(reproduction: &Reproduction) -> String {
-    let mut out = String::from(
-        "| figure | number | published | simulated | error | | measured |\n|---|---|---|---|---|---|---|\n",
-    );
-    for row in &reproduction.rows {
-        let simulated = row.simulated.map_or_else(|| "–".to_owned(), |simulated| value(row, simulated));
-        let measured = row.measured.as_ref().map_or_else(
-            || "not measured here".to_owned(),
-            |measured| format!("{} ({}, {})", value(row, measured.value), measured.backend, measured.host),
-        );
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {simulated} | {} | {} | {measured} |",
-            row.figure,
-            row.number.key(),
-            value(row, row.published),
-            error(row),
-            origin(row)
+/// Whether some figure has a measured counterpart; without one there is no column of them.
+fn has_measured(reproduction: &Reproduction) -> bool {
+    reproduction.rows.iter().any(|row| row.measured.is_some())
+}
+
+fn columns(reproduction: &Reproduction) -> Vec<&'static str> {
+    let mut columns = vec!["figure", "number", "published", "simulated", "error", "origin"];
+    columns.extend(has_measured(reproduction).then_some("measured"));
+    columns
+}
+
+fn cells(row: &Row, with_measured: bool) -> Vec<String> {
+    let mut cells = vec![
+        row.figure.clone(),
+        row.number.key().to_owned(),
+        value(row, row.published),
+        row.simulated.map_or_else(dash, |simulated| value(row, simulated)),
+        error(row),
+        origin(row),
+    ];
+    if with_measured {
+        let measured = row.measured.as_ref();
+        cells.push(
+            measured.map_or_else(dash, |one| format!("{} ({}, {})", value(row, one.value), one.backend, one.host)),
         );
     }
-    out.push('\n');
+    cells
+}
+
+/// Descriptions of the figures, a line each.
+fn figures(reproduction: &Reproduction) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
     let mut last = "";
     for row in &reproduction.rows {
         if row.figure != last {
-            let _ = writeln!(out, "- `{}`: {} (model {})", row.figure, row.what, row.model);
+            lines.push(format!("{}: {} (model {})", row.figure, row.what, row.model));
             last = &row.figure;
         }
     }
+    lines
+}
+
+fn fitted(reproduction: &Reproduction) -> Vec<String> {
+    let all = reproduction.fitted.iter();
+    all.map(|one| format!("{}: {:.3} {} (to {})", one.constant, one.value, one.unit, one.to)).collect()
+}
+
+fn last(reproduction: &Reproduction) -> String {
+    let seed = reproduction.seed;
+    format!("Simulated with seed {seed}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.")
+}
+
+const FITTED: &str = "Constants fitted for perf-stat-setup:";
+
+/// Table of all rows, followed by a description of the figures, for so many columns.
+#[must_use]
+pub fn text(reproduction: &Reproduction, width: usize) -> String {
+    let mut table = Table::new(columns(reproduction)).keys(2).left(5).left(6);
+    for row in &reproduction.rows {
+        table.add_row(cells(row, has_measured(reproduction)));
+    }
+    let mut out = table.text(width) + "\n\n";
+    let mut lines = figures(reproduction);
     if !reproduction.fitted.is_empty() {
-        out.push_str("\nConstants fitted for perf-stat-setup:\n\n");
+        lines.extend([String::new(), FITTED.to_owned()]);
+        lines.extend(fitted(reproduction));
     }
-    for fitted in &reproduction.fitted {
-        let _ = writeln!(out, "- {}: {:.3} {} (to {})", fitted.constant, fitted.value, fitted.unit, fitted.to);
+    lines.extend([String::new(), last(reproduction)]);
+    for line in lines {
+        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
     }
-    let _ = writeln!(
-        out,
-        "\nSimulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
-        reproduction.seed
-    );
+    out
+}
+
+/// The same as Markdown.
+#[must_use]
+pub fn markdown(reproduction: &Reproduction) -> String {
+    let columns = columns(reproduction);
+    let mut out = format!("| {} |\n{}|\n", columns.join(" | "), "|---".repeat(columns.len()));
+    for row in &reproduction.rows {
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(out, "| {} |", cells(row, has_measured(reproduction)).join(" | "));
+    }
+    out.push('\n');
+    for line in figures(reproduction) {
+        let _ = writeln!(out, "- {line}");
+    }
+    if !reproduction.fitted.is_empty() {
+        let _ = writeln!(out, "\n{FITTED}\n");
+    }
+    for line in fitted(reproduction) {
+        let _ = writeln!(out, "- {line}");
+    }
+    let _ = writeln!(out, "\n{}", last(reproduction));
     out
 }

@@ -2,7 +2,7 @@ use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
 
 use super::measured;
 use super::run::{PREFIX, reproduce};
-use super::show::markdown;
+use super::show::{markdown, text};
 use crate::rounds::mock;
 use results::document::Document;
 
@@ -32,12 +32,16 @@ fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
     assert_eq!(fixed.origin, Origin::Predicted);
     assert!(fixed.error.unwrap().abs() <= 0.1, "{fixed:?}");
 
-    let text = markdown(&found);
-    assert!(text.contains("fitted (cost.open-more)") && text.contains("not measured here"), "{text}");
+    let shown = markdown(&found);
+    assert!(shown.contains("fitted (cost.open-more)") && !shown.contains("| measured"), "{shown}");
     assert_eq!(
-        text.lines().filter(|line| line.starts_with("| vpmu-")).count(),
+        shown.lines().filter(|line| line.starts_with("| vpmu-")).count(),
         found.rows.iter().filter(|row| row.figure.starts_with(PREFIX)).count()
     );
+    let shown = text(&found, 100);
+    assert!(shown.contains("fitted (cost.open-more)") && !shown.contains('|') && !shown.contains("-0.0 %"), "{shown}");
+    let wide = shown.lines().find(|line| line.chars().count() > 100);
+    assert_eq!(wide, None, "{shown}");
 }
 
 /// Published numbers that constants of a model were fitted to, from the model's own text.

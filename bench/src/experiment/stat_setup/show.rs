@@ -9,28 +9,8 @@ use super::document::{Arm, Document, Growth};
 use results::document::Status;
 use results::document::{ScalePoint, Summary};
 use results::metric::TOTAL;
-use results::table::fold::folded;
-use results::table::layout::{self, ratio, time};
-
-/// Rows below a header, for terminals of 60 columns.
-struct Table {
-    header: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    fn add_row(&mut self, row: Vec<String>) {
-        self.rows.push(row);
-    }
-
-    fn text(&self) -> String {
-        folded(&self.header, &self.rows)
-    }
-}
-
-fn table(header: Vec<String>) -> Table {
-    Table { header, rows: Vec::new() }
-}
+use results::table::fold::{Table, wrapped};
+use results::table::layout::{self, dash, ratio, time};
 
 fn header(first: &str, arms: &[Arm], last: &[&str]) -> (Vec<String>, Vec<String>) {
     let mut names: Vec<String> = Vec::new();
@@ -52,26 +32,31 @@ fn by_phase(
     get: impl Fn(&super::document::PhaseResult) -> String,
     last: &[&str],
     more: impl Fn(&Arm) -> Vec<String>,
+    width: usize,
 ) -> String {
     let (names, head) = header("strategy", arms, last);
-    let mut table = table(head);
+    let mut table = Table::new(head);
     for arm in arms {
         let mut row = vec![arm.name.clone()];
         let phase = |name: &String| arm.own.phase(name).filter(|phase| phase.call_ns.count > 0);
-        row.extend(names.iter().map(|name| phase(name).map_or_else(|| "–".to_owned(), &get)));
+        row.extend(names.iter().map(|name| phase(name).map_or_else(dash, &get)));
         row.extend(more(arm));
         table.add_row(row);
     }
-    table.text()
+    table.text(width)
 }
 
 fn number(n: Option<u64>) -> String {
     n.map_or_else(|| "?".to_owned(), |n| n.to_string())
 }
 
-fn work(arms: &[Arm]) -> String {
+const WORK_LEGEND: &str = "user, sys: CPU time; calls: on events, and about affinity; syscalls: all of the process; remote: \
+                           functions queued to another CPU; IPIs: interrupts to other CPUs; moves: migrations of its \
+                           threads; fds: files opened; ? where trace events do not open";
+
+fn work(arms: &[Arm], width: usize) -> String {
     let head = ["strategy", "user", "sys", "calls", "syscalls", "remote", "IPIs", "moves", "fds"];
-    let mut table = table(head.map(str::to_owned).to_vec());
+    let mut table = Table::new(head);
     for arm in arms {
         let sum = |get: fn(&super::document::PhaseResult) -> f64| time(arm.own.phases.iter().map(get).sum());
         let traffic = arm
@@ -93,7 +78,7 @@ fn work(arms: &[Arm]) -> String {
             number(arm.own.check.as_ref().map(|check| check.opened)),
         ]);
     }
-    table.text()
+    table.text(width)
 }
 
 /// The first hundred events without a count, in perf's terms.
@@ -116,7 +101,7 @@ fn not_whole(document: &Document) -> String {
     out
 }
 
-fn growth(document: &Document, over: &str) -> String {
+fn growth(document: &Document, over: &str, width: usize) -> String {
     let all = document.parameters.cpus.len() as u64;
     let x = |point: &ScalePoint| if over == "events" { point.events } else { point.cpus };
     let full = document.parameters.events;
@@ -135,19 +120,19 @@ fn growth(document: &Document, over: &str) -> String {
     let mut head = vec!["strategy".to_owned()];
     head.extend(xs.iter().map(u64::to_string));
     head.push("exponent".to_owned());
-    let mut table = table(head);
+    let mut table = Table::new(head);
     for name in &document.parameters.strategies {
         let mut row = vec![name.clone()];
         row.extend(xs.iter().map(|&at| {
             // The full list on all CPUs was measured for both axes: the first figure serves.
             let point = here.iter().find(|point| point.strategy == *name && x(point) == at);
-            point.map_or_else(|| "–".to_owned(), |point| time(point.total_ns.p50 as f64))
+            point.map_or_else(dash, |point| time(point.total_ns.p50 as f64))
         }));
         let fit: Option<&Growth> = document.extra.growth.iter().find(|fit| fit.strategy == *name && fit.over == over);
-        row.push(fit.map_or_else(|| "–".to_owned(), |fit| format!("{:.2}", fit.exponent)));
+        row.push(fit.map_or_else(dash, |fit| format!("{:.2}", fit.exponent)));
         table.add_row(row);
     }
-    format!("\nGrowth over {over}: all phases, median; total ~ {over}^exponent\n{}\n", table.text())
+    format!("\nGrowth over {over}: all phases, median; total ~ {over}^exponent\n{}\n", table.text(width))
 }
 
 /// Height of the plot in lines.
@@ -202,22 +187,21 @@ fn ordered(value: f64) -> u64 {
     value.to_bits()
 }
 
-fn peer(document: &Document) -> String {
+fn peer(document: &Document, width: usize) -> String {
     let Some(peer) = &document.extra.peer else { return String::new() };
-    let mut table =
-        table(["command", "min", "p50", "max", "p50 less start-up", "to counts"].map(str::to_owned).to_vec());
+    let mut table = Table::new(["command", "min", "p50", "max", "p50 less start-up", "to counts"]);
     for arm in &peer.arms {
-        let less = arm.less_startup_ns.map_or_else(|| "–".to_owned(), |ns| time(ns.max(0) as f64));
+        let less = arm.less_startup_ns.map_or_else(dash, |ns| time(ns.max(0) as f64));
         table.add_row(vec![
             if arm.name.starts_with("vpmu") { arm.name.clone() } else { format!("perf {}", arm.name) },
             layout::ns(arm.wall_ns.min),
             time(arm.wall_ns.p50 as f64),
             layout::ns(arm.wall_ns.max),
             less,
-            arm.to_counts_ns.as_ref().map_or_else(|| "–".to_owned(), |counts| time(counts.p50 as f64)),
+            arm.to_counts_ns.as_ref().map_or_else(dash, |counts| time(counts.p50 as f64)),
         ]);
     }
-    let mut out = format!("\nBeside stock perf ({}), whole processes\n{}\n", peer.version, table.text());
+    let mut out = format!("\nBeside stock perf ({}), whole processes\n{}\n", peer.version, table.text(width));
     for (what, value) in &peer.ratios {
         let _ = writeln!(out, "{what}: {} ×", ratio(*value));
     }
@@ -227,9 +211,9 @@ fn peer(document: &Document) -> String {
     out
 }
 
-/// The whole result.
+/// The whole result, for so many columns.
 #[must_use]
-pub(crate) fn text(document: &Document) -> String {
+pub(crate) fn text(document: &Document, width: usize) -> String {
     let parameters = &document.parameters;
     let cpus = CpuList(parameters.cpus.clone());
     let rounds = document.arms.first().map_or(0, |arm| arm.rounds.len());
@@ -243,35 +227,29 @@ pub(crate) fn text(document: &Document) -> String {
     let wall = |phase: &super::document::PhaseResult| time(phase.wall_ns.p50 as f64);
     let total = |arm: &Arm| {
         let total = arm.metric(&TOTAL).map_or(0.0, Summary::median);
-        let times = if best > 0 { ratio(total / best as f64) } else { "–".to_owned() };
+        let times = if best > 0 { ratio(total / best as f64) } else { dash() };
         vec![time(total), times]
     };
-    let _ = writeln!(out, "{}", by_phase(&document.arms, wall, &["total", "× best"], total));
+    let _ = writeln!(out, "{}", by_phase(&document.arms, wall, &["total", "× best"], total, width));
     out.push_str("phases, total: median of a round; × best: over the fastest\n");
     out.push_str("\nOne call on an event: p50/p99\n");
     let short = |ns: f64| time(ns).replace(' ', "");
     let call = |phase: &super::document::PhaseResult| {
         format!("{}/{}", short(phase.call_ns.p50 as f64), short(phase.call_ns.p99.unwrap_or_default() as f64))
     };
-    let _ = writeln!(out, "{}", by_phase(&document.arms, call, &[], |_| Vec::new()));
+    let _ = writeln!(out, "{}", by_phase(&document.arms, call, &[], |_| Vec::new(), width));
     out.push_str("\nUser/system time of the process, mean\n");
     let times = |phase: &super::document::PhaseResult| format!("{}/{}", short(phase.user_ns), short(phase.sys_ns));
-    let _ = writeln!(out, "{}", by_phase(&document.arms, times, &[], |_| Vec::new()));
+    let _ = writeln!(out, "{}", by_phase(&document.arms, times, &[], |_| Vec::new(), width));
     out.push_str("\nSystem calls/interrupts to other CPUs/migrations of a round\n");
     let traffic = |phase: &super::document::PhaseResult| {
         let found = phase.traffic;
         [found.syscalls, found.ipis, found.migrations].map(number).join("/")
     };
-    let _ = writeln!(out, "{}", by_phase(&document.arms, traffic, &[], |_| Vec::new()));
+    let _ = writeln!(out, "{}", by_phase(&document.arms, traffic, &[], |_| Vec::new(), width));
     out.push_str("\nAll phases of a round\n");
-    let _ = writeln!(out, "{}", work(&document.arms));
-    out.push_str(
-        "user, sys: CPU time; calls: on events, and about affinity;\n\
-         syscalls: all of the process; remote: functions queued to\n\
-         another CPU; IPIs: interrupts to other CPUs; moves:\n\
-         migrations of its threads; fds: files opened;\n\
-         ? where trace events do not open\n\n",
-    );
+    let _ = writeln!(out, "{}", work(&document.arms, width));
+    let _ = writeln!(out, "{}\n", wrapped(WORK_LEGEND, width, "  "));
     for arm in document.arms.iter().filter(|arm| matches!(arm.name.as_str(), "packed" | "auto")) {
         let why = if arm.name == "auto" { document.extra.choice.why.as_str() } else { arm.own.what.as_str() };
         let _ = writeln!(out, "{}: {why}", arm.name);
@@ -297,17 +275,17 @@ pub(crate) fn text(document: &Document) -> String {
         }
     }
     out.push_str(&not_whole(document));
-    out.push_str(&growth(document, "events"));
+    out.push_str(&growth(document, "events", width));
     out.push_str(&plot(document));
-    out.push_str(&growth(document, "cpus"));
-    out.push_str(&peer(document));
+    out.push_str(&growth(document, "cpus", width));
+    out.push_str(&peer(document, width));
     if !document.extra.last_close.is_empty() {
-        let mut table = table(["last closes", "tracepoints", "wall", "each"].map(str::to_owned).to_vec());
+        let mut table = Table::new(["last closes", "tracepoints", "wall", "each"]);
         for way in &document.extra.last_close {
             let each = way.wall_ns as f64 / way.tracepoints.max(1) as f64;
             table.add_row(vec![way.way.clone(), way.tracepoints.to_string(), time(way.wall_ns as f64), time(each)]);
         }
-        let _ = writeln!(out, "\n{}", table.text());
+        let _ = writeln!(out, "\n{}", table.text(width));
     }
     if document.extra.events.iter().all(|event| event.class.is_none_or(stat_setup::list::Class::never_competes)) {
         out.push_str("software and trace events program no PMU: these are the costs of the kernel's bookkeeping\n");

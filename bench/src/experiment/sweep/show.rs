@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::pareto::{Front, Pareto, StrategySummary};
 use super::point::GridPoint;
-use results::table::fold::{NARROW, folded};
-use results::table::layout::{ratio, time};
+use results::table::fold::{Table, wrapped};
+use results::table::layout::{dash, ratio, time};
 
 const LEGEND: &str =
     "front: ● on the Pareto front of latency and events held; ○ on that of latency, events held and creates";
@@ -16,7 +16,6 @@ fn columns(pareto: &Pareto) -> [String; 8] {
 }
 
 fn cells(row: &StrategySummary) -> [String; 8] {
-    let dash = || "–".to_owned();
     let star = if row.doubtful > 0 { "*" } else { "" };
     [
         format!("{}{star}", row.strategy),
@@ -52,15 +51,18 @@ fn notes(pareto: &Pareto) -> String {
     notes
 }
 
-/// The comparison as tables for a terminal.
+/// The comparison as tables of so many columns.
 #[must_use]
-pub fn text(pareto: &Pareto) -> String {
+pub fn text(pareto: &Pareto, width: usize) -> String {
     let mut text = String::new();
     for scenario in &pareto.scenarios {
-        let rows: Vec<Vec<String>> = scenario.rows.iter().map(|row| cells(row).to_vec()).collect();
-        let _ = writeln!(text, "{}\n{}\n", scenario.name, folded(&columns(pareto), &rows));
+        let mut table = Table::new(columns(pareto));
+        for row in &scenario.rows {
+            table.add_row(cells(row));
+        }
+        let _ = writeln!(text, "{}\n{}\n", scenario.name, table.text(width));
     }
-    notes(pareto).lines().fold(text, |text, line| text + &textwrap::fill(line, NARROW) + "\n")
+    notes(pareto).lines().fold(text, |text, line| text + &wrapped(line, width, "  ") + "\n")
 }
 
 /// The comparison as Markdown.
@@ -132,13 +134,13 @@ mod tests {
 
     #[test]
     fn tables_show_the_front_and_what_is_doubtful() {
-        let shown = text(&pareto(0));
+        let shown = text(&pareto(0), 60);
         assert!(shown.starts_with("model m, workload w\nstrategy"), "{shown}");
         for needle in ["latency p90", "119 µs … 120 µs", "1.25", "6.90", "●", "–"] {
             assert!(shown.contains(needle), "{shown:?} lacks {needle}");
         }
-        assert!(shown.lines().all(|line| line.chars().count() <= NARROW), "{shown}");
-        assert!(!shown.contains("reuse*") && text(&pareto(3)).contains("reuse*"));
+        assert!(shown.lines().all(|line| line.chars().count() <= 60), "{shown}");
+        assert!(!shown.contains("reuse*") && text(&pareto(3), 60).contains("reuse*"));
         let shown = markdown(&pareto(1));
         assert!(shown.contains("| reuse* | 119 µs | 119 µs … 120 µs | 1.25 | 6.90 | 7 | 0.21 | ● |"), "{shown}");
         assert!(shown.contains("- \\*: lost NMIs"));
