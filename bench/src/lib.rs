@@ -7,6 +7,7 @@
 pub mod arm;
 pub mod backend;
 pub mod catalog;
+pub mod claim;
 pub mod cli;
 pub mod console;
 pub mod doctor;

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use cpu_list::CpuList;
 use host_pmu::backend::BackendKey;
 use results::document::{Document, Status, warnings};
 use results::error::{Error, Exit};
@@ -19,6 +20,7 @@ use crate::arm::real::RealRunner;
 use crate::arm::runner::ArmRunner;
 use crate::arm::sim::{self as simulated, SimRunner};
 use crate::backend::{BackendChoice, Chosen, choose};
+use crate::claim::{Claim, free_last};
 use crate::console::{complain, internal, print};
 use crate::probe::ThisHost;
 use crate::progress;
@@ -56,6 +58,8 @@ struct Ready {
     runner: Box<dyn ArmRunner>,
     host: HostFacts,
     fs: HostFs,
+    /// Its CPUs, kept from other runs meanwhile.
+    claims: Vec<Claim>,
 }
 
 /// Makes the plan for the backend that is chosen, carries it out, and shows and keeps the result.
@@ -81,7 +85,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
         baseline.check(tried.experiment)?;
     }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
-    let Ready { plan, mut runner, host, fs } = match named {
+    let Ready { plan, mut runner, host, fs, claims: _claims } = match named {
         Some(model) => simulation(plan, model, "asked for")?,
         None => match real(wanted.backend, plan, host, fs) {
             Err(error) if *wanted.backend == BackendChoice::Auto && error.exit == Exit::Host => {
@@ -143,9 +147,17 @@ pub(super) fn usable(host: &HostFacts) -> Option<Vec<u32>> {
 /// On this host. Exit 4 if it cannot run guests, or no host event opens.
 fn real(backend: &BackendChoice, plan: MakePlan<'_>, host: HostFacts, fs: HostFs) -> Result<Ready, Error> {
     let chosen = choose(backend, &ThisHost)?;
-    let plan = plan(&chosen, usable(&host).as_deref())?;
+    let plan = plan(&chosen, usable(&host).map(free_last).as_deref())?;
+    let pin = &plan.guest.pin;
+    let (claims, taken): (Vec<_>, Vec<_>) = pin.iter().map(|&cpu| Claim::of(cpu).ok_or(cpu)).partition(Result::is_ok);
+    if !taken.is_empty() {
+        let taken = CpuList(taken.into_iter().filter_map(Result::err).collect());
+        complain(&format!(
+            "warning: another run of vpmu is pinned to CPU {taken}: give each run CPUs of its own, --pin LIST"
+        ));
+    }
     let runner = Box::new(RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?);
-    Ok(Ready { plan, runner, host, fs })
+    Ok(Ready { plan, runner, host, fs, claims: claims.into_iter().flatten().collect() })
 }
 
 /// On a simulated host, from which nothing of this machine enters the result.
@@ -154,7 +166,7 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
     plan.simulate(&model.name);
     let host = simulated::facts(&model);
     let runner = Box::new(SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?);
-    Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent") })
+    Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent"), claims: Vec::new() })
 }
 
 /// The main job always runs: with `--backend auto` on a host that cannot measure it simulates, with a notice.

@@ -1,0 +1,56 @@
+//! CPUs that runs of this tool are pinned to, so that two of them at the same time do not take the same ones.
+//!
+//! A claim is an abstract Unix socket (unix(7)): bound by one process at a time, gone with it, and without a file. It is a courtesy
+//! among runs in one network namespace, not a lock: who pins otherwise is not kept from anything.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// A CPU that this process has claimed, until it is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    _socket: UnixDatagram,
+}
+
+impl Claim {
+    /// Claims a CPU; `None` if another process did.
+    #[must_use]
+    pub fn of(cpu: u32) -> Option<Self> {
+        Self::named(&format!("vpmu/cpu/{cpu}"))
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        let address = SocketAddr::from_abstract_name(name).ok()?;
+        UnixDatagram::bind_addr(&address).ok().map(|socket| Self { _socket: socket })
+    }
+}
+
+/// The same CPUs with those first that another process has claimed: what is chosen is chosen from the end.
+#[must_use]
+pub fn free_last(cpus: Vec<u32>) -> Vec<u32> {
+    let (free, taken): (Vec<u32>, Vec<u32>) = cpus.into_iter().partition(|&cpu| Claim::of(cpu).is_some());
+    [taken, free].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_is_claimed_once_at_a_time() {
+        // No other test, and no run, claims this one.
+        let name = format!("vpmu/test/{}", std::process::id());
+        let claim = Claim::named(&name).unwrap();
+        assert!(Claim::named(&name).is_none());
+        drop(claim);
+        assert!(Claim::named(&name).is_some());
+    }
+
+    #[test]
+    fn claimed_cpus_come_first() {
+        // Beyond any host's CPUs.
+        let cpus = [1_000_001, 1_000_002, 1_000_003];
+        let _claim = Claim::of(cpus[2]).unwrap();
+        assert_eq!(free_last(cpus.to_vec()), [cpus[2], cpus[0], cpus[1]]);
+    }
+}
