@@ -15,7 +15,7 @@ use crate::host::{HostFacts, fixture};
 use crate::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY};
 use crate::published::{Measured, Number, Origin, Reproduction, Row};
 use crate::read;
-use crate::synthetic::Slice;
+use crate::synthetic::Turn;
 
 /// Samples of a round.
 pub const SAMPLES: u64 = 40;
@@ -262,7 +262,7 @@ pub fn value(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> V
     value
 }
 
-/// Makes the rounds of a [`value`] slices of guests that live for so many rounds, each with a throughput probe beside it.
+/// Makes the rounds of a [`value`] turns of guests that live for so many rounds, each with a throughput probe beside it.
 ///
 /// # Panics
 /// If it is no such value.
@@ -282,29 +282,29 @@ pub fn record(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> 
     changed(value(rounds, started_unix, ns))
 }
 
-/// `template`, a [`record`] of any rounds, with the synthetic slices of each of its arms as its rounds: 100 µs times e to their `log`. It has
+/// `template`, a [`record`] of any rounds, with the synthetic turns of each of its arms as its rounds: 100 µs times e to their `log`. It has
 /// one metric, `nmi_handler_ns`.
 ///
 /// # Panics
 /// Never: each arm of a [`record`] has a round.
 #[must_use]
 #[expect(clippy::cast_sign_loss, reason = "an exponential is positive")]
-pub fn of_slices(template: &Record, started_unix: u64, arms: &[Vec<Slice>]) -> Record {
+pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Record {
     let mut record = template.clone();
     record.started_unix = started_unix;
     record.arms.truncate(arms.len());
-    for (arm, slices) in record.arms.iter_mut().zip(arms) {
+    for (arm, turns) in record.arms.iter_mut().zip(arms) {
         arm.metrics.retain(|key, _| key == NMI_HANDLER.key);
         let mut round = arm.rounds.first().unwrap().clone();
         round.metrics.retain(|key, _| key == NMI_HANDLER.key);
-        let of_slice = |(index, slice): (u64, &Slice)| {
+        let of_turn = |(index, turn): (u64, &Turn)| {
             let mut round = round.clone();
-            (round.index, round.guest) = (index, Some(slice.guest));
-            round.probe_ns = slice.probe.map(f64::exp);
-            round.metrics.values_mut().for_each(|summary| summary.p50 = (slice.log.exp() * 100_000.0) as u64);
+            (round.index, round.guest) = (index, Some(turn.guest));
+            round.probe_ns = turn.probe.map(f64::exp);
+            round.metrics.values_mut().for_each(|summary| summary.p50 = (turn.log.exp() * 100_000.0) as u64);
             round
         };
-        arm.rounds = (0..).zip(slices).map(of_slice).collect();
+        arm.rounds = (0..).zip(turns).map(of_turn).collect();
     }
     record
 }

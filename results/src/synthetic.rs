@@ -11,9 +11,9 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 pub enum Modes {
     /// It does not.
     None,
-    /// Each slice has a mode of its own.
-    PerSlice,
-    /// In time: neighbouring slices mostly share one.
+    /// Each turn has a mode of its own.
+    PerTurn,
+    /// In time: neighbouring turns mostly share one.
     InTime,
 }
 
@@ -25,10 +25,10 @@ pub struct Host {
     /// Rounds of a guest.
     pub rounds_per_guest: usize,
     /// Time of one arm in one round, s.
-    pub slice: f64,
+    pub turn: f64,
     /// Modes of the CPU.
     pub modes: Modes,
-    /// Spread of a slice.
+    /// Spread of a turn.
     pub noise: f64,
     /// Spread of guests' layouts.
     pub guests: f64,
@@ -36,19 +36,19 @@ pub struct Host {
     pub processes: f64,
     /// Spread of runs, shared by all arms.
     pub drift: f64,
-    /// Share of slices that something else disturbs, up to three times as long.
+    /// Share of turns that something else disturbs, up to three times as long.
     pub outliers: f64,
     /// Spread of the throughput probe; `None`: there is no probe.
     pub probe: Option<f64>,
 }
 
 impl Default for Host {
-    /// 160 rounds of 40 ms slices, ten of a guest, modes in time.
+    /// 160 rounds of 40 ms turns, ten of a guest, modes in time.
     fn default() -> Self {
         Self {
             rounds: 160,
             rounds_per_guest: 10,
-            slice: 0.04,
+            turn: 0.04,
             modes: Modes::InTime,
             noise: 0.04,
             guests: 0.01,
@@ -93,9 +93,9 @@ impl Random {
     }
 }
 
-/// A slice of an arm.
+/// A turn of an arm.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Slice {
+pub struct Turn {
     /// Logarithm of its median latency.
     pub log: f64,
     /// Logarithm of its probe's time, if there is one.
@@ -133,9 +133,9 @@ impl Throughput {
 }
 
 impl Host {
-    /// A run: the slices of each arm by round, arms with the logarithms `truth` of their latencies taking turns in a random order.
+    /// A run: the turns of each arm by round, arms with the logarithms `truth` of their latencies taking turns in a random order.
     #[must_use]
-    pub fn run(&self, truth: &[f64], random: &mut Random) -> Vec<Vec<Slice>> {
+    pub fn run(&self, truth: &[f64], random: &mut Random) -> Vec<Vec<Turn>> {
         let drift = self.drift * random.normal();
         let process: Vec<f64> = truth.iter().map(|_| self.processes * random.normal()).collect();
         let mut layout = vec![0.0; truth.len()];
@@ -151,10 +151,10 @@ impl Host {
             let first = random.below(truth.len());
             for turn in 0..truth.len() {
                 let arm = (first + turn) % truth.len();
-                cpu.pass(self.slice, random);
+                cpu.pass(self.turn, random);
                 let fast = match self.modes {
                     Modes::None => false,
-                    Modes::PerSlice => random.uniform() < FAST,
+                    Modes::PerTurn => random.uniform() < FAST,
                     Modes::InTime => cpu.fast,
                 };
                 let mode = if fast { -MODES } else { 0.0 };
@@ -162,7 +162,7 @@ impl Host {
                 let noise = self.noise * random.normal();
                 let log = truth[arm] + drift + process[arm] + layout[arm] + mode + noise + disturbed;
                 let probe = self.probe.map(|spread| drift + mode * 1.2 + spread * random.normal());
-                arms[arm].push(Slice { log, probe, guest: (round / per_guest) as u64 });
+                arms[arm].push(Turn { log, probe, guest: (round / per_guest) as u64 });
             }
         }
         arms
@@ -177,12 +177,12 @@ mod tests {
     fn the_host_has_the_modes_it_is_said_to_have() {
         let host = Host { rounds: 4000, noise: 0.01, guests: 0.0, drift: 0.0, outliers: 0.0, ..Host::default() };
         let arms = host.run(&[0.0, 0.1], &mut Random::new(1));
-        let fast = |slice: &&Slice| slice.log < -0.17;
+        let fast = |turn: &&Turn| turn.log < -0.17;
         let share = arms[0].iter().filter(fast).count() as f64 / 4000.0;
         assert!((share - FAST).abs() < 0.05, "{share}");
         let together =
-            arms[0].iter().zip(&arms[1]).filter(|(a, b)| fast(a) == fast(&&Slice { log: b.log - 0.1, ..**b }));
-        // A slice of 40 ms seldom meets a change of mode.
+            arms[0].iter().zip(&arms[1]).filter(|(a, b)| fast(a) == fast(&&Turn { log: b.log - 0.1, ..**b }));
+        // A turn of 40 ms seldom meets a change of mode.
         assert!(together.count() > 3600);
         assert_eq!(host.run(&[0.0], &mut Random::new(7)), host.run(&[0.0], &mut Random::new(7)));
     }

@@ -142,7 +142,7 @@ pub struct VcpuOutcome {
     pub held_at_tail_tick: Vec<u64>,
     /// What the phases of its set-ups took, by `PHASE_*`; all in the first if it made none.
     pub phases: [PhaseTally; PHASES],
-    /// Time of the throughput probe on its CPU before this slice; `None` if there was none.
+    /// Time of the throughput probe on its CPU before this turn; `None` if there was none.
     pub probe_ns: Option<u64>,
 }
 

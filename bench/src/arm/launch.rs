@@ -10,7 +10,7 @@ use vmm::machine::{self, Behind, MachineError};
 use vmm::outcome::RunOutcome;
 
 use super::guest::GuestPlan;
-use super::runner::{LiveGuest, Opened, SliceOutcome};
+use super::runner::{LiveGuest, Opened, TurnOutcome};
 use crate::sys;
 use results::error::Error;
 
@@ -42,11 +42,11 @@ fn refused(error: MachineError) -> Error {
     }
 }
 
-/// A guest on this host's KVM that lives over several slices.
+/// A guest on this host's KVM that lives over several turns.
 #[derive(Debug)]
 struct Live(live::LiveGuest);
 
-/// Starts a guest for slices of at most `samples` samples.
+/// Starts a guest for turns of at most `samples` samples.
 pub(super) fn start(host: &Arc<Host>, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<Opened, Error> {
     let mut plan = plan(guest, behind, samples);
     plan.boot.flags |= FLAG_TURNS;
@@ -56,12 +56,12 @@ pub(super) fn start(host: &Arc<Host>, guest: &GuestPlan, behind: Behind, samples
 }
 
 impl LiveGuest for Live {
-    fn slice(&mut self, samples: u64) -> Result<SliceOutcome, Error> {
+    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
         let run = self.0.turn(samples, sys::interrupted()).map_err(refused)?;
         let probes = run.vcpus.iter().filter_map(|vcpu| vcpu.probe_ns);
         let (sum, count) = probes.fold((0.0, 0.0), |(sum, count), ns| (sum + ns as f64, count + 1.0));
         let probe_ns = (count > 0.0).then(|| sum / count);
-        Ok(SliceOutcome { run, probe_ns })
+        Ok(TurnOutcome { run, probe_ns })
     }
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {

@@ -31,20 +31,20 @@ pub struct Turn {
     pub samples: u64,
 }
 
-/// One slice of a guest that is kept alive.
+/// One turn of a guest that is kept alive.
 #[derive(Clone, Debug)]
-pub struct SliceOutcome {
-    /// What it left, as of a run of its own: every figure is of this slice alone.
+pub struct TurnOutcome {
+    /// What it left, as of a run of its own: every figure is of this turn alone.
     pub run: RunOutcome,
-    /// Time of the throughput probe just before the slice, mean over vCPUs; `None` where there is none, as in a simulation.
+    /// Time of the throughput probe just before the turn, mean over vCPUs; `None` where there is none, as in a simulation.
     pub probe_ns: Option<f64>,
 }
 
 /// A guest that was started to be kept alive.
 pub struct Opened {
-    /// It waits for its first slice.
+    /// It waits for its first turn.
     pub guest: Box<dyn LiveGuest>,
-    /// What it left on its way there: its start and its baseline. `None` if it went wrong; its first slice says how.
+    /// What it left on its way there: its start and its baseline. `None` if it went wrong; its first turn says how.
     pub opening: Option<RunOutcome>,
 }
 
@@ -54,16 +54,16 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// A guest that lives over several slices. Between two of them its vCPUs wait, with its counters and its timer off.
+/// A guest that lives over several turns. Between two of them its vCPUs wait, with its counters and its timer off.
 pub trait LiveGuest {
-    /// Lets the guest take `samples` samples per vCPU, and waits for the end of the slice. A guest that failed, hung or was
-    /// interrupted is an outcome whose end says so; such a guest takes no further slices.
+    /// Lets the guest take `samples` samples per vCPU, and waits for the end of the turn. A guest that failed, hung or was
+    /// interrupted is an outcome whose end says so; such a guest takes no further turns.
     ///
     /// # Errors
     /// Conditions that make further runs pointless.
-    fn slice(&mut self, samples: u64) -> Result<SliceOutcome, Error>;
+    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error>;
 
-    /// Ends the guest. The outcome has what is left after the last slice: the tail's ticks, and host operations since then.
+    /// Ends the guest. The outcome has what is left after the last turn: the tail's ticks, and host operations since then.
     ///
     /// # Errors
     /// Conditions that make further runs pointless.
@@ -86,7 +86,7 @@ pub trait ArmRunner {
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error>;
 
     /// Starts a guest that is kept alive, up to the end of its baseline. `number` counts the arm's guests from 0: all arms' guests of
-    /// one number are alive at the same time, and take turns. No slice has more than `samples`.
+    /// one number are alive at the same time, and take turns. No turn has more than `samples`.
     ///
     /// # Errors
     /// Conditions that make further runs pointless.

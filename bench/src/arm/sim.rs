@@ -13,7 +13,7 @@ use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 
 use super::guest::GuestPlan;
-use super::runner::{Arm, ArmRunner, LiveGuest, Opened, SliceOutcome, Turn};
+use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::backend::Chosen;
 use crate::parse::names;
 use results::document::ArmKind;
@@ -161,7 +161,7 @@ impl SimRunner {
     }
 }
 
-/// A simulated guest that takes its samples slice by slice.
+/// A simulated guest that takes its samples turn by turn.
 struct Live {
     host: Box<dyn host::Live>,
     tsc_khz: u64,
@@ -170,13 +170,13 @@ struct Live {
 }
 
 impl LiveGuest for Live {
-    fn slice(&mut self, samples: u64) -> Result<SliceOutcome, Error> {
+    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
         if self.failed {
-            return Ok(SliceOutcome { run: nothing(End::TimedOut), probe_ns: None });
+            return Ok(TurnOutcome { run: nothing(End::TimedOut), probe_ns: None });
         }
         let run = outcome(self.host.turn(samples), self.tsc_khz);
         self.failed = !run.end.is_complete();
-        Ok(SliceOutcome { run, probe_ns: None })
+        Ok(TurnOutcome { run, probe_ns: None })
     }
 
     fn close(mut self: Box<Self>) -> Result<RunOutcome, Error> {

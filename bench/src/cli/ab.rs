@@ -80,7 +80,7 @@ pub struct AbArgs {
     #[arg(long, value_name = "N", help_heading = "Guest")]
     pub vcpus: Option<String>,
 
-    /// Samples of a slice and vCPU
+    /// Samples of a turn and vCPU
     #[arg(long, value_name = "N", default_value = "25", help_heading = "Rounds")]
     pub samples: String,
 
@@ -89,7 +89,7 @@ pub struct AbArgs {
           value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(7 * 86_400)))]
     pub duration: Duration,
 
-    /// The run ends after so many rounds; each has a slice of every arm on both sides
+    /// The run ends after so many rounds; each has a turn of every arm on both sides
     #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
     pub rounds: Option<u64>,
 

@@ -92,7 +92,7 @@ pub enum Command {
     ///
     /// Each arm's guest of BASE runs for tens of milliseconds, then that of NEW, or the other way round, again and again, so that
     /// both meet the same host. Each side is a process, started anew every few seconds. The ratios are those of neighbouring
-    /// slices.
+    /// turns.
     #[command(after_help = ab::EXAMPLES)]
     Ab(Box<AbArgs>),
     /// One side of `vpmu ab`

@@ -8,7 +8,7 @@ use super::plan::Plan;
 
 /// Counts per second of an event that counts cycles, or stands in for them.
 const RATE: f64 = 2e9;
-/// What handlers and exits add to a slice.
+/// What handlers and exits add to a turn.
 const OVERHEAD: f64 = 1.25;
 /// Making a guest, the first tick included, and its end.
 const START: Duration = Duration::from_millis(25);
@@ -24,8 +24,8 @@ impl Plan {
         let guests = if self.keeps_guests() { self.sessions() } else { self.rounds.saturating_add(warmups) };
         let ticks = u32::try_from(self.guest.baseline_ticks + self.guest.tail_ticks).unwrap_or(u32::MAX);
         let start = START + self.guest.mux_interval.saturating_mul(ticks);
-        let turns = self.slice(self.samples).saturating_mul(bounded(self.rounds));
-        let turns = turns.saturating_add(self.slice(self.warmup_samples).saturating_mul(bounded(warmups)));
+        let turns = self.turn(self.samples).saturating_mul(bounded(self.rounds));
+        let turns = turns.saturating_add(self.turn(self.warmup_samples).saturating_mul(bounded(warmups)));
         let all = turns.saturating_add(start.saturating_mul(bounded(guests))).saturating_mul(arms);
         self.duration.map_or(all, |bound| all.min(bound))
     }
@@ -50,7 +50,7 @@ impl Plan {
         self.warmup.saturating_mul(if self.keeps_guests() { self.sessions() } else { 1 })
     }
 
-    fn slice(&self, samples: u64) -> Duration {
+    fn turn(&self, samples: u64) -> Duration {
         let limit = Duration::from_nanos(self.parameters.time_limit_ns);
         let of = |event: &guest::abi::EventSpec| match (event.period, self.guest.freq_hz) {
             (0, _) => 0.0,
@@ -60,7 +60,7 @@ impl Plan {
         let rate: f64 = self.guest.events.iter().map(of).sum();
         // Without samples rotations are counted, one a tick.
         let rate = if rate > 0.0 { rate } else { 1.0 / self.guest.mux_interval.as_secs_f64() };
-        let slice = Duration::try_from_secs_f64(samples as f64 / rate * OVERHEAD).unwrap_or(limit);
-        if matches!(self.backend, BackendKey::Tracepoint { .. }) { limit } else { slice.min(limit) }
+        let turn = Duration::try_from_secs_f64(samples as f64 / rate * OVERHEAD).unwrap_or(limit);
+        if matches!(self.backend, BackendKey::Tracepoint { .. }) { limit } else { turn.min(limit) }
     }
 }

@@ -1,13 +1,13 @@
-//! An experiment in steps: guests of a session, slices of a round, whole rounds, the document.
+//! An experiment in steps: guests of a session, turns of a round, whole rounds, the document.
 //!
-//! [`super::run`] takes the steps one after the other. They are separate because the slices of a round may belong to several
-//! processes: whoever drives them calls [`Experiment::slice`] for one arm at a time.
+//! [`super::run`] takes the steps one after the other. They are separate because the turns of a round may belong to several
+//! processes: whoever drives them calls [`Experiment::turn`] for one arm at a time.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::plan::Plan;
-use crate::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, SliceOutcome, Turn};
+use crate::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::fold::arm::{ArmFold, Place};
 use crate::tool;
 use results::answers;
@@ -16,7 +16,7 @@ use results::document::{Document, GuestExtra, Parameters, SCHEMA, Status, warnin
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 
-/// Number of failed slices in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
+/// Number of failed turns in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
 /// every round.
 const GIVE_UP: u32 = 2;
 
@@ -29,9 +29,9 @@ pub struct Round {
     pub warmup: bool,
 }
 
-/// How a slice ended.
+/// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SliceEnd {
+pub enum TurnEnd {
     /// It is finished, and kept until its round is.
     Finished,
     /// Its guest failed or hung; the arm is marked incomplete.
@@ -46,8 +46,8 @@ struct Slot<'a> {
     available: bool,
     failures: u32,
     guest: Option<Box<dyn LiveGuest>>,
-    /// Its slice of the current round.
-    pending: Option<(Place, SliceOutcome)>,
+    /// Its turn of the current round.
+    pending: Option<(Place, TurnOutcome)>,
 }
 
 impl Slot<'_> {
@@ -170,7 +170,7 @@ impl<'a> Experiment<'a> {
         self.slots.iter().any(|slot| slot.guest.is_some())
     }
 
-    /// Starts a session: a fresh guest for each arm that takes part. Nothing is to be done where each slice has a guest of its own.
+    /// Starts a session: a fresh guest for each arm that takes part. Nothing is to be done where each turn has a guest of its own.
     /// `stopped` says whether the user wants an end.
     ///
     /// # Errors
@@ -229,17 +229,17 @@ impl<'a> Experiment<'a> {
         Ok(())
     }
 
-    /// Runs one arm's slice of `round`; `position` is its place in the round. `stopped` says whether the user wants an end.
+    /// Runs one arm's turn of `round`; `position` is its place in the round. `stopped` says whether the user wants an end.
     ///
     /// # Errors
     /// Those of the runner.
-    pub fn slice(
+    pub fn turn(
         &mut self,
         arm: usize,
         round: Round,
         position: u64,
         stopped: &dyn Fn() -> bool,
-    ) -> Result<SliceEnd, Error> {
+    ) -> Result<TurnEnd, Error> {
         let (started, began) = (self.elapsed(), self.process_began.elapsed());
         let slot = &mut self.slots[arm];
         let Round { index, warmup } = round;
@@ -249,10 +249,10 @@ impl<'a> Experiment<'a> {
         let guest = alive.then(|| self.sessions.saturating_sub(1));
         let mut place = Place { turn, started, guest, probe_ns: None };
         let outcome = if alive {
-            let Some(guest) = &mut slot.guest else { return Ok(SliceEnd::Failed) };
-            guest.slice(samples)?
+            let Some(guest) = &mut slot.guest else { return Ok(TurnEnd::Failed) };
+            guest.turn(samples)?
         } else {
-            SliceOutcome { run: self.runner.run(slot.arm, turn)?, probe_ns: None }
+            TurnOutcome { run: self.runner.run(slot.arm, turn)?, probe_ns: None }
         };
         place.probe_ns = outcome.probe_ns;
         self.guests += outcome.run.wall;
@@ -261,7 +261,7 @@ impl<'a> Experiment<'a> {
         if !complete {
             slot.guest = None;
             if stopped() {
-                return Ok(SliceEnd::Interrupted);
+                return Ok(TurnEnd::Interrupted);
             }
         }
         if !warmup {
@@ -277,10 +277,10 @@ impl<'a> Experiment<'a> {
         if !alive {
             self.started(began + start);
         }
-        Ok(if complete { SliceEnd::Finished } else { SliceEnd::Failed })
+        Ok(if complete { TurnEnd::Finished } else { TurnEnd::Failed })
     }
 
-    /// The round is over: its slices count.
+    /// The round is over: its turns count.
     pub fn keep_round(&mut self) {
         let now = self.elapsed();
         for slot in &mut self.slots {
@@ -291,7 +291,7 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// The round was cut short: no arm keeps its slice, so that all have the same rounds.
+    /// The round was cut short: no arm keeps its turn, so that all have the same rounds.
     pub fn drop_round(&mut self) {
         for slot in &mut self.slots {
             slot.pending = None;

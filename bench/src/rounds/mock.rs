@@ -12,7 +12,7 @@ use vmm::outcome::{End, HostSide, MsrExits, PmiStats, RunOutcome, TscMap, VcpuOu
 use super::plan::{GuestTask, Plan};
 use super::run::{Context, Finished, run};
 use super::spec::CommonSpec;
-use crate::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, SliceOutcome, Turn};
+use crate::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::backend::Chosen;
 use crate::progress::Silent;
 use results::document::ArmKind;
@@ -85,8 +85,8 @@ pub(crate) fn outcome(vcpus: Vec<VcpuOutcome>) -> RunOutcome {
     RunOutcome { end, vcpus, wall: Duration::from_millis(5), start: Duration::from_millis(2) }
 }
 
-/// Makes a slice of a guest that is kept alive: of this arm, guest number and slice number, with so many samples.
-type Slice = dyn Fn(&str, u64, u64, u64) -> VcpuOutcome;
+/// Makes a turn of a guest that is kept alive: of this arm, guest number and turn number, with so many samples.
+type MakeTurn = dyn Fn(&str, u64, u64, u64) -> VcpuOutcome;
 type Make<'a> = Box<dyn FnMut(&Arm, Turn) -> Result<RunOutcome, Error> + 'a>;
 
 /// Calls `make` for each run and keeps the order.
@@ -94,8 +94,8 @@ pub(crate) struct MockRunner<'a> {
     pub(crate) make: Make<'a>,
     pub(crate) runs: Vec<(String, Turn)>,
     pub(crate) absent: Vec<ArmKind>,
-    /// Slices of guests that are kept alive.
-    pub(crate) slice: Rc<Slice>,
+    /// Turns of guests that are kept alive.
+    pub(crate) turn: Rc<MakeTurn>,
     /// What happened to such guests, in order.
     pub(crate) lives: Rc<RefCell<Vec<String>>>,
 }
@@ -106,7 +106,7 @@ impl<'a> MockRunner<'a> {
             make: Box::new(make),
             runs: Vec::new(),
             absent: vec![ArmKind::Kvm],
-            slice: Rc::new(|name, _, _, samples| vcpu(samples, if name == "recreate" { 2000 } else { 1000 })),
+            turn: Rc::new(|name, _, _, samples| vcpu(samples, if name == "recreate" { 2000 } else { 1000 })),
             lives: Rc::default(),
         }
     }
@@ -136,8 +136,8 @@ impl ArmRunner for MockRunner<'_> {
     fn open(&mut self, arm: &Arm, number: u64, _samples: u64) -> Result<Opened, Error> {
         let name = &arm.strategy;
         self.lives.borrow_mut().push(format!("{name} {number} opens"));
-        let (slice, lives) = (Rc::clone(&self.slice), Rc::clone(&self.lives));
-        let guest = Box::new(MockGuest { name: name.clone(), number, slices: 0, slice, lives });
+        let (turn, lives) = (Rc::clone(&self.turn), Rc::clone(&self.lives));
+        let guest = Box::new(MockGuest { name: name.clone(), number, turns: 0, turn, lives });
         Ok(Opened { guest, opening: Some(outcome(vec![vcpu(0, 0)])) })
     }
 }
@@ -146,17 +146,17 @@ impl ArmRunner for MockRunner<'_> {
 struct MockGuest {
     name: String,
     number: u64,
-    slices: u64,
-    slice: Rc<Slice>,
+    turns: u64,
+    turn: Rc<MakeTurn>,
     lives: Rc<RefCell<Vec<String>>>,
 }
 
 impl LiveGuest for MockGuest {
-    fn slice(&mut self, samples: u64) -> Result<SliceOutcome, Error> {
-        let (name, number, slices) = (&self.name, self.number, self.slices);
-        self.lives.borrow_mut().push(format!("{name} {number}.{slices}"));
-        self.slices += 1;
-        Ok(SliceOutcome { run: outcome(vec![(self.slice)(name, number, slices, samples)]), probe_ns: Some(7.5) })
+    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
+        let (name, number, turns) = (&self.name, self.number, self.turns);
+        self.lives.borrow_mut().push(format!("{name} {number}.{turns}"));
+        self.turns += 1;
+        Ok(TurnOutcome { run: outcome(vec![(self.turn)(name, number, turns, samples)]), probe_ns: Some(7.5) })
     }
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {

@@ -10,7 +10,7 @@ use results::host::HostFacts;
 /// What `--pin` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PinChoice {
-    /// Pinned where the host has more than one CPU and each vCPU can have its own: neighbouring slices then share more of what
+    /// Pinned where the host has more than one CPU and each vCPU can have its own: neighbouring turns then share more of what
     /// a CPU's throughput does.
     #[default]
     Auto,

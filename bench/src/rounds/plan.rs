@@ -18,7 +18,7 @@ use results::error::Error;
 
 /// Guest time without counters before the measured phase.
 const BASELINE: Duration = Duration::from_millis(40);
-/// Ticks of the tail: the first ends the last slice the guest sampled in, the others show what lazy release left.
+/// Ticks of the tail: the first ends the last turn the guest sampled in, the others show what lazy release left.
 const TAIL_TICKS: u64 = 4;
 /// Most samples of a round over all vCPUs: each is a log entry of 48 bytes in guest memory.
 const MAX_LOG: u64 = 20_000_000;
@@ -63,7 +63,7 @@ pub struct Plan {
     pub samples: u64,
     /// Samples of a warm-up run and vCPU.
     pub warmup_samples: u64,
-    /// Rounds that count in which an arm's guest lives on; 1: each slice has a guest of its own.
+    /// Rounds that count in which an arm's guest lives on; 1: each turn has a guest of its own.
     pub rounds_per_guest: u64,
     /// It ends at the end of a session in which every ratio judged has a 95 % interval of at most this half-width, a share.
     pub until_ci: Option<f64>,
@@ -175,7 +175,7 @@ impl Plan {
         self.rounds >= OPEN_ENDED
     }
 
-    /// Whether guests live over several slices.
+    /// Whether guests live over several turns.
     #[must_use]
     pub const fn keeps_guests(&self) -> bool {
         self.rounds_per_guest > 1

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::experiment::{Experiment, Round, SliceEnd};
+use super::experiment::{Experiment, Round, TurnEnd};
 use super::plan::Plan;
 use super::precision::{self, Looks};
 use super::schedule::Schedule;
@@ -69,9 +69,9 @@ pub struct Finished {
 /// If no arm can run here, or if nothing was measured before an error.
 pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) -> Result<Finished, Error> {
     let mut experiment = Experiment::new(plan, runner, context.process_began)?;
-    let slices = (experiment.running() as u64).saturating_mul(plan.expected_rounds(experiment.running()));
+    let turns = (experiment.running() as u64).saturating_mul(plan.expected_rounds(experiment.running()));
     context.progress.expect(&expectation(plan, experiment.running()));
-    context.progress.begin(slices);
+    context.progress.begin(turns);
     let ended =
         Rounds { experiment: &mut experiment, plan, in_session: 0, saved: Instant::now(), looks: Looks::default() }
             .all(&mut context);
@@ -176,10 +176,10 @@ impl Rounds<'_, '_> {
                 break;
             }
             context.progress.run(&format!("{name} {}, {}", round.index + 1, self.experiment.name(arm)));
-            match self.experiment.slice(arm, round, position, &|| context.stopped())? {
-                SliceEnd::Finished => {}
-                SliceEnd::Failed => failed = true,
-                SliceEnd::Interrupted => self.experiment.interrupted = true,
+            match self.experiment.turn(arm, round, position, &|| context.stopped())? {
+                TurnEnd::Finished => {}
+                TurnEnd::Failed => failed = true,
+                TurnEnd::Interrupted => self.experiment.interrupted = true,
             }
             context.progress.step();
             position += 1;

@@ -32,8 +32,8 @@ fn one(host: &Host, runs: u64, planted: Planted, seed: u64) -> Tally {
     let truth = |new: f64| [0.15, 0.1 + arm * new, 0.1, 0.0].map(|log| log + all * new);
     let (mut base, mut new) = (Vec::new(), Vec::new());
     for run in 0..runs {
-        base.push(fixture::of_slices(&template, 100 + 2 * run, &host.run(&truth(0.0), &mut random)));
-        new.push(fixture::of_slices(&template, 101 + 2 * run, &host.run(&truth(1.0), &mut random)));
+        base.push(fixture::of_turns(&template, 100 + 2 * run, &host.run(&truth(0.0), &mut random)));
+        new.push(fixture::of_turns(&template, 101 + 2 * run, &host.run(&truth(1.0), &mut random)));
     }
     let Ok(found) = compare(("base", &base), ("new", &new), &CompareSpec::default()) else { return Tally::default() };
     let mut tally = Tally::default();
@@ -64,15 +64,15 @@ fn cell(host: &Host, runs: u64, planted: Planted, pairs: u64) -> String {
 
 /// Prints exits 1 / 0 / 3 of so many pairs, for the hosts with `only` in their name, and in brackets the coverage of the intervals of one arm and of all arms.
 pub(crate) fn print(pairs: u64, only: &str) {
-    let ten = Host { rounds: 10, rounds_per_guest: 1, slice: 0.11, guests: 0.01, ..Host::default() };
+    let ten = Host { rounds: 10, rounds_per_guest: 1, turn: 0.11, guests: 0.01, ..Host::default() };
     let full = Host { guests: 0.01, ..Host::default() };
     let hosts = [
         ("10 rounds, no modes", Host { modes: Modes::None, ..ten }),
         ("10 rounds, modes in time", ten),
-        ("10 rounds, a mode for each guest", Host { modes: Modes::PerSlice, ..ten }),
+        ("10 rounds, a mode for each guest", Host { modes: Modes::PerTurn, ..ten }),
         ("160 rounds, no modes", Host { modes: Modes::None, ..full }),
         ("160 rounds, modes in time", full),
-        ("160 rounds, a mode for each slice", Host { modes: Modes::PerSlice, ..full }),
+        ("160 rounds, a mode for each turn", Host { modes: Modes::PerTurn, ..full }),
         ("160 rounds, modes in time, processes' layout 1 %", Host { processes: 0.01, ..full }),
         ("160 rounds, modes in time, processes' layout 3 %", Host { processes: 0.03, ..full }),
     ];

@@ -11,7 +11,7 @@ const LONG: usize = 400_000;
 
 fn run(host: &Host, seed: u64) -> (Vec<f64>, Vec<u64>) {
     let arms = host.run(&[0.0, 0.0, 0.0, 0.0], &mut Random::new(seed));
-    arms[0].iter().map(|slice| (slice.log.exp(), slice.guest)).unzip()
+    arms[0].iter().map(|turn| (turn.log.exp(), turn.guest)).unzip()
 }
 
 fn shown(found: &[Option<Interval>], truth: f64) -> String {
@@ -31,11 +31,11 @@ pub(crate) fn print(runs: u64) {
         ("the same, guests' layout 3 %", Host { guests: 0.03, ..base }),
         ("160 rounds, 8 guests, layout 3 %", Host { rounds_per_guest: 20, guests: 0.03, ..base }),
         ("160 rounds, 2 guests, layout 1 %", Host { rounds_per_guest: 80, guests: 0.01, ..base }),
-        ("160 rounds, 160 guests, slices of 110 ms", Host { slice: 0.11, ..own }),
+        ("160 rounds, 160 guests, turns of 110 ms", Host { turn: 0.11, ..own }),
         ("no modes", Host { modes: Modes::None, ..base }),
-        ("a mode for each slice", Host { modes: Modes::PerSlice, ..base }),
-        ("40 rounds, 40 guests", Host { rounds: 40, slice: 0.11, ..own }),
-        ("10 rounds, 10 guests of 1 s", Host { rounds: 10, slice: 1.0, ..own }),
+        ("a mode for each turn", Host { modes: Modes::PerTurn, ..base }),
+        ("40 rounds, 40 guests", Host { rounds: 40, turn: 0.11, ..own }),
+        ("10 rounds, 10 guests of 1 s", Host { rounds: 10, turn: 1.0, ..own }),
         ("10 rounds, no modes", Host { rounds: 10, modes: Modes::None, ..own }),
         ("5 rounds, no modes", Host { rounds: 5, modes: Modes::None, ..own }),
     ];

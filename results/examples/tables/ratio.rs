@@ -1,7 +1,7 @@
 //! Intervals of the ratio of two arms within a run, and which centre is the sharpest.
 
 use rayon::prelude::*;
-use results::paired::{Pair, Ratio, groups, of_slices};
+use results::paired::{Pair, Ratio, groups, of_turns};
 use results::stats::interval::Interval;
 use results::stats::{jackknife, location, median};
 use results::synthetic::{Host, Modes, Random};
@@ -10,7 +10,7 @@ const TRUTH: f64 = 0.97;
 
 fn rounds(host: &Host, seed: u64) -> Vec<Pair> {
     let arms = host.run(&[TRUTH.ln(), 0.0, 0.05], &mut Random::new(seed));
-    (0..).zip(arms[0].iter().zip(&arms[1])).map(|(round, (a, b))| Pair::of_slices(round, a, b)).collect()
+    (0..).zip(arms[0].iter().zip(&arms[1])).map(|(round, (a, b))| Pair::of_turns(round, a, b)).collect()
 }
 
 fn hodges_lehmann(rounds: &[Pair]) -> Option<f64> {
@@ -49,14 +49,14 @@ pub(crate) fn print(runs: u64) {
         ("160 rounds, 8 guests, layout 3 %", Host { rounds_per_guest: 20, guests: 0.03, ..base }),
         ("160 rounds, 2 guests, layout 1 %", Host { rounds_per_guest: 80, guests: 0.01, ..base }),
         ("160 rounds, 2 guests, layout 3 %", Host { rounds_per_guest: 80, guests: 0.03, ..base }),
-        ("160 rounds, 160 guests, slices of 110 ms", Host { slice: 0.11, ..own }),
+        ("160 rounds, 160 guests, turns of 110 ms", Host { turn: 0.11, ..own }),
         ("no modes", Host { modes: Modes::None, ..base }),
-        ("a mode for each slice", Host { modes: Modes::PerSlice, ..base }),
-        ("a mode for each slice, probed", Host { modes: Modes::PerSlice, probe: Some(0.03), ..base }),
+        ("a mode for each turn", Host { modes: Modes::PerTurn, ..base }),
+        ("a mode for each turn, probed", Host { modes: Modes::PerTurn, probe: Some(0.03), ..base }),
         ("modes in time, probed", Host { probe: Some(0.03), ..base }),
-        ("40 rounds, 40 guests", Host { rounds: 40, slice: 0.11, ..own }),
-        ("10 rounds, 10 guests of 1 s", Host { rounds: 10, slice: 1.0, ..own }),
-        ("10 rounds, a mode for each guest", Host { rounds: 10, modes: Modes::PerSlice, ..own }),
+        ("40 rounds, 40 guests", Host { rounds: 40, turn: 0.11, ..own }),
+        ("10 rounds, 10 guests of 1 s", Host { rounds: 10, turn: 1.0, ..own }),
+        ("10 rounds, a mode for each guest", Host { rounds: 10, modes: Modes::PerTurn, ..own }),
     ];
     println!("coverage of 95 % intervals, %, and half of their width, % (median of {runs} runs)");
     println!("| host | `paired` | median | Hodges-Lehmann | mean |\n|---|---|---|---|---|");
@@ -65,7 +65,7 @@ pub(crate) fn print(runs: u64) {
             .into_par_iter()
             .map(|seed| {
                 let rounds = rounds(&host, seed);
-                let own = of_slices(&rounds).and_then(|Ratio { interval, .. }| interval);
+                let own = of_turns(&rounds).and_then(|Ratio { interval, .. }| interval);
                 [own, by(&rounds, middle), by(&rounds, hodges_lehmann), by(&rounds, mean)]
             })
             .collect();

@@ -1,7 +1,7 @@
 //! Intervals of runs that end as soon as an interval is narrow enough.
 
 use rayon::prelude::*;
-use results::paired::{Pair, Ratio, of_slices};
+use results::paired::{Pair, Ratio, of_turns};
 use results::synthetic::{Host, Modes, Random};
 
 const TRUTH: f64 = 0.97;
@@ -37,7 +37,7 @@ fn run(host: &Host, looks: Looks, wanted: f64, seed: u64) -> Option<(usize, [boo
         .into_iter()
         .map(|(a, b): (usize, usize)| {
             let both = arms[a].iter().zip(&arms[b]);
-            let pairs = (0..).zip(both).map(|(round, (a, b))| Pair::of_slices(round, a, b)).collect();
+            let pairs = (0..).zip(both).map(|(round, (a, b))| Pair::of_turns(round, a, b)).collect();
             (pairs, (truth[a] - truth[b]).exp())
         })
         .collect();
@@ -45,7 +45,7 @@ fn run(host: &Host, looks: Looks, wanted: f64, seed: u64) -> Option<(usize, [boo
     let mut in_a_row = 0;
     looks.into_iter().find_map(|guests| {
         let rounds = guests * host.rounds_per_guest;
-        let found: Vec<Ratio> = pairs.iter().filter_map(|(pairs, _)| of_slices(&pairs[..rounds])).collect();
+        let found: Vec<Ratio> = pairs.iter().filter_map(|(pairs, _)| of_turns(&pairs[..rounds])).collect();
         let sure = found.iter().all(|one| one.half_width().is_some_and(|half| half <= wanted));
         in_a_row = if sure { in_a_row + 1 } else { 0 };
         let covers =
@@ -58,7 +58,7 @@ fn run(host: &Host, looks: Looks, wanted: f64, seed: u64) -> Option<(usize, [boo
 pub(crate) fn print(runs: u64) {
     let base = Host { rounds: 1200, ..Host::default() };
     let long = Host { rounds_per_guest: 20, ..base };
-    let own = Host { rounds_per_guest: 1, rounds: 600, slice: 0.11, ..base };
+    let own = Host { rounds_per_guest: 1, rounds: 600, turn: 0.11, ..base };
     let hosts = [
         ("20 rounds a guest, layout 1 %", long),
         ("20 rounds a guest, layout 3 %", Host { guests: 0.03, rounds: 4800, ..long }),

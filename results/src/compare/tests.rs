@@ -165,7 +165,7 @@ fn exits(host: &Host, runs: u64, slow: f64, pairs: u64) -> [usize; 2] {
         let mut random = Random::new(seed);
         let mut side = |more: f64, first: u64| -> Vec<Record> {
             let run = |n| {
-                crate::fixture::of_slices(
+                crate::fixture::of_turns(
                     &template,
                     first + 2 * n,
                     &host.run(&[0.15, 0.1 + more, 0.1, 0.0], &mut random),
@@ -271,8 +271,8 @@ fn different_experiments_names_and_slips_are_bad_input() {
     let mut other = value(10, 6, |_, round| ns(round));
     other["parameters"]["workload"] = json!("sampling10/ftest");
     let other = changed(other);
-    let slices = |record| std::slice::from_ref(record);
-    let error = compare(("a", slices(&base)), ("b", slices(&other)), &request()).unwrap_err();
+    let turns = |record| std::slice::from_ref(record);
+    let error = compare(("a", turns(&base)), ("b", turns(&other)), &request()).unwrap_err();
     assert!(
         error.exit.code() == 2 && error.to_string().contains("workload is \"single/ftest\" and \"sampling10/ftest\"")
     );
@@ -280,12 +280,12 @@ fn different_experiments_names_and_slips_are_bad_input() {
         CompareSpec { arms: vec!["reues".to_owned()], ..request() },
         CompareSpec { metrics: vec!["nmi_handler".to_owned()], ..request() },
     ] {
-        let error = compare(("a", slices(&base)), ("b", slices(&base)), &wrong).unwrap_err();
+        let error = compare(("a", turns(&base)), ("b", turns(&base)), &wrong).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("there are"), "{error}");
     }
     // Two experiments in a folder are compared each with its own kind; one without a counterpart is said.
     let both = [base.clone(), other.clone()];
-    let found = compare(("a", &both), ("b", slices(&base)), &request()).unwrap();
+    let found = compare(("a", &both), ("b", turns(&base)), &request()).unwrap();
     assert_eq!((found.exit, found.groups.len()), (3, 1));
     assert!(found.notes[0].starts_with("only in BASE: nmi-latency, sampling10/ftest"));
 }
@@ -356,8 +356,8 @@ fn ratios_to_the_floor_are_bounded_whatever_the_host() {
     });
     other["host"]["kernel"] = json!("7.0");
     let other = changed(other);
-    let slices = |record| std::slice::from_ref(record);
-    let of = |factor| ratios(("a", slices(&base)), ("b", slices(&other)), factor, &request()).unwrap();
+    let turns = |record| std::slice::from_ref(record);
+    let of = |factor| ratios(("a", turns(&base)), ("b", turns(&other)), factor, &request()).unwrap();
     assert_eq!(of(4.0).exit().code(), 0);
     let found = of(3.0);
     assert_eq!(found.exit().code(), 1);
@@ -369,6 +369,6 @@ fn ratios_to_the_floor_are_bounded_whatever_the_host() {
     let mut floorless = value(2, 7, |_, _| 1000);
     floorless["arms"].as_array_mut().unwrap().remove(3);
     let floorless = changed(floorless);
-    let found = ratios(("a", slices(&base)), ("b", slices(&floorless)), 3.0, &request()).unwrap();
+    let found = ratios(("a", turns(&base)), ("b", turns(&floorless)), 3.0, &request()).unwrap();
     assert_eq!(found.exit().code(), 3);
 }

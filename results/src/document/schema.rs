@@ -54,10 +54,10 @@ fn what_this_tool_writes_is_valid() {
     let validator = validator(GUESTS);
     let mut absent = fixture::document(1);
     absent.arms[0].metrics.remove("nmi_handler_ns");
-    let mut sliced = serde_json::to_value(fixture::document(10)).unwrap();
-    fixture::in_guests(&mut sliced, 5);
+    let mut in_turns = serde_json::to_value(fixture::document(10)).unwrap();
+    fixture::in_guests(&mut in_turns, 5);
     let values = [fixture::document(10), absent].map(|document| serde_json::to_value(document).unwrap());
-    for value in values.into_iter().chain([sliced]) {
+    for value in values.into_iter().chain([in_turns]) {
         let errors: Vec<String> = validator.iter_errors(&value).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{errors:?}");
     }

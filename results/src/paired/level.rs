@@ -124,7 +124,7 @@ mod tests {
         let host = Host { drift: 0.0, ..Host::default() };
         let run = |host: &Host, seed: u64| -> (Vec<f64>, Vec<u64>) {
             let arms = host.run(&[0.0; 4], &mut Random::new(seed));
-            arms[0].iter().map(|slice| (slice.log.exp(), slice.guest)).unzip()
+            arms[0].iter().map(|turn| (turn.log.exp(), turn.guest)).unzip()
         };
         for host in [
             host,

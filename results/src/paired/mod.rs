@@ -1,6 +1,6 @@
 //! One arm against another: the ratio of their latencies, and how sure it is.
 //!
-//! A round has a slice of every arm, one right after the other, so what slows the host for longer than a round slows all of
+//! A round has a turn of every arm, one right after the other, so what slows the host for longer than a round slows all of
 //! them, and their ratio stays. [`ratio`] takes the logarithm of the ratio of each round, and its centre over the rounds
 //! ([`stats::location`](crate::stats::location)). The interval treats rounds of one guest as related: see [`groups`](mod@groups).
 //!
@@ -22,7 +22,7 @@ mod whole;
 
 pub use level::{Level, level, median_interval, p50};
 pub use plan_order::in_plan_order;
-pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, of_slices, ratio};
+pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, of_turns, ratio};
 pub use rounds::{Pair, pairs};
 pub use statistic::Statistic;
 pub use whole::{fewest, short, whole};

@@ -76,12 +76,12 @@ impl Ratio {
 /// The ratio of `arm` to `base` by a metric; `None` if no whole round has it in both.
 #[must_use]
 pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Ratio> {
-    of_slices(&pairs(arm, base, metric, statistic))
+    of_turns(&pairs(arm, base, metric, statistic))
 }
 
 /// The same of rounds in order of time.
 #[must_use]
-pub fn of_slices(rounds: &[Pair]) -> Option<Ratio> {
+pub fn of_turns(rounds: &[Pair]) -> Option<Ratio> {
     let method = Method::of(rounds);
     let value = method.centre(rounds)?;
     let groups = groups(&rounds.iter().map(|pair| pair.guest).collect::<Vec<_>>());
@@ -129,7 +129,7 @@ fn logs(rounds: &[Pair]) -> Vec<f64> {
     rounds.iter().map(|pair| pair.log).collect()
 }
 
-/// What the logarithms would be, had both slices met the same throughput.
+/// What the logarithms would be, had both turns met the same throughput.
 fn without_throughput(rounds: &[Pair]) -> Vec<f64> {
     let probes: Vec<f64> = rounds.iter().map(|pair| pair.probe.unwrap_or(0.0)).collect();
     let slope = slope(&probes, &logs(rounds));
@@ -157,11 +157,11 @@ mod tests {
     fn rounds(host: &Host, truth: f64, seed: u64) -> Vec<Pair> {
         let arms = host.run(&[truth.ln(), 0.0], &mut Random::new(seed));
         let both = arms[0].iter().zip(&arms[1]);
-        (0..).zip(both).map(|(round, (a, b))| Pair::of_slices(round, a, b)).collect()
+        (0..).zip(both).map(|(round, (a, b))| Pair::of_turns(round, a, b)).collect()
     }
 
     fn coverage(host: &Host, runs: u64) -> (f64, f64) {
-        let found: Vec<Ratio> = (0..runs).filter_map(|seed| of_slices(&rounds(host, 0.97, seed))).collect();
+        let found: Vec<Ratio> = (0..runs).filter_map(|seed| of_turns(&rounds(host, 0.97, seed))).collect();
         let covered = found.iter().filter(|one| one.interval.is_some_and(|i| i.low <= 0.97 && 0.97 <= i.high)).count();
         let mut widths: Vec<f64> = found.iter().filter_map(Ratio::half_width).collect();
         widths.sort_by(f64::total_cmp);
@@ -188,35 +188,35 @@ mod tests {
 
     #[test]
     fn probes_sharpen_and_keep_the_coverage() {
-        let slices = Host { modes: crate::synthetic::Modes::PerSlice, guests: 0.0, ..Host::default() };
-        let (_, without) = coverage(&slices, 100);
-        let (covered, with) = coverage(&Host { probe: Some(0.03), ..slices }, 200);
+        let turns = Host { modes: crate::synthetic::Modes::PerTurn, guests: 0.0, ..Host::default() };
+        let (_, without) = coverage(&turns, 100);
+        let (covered, with) = coverage(&Host { probe: Some(0.03), ..turns }, 200);
         assert!(covered >= 0.905 && with < 0.8 * without, "{covered}, {with} against {without}");
-        let useless = rounds(&Host { modes: crate::synthetic::Modes::None, probe: Some(0.05), ..slices }, 1.0, 3);
-        assert!(!of_slices(&useless).unwrap().probed);
+        let useless = rounds(&Host { modes: crate::synthetic::Modes::None, probe: Some(0.05), ..turns }, 1.0, 3);
+        assert!(!of_turns(&useless).unwrap().probed);
     }
 
     #[test]
     fn rounds_that_are_missing_are_about_enough() {
         let host = Host { rounds_per_guest: 1, ..Host::default() };
-        let few = of_slices(&rounds(&Host { rounds: 40, ..host }, 1.0, 9)).unwrap();
+        let few = of_turns(&rounds(&Host { rounds: 40, ..host }, 1.0, 9)).unwrap();
         let more = few.more_rounds(0.02).unwrap();
         assert!(more > 0 && more.is_multiple_of(10), "{more}");
         let enough = Host { rounds: few.rounds + more as usize, ..host };
-        let found = (0..40).filter(|&seed| of_slices(&rounds(&enough, 1.02, seed)).is_some_and(|one| one.told_apart()));
+        let found = (0..40).filter(|&seed| of_turns(&rounds(&enough, 1.02, seed)).is_some_and(|one| one.told_apart()));
         assert!(found.count() >= 28, "of 40 runs with {more} rounds more");
-        assert_eq!(of_slices(&rounds(&host, 1.0, 1)).unwrap().more_rounds(0.5), Some(0));
+        assert_eq!(of_turns(&rounds(&host, 1.0, 1)).unwrap().more_rounds(0.5), Some(0));
         assert_eq!(few.more_rounds(0.0), None);
     }
 
     #[test]
     fn few_rounds_have_a_ratio_and_no_interval() {
         let pair = |round| Pair { round, guest: round, log: 0.1, probe: None };
-        assert_eq!(of_slices(&[]), None);
-        let few = of_slices(&[pair(0), pair(1)]).unwrap();
+        assert_eq!(of_turns(&[]), None);
+        let few = of_turns(&[pair(0), pair(1)]).unwrap();
         assert!((few.ratio - 0.1_f64.exp()).abs() < 1e-12 && few.interval.is_none() && !few.told_apart());
         // Rounds that are all the same have an interval without width.
-        let same = of_slices(&(0..9).map(pair).collect::<Vec<_>>()).unwrap();
+        let same = of_turns(&(0..9).map(pair).collect::<Vec<_>>()).unwrap();
         assert!(same.told_apart() && same.half_width() == Some(0.0) && same.more_rounds(0.01) == Some(0));
     }
 }

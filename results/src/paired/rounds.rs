@@ -19,9 +19,9 @@ pub struct Pair {
 
 #[cfg(any(test, feature = "testing"))]
 impl Pair {
-    /// A round of two synthetic slices.
+    /// A round of two synthetic turns.
     #[must_use]
-    pub fn of_slices(round: u64, arm: &crate::synthetic::Slice, base: &crate::synthetic::Slice) -> Self {
+    pub fn of_turns(round: u64, arm: &crate::synthetic::Turn, base: &crate::synthetic::Turn) -> Self {
         let probe = arm.probe.zip(base.probe).map(|(a, b)| a - b);
         Self { round, guest: arm.guest, log: arm.log - base.log, probe }
     }

@@ -1,4 +1,4 @@
-//! One side of a session: runs the slices that it is asked for.
+//! One side of a session: runs the turns that it is asked for.
 
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use results::error::{Error, Exit};
 
 use super::protocol::{self, Answer, Ask, End, Figures, Hello, PROTOCOL, TurnArm};
 use crate::arm::runner::ArmRunner;
-use crate::rounds::experiment::{Experiment, Round, SliceEnd};
+use crate::rounds::experiment::{Experiment, Round, TurnEnd};
 use crate::rounds::plan::Plan;
 use crate::tool;
 
@@ -86,7 +86,7 @@ impl Side<'_> {
             host: host.to_owned(),
             pin: self.plan.parameters.pin.clone(),
             samples: self.plan.samples,
-            slice_limit_ms: u64::try_from(self.plan.guest.hard_limit.as_millis()).unwrap_or(u64::MAX),
+            turn_limit_ms: u64::try_from(self.plan.guest.hard_limit.as_millis()).unwrap_or(u64::MAX),
         }
     }
 
@@ -97,17 +97,17 @@ impl Side<'_> {
                 self.experiment.begin_session(&|| self.stop.load(Ordering::Relaxed))?;
                 Answer::Opened
             }
-            Ask::Slice { arm, round, position, warmup } => {
+            Ask::Turn { arm, round, position, warmup } => {
                 if arm >= self.experiment.arms() {
                     return Err(Error::usage(format!("there is no arm {arm}"), "", ""));
                 }
                 let stopped = || self.stop.load(Ordering::Relaxed);
-                let end = self.experiment.slice(arm, Round { index: round, warmup }, position, &stopped)?;
-                Answer::Sliced {
+                let end = self.experiment.turn(arm, Round { index: round, warmup }, position, &stopped)?;
+                Answer::TurnOver {
                     end: match end {
-                        SliceEnd::Finished => End::Finished,
-                        SliceEnd::Failed => End::Failed,
-                        SliceEnd::Interrupted => End::Interrupted,
+                        TurnEnd::Finished => End::Finished,
+                        TurnEnd::Failed => End::Failed,
+                        TurnEnd::Interrupted => End::Interrupted,
                     },
                 }
             }
@@ -183,20 +183,20 @@ mod tests {
         (text.lines().map(|line| protocol::message(line).unwrap()).collect(), ended)
     }
 
-    fn slice(arm: usize, round: u64) -> String {
+    fn turn(arm: usize, round: u64) -> String {
         format!("{{\"ask\":\"slice\",\"arm\":{arm},\"round\":{round},\"position\":0,\"warmup\":false}}\n")
     }
 
     #[test]
-    fn slices_are_figures_once_their_round_is_kept() {
-        let lines = "{\"ask\":\"open\"}\n".to_owned() + &slice(1, 0) + &slice(3, 0) + "{\"ask\":\"keep\"}\n";
-        let lines = lines + &slice(1, 1) + "{\"ask\":\"keep\"}\n{\"ask\":\"close\"}\n{\"ask\":\"stop\"}\n";
+    fn turns_are_figures_once_their_round_is_kept() {
+        let lines = "{\"ask\":\"open\"}\n".to_owned() + &turn(1, 0) + &turn(3, 0) + "{\"ask\":\"keep\"}\n";
+        let lines = lines + &turn(1, 1) + "{\"ask\":\"keep\"}\n{\"ask\":\"close\"}\n{\"ask\":\"stop\"}\n";
         let (answers, ended) = served(&lines);
         assert_eq!(ended, Ok(Exit::Done));
         let Answer::Hello(hello) = &answers[0] else { panic!("{answers:?}") };
         assert_eq!((hello.protocol.as_str(), hello.arms[1].name.as_str(), hello.samples), (PROTOCOL, "reuse", 5));
         assert!(hello.arms[4].not_available.is_some() && hello.host == "a host");
-        assert_eq!(answers[1..4], [Answer::Opened, Answer::Sliced { end: End::Finished }, answers[2].clone()]);
+        assert_eq!(answers[1..4], [Answer::Opened, Answer::TurnOver { end: End::Finished }, answers[2].clone()]);
         let Answer::Kept { figures } = &answers[4] else { panic!("{answers:?}") };
         assert_eq!(figures.iter().map(|one| (one.arm, one.round)).collect::<Vec<_>>(), [(1, 0), (3, 0)]);
         assert!(figures[0].metrics["nmi_handler_ns"].p50 > 0);
@@ -210,11 +210,11 @@ mod tests {
         for lines in ["nonsense\n", "{\"ask\":\"fly\"}\n", "{\"ask\":\"open\""] {
             assert_eq!(served(lines).1.unwrap_err().exit, Exit::Usage, "{lines}");
         }
-        let (answers, ended) = served(&slice(99, 0));
+        let (answers, ended) = served(&turn(99, 0));
         assert!(ended.is_err());
         assert!(matches!(&answers[1], Answer::Failed { exit: 2, error } if error.contains("no arm 99")), "{answers:?}");
-        // A slice without a guest fails, a parent that goes is the end.
-        let (answers, ended) = served(&slice(0, 0));
-        assert_eq!((&answers[1], ended), (&Answer::Sliced { end: End::Failed }, Ok(Exit::Done)));
+        // A turn without a guest fails, a parent that goes is the end.
+        let (answers, ended) = served(&turn(0, 0));
+        assert_eq!((&answers[1], ended), (&Answer::TurnOver { end: End::Failed }, Ok(Exit::Done)));
     }
 }

@@ -5,8 +5,8 @@ use results::host::HostFacts;
 use serde::Serialize;
 
 use super::protocol::Hello;
-use super::slices::AbArm;
 use super::spec::{Rules, Side};
+use super::turns::AbArm;
 use super::verdict::{Row, Verdict};
 
 /// Name and version of the schema.
@@ -68,7 +68,7 @@ pub struct AbSide {
     pub stand_in: bool,
     /// CPUs that vCPUs are bound to.
     pub pin: Option<String>,
-    /// Samples of a slice and vCPU.
+    /// Samples of a turn and vCPU.
     pub samples: u64,
 }
 

@@ -20,7 +20,7 @@ use super::spec::Side;
 const START: Duration = Duration::from_secs(30);
 /// Time for an answer, beside what a guest may take.
 const ANSWER: Duration = Duration::from_secs(15);
-/// Longest time that a side may claim for a slice.
+/// Longest time that a side may claim for a turn.
 const MOST: Duration = Duration::from_secs(3600);
 /// Time to end by itself.
 const END: Duration = Duration::from_secs(3);
@@ -42,8 +42,8 @@ pub struct Peer {
     errors: Arc<Mutex<Vec<u8>>>,
     /// Reads its stderr.
     reader: std::thread::JoinHandle<()>,
-    /// Time for the answer to a slice.
-    slice: Duration,
+    /// Time for the answer to a turn.
+    turn: Duration,
 }
 
 impl Peer {
@@ -90,7 +90,7 @@ impl Peer {
         let errors = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&errors);
         let reader = std::thread::spawn(move || keep_last(stderr, &kept));
-        let mut peer = Self { name, binary, child, input, lines, errors, reader, slice: ANSWER };
+        let mut peer = Self { name, binary, child, input, lines, errors, reader, turn: ANSWER };
         let Some(answer) = peer.wait(within, stop).map_err(|broken| peer.no_greeting(broken))? else {
             return Ok(None);
         };
@@ -98,7 +98,7 @@ impl Peer {
             Answer::Hello(hello) => check(*hello).map_err(|why| peer.no_greeting(Broken::Garbled(why)))?,
             other => return Err(peer.no_greeting(Broken::Garbled(format!("{other:?}")))),
         };
-        peer.slice = Duration::from_millis(hello.slice_limit_ms).min(MOST) + ANSWER;
+        peer.turn = Duration::from_millis(hello.turn_limit_ms).min(MOST) + ANSWER;
         Ok(Some((peer, hello)))
     }
 
@@ -107,7 +107,7 @@ impl Peer {
     /// # Errors
     /// The side died, said nothing in time, said something else than an answer, or failed.
     pub fn ask(&mut self, ask: &Ask, stop: &AtomicBool) -> Result<Option<Answer>, Error> {
-        let within = if matches!(ask, Ask::Slice { .. } | Ask::Open) { self.slice } else { ANSWER };
+        let within = if matches!(ask, Ask::Turn { .. } | Ask::Open) { self.turn } else { ANSWER };
         let sent = self.input.as_mut().map(|input| protocol::send(input, ask));
         // A broken pipe: the reason is in what it said last.
         let within = if matches!(sent, Some(Ok(()))) { within } else { END };
@@ -387,7 +387,7 @@ mod tests {
             assert!(error.to_string().contains(needle), "{error} lacks {needle}");
         }
         let (mut peer, _) = start(&greeting("exec sleep 100")).unwrap().unwrap();
-        peer.slice = Duration::from_millis(100);
+        peer.turn = Duration::from_millis(100);
         assert!(peer.ask(&Ask::Open, &stop).unwrap_err().to_string().contains("no answer"));
     }
 

@@ -1,4 +1,4 @@
-//! What the two processes of a side say to each other: `vpmu-turns/1`, a JSON object a line.
+//! What the two processes of a side say to each other: `vpmu-turns/1`, a JSON object a line. There a turn is a `slice`.
 //!
 //! The parent asks on the child's stdin and reads one answer for each line from its stdout; the first line is the child's
 //! greeting. Both sides bound a line's length and distrust what it holds: the child may be another build.
@@ -24,13 +24,14 @@ pub const MAX_ARMS: usize = 64;
 pub enum Ask {
     /// Start a guest for each arm. Answer: [`Answer::Opened`].
     Open,
-    /// Let the guest of an arm run for one slice. Answer: [`Answer::Sliced`].
-    Slice {
+    /// Let the guest of an arm run for one turn. Answer: [`Answer::TurnOver`].
+    #[serde(rename = "slice")]
+    Turn {
         /// The arm, by its place in the greeting.
         arm: usize,
         /// The round, from 0.
         round: u64,
-        /// Place of the slice in the round.
+        /// Place of the turn in the round.
         position: u64,
         /// Whether its figures are discarded.
         warmup: bool,
@@ -49,10 +50,11 @@ pub enum Ask {
 pub enum Answer {
     /// The first line.
     Hello(Box<Hello>),
-    /// The guests wait for their first slices.
+    /// The guests wait for their first turns.
     Opened,
-    /// The slice is over.
-    Sliced {
+    /// The turn is over.
+    #[serde(rename = "sliced")]
+    TurnOver {
         /// How it ended.
         end: End,
     },
@@ -97,10 +99,11 @@ pub struct Hello {
     /// CPUs that vCPUs are bound to, if they are.
     #[serde(default)]
     pub pin: Option<String>,
-    /// Samples of a slice and vCPU.
+    /// Samples of a turn and vCPU.
     pub samples: u64,
-    /// Longest time of a slice, ms.
-    pub slice_limit_ms: u64,
+    /// Longest time of a turn, ms.
+    #[serde(rename = "slice_limit_ms")]
+    pub turn_limit_ms: u64,
 }
 
 /// An arm of a side.
@@ -113,7 +116,7 @@ pub struct TurnArm {
     pub not_available: Option<String>,
 }
 
-/// How a slice ended.
+/// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
@@ -125,7 +128,7 @@ pub enum End {
     Interrupted,
 }
 
-/// One slice's figures.
+/// One turn's figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// The arm.
@@ -183,14 +186,14 @@ mod tests {
     #[test]
     fn a_line_is_one_object() {
         let mut stream = Vec::new();
-        let slice = Ask::Slice { arm: 2, round: 7, position: 1, warmup: false };
+        let turn = Ask::Turn { arm: 2, round: 7, position: 1, warmup: false };
         send(&mut stream, &Ask::Open).unwrap();
-        send(&mut stream, &slice).unwrap();
+        send(&mut stream, &turn).unwrap();
         let mut stream = stream.as_slice();
         assert_eq!(line(&mut stream).unwrap().as_deref(), Some(r#"{"ask":"open"}"#));
         let second = line(&mut stream).unwrap().unwrap();
         assert_eq!(second, r#"{"ask":"slice","arm":2,"round":7,"position":1,"warmup":false}"#);
-        assert_eq!(message::<Ask>(&second), Ok(slice));
+        assert_eq!(message::<Ask>(&second), Ok(turn));
         assert_eq!(line(&mut stream).unwrap(), None);
     }
 

@@ -1,4 +1,4 @@
-//! Sessions of two processes, rounds of slices, until there is enough.
+//! Sessions of two processes, rounds of turns, until there is enough.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,8 +11,8 @@ use results::paired::Statistic;
 use super::document::{AbDocument, AbSide, SCHEMA};
 use super::peer::{Peer, same};
 use super::protocol::{Answer, Ask, End, Figures, Hello};
-use super::slices::{AbArm, AbRound, AbSlice};
 use super::spec::AbSpec;
+use super::turns::{AbArm, AbRound, AbTurn};
 use super::verdict::{self, Verdict};
 use crate::progress::Progress;
 use crate::rounds::schedule::Schedule;
@@ -294,16 +294,16 @@ impl Run<'_> {
                 if self.stopped() {
                     return Ok(false);
                 }
-                let ask = Ask::Slice { arm: arms[arm][side], round, position, warmup };
+                let ask = Ask::Turn { arm: arms[arm][side], round, position, warmup };
                 position += 1;
                 match peers[side].ask(&ask, self.stop)? {
-                    Some(Answer::Sliced { end: End::Finished }) => {}
-                    Some(Answer::Sliced { end: End::Failed }) => {
+                    Some(Answer::TurnOver { end: End::Finished }) => {}
+                    Some(Answer::TurnOver { end: End::Failed }) => {
                         let name = ["BASE", "NEW"][side];
                         self.doubts.add(format!("{name}: a guest of arm {} failed", self.arms[arm].name));
                         return Ok(false);
                     }
-                    Some(Answer::Sliced { end: End::Interrupted }) | None => return Ok(false),
+                    Some(Answer::TurnOver { end: End::Interrupted }) | None => return Ok(false),
                     Some(Answer::Failed { exit, error }) => return Err(passed_on(exit, &error)),
                     Some(answer) => return Err(peers[side].unexpected(&answer)),
                 }
@@ -312,23 +312,23 @@ impl Run<'_> {
         if warmup {
             return Ok(true);
         }
-        let mut slices: Both<Vec<Option<AbSlice>>> = [vec![None; arms.len()], vec![None; arms.len()]];
+        let mut turns: Both<Vec<Option<AbTurn>>> = [vec![None; arms.len()], vec![None; arms.len()]];
         for (side, peer) in peers.iter_mut().enumerate() {
             match peer.ask(&Ask::Keep, self.stop)? {
                 Some(Answer::Kept { figures }) => {
                     for one in figures {
                         let of = |pair: &Both<usize>| pair[side] == one.arm;
                         let Some(arm) = arms.iter().position(of).filter(|_| one.round == round) else { continue };
-                        slices[side][arm] = checked(one);
+                        turns[side][arm] = checked(one);
                     }
                 }
                 Some(answer) => return Err(peer.unexpected(&answer)),
                 None => return Ok(false),
             }
         }
-        let [base, new] = slices;
-        for (arm, slices) in self.arms.iter_mut().zip(base.into_iter().zip(new)) {
-            if let (Some(base), Some(new)) = slices {
+        let [base, new] = turns;
+        for (arm, turns) in self.arms.iter_mut().zip(base.into_iter().zip(new)) {
+            if let (Some(base), Some(new)) = turns {
                 arm.rounds.push(AbRound { round: self.rounds, session: self.sessions, base, new });
             }
         }
@@ -379,10 +379,10 @@ fn paired(hello: &Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
 }
 
 /// Figures that may be calculated with: another build may have sent anything.
-fn checked(figures: Figures) -> Option<AbSlice> {
+fn checked(figures: Figures) -> Option<AbTurn> {
     let probe_ns = figures.probe_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
     let sound = figures.metrics.values().all(|metric| metric.count > 0 && metric.mean.is_none_or(f64::is_finite));
-    sound.then_some(AbSlice { probe_ns, metrics: figures.metrics })
+    sound.then_some(AbTurn { probe_ns, metrics: figures.metrics })
 }
 
 fn passed_on(exit: u8, error: &str) -> Error {
@@ -422,7 +422,7 @@ mod tests {
             host: "h".to_owned(),
             pin: None,
             samples: 1,
-            slice_limit_ms: 1,
+            turn_limit_ms: 1,
         }
     }
 

@@ -76,7 +76,7 @@ fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
     let rules = &document.rules;
     let percent = |share: f64| format!("{:.3}", share * 100.0).trim_end_matches('0').trim_end_matches('.').to_owned();
     let mut lines = vec![
-        "ratio: NEW over BASE, centre of the rounds' ratios of medians; a round has a slice of both, one right after the \
+        "ratio: NEW over BASE, centre of the rounds' ratios of medians; a round has a turn of both, one right after the \
          other. Interval: over sessions, each with two fresh processes."
             .to_owned(),
     ];

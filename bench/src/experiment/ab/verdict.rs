@@ -1,13 +1,13 @@
 //! What the rounds of two builds say: a ratio with its interval for each arm, and one for all of them.
 
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
-use results::paired::{Pair, Ratio, Statistic, of_slices};
+use results::paired::{Pair, Ratio, Statistic, of_turns};
 use results::stats::holm;
 use results::stats::interval::Interval;
 use serde::Serialize;
 
-use super::slices::{AbArm, AbRound, AbSlice};
 use super::spec::Rules;
+use super::turns::{AbArm, AbRound, AbTurn};
 
 /// Name of the row over all arms.
 pub const ALL: &str = "all arms";
@@ -90,9 +90,8 @@ fn headline(arms: &[AbArm]) -> &'static Metric {
 /// The rounds of an arm in which both sides have the metric.
 fn pairs(arm: &AbArm, metric: &Metric, statistic: Statistic) -> Vec<Pair> {
     let pair = |round: &AbRound| {
-        let value = |slice: &AbSlice| {
-            slice.metrics.get(metric.key).and_then(|found| statistic.of(found)).filter(|ns| *ns > 0.0)
-        };
+        let value =
+            |turn: &AbTurn| turn.metrics.get(metric.key).and_then(|found| statistic.of(found)).filter(|ns| *ns > 0.0);
         let (new, base) = value(&round.new).zip(value(&round.base))?;
         let probe = round.new.probe_ns.zip(round.base.probe_ns).map(|(new, base)| (new / base).ln());
         Some(Pair { round: round.round, guest: round.session, log: (new / base).ln(), probe })
@@ -116,7 +115,7 @@ fn common(arms: &[&Vec<Pair>]) -> Vec<Pair> {
 }
 
 fn row(arm: &str, metric: &Metric, judged: bool, pairs: &[Pair]) -> Option<Row> {
-    let ratio = of_slices(pairs)?;
+    let ratio = of_turns(pairs)?;
     let arm = arm.to_owned();
     Some(Row { arm, metric: metric.key, judged, ratio, p: None, verdict: None, more_rounds: None })
 }
@@ -162,10 +161,10 @@ mod tests {
 
     use super::*;
 
-    fn slice(ns: f64) -> AbSlice {
+    fn turn(ns: f64) -> AbTurn {
         let p50 = std::time::Duration::from_secs_f64(ns * 1e-9).as_nanos();
         let summary = Summary { count: 9, p50: u64::try_from(p50).unwrap(), ..Summary::default() };
-        AbSlice { probe_ns: None, metrics: [(NMI_HANDLER.key.to_owned(), summary)].into() }
+        AbTurn { probe_ns: None, metrics: [(NMI_HANDLER.key.to_owned(), summary)].into() }
     }
 
     /// Arms whose NEW takes these times as long, with some per cent of spread from round to round; 12 sessions of 8 rounds.
@@ -177,8 +176,8 @@ mod tests {
                 .map(|round| AbRound {
                     round,
                     session: round / 8,
-                    base: slice(100_000.0 * noise(round, at)),
-                    new: slice(100_000.0 * ratio * noise(round + 5, at + 3)),
+                    base: turn(100_000.0 * noise(round, at)),
+                    new: turn(100_000.0 * ratio * noise(round + 5, at + 3)),
                 })
                 .collect(),
         };

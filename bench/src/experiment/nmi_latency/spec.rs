@@ -14,7 +14,7 @@ pub const NAME: &str = "nmi-latency";
 
 /// Rounds by default.
 pub const ROUNDS: u64 = 240;
-/// Samples of a slice by default: more of them say little more of the guest, while a CPU's modes come and go.
+/// Samples of a turn by default: more of them say little more of the guest, while a CPU's modes come and go.
 pub const SAMPLES: u64 = 25;
 /// Bound by default on a run whose rounds are not given.
 pub const LONGEST: Duration = Duration::from_secs(36);
@@ -114,7 +114,7 @@ mod tests {
         let spec = NmiLatencySpec::default();
         let CommonSpec { strategies, time_limit, duration, .. } = &spec.common;
         let arms = u32::try_from(strategies.len()).unwrap() + 1;
-        // The last round may begin just before the bound; a slice that ends by its time limit is not the rule.
+        // The last round may begin just before the bound; a turn that ends by its time limit is not the rule.
         assert!(duration.unwrap() < Duration::from_secs(38) && *time_limit * arms < Duration::from_secs(5));
         // Enough guests to see how guests differ, and all rounds fit at the usual speed.
         let plan = plan(|_| ()).unwrap();

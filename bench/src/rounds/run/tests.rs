@@ -210,7 +210,7 @@ fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
         Ok(())
     };
     let document = experiment(&sessions("5"), &mut runner, &never(), &mut save).unwrap().document;
-    assert!(runner.runs.is_empty(), "no guest for one slice alone");
+    assert!(runner.runs.is_empty(), "no guest for one turn alone");
     assert_eq!(saves, [2, 4, 5], "at the end of each session");
     assert_eq!(document.status, Status::Complete);
     for arm in &document.arms[..2] {
@@ -225,7 +225,7 @@ fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
     }
     let lives = runner.lives.borrow();
     let of = |what: &str| lives.iter().filter(|line| line.starts_with(what)).cloned().collect::<Vec<_>>();
-    // The first slice of each guest is its warm-up.
+    // The first turn of each guest is its warm-up.
     assert_eq!(of("reuse 0"), ["reuse 0 opens", "reuse 0.0", "reuse 0.1", "reuse 0.2", "reuse 0 closes"]);
     assert_eq!(of("floor 2"), ["floor 2 opens", "floor 2.0", "floor 2.1", "floor 2 closes"]);
     let place = |line: &str| lives.iter().position(|l| l == line).unwrap();
@@ -236,9 +236,9 @@ fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
 #[test]
 fn a_guest_that_hangs_ends_the_session_and_the_others_go_on() {
     let mut runner = MockRunner::good();
-    runner.slice = std::rc::Rc::new(|name, guest, slice, samples| {
+    runner.turn = std::rc::Rc::new(|name, guest, turn, samples| {
         let mut vcpu = vcpu(samples, 1000);
-        if name == "reuse" && (guest, slice) == (1, 1) {
+        if name == "reuse" && (guest, turn) == (1, 1) {
             vcpu.end = End::TimedOut;
         }
         vcpu
@@ -257,9 +257,9 @@ fn a_guest_that_hangs_ends_the_session_and_the_others_go_on() {
 #[test]
 fn an_arm_whose_guests_hang_in_their_warm_ups_is_given_up_and_the_others_go_on() {
     let mut runner = MockRunner::good();
-    runner.slice = std::rc::Rc::new(|name, _, slice, samples| {
+    runner.turn = std::rc::Rc::new(|name, _, turn, samples| {
         let mut vcpu = vcpu(samples, 1000);
-        if name == "reuse" && slice == 0 {
+        if name == "reuse" && turn == 0 {
             vcpu.end = End::TimedOut;
         }
         vcpu
@@ -276,9 +276,9 @@ fn an_interrupt_in_a_session_drops_the_cut_round_for_all() {
     let stop = std::rc::Rc::new(never());
     let mut runner = MockRunner::good();
     let flag = std::rc::Rc::clone(&stop);
-    runner.slice = std::rc::Rc::new(move |_, guest, slice, samples| {
+    runner.turn = std::rc::Rc::new(move |_, guest, turn, samples| {
         let mut vcpu = vcpu(samples, 1000);
-        if (guest, slice) == (1, 2) {
+        if (guest, turn) == (1, 2) {
             flag.store(true, Ordering::Relaxed);
             vcpu.end = End::Stopped;
         }
@@ -309,8 +309,8 @@ fn a_run_until_its_intervals_are_narrow_ends_between_guests() {
 fn what_is_ahead_is_said_before_the_start() {
     let said = |plan: &Plan| expectation(plan, 4);
     let plan = Plan { duration: Some(Duration::from_secs(9)), rounds_per_guest: 20, ..sessions("100") };
-    let slice = plan.estimate(4).as_secs();
-    assert_eq!(said(&plan), format!("this takes about {slice} s: up to 100 rounds of 4 arms, pinned to CPU 3"));
+    let turn = plan.estimate(4).as_secs();
+    assert_eq!(said(&plan), format!("this takes about {turn} s: up to 100 rounds of 4 arms, pinned to CPU 3"));
     let open = Plan { rounds: crate::rounds::spec::OPEN_ENDED, ..plan.clone() };
     assert!(said(&open).starts_with("this takes about 9 s: as many rounds of 4 arms as fit"), "{}", said(&open));
     assert!(open.expected_rounds(4) < 200 && open.expected_rounds(4) > 10, "{}", open.expected_rounds(4));

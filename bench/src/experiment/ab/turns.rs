@@ -1,4 +1,4 @@
-//! The slices of both sides, by arm and round.
+//! The turns of both sides, by arm and round.
 
 use results::document::Metrics;
 use serde::Serialize;
@@ -12,22 +12,22 @@ pub struct AbArm {
     pub rounds: Vec<AbRound>,
 }
 
-/// A round of an arm: a slice of each side, one right after the other.
+/// A round of an arm: a turn of each side, one right after the other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AbRound {
     /// Number of the round.
     pub round: u64,
     /// Number of the session.
     pub session: u64,
-    /// BASE's slice.
-    pub base: AbSlice,
-    /// NEW's slice.
-    pub new: AbSlice,
+    /// BASE's turn.
+    pub base: AbTurn,
+    /// NEW's turn.
+    pub new: AbTurn,
 }
 
-/// A slice.
+/// A turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct AbSlice {
+pub struct AbTurn {
     /// Time of the throughput probe just before it, ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe_ns: Option<f64>,
