@@ -87,7 +87,7 @@ pub(super) struct Run {
 pub(super) type Sides<'a> = (&'a [Run], &'a [Run]);
 
 /// An arm of one document, with the arm that it is divided by.
-struct Started {
+struct Beside {
     document: usize,
     started: u64,
     arm: Arm<Any>,
@@ -206,11 +206,11 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
         if !request.arms.is_empty() && !request.arms.contains(&name) {
             continue;
         }
-        let of = |records: &[&Record]| -> Vec<Started> {
+        let of = |records: &[&Record]| -> Vec<Beside> {
             let of = |(document, record): (usize, &&Record)| {
                 let arm = record.arm(&name)?.clone();
                 let reference = reference.as_ref().and_then(|name| record.arm(name)).cloned();
-                Some(Started { document, started: record.started_unix, arm, reference })
+                Some(Beside { document, started: record.started_unix, arm, reference })
             };
             records.iter().enumerate().filter_map(of).collect()
         };
@@ -230,7 +230,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             if !request.metrics.is_empty() && !request.metrics.contains(metric) {
                 continue;
             }
-            let runs = |arms: &[Started]| -> Vec<Run> {
+            let runs = |arms: &[Beside]| -> Vec<Run> {
                 arms.iter().filter_map(|one| run(one, metric, request.statistic)).collect()
             };
             let (base, new) = (runs(&base), runs(&new));
@@ -255,8 +255,8 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
 }
 
 /// A run of an arm; `None` without whole rounds of the metric.
-fn run(of: &Started, metric: &str, statistic: Statistic) -> Option<Run> {
-    let Started { document, started, arm, reference } = of;
+fn run(of: &Beside, metric: &str, statistic: Statistic) -> Option<Run> {
+    let Beside { document, started, arm, reference } = of;
     let values: Vec<f64> = rounds(arm, metric, statistic).collect();
     let log = |(round, summary): (&Round<Any>, &Summary)| {
         let ns = statistic.of(summary).filter(|ns| *ns > 0.0)?;

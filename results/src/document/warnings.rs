@@ -33,7 +33,8 @@ pub fn collect(document: &Document) -> Vec<Warning> {
     if shares_first_event(document) {
         add(
             "shared-first-event",
-            "guests of several strategies were alive at the same time: the cost of the host's first such event and of its last close is              in none of their figures; take --guest-rounds 1, unless others hold such an event anyway"
+            "guests of several strategies were alive at the same time: the cost of the host's first such event and of its last close is \
+             in none of their figures; take --guest-rounds 1, unless others hold such an event anyway"
                 .to_owned(),
         );
     }
