@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::plot::{COLOURS, DASHES, FLOOR, Ink};
-use crate::document::{Any, Arm, ArmKind, Record};
+use crate::document::{Any, Arm, ArmKind, Record, Status};
 
 /// Parameters that say how long or often was measured, not what.
-const NOT_WHAT: [&str; 12] = [
+const NOT_WHAT: [&str; 14] = [
     "rounds",
     "samples",
     "warmup_samples",
     "warmup_rounds",
     "duration_ns",
+    "quick",
+    "until_ci",
     "time_limit_ns",
     "backend_why",
     "backend_requested",
@@ -64,9 +66,23 @@ pub(super) fn groups(records: &[Record]) -> Vec<Group<'_>> {
 }
 
 impl<'a> Group<'a> {
-    /// The newest result, whose figures stand for the group.
+    /// The newest result.
     pub(super) fn latest(&self) -> &'a Record {
         self.records[self.records.len() - 1]
+    }
+
+    /// The result whose figures stand for the group: the newest complete one with at least half as many rounds as any. A quick run after
+    /// a long one does not take its place.
+    pub(super) fn shown(&self) -> &'a Record {
+        let rounds = |record: &Record| record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
+        let complete = |record: &&&Record| record.status == Status::Complete;
+        let most = |records: &mut dyn Iterator<Item = &&'a Record>| records.map(|record| rounds(record)).max();
+        let newest = |records: Vec<&'a Record>| {
+            let most = most(&mut records.iter())?;
+            records.into_iter().rev().find(|record| 2 * rounds(record) >= most)
+        };
+        let complete: Vec<&Record> = self.records.iter().filter(complete).copied().collect();
+        newest(complete).or_else(|| newest(self.records.clone())).unwrap_or_else(|| self.latest())
     }
 }
 
@@ -168,6 +184,25 @@ mod tests {
         assert_eq!(groups.iter().map(|group| group.records.len()).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(groups[0].latest().started_unix, records[0].started_unix);
         assert_eq!(title(&records[2]), "nmi-latency, sampling4/ftest, cpu-clock (stand-in)");
+    }
+
+    #[test]
+    fn a_quick_or_unfinished_result_does_not_stand_for_a_long_one() {
+        let of = |rounds: u64, started: u64, quick: bool, status: Status| {
+            let mut document = fixture::document(rounds);
+            (document.started_unix, document.status, document.parameters.quick) = (started, status, quick);
+            fixture::written(&document).1
+        };
+        let records = [
+            of(100, 1000, false, Status::Complete),
+            of(90, 2000, false, Status::Complete),
+            of(20, 3000, true, Status::Complete),
+            of(95, 4000, false, Status::Interrupted),
+        ];
+        let found = groups(&records);
+        assert_eq!((found.len(), found[0].latest().started_unix, found[0].shown().started_unix), (1, 4000, 2000));
+        let cut = [of(9, 1000, false, Status::Interrupted), of(2, 2000, false, Status::Interrupted)];
+        assert_eq!(groups(&cut)[0].shown().started_unix, 1000);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(super) fn too_many(arms: usize) -> String {
     if arms > ARMS { format!(" {ARMS} of {arms} arms are drawn; the table has all.") } else { String::new() }
 }
 
-/// The percentile curves of the newest result; `None` if it has no histogram.
+/// The percentile curves of a result; `None` if it has no histogram.
 pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>, Error> {
     let mut curves: Vec<(&Arm<Any>, Histogram<u64>)> = Vec::new();
     let mut what = "";

@@ -179,7 +179,7 @@ fn brief(record: &Record) -> String {
 }
 
 fn overview(groups: &[Group<'_>]) -> Table {
-    let head = ["what", "host", "results", "newest (UTC)", "state", "p50s of the newest"];
+    let head = ["what", "host", "results", "newest (UTC)", "state", "p50s"];
     let mut table = Table::new("Kinds of results, the newest first", &head);
     for group in groups.iter().take(ROWS) {
         let newest = group.latest();
@@ -189,7 +189,7 @@ fn overview(groups: &[Group<'_>]) -> Table {
             group.records.len().to_string(),
             date(newest.started_unix as f64),
             state(newest.status).to_owned(),
-            brief(newest),
+            brief(group.shown()),
         ]);
     }
     table
@@ -205,62 +205,67 @@ const fn state(status: Status) -> &'static str {
 }
 
 fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Error> {
-    let newest = group.latest();
+    let shown = group.shown();
     let mut badges = Vec::new();
-    if group::is_simulated(newest) {
+    if group::is_simulated(shown) {
         badges.push("simulated");
-    } else if newest.arms.iter().any(|arm| arm.stand_in) {
+    } else if shown.arms.iter().any(|arm| arm.stand_in) {
         badges.push("stand-in events: compare arms only");
     }
-    if newest.status != Status::Complete {
-        badges.push(state(newest.status));
+    if shown.status != Status::Complete {
+        badges.push(state(shown.status));
     }
     let mut figures = Vec::new();
-    figures.extend(spread::rounds(newest, inks));
-    figures.extend(latency::percentiles(newest, inks)?);
+    figures.extend(spread::rounds(shown, inks));
+    figures.extend(latency::percentiles(shown, inks)?);
     figures.extend(latency::over_time(group, inks));
-    figures.extend(work::host_operations(newest));
-    figures.extend(work::phases(newest));
-    figures.extend(scaling::growth(newest, inks));
-    figures.extend(work::pareto(newest, inks));
+    figures.extend(work::host_operations(shown));
+    figures.extend(work::phases(shown));
+    figures.extend(scaling::growth(shown, inks));
+    figures.extend(work::pareto(shown, inks));
     let caveat = |warning: &crate::document::Warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),
         None => warning.message.clone(),
     };
     Ok(Section {
         id: format!("results-{}", index + 1),
-        title: group::title(newest),
-        host: newest.host.class.clone(),
+        title: group::title(shown),
+        host: shown.host.class.clone(),
         badges,
         about: about(group),
         // Settings of the host stand with the hosts.
-        caveats: newest.warnings.iter().filter(|warning| warning.remedy.is_none()).map(caveat).collect(),
-        answer: strategies::answer(newest, inks),
-        table: arms(newest),
+        caveats: shown.warnings.iter().filter(|warning| warning.remedy.is_none()).map(caveat).collect(),
+        answer: strategies::answer(shown, inks),
+        table: arms(shown),
         figures,
     })
 }
 
 fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
-    let newest = group.latest();
+    let (shown, latest) = (group.shown(), group.latest());
     let mut about = vec![
-        ("backend", group::backend(newest)),
-        ("host", newest.host.class.clone()),
+        ("backend", group::backend(shown)),
+        ("host", shown.host.class.clone()),
         ("results", group.records.len().to_string()),
-        (
-            "newest",
-            match newest.started_unix {
-                0 => newest.path.display().to_string(),
-                unix => format!("{} UTC, {}", date(unix as f64), newest.path.display()),
-            },
-        ),
-        ("revision", format!("{} ({})", newest.tool.git_revision, newest.tool.profile)),
-        ("seed", newest.seed.to_string()),
+        ("shown", named(shown)),
+        ("revision", format!("{} ({})", shown.tool.git_revision, shown.tool.profile)),
+        ("seed", shown.seed.to_string()),
     ];
-    if !newest.command_line.is_empty() {
-        about.push(("command", newest.command_line.join(" ")));
+    if !std::ptr::eq(shown, latest) {
+        about.push(("newest", format!("{}: not complete, or of few rounds", named(latest))));
+    }
+    if !shown.command_line.is_empty() {
+        about.push(("command", shown.command_line.join(" ")));
     }
     about
+}
+
+/// A result by its time and its file.
+fn named(record: &Record) -> String {
+    match record.started_unix {
+        0 => record.path.display().to_string(),
+        unix => format!("{} UTC, {}", date(unix as f64), record.path.display()),
+    }
 }
 
 /// Every arm of a result by its one metric; arms without figures have the reason.
@@ -272,7 +277,7 @@ fn arms(record: &Record) -> Table {
         ["arm", "p50 [95 %]", &over, "p90", "p99", "max", "mean", "delivery", "lost", "values", "backend", "note"];
     let what = key.map_or_else(String::new, metric::name);
     let caption = format!(
-        "Every arm of the newest result: {what}. p50: median over rounds of each round's median; {over}: of paired rounds; \
+        "Every arm of the result shown: {what}. p50: median over rounds of each round's median; {over}: of paired rounds; \
          p90 to mean: of all samples"
     );
     let mut table = Table::new(caption, &head);

@@ -36,7 +36,7 @@ fn exits(arm: &Arm<Any>) -> Option<f64> {
     Some(msrs.values().map(|n| number(n.get("reads")) + number(n.get("writes"))).sum())
 }
 
-/// Host operations per PMI of the newest result, by number and by time; `None` if it has none.
+/// Host operations per PMI of a result, by number and by time; `None` if it has none.
 pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     let mut kinds: Vec<&str> = record.arms.iter().flat_map(operations).map(|(kind, ..)| kind).collect();
     kinds.sort_unstable();
@@ -129,7 +129,7 @@ fn phases_of(arm: &Arm<Any>) -> Vec<(String, f64)> {
 /// Names of phases with their times, ns.
 type Phases = Vec<(String, f64)>;
 
-/// The phases of a set-up, stacked, of the newest result; `None` if it has none.
+/// The phases of a set-up, stacked, of a result; `None` if it has none.
 pub(super) fn phases(record: &Record) -> Option<Figure> {
     // In the order of an event's life; what is not known there follows.
     let order = ["program", "open", "map", "enable", "count", "read", "disable", "unmap", "close", "last-close"];
