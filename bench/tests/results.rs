@@ -89,7 +89,10 @@ fn a_baseline_by_name_a_regression_and_every_output() {
     );
     let row = rows.iter().find(|row| row["arm"] == "all arms" && row["metric"] == "nmi_handler_ns").unwrap();
     assert_eq!(row["verdict"], "regression");
-    assert!(row["p_adjusted"].as_f64() < Some(0.01) && row["change_interval"]["low"].as_f64() > Some(0.4), "{row}");
+    assert!(
+        row["p_value_adjusted"].as_f64() < Some(0.01) && row["change_interval"]["low"].as_f64() > Some(0.4),
+        "{row}"
+    );
     assert!(std::fs::read_to_string(at.join("report.xml")).unwrap().contains("<failure"));
     let markdown = vpmu(at, &["compare", "v1", "slow.json", "--markdown"]);
     assert!(text(&markdown.stdout).contains("| **SLOWER** |"));

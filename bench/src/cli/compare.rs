@@ -110,7 +110,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         statistic: args.quantile,
         arms: args.arm.clone(),
         metrics: args.metric.clone(),
-        allow_unlike_hosts: args.ignore_host_differences,
+        unlike_hosts_allowed: args.ignore_host_differences,
     };
     let base = read::gather(&args.base, &args.results)?;
     let Some(name) = &args.new else {

@@ -60,7 +60,7 @@ pub struct Comparison {
     /// How hosts or builds differ.
     pub unlike: Vec<String>,
     /// Whether they may.
-    pub unlike_allowed: bool,
+    pub unlike_hosts_allowed: bool,
     /// What is missing or partial.
     pub notes: Vec<String>,
     /// What was compared.
@@ -153,7 +153,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         new: side(new.0, new.1),
         statistic: request.statistic,
         unlike,
-        unlike_allowed: request.allow_unlike_hosts,
+        unlike_hosts_allowed: request.unlike_hosts_allowed,
         notes,
         groups,
         exit: 0,
@@ -210,7 +210,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
         new: side(&format!("{} of {name}", arms[1..].join(", ")), records),
         statistic: request.statistic,
         unlike: Vec::new(),
-        unlike_allowed: true,
+        unlike_hosts_allowed: true,
         notes,
         groups: vec![group],
         exit: 0,
@@ -218,27 +218,6 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
     };
     (comparison.exit, comparison.verdict) = conclude(&comparison);
     Ok(comparison)
-}
-
-fn blank(question: Question, arm: &str, metric: &str, request: &CompareSpec) -> Row {
-    Row {
-        question,
-        arm: arm.to_owned(),
-        metric: metric.to_owned(),
-        base: None,
-        new: None,
-        change: None,
-        change_interval: None,
-        change_below: None,
-        p: None,
-        p_adjusted: None,
-        blocks: 0,
-        cliffs_delta: None,
-        limits: request.limits(metric),
-        verdict: Verdict::OneSided,
-        why: String::new(),
-        found: None,
-    }
 }
 
 fn level(runs: &[Run]) -> Option<Level> {
@@ -265,7 +244,7 @@ fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
         (.., Some(why)) => (Verdict::NotWhole, why.clone()),
         _ => (Verdict::TooFew, format!("an interval needs {} rounds a side", paired::MIN_ROUNDS)),
     };
-    let row = blank(Question::OneArm, &sample.arm, &sample.metric, request);
+    let row = Row::blank(Question::OneArm, &sample.arm, &sample.metric, request.limits(&sample.metric));
     let cliffs_delta = cliffs_delta(&logs(&sample.base), &logs(&sample.new));
     Row { base, new, cliffs_delta, verdict, why, ..row }.with(found)
 }
@@ -285,7 +264,7 @@ fn of_all(samples: &[&Sample], metric: &str, request: &CompareSpec, simulated: b
         let median_ns = medians.map(|logs| (logs.iter().sum::<f64>() / logs.len() as f64).exp())?;
         Some(Level { median_ns, interval_ns: None, ratio: None, n, runs })
     };
-    let row = blank(Question::AllArms, "all arms", metric, request);
+    let row = Row::blank(Question::AllArms, "all arms", metric, request.limits(metric));
     let (base, new) = (side(|both| both.0.to_vec(), base_runs), side(|both| both.1.to_vec(), new_runs));
     let why = format!("an interval needs {} rounds a side", paired::MIN_ROUNDS);
     Some(Row { base, new, verdict: Verdict::TooFew, why, ..row }.with(change::of_all(&arms, simulated)))
@@ -301,7 +280,7 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
     if comparison.notes.iter().any(|note| note.starts_with(SAME)) {
         return (3, format!("inconclusive: BASE and NEW hold the same run ({tally})"));
     }
-    if !comparison.unlike.is_empty() && !comparison.unlike_allowed {
+    if !comparison.unlike.is_empty() && !comparison.unlike_hosts_allowed {
         return (
             3,
             format!("inconclusive: hosts or builds differ ({tally}); --ignore-host-differences judges nevertheless"),

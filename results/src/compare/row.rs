@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::change::Change;
-use super::rules::Limits;
+use super::rules::{Finding, Limits};
 use super::sample::MIN_RUNS;
 use crate::stats::holm;
 use crate::stats::interval::Interval;
@@ -88,9 +88,9 @@ pub struct Row {
     /// What the change is below with 95 % confidence, one-sided.
     pub change_below: Option<f64>,
     /// p value of "no change", two-sided.
-    pub p: Option<f64>,
+    pub p_value: Option<f64>,
     /// The same, adjusted by Holm's method over the rows that are judged.
-    pub p_adjusted: Option<f64>,
+    pub p_value_adjusted: Option<f64>,
     /// Blocks of neighbouring runs; 0: runs were not taken in turns, or are too few.
     pub blocks: usize,
     /// Effect size over rounds: Cliff's delta, −1 to 1; positive: NEW is slower.
@@ -113,11 +113,33 @@ impl Row {
             self.change = Some(change.log.value.exp_m1());
             self.change_interval = Some(Interval { low: low.exp_m1(), high: high.exp_m1() });
             self.change_below = Some(change.log.below().exp_m1());
-            self.p = Some(change.log.p());
+            self.p_value = Some(change.log.p());
             self.blocks = change.blocks;
             self.found = found;
         }
         self
+    }
+
+    /// A row without figures.
+    pub(super) fn blank(question: Question, arm: &str, metric: &str, limits: Limits) -> Self {
+        Self {
+            question,
+            arm: arm.to_owned(),
+            metric: metric.to_owned(),
+            base: None,
+            new: None,
+            change: None,
+            change_interval: None,
+            change_below: None,
+            p_value: None,
+            p_value_adjusted: None,
+            blocks: 0,
+            cliffs_delta: None,
+            limits,
+            verdict: Verdict::OneSided,
+            why: String::new(),
+            found: None,
+        }
     }
 
     fn few_runs(&self) -> bool {
@@ -128,12 +150,14 @@ impl Row {
 /// Adjusts the p values of the rows that are judged, and judges them. `exact`: runs are simulated, none differs from another.
 pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool) -> Vec<(usize, Row)> {
     let judged: Vec<usize> = (0..rows.len())
-        .filter(|&i| rows[i].1.p.is_some() && !rows[i].1.limits.report_only && rows[i].1.verdict != Verdict::NotWhole)
+        .filter(|&i| {
+            rows[i].1.p_value.is_some() && !rows[i].1.limits.report_only && rows[i].1.verdict != Verdict::NotWhole
+        })
         .collect();
-    let p: Vec<f64> = judged.iter().filter_map(|&i| rows[i].1.p).collect();
+    let p: Vec<f64> = judged.iter().filter_map(|&i| rows[i].1.p_value).collect();
     for (&i, adjusted) in judged.iter().zip(holm(&p)) {
         let row = &mut rows[i].1;
-        row.p_adjusted = Some(adjusted);
+        row.p_value_adjusted = Some(adjusted);
         (row.verdict, row.why) = verdict(row, adjusted, exact);
     }
     for (_, row) in rows.iter_mut().filter(|(_, row)| row.limits.report_only) {
@@ -146,18 +170,20 @@ fn verdict(row: &Row, p: f64, exact: bool) -> (Verdict, String) {
     let (Some(base), Some(change), Some(below)) = (&row.base, row.change, row.change_below) else {
         return (Verdict::TooFew, String::new());
     };
-    let Limits { p: level, bound, least_change_ns, .. } = row.limits;
-    let least = if base.median_ns > 0.0 { least_change_ns / base.median_ns } else { 0.0 };
-    let strength = row.limits.strength.max(least);
-    let bound = bound.max(least);
-    if p < level && change.abs() >= strength {
-        return (if change > 0.0 { Verdict::Regression } else { Verdict::Improvement }, String::new());
+    let least = if base.median_ns > 0.0 { row.limits.least_change_ns / base.median_ns } else { 0.0 };
+    let limits = row.limits.at_least(least);
+    let bound = limits.bound;
+    let finding = limits.finding(change, below, p);
+    match finding {
+        Finding::Slower => return (Verdict::Regression, String::new()),
+        Finding::Faster => return (Verdict::Improvement, String::new()),
+        Finding::NoChange | Finding::Open => {}
     }
     if row.question == Question::AllArms && row.few_runs() && !exact {
         let why = format!("absolute times of fewer than {MIN_RUNS} runs a side are not judged: a host drifts");
         return (Verdict::NotJudged, why);
     }
-    if below < bound {
+    if finding == Finding::NoChange {
         return (Verdict::NoChange, String::new());
     }
     let (high, asked) = (below * 100.0, bound * 100.0);

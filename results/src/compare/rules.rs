@@ -16,9 +16,9 @@ const MAX_FILE: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Limits {
     /// Adjusted p values below this are significant.
-    pub p: f64,
+    pub alpha: f64,
     /// Relative changes of at least this are strong.
-    pub strength: f64,
+    pub threshold: f64,
     /// A slow-down of at least this must be excluded for "no change".
     pub bound: f64,
     /// Changes below this many ns are not strong, whatever their share.
@@ -30,7 +30,7 @@ pub struct Limits {
 impl Default for Limits {
     /// p < 0.01, 3 %, 5 % excluded, 50 ns: where a process's code and data come to lie moves an exit path of 150 ns by tens of ns.
     fn default() -> Self {
-        Self { p: 0.01, strength: 0.03, bound: 0.05, least_change_ns: 50.0, report_only: false }
+        Self { alpha: 0.01, threshold: 0.03, bound: 0.05, least_change_ns: 50.0, report_only: false }
     }
 }
 
@@ -45,10 +45,8 @@ pub struct Rules {
 #[derive(Deserialize, Clone, Copy, Default)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Given {
-    #[serde(rename = "alpha")]
-    p: Option<f64>,
-    #[serde(rename = "threshold")]
-    strength: Option<f64>,
+    alpha: Option<f64>,
+    threshold: Option<f64>,
     bound: Option<f64>,
     least_change_ns: Option<f64>,
     #[serde(default)]
@@ -58,29 +56,55 @@ struct Given {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
-    #[serde(rename = "alpha")]
-    p: Option<f64>,
-    #[serde(rename = "threshold")]
-    strength: Option<f64>,
+    alpha: Option<f64>,
+    threshold: Option<f64>,
     bound: Option<f64>,
     least_change_ns: Option<f64>,
     #[serde(default)]
     metric: BTreeMap<String, Given>,
 }
 
+/// What an interval says of a change: one rule for `compare` and `ab`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Significant, and slower by the threshold or more.
+    Slower,
+    /// Significant, and faster by the threshold or more.
+    Faster,
+    /// Neither, and a slow-down of the bound is excluded.
+    NoChange,
+    /// Neither, and it is not.
+    Open,
+}
+
 impl Limits {
+    /// The same with a threshold and a bound of at least this.
+    #[must_use]
+    pub fn at_least(self, least: f64) -> Self {
+        Self { threshold: self.threshold.max(least), bound: self.bound.max(least), ..self }
+    }
+
+    /// What a relative change says, given what it is `below` with 95 % confidence, one-sided, and its adjusted p value.
+    #[must_use]
+    pub fn finding(&self, change: f64, below: f64, p_value: f64) -> Finding {
+        if p_value < self.alpha && change.abs() >= self.threshold {
+            return if change > 0.0 { Finding::Slower } else { Finding::Faster };
+        }
+        if below < self.bound { Finding::NoChange } else { Finding::Open }
+    }
+
     fn with(self, given: Given) -> Result<Self, String> {
         let limits = Self {
-            p: given.p.unwrap_or(self.p),
-            strength: given.strength.unwrap_or(self.strength),
+            alpha: given.alpha.unwrap_or(self.alpha),
+            threshold: given.threshold.unwrap_or(self.threshold),
             // A threshold above the bound moves it along.
-            bound: given.bound.unwrap_or_else(|| self.bound.max(given.strength.unwrap_or(0.0))),
+            bound: given.bound.unwrap_or_else(|| self.bound.max(given.threshold.unwrap_or(0.0))),
             least_change_ns: given.least_change_ns.unwrap_or(self.least_change_ns),
             report_only: given.report_only,
         };
         for (name, value, most) in [
-            ("alpha", limits.p, 0.5),
-            ("threshold", limits.strength, 100.0),
+            ("alpha", limits.alpha, 0.5),
+            ("threshold", limits.threshold, 100.0),
             ("bound", limits.bound, 100.0),
             ("least-change-ns", limits.least_change_ns, 1e12),
         ] {
@@ -98,8 +122,8 @@ impl Rules {
     ///
     /// # Errors
     /// Exit 2 for values out of range.
-    pub fn new(p: Option<f64>, strength: Option<f64>) -> Result<Self, Error> {
-        let given = Given { p, strength, ..Given::default() };
+    pub fn new(alpha: Option<f64>, threshold: Option<f64>) -> Result<Self, Error> {
+        let given = Given { alpha, threshold, ..Given::default() };
         let wrong = |why| {
             Error::usage("cannot compare by these thresholds", why, "--alpha 0.01 --threshold 0.03 are the defaults")
         };
@@ -110,7 +134,7 @@ impl Rules {
     ///
     /// # Errors
     /// Exit 2: unreadable, or a key or value that makes no sense.
-    pub fn read(path: &Path, p: Option<f64>, strength: Option<f64>) -> Result<Self, Error> {
+    pub fn read(path: &Path, alpha: Option<f64>, threshold: Option<f64>) -> Result<Self, Error> {
         let wrong = |why: String| {
             Error::usage(format!("cannot use thresholds {}", path.display()), why, "docs/comparing.md has an example")
         };
@@ -123,8 +147,8 @@ impl Rules {
         }
         let file: File = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         let of_file = Given {
-            p: p.or(file.p),
-            strength: strength.or(file.strength),
+            alpha: alpha.or(file.alpha),
+            threshold: threshold.or(file.threshold),
             bound: file.bound,
             least_change_ns: file.least_change_ns,
             report_only: false,
@@ -172,9 +196,9 @@ mod tests {
     fn a_file_changes_what_it_names() {
         let rules = read("alpha = 0.05\nthreshold = 0.1\n[metric.exit_path_ns]\nthreshold = 0.3\nreport-only = true\n")
             .unwrap();
-        // The command line's strength goes before the file's default, not before a metric's own.
-        assert_eq!(rules.default, Limits { p: 0.05, strength: 0.2, bound: 0.2, ..Limits::default() });
-        let own = Limits { p: 0.05, strength: 0.3, bound: 0.3, report_only: true, ..Limits::default() };
+        // The command line's threshold goes before the file's default, not before a metric's own.
+        assert_eq!(rules.default, Limits { alpha: 0.05, threshold: 0.2, bound: 0.2, ..Limits::default() });
+        let own = Limits { alpha: 0.05, threshold: 0.3, bound: 0.3, report_only: true, ..Limits::default() };
         assert_eq!((rules.limits("exit_path_ns", true), rules.limits("other", false)), (own, rules.default));
     }
 

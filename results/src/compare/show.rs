@@ -32,7 +32,7 @@ fn change(row: &Row) -> String {
 }
 
 fn p(row: &Row) -> String {
-    row.p_adjusted.or(row.p).map_or_else(dash, layout::p)
+    row.p_value_adjusted.or(row.p_value).map_or_else(dash, layout::p)
 }
 
 pub(super) fn word(verdict: Verdict) -> &'static str {

@@ -15,7 +15,7 @@ pub struct CompareSpec {
     /// Only these metrics; empty: all.
     pub metrics: Vec<String>,
     /// Whether hosts may differ.
-    pub allow_unlike_hosts: bool,
+    pub unlike_hosts_allowed: bool,
 }
 
 impl CompareSpec {
@@ -34,7 +34,7 @@ impl Default for CompareSpec {
             statistic: Statistic::default(),
             arms: Vec::new(),
             metrics: Vec::new(),
-            allow_unlike_hosts: false,
+            unlike_hosts_allowed: false,
         }
     }
 }

@@ -49,7 +49,7 @@ fn a_tenth_slower_in_one_arm_is_a_regression_there_alone_and_faster_the_other_wa
     assert_eq!(verdicts(&found, "recreate"), [Verdict::NoChange; 3]);
     let row = found.rows().find(|row| row.arm == "reuse").unwrap();
     assert!((row.change.unwrap() - 0.1).abs() < 0.005 && row.cliffs_delta.unwrap() > 0.6);
-    assert!(row.change_interval.unwrap().low > 0.05 && row.p_adjusted.unwrap() > row.p.unwrap());
+    assert!(row.change_interval.unwrap().low > 0.05 && row.p_value_adjusted.unwrap() > row.p_value.unwrap());
     let back = of(&slow, &base, &request());
     assert_eq!((back.exit, verdicts(&back, "reuse")), (0, vec![Verdict::Improvement; 3]));
 }
@@ -68,7 +68,7 @@ fn significance_without_strength_is_no_regression_and_strength_without_significa
     };
     let found = of(&simulated(5, reuse(1000)), &simulated(6, reuse(1020)), &request());
     assert_eq!(verdicts(&found, "reuse"), [Verdict::NoChange; 3], "{}", text(&found));
-    assert!(found.rows().filter(|row| row.arm == "reuse").all(|row| row.p_adjusted.unwrap() < 0.01));
+    assert!(found.rows().filter(|row| row.arm == "reuse").all(|row| row.p_value_adjusted.unwrap() < 0.01));
     let wild = |arm: &str, round: u64| if arm == "reuse" { 70_000 + round * 7919 % 10 * 7_000 } else { 70_000 };
     let found = of(&record(10, 5, wild), &record(10, 6, |arm, round| wild(arm, round) + 6_000), &request());
     assert_eq!((found.exit, verdicts(&found, "reuse")), (3, vec![Verdict::TooNoisy; 3]));
@@ -204,7 +204,7 @@ fn unlike_hosts_are_not_judged_unless_allowed() {
     let found = of(&base, &other, &request());
     assert_eq!((found.exit, found.unlike.len()), (3, 1));
     assert!(text(&found).contains("unlike: kernel: 7.0 / unknown"), "{}", text(&found));
-    assert_eq!(of(&base, &other, &CompareSpec { allow_unlike_hosts: true, ..request() }).exit, 1);
+    assert_eq!(of(&base, &other, &CompareSpec { unlike_hosts_allowed: true, ..request() }).exit, 1);
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn with_many_documents_the_run_is_the_unit() {
     };
     let found = compare(("a", &runs(10, 0)), ("b", &runs(18, 500)), &request()).unwrap();
     assert_eq!(found.groups[0].unit, "run");
-    assert!(found.rows().all(|row| row.base.as_ref().unwrap().runs == 8 && row.p.unwrap() > 0.1));
+    assert!(found.rows().all(|row| row.base.as_ref().unwrap().runs == 8 && row.p_value.unwrap() > 0.1));
 }
 
 #[test]

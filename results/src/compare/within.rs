@@ -23,23 +23,14 @@ pub(super) fn row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str
         Some(why) => (Verdict::NotWhole, why),
         None => (Verdict::TooFew, format!("an interval needs {} rounds", paired::MIN_ROUNDS)),
     };
+    let found_change = found.and_then(|found| found.log).map(|log| Change { log, allowance: 0.0, blocks: 0 });
     Row {
-        question: Question::OneArm,
-        arm: arm.name.clone(),
-        metric: metric.to_owned(),
         base: level(base, Some(1.0)),
         new: level(arm, found.map(|found| found.ratio)),
-        change: None,
-        change_interval: None,
-        change_below: None,
-        p: None,
-        p_adjusted: None,
-        blocks: 0,
         cliffs_delta: cliffs_delta(&logs(base), &logs(arm)),
-        limits: request.limits(metric),
         verdict,
         why,
-        found: None,
+        ..Row::blank(Question::OneArm, &arm.name, metric, request.limits(metric))
     }
-    .with(found.and_then(|found| found.log).map(|log| Change { log, allowance: 0.0, blocks: 0 }))
+    .with(found_change)
 }

@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
 use crate::published::Reproduction;
-use crate::table::layout::{level, ns as whole, plural, ratio_with, time};
+use crate::table::layout::{level, ns as whole, plural, ratio, ratio_with, time};
 use figure::{Figure, Table, dash};
 use group::{Group, Inks, groups};
 use hosts::Host;
@@ -161,8 +161,17 @@ fn summary(records: &[Record], points: usize) -> String {
     parts.join(", and ") + "."
 }
 
-/// The arms of a result in short: p50 and, with its interval, the ratio to the floor.
-fn brief(record: &Record) -> String {
+/// The ratio of two arms as text, with its interval if asked for.
+fn over(arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: bool) -> Option<String> {
+    if interval {
+        return paired::ratio(arm, base, key, Statistic::P50).map(|found| ratio_with(&found));
+    }
+    let pairs = paired::pairs(arm, base, key, Statistic::P50);
+    paired::Method::of(&pairs).centre(&pairs).map(|log| ratio(log.exp()))
+}
+
+/// The arms of a result in short: p50 and the ratio to the floor; with its interval if the result has plots, which have it too.
+fn brief(record: &Record, plotted: bool) -> String {
     let metric = subject::metric_of(record);
     let base = subject::base(record);
     let arm = |arm: &Arm<Any>| {
@@ -171,8 +180,8 @@ fn brief(record: &Record) -> String {
         };
         let over = base
             .filter(|base| base.name != arm.name)
-            .and_then(|base| Some((base, paired::ratio(arm, base, key, Statistic::P50)?)))
-            .map(|(base, found)| format!(" ({} × {})", ratio_with(&found), base.name));
+            .and_then(|base| Some((base, over(arm, base, key, plotted)?)))
+            .map(|(base, found)| format!(" ({found} × {})", base.name));
         format!("{} {}{}", arm.name, time(p50), over.unwrap_or_default())
     };
     record.arms.iter().map(arm).collect::<Vec<_>>().join(", ")
@@ -181,7 +190,7 @@ fn brief(record: &Record) -> String {
 fn overview(groups: &[Group<'_>]) -> Table {
     let head = ["what", "host", "results", "newest (UTC)", "state", "p50s"];
     let mut table = Table::new("Kinds of results, the newest first", &head);
-    for group in groups.iter().take(ROWS) {
+    for (row, group) in groups.iter().take(ROWS).enumerate() {
         let newest = group.latest();
         table.rows.push(vec![
             group::title(newest),
@@ -189,7 +198,8 @@ fn overview(groups: &[Group<'_>]) -> Table {
             group.records.len().to_string(),
             date(newest.started_unix as f64),
             state(newest.status).to_owned(),
-            brief(group.shown()),
+            // An interval for each of a thousand kinds would take seconds.
+            brief(group.shown(), row < GROUPS),
         ]);
     }
     table

@@ -146,7 +146,7 @@ mod tests {
         });
         let svg = against_floor(&record).unwrap();
         assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{svg}");
-        assert_eq!(svg.matches(">2.000 [2.000, 2.000]</text>").count(), 3, "{svg}");
+        assert_eq!(svg.matches(">2.000 [no spread]</text>").count(), 3, "{svg}");
         assert!(svg.contains("prefers-color-scheme: dark") && svg.contains("<title>") && !svg.contains("url("));
     }
 

@@ -60,13 +60,26 @@ fn decimals(value: f64, unit: &str) -> usize {
     }
 }
 
+/// In place of an interval of rounds that are all the same, as a simulation's may be.
+pub const NO_SPREAD: &str = "[no spread]";
+
+/// Whether the rounds were all the same, so that an interval would look like certainty.
+#[must_use]
+pub fn has_no_spread(interval: &Interval) -> bool {
+    interval.high <= interval.low
+}
+
 /// A time with its interval in the same unit: `70.1 µs [69.5, 71.0]`.
 #[must_use]
 pub fn level(level: &Level) -> String {
     let (value, name) = unit(level.ns);
     let decimals = decimals(value, name);
     let scale = if level.ns > 0.0 { value / level.ns } else { 1.0 };
-    let interval = level.interval.map_or_else(String::new, |Interval { low, high }| {
+    let interval = level.interval.map_or_else(String::new, |interval| {
+        if has_no_spread(&interval) {
+            return format!(" {NO_SPREAD}");
+        }
+        let Interval { low, high } = interval;
         format!(" [{:.decimals$}, {:.decimals$}]", low * scale, high * scale)
     });
     format!("{value:.decimals$} {name}{interval}")
@@ -75,7 +88,11 @@ pub fn level(level: &Level) -> String {
 /// A ratio of two arms with its interval: `0.970 [0.957, 0.982]`; fewer digits where it is less sure.
 #[must_use]
 pub fn ratio_with(found: &Ratio) -> String {
-    let Some(Interval { low, high }) = found.interval else { return ratio(found.ratio) };
+    let Some(interval) = found.interval else { return ratio(found.ratio) };
+    if has_no_spread(&interval) {
+        return format!("{:.3} {NO_SPREAD}", found.ratio);
+    }
+    let Interval { low, high } = interval;
     let sharp = found.half_width().is_some_and(|half| half < 0.05);
     let decimals = if found.ratio >= 9.995 { 1 } else { 2 + usize::from(sharp) };
     format!("{:.decimals$} [{low:.decimals$}, {high:.decimals$}]", found.ratio)
@@ -158,10 +175,12 @@ mod tests {
         let of = |ns, interval| level(&Level { ns, interval, rounds: 9 });
         let interval = |low, high| Some(Interval { low, high });
         assert_eq!(of(70_123.0, interval(9_500.0, 101_040.0)), "70.1 µs [9.5, 101.0]");
+        assert_eq!(of(70_123.0, interval(70_123.0, 70_123.0)), "70.1 µs [no spread]");
         assert_eq!((of(70_123.0, None), of(0.0, interval(0.0, 2.0))), ("70.1 µs".to_owned(), "0 ns [0, 2]".to_owned()));
         let of = |ratio, low, high| {
             ratio_with(&Ratio { ratio, interval: interval(low, high), rounds: 9, guests: 9, probed: false, log: None })
         };
+        assert_eq!(of(0.97, 0.97, 0.97), "0.970 [no spread]");
         assert_eq!(of(0.97, 0.957, 0.9822), "0.970 [0.957, 0.982]");
         assert_eq!(
             (of(0.97, 0.9, 1.04), of(20.0, 19.5, 20.5)),

@@ -86,6 +86,10 @@ pub(super) fn text(document: &Document, metric: &Metric, width: usize) -> String
     let mut out = format!("{}\n", table.text(width));
     out.push_str("p50: median over rounds of each round's median\n");
     out.push_str("× floor: of paired rounds; floor: an estimated lower bound\n");
+    if out.contains(layout::NO_SPREAD) {
+        let whose = if document.is_simulated() { "simulated " } else { "" };
+        let _ = writeln!(out, "no spread: all {whose}rounds are the same");
+    }
     for arm in &document.arms {
         let short = paired::short(arm, metric.key);
         if short > 0 {

@@ -1,9 +1,9 @@
 //! What the rounds of two builds say: a ratio with its interval for each arm, and one for all of them.
 
+use results::compare::{Finding, Limits};
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 use results::paired::{Pair, Ratio, Statistic, of_turns};
 use results::stats::holm;
-use results::stats::interval::Interval;
 use serde::Serialize;
 
 use super::spec::Rules;
@@ -133,12 +133,14 @@ fn judge(rows: &mut [Row], rules: &Rules) {
 }
 
 fn verdict(ratio: &Ratio, p: f64, rules: &Rules) -> Verdict {
-    let Some(Interval { high, .. }) = ratio.interval else { return Verdict::Inconclusive };
-    match ratio.ratio {
-        r if p < rules.alpha && r >= 1.0 + rules.threshold => Verdict::Slower,
-        r if p < rules.alpha && r <= 1.0 / (1.0 + rules.threshold) => Verdict::Faster,
-        _ if high < 1.0 + rules.bound => Verdict::NoChange,
-        _ => Verdict::Inconclusive,
+    let Some(log) = ratio.log else { return Verdict::Inconclusive };
+    let Rules { alpha, threshold, bound, .. } = *rules;
+    let limits = Limits { alpha, threshold, bound, least_change_ns: 0.0, report_only: false };
+    match limits.finding(ratio.ratio - 1.0, log.below().exp_m1(), p) {
+        Finding::Slower => Verdict::Slower,
+        Finding::Faster => Verdict::Faster,
+        Finding::NoChange => Verdict::NoChange,
+        Finding::Open => Verdict::Inconclusive,
     }
 }
 
