@@ -116,7 +116,17 @@ fn sequences_of_former_bugs_agree() {
         run(0, 0, Signal::OnTime),
     ];
     let deferred = Strategy::preset("deferred").expect("a preset");
+    // Of two counters alike that overflowed together, the one that the guest wrote was taken for the other: a bug of this test.
+    let alike = |n, selector| Op::Arm { n, selector, bits: 1, back: 1 };
+    let written_after_its_overflow = vec![
+        alike(0, 0x43_013c),
+        alike(2, 0x53_013c),
+        run(467_914_116_400_077_287, 1, Signal::OnTime),
+        Op::Write(0xc3, 0),
+        run(0, 1, Signal::OnTime),
+    ];
     for (strategy, records, ops) in [
+        (&deferred, Records::Exact, written_after_its_overflow),
         (&strategy, Records::Exact, refused_resume),
         (&strategy, Records::Exact, left_stopped),
         (&deferred, Records::Early, early_after_a_loss),

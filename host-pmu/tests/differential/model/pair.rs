@@ -171,6 +171,14 @@ impl Pair {
 
     fn write(&mut self, msr: u32, value: u64) -> Result<(), String> {
         let fault = self.vpmu.wrmsr(msr, value).is_err();
+        // A counter that the guest writes is not left to a handler.
+        let line = match msr {
+            0xc1..=0xc8 => Some(msr - 0xc1),
+            0x4c1..=0x4c8 => Some(msr - 0x4c1),
+            0x309..=0x30c => Some(msr - 0x309 + 32),
+            _ => None,
+        };
+        self.overflowed &= !line.filter(|_| !fault).map_or(0, |line| 1 << line);
         if self.model.write(msr, value) == fault {
             Ok(())
         } else {
