@@ -18,11 +18,11 @@ use crate::sys;
 const REPORT: &str = "please report it with the command line";
 
 /// How long a blocked stdout is waited for after Ctrl-C.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// How often a blocked stdout is tried again.
-const POLL: Duration = Duration::from_millis(100);
+pub(crate) const POLL: Duration = Duration::from_millis(100);
 /// Most bytes of one write: a pipe that is ready takes them without blocking (PIPE_BUF).
-const CHUNK: usize = 4096;
+pub(crate) const CHUNK: usize = 4096;
 
 /// Writes to stdout. A reader that went away (`vpmu | head`) is no error. A reader that does not read is waited for, after
 /// Ctrl-C for [`PATIENCE`] only.

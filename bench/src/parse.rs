@@ -40,13 +40,15 @@ pub fn names(name: &str, known: &[&str], or: &str) -> String {
     }
 }
 
-/// A share above 0 and up to 1, in percent: `2%` or `0.5 %`.
+/// A share above 0 and up to 1: `3%` or `0.03`.
 pub fn share(text: &str) -> Result<f64, String> {
-    let percent = text.trim().strip_suffix('%').map(str::trim_end).and_then(|number| number.parse::<f64>().ok());
-    match percent {
-        Some(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
-        Some(_) => Err("out of range; give more than 0% and up to 100%".to_owned()),
-        None => Err("not a percentage; give e.g. 2%".to_owned()),
+    let text = text.trim();
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
+    let share = number.parse::<f64>().map_err(|_| "not a share; give e.g. 3% or 0.03".to_owned())? / whole;
+    if share > 0.0 && share <= 1.0 {
+        Ok(share)
+    } else {
+        Err("out of range; give more than 0% and up to 100%".to_owned())
     }
 }
 
@@ -150,6 +152,15 @@ mod tests {
         ] {
             assert!(duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn shares_are_percentages_or_fractions() {
+        assert_eq!(["3%", "0.03", " 3 %", "100%", "1"].map(share), [Ok(0.03), Ok(0.03), Ok(0.03), Ok(1.0), Ok(1.0)]);
+        for bad in ["0", "0%", "-1%", "3", "101%", "NaN", "inf"] {
+            assert!(share(bad).unwrap_err().starts_with("out of range"), "{bad}");
+        }
+        assert!(["", "%", "x"].into_iter().all(|bad| share(bad).unwrap_err().contains("3% or 0.03")));
     }
 
     #[test]

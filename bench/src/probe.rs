@@ -125,7 +125,7 @@ fn refused(backend: &BackendKey, error: &HostError) -> Refused {
     };
     let why = format!("{call}: {}", std::io::Error::from_raw_os_error(*errno));
     let remedy = match backend {
-        BackendKey::Tracepoint { group, .. } if *errno == libc::ENOENT => tracepoints(group),
+        BackendKey::Tracepoint { group, .. } if *errno == libc::ENOENT => tracepoints(&TRACEFS.map(Path::new), group),
         _ => None,
     }
     .unwrap_or_else(|| remedy.trim_start_matches("; ").to_owned());
@@ -133,8 +133,8 @@ fn refused(backend: &BackendKey, error: &HostError) -> Refused {
 }
 
 /// How to list the tracepoints near a misspelt one: its group's, or all groups; `None` where there is no tracefs.
-fn tracepoints(group: &str) -> Option<String> {
-    let events = TRACEFS.map(|root| Path::new(root).join("events")).into_iter().find(|events| events.is_dir())?;
+fn tracepoints(roots: &[&Path], group: &str) -> Option<String> {
+    let events = roots.iter().map(|root| root.join("events")).find(|events| events.is_dir())?;
     let folder = Some(events.join(group)).filter(|group| group.is_dir()).unwrap_or(events);
     Some(format!("list what is there with: ls {}", folder.display()))
 }
@@ -189,11 +189,12 @@ mod tests {
 
     #[test]
     fn a_misspelt_tracepoint_names_the_folder_to_look_in() {
-        let Some(events) = TRACEFS.map(Path::new).into_iter().find(|root| root.join("events/sched").is_dir()) else {
-            return;
-        };
-        let events = events.join("events");
-        assert!(tracepoints("sched").unwrap().ends_with(&format!("ls {}", events.join("sched").display())));
-        assert!(tracepoints("shed").unwrap().ends_with(&format!("ls {}", events.display())));
+        let root = tempfile::tempdir().unwrap();
+        let events = root.path().join("events");
+        std::fs::create_dir_all(events.join("sched")).unwrap();
+        let remedy = |group| tracepoints(&[Path::new("/nonexistent"), root.path()], group).unwrap();
+        assert!(remedy("sched").ends_with(&format!("ls {}", events.join("sched").display())));
+        assert!(remedy("shed").ends_with(&format!("ls {}", events.display())));
+        assert_eq!(tracepoints(&[Path::new("/nonexistent")], "sched"), None);
     }
 }

@@ -140,14 +140,17 @@ fn ctrl_c() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(VPMU);
     command.args(["ab", "-q", VPMU, VPMU, "--json"]).args(SIM).current_dir(dir.path()).stdout(Stdio::piped());
-    let child = command.spawn().expect("it starts");
+    let mut child = command.spawn().expect("it starts");
     let id = child.id();
     let children = || {
         let path = format!("/proc/{id}/task/{id}/children");
         std::fs::read_to_string(path).unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     let mut both = children();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while both.len() < 2 {
+        assert_eq!(child.try_wait().expect("its state"), None, "it ended before it had two sides");
+        assert!(std::time::Instant::now() < until, "no two sides in 60 s");
         std::thread::sleep(std::time::Duration::from_millis(5));
         both = children();
     }

@@ -26,6 +26,19 @@ impl Exit {
     pub const fn code(self) -> u8 {
         self as u8
     }
+
+    /// The end that a process of this program reports by its exit code; inconclusive for a code that is none of these.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Done,
+            1 => Self::Regression,
+            2 => Self::Usage,
+            4 => Self::Host,
+            70 => Self::Internal,
+            _ => Self::Inconclusive,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -95,6 +108,14 @@ mod tests {
         let error = Error::host("cannot open\n/dev/kvm", "permission\r denied\x1b[31m", "join group kvm");
         assert_eq!(error.to_string(), "cannot open /dev/kvm: permission denied[31m; join group kvm");
         assert_eq!(error.exit.code(), 4);
+    }
+
+    #[test]
+    fn every_exit_comes_back_from_its_code() {
+        for exit in [Exit::Done, Exit::Regression, Exit::Usage, Exit::Inconclusive, Exit::Host, Exit::Internal] {
+            assert_eq!(Exit::from_code(exit.code()), exit);
+        }
+        assert_eq!(Exit::from_code(137), Exit::Inconclusive);
     }
 
     #[test]

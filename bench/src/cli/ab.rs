@@ -15,7 +15,7 @@ use crate::experiment::ab::run::{self, Context};
 use crate::experiment::ab::show;
 use crate::experiment::ab::spec::{AbSpec, Rules, Side};
 use crate::experiment::ab::verdict::Verdict;
-use crate::parse::{duration_in, number_in};
+use crate::parse::{duration_in, number_in, share};
 use crate::progress;
 use crate::sys;
 
@@ -49,10 +49,13 @@ pub struct AbArgs {
     pub new: Option<PathBuf>,
 
     /// Options of `vpmu nmi-latency` for BASE alone, in one word
+    ///
+    /// Those of the arms, the guest and the host: --strategy, --workload, --period, --samples, --time-limit, --vcpus, --backend, --pin and
+    /// others. Rounds, duration, warm-up and seed are the comparison's.
     #[arg(long, value_name = "OPTIONS", value_parser = words, allow_hyphen_values = true, help_heading = "Comparison")]
     pub base_args: Option<Words>,
 
-    /// Options of `vpmu nmi-latency` for NEW alone, in one word
+    /// Options of `vpmu nmi-latency` for NEW alone, in one word; as --base-args
     #[arg(long, value_name = "OPTIONS", value_parser = words, allow_hyphen_values = true, help_heading = "Comparison")]
     pub new_args: Option<Words>,
 
@@ -130,16 +133,25 @@ fn words(text: &str) -> Result<Words, String> {
     shlex::split(text).map(Words).ok_or_else(|| "a quote is not closed".to_owned())
 }
 
-/// A share as 0.03 or 3%.
-fn share(text: &str) -> Result<f64, String> {
-    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
-    let share: f64 = number.trim().parse().map_err(|_| "give a share, e.g. 3% or 0.03".to_owned())?;
-    let share = share * unit;
-    if share > 0.0 && share < 1.0 { Ok(share) } else { Err("out of range; give a share between 0 and 1".to_owned()) }
+/// Options of `vpmu nmi-latency` that the comparison decides for both sides.
+const OWN: [&str; 7] = ["--rounds", "--warmup", "--duration", "--guest-rounds", "--quick", "--until-ci", "--seed"];
+
+/// Refuses what a side has no say in.
+fn check_own(option: &str, words: &[String]) -> Result<(), Error> {
+    let name = |word: &String| word.split('=').next().unwrap_or_default().to_owned();
+    let Some(word) = words.iter().map(name).find(|word| OWN.contains(&word.as_str())) else { return Ok(()) };
+    let remedy = if matches!(word.as_str(), "--rounds" | "--duration" | "--until-ci" | "--seed") {
+        format!("give {word} to `vpmu ab` itself")
+    } else {
+        format!("leave {word} out: each session has one warm-up and two fresh processes")
+    };
+    Err(Error::usage(format!("{option} cannot have {word}"), "both sides run the same rounds", remedy))
 }
 
 fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
     let own = |words: &Option<Words>| words.clone().unwrap_or_default().0;
+    check_own("--base-args", &own(&args.base_args))?;
+    check_own("--new-args", &own(&args.new_args))?;
     let base = match &args.base {
         Some(path) => path.clone(),
         None if args.base_args.is_some() || args.new_args.is_some() => {
@@ -215,6 +227,13 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
         };
         print(&(show::text(&document, columns()) + &line))?;
     }
+    let unasked = args.backend.as_deref().is_none_or(|backend| backend == "auto");
+    if unasked && document.new.backend.starts_with("sim:") && !asks_for_backend(&spec) {
+        let backend = &document.new.backend;
+        complain(&format!(
+            "notice: nothing is measured: this is a simulation ({backend}); `vpmu doctor` says what helps"
+        ));
+    }
     for doubt in &document.doubts {
         complain(&format!("warning: {doubt}"));
     }
@@ -227,6 +246,11 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
         Verdict::NoChange | Verdict::Faster => Exit::Done,
         Verdict::Inconclusive => Exit::Inconclusive,
     })
+}
+
+/// Whether a side names its backend.
+fn asks_for_backend(spec: &AbSpec) -> bool {
+    spec.base.args.iter().chain(&spec.new.args).any(|word| word.starts_with("--backend"))
 }
 
 #[cfg(test)]
@@ -259,6 +283,9 @@ mod tests {
             (&["a", "b", "--base-args", "'"], "not closed"),
             (&["a", "b", "--until-ci", "0"], "out of range"),
             (&["a", "b", "--threshold", "x"], "3% or 0.03"),
+            (&["a", "b", "--base-args", "--rounds 3"], "--base-args cannot have --rounds"),
+            (&["a", "b", "--new-args", "--samples 9 --quick"], "--new-args cannot have --quick"),
+            (&["a", "b", "--new-args", "--duration=9s"], "give --duration to `vpmu ab` itself"),
         ] {
             let error = found(line).unwrap_err();
             assert!(error.exit == Exit::Usage && error.to_string().contains(needle), "{error}");

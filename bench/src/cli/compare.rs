@@ -12,6 +12,7 @@ use results::write::replace;
 
 use super::values::one_of;
 use crate::console::{internal, print, print_json};
+use crate::parse::share;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -52,11 +53,11 @@ pub struct CompareArgs {
     pub arms: Vec<String>,
 
     /// Significance level of the adjusted p values [default: 0.01]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = share)]
     pub alpha: Option<f64>,
 
-    /// Minimum relative change to report [default: 0.03]
-    #[arg(long, value_name = "SHARE")]
+    /// Minimum relative change to report [default: 3%]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
     pub threshold: Option<f64>,
 
     /// TOML file with limits, also by metric: alpha, threshold, bound, least-change-ns, report-only

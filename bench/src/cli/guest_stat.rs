@@ -73,7 +73,7 @@ pub(super) fn defaults(command: Command) -> Command {
             arg.default_value("1ms").help("The guest's tick: rotation of multiplexed events")
         })
         .mut_arg("vcpus", |arg| arg.help("Virtual CPUs; each sets its events up for itself"))
-        .mut_arg("rounds", |arg| arg.default_value("5"))
+        .mut_arg("rounds", |arg| arg.default_value("5").help("Rounds that count; every arm runs once in each"))
         .mut_arg("samples", |arg| arg.default_value("40").help("Set-ups per arm, round and vCPU"))
         .mut_arg("time_limit", |arg| {
             arg.default_value("2s").help("In a round no set-up begins after this time, even with fewer samples")

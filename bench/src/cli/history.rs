@@ -12,7 +12,7 @@ use results::table::layout::columns;
 
 use super::values::one_of;
 use crate::console::{print, print_json};
-use crate::parse::number_in;
+use crate::parse::{number_in, share};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -34,11 +34,11 @@ pub struct HistoryArgs {
     pub source: String,
 
     /// Significance level, over all series of the folder
-    #[arg(long, value_name = "P", default_value = "0.001")]
+    #[arg(long, value_name = "P", default_value = "0.001", value_parser = share)]
     pub alpha: f64,
 
     /// Minimum relative change to report
-    #[arg(long, value_name = "SHARE", default_value = "0.05")]
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
     pub threshold: f64,
 
     /// Runs per window of the search
@@ -71,12 +71,9 @@ pub struct HistoryArgs {
 }
 
 pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
-    if !(args.alpha > 0.0 && args.alpha <= 0.5 && (0.0..=100.0).contains(&args.threshold)) {
-        return Err(Error::usage(
-            format!("--alpha {} --threshold {} are out of range", args.alpha, args.threshold),
-            "alpha is above 0 and at most 0.5, threshold 0 to 100",
-            "--alpha 0.001 --threshold 0.05 are the defaults",
-        ));
+    if args.alpha > 0.5 {
+        let what = format!("--alpha {} is out of range", args.alpha);
+        return Err(Error::usage(what, "a level is at most 0.5", "0.001 is the default"));
     }
     let request = HistorySpec {
         rules: Rules { window: usize::try_from(args.window).unwrap_or(50), p: args.alpha, strength: args.threshold },

@@ -53,29 +53,58 @@ pub(super) struct Wanted<'a> {
 type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Plan, Error>;
 
 /// A plan with its runner, and the facts of the host that it runs on.
-struct Ready {
-    plan: Plan,
-    runner: Box<dyn ArmRunner>,
-    host: HostFacts,
+pub(super) struct Ready {
+    pub(super) plan: Plan,
+    pub(super) runner: Box<dyn ArmRunner>,
+    pub(super) host: HostFacts,
     fs: HostFs,
     /// Its CPUs, kept from other runs meanwhile.
-    claims: Vec<Claim>,
+    pub(super) claims: Vec<Claim>,
+}
+
+/// Whether a run keeps its CPUs from other runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claiming {
+    /// It takes CPUs of its own.
+    Own,
+    /// The two sides of `vpmu ab` take turns on the same CPUs.
+    Shared,
+}
+
+/// The model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.
+pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Error> {
+    match backend {
+        BackendChoice::Sim(name) => simulated::model(name).map(Some),
+        BackendChoice::Key(BackendKey::Step) => Err(Error::usage(
+            "backend step measures no latencies",
+            "every instruction that counts would be an exit of its own",
+            "use another --backend here, and step with `vpmu conformance` and `vpmu run`",
+        )),
+        BackendChoice::Auto | BackendChoice::Key(_) => Ok(None),
+    }
+}
+
+/// Makes the plan and its runner: by this model, or on this host, or, with `auto` on a host that cannot, by the default model.
+pub(super) fn ready(
+    backend: &BackendChoice,
+    named: Option<Model>,
+    plan: MakePlan<'_>,
+    (host, fs): (HostFacts, HostFs),
+    claiming: Claiming,
+) -> Result<Ready, Error> {
+    if let Some(model) = named {
+        return simulation(plan, model, "asked for");
+    }
+    match real(backend, plan, (host, fs), claiming) {
+        Err(error) if *backend == BackendChoice::Auto && error.exit == Exit::Host => fall_back(plan, &error),
+        found => found,
+    }
 }
 
 /// Makes the plan for the backend that is chosen, carries it out, and shows and keeps the result.
 pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invocation) -> Result<Exit, Error> {
     // Whatever can be refused is refused before anything is measured.
-    let named = match wanted.backend {
-        BackendChoice::Sim(name) => Some(simulated::model(name)?),
-        BackendChoice::Key(BackendKey::Step) => {
-            return Err(Error::usage(
-                "backend step measures no latencies",
-                "every instruction that counts would be an exit of its own",
-                "use another --backend here, and step with `vpmu conformance` and `vpmu run`",
-            ));
-        }
-        BackendChoice::Auto | BackendChoice::Key(_) => None,
-    };
+    let named = named_model(wanted.backend)?;
     let options = wanted.result;
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
@@ -85,15 +114,8 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
         baseline.check(tried.experiment)?;
     }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
-    let Ready { plan, mut runner, host, fs, claims: _claims } = match named {
-        Some(model) => simulation(plan, model, "asked for")?,
-        None => match real(wanted.backend, plan, host, fs) {
-            Err(error) if *wanted.backend == BackendChoice::Auto && error.exit == Exit::Host => {
-                fall_back(plan, &error)?
-            }
-            found => found?,
-        },
-    };
+    let Ready { plan, mut runner, host, fs, claims: _claims } =
+        ready(wanted.backend, named, plan, (host, fs), Claiming::Own)?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
     let mut progress = progress::shown(!options.quiet);
@@ -145,10 +167,16 @@ pub(super) fn usable(host: &HostFacts) -> Option<Vec<u32>> {
 }
 
 /// On this host. Exit 4 if it cannot run guests, or no host event opens.
-fn real(backend: &BackendChoice, plan: MakePlan<'_>, host: HostFacts, fs: HostFs) -> Result<Ready, Error> {
+fn real(
+    backend: &BackendChoice,
+    plan: MakePlan<'_>,
+    (host, fs): (HostFacts, HostFs),
+    claiming: Claiming,
+) -> Result<Ready, Error> {
     let chosen = choose(backend, &ThisHost)?;
-    let plan = plan(&chosen, usable(&host).map(free_last).as_deref())?;
-    let pin = &plan.guest.pin;
+    let usable = usable(&host);
+    let plan = plan(&chosen, if claiming == Claiming::Own { usable.map(free_last) } else { usable }.as_deref())?;
+    let pin = if claiming == Claiming::Own { &plan.guest.pin[..] } else { &[] };
     let (claims, taken): (Vec<_>, Vec<_>) = pin.iter().map(|&cpu| Claim::of(cpu).ok_or(cpu)).partition(Result::is_ok);
     if !taken.is_empty() {
         let taken = CpuList(taken.into_iter().filter_map(Result::err).collect());

@@ -11,14 +11,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::console::{CHUNK, PATIENCE, POLL};
 use crate::sys;
-
-/// How long a reader that reads nothing is waited for once the run is over by time limit or Ctrl-C.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the end of the patience is checked.
-const POLL: Duration = Duration::from_millis(50);
-/// Most bytes of one write, so that progress is seen.
-const CHUNK: usize = 4096;
 
 /// The time limit of the run.
 #[derive(Clone, Copy, Debug)]

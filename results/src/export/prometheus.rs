@@ -42,7 +42,9 @@ const GAUGES: [Gauge; 3] = [
     ("vpmu_arm_available", "Whether the arm could run on this host.", |_, arm| {
         Some(i64::from(arm.not_available.is_none()))
     }),
-    ("vpmu_lost_nmis", "NMIs handed to KVM that no handler took.", |_, arm| arm.own.get("lost")?.as_i64()),
+    ("vpmu_lost_nmis", "NMIs delivered to KVM and not taken, or taken and not delivered.", |_, arm| {
+        arm.own.get("lost")?.as_i64()
+    }),
     ("vpmu_started_timestamp_seconds", "When the experiment began, seconds since 1970.", |record, _| {
         record.started_unix.try_into().ok().filter(|_| !record.is_simulated())
     }),

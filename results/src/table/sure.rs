@@ -9,7 +9,7 @@ use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
 
 const HEADER: [&str; 3] = ["arm", "p50 [95 %]", "× floor [95 %]"];
-/// Where two arms seem closer than this, the rounds are named that would tell this apart.
+/// Where two arms seem closer than this, the rounds named are those that this difference needs.
 const LEAST: f64 = 0.01;
 /// More rounds than this are no advice.
 const MOST: u64 = 20_000;
@@ -38,16 +38,16 @@ impl Against {
             return text;
         }
         if !ratio.told_apart() {
-            text.push_str(",\n  not told apart");
+            text.push_str(",\n  not distinguishable");
             let seen = (ratio.ratio - 1.0).abs();
             match ratio.more_rounds(seen.max(LEAST)) {
                 Some(0) | None => {}
                 Some(more) if more > MOST => text.push_str("; more rounds would hardly help"),
                 Some(more) if seen >= LEAST => {
-                    let _ = write!(text, "; about {more} more rounds would");
+                    let _ = write!(text, "; about {more} more rounds needed");
                 }
                 Some(more) => {
-                    let _ = write!(text, "; about {more} more rounds would tell 1 %");
+                    let _ = write!(text, "; about {more} more rounds needed for 1 %");
                 }
             }
         }
@@ -143,10 +143,10 @@ mod tests {
         assert_eq!(found.len(), 3, "the floor is clearly below: {sentences:?}");
         assert!(sentences[0].starts_with("reuse against recreate: 0.91"), "{sentences:?}");
         assert!(sentences[0].ends_with("], 160 rounds"), "{sentences:?}");
-        assert!(sentences[2].starts_with("reuse-lazy against reuse: ") && sentences[2].contains("not told apart"));
+        assert!(sentences[2].starts_with("reuse-lazy against reuse: ") && sentences[2].contains("not distinguishable"));
         let few = against(&run(20, [1.02, 1.0, 1.0]), &NMI_HANDLER);
         let text = few[0].sentence();
-        assert!(text.contains("not told apart; about ") && text.contains("0 more rounds would"), "{text}");
+        assert!(text.contains("not distinguishable; about ") && text.contains("0 more rounds needed"), "{text}");
         assert!(few.iter().any(|one| one.base == "floor"), "{few:?}");
     }
 

@@ -152,7 +152,7 @@ impl Side<'_> {
 }
 
 fn counts(arm: &GuestArm, kind: ArmKind) -> [(u64, &'static str); 5] {
-    // KVM's own vPMU tells of no deliveries.
+    // KVM's own vPMU reports no deliveries.
     let known = |n: Option<u64>| if kind == ArmKind::Kvm { 0 } else { n.unwrap_or(0) };
     [
         (known(arm.lost), "NMIs were lost"),

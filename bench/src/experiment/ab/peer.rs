@@ -44,6 +44,8 @@ pub struct Peer {
     reader: std::thread::JoinHandle<()>,
     /// Time for the answer to a turn.
     turn: Duration,
+    /// Asks without an answer so far.
+    owed: usize,
 }
 
 impl Peer {
@@ -90,13 +92,14 @@ impl Peer {
         let errors = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&errors);
         let reader = std::thread::spawn(move || keep_last(stderr, &kept));
-        let mut peer = Self { name, binary, child, input, lines, errors, reader, turn: ANSWER };
+        let mut peer = Self { name, binary, child, input, lines, errors, reader, turn: ANSWER, owed: 0 };
         let Some(answer) = peer.wait(within, stop).map_err(|broken| peer.no_greeting(broken))? else {
             return Ok(None);
         };
         let hello = match answer {
             Answer::Hello(hello) => check(*hello).map_err(|why| peer.no_greeting(Broken::Garbled(why)))?,
-            other => return Err(peer.no_greeting(Broken::Garbled(format!("{other:?}")))),
+            Answer::Failed { exit, error } => return Err(Error::new(failure(exit), one_line(&error), "", "")),
+            other => return Err(peer.no_greeting(Broken::Garbled(format!("its first line is {}", word(&other))))),
         };
         peer.turn = Duration::from_millis(hello.turn_limit_ms).min(MOST) + ANSWER;
         Ok(Some((peer, hello)))
@@ -111,13 +114,24 @@ impl Peer {
         let sent = self.input.as_mut().map(|input| protocol::send(input, ask));
         // A broken pipe: the reason is in what it said last.
         let within = if matches!(sent, Some(Ok(()))) { within } else { END };
-        self.wait(within, stop).map_err(|broken| self.error(&broken))
+        self.owed += 1;
+        while self.owed > 0 {
+            let Some(answer) = self.wait(within, stop).map_err(|broken| self.error(&broken))? else { return Ok(None) };
+            self.owed -= 1;
+            match answer {
+                Answer::Failed { exit, error } => return Err(Error::new(failure(exit), one_line(&error), "", "")),
+                answer if self.owed == 0 => return Ok(Some(answer)),
+                // The answer to an ask that Ctrl-C cut short.
+                _ => {}
+            }
+        }
+        Ok(None)
     }
 
     /// The error of an answer that fits no ask.
     #[must_use]
     pub fn unexpected(&mut self, answer: &Answer) -> Error {
-        self.error(&Broken::Garbled(format!("{answer:?}")))
+        self.error(&Broken::Garbled(format!("{}, which answers another question", word(answer))))
     }
 
     fn wait(&mut self, within: Duration, stop: &AtomicBool) -> Result<Option<Answer>, Broken> {
@@ -187,15 +201,10 @@ impl Peer {
         let Self { name, binary, .. } = self;
         // An error of ours that is not about the command: options it refuses, a host that cannot.
         if let (Broken::Died(_), Some(text)) = (&broken, words.strip_prefix("vpmu: error: "))
-            && !text.contains(COMMAND)
+            && !text.contains(&format!("'{COMMAND}'"))
         {
-            let exit = match status.and_then(|status| status.code()) {
-                Some(2) => Exit::Usage,
-                Some(4) => Exit::Host,
-                Some(70) => Exit::Internal,
-                _ => Exit::Inconclusive,
-            };
-            return Error::new(exit, format!("{name} ({binary})"), text, "");
+            let text = text.replace(COMMAND, "nmi-latency");
+            return Error::new(exit_of(status), format!("{name} ({binary})"), text, "");
         }
         let why = match broken {
             Broken::Died(_) => {
@@ -236,6 +245,33 @@ enum Broken {
     Died(Option<ExitStatus>),
     Silent(Duration),
     Garbled(String),
+}
+
+/// The exit of a process that did not end well.
+fn exit_of(status: Option<ExitStatus>) -> Exit {
+    let code = status.and_then(|status| status.code()).and_then(|code| u8::try_from(code).ok());
+    code.map_or(Exit::Inconclusive, failure)
+}
+
+/// What an exit code says about a failure: 0 and 1 are no failures.
+fn failure(code: u8) -> Exit {
+    match Exit::from_code(code) {
+        Exit::Done | Exit::Regression => Exit::Inconclusive,
+        exit => exit,
+    }
+}
+
+/// An answer as its line names it.
+fn word(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Hello(_) => "'hello'",
+        Answer::Opened => "'opened'",
+        Answer::TurnOver { .. } => "'sliced'",
+        Answer::Kept { .. } => "'kept'",
+        Answer::Closed { .. } => "'closed'",
+        Answer::Bye => "'bye'",
+        Answer::Failed { .. } => "'failed'",
+    }
 }
 
 fn said(words: &str) -> String {
@@ -280,10 +316,13 @@ fn check(hello: Hello) -> Result<Hello, String> {
         return Err(format!("it has {} arms", hello.arms.len()));
     }
     let plain = |text: &str| text.len() <= 400 && !text.chars().any(char::is_control);
-    let texts = [&hello.workload, &hello.backend, &hello.host, &hello.tool.version, &hello.tool.git_revision];
+    let tool = &hello.tool;
+    let texts = [&hello.workload, &hello.backend, &hello.host];
+    let texts = texts.into_iter().chain([&tool.name, &tool.version, &tool.git_revision, &tool.profile]);
     let names = hello.arms.iter().map(|arm| &arm.name);
-    if names.chain(texts).any(|text| text.is_empty() || !plain(text)) {
-        return Err("a name in its greeting is empty, too long, or has control characters".to_owned());
+    let reasons = hello.arms.iter().filter_map(|arm| arm.not_available.as_ref());
+    if names.chain(texts).chain(&hello.pin).chain(reasons).any(|text| text.is_empty() || !plain(text)) {
+        return Err("a text in its greeting is empty, too long, or has control characters".to_owned());
     }
     Ok(hello)
 }
@@ -347,7 +386,7 @@ mod tests {
             ("yes", "'y'"),
             ("cat /dev/zero", "more than 1 MiB"),
             ("exec sleep 100", "no line in 0.5 s"),
-            ("echo '{\"is\":\"opened\"}'; sleep 100", "Opened"),
+            ("echo '{\"is\":\"opened\"}'; sleep 100", "its first line is 'opened'"),
         ] {
             let error = start(body).unwrap_err();
             assert_eq!(error.exit, Exit::Usage);
@@ -357,8 +396,16 @@ mod tests {
         }
         let other = greeting("sleep 100").replace("turns/1", "turns/9");
         assert!(start(&other).unwrap_err().to_string().contains("it speaks vpmu-turns/9"));
-        let odd = greeting("sleep 100").replace("floor", "fl\\u001boor");
-        assert!(start(&odd).unwrap_err().to_string().contains("control characters"));
+        for (text, odd) in [
+            ("floor", "fl\\u001boor"),
+            ("\"debug", "\"de\\u001bbug"),
+            ("\"name\":\"vpmu", "\"name\":\"vp\\u001bmu"),
+            ("\"samples\"", "\"pin\":\"\\u001b\",\"samples\""),
+            ("\"floor\"", "\"floor\",\"not_available\":\"\\u001b\""),
+        ] {
+            let error = start(&greeting("sleep 100").replace(text, odd)).unwrap_err().to_string();
+            assert!(error.contains("control characters"), "{text}: {error}");
+        }
     }
 
     #[test]
@@ -366,6 +413,10 @@ mod tests {
         let error = start("echo 'vpmu: error: bad value for --pin; mend it' >&2; exit 2").unwrap_err();
         assert_eq!((error.exit, error.to_string().ends_with("bad value for --pin; mend it")), (Exit::Usage, true));
         assert_eq!(start("echo 'vpmu: error: no KVM' >&2; exit 4").unwrap_err().exit, Exit::Host);
+        let option =
+            "echo \"vpmu: error: unexpected argument '--foo' found; \\`vpmu __turns --help\\` lists its options\" >&2";
+        let error = start(&format!("{option}; exit 2")).unwrap_err().to_string();
+        assert!(error.contains("'--foo'") && error.ends_with("`vpmu nmi-latency --help` lists its options"), "{error}");
         let absent = Side { binary: "/no/such/vpmu".into(), args: Vec::new() };
         let error = Peer::start("NEW", &absent, &[], &AtomicBool::new(false)).unwrap_err();
         assert!(error.to_string().contains("cannot start NEW, /no/such/vpmu"), "{error}");
@@ -389,6 +440,26 @@ mod tests {
         let (mut peer, _) = start(&greeting("exec sleep 100")).unwrap().unwrap();
         peer.turn = Duration::from_millis(100);
         assert!(peer.ask(&Ask::Open, &stop).unwrap_err().to_string().contains("no answer"));
+    }
+
+    #[test]
+    fn a_failure_is_passed_on_whatever_was_asked() {
+        let failed = r#"read ask; echo '{"is":"failed","exit":4,"error":"no such host"}'; exec sleep 100"#;
+        for ask in [Ask::Open, Ask::Keep, Ask::Close] {
+            let (mut peer, _) = start(&greeting(failed)).unwrap().unwrap();
+            let error = peer.ask(&ask, &AtomicBool::new(false)).unwrap_err();
+            assert_eq!((error.exit, error.to_string().as_str()), (Exit::Host, "no such host"));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_ctrl_c_did_not_wait_for_is_not_taken_for_the_next_one() {
+        let answers = r#"read ask; read ask; echo '{"is":"sliced","end":"finished"}'; echo '{"is":"closed","doubts":[]}'; exec sleep 100"#;
+        let (mut peer, _) = start(&greeting(answers)).unwrap().unwrap();
+        let turn = Ask::Turn { arm: 0, round: 0, position: 0, warmup: false };
+        assert_eq!(peer.ask(&turn, &AtomicBool::new(true)), Ok(None));
+        let closed = Some(Answer::Closed { doubts: Vec::new() });
+        assert_eq!(peer.ask(&Ask::Close, &AtomicBool::new(false)), Ok(closed));
     }
 
     #[test]

@@ -28,6 +28,8 @@ const GIVE_UP: u64 = 2;
 const PER_SESSION: usize = 20;
 /// Most different doubts that are kept.
 const MOST_DOUBTS: usize = 100;
+/// The arm without host events, on either side.
+const FLOOR: &str = "floor";
 /// Steps of the progress display.
 const STEPS: u64 = 100;
 
@@ -258,7 +260,6 @@ impl Run<'_> {
     fn open(&self, peer: &mut Peer) -> Result<bool, Error> {
         match peer.ask(&Ask::Open, self.stop)? {
             Some(Answer::Opened) => Ok(true),
-            Some(Answer::Failed { exit, error }) => Err(passed_on(exit, &error)),
             Some(answer) => Err(peer.unexpected(&answer)),
             None => Ok(false),
         }
@@ -266,6 +267,7 @@ impl Run<'_> {
 
     /// Checks both greetings, and pairs the arms that can run: by name, or by place where each side has its own names.
     fn greeted(&mut self, hello: Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
+        check_sides(&hello)?;
         let pairs = paired(&hello)?;
         if let Some(before) = &self.greetings {
             if *before != hello {
@@ -304,7 +306,6 @@ impl Run<'_> {
                         return Ok(false);
                     }
                     Some(Answer::TurnOver { end: End::Interrupted }) | None => return Ok(false),
-                    Some(Answer::Failed { exit, error }) => return Err(passed_on(exit, &error)),
                     Some(answer) => return Err(peers[side].unexpected(&answer)),
                 }
             }
@@ -347,6 +348,19 @@ impl Run<'_> {
     }
 }
 
+/// Figures of a simulation and of real guests have nothing in common.
+fn check_sides(hello: &Both<Hello>) -> Result<(), Error> {
+    let simulated = |side: &Hello| side.backend.starts_with("sim:");
+    if simulated(&hello[0]) == simulated(&hello[1]) {
+        return Ok(());
+    }
+    Err(Error::usage(
+        "a simulation and real guests cannot be compared",
+        format!("BASE has backend {}, NEW has {}", hello[0].backend, hello[1].backend),
+        "give both the same --backend",
+    ))
+}
+
 /// The arms of both sides that can run on both, by their places.
 fn paired(hello: &Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
     let [base, new] = hello;
@@ -358,6 +372,15 @@ fn paired(hello: &Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
         let same = |(at, name): (usize, &String)| of_new.iter().position(|other| other == name).map(|new| [at, new]);
         of_base.iter().enumerate().filter_map(same).collect()
     };
+    let is_floor = |name: &String| name == FLOOR;
+    let strategies = |names: &[String]| names.iter().any(|name| !is_floor(name));
+    if strategies(&of_base) && strategies(&of_new) && pairs.iter().all(|&[at, _]| is_floor(&of_base[at])) {
+        return Err(Error::usage(
+            "no strategy of BASE can be paired with one of NEW",
+            format!("{} against {}", of_base.join(", "), of_new.join(", ")),
+            "give both the same strategies, or as many in the same order",
+        ));
+    }
     let mut seen: Vec<usize> = pairs.iter().map(|[_, new]| *new).collect();
     seen.sort_unstable();
     seen.dedup();
@@ -383,16 +406,6 @@ fn checked(figures: Figures) -> Option<AbTurn> {
     let probe_ns = figures.probe_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
     let sound = figures.metrics.values().all(|metric| metric.count > 0 && metric.mean.is_none_or(f64::is_finite));
     sound.then_some(AbTurn { probe_ns, metrics: figures.metrics })
-}
-
-fn passed_on(exit: u8, error: &str) -> Error {
-    let exit = match exit {
-        2 => Exit::Usage,
-        4 => Exit::Host,
-        70 => Exit::Internal,
-        _ => Exit::Inconclusive,
-    };
-    Error::new(exit, error, "", "")
 }
 
 #[cfg(test)]
@@ -436,6 +449,18 @@ mod tests {
         assert_eq!(pairs(&["a!", "floor"], &["a", "floor"]), Ok(vec![[1, 1]]));
         assert_eq!(pairs(&["a!"], &["a"]).unwrap_err().exit, Exit::Host);
         assert_eq!(pairs(&["a", "b"], &["b", "c"]).unwrap_err().exit, Exit::Usage);
+        let floor_alone = pairs(&["a", "b", "floor"], &["c", "floor"]).unwrap_err();
+        assert_eq!((floor_alone.exit, floor_alone.why.as_str()), (Exit::Usage, "a, b, floor against c, floor"));
+    }
+
+    #[test]
+    fn a_simulation_is_compared_with_simulations_only() {
+        let of = |backends: [&str; 2]| {
+            check_sides(&backends.map(|backend| Hello { backend: backend.to_owned(), ..hello(&["floor"]) }))
+        };
+        assert_eq!((of(["cpu-clock", "hardware"]), of(["sim:a", "sim:b"])), (Ok(()), Ok(())));
+        let error = of(["cpu-clock", "sim:a"]).unwrap_err();
+        assert_eq!((error.exit, error.why.as_str()), (Exit::Usage, "BASE has backend cpu-clock, NEW has sim:a"));
     }
 
     #[test]

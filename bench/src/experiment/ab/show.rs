@@ -34,6 +34,9 @@ pub fn text(document: &AbDocument, width: usize) -> String {
     for (side, of) in [("BASE", &document.base), ("NEW", &document.new)] {
         let _ = writeln!(out, "{}", wrapped(&format!("{side}: {}", describe(of)), width, "  "));
     }
+    for line in differences(&document.base, &document.new) {
+        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
+    }
     if document.same_build {
         out.push_str("A/A: both sides are the same build with the same options\n");
     }
@@ -107,6 +110,19 @@ fn other_metrics(document: &AbDocument, width: usize) -> String {
     format!("\nNot judged\n{}\n", table.text(width))
 }
 
+/// In what the two sides differ beside their builds, a line each.
+fn differences(base: &AbSide, new: &AbSide) -> Vec<String> {
+    let pin = |side: &AbSide| side.pin.clone().unwrap_or_else(|| "none".to_owned());
+    let all = [
+        ("workload", base.workload.clone(), new.workload.clone()),
+        ("backend", base.backend.clone(), new.backend.clone()),
+        ("samples", base.samples.to_string(), new.samples.to_string()),
+        ("pin", pin(base), pin(new)),
+    ];
+    let unlike = all.into_iter().filter(|(_, base, new)| base != new);
+    unlike.map(|(what, base, new)| format!("unlike: {what}: {base} / {new}")).collect()
+}
+
 fn describe(side: &AbSide) -> String {
     let tool = &side.tool;
     let args = if side.args.is_empty() { String::new() } else { format!(" {}", side.args.join(" ")) };
@@ -126,7 +142,7 @@ pub fn conclusion(document: &AbDocument) -> String {
         Verdict::NoChange => "no change".to_owned(),
         Verdict::Inconclusive => {
             let more = document.rows.iter().filter_map(|row| row.more_rounds).max().filter(|more| *more > 0);
-            let more = more.map_or_else(String::new, |more| format!("; about {more} more rounds would tell"));
+            let more = more.map_or_else(String::new, |more| format!("; about {more} more rounds needed"));
             let doubts = if document.doubts.is_empty() { "" } else { ": the figures are not whole" };
             format!("inconclusive{doubts}{more}")
         }
