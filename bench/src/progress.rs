@@ -51,6 +51,8 @@ pub struct Lines<W> {
     began: Instant,
     last: Instant,
     what: String,
+    done: u64,
+    total: u64,
 }
 
 impl<W: Write> Lines<W> {
@@ -58,7 +60,7 @@ impl<W: Write> Lines<W> {
     #[must_use]
     pub fn new(out: W, between: Duration) -> Self {
         let now = Instant::now();
-        Self { out, between, began: now, last: now, what: String::new() }
+        Self { out, between, began: now, last: now, what: String::new(), done: 0, total: 0 }
     }
 
     fn line(&mut self, text: &str) {
@@ -72,7 +74,8 @@ impl<W: Write> Progress for Lines<W> {
         self.line(what);
     }
 
-    fn begin(&mut self, _total: u64) {
+    fn begin(&mut self, total: u64) {
+        (self.done, self.total) = (0, total);
         self.began = Instant::now();
         self.last = self.began;
     }
@@ -82,9 +85,11 @@ impl<W: Write> Progress for Lines<W> {
     }
 
     fn step(&mut self) {
+        self.done += 1;
         if self.last.elapsed() >= self.between {
             self.last = Instant::now();
-            let text = format!("{} s: {}", self.began.elapsed().as_secs(), self.what);
+            let what = if self.what.is_empty() { String::new() } else { format!(", {}", self.what) };
+            let text = format!("{} s: {} of {}{what}", self.began.elapsed().as_secs(), self.done, self.total);
             self.line(&text);
         }
     }
@@ -158,7 +163,10 @@ mod tests {
             lines.end();
             String::from_utf8(out).unwrap()
         };
-        assert_eq!(lines(Duration::ZERO), "this takes about 3 s\n0 s: round 1, reuse\n0 s: round 2, reuse\n");
+        assert_eq!(
+            lines(Duration::ZERO),
+            "this takes about 3 s\n0 s: 1 of 2, round 1, reuse\n0 s: 2 of 2, round 2, reuse\n"
+        );
         assert_eq!(lines(Duration::from_secs(3600)), "this takes about 3 s\n");
     }
 }

@@ -99,5 +99,8 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
             tap::json(&checks.backend.to_string(), &runs).map_err(|error| internal("cannot show the result", error))?;
         print(&(json + "\n"))?;
     }
+    if !args.json {
+        print(&tap::summary(&runs))?;
+    }
     Ok(if runs.iter().all(tap::Run::is_ok) { Exit::Done } else { Exit::Regression })
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use cpu_list::CpuList;
 use host_pmu::backend::BackendKey;
-use results::document::{Document, Status, warnings};
+use results::document::{ArmKind, Document, Status, warnings};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table;
@@ -131,6 +131,10 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
         save: &mut save,
     };
     let finished = rounds::run(&plan, runner.as_mut(), context)?;
+    if finished.document.status == Status::Interrupted && finished.document.arms.iter().all(|arm| arm.rounds.is_empty())
+    {
+        return Err(Error::new(Exit::Inconclusive, "interrupted before the first round", "", "nothing is saved"));
+    }
     kept.export(&finished)?;
     print(&report(&finished, &kept, options.json)?)?;
     for line in table::warnings(&finished.document.warnings) {
@@ -142,8 +146,18 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     if let Some(baseline) = &wanted.baseline {
         baseline.keep(&finished.document)?;
     }
-    let error = finished.error.or(kept.failed);
+    let error = finished.error.or(kept.failed).or_else(|| no_strategy(&finished.document));
     error.map_or_else(|| Ok(verdict(&finished.document)), Err)
+}
+
+/// The strategies that were asked for, if none of them could run.
+fn no_strategy(document: &Document) -> Option<Error> {
+    let strategies = || document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy);
+    let why: Option<Vec<&str>> = strategies().map(|arm| arm.not_available.as_deref()).collect();
+    let why = *why?.first()?;
+    let names = strategies().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
+    let what = format!("no strategy was measured ({names})");
+    Some(Error::new(Exit::Inconclusive, what, why, "take another --backend"))
 }
 
 /// A run that took much longer than `--duration`: a round that was begun is finished.
@@ -257,6 +271,17 @@ mod tests {
     fn a_run_that_does_not_reach_its_intervals_is_inconclusive() {
         let of = |rounds| verdict(&mock::finished(&["--rounds", rounds, "--until-ci", "2%"]).document);
         assert_eq!((of("9"), of("10")), (Exit::Inconclusive, Exit::Done));
+    }
+
+    #[test]
+    fn strategies_that_cannot_run_are_no_success() {
+        let mut document = mock::finished(&[]).document;
+        assert_eq!(no_strategy(&document), None);
+        for arm in document.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
+            arm.not_available = Some("it needs host events".to_owned());
+        }
+        let error = no_strategy(&document).unwrap();
+        assert_eq!((error.exit, error.why.as_str()), (Exit::Inconclusive, "it needs host events"));
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use cpu_list::CpuList;
 use results::error::{Error, Exit};
 use vmm::machine::image::Rdpmc;
 
 use crate::backend::{BackendChoice, choose};
 use crate::parse::{duration_in, number_in, pmu_version, size_in};
 use crate::probe::ThisHost;
+use crate::rounds::pin::PinChoice;
 use crate::run;
 use crate::run::spec::RunSpec;
 use crate::strategy::StrategyChoice;
@@ -69,9 +69,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=vmm::machine::image::MAX_VCPUS as u64))]
     pub vcpus: u64,
 
-    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7
-    #[arg(long, value_name = "CPULIST")]
-    pub pin: Option<CpuList>,
+    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
+    #[arg(long, value_name = "CPULIST", default_value = "none")]
+    pub pin: PinChoice,
 
     /// Strategy: preset or .toml file
     #[arg(long, value_name = "NAME", default_value = "reuse-lazy")]

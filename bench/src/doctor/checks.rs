@@ -69,7 +69,7 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
 }
 
 /// What can stand behind the counters.
-pub(super) fn events(host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Vec<Finding> {
+pub(super) fn events(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Vec<Finding> {
     let mut findings = vec![
         Finding {
             vital: true,
@@ -111,12 +111,21 @@ pub(super) fn events(host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Ve
         "above 1, only root or CAP_PERFMON may count the kernel's part, which a guest's ring 0 may be",
         "sudo sysctl kernel.perf_event_paranoid=1, or run as root",
     ));
+    let number = |root: &String| fs.number(&format!("{root}/events/sched/sched_switch/id"));
+    let (found, remedy) = match &host.tracefs {
+        Some(root) if number(root).is_some() => (root.clone(), String::new()),
+        Some(root) => (
+            format!("{root}, but this user cannot read the number of an event there"),
+            format!("sudo mount -o remount,mode=755 {root}, or run as root"),
+        ),
+        None => ("not mounted".to_owned(), "sudo mount -t tracefs tracefs /sys/kernel/tracing".to_owned()),
+    };
     findings.push(Finding::new(
         "tracefs",
-        Status::warn_unless(host.tracefs.is_some()),
-        host.tracefs.clone().unwrap_or_else(|| "not mounted".to_owned()),
+        Status::warn_unless(remedy.is_empty()),
+        found,
         "backend tracepoint:GROUP/NAME finds its event numbers there",
-        "sudo mount -t tracefs tracefs /sys/kernel/tracing",
+        remedy,
     ));
     findings
 }

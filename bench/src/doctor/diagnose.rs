@@ -21,7 +21,7 @@ pub fn diagnose(
     host.finish(fs);
     let auto = choose_backend(events);
     let mut findings = checks::kvm(fs, &host, kvm);
-    findings.extend(checks::events(&host, limits, &auto));
+    findings.extend(checks::events(fs, &host, limits, &auto));
     findings.extend(checks::limits(limits));
     findings.extend(noise::findings(&host, &[]));
     let AutoBackend { backend, why, .. } = auto;
@@ -64,6 +64,15 @@ mod tests {
     }
 
     #[test]
+    fn a_tracefs_that_this_user_cannot_read_is_not_fine() {
+        let unreadable: Vec<_> = CASCADE_LAKE.iter().copied().filter(|(path, _)| !path.contains("tracing/")).collect();
+        let (_dir, fs) = tree(&unreadable);
+        let diagnosis = diagnose(&fs, PLENTY, &KvmWithout(&[]), &Opens(&["hardware"]), Duration::ZERO);
+        let found = status(&diagnosis, "tracefs");
+        assert!(found.status == Status::Warn && found.remedy.contains("remount"), "{found:?}");
+    }
+
+    #[test]
     fn what_is_missing_has_a_reason_and_a_remedy() {
         let (_dir, fs) = tree(PVM);
         let limits = Limits { open_files: Some(64), pending_signals: Some(10), root: false };
@@ -84,6 +93,7 @@ mod tests {
         for check in ["tracefs", "hardware PMU", "open files", "pending signals", "load", "virtualized"] {
             assert_ne!(status(&diagnosis, check).status, Status::Ok, "{check}");
         }
+        assert!(text(&diagnosis).contains("a simulation, so that nothing is measured"), "{}", text(&diagnosis));
         assert!(status(&diagnosis, "KVM capabilities").found.contains("KVM_CAP_X86_MSR_FILTER"));
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use textwrap::Options;
 
 use super::diagnosis::Diagnosis;
-use results::error::one_line;
+use results::error::{Exit, one_line};
 use results::host::finding::{Finding, Status};
 use results::table::layout;
 
@@ -44,7 +44,8 @@ pub fn text(diagnosis: &Diagnosis) -> String {
     for finding in &diagnosis.findings {
         show(&mut out, finding, width);
     }
-    let auto = diagnosis.auto_backend.as_deref().unwrap_or("nothing");
+    let simulation = "a simulation, so that nothing is measured";
+    let auto = diagnosis.auto_backend.as_deref().filter(|_| diagnosis.exit() == Exit::Done).unwrap_or(simulation);
     let _ = write!(out, "\n{:<INDENT$}", "--backend auto uses");
     wrap(&mut out, &format!("{auto}: {}", one_line(&diagnosis.auto_why)), width);
     out

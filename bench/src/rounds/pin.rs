@@ -27,7 +27,7 @@ impl FromStr for PinChoice {
         Ok(match text {
             "auto" => Self::Auto,
             "none" => Self::Nowhere,
-            list => Self::List(list.parse()?),
+            list => Self::List(list.parse().map_err(|why| format!("{why}; auto and none are choices, too"))?),
         })
     }
 }
@@ -48,7 +48,7 @@ impl PinChoice {
     ///
     /// # Errors
     /// Exit 2 for a list that is too short, or has a CPU that is not usable.
-    pub(super) fn cpus(&self, vcpus: u64, usable: Option<&[u32]>) -> Result<Vec<u32>, Error> {
+    pub(crate) fn cpus(&self, vcpus: u64, usable: Option<&[u32]>) -> Result<Vec<u32>, Error> {
         let list = match self {
             Self::Nowhere => return Ok(Vec::new()),
             Self::Auto => return Ok(usable.map_or_else(Vec::new, |usable| chosen(vcpus, usable))),
@@ -127,6 +127,6 @@ mod tests {
         for text in ["auto", "none", "2-3,5"] {
             assert_eq!(text.parse::<PinChoice>().unwrap().to_string(), text);
         }
-        assert!("nowhere".parse::<PinChoice>().is_err());
+        assert!("nowhere".parse::<PinChoice>().unwrap_err().ends_with("auto and none are choices, too"));
     }
 }

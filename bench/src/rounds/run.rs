@@ -14,6 +14,7 @@ use host_pmu::backend::BackendKey;
 use results::document::{Document, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
+use results::table::layout::plural;
 
 /// Longest time without a save while rounds are finished.
 const SAVE: Duration = Duration::from_secs(5);
@@ -98,11 +99,12 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
 /// What a user should know who waits for the result.
 fn expectation(plan: &Plan, arms: usize) -> String {
     let rounds = plan.rounds;
+    let (each, arms_text) = (plural(usize::try_from(rounds).unwrap_or(usize::MAX), "round"), plural(arms, "arm"));
     let what = match (plan.until_ci, plan.duration) {
-        (Some(share), _) => format!("rounds of {arms} arms until every ratio is known to ± {} %", share * 100.0),
-        (None, Some(_)) if plan.is_open_ended() => format!("as many rounds of {arms} arms as fit"),
-        (None, Some(_)) => format!("up to {rounds} rounds of {arms} arms"),
-        (None, None) => format!("{rounds} rounds of {arms} arms"),
+        (Some(share), _) => format!("rounds of {arms_text} until every ratio is known to ± {} %", share * 100.0),
+        (None, Some(_)) if plan.is_open_ended() => format!("as many rounds of {arms_text} as fit"),
+        (None, Some(_)) => format!("up to {each} of {arms_text}"),
+        (None, None) => format!("{each} of {arms_text}"),
     };
     let pinned = plan.parameters.pin.as_ref().map_or("not pinned".to_owned(), |list| format!("pinned to CPU {list}"));
     if plan.simulated {

@@ -17,10 +17,12 @@ use vmm::machine::{Behind, Plan};
 use vmm::outcome::End;
 
 use crate::console::complain;
+use crate::rounds::pin::usable_cpus;
 use crate::strategy::resolve_one;
 use crate::sys;
 use output::{Limits, Output};
 use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
 use spec::RunSpec;
 
 /// Largest image or module: a kernel with all its symbols.
@@ -85,6 +87,9 @@ fn plan_of(args: &RunSpec, backend: BackendKey) -> Result<ImagePlan, Error> {
     } else {
         Behind::Events { backend, strategy: resolve_one(&args.strategy)? }
     };
+    let fs = HostFs::default();
+    let usable = usable_cpus(&HostFacts::read(&fs), fs.text("proc/self/status").as_deref());
+    let pin = args.pin.cpus(args.vcpus, usable.as_deref())?;
     let mut modules = Vec::new();
     for path in &args.module {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -98,7 +103,7 @@ fn plan_of(args: &RunSpec, backend: BackendKey) -> Result<ImagePlan, Error> {
             behind,
             pmu: PmuCaps { version: args.pmu_version as u8, ..PmuCaps::default() },
             vcpus: args.vcpus as usize,
-            pin: args.pin.iter().flat_map(|list| &list.0).map(|&cpu| cpu as usize).collect(),
+            pin: pin.into_iter().map(|cpu| cpu as usize).collect(),
             time_limit: args.time_limit,
             seccomp: args.seccomp,
         },
@@ -166,10 +171,12 @@ mod tests {
 
     #[test]
     fn a_plan_names_its_program_and_strategy() {
-        let spec = RunSpec { pmu_version: 4, pin: Some("0,1".parse().unwrap()), ..spec() };
+        let spec = RunSpec { pmu_version: 4, pin: "0".parse().unwrap(), ..spec() };
         let plan = plan_of(&spec, BackendKey::CpuClock).unwrap();
-        assert_eq!((plan.program.as_str(), plan.machine.pmu.version, plan.machine.pin), ("x.flat", 4, vec![0, 1]));
+        assert_eq!((plan.program.as_str(), plan.machine.pmu.version, plan.machine.pin), ("x.flat", 4, vec![0]));
         assert!(matches!(plan.machine.behind, Behind::Events { backend: BackendKey::CpuClock, .. }));
+        let few = RunSpec { vcpus: 2, ..spec.clone() };
+        assert!(plan_of(&few, BackendKey::CpuClock).unwrap_err().to_string().contains("1 CPUs for 2 vCPUs"));
         let misspelt = StrategyChoice::Preset("reues".to_owned());
         assert!(plan_of(&RunSpec { strategy: misspelt, ..spec }, BackendKey::CpuClock).is_err());
     }

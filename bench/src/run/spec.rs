@@ -6,8 +6,8 @@ use std::time::Duration;
 use vmm::machine::image::Rdpmc;
 
 use crate::backend::BackendChoice;
+use crate::rounds::pin::PinChoice;
 use crate::strategy::StrategyChoice;
-use cpu_list::CpuList;
 
 /// Parameters of `run`; the defaults, apart from the image, are those of the command.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct RunSpec {
     /// Virtual CPUs.
     pub vcpus: u64,
     /// Host CPU of each vCPU.
-    pub pin: Option<CpuList>,
+    pub pin: PinChoice,
     /// Strategy of the host events.
     pub strategy: StrategyChoice,
     /// Event source behind the guest's counters.
@@ -53,7 +53,7 @@ impl RunSpec {
             environ: Vec::new(),
             memory: 256 << 20,
             vcpus: 1,
-            pin: None,
+            pin: PinChoice::Nowhere,
             strategy: StrategyChoice::Preset("reuse-lazy".to_owned()),
             backend: BackendChoice::Auto,
             pmu_version: 2,

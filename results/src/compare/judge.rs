@@ -1,5 +1,7 @@
 //! The verdict on each row of a comparison.
 
+use std::collections::BTreeSet;
+
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -145,6 +147,9 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     for (group, row) in rows {
         groups[group].rows.push(row);
     }
+    // Each pair of groups may have the same to say.
+    let mut said = BTreeSet::new();
+    notes.retain(|note| said.insert(note.clone()));
     let mut unlike = unlike::differences(&base.1.iter().chain(new.1).collect::<Vec<_>>());
     unlike.sort();
     let mut comparison = Comparison {

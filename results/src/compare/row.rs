@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::change::Change;
 use super::rules::{Finding, Limits};
 use super::sample::MIN_RUNS;
+use crate::metric;
 use crate::stats::holm;
 use crate::stats::interval::Interval;
 
@@ -162,6 +163,8 @@ pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool) -> Vec<(usize, Row
     }
     for (_, row) in rows.iter_mut().filter(|(_, row)| row.limits.report_only) {
         row.verdict = Verdict::ReportOnly;
+        let by_default = metric::find(&row.metric).is_some_and(|found| !found.judged);
+        row.why = if by_default { format!("judged only with --metric {}", row.metric) } else { String::new() };
     }
     rows
 }

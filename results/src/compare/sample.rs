@@ -176,11 +176,21 @@ pub(super) fn pairs<'a>(
 fn first_difference(a: &Record, b: &Record) -> String {
     let (a, b) = (group_key(a), group_key(b));
     let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    let shown = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), ToString::to_string);
-    names
-        .into_iter()
-        .find(|name| a.get(*name) != b.get(*name))
-        .map_or_else(String::new, |name| format!("{name} is {} and {}", shown(a.get(name)), shown(b.get(name))))
+    let shown = |value: Option<&Value>| match value {
+        None => "absent".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    };
+    let unlike: Vec<&String> = names.into_iter().filter(|name| a.get(*name) != b.get(*name)).collect();
+    // Lists of events follow from the name of the workload.
+    let plain = |name: &&&String| {
+        ![&a, &b].into_iter().any(|key| key.get(**name).is_some_and(|v| v.is_array() || v.is_object()))
+    };
+    let workload = unlike.iter().find(|name| **name == "workload");
+    match workload.or_else(|| unlike.iter().find(plain)) {
+        Some(name) => format!("{name} is {} and {}", shown(a.get(*name)), shown(b.get(*name))),
+        None => unlike.first().map_or_else(String::new, |name| format!("their {name} differ")),
+    }
 }
 
 /// The run's value of a metric: the median over its whole rounds of the rounds' statistic.

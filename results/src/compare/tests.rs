@@ -274,7 +274,7 @@ fn different_experiments_names_and_slips_are_bad_input() {
     let turns = |record| std::slice::from_ref(record);
     let error = compare(("a", turns(&base)), ("b", turns(&other)), &request()).unwrap_err();
     assert!(
-        error.exit.code() == 2 && error.to_string().contains("workload is \"single/ftest\" and \"sampling10/ftest\"")
+        error.exit.code() == 2 && error.to_string().contains("workload is single/ftest and sampling10/ftest")
     );
     for wrong in [
         CompareSpec { arms: vec!["reues".to_owned()], ..request() },
@@ -326,8 +326,44 @@ fn a_metric_that_is_only_reported_does_not_fail_the_comparison() {
     let rules = Rules::read(&file, None, None).unwrap();
     let only = CompareSpec { rules, metrics: vec!["nmi_handler_ns".to_owned()], ..request() };
     let found = of(&record(10, 5, |_, _| 70_000), &record(10, 6, |_, _| 90_000), &only);
-    assert!(found.rows().all(|row| row.verdict == Verdict::ReportOnly));
+    assert!(found.rows().all(|row| row.verdict == Verdict::ReportOnly && row.why.is_empty()));
     assert_eq!(found.exit, 3, "nothing was judged");
+}
+
+#[test]
+fn a_metric_that_is_not_judged_by_default_says_how_to_judge_it() {
+    let with_signal = |seed| {
+        let mut value = value(10, seed, |_, round| ns(round));
+        for arm in value["arms"].as_array_mut().unwrap() {
+            if arm["pmi_delivery_ns"].is_null() {
+                continue;
+            }
+            arm["signal_ns"] = arm["pmi_delivery_ns"].clone();
+            for round in arm["rounds"].as_array_mut().unwrap() {
+                round["signal_ns"] = round["pmi_delivery_ns"].clone();
+            }
+        }
+        changed(value)
+    };
+    let found = of(&with_signal(5), &with_signal(6), &request());
+    let rows: Vec<&Row> = found.rows().filter(|row| row.metric == "signal_ns").collect();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row.why == "judged only with --metric signal_ns"), "{rows:?}");
+}
+
+#[test]
+fn other_workloads_are_named_and_notes_are_said_once() {
+    let mut other = value(10, 6, |_, round| ns(round));
+    other["parameters"]["workload"] = json!("sampling4/io");
+    other["parameters"]["events"] = json!([{"name": "a"}, {"name": "b"}]);
+    let (base, other) = (record(10, 5, |_, round| ns(round)), changed(other));
+    let error =
+        compare(("a", std::slice::from_ref(&base)), ("b", std::slice::from_ref(&other)), &request()).unwrap_err();
+    assert_eq!(error.why, "workload is single/ftest and sampling4/io");
+    let found = compare(("a", &[base.clone(), other.clone()]), ("b", &[base, other]), &request()).unwrap();
+    let mut notes = found.notes.clone();
+    notes.sort();
+    notes.dedup();
+    assert_eq!(notes.len(), found.notes.len(), "{:?}", found.notes);
 }
 
 #[test]

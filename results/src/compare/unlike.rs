@@ -16,7 +16,9 @@ fn shown<T: std::fmt::Display>(value: Option<&T>) -> String {
 const FACTS: [(&str, Fact); 13] = [
     ("host class", |r| r.host.class.clone()),
     ("CPU", |r| shown(r.host.cpu_model.as_ref())),
-    ("CPU signature", |r| format!("{:?}", r.host.cpu_signature)),
+    ("CPU signature", |r| {
+        r.host.cpu_signature.map_or_else(|| "unknown".to_owned(), |all| all.map(|n| n.to_string()).join("-"))
+    }),
     ("microcode", |r| shown(r.host.microcode.as_ref())),
     ("online CPUs", |r| shown(r.host.cpus_online.as_ref())),
     ("kernel", |r| shown(r.host.kernel.as_ref())),

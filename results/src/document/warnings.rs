@@ -130,6 +130,11 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
     ]
 }
 
+/// So many of something, with its verb.
+fn counted(count: u64, one: &str, more: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {more}") }
+}
+
 fn of_guest(arm: &Arm) -> Vec<Caveat> {
     let more = arm.own.surplus;
     let fewer = arm.own.lost.unwrap_or(0).saturating_sub(more);
@@ -142,15 +147,20 @@ fn of_guest(arm: &Arm) -> Vec<Caveat> {
     let unmatched = if arm.kind == ArmKind::Kvm { 0 } else { arm.own.delivery_unmatched };
     let negative = arm.own.delivery_negative;
     vec![
-        (fewer, "lost-nmis", format!("{fewer} NMIs were delivered but not taken by the guest")),
-        (more, "surplus-nmis", format!("the guest took {more} NMIs more than were delivered")),
+        (
+            fewer,
+            "lost-nmis",
+            format!("{} delivered but not taken by the guest", counted(fewer, "NMI was", "NMIs were")),
+        ),
+        (more, "surplus-nmis", format!("the guest took {} more than delivered", counted(more, "NMI", "NMIs"))),
         (unseen, "lost-overflows", format!("VMM and guest differ by {unseen} overflows")),
         (
             missed,
             "missed-periods",
             format!(
-                "{missed} periods were counted without an overflow of their own: the host reported it late or never, or --period is too short for \
-                 the handling of one"
+                "{} counted without an overflow of their own: the host reported it late or never, or --period is too short for \
+                 the handling of one",
+                counted(missed, "period was", "periods were")
             ),
         ),
         (unknown, "unknown-nmis", format!("{unknown} NMIs found no overflow in GLOBAL_STATUS")),

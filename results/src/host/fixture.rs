@@ -31,6 +31,7 @@ pub const CASCADE_LAKE: &[(&str, &str)] = &[
     ("proc/stat", "cpu  10 0 10 80 0 0 0 0 5 0\ncpu0 1 2 3 4\n"),
     ("proc/loadavg", "0.05 0.01 0.00 1/800 12345\n"),
     ("proc/self/mounts", "sysfs /sys sysfs rw 0 0\ntracefs /sys/kernel/tracing tracefs rw 0 0\n"),
+    ("sys/kernel/tracing/events/sched/sched_switch/id", "316\n"),
     ("sys/bus/event_source/devices/cpu/type", "4\n"),
     ("sys/bus/event_source/devices/software/type", "1\n"),
     ("sys/module/kvm_intel/parameters/ept", "Y\n"),

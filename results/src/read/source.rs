@@ -64,7 +64,7 @@ pub fn gather(source: &str, results: &Path) -> Result<Vec<Record>, Error> {
     }
 }
 
-/// Every `.json` of a folder, but of none below it, in the order of their start.
+/// Every `.json` of a folder but the JSON Schemas, and of none below it, in the order of their start.
 ///
 /// # Errors
 /// Exit 2: no document, too many, a bad one, or one that is there twice.
@@ -76,7 +76,8 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
         let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
         // A sweep leaves its front beside its lines: no result.
         let front = path.file_name().is_some_and(|name| name == sweep::FRONT) && dir.join(sweep::FILE).exists();
-        if !hidden && !front && path.extension().is_some_and(|extension| extension == "json") {
+        let schema = path.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(b".schema.json"));
+        if !hidden && !front && !schema && path.extension().is_some_and(|extension| extension == "json") {
             paths.push(path);
         }
     }

@@ -56,6 +56,7 @@ fn what_is_not_ours_is_refused_with_its_reason() {
         ("{\"schema\": \"vpmu-result/1\"}".to_owned(), "missing field"),
         ("{\"schema\": \"vpmu-result/2\"}".to_owned(), "newer"),
         ("{\"schema\": \"vpmu-result/0\"}".to_owned(), "no release"),
+        (changed(|value| value["arms"][0]["nmis"] = json!(1e29)), "no figure of ours is as large as 1"),
     ] {
         assert!(complaint(&text).contains(needle), "{}", complaint(&text));
     }
@@ -133,6 +134,13 @@ fn rounds_are_of_guests_and_probed() {
     let round = &record.arm("reuse").unwrap().rounds[2];
     assert_eq!((round.guest, round.guest(), round.probe_ns), (None, 2, None));
     assert!(serde_json::to_value(&record).unwrap()["arms"][0]["rounds"][2].get("probe_ns").is_none());
+}
+
+#[test]
+fn the_schemas_of_a_folder_are_no_results() {
+    let (dir, _) = written(&changed(|_| {}));
+    std::fs::write(dir.path().join("vpmu-result.schema.json"), "{}").unwrap();
+    assert_eq!(folder(dir.path()).unwrap().len(), 1);
 }
 
 #[test]

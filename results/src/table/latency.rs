@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::fold::{Table, wrapped};
-use super::layout::{dash, name, ns, ratio, time};
+use super::layout::{dash, name, ns, plural, ratio, time};
 use super::{stat, sure};
 use crate::document::{Arm, Document, Status, Summary, Warning};
 use crate::metric::{NMI_HANDLER, PMI_DELIVERY, ROTATION, SIGNAL};
@@ -112,10 +112,17 @@ fn surroundings(document: &Document) -> String {
     let _ = writeln!(out, "host: {}", document.host.class);
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
-    let _ = write!(out, "{rounds} of {} rounds in {wall}, seed {}", parameters.rounds, document.seed);
+    let asked = plural(usize::try_from(parameters.rounds).unwrap_or(usize::MAX), "round");
+    let clock = if document.is_simulated() { " of simulated time" } else { "" };
+    let _ = write!(out, "{rounds} of {asked} in {wall}{clock}, seed {}", document.seed);
     if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
-        let bound = parameters.duration_ns.map_or_else(String::new, |ns| format!(" of {}", time(ns as f64)));
-        let _ = write!(out, "; ended by --duration{bound}");
+        let given = document.command_line.iter().any(|word| word.starts_with("--duration"));
+        let bound = parameters.duration_ns.map_or_else(String::new, |ns| format!(" {}", time(ns as f64)));
+        let _ = if given {
+            write!(out, "; ended by --duration of{bound}")
+        } else {
+            write!(out, "; ended after its{bound}")
+        };
     }
     out.push('\n');
     match document.status {
@@ -209,6 +216,8 @@ mod tests {
         document.parameters.rounds = 9;
         document.parameters.duration_ns = Some(2_000_000_000);
         assert!(super::text(&document, 60).contains("3 of 9 rounds"));
+        assert!(super::text(&document, 60).contains("; ended after its 2.00 s\n"), "{}", super::text(&document, 60));
+        document.command_line.push("--duration=2s".to_owned());
         assert!(
             super::text(&document, 60).contains("; ended by --duration of 2.00 s\n"),
             "{}",

@@ -128,7 +128,8 @@ pub fn dash() -> String {
 pub fn ratio(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,
-        v if v < 0.001 => return format!("{value:.1e}"),
+        v if v < 0.000_1 => 6,
+        v if v < 0.001 => 5,
         v if v < 0.0995 => 3,
         v if v < 9.995 => 2,
         v if v < 99.95 => 1,
@@ -199,9 +200,15 @@ mod tests {
 
     #[test]
     fn ratios_keep_three_digits() {
-        for (value, text) in
-            [(0.0, "0"), (0.012, "0.012"), (0.000_11, "1.1e-4"), (1.149, "1.15"), (12.34, "12.3"), (580.4, "580")]
-        {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.012, "0.012"),
+            (0.000_11, "0.00011"),
+            (0.000_086, "0.000086"),
+            (1.149, "1.15"),
+            (12.34, "12.3"),
+            (580.4, "580"),
+        ] {
             assert_eq!(ratio(value), text);
         }
     }

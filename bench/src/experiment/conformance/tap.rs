@@ -11,6 +11,7 @@ use vmm::outcome::End;
 
 use super::cases::{CASES, skip_reason};
 use results::error::one_line;
+use results::table::layout::plural;
 
 /// What became of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -56,6 +57,16 @@ pub struct Run {
     pub strategy: String,
     /// By case number.
     pub verdicts: Vec<Verdict>,
+}
+
+/// The last line: how many cases of all runs passed, failed, and were skipped.
+#[must_use]
+pub fn summary(runs: &[Run]) -> String {
+    let all = || runs.iter().flat_map(|run| &run.verdicts);
+    let skipped = all().filter(|verdict| matches!(verdict, Verdict::Skip { .. })).count();
+    let failed = all().filter(|verdict| !verdict.is_ok()).count();
+    let passed = all().count() - skipped - failed;
+    format!("# {passed} passed, {failed} failed, {skipped} skipped, in {}\n", plural(runs.len(), "run"))
 }
 
 impl Run {
@@ -191,6 +202,11 @@ mod tests {
         assert!(!run.is_ok() && tap.contains("    not ok 1 - reset"), "{tap}");
         assert!(tap.contains("      ---\n      expected: 0xf\n      got: 0x0\n      line: 7\n      ...\n"));
         assert!(tap.ends_with("not ok 2 - version 4, pool\n"));
+        let count = |wanted: fn(&Verdict) -> bool| run.verdicts.iter().filter(|verdict| wanted(verdict)).count();
+        let (passed, skipped) = (count(|v| *v == Verdict::Pass), count(|v| matches!(v, Verdict::Skip { .. })));
+        assert_eq!(passed + 1 + skipped, CASES.len());
+        let line = format!("# {passed} passed, 1 failed, {skipped} skipped, in 1 run\n");
+        assert_eq!(summary(std::slice::from_ref(&run)), line);
     }
 
     #[test]

@@ -132,7 +132,11 @@ fn growth(document: &Document, over: &str, width: usize) -> String {
         row.push(fit.map_or_else(dash, |fit| format!("{:.2}", fit.exponent)));
         table.add_row(row);
     }
-    format!("\nGrowth over {over}: all phases, median; total ~ {over}^exponent\n{}\n", table.text(width))
+    format!(
+        "\nGrowth over {over}: all phases, median; total ~ {over}^exponent, a fit of {} points without an interval\n{}\n",
+        xs.len(),
+        table.text(width)
+    )
 }
 
 /// Height of the plot in lines.
@@ -233,13 +237,12 @@ pub(crate) fn text(document: &Document, width: usize) -> String {
     let _ = writeln!(out, "{}", by_phase(&document.arms, wall, &["total", "× best"], total, width));
     out.push_str("phases, total: median of a round; × best: over the fastest\n");
     out.push_str("\nOne call on an event: p50/p99\n");
-    let short = |ns: f64| time(ns).replace(' ', "");
     let call = |phase: &super::document::PhaseResult| {
-        format!("{}/{}", short(phase.call_ns.p50 as f64), short(phase.call_ns.p99.unwrap_or_default() as f64))
+        format!("{} / {}", time(phase.call_ns.p50 as f64), time(phase.call_ns.p99.unwrap_or_default() as f64))
     };
     let _ = writeln!(out, "{}", by_phase(&document.arms, call, &[], |_| Vec::new(), width));
     out.push_str("\nUser/system time of the process, mean\n");
-    let times = |phase: &super::document::PhaseResult| format!("{}/{}", short(phase.user_ns), short(phase.sys_ns));
+    let times = |phase: &super::document::PhaseResult| format!("{} / {}", time(phase.user_ns), time(phase.sys_ns));
     let _ = writeln!(out, "{}", by_phase(&document.arms, times, &[], |_| Vec::new(), width));
     out.push_str("\nSystem calls/interrupts to other CPUs/migrations of a round\n");
     let traffic = |phase: &super::document::PhaseResult| {
