@@ -9,12 +9,13 @@ use results::document::Status;
 use results::error::{Error, Exit};
 use results::table::{self, layout::columns};
 use results::write::{OutputFolder, time_stamp};
+use stat_setup::outcome::Outcome;
 
 use super::baseline::{Baseline, BaselineOptions};
 use super::measure::Invocation;
 use super::options::ResultOptions;
 use crate::console::{complain, internal, print};
-use crate::experiment::stat_setup::document::Document;
+use crate::experiment::stat_setup::document::{Document, EventResult};
 use crate::experiment::stat_setup::spec::{self, NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{once, run as experiment, show};
 use crate::parse::{duration_in, number_in};
@@ -240,9 +241,12 @@ fn compare(
     Ok(verdict(&document))
 }
 
-/// Whether the document answers its question: not if it was cut short, or if the strategies' counts differ.
+/// Whether the document answers its question: not if it was cut short, if the strategies' counts differ, or if an event of the list
+/// cannot be counted here.
 fn verdict(document: &Document) -> Exit {
-    if document.status == Status::Complete && document.extra.agree { Exit::Done } else { Exit::Inconclusive }
+    let lacks = |event: &EventResult| matches!(event.outcome, Outcome::NotSupported { .. });
+    let all = !document.extra.events.iter().any(lacks);
+    if document.status == Status::Complete && document.extra.agree && all { Exit::Done } else { Exit::Inconclusive }
 }
 
 #[cfg(test)]

@@ -273,9 +273,7 @@ fn different_experiments_names_and_slips_are_bad_input() {
     let other = changed(other);
     let turns = |record| std::slice::from_ref(record);
     let error = compare(("a", turns(&base)), ("b", turns(&other)), &request()).unwrap_err();
-    assert!(
-        error.exit.code() == 2 && error.to_string().contains("workload is single/ftest and sampling10/ftest")
-    );
+    assert!(error.exit.code() == 2 && error.to_string().contains("workload is single/ftest and sampling10/ftest"));
     for wrong in [
         CompareSpec { arms: vec!["reues".to_owned()], ..request() },
         CompareSpec { metrics: vec!["nmi_handler".to_owned()], ..request() },

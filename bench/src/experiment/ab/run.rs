@@ -28,8 +28,8 @@ const GIVE_UP: u64 = 2;
 const PER_SESSION: usize = 20;
 /// Most different doubts that are kept.
 const MOST_DOUBTS: usize = 100;
-/// The arm without host events, on either side.
-const FLOOR: &str = "floor";
+/// Arms that are on both sides whatever was asked for.
+const NO_STRATEGY: [&str; 2] = ["floor", "kvm"];
 /// Steps of the progress display.
 const STEPS: u64 = 100;
 
@@ -372,9 +372,9 @@ fn paired(hello: &Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
         let same = |(at, name): (usize, &String)| of_new.iter().position(|other| other == name).map(|new| [at, new]);
         of_base.iter().enumerate().filter_map(same).collect()
     };
-    let is_floor = |name: &String| name == FLOOR;
-    let strategies = |names: &[String]| names.iter().any(|name| !is_floor(name));
-    if strategies(&of_base) && strategies(&of_new) && pairs.iter().all(|&[at, _]| is_floor(&of_base[at])) {
+    let is_strategy = |name: &String| !NO_STRATEGY.contains(&name.as_str());
+    let strategies = |names: &[String]| names.iter().any(is_strategy);
+    if strategies(&of_base) && strategies(&of_new) && !pairs.iter().any(|&[at, _]| is_strategy(&of_base[at])) {
         return Err(Error::usage(
             "no strategy of BASE can be paired with one of NEW",
             format!("{} against {}", of_base.join(", "), of_new.join(", ")),
@@ -449,8 +449,9 @@ mod tests {
         assert_eq!(pairs(&["a!", "floor"], &["a", "floor"]), Ok(vec![[1, 1]]));
         assert_eq!(pairs(&["a!"], &["a"]).unwrap_err().exit, Exit::Host);
         assert_eq!(pairs(&["a", "b"], &["b", "c"]).unwrap_err().exit, Exit::Usage);
-        let floor_alone = pairs(&["a", "b", "floor"], &["c", "floor"]).unwrap_err();
-        assert_eq!((floor_alone.exit, floor_alone.why.as_str()), (Exit::Usage, "a, b, floor against c, floor"));
+        let floor_alone = pairs(&["a", "b", "floor", "kvm!"], &["c", "floor", "kvm!"]).unwrap_err();
+        let why = "a, b, floor, kvm against c, floor, kvm";
+        assert_eq!((floor_alone.exit, floor_alone.why.as_str()), (Exit::Usage, why));
     }
 
     #[test]

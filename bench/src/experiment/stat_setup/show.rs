@@ -255,7 +255,7 @@ pub(crate) fn text(document: &Document, width: usize) -> String {
     let _ = writeln!(out, "{}\n", wrapped(WORK_LEGEND, width, "  "));
     for arm in document.arms.iter().filter(|arm| matches!(arm.name.as_str(), "packed" | "auto")) {
         let why = if arm.name == "auto" { document.extra.choice.why.as_str() } else { arm.own.what.as_str() };
-        let _ = writeln!(out, "{}: {why}", arm.name);
+        let _ = writeln!(out, "{}", wrapped(&format!("{}: {why}", arm.name), width, "  "));
     }
     let _ = writeln!(
         out,
