@@ -10,8 +10,8 @@ use crate::paired::groups::groups;
 use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair};
 use crate::stats::jackknife::{Estimate, over_groups};
 
-/// Allowance for what differs between two processes in one arm's ratio to another, standard deviation of a logarithm.
-pub const PROCESS: f64 = 0.01;
+/// Allowance for what differs between two processes in one arm's ratio to another, standard deviation of a logarithm: 1 % of each arm.
+pub const PROCESS: f64 = 0.015;
 /// Allowance for what differs between two runs in all arms together, standard deviation of a logarithm.
 pub const DRIFT: f64 = 0.12;
 /// Runs from which their own spread is looked at beside the allowance.

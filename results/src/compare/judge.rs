@@ -106,11 +106,23 @@ fn side(source: &str, records: &[Record]) -> Side {
 /// # Errors
 /// Exit 2: they measured different things, or an arm or metric that was asked for is in neither.
 pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &CompareSpec) -> Result<Comparison, Error> {
-    let mut notes = Vec::new();
-    let pairs = sample::pairs(base, new, &mut notes)?;
-    for (a, b) in base.1.iter().flat_map(|a| new.1.iter().map(move |b| (a, b))).filter(|(a, b)| whole::same_run(a, b)) {
-        notes.push(format!("{SAME}: {} and {}", a.path.display(), b.path.display()));
+    let (mut notes, mut same_runs) = (Vec::new(), Vec::new());
+    let of_base = |record: &&Record| base.1.iter().find(|of_base| whole::same_run(of_base, record));
+    let others: Vec<Record> = new.1.iter().filter(|record| of_base(record).is_none()).cloned().collect();
+    // A folder often has the baseline's own run, too.
+    let left_out = !others.is_empty() && others.len() < new.1.len();
+    for record in new.1 {
+        let Some(same) = of_base(&record) else { continue };
+        let path = record.path.display();
+        if left_out {
+            same_runs.push(format!("left out of NEW, as it is a run of BASE: {path}"));
+        } else {
+            same_runs.push(format!("{SAME}: {} and {path}", same.path.display()));
+        }
     }
+    let new = if left_out { (new.0, others.as_slice()) } else { new };
+    let pairs = sample::pairs(base, new, &mut notes)?;
+    notes.extend(same_runs);
     let mut samples = Vec::new();
     for (index, pair) in pairs.iter().enumerate() {
         notes.extend(unlike::conditions(&pair.base.iter().chain(&pair.new).copied().collect::<Vec<_>>()));

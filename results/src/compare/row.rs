@@ -161,7 +161,7 @@ pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool) -> Vec<(usize, Row
         row.p_value_adjusted = Some(adjusted);
         (row.verdict, row.why) = verdict(row, adjusted, exact);
     }
-    for (_, row) in rows.iter_mut().filter(|(_, row)| row.limits.report_only) {
+    for (_, row) in rows.iter_mut().filter(|(_, row)| row.limits.report_only && row.verdict != Verdict::ReportOnly) {
         row.verdict = Verdict::ReportOnly;
         let by_default = metric::find(&row.metric).is_some_and(|found| !found.judged);
         row.why = if by_default { format!("judged only with --metric {}", row.metric) } else { String::new() };

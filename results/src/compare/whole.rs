@@ -5,9 +5,11 @@ use serde_json::Value;
 use crate::document::{Any, Arm, Record, Status};
 
 /// Counts of an arm that say so, and what they mean.
-const COUNTS: [(&str, &str); 3] = [
+const COUNTS: [(&str, &str); 5] = [
     ("lost", "NMIs were lost"),
     ("overflows_lost", "overflows were lost"),
+    ("failed_opens", "host events did not open"),
+    ("pinned_errors", "a pinned event had no counter"),
     ("throttled", "the host throttled its events"),
 ];
 

@@ -5,6 +5,7 @@ use super::row::{Level, Question, Row, Verdict};
 use super::spec::CompareSpec;
 use super::whole;
 use crate::document::{Any, Arm, Record};
+use crate::metric::EXIT_PATH;
 use crate::paired;
 use crate::stats::cliffs_delta;
 
@@ -15,22 +16,28 @@ pub(super) fn row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str
         let level = paired::level(arm, metric, request.statistic)?;
         Some(Level { median_ns: level.ns, interval_ns: level.interval, ratio, n: level.rounds, runs: 1 })
     };
-    let logs = |arm: &Arm<Any>| {
+    let times = |arm: &Arm<Any>| {
         paired::whole(arm, metric).filter_map(|(_, summary)| request.statistic.of(summary)).collect::<Vec<f64>>()
     };
     let not_whole = whole::of_record(record, base).or_else(|| whole::of_record(record, arm));
     let (verdict, why) = match not_whole {
+        _ if shown => (Verdict::ReportOnly, format!("judged only with --metric {metric}")),
         Some(why) => (Verdict::NotWhole, why),
         None => (Verdict::TooFew, format!("an interval needs {} rounds", paired::MIN_ROUNDS)),
     };
     let found_change = found.and_then(|found| found.log).map(|log| Change { log, allowance: 0.0, blocks: 0 });
+    // Arms differ in which accesses exit: the median of their exits is no reason to prefer one.
+    let asked = request.metrics.iter().any(|asked| asked == metric);
+    let mut limits = request.limits(metric);
+    let shown = metric == EXIT_PATH.key && !asked;
+    limits.report_only |= shown;
     Row {
         base: level(base, Some(1.0)),
         new: level(arm, found.map(|found| found.ratio)),
-        cliffs_delta: cliffs_delta(&logs(base), &logs(arm)),
+        cliffs_delta: cliffs_delta(&times(base), &times(arm)),
         verdict,
         why,
-        ..Row::blank(Question::OneArm, &arm.name, metric, request.limits(metric))
+        ..Row::blank(Question::OneArm, &arm.name, metric, limits)
     }
     .with(found_change)
 }
