@@ -19,6 +19,11 @@ pub(super) fn row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str
     let times = |arm: &Arm<Any>| {
         paired::whole(arm, metric).filter_map(|(_, summary)| request.statistic.of(summary)).collect::<Vec<f64>>()
     };
+    // Arms differ in which accesses exit: the median of their exits is no reason to prefer one.
+    let asked = request.metrics.iter().any(|asked| asked == metric);
+    let mut limits = request.limits(metric);
+    let shown = metric == EXIT_PATH.key && !asked;
+    limits.report_only |= shown;
     let not_whole = whole::of_record(record, base).or_else(|| whole::of_record(record, arm));
     let (verdict, why) = match not_whole {
         _ if shown => (Verdict::ReportOnly, format!("judged only with --metric {metric}")),
@@ -26,11 +31,6 @@ pub(super) fn row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str
         None => (Verdict::TooFew, format!("an interval needs {} rounds", paired::MIN_ROUNDS)),
     };
     let found_change = found.and_then(|found| found.log).map(|log| Change { log, allowance: 0.0, blocks: 0 });
-    // Arms differ in which accesses exit: the median of their exits is no reason to prefer one.
-    let asked = request.metrics.iter().any(|asked| asked == metric);
-    let mut limits = request.limits(metric);
-    let shown = metric == EXIT_PATH.key && !asked;
-    limits.report_only |= shown;
     Row {
         base: level(base, Some(1.0)),
         new: level(arm, found.map(|found| found.ratio)),
