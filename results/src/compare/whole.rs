@@ -6,7 +6,7 @@ use crate::document::{Any, Arm, Record, Status};
 
 /// Counts of an arm that say so, and what they mean.
 const COUNTS: [(&str, &str); 5] = [
-    ("lost", "NMIs were lost"),
+    ("lost", "NMIs delivered and not taken, or the reverse"),
     ("overflows_lost", "overflows were lost"),
     ("failed_opens", "host events did not open"),
     ("pinned_errors", "a pinned event had no counter"),
@@ -65,7 +65,7 @@ mod tests {
             of_record(&record, &arm)
         };
         assert_eq!(of(&|_| {}), None);
-        assert_eq!(of(&|d| d["arms"][0]["lost"] = json!(-2)), Some("NMIs were lost (-2)".to_owned()));
+        assert_eq!(of(&|d| d["arms"][0]["lost"] = json!(-2)), Some("NMIs delivered and not taken, or the reverse (-2)".to_owned()));
         assert_eq!(of(&|d| d["arms"][1]["lost"] = json!(2)), None);
         assert!(of(&|d| d["arms"][0]["throttled"] = json!(7)).is_some_and(|why| why.contains("throttled")));
         assert!(of(&|d| d["status"] = json!("interrupted")).is_some_and(|why| why.contains("interrupted")));

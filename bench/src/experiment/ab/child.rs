@@ -155,7 +155,7 @@ fn counts(arm: &GuestArm, kind: ArmKind) -> [(u64, &'static str); 5] {
     // KVM's own vPMU reports no deliveries.
     let known = |n: Option<u64>| if kind == ArmKind::Kvm { 0 } else { n.unwrap_or(0) };
     [
-        (known(arm.lost), "NMIs were lost"),
+        (known(arm.lost), "NMIs delivered and not taken, or the reverse"),
         (known(arm.overflows_lost), "overflows were lost"),
         (arm.failed_opens, "host events did not open"),
         (arm.pinned_errors, "times a pinned event had no counter"),
