@@ -62,13 +62,13 @@ pub(super) struct Ready {
     pub(super) claims: Vec<Claim>,
 }
 
-/// Whether a run keeps its CPUs from other runs.
+/// Whether a run claims its CPUs, so that another run takes others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claiming {
-    /// It takes CPUs of its own.
-    Own,
-    /// The two sides of `vpmu ab` take turns on the same CPUs.
-    Shared,
+    /// It takes unclaimed CPUs first, and claims them.
+    Claim,
+    /// It does not: the two sides of `vpmu ab` take turns on the same CPUs.
+    Ignore,
 }
 
 /// The model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.
@@ -115,7 +115,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
     let Ready { plan, mut runner, host, fs, claims: _claims } =
-        ready(wanted.backend, named, plan, (host, fs), Claiming::Own)?;
+        ready(wanted.backend, named, plan, (host, fs), Claiming::Claim)?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
     let mut progress = progress::shown(!options.quiet);
@@ -189,8 +189,8 @@ fn real(
 ) -> Result<Ready, Error> {
     let chosen = choose(backend, &ThisHost)?;
     let usable = usable(&host);
-    let plan = plan(&chosen, if claiming == Claiming::Own { usable.map(free_last) } else { usable }.as_deref())?;
-    let pin = if claiming == Claiming::Own { &plan.guest.pin[..] } else { &[] };
+    let plan = plan(&chosen, if claiming == Claiming::Claim { usable.map(free_last) } else { usable }.as_deref())?;
+    let pin = if claiming == Claiming::Claim { &plan.guest.pin[..] } else { &[] };
     let (claims, taken): (Vec<_>, Vec<_>) = pin.iter().map(|&cpu| Claim::of(cpu).ok_or(cpu)).partition(Result::is_ok);
     if !taken.is_empty() {
         let taken = CpuList(taken.into_iter().filter_map(Result::err).collect());

@@ -14,7 +14,7 @@ use host_pmu::backend::BackendKey;
 use results::document::{Document, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
-use results::table::layout::plural;
+use results::table::layout::{percent, plural};
 
 /// Longest time without a save while rounds are finished.
 const SAVE: Duration = Duration::from_secs(5);
@@ -101,7 +101,7 @@ fn expectation(plan: &Plan, arms: usize) -> String {
     let rounds = plan.rounds;
     let (each, arms_text) = (plural(usize::try_from(rounds).unwrap_or(usize::MAX), "round"), plural(arms, "arm"));
     let what = match (plan.until_ci, plan.duration) {
-        (Some(share), _) => format!("rounds of {arms_text} until every ratio is known to ± {} %", share * 100.0),
+        (Some(share), _) => format!("rounds of {arms_text} until every ratio is known to ± {} %", percent(share)),
         (None, Some(_)) if plan.is_open_ended() => format!("as many rounds of {arms_text} as fit"),
         (None, Some(_)) => format!("up to {each} of {arms_text}"),
         (None, None) => format!("{each} of {arms_text}"),

@@ -125,7 +125,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     notes.extend(same_runs);
     let mut samples = Vec::new();
     for (index, pair) in pairs.iter().enumerate() {
-        notes.extend(unlike::conditions(&pair.base.iter().chain(&pair.new).copied().collect::<Vec<_>>()));
+        notes.extend(unlike::conditions(&pair.base, &pair.new));
         let found = sample::samples(pair, request, &mut notes);
         samples.extend(found.into_iter().map(|sample| (index, sample)));
     }
@@ -162,7 +162,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     // Each pair of groups may have the same to say.
     let mut said = BTreeSet::new();
     notes.retain(|note| said.insert(note.clone()));
-    let mut unlike = unlike::differences(&base.1.iter().chain(new.1).collect::<Vec<_>>());
+    let mut unlike = unlike::differences(&base.1.iter().collect::<Vec<_>>(), &new.1.iter().collect::<Vec<_>>());
     unlike.sort();
     let mut comparison = Comparison {
         schema: SCHEMA,
@@ -300,7 +300,7 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
     if !comparison.unlike.is_empty() && !comparison.unlike_hosts_allowed {
         return (
             3,
-            format!("inconclusive: hosts or builds differ ({tally}); --ignore-host-differences judges nevertheless"),
+            format!("inconclusive: hosts or builds differ ({tally}); --ignore-host-differences compares anyway"),
         );
     }
     if slower > 0 {

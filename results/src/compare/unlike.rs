@@ -31,7 +31,7 @@ const FACTS: [(&str, Fact); 13] = [
     ("build profile", |r| r.tool.profile.clone()),
 ];
 
-/// Parameters that documents of one comparison may differ in, although they change what a figure is of.
+/// Parameters that affect figures but do not prevent a comparison.
 const CONDITIONS: [(&str, &str); 4] = [
     ("pin", "CPUs that vCPUs are pinned to"),
     ("rounds_per_guest", "rounds of a guest"),
@@ -39,8 +39,16 @@ const CONDITIONS: [(&str, &str); 4] = [
     ("quick", "quick run"),
 ];
 
+/// `BASE / NEW`, each side with its values; `None` where all records have one value.
+fn unlike(base: &[&Record], new: &[&Record], value: impl Fn(&Record) -> String) -> Option<String> {
+    let of = |records: &[&Record]| records.iter().map(|record| value(record)).collect::<BTreeSet<String>>();
+    let sides = [of(base), of(new)];
+    let is_unlike = sides[0].union(&sides[1]).count() > 1;
+    is_unlike.then(|| sides.map(|values| values.into_iter().collect::<Vec<_>>().join(", ")).join(" / "))
+}
+
 /// One line for each of them that is not the same in all.
-pub(super) fn conditions(records: &[&Record]) -> Vec<String> {
+pub(super) fn conditions(base: &[&Record], new: &[&Record]) -> Vec<String> {
     let shown = |record: &Record, key: &str| match record.parameters.get(key) {
         None | Some(Value::Null) if key == "rounds_per_guest" => "1".to_owned(),
         None | Some(Value::Null | Value::Bool(false)) => "none".to_owned(),
@@ -49,21 +57,13 @@ pub(super) fn conditions(records: &[&Record]) -> Vec<String> {
         Some(value) => value.to_string(),
     };
     let line = |(key, what): &(&str, &str)| {
-        let values: BTreeSet<String> = records.iter().map(|record| shown(record, key)).collect();
-        let values: Vec<String> = values.into_iter().collect();
-        (values.len() > 1).then(|| format!("unlike: {what}: {}", values.join(" / ")))
+        unlike(base, new, |record| shown(record, key)).map(|values| format!("unlike: {what}: {values}"))
     };
     CONDITIONS.iter().filter_map(line).collect()
 }
 
 /// One line for each fact that is not the same in all.
-pub(crate) fn differences(records: &[&Record]) -> Vec<String> {
-    FACTS
-        .iter()
-        .filter_map(|(name, fact)| {
-            let values: BTreeSet<String> = records.iter().map(|record| fact(record)).collect();
-            let values: Vec<String> = values.into_iter().collect();
-            (values.len() > 1).then(|| format!("{name}: {}", values.join(" / ")))
-        })
-        .collect()
+pub(crate) fn differences(base: &[&Record], new: &[&Record]) -> Vec<String> {
+    let line = |(name, fact): &(&str, Fact)| unlike(base, new, fact).map(|values| format!("{name}: {values}"));
+    FACTS.iter().filter_map(line).collect()
 }

@@ -195,7 +195,7 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
                 first_changed_revision: after.tool.git_revision.clone(),
                 started_unix: after.started_unix,
                 file: after.path.display().to_string(),
-                also_changed: differences(&[before, after]),
+                also_changed: differences(&[before], &[after]),
             }
         })
         .collect();

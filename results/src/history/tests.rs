@@ -50,7 +50,7 @@ fn the_first_changed_revision_is_named_with_what_else_changed() {
     assert_eq!(change.last_good_revision, format!("{:040x}", 11));
     assert_eq!(change.first_changed_revision, format!("{:040x}", 12));
     assert!((change.change.unwrap() - 0.2).abs() < 0.01);
-    assert_eq!(change.also_changed, ["kernel: 7.0 / unknown"]);
+    assert_eq!(change.also_changed, ["kernel: unknown / 7.0"]);
     let text = text(&found, 60);
     assert!(
         text.contains("+20.0 %") && text.contains("(run 13)") && text.contains("changed at the same time"),

@@ -111,6 +111,12 @@ pub fn signed(value: f64, decimals: usize) -> String {
     if text[1..].bytes().all(|byte| matches!(byte, b'0' | b'.')) { text[1..].to_owned() } else { text }
 }
 
+/// A share as a number of per cent, without the unit and without zeros at its end.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{:.3}", share * 100.0).trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// A p value.
 #[must_use]
 pub fn p(p: f64) -> String {
@@ -147,6 +153,13 @@ pub fn plural(count: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_whole_numbers_of_per_cent_where_they_can_be() {
+        for (share, text) in [(0.07, "7"), (0.005, "0.5"), (0.03, "3"), (1.0, "100"), (0.0, "0")] {
+            assert_eq!(percent(share), text);
+        }
+    }
 
     #[test]
     fn times_have_three_digits_and_the_right_unit() {

@@ -6,7 +6,7 @@ use results::document::Status;
 use results::metric;
 use results::stats::interval::Interval;
 use results::table::fold::{Table, wrapped};
-use results::table::layout::{dash, p, plural, time};
+use results::table::layout::{dash, p, percent, plural, time};
 
 use super::document::{AbDocument, AbSide};
 use super::verdict::{ALL, Row, Verdict};
@@ -77,7 +77,6 @@ fn interval(row: &Row) -> String {
 
 fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
     let rules = &document.rules;
-    let percent = |share: f64| format!("{:.3}", share * 100.0).trim_end_matches('0').trim_end_matches('.').to_owned();
     let mut lines = vec![
         "ratio: NEW over BASE, centre of the rounds' ratios of medians; a round has a turn of both, one right after the \
          other. Interval: over sessions, each with two fresh processes."
@@ -87,8 +86,8 @@ fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
         lines.push(format!("{ALL}: mean of the arms in each round; what all have in common, such as the exit path."));
     }
     lines.push(format!(
-        "slower, faster: p, adjusted over the rows, below {}, and a change of {} % or more; no change: the interval ends \
-         below + {} %.",
+        "slower, faster: p, adjusted over the rows, below {}, and a change of {} % or more; no change: a slow-down of \
+         {} % is excluded (95 %, one-sided).",
         rules.alpha,
         percent(rules.threshold),
         percent(rules.bound)

@@ -40,7 +40,7 @@ pub struct Rules {
     pub alpha: f64,
     /// Smallest relative change that is called one.
     pub threshold: f64,
-    /// "No change" is said where the interval's upper bound is below this relative change.
+    /// "No change" excludes a slow-down of this share, with 95 % confidence (one-sided).
     pub bound: f64,
 }
 
