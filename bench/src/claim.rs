@@ -1,7 +1,7 @@
 //! CPUs that runs of this tool are pinned to, so that two of them at the same time do not take the same ones.
 //!
-//! A claim is an abstract Unix socket (unix(7)): bound by one process at a time, gone with it, and without a file. It is a courtesy
-//! among runs in one network namespace, not a lock: who pins otherwise is not kept from anything.
+//! A claim is an abstract Unix socket (unix(7)): bound by one process at a time, gone with it, and without a file. It binds
+//! only runs that claim, in one network namespace; other pinned tasks are not affected.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -48,8 +48,8 @@ mod tests {
 
     #[test]
     fn claimed_cpus_come_first() {
-        // Beyond any host's CPUs.
-        let cpus = [1_000_001, 1_000_002, 1_000_003];
+        // Beyond any host's CPUs, and apart from those of another process with this test.
+        let cpus = [1, 2, 3].map(|n| 1_000_000_000 + 4 * std::process::id() + n);
         let _claim = Claim::of(cpus[2]).unwrap();
         assert_eq!(free_last(cpus.to_vec()), [cpus[2], cpus[0], cpus[1]]);
     }

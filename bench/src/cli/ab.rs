@@ -15,6 +15,7 @@ use crate::experiment::ab::run::{self, Context};
 use crate::experiment::ab::show;
 use crate::experiment::ab::spec::{AbSpec, Rules, Side};
 use crate::experiment::ab::verdict::Verdict;
+use crate::experiment::nmi_latency::spec::SAMPLES;
 use crate::parse::{duration_in, number_in, share};
 use crate::progress;
 use crate::sys;
@@ -84,7 +85,7 @@ pub struct AbArgs {
     pub vcpus: Option<String>,
 
     /// Samples of a turn and vCPU
-    #[arg(long, value_name = "N", default_value = "25", help_heading = "Rounds")]
+    #[arg(long, value_name = "N", default_value_t = SAMPLES.to_string(), help_heading = "Rounds")]
     pub samples: String,
 
     /// The run ends after the round in which this time passes
@@ -108,7 +109,7 @@ pub struct AbArgs {
     #[arg(long, value_name = "KEY", help_heading = "Host")]
     pub backend: Option<String>,
 
-    /// Pin vCPU i of every guest to the i-th CPU of this list
+    /// Pin vCPU i of every guest to the i-th CPU of this list; auto or none
     #[arg(long, value_name = "CPULIST", help_heading = "Host")]
     pub pin: Option<String>,
 

@@ -29,7 +29,7 @@ pub struct LengthOptions {
     /// Judged are the ratios of the first table: of strategies to one another (of more than three: to the one before) and to the
     /// floor, at two looks in a row, the first after ten guests an arm. Without --rounds or --duration it gives up after ten minutes.
     /// Exit 3 if it is not reached.
-    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
     pub until_ci: Option<f64>,
 
     /// Rounds in which an arm's guest lives on before a fresh one replaces it [default: 20, or 1]

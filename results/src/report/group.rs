@@ -74,16 +74,17 @@ impl<'a> Group<'a> {
     /// The result whose figures stand for the group: the newest complete one with at least half as many rounds as any. A quick run after
     /// a long one does not take its place.
     pub(super) fn shown(&self) -> &'a Record {
-        let rounds = |record: &Record| record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
-        let complete = |record: &&&Record| record.status == Status::Complete;
-        let most = |records: &mut dyn Iterator<Item = &&'a Record>| records.map(|record| rounds(record)).max();
-        let newest = |records: Vec<&'a Record>| {
-            let most = most(&mut records.iter())?;
-            records.into_iter().rev().find(|record| 2 * rounds(record) >= most)
-        };
-        let complete: Vec<&Record> = self.records.iter().filter(complete).copied().collect();
-        newest(complete).or_else(|| newest(self.records.clone())).unwrap_or_else(|| self.latest())
+        let complete: Vec<&Record> =
+            self.records.iter().copied().filter(|record| record.status == Status::Complete).collect();
+        newest(&complete).or_else(|| newest(&self.records)).unwrap_or_else(|| self.latest())
     }
+}
+
+/// The newest of these with at least half as many rounds as any; `None` of none.
+fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
+    let rounds = |record: &Record| record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
+    let most = records.iter().map(|record| rounds(record)).max()?;
+    records.iter().rev().copied().find(|record| 2 * rounds(record) >= most)
 }
 
 /// A heading for what a record measured.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::fold::{Table, wrapped};
-use super::layout::{dash, name, ns, ratio, time};
+use super::layout::{dash, name, ns, plural, ratio, time};
 use super::sure;
 use crate::document::agreement::Agreement;
 use crate::document::{Arm, Document, PhaseResult, SET_UP, Summary};
@@ -81,7 +81,7 @@ fn counts(document: &Document, width: usize) -> String {
     }
     let never = found.never_counted;
     if never > 0 {
-        let _ = writeln!(out, "{never} event{} never had a counter: raise --window", if never == 1 { "" } else { "s" });
+        let _ = writeln!(out, "{} never had a counter: raise --window", plural(never, "event"));
     }
     out
 }

@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_tick_that_kvm_would_drop_is_pending_after_the_delivery() {
-        for (outside, tick) in [(3_000, Tick::PutBack), (500, Tick::Uncertain)] {
+        for (outside, tick) in [(3_000, Tick::None), (500, Tick::Uncertain)] {
             let mut fake = Fake { outside, ..with(0x400) };
             let page = fake.page.as_mut().unwrap();
             // Periodic, vector 0x31; 1000 of 100 000 ns have passed since it expired.
@@ -391,7 +391,7 @@ mod tests {
             }
             assert_eq!(deliver(&mut fake, false), Ok(Delivered { delivery: Delivery::Nmi, tick }));
             let pending = fake.page.unwrap().regs[IRR + 0x12];
-            assert_eq!((pending, entry(&fake)), (i8::from(tick == Tick::PutBack) << 1, 0x1_0400));
+            assert_eq!((pending, entry(&fake)), (i8::from(tick == Tick::None) << 1, 0x1_0400));
         }
     }
 

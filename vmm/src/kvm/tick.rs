@@ -29,11 +29,9 @@ const WAY_OUT_NS: u64 = 50_000;
 /// What became of a tick when the LAPIC's page was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tick {
-    /// None was pending, or the page was not written.
+    /// Nothing is lost: none was pending, it is in the IRR now, or the page was not written.
     #[default]
     None,
-    /// It was pending and is in the IRR now.
-    PutBack,
     /// One may be lost, or repeated.
     Uncertain,
 }
@@ -73,7 +71,7 @@ pub(crate) fn put_back(page: &mut kvm_lapic_state, least: u64, most: u64) -> Tic
     if since <= least {
         let byte = IRR + usize::from(vector / 32) * 16 + usize::from(vector / 8 % 4);
         page.regs[byte] |= (1u8 << (vector % 8)).cast_signed();
-        Tick::PutBack
+        Tick::None
     } else if since <= most + WAY_OUT_NS {
         Tick::Uncertain
     } else {
@@ -99,19 +97,19 @@ mod tests {
     fn a_tick_is_pending_if_the_timer_expired_after_the_exit() {
         // A period of 1 ms, by counts of 16 ns.
         let expired = |us_ago: u32| page(PERIODIC | 0x31, 62_500, 62_500 - us_ago * 1000 / 16, 3);
-        for (us_ago, tick) in [
-            (10, Tick::PutBack),
-            (30, Tick::PutBack),
-            (32, Tick::Uncertain),
-            (80, Tick::Uncertain),
-            (90, Tick::None),
-            (999, Tick::None),
-            (1000, Tick::PutBack),
+        for (us_ago, tick, is_pending) in [
+            (10, Tick::None, true),
+            (30, Tick::None, true),
+            (32, Tick::Uncertain, false),
+            (80, Tick::Uncertain, false),
+            (90, Tick::None, false),
+            (999, Tick::None, false),
+            (1000, Tick::None, true),
         ] {
             let mut page = expired(us_ago);
             assert_eq!(put_back(&mut page, 30_000, 35_000), tick, "{us_ago} us ago");
             let pending = page.regs[IRR + 0x12].cast_unsigned();
-            assert_eq!(pending, if tick == Tick::PutBack { 1 << 1 } else { 0 });
+            assert_eq!(pending, u8::from(is_pending) << 1, "{us_ago} us ago");
         }
     }
 

@@ -208,10 +208,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         };
         let Delivered { delivery, tick } = lapic::deliver(&mut port, self.contended)?;
         let pmi = &mut self.stats.pmi;
-        match tick {
-            Tick::None | Tick::PutBack => {}
-            Tick::Uncertain => pmi.ticks_uncertain += 1,
-        }
+        pmi.ticks_uncertain += u64::from(tick == Tick::Uncertain);
         match delivery {
             Delivery::Masked => {
                 pmi.masked += 1;

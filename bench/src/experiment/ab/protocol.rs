@@ -1,4 +1,4 @@
-//! What the two processes of a side say to each other: `vpmu-turns/1`, a JSON object a line. There a turn is a `slice`.
+//! Messages between `vpmu ab` and the process of one side: `vpmu-turns/1`, a JSON object a line. There a turn is a `slice`.
 //!
 //! The parent asks on the child's stdin and reads one answer for each line from its stdout; the first line is the child's
 //! greeting. Both sides bound a line's length and distrust what it holds: the child may be another build.
