@@ -201,7 +201,7 @@ fn beyond_the_hard_limit_events_are_not_counted() {
 }
 
 /// Without permission every event is named with the reason and the remedy, and the exit code is 4.
-fn an_unprivileged_user_is_told_why() {
+fn an_unprivileged_user_gets_the_reason() {
     // The user must reach the binary: a copy where everybody may read.
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("vpmu");
@@ -318,9 +318,9 @@ fn main() -> ExitCode {
                 beyond_the_hard_limit_events_are_not_counted,
             ),
             case(
-                "an_unprivileged_user_is_told_why",
+                "an_unprivileged_user_gets_the_reason",
                 not_root().or_else(|| no_program("setpriv")),
-                an_unprivileged_user_is_told_why,
+                an_unprivileged_user_gets_the_reason,
             ),
             case("perf_stands_beside_it", events().or_else(|| no_program("perf")), perf_stands_beside_it),
             case("a_missing_perf_is_said", None, a_missing_perf_is_said),

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_code_is_told_from_words_about_it() {
+    fn unsafe_code_is_distinguished_from_words_about_it() {
         assert!(!is_unsafe("#![deny(unsafe_code)] // unsafe\nfn f() -> &'static str { \"unsafe\" }").unwrap());
         assert!(is_unsafe("fn f() { g(unsafe { h() }) }").unwrap());
         assert!(is_unsafe("unsafe impl Send for S {}").unwrap());

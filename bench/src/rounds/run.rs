@@ -199,7 +199,7 @@ impl Rounds<'_, '_> {
         Ok(())
     }
 
-    /// Sees to it that there are guests, warmed up, and that none is older than a session.
+    /// Starts and warms up guests if there are none, or they are a session old.
     fn session(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         if self.is_between_guests() {
             self.experiment.end_session()?;

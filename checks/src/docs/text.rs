@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fenced_and_indented_code_is_told_from_prose() {
+    fn fenced_and_indented_code_is_distinguished_from_prose() {
         let text = "prose\n```sh\nvpmu\n```\n    continued prose\n\n    vpmu doctor\n    vpmu show\nprose";
         let found: Vec<_> =
             lines(text).into_iter().map(|(_, line)| line).filter(|line| *line != Line::Prose("")).collect();

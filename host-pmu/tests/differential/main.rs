@@ -116,7 +116,7 @@ fn sequences_of_former_bugs_agree() {
         run(0, 0, Signal::OnTime),
     ];
     let deferred = Strategy::preset("deferred").expect("a preset");
-    // Of two counters alike that overflowed together, the one that the guest wrote was taken for the other: a bug of this test.
+    // Two like counters overflow together; the guest writes one.
     let alike = |n, selector| Op::Arm { n, selector, bits: 1, back: 1 };
     let written_after_its_overflow = vec![
         alike(0, 0x43_013c),

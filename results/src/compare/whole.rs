@@ -65,7 +65,10 @@ mod tests {
             of_record(&record, &arm)
         };
         assert_eq!(of(&|_| {}), None);
-        assert_eq!(of(&|d| d["arms"][0]["lost"] = json!(-2)), Some("NMIs delivered and not taken, or the reverse (-2)".to_owned()));
+        assert_eq!(
+            of(&|d| d["arms"][0]["lost"] = json!(-2)),
+            Some("NMIs delivered and not taken, or the reverse (-2)".to_owned())
+        );
         assert_eq!(of(&|d| d["arms"][1]["lost"] = json!(2)), None);
         assert!(of(&|d| d["arms"][0]["throttled"] = json!(7)).is_some_and(|why| why.contains("throttled")));
         assert!(of(&|d| d["status"] = json!("interrupted")).is_some_and(|why| why.contains("interrupted")));

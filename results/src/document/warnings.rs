@@ -143,7 +143,7 @@ fn of_guest(arm: &Arm) -> Vec<Caveat> {
     let unknown = arm.own.nmis_without_status;
     let dropped = arm.own.log_dropped;
     let invalid = arm.own.log_invalid;
-    // KVM's own vPMU tells nothing about deliveries.
+    // KVM's own vPMU reports no deliveries.
     let unmatched = if arm.kind == ArmKind::Kvm { 0 } else { arm.own.delivery_unmatched };
     let negative = arm.own.delivery_negative;
     vec![
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_may_make_a_count_wrong_is_told() {
+    fn whatever_may_make_a_count_wrong_is_reported() {
         let found = codes(|document| {
             document.tool.profile = "debug".to_owned();
             document.host.loadavg_1m = Some(9.0);

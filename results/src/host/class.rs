@@ -16,7 +16,7 @@ pub fn host_class(facts: &HostFacts) -> String {
         _ => "bare-metal host",
     };
     let mut parts = Vec::new();
-    // A guest is told what its hypervisor likes to tell: name the CPU on bare metal only. Cascade Lake is
+    // A guest sees what its hypervisor chooses to show: name the CPU on bare metal only. Cascade Lake is
     // model 85 (Skylake-SP) from stepping 5 to 7; 10 and 11 are Cooper Lake.
     if !facts.virtualized && matches!(facts.cpu_signature, Some([6, 85, 5..=7])) {
         parts.push("Cascade Lake");

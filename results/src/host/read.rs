@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_host_tells_nothing_and_breaks_nothing() {
+    fn an_empty_host_reports_nothing_and_breaks_nothing() {
         let (_dir, fs) = fixture::tree(&[]);
         let facts = HostFacts::read(&fs);
         assert_eq!(facts.cpu_model, None);

@@ -83,7 +83,7 @@ impl Tuning {
         self.cpu_busy = cpu_times(fs).into_iter().filter_map(share).collect();
     }
 
-    /// Whether the host told nothing.
+    /// Whether the host reports nothing.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()
@@ -133,7 +133,7 @@ fn smt_siblings(fs: &HostFs) -> Vec<String> {
     lists.into_iter().collect()
 }
 
-/// Interrupts per CPU: by where the hardware sends them, if the kernel tells, else by where it may.
+/// Interrupts per CPU: by where the hardware sends them, if the kernel reports it, else by where it may.
 fn irqs(fs: &HostFs) -> BTreeMap<u32, u64> {
     let mut per_cpu = BTreeMap::new();
     let numbered = fs.names("proc/irq").into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_tells_nothing_or_nonsense_gives_nothing() {
+    fn a_host_that_reports_nothing_or_nonsense_gives_nothing() {
         let (_dir, fs) = tree(&[
             ("proc/irq/1/smp_affinity_list", "zero\n"),
             ("proc/stat", "cpu0 1 2\ncpuX 1 2 3 4 5 6 7 8\n"),

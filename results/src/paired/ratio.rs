@@ -43,7 +43,7 @@ pub struct Ratio {
 impl Ratio {
     /// Whether the interval leaves 1 out.
     #[must_use]
-    pub fn told_apart(&self) -> bool {
+    pub fn is_distinguishable(&self) -> bool {
         self.interval.is_some_and(|Interval { low, high }| low > 1.0 || high < 1.0)
     }
 
@@ -53,7 +53,7 @@ impl Ratio {
         self.interval.map(|Interval { low, high }| ((high / low).sqrt() - 1.0).max(0.0))
     }
 
-    /// How many rounds more, in further guests, would tell a relative difference apart in nine runs of ten. 0: these would.
+    /// Further rounds, in further guests, that show a relative difference in nine runs of ten. 0: these do.
     /// `None` where the spread of the rounds is unknown.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "no share of rounds is negative")]
@@ -176,7 +176,7 @@ mod tests {
             assert!(covered >= 0.905, "layout {guests}: {covered}");
             assert!(width < 0.013 + guests, "layout {guests}: {width}");
         }
-        // A guest for each round, as documents had it.
+        // One round a guest.
         let (covered, width) = coverage(&Host { rounds_per_guest: 1, ..Host::default() }, 200);
         assert!(covered >= 0.905 && width < 0.02, "{covered} {width}");
         let (covered, _) = coverage(&Host { rounds_per_guest: 1, rounds: 10, ..Host::default() }, 200);
@@ -203,7 +203,8 @@ mod tests {
         let more = few.more_rounds(0.02).unwrap();
         assert!(more > 0 && more.is_multiple_of(10), "{more}");
         let enough = Host { rounds: few.rounds + more as usize, ..host };
-        let found = (0..40).filter(|&seed| of_turns(&rounds(&enough, 1.02, seed)).is_some_and(|one| one.told_apart()));
+        let found =
+            (0..40).filter(|&seed| of_turns(&rounds(&enough, 1.02, seed)).is_some_and(|one| one.is_distinguishable()));
         assert!(found.count() >= 28, "of 40 runs with {more} rounds more");
         assert_eq!(of_turns(&rounds(&host, 1.0, 1)).unwrap().more_rounds(0.5), Some(0));
         assert_eq!(few.more_rounds(0.0), None);
@@ -214,9 +215,9 @@ mod tests {
         let pair = |round| Pair { round, guest: round, log: 0.1, probe: None };
         assert_eq!(of_turns(&[]), None);
         let few = of_turns(&[pair(0), pair(1)]).unwrap();
-        assert!((few.ratio - 0.1_f64.exp()).abs() < 1e-12 && few.interval.is_none() && !few.told_apart());
+        assert!((few.ratio - 0.1_f64.exp()).abs() < 1e-12 && few.interval.is_none() && !few.is_distinguishable());
         // Rounds that are all the same have an interval without width.
         let same = of_turns(&(0..9).map(pair).collect::<Vec<_>>()).unwrap();
-        assert!(same.told_apart() && same.half_width() == Some(0.0) && same.more_rounds(0.01) == Some(0));
+        assert!(same.is_distinguishable() && same.half_width() == Some(0.0) && same.more_rounds(0.01) == Some(0));
     }
 }

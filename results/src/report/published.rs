@@ -109,7 +109,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn fitted_and_predicted_are_told_apart_and_a_stand_in_is_called_one() {
+    fn fitted_and_predicted_are_labelled_and_a_stand_in_is_called_one() {
         let found = tables(&fixture::reproduction());
         let (predicted, fitted) = (&found.predicted.rows, &found.fitted.rows);
         assert_eq!((predicted.len(), fitted.len()), (1, 2));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_what_was_told_apart_and_which_arms_have_no_figure() {
+    fn an_answer_says_what_is_distinguishable_and_which_arms_have_no_figure() {
         let mut record = fixture::record(10, 1000, |arm, round| match arm {
             "floor" => 1000 + round,
             "reuse" => 1200 + round,

@@ -37,7 +37,7 @@ impl Against {
             let _ = write!(text, ": too few for an interval");
             return text;
         }
-        if !ratio.told_apart() {
+        if !ratio.is_distinguishable() {
             text.push_str(",\n  not distinguishable");
             let seen = (ratio.ratio - 1.0).abs();
             match ratio.more_rounds(seen.max(LEAST)) {
@@ -87,8 +87,8 @@ pub(super) fn text(document: &Document, metric: &Metric, width: usize) -> String
     out.push_str("p50: median over rounds of each round's median\n");
     out.push_str("× floor: of paired rounds; floor: an estimated lower bound\n");
     if out.contains(layout::NO_SPREAD) {
-        let whose = if document.is_simulated() { "simulated " } else { "" };
-        let _ = writeln!(out, "no spread: all {whose}rounds are the same");
+        let kind = if document.is_simulated() { "simulated " } else { "" };
+        let _ = writeln!(out, "no spread: all {kind}rounds are the same");
     }
     for arm in &document.arms {
         let short = paired::short(arm, metric.key);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_differ_are_told_apart_and_others_get_the_rounds_that_would_do() {
+    fn pairs_that_differ_are_is_distinguishable_and_others_get_the_rounds_that_would_do() {
         let found = against(&run(160, [1.3, 1.2, 1.204]), &NMI_HANDLER);
         let sentences: Vec<String> = found.iter().map(Against::sentence).collect();
         assert_eq!(found.len(), 3, "the floor is clearly below: {sentences:?}");

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn kvms_own_pmu_is_told_from_its_absence() {
+    fn kvms_own_pmu_is_distinguished_from_its_absence() {
         let with = |eax| {
             CpuId::from_entries(&[kvm_cpuid_entry2 { function: 0xa, eax, ..kvm_cpuid_entry2::default() }]).unwrap()
         };

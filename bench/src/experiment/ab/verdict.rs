@@ -55,7 +55,7 @@ pub struct Row {
     pub p: Option<f64>,
     /// Absent if not judged.
     pub verdict: Option<Verdict>,
-    /// Rounds more that would tell the threshold apart.
+    /// Further rounds that the threshold needs.
     pub more_rounds: Option<u64>,
 }
 
@@ -144,7 +144,7 @@ fn verdict(ratio: &Ratio, p: f64, rules: &Rules) -> Verdict {
     }
 }
 
-/// The verdict of the whole: the gravest one. Nothing judged is inconclusive.
+/// The verdict of the whole: the worst one. Nothing judged is inconclusive.
 #[must_use]
 pub fn overall(rows: &[Row]) -> Verdict {
     rows.iter().filter_map(|row| row.verdict).max().unwrap_or(Verdict::Inconclusive)
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_arm_and_all_slow_arms_are_told_apart() {
+    fn one_slow_arm_and_all_slow_arms_have_different_verdicts() {
         let one = judged(&[1.0, 1.06, 1.0, 1.0]);
         assert_eq!(
             (one[0].clone(), one[2].clone()),

@@ -88,7 +88,7 @@ mod tests {
 
     /// The payload must not expect of a stand-in what only real counts can show, nor of one version what the other has.
     #[test]
-    fn the_guest_is_told_what_counts_and_which_version_it_has() {
+    fn the_guest_knows_what_counts_and_which_version_it_has() {
         let strategy = Strategy::preset("pool").unwrap();
         for (backend, flags) in [
             (BackendKey::Step, FLAG_COUNTS_EXACT),

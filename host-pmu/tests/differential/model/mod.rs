@@ -450,7 +450,7 @@ impl Model {
         self.worlds = self.worlds.iter().map(|w| World { unseen: 0, ..*w }).collect();
     }
 
-    /// Whether anything is left that only the host's future tells.
+    /// Whether anything is left that depends on the host's future.
     pub(crate) fn settled(&self) -> bool {
         !self.doubted && self.worlds.iter().all(|w| w.unseen == 0)
     }

@@ -110,7 +110,7 @@ fn msr_accesses_are_answered_by_the_pmu_and_counted() {
 }
 
 #[test]
-fn an_images_rewritten_rdpmc_is_told_from_rdmsr_by_rip() {
+fn an_images_rewritten_rdpmc_is_distinguished_from_rdmsr_by_rip() {
     let site = Site { address: 0x1000, length: 2, offset: 0 };
     let mut world = World::new(Some(ForeignMsrs::new(&[site])));
     world.handle(Exit::Wrmsr { index: 0xc1, value: 5 });
