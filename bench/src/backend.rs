@@ -66,7 +66,7 @@ impl Chosen {
     /// A backend of this host.
     #[must_use]
     pub const fn here(backend: BackendKey, why: String) -> Self {
-        let shares_first = backend.first_is_dear();
+        let shares_first = backend.first_open_is_expensive();
         Self { backend, why, shares_first }
     }
 }

@@ -96,7 +96,7 @@ pub(super) fn run(args: &GuestStatArgs, invocation: Invocation) -> Result<Exit, 
     let spec = spec(args);
     let baseline = args.baseline.baseline(&args.result);
     let wanted = Wanted { backend: &spec.common.backend, result: &args.result, baseline };
-    measure(&wanted, &|chosen, online| spec.plan(chosen, online), invocation)
+    measure(&wanted, &|chosen, usable| spec.plan(chosen, usable), invocation)
 }
 
 #[cfg(test)]

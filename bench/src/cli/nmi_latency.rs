@@ -155,7 +155,7 @@ fn carry_out(
     invocation: Invocation,
 ) -> Result<Exit, Error> {
     let wanted = Wanted { backend: &spec.common.backend, result, baseline };
-    measure(&wanted, &|chosen, online| spec.plan(chosen, online), invocation)
+    measure(&wanted, &|chosen, usable| spec.plan(chosen, usable), invocation)
 }
 
 #[cfg(test)]

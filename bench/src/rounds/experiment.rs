@@ -57,7 +57,7 @@ impl Slot<'_> {
 
     fn note_giving_up(&mut self) {
         if self.failures == GIVE_UP {
-            self.fold.incomplete(&format!("given up after {GIVE_UP} runs in a row that did not end as they should"));
+            self.fold.incomplete(&format!("given up after {GIVE_UP} turns in a row that did not end as they should"));
         }
     }
 }

@@ -57,11 +57,11 @@ pub struct Plan {
     pub guest: GuestPlan,
     /// Rounds that count.
     pub rounds: u64,
-    /// Rounds before those.
+    /// Warm-up rounds: of each session, or of the run where no guest lives on.
     pub warmup: u64,
-    /// Samples per run and vCPU.
+    /// Samples of a turn and vCPU.
     pub samples: u64,
-    /// Samples of a warm-up run and vCPU.
+    /// Samples of a warm-up turn and vCPU.
     pub warmup_samples: u64,
     /// Rounds that count in which an arm's guest lives on; 1: each turn has a guest of its own.
     pub rounds_per_guest: u64,
@@ -78,7 +78,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks what cannot be checked value by value. `online` are the CPUs that this process may use, if known.
+    /// Checks what cannot be checked value by value. `usable` are the CPUs that this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for parameters that contradict each other or the host.
@@ -87,10 +87,10 @@ impl Plan {
         spec: &CommonSpec,
         task: GuestTask,
         chosen: &Chosen,
-        online: Option<&[u32]>,
+        usable: Option<&[u32]>,
     ) -> Result<Self, Error> {
         let strategies = resolve(&spec.strategies)?;
-        let pin = spec.pin.cpus(spec.vcpus, online)?;
+        let pin = spec.pin.cpus(spec.vcpus, usable)?;
         check(spec)?;
         let backend = chosen.backend.clone();
         let alone = if chosen.shares_first { 1 } else { ROUNDS_PER_GUEST };

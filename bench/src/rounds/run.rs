@@ -73,9 +73,14 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     let turns = (experiment.running() as u64).saturating_mul(plan.expected_rounds(experiment.running()));
     context.progress.expect(&expectation(plan, experiment.running()));
     context.progress.begin(turns);
-    let ended =
-        Rounds { experiment: &mut experiment, plan, in_session: 0, saved: Instant::now(), looks: Looks::default() }
-            .all(&mut context);
+    let ended = Rounds {
+        experiment: &mut experiment,
+        plan,
+        rounds_in_session: 0,
+        saved: Instant::now(),
+        looks: Looks::default(),
+    }
+    .all(&mut context);
     context.progress.end();
 
     let nothing = experiment.is_empty();
@@ -99,12 +104,13 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
 /// What a user should know who waits for the result.
 fn expectation(plan: &Plan, arms: usize) -> String {
     let rounds = plan.rounds;
-    let (each, arms_text) = (plural(usize::try_from(rounds).unwrap_or(usize::MAX), "round"), plural(arms, "arm"));
+    let (rounds_text, arms_text) =
+        (plural(usize::try_from(rounds).unwrap_or(usize::MAX), "round"), plural(arms, "arm"));
     let what = match (plan.until_ci, plan.duration) {
         (Some(share), _) => format!("rounds of {arms_text} until every ratio is known to ± {} %", percent(share)),
         (None, Some(_)) if plan.is_open_ended() => format!("as many rounds of {arms_text} as fit"),
-        (None, Some(_)) => format!("up to {each} of {arms_text}"),
-        (None, None) => format!("{each} of {arms_text}"),
+        (None, Some(_)) => format!("up to {rounds_text} of {arms_text}"),
+        (None, None) => format!("{rounds_text} of {arms_text}"),
     };
     let pinned = plan.parameters.pin.as_ref().map_or("not pinned".to_owned(), |list| format!("pinned to CPU {list}"));
     if plan.simulated {
@@ -122,7 +128,7 @@ struct Rounds<'a, 'b> {
     experiment: &'a mut Experiment<'b>,
     plan: &'a Plan,
     /// Rounds that counted in the current session.
-    in_session: u64,
+    rounds_in_session: u64,
     saved: Instant,
     looks: Looks,
 }
@@ -190,7 +196,7 @@ impl Rounds<'_, '_> {
             self.experiment.drop_round();
         } else {
             self.experiment.keep_round();
-            self.in_session += u64::from(!round.warmup);
+            self.rounds_in_session += u64::from(!round.warmup);
         }
         if failed && self.plan.keeps_guests() {
             // All arms change guests at the same rounds.
@@ -206,7 +212,7 @@ impl Rounds<'_, '_> {
         }
         // A guest that fails in its warm-up ends the session, and at last its arm.
         while !self.experiment.in_session() && !self.experiment.interrupted && self.experiment.running() > 0 {
-            self.in_session = 0;
+            self.rounds_in_session = 0;
             self.experiment.begin_session(&|| context.stopped())?;
             self.warm_up(context)?;
         }
@@ -215,7 +221,7 @@ impl Rounds<'_, '_> {
 
     /// Whether the next round begins with fresh guests.
     const fn is_between_guests(&self) -> bool {
-        !self.plan.keeps_guests() || self.in_session >= self.plan.rounds_per_guest
+        !self.plan.keeps_guests() || self.rounds_in_session >= self.plan.rounds_per_guest
     }
 
     /// Whether the intervals are as narrow as wanted; looked at between guests, as guests differ.

@@ -55,7 +55,7 @@ impl BackendKey {
     /// Whether the host's first such event, and the last one's close, may take much longer than others, whoever's they are: the first
     /// hardware event reserves the PMU (`x86_reserve_hardware`), that of a tracepoint registers a probe (`perf_trace_event_reg`).
     #[must_use]
-    pub const fn first_is_dear(&self) -> bool {
+    pub const fn first_open_is_expensive(&self) -> bool {
         matches!(self, Self::Hardware | Self::Tracepoint { .. })
     }
 

@@ -307,19 +307,19 @@ fn different_experiments_names_and_slips_are_bad_input() {
     let mut other = value(10, 6, |_, round| ns(round));
     other["parameters"]["workload"] = json!("sampling10/ftest");
     let other = changed(other);
-    let turns = |record| std::slice::from_ref(record);
-    let error = compare(("a", turns(&base)), ("b", turns(&other)), &request()).unwrap_err();
+    let one = |record| std::slice::from_ref(record);
+    let error = compare(("a", one(&base)), ("b", one(&other)), &request()).unwrap_err();
     assert!(error.exit.code() == 2 && error.to_string().contains("workload is single/ftest and sampling10/ftest"));
     for wrong in [
         CompareSpec { arms: vec!["reues".to_owned()], ..request() },
         CompareSpec { metrics: vec!["nmi_handler".to_owned()], ..request() },
     ] {
-        let error = compare(("a", turns(&base)), ("b", turns(&base)), &wrong).unwrap_err();
+        let error = compare(("a", one(&base)), ("b", one(&base)), &wrong).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("there are"), "{error}");
     }
     // Two experiments in a folder are compared each with its own kind; one without a counterpart is said.
     let both = [base.clone(), other.clone()];
-    let found = compare(("a", &both), ("b", turns(&base)), &request()).unwrap();
+    let found = compare(("a", &both), ("b", one(&base)), &request()).unwrap();
     assert_eq!((found.exit, found.groups.len()), (3, 1));
     assert!(found.notes[0].starts_with("only in BASE: nmi-latency, sampling10/ftest"));
 }
@@ -426,8 +426,8 @@ fn ratios_to_the_floor_are_bounded_whatever_the_host() {
     });
     other["host"]["kernel"] = json!("7.0");
     let other = changed(other);
-    let turns = |record| std::slice::from_ref(record);
-    let of = |factor| ratios(("a", turns(&base)), ("b", turns(&other)), factor, &request()).unwrap();
+    let one = |record| std::slice::from_ref(record);
+    let of = |factor| ratios(("a", one(&base)), ("b", one(&other)), factor, &request()).unwrap();
     assert_eq!(of(4.0).exit().code(), 0);
     let found = of(3.0);
     assert_eq!(found.exit().code(), 1);
@@ -439,6 +439,6 @@ fn ratios_to_the_floor_are_bounded_whatever_the_host() {
     let mut floorless = value(2, 7, |_, _| 1000);
     floorless["arms"].as_array_mut().unwrap().remove(3);
     let floorless = changed(floorless);
-    let found = ratios(("a", turns(&base)), ("b", turns(&floorless)), 3.0, &request()).unwrap();
+    let found = ratios(("a", one(&base)), ("b", one(&floorless)), 3.0, &request()).unwrap();
     assert_eq!(found.exit().code(), 3);
 }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_differ_are_is_distinguishable_and_others_get_the_rounds_that_would_do() {
+    fn pairs_that_differ_are_distinguishable_and_others_get_the_rounds_that_would_do() {
         let found = against(&run(160, [1.3, 1.2, 1.204]), &NMI_HANDLER);
         let sentences: Vec<String> = found.iter().map(Against::sentence).collect();
         assert_eq!(found.len(), 3, "the floor is clearly below: {sentences:?}");

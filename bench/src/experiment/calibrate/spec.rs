@@ -68,8 +68,8 @@ pub fn spec(calibration: &CalibrateSpec, workload: &str, strategies: &[String]) 
 ///
 /// # Errors
 /// Exit 2 for parameters that contradict each other or the host.
-pub fn plan(spec: &NmiLatencySpec, chosen: &Chosen, online: Option<&[u32]>) -> Result<Plan, Error> {
-    let mut plan = spec.plan(chosen, online)?;
+pub fn plan(spec: &NmiLatencySpec, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
+    let mut plan = spec.plan(chosen, usable)?;
     plan.guest.flags |= FLAG_TIME_LOOP;
     Ok(plan)
 }

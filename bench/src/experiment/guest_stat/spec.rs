@@ -92,11 +92,11 @@ impl Default for GuestStatSpec {
 }
 
 impl GuestStatSpec {
-    /// The plan on this backend. `online` are the host's CPUs, if known.
+    /// The plan on this backend. `usable` are the CPUs that this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for parameters that contradict each other or the host.
-    pub fn plan(&self, chosen: &Chosen, online: Option<&[u32]>) -> Result<Plan, Error> {
+    pub fn plan(&self, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
         let count = self.events;
         if !(1..=MAX).contains(&count) {
             return Err(Error::usage(format!("{count} events"), "", format!("give 1 to {MAX}")));
@@ -109,7 +109,7 @@ impl GuestStatSpec {
             period: 0,
             freq_hz: None,
         };
-        let mut plan = Plan::new(NAME, &self.common, task, chosen, online)?;
+        let mut plan = Plan::new(NAME, &self.common, task, chosen, usable)?;
         // A turn brings each event to the head of the list once.
         let multiplexed = count > plan.guest.gp_counters + plan.guest.fixed_counters;
         let window_ticks = self.window_ticks.unwrap_or(if multiplexed { count + 1 } else { WINDOW_TICKS });

@@ -50,11 +50,11 @@ impl Default for NmiLatencySpec {
 }
 
 impl NmiLatencySpec {
-    /// The plan on this backend. `online` are the host's CPUs, if known.
+    /// The plan on this backend. `usable` are the CPUs that this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for parameters that contradict each other or the host.
-    pub fn plan(&self, chosen: &Chosen, online: Option<&[u32]>) -> Result<Plan, Error> {
+    pub fn plan(&self, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
         let period = self.period.unwrap_or_else(|| default_period(&chosen.backend));
         let events = self.workload.events.events(period);
         let parameter = |name: &str, selector: u64, fixed: u64, period| EventParameter {
@@ -76,7 +76,7 @@ impl NmiLatencySpec {
             period,
             freq_hz: self.freq_hz,
         };
-        Plan::new(NAME, &self.common, task, chosen, online)
+        Plan::new(NAME, &self.common, task, chosen, usable)
     }
 }
 

@@ -268,7 +268,7 @@ fn an_arm_whose_guests_hang_in_their_warm_ups_is_given_up_and_the_others_go_on()
     assert_eq!(document.status, Status::Incomplete);
     assert_eq!([document.arms[0].rounds.len(), document.arms[1].rounds.len()], [0, 4]);
     let why = document.arms[0].incomplete.join("; ");
-    assert!(why.contains("warm-up: the time limit passed") && why.contains("given up after 2 runs"), "{why}");
+    assert!(why.contains("warm-up: the time limit passed") && why.contains("given up after 2 turns"), "{why}");
 }
 
 #[test]
