@@ -8,7 +8,7 @@ use sim::model::EMBEDDED;
 
 use crate::arm::sim::model;
 use crate::console::internal;
-use crate::parse::names;
+use crate::parse::suggestion;
 use crate::workload::{EventSet, GuestWork, Workload};
 
 /// One choice.
@@ -112,7 +112,7 @@ pub fn metric(name: &str) -> Result<&'static metric::Metric, Error> {
 }
 
 fn unknown(kind: &str, name: &str, known: &[&str]) -> Error {
-    Error::usage(format!("no {kind} '{name}'"), "", names(name, known, ""))
+    Error::usage(format!("no {kind} '{name}'"), "", suggestion(name, known, ""))
 }
 
 #[cfg(test)]

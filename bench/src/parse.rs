@@ -30,7 +30,7 @@ pub fn folder(text: &str) -> Result<PathBuf, String> {
 
 /// The remedy for a name that is none of `known`: the one most like it, if any is, and all of them; `or` is what else may be given.
 #[must_use]
-pub fn names(name: &str, known: &[&str], or: &str) -> String {
+pub fn suggestion(name: &str, known: &[&str], or: &str) -> String {
     let all = format!("{}{or}", known.join(", "));
     let likeness = |known: &&str| strsim::jaro(name, known);
     match known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b))) {

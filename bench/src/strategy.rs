@@ -9,7 +9,7 @@ use host_pmu::strategy::{PRESETS, Strategy};
 use results::document::StrategyParameter;
 use results::error::Error;
 
-use crate::parse::names;
+use crate::parse::suggestion;
 
 /// Largest strategy file.
 const MAX_DEFINITION: u64 = 64 << 10;
@@ -70,7 +70,7 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
                     return Err(Error::usage(
                         format!("unknown strategy '{name}'"),
                         "",
-                        names(name, &PRESETS, ", and files ending in .toml"),
+                        suggestion(name, &PRESETS, ", and files ending in .toml"),
                     ));
                 }
                 StrategyParameter { name: name.clone(), definition: None }

@@ -15,7 +15,7 @@ use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 use super::guest::GuestPlan;
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::backend::Chosen;
-use crate::parse::names;
+use crate::parse::suggestion;
 use results::document::ArmKind;
 use results::error::Error;
 use results::host::HostFacts;
@@ -46,7 +46,7 @@ pub fn model_text(name: &str) -> Result<(String, Model), Error> {
             return Err(Error::usage(
                 format!("no model '{name}'"),
                 "",
-                names(name, &known, ", and files ending in .toml"),
+                suggestion(name, &known, ", and files ending in .toml"),
             ));
         };
         let model = Model::embedded(name).map_err(|error| refuse(error.to_string()))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cpu_list::CpuList;
 
-use crate::parse::names;
+use crate::parse::suggestion;
 use results::error::Error;
 
 /// The experiment's name in documents.
@@ -80,7 +80,7 @@ impl StatSetupSpec {
         let mut found: Vec<String> = Vec::new();
         for name in &self.strategies {
             if !STRATEGIES.contains(&name.as_str()) {
-                return Err(Error::usage(format!("unknown strategy '{name}'"), "", names(name, &STRATEGIES, "")));
+                return Err(Error::usage(format!("unknown strategy '{name}'"), "", suggestion(name, &STRATEGIES, "")));
             }
             if !found.contains(name) {
                 found.push(name.clone());

@@ -75,7 +75,7 @@ pub(super) fn cost_axes(given: Option<&BTreeMap<String, Vec<f64>>>) -> Result<Ve
         .flatten()
         .map(|(cost, factors)| {
             if !Costs::SCALABLE.contains(&cost.as_str()) {
-                let remedy = parse::names(cost, &Costs::SCALABLE, "");
+                let remedy = parse::suggestion(cost, &Costs::SCALABLE, "");
                 return Err(Error::usage(format!("cost: there is no '{cost}'"), "", remedy));
             }
             let both = [("open", ["open-first", "open-more"]), ("release", ["release-last", "release"])];
