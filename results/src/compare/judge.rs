@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::row::{Level, Question, Row, Verdict, judge};
+use super::row::{Question, Row, SideLevel, Verdict, judge};
 use super::sample::{Run, Sample, Sides};
 use super::spec::CompareSpec;
 use super::{change, sample, unlike, whole, within};
@@ -237,12 +237,12 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
     Ok(comparison)
 }
 
-fn level(runs: &[Run]) -> Option<Level> {
+fn level(runs: &[Run]) -> Option<SideLevel> {
     let values: Vec<f64> = runs.iter().flat_map(|run| run.values.clone()).collect();
     let pairs: Vec<paired::Pair> = runs.iter().flat_map(|run| run.pairs.clone()).collect();
     let guests: Vec<u64> = runs.iter().flat_map(|run| run.logs.values().map(|(guest, _)| *guest)).collect();
     let interval = (guests.len() == values.len()).then(|| paired::median_interval(&values, &guests)).flatten();
-    Some(Level {
+    Some(SideLevel {
         median_ns: median(&values)?,
         interval_ns: interval,
         ratio: paired::Method::of(&pairs).centre(&pairs).map(f64::exp),
@@ -279,7 +279,7 @@ fn of_all(samples: &[&Sample], metric: &str, request: &CompareSpec, simulated: b
         let n = all.iter().map(|run| run.values.len()).sum::<usize>() / arms.len();
         let medians: Option<Vec<f64>> = all.iter().map(|run| Some(median(&run.values)?.max(1.0).ln())).collect();
         let median_ns = medians.map(|logs| (logs.iter().sum::<f64>() / logs.len() as f64).exp())?;
-        Some(Level { median_ns, interval_ns: None, ratio: None, n, runs })
+        Some(SideLevel { median_ns, interval_ns: None, ratio: None, n, runs })
     };
     let row = Row::blank(Question::AllArms, "all arms", metric, request.limits(metric));
     let (base, new) = (side(|both| both.0.to_vec(), base_runs), side(|both| both.1.to_vec(), new_runs));

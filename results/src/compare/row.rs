@@ -56,7 +56,7 @@ impl Verdict {
 
 /// One side of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Level {
+pub struct SideLevel {
     /// Median over rounds (or runs) of the statistic, ns.
     pub median_ns: f64,
     /// Its 95 % interval, ns.
@@ -79,9 +79,9 @@ pub struct Row {
     /// The metric, such as `nmi_handler_ns`.
     pub metric: String,
     /// BASE.
-    pub base: Option<Level>,
+    pub base: Option<SideLevel>,
     /// NEW.
-    pub new: Option<Level>,
+    pub new: Option<SideLevel>,
     /// Relative change, of the ratio to the reference arm or of all times: 0.1 is 10 % slower.
     pub change: Option<f64>,
     /// Its 95 % confidence interval.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::judge::{Comparison, Group};
-use super::row::{Level, Row, Verdict};
+use super::row::{Row, SideLevel, Verdict};
 use crate::stats::interval::Interval;
 use crate::table::fold::{Table, wrapped};
 use crate::table::layout::{self, dash, plural, time};
@@ -11,7 +11,7 @@ use crate::table::layout::{self, dash, plural, time};
 const HEADER: [&str; 8] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "delta", "verdict"];
 
 /// A side of a row: its ratio to the reference arm, or its time.
-fn level(level: Option<&Level>) -> String {
+fn level(level: Option<&SideLevel>) -> String {
     level.map_or_else(dash, |level| match level.ratio {
         Some(ratio) => format!("× {ratio:.3}"),
         None => time(level.median_ns),
@@ -63,7 +63,7 @@ fn cells(row: &Row) -> [String; 8] {
 
 fn heading(group: &Group, comparison: &Comparison) -> String {
     let [base, new] = group.documents;
-    let rounds = |pick: fn(&Row) -> Option<&Level>| group.rows.iter().filter_map(pick).map(|level| level.n).max();
+    let rounds = |pick: fn(&Row) -> Option<&SideLevel>| group.rows.iter().filter_map(pick).map(|level| level.n).max();
     let (a, b) = (rounds(|row| row.base.as_ref()).unwrap_or(0), rounds(|row| row.new.as_ref()).unwrap_or(0));
     let statistic = comparison.statistic.name();
     let files = if base + new > 2 { format!(" of {base} and {new} runs") } else { String::new() };

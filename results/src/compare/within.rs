@@ -1,7 +1,7 @@
 //! One arm against another within one result.
 
 use super::change::Change;
-use super::row::{Level, Question, Row, Verdict};
+use super::row::{Question, Row, SideLevel, Verdict};
 use super::spec::CompareSpec;
 use super::whole;
 use crate::document::{Any, Arm, Record};
@@ -14,7 +14,7 @@ pub(super) fn row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str
     let found = paired::ratio(arm, base, metric, request.statistic);
     let level = |arm: &Arm<Any>, ratio: Option<f64>| {
         let level = paired::level(arm, metric, request.statistic)?;
-        Some(Level { median_ns: level.ns, interval_ns: level.interval, ratio, n: level.rounds, runs: 1 })
+        Some(SideLevel { median_ns: level.ns, interval_ns: level.interval, ratio, n: level.rounds, runs: 1 })
     };
     let times = |arm: &Arm<Any>| {
         paired::whole(arm, metric).filter_map(|(_, summary)| request.statistic.of(summary)).collect::<Vec<f64>>()
