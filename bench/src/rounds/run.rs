@@ -76,7 +76,7 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     let ended = Rounds {
         experiment: &mut experiment,
         plan,
-        rounds_in_session: 0,
+        kept_in_session: 0,
         saved: Instant::now(),
         looks: Looks::default(),
     }
@@ -128,7 +128,7 @@ struct Rounds<'a, 'b> {
     experiment: &'a mut Experiment<'b>,
     plan: &'a Plan,
     /// Rounds that counted in the current session.
-    rounds_in_session: u64,
+    kept_in_session: u64,
     saved: Instant,
     looks: Looks,
 }
@@ -196,7 +196,7 @@ impl Rounds<'_, '_> {
             self.experiment.drop_round();
         } else {
             self.experiment.keep_round();
-            self.rounds_in_session += u64::from(!round.warmup);
+            self.kept_in_session += u64::from(!round.warmup);
         }
         if failed && self.plan.keeps_guests() {
             // All arms change guests at the same rounds.
@@ -212,7 +212,7 @@ impl Rounds<'_, '_> {
         }
         // A guest that fails in its warm-up ends the session, and at last its arm.
         while !self.experiment.in_session() && !self.experiment.interrupted && self.experiment.running() > 0 {
-            self.rounds_in_session = 0;
+            self.kept_in_session = 0;
             self.experiment.begin_session(&|| context.stopped())?;
             self.warm_up(context)?;
         }
@@ -221,7 +221,7 @@ impl Rounds<'_, '_> {
 
     /// Whether the next round begins with fresh guests.
     const fn is_between_guests(&self) -> bool {
-        !self.plan.keeps_guests() || self.rounds_in_session >= self.plan.rounds_per_guest
+        !self.plan.keeps_guests() || self.kept_in_session >= self.plan.rounds_per_guest
     }
 
     /// Whether the intervals are as narrow as wanted; looked at between guests, as guests differ.
