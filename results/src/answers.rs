@@ -1,14 +1,13 @@
 //! The answer of a run, as its table gives it and as its document keeps it: each arm's p50 and ratio to the floor, with intervals.
 
-use crate::document::{Answer, ArmKind, Document};
+use crate::document::{Answer, ArmKind, Document, Parameters};
 use crate::metric::{Metric, NMI_HANDLER, ROTATION, SET_UP};
 use crate::paired::{self, Ratio, Statistic};
 use crate::stats::interval::Interval;
 
 /// The metric that a run of guests is about.
 #[must_use]
-pub fn metric(document: &Document) -> &'static Metric {
-    let parameters = &document.parameters;
+pub fn metric(parameters: &Parameters) -> &'static Metric {
     if parameters.set_up.is_some() {
         &SET_UP
     } else if parameters.events.iter().any(|event| event.period > 0) {
@@ -29,7 +28,7 @@ pub fn over_floor(document: &Document, arm: usize, metric: &Metric) -> Option<Ra
 /// The answers of a document, in the order of its arms; an arm without whole rounds has none.
 #[must_use]
 pub fn of(document: &Document) -> Vec<Answer> {
-    let metric = metric(document);
+    let metric = metric(&document.parameters);
     let bounds = |Interval { low, high }| [low, high];
     let answer = |(place, arm): (usize, &crate::document::Arm)| {
         let level = paired::level(arm, metric.key, Statistic::P50)?;
@@ -64,6 +63,9 @@ mod tests {
         assert!(recreate.times_floor_interval.is_some_and(|[low, high]| low <= 2.0 && high >= 2.0));
         assert_eq!((found[3].times_floor, found[3].times_floor_interval), (None, None));
         let few = of(&fixture::document(3));
+        let table = crate::table::text(&document, 100);
+        let of = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert!(of("recreate").contains("2.00 µs") && of("recreate").contains("2.000 ["), "{table}");
         assert_eq!((few[0].p50_interval_ns, few[0].times_floor_interval), (None, None));
     }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use results::compare::Limits;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
@@ -13,7 +14,7 @@ use super::measure::Invocation;
 use crate::console::{complain, internal, print};
 use crate::experiment::ab::run::{self, Context};
 use crate::experiment::ab::show;
-use crate::experiment::ab::spec::{AbSpec, Rules, Side};
+use crate::experiment::ab::spec::{AbSpec, Side};
 use crate::experiment::ab::verdict::Verdict;
 use crate::experiment::nmi_latency::spec::SAMPLES;
 use crate::parse::{duration_in, number_in, share};
@@ -192,10 +193,13 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
         rounds: args.rounds,
         until_ci: args.until_ci,
         seed: args.seed,
-        rules: Rules {
+        rules: Limits {
             alpha: args.alpha,
             threshold: args.threshold,
-            bound: Rules::default().bound.max(args.threshold),
+            bound: Limits::default().bound.max(args.threshold),
+            // The handler takes some thousand times as long.
+            least_change_ns: 0.0,
+            report_only: false,
         },
     })
 }
@@ -270,7 +274,7 @@ mod tests {
         assert_eq!((spec.base.binary.to_str(), spec.new.binary.to_str()), (Some("a"), Some("b")));
         assert_eq!(spec.common, ["--pin=1", "--samples=25"]);
         assert_eq!((spec.base.args.len(), spec.new.args), (0, vec!["--strategy".to_owned(), "my own.toml".to_owned()]));
-        assert_eq!((spec.until_ci, spec.rules), (Some(0.01), Rules::default()));
+        assert_eq!((spec.until_ci, spec.rules), (Some(0.01), Limits { least_change_ns: 0.0, ..Limits::default() }));
         let one = found(&["--base-args", "--samples 30", "--new-args", "--samples 40"]).unwrap();
         assert_eq!(one.base.binary, one.new.binary);
     }

@@ -244,12 +244,7 @@ fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error>
 
 /// Whether the document answers its question.
 fn verdict(document: &Document) -> Exit {
-    let doubtful = document.arms.iter().any(|arm| {
-        [arm.own.lost, arm.own.overflows_lost].iter().any(|lost| lost.is_some_and(|n| n != 0))
-            || arm.own.failed_opens != 0
-            || arm.own.pinned_errors != 0
-            || arm.own.throttled != 0
-    });
+    let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some());
     let unsure = document.warnings.iter().any(|warning| warning.code == warnings::UNSURE);
     if document.status == Status::Complete && !doubtful && !unsure { Exit::Done } else { Exit::Inconclusive }
 }

@@ -5,15 +5,17 @@ use std::time::{Duration, Instant};
 
 use super::experiment::{Experiment, Round, TurnEnd};
 use super::plan::Plan;
-use super::precision::{self, Looks};
+use super::precision;
 use super::schedule::Schedule;
 use crate::arm::runner::ArmRunner;
 use crate::fold::arm::ArmFold;
 use crate::progress::Progress;
 use host_pmu::backend::BackendKey;
+use results::answers;
 use results::document::{Document, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
+use results::paired::Looks;
 use results::table::layout::{percent, plural};
 
 /// Longest time without a save while rounds are finished.
@@ -92,7 +94,9 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
         experiment.incomplete(&format!("the experiment ended early: {error}"));
     }
     let mut document = context.document(&experiment, true);
-    if let Some(why) = plan.until_ci.and_then(|wanted| precision::missing(&document.arms, wanted)) {
+    if let Some(why) =
+        plan.until_ci.and_then(|wanted| precision::missing(&document.arms, answers::metric(&plan.parameters), wanted))
+    {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
     if !nothing {
@@ -228,7 +232,7 @@ impl Rounds<'_, '_> {
     fn is_sure(&mut self) -> bool {
         let Some(wanted) = self.plan.until_ci.filter(|_| self.is_between_guests()) else { return false };
         let arms = || self.experiment.folds().map(ArmFold::result).collect::<Vec<_>>();
-        self.looks.are_enough(|| precision::is_reached(&arms(), wanted))
+        self.looks.are_enough(|| precision::is_reached(&arms(), answers::metric(&self.plan.parameters), wanted))
     }
 
     fn save(&mut self, context: &mut Context<'_>) -> Result<(), Error> {

@@ -1,36 +1,23 @@
 //! Intervals of runs that end as soon as an interval is narrow enough.
 
 use rayon::prelude::*;
-use results::paired::{Pair, Ratio, of_turns};
+use results::paired::{Looks, Pair, Ratio, of_turns};
 use results::synthetic::{Host, Modes, Random};
 
 const TRUTH: f64 = 0.97;
 
-/// When a run looks at its intervals.
+/// When a run ends.
 #[derive(Clone, Copy)]
-enum Looks {
-    /// After each guest from so many on.
+enum Rule {
+    /// At the first good look; there is one after each guest from so many on.
     Each(usize),
-    /// From so many guests on, after a quarter more each time; it ends when two looks in a row are good.
-    Twice(usize),
-}
-
-impl Looks {
-    /// Guests at each look, up to `most`, and how many good looks in a row it takes.
-    fn at(self, most: usize) -> (Vec<usize>, usize) {
-        match self {
-            Self::Each(first) => ((first..=most).collect(), 1),
-            Self::Twice(first) => {
-                let next = |guests: &usize| Some(guests + guests.div_ceil(4)).filter(|next| *next <= most);
-                (std::iter::successors(Some(first), next).collect(), 2)
-            }
-        }
-    }
+    /// As the tool does.
+    Tool,
 }
 
 /// The rounds of a run that ends when all of its ratios are known to `wanted`; of its ratios which cover the truth. `None`: it was
 /// never sure.
-fn run(host: &Host, looks: Looks, wanted: f64, seed: u64) -> Option<(usize, [bool; 3])> {
+fn run(host: &Host, rule: Rule, wanted: f64, seed: u64) -> Option<(usize, [bool; 3])> {
     let truth = [TRUTH.ln(), 0.0, 0.05];
     let arms = host.run(&truth, &mut Random::new(seed));
     let pairs: Vec<(Vec<Pair>, f64)> = [(0, 1), (0, 2), (1, 2)]
@@ -41,17 +28,20 @@ fn run(host: &Host, looks: Looks, wanted: f64, seed: u64) -> Option<(usize, [boo
             (pairs, (truth[a] - truth[b]).exp())
         })
         .collect();
-    let (looks, wanted_in_a_row) = looks.at(host.rounds / host.rounds_per_guest);
-    let mut in_a_row = 0;
-    looks.into_iter().find_map(|guests| {
-        let rounds = guests * host.rounds_per_guest;
-        let found: Vec<Ratio> = pairs.iter().filter_map(|(pairs, _)| of_turns(&pairs[..rounds])).collect();
-        let sure = found.iter().all(|one| one.half_width().is_some_and(|half| half <= wanted));
-        in_a_row = if sure { in_a_row + 1 } else { 0 };
-        let covers =
-            |at: usize| found[at].interval.is_some_and(|one| one.low <= pairs[at].1 && pairs[at].1 <= one.high);
-        (in_a_row == wanted_in_a_row).then(|| (rounds, [0, 1, 2].map(covers)))
-    })
+    let found = |guests: usize| -> Vec<Ratio> {
+        pairs.iter().filter_map(|(pairs, _)| of_turns(&pairs[..guests * host.rounds_per_guest])).collect()
+    };
+    let sure = |guests| found(guests).iter().all(|one| one.half_width().is_some_and(|half| half <= wanted));
+    let mut looks = Looks::default();
+    let guests = (1..=host.rounds / host.rounds_per_guest).find(|&guests| match rule {
+        Rule::Each(first) => guests >= first && sure(guests),
+        Rule::Tool => looks.are_enough(|| sure(guests)),
+    })?;
+    let covers = |(one, (_, truth)): (&Ratio, &(Vec<Pair>, f64))| {
+        one.interval.is_some_and(|one| one.low <= *truth && *truth <= one.high)
+    };
+    let covered: Vec<bool> = found(guests).iter().zip(&pairs).map(covers).collect();
+    Some((guests * host.rounds_per_guest, covered.try_into().ok()?))
 }
 
 /// Prints the coverage at the end, and the rounds it took.
@@ -74,10 +64,10 @@ pub(crate) fn print(runs: u64) {
     );
     for (name, host) in hosts {
         for wanted in [0.02, 0.01] {
-            let cells: Vec<String> = [Looks::Each(5), Looks::Each(10), Looks::Twice(10)]
+            let cells: Vec<String> = [Rule::Each(5), Rule::Each(10), Rule::Tool]
                 .into_iter()
-                .map(|looks| {
-                    let all: Vec<_> = (0..runs).into_par_iter().map(|seed| run(&host, looks, wanted, seed)).collect();
+                .map(|rule| {
+                    let all: Vec<_> = (0..runs).into_par_iter().map(|seed| run(&host, rule, wanted, seed)).collect();
                     let mut rounds: Vec<usize> = all.iter().flatten().map(|(rounds, _)| *rounds).collect();
                     rounds.sort_unstable();
                     let hits: usize =

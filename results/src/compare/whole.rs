@@ -2,16 +2,7 @@
 
 use serde_json::Value;
 
-use crate::document::{Any, Arm, Record, Status};
-
-/// Counts of an arm that say so, and what they mean.
-const COUNTS: [(&str, &str); 5] = [
-    ("lost", "NMIs delivered and not taken, or the reverse"),
-    ("overflows_lost", "overflows were lost"),
-    ("failed_opens", "host events did not open"),
-    ("pinned_errors", "a pinned event had no counter"),
-    ("throttled", "the host throttled its events"),
-];
+use crate::document::{Any, Arm, DOUBTS, Record, Status};
 
 /// Why an arm's figures are not whole on one of the sides; `None` if they are.
 pub(super) fn of_arm(base: &[&Record], new: &[&Record], name: &str) -> Option<String> {
@@ -35,7 +26,7 @@ pub(super) fn of_record(record: &Record, arm: &Arm<Any>) -> Option<String> {
         return Some(format!("incomplete: {why}"));
     }
     let count = |key: &str| arm.own.get(key).and_then(Value::as_i64).unwrap_or(0);
-    COUNTS.iter().find(|(key, _)| count(key) != 0).map(|(key, what)| format!("{what} ({})", count(key)))
+    DOUBTS.iter().find(|doubt| count(doubt.key) != 0).map(|doubt| format!("{} {}", count(doubt.key), doubt.about))
 }
 
 /// Whether two documents are the same run: one file, or copies of one. Simulated runs of one seed are the same by design.
@@ -67,7 +58,7 @@ mod tests {
         assert_eq!(of(&|_| {}), None);
         assert_eq!(
             of(&|d| d["arms"][0]["lost"] = json!(-2)),
-            Some("NMIs delivered and not taken, or the reverse (-2)".to_owned())
+            Some("-2 NMIs delivered and not taken, or the reverse".to_owned())
         );
         assert_eq!(of(&|d| d["arms"][1]["lost"] = json!(2)), None);
         assert!(of(&|d| d["arms"][0]["throttled"] = json!(7)).is_some_and(|why| why.contains("throttled")));

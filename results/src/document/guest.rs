@@ -144,6 +144,32 @@ pub struct GuestRound {
     pub held_at_end: u64,
 }
 
+/// A count of an arm that makes its figures doubtful if it is not 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Doubt {
+    /// Its key in documents.
+    pub key: &'static str,
+    /// What it means, behind a number.
+    pub about: &'static str,
+    of: fn(&GuestArm) -> u64,
+}
+
+/// All of them: a run with one of them is inconclusive, and no comparison judges its arm.
+pub const DOUBTS: [Doubt; 5] = [
+    Doubt { key: "lost", about: "NMIs delivered and not taken, or the reverse", of: |arm| arm.lost.unwrap_or(0) },
+    Doubt { key: "overflows_lost", about: "overflows lost", of: |arm| arm.overflows_lost.unwrap_or(0) },
+    Doubt { key: "failed_opens", about: "host events that did not open", of: |arm| arm.failed_opens },
+    Doubt { key: "pinned_errors", about: "times that a pinned event had no counter", of: |arm| arm.pinned_errors },
+    Doubt { key: "throttled", about: "times that the host throttled sampling", of: |arm| arm.throttled },
+];
+
+impl GuestArm {
+    /// What makes its figures doubtful, each with its count.
+    pub fn doubts(&self) -> impl Iterator<Item = (u64, &'static str)> {
+        DOUBTS.into_iter().map(|doubt| ((doubt.of)(self), doubt.about)).filter(|(count, _)| *count > 0)
+    }
+}
+
 /// Of an arm, beside its metrics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]

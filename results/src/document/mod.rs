@@ -24,7 +24,9 @@ pub mod warnings;
 pub use arm::{Arm, ArmKind, Round};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
 pub use experiment::{Any, AnyExtra, Experiment, Part};
-pub use guest::{Answer, EventsHeld, GuestArm, GuestExtra, GuestRound, GuestRun, HostOp, MsrCount, WorkloadCost};
+pub use guest::{
+    Answer, DOUBTS, Doubt, EventsHeld, GuestArm, GuestExtra, GuestRound, GuestRun, HostOp, MsrCount, WorkloadCost,
+};
 pub use metrics::Metrics;
 pub use parameters::{EventParameter, Parameters, SetUpParameters, StrategyParameter};
 pub use phases::{EventCount, PhaseResult, SET_UP};

@@ -8,12 +8,14 @@
 //! |---|---|
 //! | how much slower is one arm than another? | [`ratio`] |
 //! | how long does an arm take? | [`level`] |
+//! | when may a run end for being sure? | [`Looks`] |
 //! | which arms are compared? | [`in_plan_order`] |
 //! | which rounds count? | [`whole()`] |
 //! | which rounds belong together? | [`groups`](mod@groups) |
 
 pub mod groups;
 mod level;
+mod looks;
 mod plan_order;
 mod ratio;
 mod rounds;
@@ -21,6 +23,7 @@ mod statistic;
 mod whole;
 
 pub use level::{Level, level, median_interval, p50};
+pub use looks::{Looks, MIN_LOOKED_AT};
 pub use plan_order::in_plan_order;
 pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, of_turns, ratio};
 pub use rounds::{Pair, pairs};

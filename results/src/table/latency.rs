@@ -5,8 +5,9 @@ use std::fmt::Write;
 use super::fold::{Table, wrapped};
 use super::layout::{dash, name, ns, plural, ratio, time};
 use super::{stat, sure};
+use crate::answers;
 use crate::document::{Arm, Document, Status, Summary, Warning};
-use crate::metric::{NMI_HANDLER, PMI_DELIVERY, ROTATION, SIGNAL};
+use crate::metric::{NMI_HANDLER, PMI_DELIVERY, SIGNAL};
 
 /// What a guest user feels, beside the p50.
 const LATENCY: [&str; 7] = ["arm", "p90", "p99", "max", "mean", "signal", "delivery"];
@@ -67,8 +68,8 @@ pub fn text(document: &Document, width: usize) -> String {
     if document.parameters.set_up.is_some() {
         return stat::text(document, width) + &surroundings(document);
     }
-    let sampling = document.parameters.events.iter().any(|event| event.period > 0);
-    let metric = if sampling { &NMI_HANDLER } else { &ROTATION };
+    let metric = answers::metric(&document.parameters);
+    let sampling = metric == &NMI_HANDLER;
     let mut latencies = Table::new(LATENCY);
     let mut costs = Table::new(COST);
     let mut absent = String::new();

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::fold::Table;
 use super::layout::{self, dash, name};
+use crate::answers;
 use crate::document::{Arm, ArmKind, Document, Experiment};
 use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
@@ -71,15 +72,14 @@ pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Ag
 
 /// The first table of a document, its columns explained, and the sentences.
 pub(super) fn text(document: &Document, metric: &Metric, width: usize) -> String {
-    let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
     let mut table = Table::new(HEADER);
-    for arm in document.arms.iter().filter(|arm| arm.not_available.is_none()) {
+    let there = document.arms.iter().enumerate().filter(|(_, arm)| arm.not_available.is_none());
+    for (place, arm) in there {
         let level = paired::level(arm, metric.key, Statistic::P50);
-        let over = match floor {
-            Some(floor) if floor.name == arm.name => level.map_or_else(dash, |_| "1".to_owned()),
-            Some(floor) => paired::ratio(arm, floor, metric.key, Statistic::P50)
-                .map_or_else(dash, |ratio| layout::ratio_with(&ratio)),
-            None => dash(),
+        let over = if arm.kind == ArmKind::Floor {
+            level.map_or_else(dash, |_| "1".to_owned())
+        } else {
+            answers::over_floor(document, place, metric).map_or_else(dash, |ratio| layout::ratio_with(&ratio))
         };
         table.add_row([name(arm), level.map_or_else(dash, |level| layout::level(&level)), over]);
     }

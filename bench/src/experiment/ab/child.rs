@@ -4,7 +4,6 @@ use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use results::document::{ArmKind, GuestArm};
 use results::error::{Error, Exit};
 
 use super::protocol::{self, Answer, Ask, End, Figures, Hello, PROTOCOL, TurnArm};
@@ -140,27 +139,11 @@ impl Side<'_> {
     fn doubts(&self) -> Vec<String> {
         let mut found = Vec::new();
         for arm in self.experiment.folds().map(crate::fold::arm::ArmFold::result) {
-            for (count, what) in counts(&arm.own, arm.kind) {
-                if count > 0 {
-                    found.push(format!("{}: {count} {what}", arm.name));
-                }
-            }
+            found.extend(arm.own.doubts().map(|(count, about)| format!("{}: {count} {about}", arm.name)));
             found.extend(arm.incomplete.iter().map(|why| format!("{}: {why}", arm.name)));
         }
         found
     }
-}
-
-fn counts(arm: &GuestArm, kind: ArmKind) -> [(u64, &'static str); 5] {
-    // KVM's own vPMU reports no deliveries.
-    let known = |n: Option<u64>| if kind == ArmKind::Kvm { 0 } else { n.unwrap_or(0) };
-    [
-        (known(arm.lost), "NMIs delivered and not taken, or the reverse"),
-        (known(arm.overflows_lost), "overflows were lost"),
-        (arm.failed_opens, "host events did not open"),
-        (arm.pinned_errors, "times a pinned event had no counter"),
-        (arm.throttled, "times the host throttled sampling"),
-    ]
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! The document of `ab`, `"schema": "vpmu-ab/1"`.
 
+use results::compare::Limits;
 use results::document::{Status, Tool};
 use results::host::HostFacts;
 use serde::Serialize;
 
 use super::protocol::Hello;
-use super::spec::{Rules, Side};
+use super::spec::Side;
 use super::turns::AbArm;
 use super::verdict::{Row, Verdict};
 
@@ -38,7 +39,7 @@ pub struct AbDocument {
     /// Both sides are one build with the same options.
     pub same_build: bool,
     /// Rules of the verdicts.
-    pub rules: Rules,
+    pub rules: Limits,
     /// Pairs of processes.
     pub sessions: u64,
     /// The verdict of the whole.

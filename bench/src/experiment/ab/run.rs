@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use results::document::Status;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::paired::Statistic;
+use results::paired::{Looks, Statistic};
 
 use super::document::{AbDocument, AbSide, SCHEMA};
 use super::peer::{Peer, same};
@@ -20,8 +20,6 @@ use crate::tool;
 
 /// Fewest rounds of a session.
 const LEAST: u64 = 2;
-/// Fewest sessions before the run may end for being sure enough.
-const SURE: u64 = 5;
 /// Sessions in a row without a whole round after which the run ends.
 const GIVE_UP: u64 = 2;
 /// Most doubts that a side is asked about in a session.
@@ -69,6 +67,7 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
         arms: Vec::new(),
         rounds: 0,
         sessions: 0,
+        looks: Looks::default(),
         doubts: Doubts::default(),
         steps: 0,
     };
@@ -166,6 +165,7 @@ struct Run<'a> {
     rounds: u64,
     /// Sessions with a whole round.
     sessions: u64,
+    looks: Looks,
     doubts: Doubts,
     steps: u64,
 }
@@ -173,7 +173,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn sessions(&mut self, progress: &mut dyn Progress) -> Result<(), Error> {
         let mut empty = 0;
-        while !self.enough() {
+        while !self.over() {
             let before = self.rounds;
             self.session(progress)?;
             if self.rounds == before {
@@ -185,6 +185,9 @@ impl Run<'_> {
             } else {
                 empty = 0;
                 self.sessions += 1;
+                if self.is_sure() {
+                    break;
+                }
             }
         }
         Ok(())
@@ -200,10 +203,11 @@ impl Run<'_> {
         self.stopped() || all || self.began.elapsed() >= self.spec.duration
     }
 
-    /// Whether it is over, or sure enough: asked after a session.
-    fn enough(&self) -> bool {
-        let sure = |share| verdict::known_to(&verdict::rows(&self.arms, Statistic::P50, &self.spec.rules), share);
-        self.over() || (self.sessions >= SURE && self.spec.until_ci.is_some_and(sure))
+    /// Whether every judged ratio is known as wanted: asked after a session with a whole round.
+    fn is_sure(&mut self) -> bool {
+        let Some(share) = self.spec.until_ci else { return false };
+        let (arms, rules) = (&self.arms, &self.spec.rules);
+        self.looks.are_enough(|| verdict::known_to(&verdict::rows(arms, Statistic::P50, rules), share))
     }
 
     /// Two fresh processes, until the session's time is over.

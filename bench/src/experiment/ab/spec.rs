@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use results::compare::Limits;
+
 /// One of the two sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
@@ -30,24 +32,7 @@ pub struct AbSpec {
     /// Seed of all orders.
     pub seed: u64,
     /// Rules of the verdicts.
-    pub rules: Rules,
-}
-
-/// Rules of the verdicts.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Rules {
-    /// Level of the adjusted p values.
-    pub alpha: f64,
-    /// Smallest relative change that is called one.
-    pub threshold: f64,
-    /// "No change" excludes a slow-down of this share, with 95 % confidence (one-sided).
-    pub bound: f64,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self { alpha: 0.01, threshold: 0.03, bound: 0.05 }
-    }
+    pub rules: Limits,
 }
 
 /// Sessions of a run.

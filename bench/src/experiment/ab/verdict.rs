@@ -6,7 +6,6 @@ use results::paired::{Pair, Ratio, Statistic, of_turns};
 use results::stats::holm;
 use serde::Serialize;
 
-use super::spec::Rules;
 use super::turns::{AbArm, AbRound, AbTurn};
 
 /// Name of the row over all arms.
@@ -61,7 +60,7 @@ pub struct Row {
 
 /// A row for each arm and metric, and one for all arms together. `statistic` of each round.
 #[must_use]
-pub fn rows(arms: &[AbArm], statistic: Statistic, rules: &Rules) -> Vec<Row> {
+pub fn rows(arms: &[AbArm], statistic: Statistic, rules: &Limits) -> Vec<Row> {
     let headline = headline(arms);
     let mut rows = Vec::new();
     let found: Vec<Vec<Pair>> = arms.iter().map(|arm| pairs(arm, headline, statistic)).collect();
@@ -120,7 +119,7 @@ fn row(arm: &str, metric: &Metric, judged: bool, pairs: &[Pair]) -> Option<Row> 
     Some(Row { arm, metric: metric.key, judged, ratio, p: None, verdict: None, more_rounds: None })
 }
 
-fn judge(rows: &mut [Row], rules: &Rules) {
+fn judge(rows: &mut [Row], rules: &Limits) {
     let judged: Vec<&mut Row> = rows.iter_mut().filter(|row| row.judged).collect();
     // Without an interval there is no p value; it cannot be smaller than 1.
     let p: Vec<f64> = judged.iter().map(|row| row.ratio.log.map_or(1.0, |log| log.p())).collect();
@@ -132,11 +131,9 @@ fn judge(rows: &mut [Row], rules: &Rules) {
     }
 }
 
-fn verdict(ratio: &Ratio, p: f64, rules: &Rules) -> Verdict {
+fn verdict(ratio: &Ratio, p: f64, rules: &Limits) -> Verdict {
     let Some(log) = ratio.log else { return Verdict::Inconclusive };
-    let Rules { alpha, threshold, bound, .. } = *rules;
-    let limits = Limits { alpha, threshold, bound, least_change_ns: 0.0, report_only: false };
-    match limits.finding(ratio.ratio - 1.0, log.below().exp_m1(), p) {
+    match rules.finding(ratio.ratio - 1.0, log.below().exp_m1(), p) {
         Finding::Slower => Verdict::Slower,
         Finding::Faster => Verdict::Faster,
         Finding::NoChange => Verdict::NoChange,
@@ -187,7 +184,7 @@ mod tests {
     }
 
     fn judged(ratios: &[f64]) -> Vec<(String, Verdict)> {
-        let rows = rows(&arms(ratios), Statistic::P50, &Rules::default());
+        let rows = rows(&arms(ratios), Statistic::P50, &Limits::default());
         rows.into_iter().map(|row| (row.arm, row.verdict.unwrap())).collect()
     }
 
@@ -213,9 +210,9 @@ mod tests {
     fn few_rounds_are_inconclusive_and_say_how_many_more() {
         let mut few = arms(&[1.0]);
         few[0].rounds.truncate(3);
-        let found = rows(&few, Statistic::P50, &Rules::default());
+        let found = rows(&few, Statistic::P50, &Limits::default());
         assert_eq!((found[0].verdict, found[0].p), (Some(Verdict::Inconclusive), None));
-        assert!(!known_to(&found, 0.5) && known_to(&rows(&arms(&[1.0]), Statistic::P50, &Rules::default()), 0.05));
+        assert!(!known_to(&found, 0.5) && known_to(&rows(&arms(&[1.0]), Statistic::P50, &Limits::default()), 0.05));
         assert_eq!(overall(&[]), Verdict::Inconclusive);
         assert!(!known_to(&[], 1.0));
     }
@@ -224,7 +221,7 @@ mod tests {
     fn rounds_that_one_arm_lacks_are_not_common() {
         let mut two = arms(&[1.1, 1.1]);
         two[1].rounds.retain(|round| round.round >= 40);
-        let all = rows(&two, Statistic::P50, &Rules::default());
+        let all = rows(&two, Statistic::P50, &Limits::default());
         assert_eq!((all[0].arm.as_str(), all[0].ratio.rounds, all[1].ratio.rounds), (ALL, 56, 96));
     }
 }
