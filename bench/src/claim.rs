@@ -6,6 +6,8 @@
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use cpu_list::CpuList;
+
 /// A CPU that this process has claimed, until it is dropped.
 #[derive(Debug)]
 pub struct Claim {
@@ -23,6 +25,22 @@ impl Claim {
         let address = SocketAddr::from_abstract_name(name).ok()?;
         UnixDatagram::bind_addr(&address).ok().map(|socket| Self { _socket: socket })
     }
+}
+
+/// Claims CPUs; a warning if another run has some of them.
+#[must_use]
+pub fn all(cpus: &[u32]) -> (Vec<Claim>, Option<String>) {
+    let (mut claims, mut taken) = (Vec::new(), Vec::new());
+    for &cpu in cpus {
+        match Claim::of(cpu) {
+            Some(claim) => claims.push(claim),
+            None => taken.push(cpu),
+        }
+    }
+    let taken = CpuList(taken);
+    let warning =
+        format!("warning: another run of vpmu is pinned to CPU {taken}: give each run CPUs of its own, --pin LIST");
+    (claims, (!taken.0.is_empty()).then_some(warning))
 }
 
 /// The same CPUs with those first that another process has claimed: what is chosen is chosen from the end.

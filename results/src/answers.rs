@@ -37,6 +37,7 @@ pub fn of(document: &Document) -> Vec<Answer> {
             arm: arm.name.clone(),
             metric: metric.key.to_owned(),
             rounds: level.rounds as u64,
+            whole: arm.incomplete.is_empty() && arm.own.doubts().next().is_none(),
             p50_ns: level.ns,
             p50_interval_ns: level.interval.map(bounds),
             times_floor: ratio.map(|ratio| ratio.ratio),

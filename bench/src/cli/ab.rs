@@ -15,7 +15,7 @@ use crate::console::{complain, internal, print};
 use crate::experiment::ab::run::{self, Context};
 use crate::experiment::ab::show;
 use crate::experiment::ab::spec::{AbSpec, Side};
-use crate::experiment::ab::verdict::Verdict;
+use crate::experiment::ab::verdict::{self, Verdict};
 use crate::experiment::nmi_latency::spec::SAMPLES;
 use crate::parse::{duration_in, number_in, share};
 use crate::progress;
@@ -246,10 +246,14 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
         return Err(error);
     }
     saved.transpose()?;
+    let unsure = spec.until_ci.is_some_and(|share| !verdict::known_to(&document.rows, share));
+    if unsure {
+        complain("warning: --until-ci was not reached: a longer --duration has more rounds");
+    }
     Ok(match document.verdict {
         Verdict::Slower => Exit::Regression,
-        Verdict::NoChange | Verdict::Faster => Exit::Done,
-        Verdict::Inconclusive => Exit::Inconclusive,
+        Verdict::NoChange | Verdict::Faster if !unsure => Exit::Done,
+        Verdict::NoChange | Verdict::Faster | Verdict::Inconclusive => Exit::Inconclusive,
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use results::document::{Document, Experiment, Status};
-use results::error::Error;
+use results::error::{Error, Exit};
 use results::read;
 use results::write::{OutputFolder, replace};
 
@@ -60,9 +60,13 @@ impl Baseline {
         ))
     }
 
-    /// Keeps a complete document; one file an experiment, so that a baseline may hold several.
-    pub(super) fn keep<E: Experiment>(&self, document: &Document<E>) -> Result<(), Error> {
+    /// Keeps a complete document of a run that answers its question (`exit`); one file an experiment, so that a baseline may hold several.
+    pub(super) fn keep<E: Experiment>(&self, document: &Document<E>, exit: Exit) -> Result<(), Error> {
         let dir = &self.dir;
+        if document.status == Status::Complete && exit != Exit::Done {
+            complain(&format!("warning: {} is left as it was: this run is inconclusive", dir.display()));
+            return Ok(());
+        }
         if document.status != Status::Complete {
             complain(&format!("warning: {} is left as it was: this run is not complete", dir.display()));
             return Ok(());
@@ -83,7 +87,6 @@ impl Baseline {
 
 #[cfg(test)]
 mod tests {
-    use results::error::Exit;
 
     use super::*;
     use crate::rounds::mock;
@@ -94,7 +97,9 @@ mod tests {
         let baseline = |force| Baseline { dir: dir.path().join("baselines/v1"), force };
         let document = mock::finished(&[]).document;
         baseline(false).check(&document.experiment).unwrap();
-        baseline(false).keep(&document).unwrap();
+        baseline(false).keep(&document, Exit::Inconclusive).unwrap();
+        assert!(!baseline(false).document(&document.experiment).exists(), "an inconclusive run is no baseline");
+        baseline(false).keep(&document, Exit::Done).unwrap();
         let error = baseline(false).check(&document.experiment).unwrap_err();
         assert_eq!(error.exit, Exit::Usage);
         assert!(error.to_string().contains("--force"), "{error}");

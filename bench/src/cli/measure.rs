@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use cpu_list::CpuList;
 use host_pmu::backend::BackendKey;
 use results::document::{ArmKind, Document, Status, warnings};
 use results::error::{Error, Exit};
@@ -20,7 +19,7 @@ use crate::arm::real::RealRunner;
 use crate::arm::runner::ArmRunner;
 use crate::arm::sim::{self as simulated, SimRunner};
 use crate::backend::{BackendChoice, Chosen, choose};
-use crate::claim::{Claim, free_last};
+use crate::claim::{self, Claim, free_last};
 use crate::console::{complain, internal, print};
 use crate::probe::ThisHost;
 use crate::progress;
@@ -144,7 +143,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
         complain(&format!("notice: {line}"));
     }
     if let Some(baseline) = &wanted.baseline {
-        baseline.keep(&finished.document)?;
+        baseline.keep(&finished.document, verdict(&finished.document))?;
     }
     let error = finished.error.or(kept.failed).or_else(|| no_strategy(&finished.document));
     error.map_or_else(|| Ok(verdict(&finished.document)), Err)
@@ -191,15 +190,12 @@ fn real(
     let usable = usable(&host);
     let plan = plan(&chosen, if claiming == Claiming::Claim { usable.map(free_last) } else { usable }.as_deref())?;
     let pin = if claiming == Claiming::Claim { &plan.guest.pin[..] } else { &[] };
-    let (claims, taken): (Vec<_>, Vec<_>) = pin.iter().map(|&cpu| Claim::of(cpu).ok_or(cpu)).partition(Result::is_ok);
-    if !taken.is_empty() {
-        let taken = CpuList(taken.into_iter().filter_map(Result::err).collect());
-        complain(&format!(
-            "warning: another run of vpmu is pinned to CPU {taken}: give each run CPUs of its own, --pin LIST"
-        ));
+    let (claims, warning) = claim::all(pin);
+    if let Some(warning) = warning {
+        complain(&warning);
     }
     let runner = Box::new(RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?);
-    Ok(Ready { plan, runner, host, fs, claims: claims.into_iter().flatten().collect() })
+    Ok(Ready { plan, runner, host, fs, claims })
 }
 
 /// On a simulated host, from which nothing of this machine enters the result.

@@ -235,7 +235,7 @@ fn compare(
         Some(_) if !document.extra.agree => {
             complain("warning: no baseline is kept: the counts of the strategies differ");
         }
-        Some(baseline) => baseline.keep(&document)?,
+        Some(baseline) => baseline.keep(&document, verdict(&document))?,
         None => {}
     }
     Ok(verdict(&document))

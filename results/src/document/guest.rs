@@ -43,8 +43,10 @@ pub struct Answer {
     pub arm: String,
     /// Key of the metric.
     pub metric: String,
-    /// Whole rounds.
+    /// Rounds that count.
     pub rounds: u64,
+    /// Whether the arm ended each of its turns as it should, and none of its counts raises doubts.
+    pub whole: bool,
     /// Median over rounds of each round's median. Those of [`Arm::metrics`](super::Arm::metrics) are of all samples together.
     pub p50_ns: f64,
     /// Its 95 % interval; `None` with fewer than five rounds.

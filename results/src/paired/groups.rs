@@ -30,6 +30,12 @@ pub fn groups(guests: &[u64]) -> Groups {
         }
         number.push(count);
     }
+    // A last guest that was cut short is too little to differ from others.
+    let of_last = number.iter().filter(|guest| **guest == count).count();
+    if count > 0 && 2 * of_last * count < number.len() - of_last {
+        number.iter_mut().filter(|guest| **guest == count).for_each(|guest| *guest -= 1);
+        count -= 1;
+    }
     let guests = if number.is_empty() { 0 } else { count + 1 };
     let by_guest = guests >= MIN_GUESTS;
     let units = if by_guest { guests } else { number.len() };
@@ -52,6 +58,17 @@ mod tests {
         let found = groups(&many);
         assert_eq!((found.guests, found.group[99]), (50, 19));
         assert!(found.group.chunks(2).all(|pair| pair[0] == pair[1]));
+    }
+
+    #[test]
+    fn a_last_guest_of_few_rounds_goes_with_the_one_before() {
+        let guests = |last: usize| {
+            let whole = (0..80).map(|round| round / 20);
+            groups(&whole.chain(std::iter::repeat_n(4, last)).collect::<Vec<u64>>())
+        };
+        assert_eq!((guests(1).guests, guests(9).guests, guests(1).by_guest), (4, 4, false));
+        assert_eq!((guests(10).guests, guests(20).by_guest), (5, true));
+        assert_eq!(groups(&[0, 1, 2, 3, 4]).guests, 5);
     }
 
     #[test]

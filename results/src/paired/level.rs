@@ -20,6 +20,9 @@ pub struct Level {
     pub interval: Option<Interval>,
     /// Rounds.
     pub rounds: usize,
+    /// Whether all rounds are the same, so that the interval would look like certainty.
+    #[serde(skip)]
+    pub constant: bool,
 }
 
 /// The median over whole rounds of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
@@ -32,7 +35,8 @@ pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) ->
     let (guests, values) = whole_rounds(arm, metric, statistic);
     let ns = median(&values)?;
     let interval = median_interval(&values, &guests);
-    Some(Level { ns, interval, rounds: values.len() })
+    let constant = values.iter().all(|value| value.to_bits() == ns.to_bits());
+    Some(Level { ns, interval, rounds: values.len(), constant })
 }
 
 /// The p50 of an arm, ns: that of [`level`] without its interval, which takes longer.

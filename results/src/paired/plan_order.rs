@@ -5,21 +5,23 @@ use crate::document::{Arm, ArmKind, Experiment};
 /// Up to so many strategies each is compared with every one before it; of more, with the one before it.
 const ALL_PAIRS: usize = 3;
 
-/// The arms that have the metric, each with one that it is compared with, in the order of the plan: strategies with one another, then
-/// each with the floor.
+/// The arms that have the metric, each with one that it is compared with, in the order of the plan: strategies with one another, KVM's
+/// own vPMU with each of them, and each with the floor.
 ///
 /// The list depends on nothing that was measured: pairs chosen by their figures would have intervals that are too narrow.
 #[must_use]
 pub fn in_plan_order<'a, E: Experiment>(arms: &'a [Arm<E>], metric: &str) -> Vec<(&'a Arm<E>, &'a Arm<E>)> {
     let measured = || arms.iter().filter(|arm| !arm.rounds.is_empty() && arm.metrics.contains_key(metric));
-    let strategies: Vec<&Arm<E>> = measured().filter(|arm| arm.kind != ArmKind::Floor).collect();
+    let of = |kind: ArmKind| measured().filter(move |arm| arm.kind == kind);
+    let strategies: Vec<&Arm<E>> = of(ArmKind::Strategy).collect();
     let reach = if strategies.len() <= ALL_PAIRS { ALL_PAIRS } else { 1 };
     let mut found = Vec::new();
     for (place, arm) in strategies.iter().enumerate() {
         found.extend(strategies[place.saturating_sub(reach)..place].iter().map(|base| (*arm, *base)));
     }
-    if let Some(floor) = measured().find(|arm| arm.kind == ArmKind::Floor) {
-        found.extend(strategies.iter().map(|arm| (*arm, floor)));
+    found.extend(of(ArmKind::Kvm).flat_map(|kvm| strategies.iter().map(move |base| (kvm, *base))));
+    if let Some(floor) = of(ArmKind::Floor).next() {
+        found.extend(strategies.iter().copied().chain(of(ArmKind::Kvm)).map(|arm| (arm, floor)));
     }
     found
 }
@@ -39,5 +41,9 @@ mod tests {
         assert_eq!(of(&["a", "b", "c"]), ["b a", "c a", "c b", "a floor", "b floor", "c floor"]);
         assert_eq!(of(&["a", "b", "c", "d"])[..4], ["b a", "c b", "d c", "a floor"]);
         assert!(in_plan_order(&of_strategies(5, &["a"]).arms, "rotation_ns").is_empty());
+        let mut document = of_strategies(5, &["a", "b", "c", "kvm"]);
+        document.arms[3].kind = ArmKind::Kvm;
+        let found = in_plan_order(&document.arms, "nmi_handler_ns");
+        assert_eq!((found.len(), &*found[3].0.name, &*found[5].1.name, &*found[9].1.name), (10, "kvm", "c", "floor"));
     }
 }

@@ -11,6 +11,8 @@ use crate::stats::jackknife::{self, Estimate};
 use crate::stats::location::Centre;
 use crate::stats::{median, slope};
 
+/// Logarithms that differ by less are the same but for how they were calculated.
+const SAME: f64 = 1e-9;
 /// Fewest rounds that have an interval.
 pub const MIN_ROUNDS: usize = 5;
 /// Allowance for the layout of a guest, standard deviation of a logarithm, where an arm has too few guests to show it.
@@ -38,6 +40,9 @@ pub struct Ratio {
     /// Logarithm of the ratio with its uncertainty, the allowance for the layout of few guests included.
     #[serde(skip)]
     pub log: Option<Estimate>,
+    /// Whether all rounds have this ratio, so that the interval would look like certainty.
+    #[serde(skip)]
+    pub constant: bool,
 }
 
 impl Ratio {
@@ -76,19 +81,26 @@ impl Ratio {
 /// The ratio of `arm` to `base` by a metric; `None` if no whole round has it in both.
 #[must_use]
 pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Ratio> {
-    of_turns(&pairs(arm, base, metric, statistic))
+    let rounds = pairs(arm, base, metric, statistic);
+    // A simulated guest has no layout.
+    let layout = if [arm, base].iter().any(|arm| arm.backend.starts_with("sim:")) { 0.0 } else { LAYOUT };
+    with_layout(&rounds, layout)
 }
 
 /// The same of rounds in order of time.
 #[must_use]
 pub fn of_turns(rounds: &[Pair]) -> Option<Ratio> {
+    with_layout(rounds, LAYOUT)
+}
+
+fn with_layout(rounds: &[Pair], layout: f64) -> Option<Ratio> {
     let method = Method::of(rounds);
     let value = method.centre(rounds)?;
     let groups = groups(&rounds.iter().map(|pair| pair.guest).collect::<Vec<_>>());
     let log = (rounds.len() >= MIN_ROUNDS)
         .then(|| jackknife::over_groups(rounds, &groups.group, |rounds| method.centre(rounds)))
         .flatten()
-        .map(|found| if groups.by_guest { found } else { found.widened(LAYOUT * (2.0 / groups.guests as f64).sqrt()) });
+        .map(|found| if groups.by_guest { found } else { found.widened(layout * (2.0 / groups.guests as f64).sqrt()) });
     let interval =
         log.map(|log| log.interval()).map(|Interval { low, high }| Interval { low: low.exp(), high: high.exp() });
     Some(Ratio {
@@ -98,6 +110,7 @@ pub fn of_turns(rounds: &[Pair]) -> Option<Ratio> {
         guests: groups.guests,
         probed: method.probed,
         log,
+        constant: rounds.iter().all(|pair| (pair.log - value).abs() < SAME),
     })
 }
 

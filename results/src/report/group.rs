@@ -23,6 +23,9 @@ const NOT_WHAT: [&str; 14] = [
     "pin",
 ];
 
+/// Rounds of a result that stands for its kind, however many another one has.
+const MANY: usize = 100;
+
 /// Results of one kind, the oldest first; never empty.
 pub(super) struct Group<'a> {
     pub(super) records: Vec<&'a Record>,
@@ -71,20 +74,20 @@ impl<'a> Group<'a> {
         self.records[self.records.len() - 1]
     }
 
-    /// The result whose figures stand for the group: the newest complete one with at least half as many rounds as any. A quick run after
-    /// a long one does not take its place.
+    /// The result whose figures stand for the group: the newest complete one that is not of few rounds beside the others. A quick run
+    /// after a long one does not take its place, nor is a very long one shown for ever.
     pub(super) fn shown(&self) -> &'a Record {
         let complete: Vec<&Record> =
-            self.records.iter().copied().filter(|record| record.status == Status::Complete).collect();
+            self.records.iter().filter(|record| record.status == Status::Complete).copied().collect();
         newest(&complete).or_else(|| newest(&self.records)).unwrap_or_else(|| self.latest())
     }
 }
 
-/// The newest of these with at least half as many rounds as any; `None` of none.
+/// The newest record with [`MANY`] rounds, or half as many as any has.
 fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
     let rounds = |record: &Record| record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let most = records.iter().map(|record| rounds(record)).max()?;
-    records.iter().rev().copied().find(|record| 2 * rounds(record) >= most)
+    records.iter().rev().find(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied()
 }
 
 /// A heading for what a record measured.
@@ -195,8 +198,8 @@ mod tests {
             fixture::written(&document).1
         };
         let records = [
-            of(100, 1000, false, Status::Complete),
-            of(90, 2000, false, Status::Complete),
+            of(90, 1000, false, Status::Complete),
+            of(80, 2000, false, Status::Complete),
             of(20, 3000, true, Status::Complete),
             of(95, 4000, false, Status::Interrupted),
         ];

@@ -77,7 +77,7 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
     }
     Ok(Some(Figure {
         note: format!(
-            "Newest result, all samples of all rounds. Each further nine takes the same room, as in HdrHistogram's plots; both \
+            "All samples of all rounds. Each further nine takes the same room, as in HdrHistogram's plots; both \
              axes are logarithmic.{}",
             too_many(curves.len())
         ),

@@ -122,7 +122,7 @@ pub(super) fn growth(record: &Record, inks: &Inks) -> Vec<Figure> {
         }
         let arms = lines.len();
         lines.truncate(ARMS);
-        let note = format!("Newest result. All phases together, with {fixed} {other_unit}.{}", too_many(arms));
+        let note = format!("All phases together, with {fixed} {other_unit}.{}", too_many(arms));
         figures.push(drawn(metric::TOTAL.name, unit, note, &lines, table));
     }
     figures

@@ -58,7 +58,7 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
     let x = Axis::log("p50 of a round", strips.iter().flat_map(|strip| strip.values.iter().copied()), duration);
     Some(Figure {
         note: format!(
-            "Newest result. A dot is a round, the first uppermost; the box has the middle half of them, the bar is p50, the \
+            "A dot is a round, the first uppermost; the box has the middle half of them, the bar is p50, the \
              median of {}.{drawn}{}",
             plural(most, "round"),
             too_many(arms)

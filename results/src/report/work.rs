@@ -89,7 +89,7 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     key.retain(|part| other.contains(part));
     Some(Figure {
         note: format!(
-            "Newest result. System calls on host events, whichever CPU they ran on: how many, and how long they took.{}",
+            "System calls on host events, whichever CPU they ran on: how many, and how long they took.{}",
             too_many(arms)
         ),
         plots: vec![left, right],
@@ -159,10 +159,7 @@ pub(super) fn phases(record: &Record) -> Option<Figure> {
     bars.truncate(ARMS);
     let (plot, unnamed) = stacked(&title, "time", &bars, duration);
     Some(Figure {
-        note: format!(
-            "Newest result. Medians of each phase; their sum need not be the median of all.{}",
-            too_many(drawn)
-        ),
+        note: format!("Medians of each phase; their sum need not be the median of all.{}", too_many(drawn)),
         plots: vec![plot],
         key: keys(unnamed),
         title,
@@ -192,7 +189,7 @@ pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
     }
     let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
     let floor = floor.and_then(|arm| subject::p50(record, arm));
-    Some(front("Pareto front of strategies", "Newest result.", &points, floor))
+    Some(front("Pareto front of strategies", "", &points, floor))
 }
 
 /// A strategy by what it costs and what it holds.

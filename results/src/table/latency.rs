@@ -119,10 +119,11 @@ fn surroundings(document: &Document) -> String {
     if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
         let given = document.command_line.iter().any(|word| word.starts_with("--duration"));
         let bound = parameters.duration_ns.map_or_else(String::new, |ns| format!(" {}", time(ns as f64)));
-        let _ = if given {
-            write!(out, "; ended by --duration of{bound}")
-        } else {
-            write!(out, "; ended after its{bound}")
+        let sure = parameters.until_ci.is_some() && parameters.duration_ns.is_none_or(|ns| document.wall_ns < ns);
+        let _ = match (sure, given) {
+            (true, _) => write!(out, "; ended as every interval was narrow enough"),
+            (false, true) => write!(out, "; ended by --duration of{bound}"),
+            (false, false) => write!(out, "; ended after its{bound}"),
         };
     }
     out.push('\n');
@@ -218,6 +219,10 @@ mod tests {
         document.parameters.duration_ns = Some(2_000_000_000);
         assert!(super::text(&document, 60).contains("3 of 9 rounds"));
         assert!(super::text(&document, 60).contains("; ended after its 2.00 s\n"), "{}", super::text(&document, 60));
+        document.parameters.until_ci = Some(0.02);
+        document.wall_ns = 1_000_000_000;
+        assert!(super::text(&document, 60).contains("; ended as every interval was narrow enough\n"));
+        document.parameters.until_ci = None;
         document.command_line.push("--duration=2s".to_owned());
         assert!(
             super::text(&document, 60).contains("; ended by --duration of 2.00 s\n"),

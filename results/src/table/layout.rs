@@ -63,12 +63,6 @@ fn decimals(value: f64, unit: &str) -> usize {
 /// In place of an interval of rounds that are all the same, as a simulation's may be.
 pub const NO_SPREAD: &str = "[no spread]";
 
-/// Whether the rounds were all the same, so that an interval would look like certainty.
-#[must_use]
-pub fn has_no_spread(interval: &Interval) -> bool {
-    interval.high <= interval.low
-}
-
 /// A time with its interval in the same unit: `70.1 µs [69.5, 71.0]`.
 #[must_use]
 pub fn level(level: &Level) -> String {
@@ -76,7 +70,7 @@ pub fn level(level: &Level) -> String {
     let decimals = decimals(value, name);
     let scale = if level.ns > 0.0 { value / level.ns } else { 1.0 };
     let interval = level.interval.map_or_else(String::new, |interval| {
-        if has_no_spread(&interval) {
+        if level.constant {
             return format!(" {NO_SPREAD}");
         }
         let Interval { low, high } = interval;
@@ -89,7 +83,7 @@ pub fn level(level: &Level) -> String {
 #[must_use]
 pub fn ratio_with(found: &Ratio) -> String {
     let Some(interval) = found.interval else { return ratio(found.ratio) };
-    if has_no_spread(&interval) {
+    if found.constant {
         return format!("{:.3} {NO_SPREAD}", found.ratio);
     }
     let Interval { low, high } = interval;
@@ -186,13 +180,23 @@ mod tests {
 
     #[test]
     fn intervals_have_the_unit_and_digits_of_their_figure() {
-        let of = |ns, interval| level(&Level { ns, interval, rounds: 9 });
+        let of = |ns, interval| {
+            level(&Level { ns, interval, rounds: 9, constant: interval.is_some_and(|one| one.high <= one.low) })
+        };
         let interval = |low, high| Some(Interval { low, high });
         assert_eq!(of(70_123.0, interval(9_500.0, 101_040.0)), "70.1 µs [9.5, 101.0]");
         assert_eq!(of(70_123.0, interval(70_123.0, 70_123.0)), "70.1 µs [no spread]");
         assert_eq!((of(70_123.0, None), of(0.0, interval(0.0, 2.0))), ("70.1 µs".to_owned(), "0 ns [0, 2]".to_owned()));
         let of = |ratio, low, high| {
-            ratio_with(&Ratio { ratio, interval: interval(low, high), rounds: 9, guests: 9, probed: false, log: None })
+            ratio_with(&Ratio {
+                ratio,
+                interval: interval(low, high),
+                rounds: 9,
+                guests: 9,
+                probed: false,
+                log: None,
+                constant: high <= low,
+            })
         };
         assert_eq!(of(0.97, 0.97, 0.97), "0.970 [no spread]");
         assert_eq!(of(0.97, 0.957, 0.9822), "0.970 [0.957, 0.982]");

@@ -278,6 +278,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     pub(crate) fn begin_account(&mut self) {
         sys::take_kicks();
         self.pmu.host().restart_account();
+        // An overflow that is found at the first entry was not seen before the rest.
+        self.returned_at = sys::rdtsc();
     }
 }
 

@@ -12,6 +12,7 @@ pub mod peer;
 pub mod protocol;
 pub mod run;
 pub mod show;
+mod sides;
 pub mod spec;
 pub mod turns;
 pub mod verdict;

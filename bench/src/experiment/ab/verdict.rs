@@ -2,7 +2,7 @@
 
 use results::compare::{Finding, Limits};
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
-use results::paired::{Pair, Ratio, Statistic, of_turns};
+use results::paired::{Pair, Ratio, Statistic, fewest, of_turns};
 use results::stats::holm;
 use serde::Serialize;
 
@@ -88,7 +88,14 @@ fn headline(arms: &[AbArm]) -> &'static Metric {
 
 /// The rounds of an arm in which both sides have the metric.
 fn pairs(arm: &AbArm, metric: &Metric, statistic: Statistic) -> Vec<Pair> {
+    let count = |turn: &AbTurn| turn.metrics.get(metric.key).map(|found| found.count);
+    let least = |of: fn(&AbRound) -> &AbTurn| fewest(arm.rounds.iter().filter_map(|round| count(of(round))).collect());
+    let (least_base, least_new) = (least(|round| &round.base), least(|round| &round.new));
     let pair = |round: &AbRound| {
+        // As in one run: a turn that was cut short has a median of few samples.
+        if count(&round.base)? < least_base || count(&round.new)? < least_new {
+            return None;
+        }
         let value =
             |turn: &AbTurn| turn.metrics.get(metric.key).and_then(|found| statistic.of(found)).filter(|ns| *ns > 0.0);
         let (new, base) = value(&round.new).zip(value(&round.base))?;
@@ -215,6 +222,13 @@ mod tests {
         assert!(!known_to(&found, 0.5) && known_to(&rows(&arms(&[1.0]), Statistic::P50, &Limits::default()), 0.05));
         assert_eq!(overall(&[]), Verdict::Inconclusive);
         assert!(!known_to(&[], 1.0));
+    }
+
+    #[test]
+    fn turns_that_were_cut_short_do_not_count() {
+        let mut one = arms(&[1.0]);
+        one[0].rounds[3].new.metrics.get_mut(NMI_HANDLER.key).unwrap().count = 4;
+        assert_eq!(rows(&one, Statistic::P50, &Limits::default())[0].ratio.rounds, 95);
     }
 
     #[test]

@@ -127,7 +127,8 @@ pub fn text(comparisons: &[Comparison], width: usize) -> String {
     let mut table = Table::new(header).keys(2);
     for comparison in comparisons {
         let [low, high] = comparison.interval_ns;
-        let measured = Level { ns: comparison.measured_ns as f64, interval: Some(Interval { low, high }), rounds: 0 };
+        let interval = Some(Interval { low, high });
+        let measured = Level { ns: comparison.measured_ns as f64, interval, rounds: 0, constant: false };
         let fitted = if comparison.fitted { " (fitted)" } else { "" };
         let mut row = vec![
             comparison.workload.to_owned(),
