@@ -66,7 +66,7 @@ pub(super) struct Ready {
 pub(super) enum Claiming {
     /// It takes unclaimed CPUs first, and claims them.
     Claim,
-    /// It does not: the two sides of `vpmu ab` take turns on the same CPUs.
+    /// It does not: both sides of `vpmu ab` run on CPUs that the parent process claims.
     Ignore,
 }
 

@@ -3,6 +3,7 @@
 use results::document::Arm;
 use results::metric::Metric;
 use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, ratio};
+use results::table::layout::percent;
 
 /// Whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the tables, each strategy to
 /// others and to the floor.
@@ -18,7 +19,7 @@ pub(super) fn missing(arms: &[Arm], metric: &'static Metric, wanted: f64) -> Opt
     }
     let half = |found: &Option<Ratio>| found.and_then(|found| found.half_width()).unwrap_or(f64::INFINITY);
     let worst = ratios(arms, metric).max_by(|(_, a), (_, b)| half(a).total_cmp(&half(b)));
-    let wanted = wanted * 100.0;
+    let wanted = percent(wanted);
     Some(match worst {
         None => format!("no ratio is known to ± {wanted} % as --until-ci asks: no two arms have figures"),
         Some((pair, found)) => match found.filter(|found| half(&Some(*found)).is_finite()) {
