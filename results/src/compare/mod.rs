@@ -26,7 +26,7 @@ pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare};
 pub use junit::junit;
 pub use ratios::{Ratio, Ratios, ratios, ratios_text};
 pub use row::{Question, Row, SideLevel, Verdict};
-pub use rules::{Finding, Limits, Rules};
+pub use rules::{Limits, Outcome, Rules};
 pub use sample::MIN_RUNS;
 pub(crate) use sample::{group_key, group_label, value};
 pub(crate) use show::percent;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::change::Change;
-use super::rules::{Finding, Limits};
+use super::rules::{Limits, Outcome};
 use super::sample::MIN_RUNS;
 use crate::metric;
 use crate::stats::holm;
@@ -176,17 +176,17 @@ fn verdict(row: &Row, p: f64, exact: bool) -> (Verdict, String) {
     let least = if base.median_ns > 0.0 { row.limits.least_change_ns / base.median_ns } else { 0.0 };
     let limits = row.limits.at_least(least);
     let bound = limits.bound;
-    let finding = limits.finding(change, below, p);
-    match finding {
-        Finding::Slower => return (Verdict::Regression, String::new()),
-        Finding::Faster => return (Verdict::Improvement, String::new()),
-        Finding::NoChange | Finding::Open => {}
+    let outcome = limits.outcome(change, below, p);
+    match outcome {
+        Outcome::Slower => return (Verdict::Regression, String::new()),
+        Outcome::Faster => return (Verdict::Improvement, String::new()),
+        Outcome::NoChange | Outcome::Open => {}
     }
     if row.question == Question::AllArms && row.few_runs() && !exact {
         let why = format!("absolute times of fewer than {MIN_RUNS} runs a side are not judged: a host drifts");
         return (Verdict::NotJudged, why);
     }
-    if finding == Finding::NoChange {
+    if outcome == Outcome::NoChange {
         return (Verdict::NoChange, String::new());
     }
     let (high, asked) = (below * 100.0, bound * 100.0);

@@ -66,7 +66,7 @@ struct File {
 
 /// What an interval says of a change: one rule for `compare` and `ab`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum Outcome {
     /// Significant, and slower by the threshold or more.
     Slower,
     /// Significant, and faster by the threshold or more.
@@ -86,11 +86,11 @@ impl Limits {
 
     /// What a relative change says, given what it is `below` with 95 % confidence, one-sided, and its adjusted p value.
     #[must_use]
-    pub fn finding(&self, change: f64, below: f64, p_value: f64) -> Finding {
+    pub fn outcome(&self, change: f64, below: f64, p_value: f64) -> Outcome {
         if p_value < self.alpha && change.abs() >= self.threshold {
-            return if change > 0.0 { Finding::Slower } else { Finding::Faster };
+            return if change > 0.0 { Outcome::Slower } else { Outcome::Faster };
         }
-        if below < self.bound { Finding::NoChange } else { Finding::Open }
+        if below < self.bound { Outcome::NoChange } else { Outcome::Open }
     }
 
     fn with(self, given: Given) -> Result<Self, String> {

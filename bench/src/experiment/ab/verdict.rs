@@ -1,6 +1,6 @@
 //! What the rounds of two builds say: a ratio with its interval for each arm, and one for all of them.
 
-use results::compare::{Finding, Limits};
+use results::compare::{Limits, Outcome};
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 use results::paired::{Pair, Ratio, Statistic, fewest, of_turns};
 use results::stats::holm;
@@ -140,11 +140,11 @@ fn judge(rows: &mut [Row], rules: &Limits) {
 
 fn verdict(ratio: &Ratio, p: f64, rules: &Limits) -> Verdict {
     let Some(log) = ratio.log else { return Verdict::Inconclusive };
-    match rules.finding(ratio.ratio - 1.0, log.below().exp_m1(), p) {
-        Finding::Slower => Verdict::Slower,
-        Finding::Faster => Verdict::Faster,
-        Finding::NoChange => Verdict::NoChange,
-        Finding::Open => Verdict::Inconclusive,
+    match rules.outcome(ratio.ratio - 1.0, log.below().exp_m1(), p) {
+        Outcome::Slower => Verdict::Slower,
+        Outcome::Faster => Verdict::Faster,
+        Outcome::NoChange => Verdict::NoChange,
+        Outcome::Open => Verdict::Inconclusive,
     }
 }
 
