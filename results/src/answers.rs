@@ -25,7 +25,7 @@ pub fn over_floor(document: &Document, arm: usize, metric: &Metric) -> Option<Ra
     paired::ratio(arm, floor, metric.key, Statistic::P50)
 }
 
-/// The answers of a document, in the order of its arms; an arm without whole rounds has none.
+/// The answers of a document, in the order of its arms; an arm without rounds that count has none.
 #[must_use]
 pub fn of(document: &Document) -> Vec<Answer> {
     let metric = metric(&document.parameters);

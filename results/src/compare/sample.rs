@@ -193,13 +193,13 @@ fn first_difference(a: &Record, b: &Record) -> String {
     }
 }
 
-/// The run's value of a metric: the median over its whole rounds of the rounds' statistic.
+/// The run's value of a metric: the median over its rounds that count of the rounds' statistic.
 pub(crate) fn value(arm: &Arm<Any>, metric: &str, statistic: Statistic) -> Option<f64> {
     median(&rounds(arm, metric, statistic).collect::<Vec<_>>())
 }
 
 fn rounds<'a>(arm: &'a Arm<Any>, metric: &'a str, statistic: Statistic) -> impl Iterator<Item = f64> + 'a {
-    paired::whole(arm, metric).filter_map(move |(_, summary)| statistic.of(summary))
+    paired::counting(arm, metric).filter_map(move |(_, summary)| statistic.of(summary))
 }
 
 /// Every arm and metric of a pair, in the documents' order.
@@ -264,7 +264,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
     found
 }
 
-/// A run of an arm; `None` without whole rounds of the metric.
+/// A run of an arm; `None` without rounds that count of the metric.
 fn run(of: &Beside, metric: &str, statistic: Statistic) -> Option<Run> {
     let Beside { document, started, arm, reference } = of;
     let values: Vec<f64> = rounds(arm, metric, statistic).collect();
@@ -272,7 +272,7 @@ fn run(of: &Beside, metric: &str, statistic: Statistic) -> Option<Run> {
         let ns = statistic.of(summary).filter(|ns| *ns > 0.0)?;
         Some((round.index, (round.guest(), ns.ln())))
     };
-    let logs = paired::whole(arm, metric).filter_map(log).collect();
+    let logs = paired::counting(arm, metric).filter_map(log).collect();
     let pairs = reference.as_ref().map_or_else(Vec::new, |base| paired::pairs(arm, base, metric, statistic));
     (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, values, logs })
 }

@@ -35,7 +35,7 @@ const fn none(count: &u64) -> bool {
     *count == 0
 }
 
-/// How long an arm takes, as the first table says: over its whole rounds, paired with the floor's.
+/// How long an arm takes, as the first table says: over its rounds that count, paired with the floor's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Answer {

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
+use super::counting::counting;
 use super::groups::groups;
 use super::ratio::{LAYOUT, MIN_ROUNDS};
 use super::statistic::Statistic;
-use super::whole::whole;
 use crate::document::{Arm, Experiment};
 use crate::stats::interval::Interval;
 use crate::stats::jackknife::{known, over_groups};
@@ -14,7 +14,7 @@ use crate::stats::median;
 /// A latency of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Level {
-    /// Median over whole rounds of the rounds' statistic, ns.
+    /// Median over the rounds that count of the rounds' statistic, ns.
     pub ns: f64,
     /// Its 95 % interval, ns; `None` with fewer than [`MIN_ROUNDS`] rounds.
     pub interval: Option<Interval>,
@@ -25,14 +25,14 @@ pub struct Level {
     pub constant: bool,
 }
 
-/// The median over whole rounds of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
+/// The median over the rounds that count of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
 ///
 /// The interval is that of the share of rounds below the median, which groups of rounds show by how they differ (jackknife with
 /// Student's t, as in [`ratio`](super::ratio())), and the quantiles at the ends of that share (Woodruff). A median moves in steps: the
 /// jackknife of the median itself, and a bootstrap, are too narrow. With few guests [`LAYOUT`] is allowed for.
 #[must_use]
 pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Level> {
-    let (guests, values) = whole_rounds(arm, metric, statistic);
+    let (guests, values) = counting_rounds(arm, metric, statistic);
     let ns = median(&values)?;
     let interval = median_interval(&values, &guests);
     let constant = values.iter().all(|value| value.to_bits() == ns.to_bits());
@@ -42,12 +42,12 @@ pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) ->
 /// The p50 of an arm, ns: that of [`level`] without its interval, which takes longer.
 #[must_use]
 pub fn p50<E: Experiment>(arm: &Arm<E>, metric: &str) -> Option<f64> {
-    median(&whole_rounds(arm, metric, Statistic::P50).1)
+    median(&counting_rounds(arm, metric, Statistic::P50).1)
 }
 
-/// Guests and values of the whole rounds that have the metric.
-fn whole_rounds<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> (Vec<u64>, Vec<f64>) {
-    whole(arm, metric).filter_map(|(round, summary)| Some((round.guest(), statistic.of(summary)?))).unzip()
+/// Guests and values of the rounds that count and have the metric.
+fn counting_rounds<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> (Vec<u64>, Vec<f64>) {
+    counting(arm, metric).filter_map(|(round, summary)| Some((round.guest(), statistic.of(summary)?))).unzip()
 }
 
 /// The interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].

@@ -10,9 +10,10 @@
 //! | how long does an arm take? | [`level`] |
 //! | when may a run end for being sure? | [`Looks`] |
 //! | which arms are compared? | [`in_plan_order`] |
-//! | which rounds count? | [`whole()`] |
+//! | which rounds count? | [`counting()`] |
 //! | which rounds belong together? | [`groups`](mod@groups) |
 
+mod counting;
 pub mod groups;
 mod level;
 mod looks;
@@ -20,12 +21,11 @@ mod plan_order;
 mod ratio;
 mod rounds;
 mod statistic;
-mod whole;
 
+pub use counting::{counting, fewest, short};
 pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
 pub use plan_order::in_plan_order;
 pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, of_turns, ratio};
 pub use rounds::{Pair, pairs};
 pub use statistic::Statistic;
-pub use whole::{fewest, short, whole};

@@ -78,7 +78,7 @@ impl Ratio {
     }
 }
 
-/// The ratio of `arm` to `base` by a metric; `None` if no whole round has it in both.
+/// The ratio of `arm` to `base` by a metric; `None` if no round that counts has it in both.
 #[must_use]
 pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Ratio> {
     let rounds = pairs(arm, base, metric, statistic);

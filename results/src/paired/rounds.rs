@@ -1,7 +1,7 @@
 //! The rounds that two arms have in common.
 
+use super::counting::counting;
 use super::statistic::Statistic;
-use super::whole::whole;
 use crate::document::{Arm, Experiment, Summary};
 
 /// A round of two arms.
@@ -30,9 +30,9 @@ impl Pair {
 /// The rounds that count in both arms and have the metric, in order.
 #[must_use]
 pub fn pairs<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Vec<Pair> {
-    let mut others = whole(base, metric).peekable();
+    let mut others = counting(base, metric).peekable();
     let mut found = Vec::new();
-    for (own, summary) in whole(arm, metric) {
+    for (own, summary) in counting(arm, metric) {
         while others.next_if(|(other, _)| other.index < own.index).is_some() {}
         let Some((other, base)) = others.peek().filter(|(other, _)| other.index == own.index) else { continue };
         let value = |summary: &Summary| statistic.of(summary).filter(|ns| *ns > 0.0);

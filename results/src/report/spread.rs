@@ -16,7 +16,7 @@ use crate::table::layout::{level, plural, time};
 /// Most rounds of an arm that are drawn.
 const DOTS: usize = 400;
 
-/// The p50 of every whole round, by arm, in order of time; `None` if no arm has two of them.
+/// The p50 of every round that counts, by arm, in order of time; `None` if no arm has two of them.
 pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
     let key = subject::metric_of(record)?;
     let title = format!("{} over rounds", capital(&metric::name(key)));
@@ -25,7 +25,8 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
     let mut strips = Vec::new();
     let mut most = 0;
     for (arm, ..) in subject::measured(record) {
-        let values: Vec<f64> = paired::whole(arm, key).filter_map(|(_, summary)| Statistic::P50.of(summary)).collect();
+        let values: Vec<f64> =
+            paired::counting(arm, key).filter_map(|(_, summary)| Statistic::P50.of(summary)).collect();
         let Some(found) = paired::level(arm, key, Statistic::P50).filter(|found| found.rounds > 1) else { continue };
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);

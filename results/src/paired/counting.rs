@@ -13,7 +13,7 @@ pub fn fewest(mut counts: Vec<u64>) -> u64 {
 }
 
 /// The rounds of an arm that count, with their metric, in order.
-pub fn whole<'a, E: Experiment>(
+pub fn counting<'a, E: Experiment>(
     arm: &'a Arm<E>,
     metric: &'a str,
 ) -> impl Iterator<Item = (&'a Round<E>, &'a Summary)> + 'a {
@@ -24,7 +24,7 @@ pub fn whole<'a, E: Experiment>(
 /// How many rounds of an arm do not count because they have few samples.
 #[must_use]
 pub fn short<E: Experiment>(arm: &Arm<E>, metric: &str) -> usize {
-    complete(arm, metric).count() - whole(arm, metric).count()
+    complete(arm, metric).count() - counting(arm, metric).count()
 }
 
 fn complete<'a, E: Experiment>(
@@ -48,14 +48,14 @@ mod tests {
         for (round, count) in [(4, 19), (5, 20)] {
             arm.rounds[round].metrics.get_mut("nmi_handler_ns").unwrap().count = count;
         }
-        let found: Vec<u64> = whole(arm, "nmi_handler_ns").map(|(round, _)| round.index).collect();
+        let found: Vec<u64> = counting(arm, "nmi_handler_ns").map(|(round, _)| round.index).collect();
         assert_eq!(found, [0, 1, 3, 5, 6, 7, 8]);
         assert_eq!((short(arm, "nmi_handler_ns"), short(arm, "pmi_delivery_ns")), (1, 0));
         // An arm whose rounds are all short has rounds nevertheless.
         for round in &mut arm.rounds {
             round.metrics.get_mut("nmi_handler_ns").unwrap().count = 3;
         }
-        assert_eq!((whole(arm, "nmi_handler_ns").count(), short(arm, "nmi_handler_ns")), (8, 0));
+        assert_eq!((counting(arm, "nmi_handler_ns").count(), short(arm, "nmi_handler_ns")), (8, 0));
         assert_eq!((fewest(Vec::new()), fewest(vec![1]), fewest(vec![7, 9, 2])), (0, 1, 4));
     }
 }
