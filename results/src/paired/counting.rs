@@ -51,7 +51,7 @@ mod tests {
         let found: Vec<u64> = counting(arm, "nmi_handler_ns").map(|(round, _)| round.index).collect();
         assert_eq!(found, [0, 1, 3, 5, 6, 7, 8]);
         assert_eq!((short(arm, "nmi_handler_ns"), short(arm, "pmi_delivery_ns")), (1, 0));
-        // An arm whose rounds are all short has rounds nevertheless.
+        // All rounds are short: they count.
         for round in &mut arm.rounds {
             round.metrics.get_mut("nmi_handler_ns").unwrap().count = 3;
         }
