@@ -124,7 +124,8 @@ fn a_folder_has_a_history() {
         });
     }
     let ratios = vpmu(dir.path(), &["history", "series"]);
-    let words: Vec<&str> = text(&ratios.stdout).split_whitespace().collect();
+    let shown = text(&ratios.stdout);
+    let words: Vec<&str> = shown.split_whitespace().collect();
     assert!(words.join(" ").contains("against floor no change point in 12 series"), "{}", text(&ratios.stdout));
     let output = vpmu(dir.path(), &["history", "series", "--times"]);
     let shown = text(&output.stdout);
