@@ -3,6 +3,7 @@
 //! A claim is an abstract Unix socket (unix(7)): bound by one process at a time, gone with it, and without a file. It binds
 //! only runs that claim, in one network namespace; other pinned tasks are not affected.
 
+use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
@@ -11,7 +12,8 @@ use cpu_list::CpuList;
 /// A CPU that this process has claimed, until it is dropped.
 #[derive(Debug)]
 pub struct Claim {
-    _socket: UnixDatagram,
+    /// `None` where the host has no such sockets: nobody can claim there.
+    _socket: Option<UnixDatagram>,
 }
 
 impl Claim {
@@ -22,8 +24,11 @@ impl Claim {
     }
 
     fn named(name: &str) -> Option<Self> {
-        let address = SocketAddr::from_abstract_name(name).ok()?;
-        UnixDatagram::bind_addr(&address).ok().map(|socket| Self { _socket: socket })
+        let bound = SocketAddr::from_abstract_name(name).and_then(|address| UnixDatagram::bind_addr(&address));
+        match bound {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+            bound => Some(Self { _socket: bound.ok() }),
+        }
     }
 }
 
