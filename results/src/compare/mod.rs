@@ -32,7 +32,8 @@ pub(crate) use sample::{group_key, group_label, value};
 pub(crate) use show::percent;
 pub use show::{markdown, text};
 pub use spec::CompareSpec;
-pub(crate) use unlike::differences;
+pub(crate) use unlike::{differences, facts};
+pub(crate) use whole::of_record as doubt_of;
 
 #[cfg(test)]
 mod tests;

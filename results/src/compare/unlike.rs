@@ -31,6 +31,11 @@ const FACTS: [(&str, Fact); 13] = [
     ("build profile", |r| r.tool.profile.clone()),
 ];
 
+/// Each fact of a document that must be alike, by its name.
+pub(crate) fn facts(record: &Record) -> impl Iterator<Item = (&'static str, String)> {
+    FACTS.iter().map(|(name, fact)| (*name, fact(record)))
+}
+
 /// Parameters that affect figures but do not prevent a comparison.
 const CONDITIONS: [(&str, &str); 4] = [
     ("pin", "CPUs that vCPUs are pinned to"),

@@ -12,6 +12,12 @@ use super::tuning::Tuning;
 pub struct HostFacts {
     /// One phrase that says what kind of host this is; see `host_class`.
     pub class: String,
+    /// Its name (uname's nodename), which tells the hosts of a fleet apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Identity of its current boot (`/proc/sys/kernel/random/boot_id`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
     /// CPU vendor, e.g. GenuineIntel.
     pub cpu_vendor: Option<String>,
     /// CPU model name.

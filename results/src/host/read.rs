@@ -31,6 +31,8 @@ impl HostFacts {
         let perf_pmus = fs.names("sys/bus/event_source/devices");
         let mut facts = Self {
             class: String::new(),
+            name: fs.text("proc/sys/kernel/hostname"),
+            boot: fs.text("proc/sys/kernel/random/boot_id"),
             cpu_vendor: field("vendor_id"),
             cpu_model: field("model name"),
             cpu_signature: number("cpu family")
