@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,8 +14,10 @@ use anyhow::{Context, Result, bail, ensure};
 use super::cpio::Archive;
 use super::frames::{self, Finished};
 use super::kernel;
+use super::monitor::{self, Monitor};
 use super::parts::{self, Parts};
 use super::script;
+use super::watch::{self, Ended, Files};
 
 /// How time passes in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,7 @@ pub(crate) struct Job {
     clock: Clock,
     cpus: u8,
     limit: Duration,
+    silence: Duration,
     binaries: Vec<(String, PathBuf)>,
     files: Vec<(String, u32, Vec<u8>)>,
     commands: Vec<Vec<String>>,
@@ -47,6 +50,22 @@ pub(crate) struct Report {
     pub(crate) console: String,
     /// From starting QEMU to its end.
     pub(crate) wall: Duration,
+    /// The longest time without a byte from the machine.
+    silence: Duration,
+}
+
+/// One boot that came to an end, or a machine that fell silent: where it was.
+enum Boot {
+    Ended(Report),
+    Hung(String),
+}
+
+impl Report {
+    /// Prints the times of a boot.
+    pub(crate) fn say(&self, what: &str) {
+        let (wall, silence) = (self.wall.as_secs_f64(), self.silence.as_secs_f64());
+        eprintln!("# {what}: {wall:.1} s, longest silence {silence:.1} s");
+    }
 }
 
 impl Job {
@@ -56,6 +75,7 @@ impl Job {
             clock: Clock::Host,
             cpus: 1,
             limit: Duration::from_secs(180),
+            silence: watch::SILENCE,
             binaries: Vec::new(),
             files: Vec::new(),
             commands: Vec::new(),
@@ -81,6 +101,12 @@ impl Job {
         self
     }
 
+    /// Time without a sign of life after which the machine counts as hung.
+    pub(crate) fn silence(mut self, silence: Duration) -> Self {
+        self.silence = silence;
+        self
+    }
+
     /// Puts a binary of this machine at `path`, with its shared libraries where its loader looks for them.
     pub(crate) fn binary(mut self, path: &str, binary: &Path) -> Self {
         self.binaries.push((path.to_owned(), binary.to_owned()));
@@ -99,61 +125,80 @@ impl Job {
         self
     }
 
-    /// Boots, runs the commands, powers off. Any end but a whole one is an error with the console's last lines.
+    /// Boots, runs the commands, powers off. Any end but a whole one is an error with the console's last lines. A machine that hangs is
+    /// booted once more: QEMU's emulation of SVM does that in a few boots of a hundred, and the error of a second time says where.
     pub(crate) fn run(&self, parts: &Parts) -> Result<Report> {
+        let first = match self.boot(parts)? {
+            Boot::Ended(report) => return Ok(report),
+            Boot::Hung(first) => first,
+        };
+        eprintln!("# host B hung; tried again. {first}");
+        match self.boot(parts)? {
+            Boot::Ended(report) => Ok(report),
+            Boot::Hung(second) => bail!("host B hung twice.\nFirst: {first}\nSecond: {second}"),
+        }
+    }
+
+    fn boot(&self, parts: &Parts) -> Result<Boot> {
         let folder = tempfile::Builder::new()
             .prefix("host-b-")
             .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
             .context("cannot make a folder for the machine's files")?;
         let initramfs = folder.path().join("initramfs.cpio");
         std::fs::write(&initramfs, self.initramfs(parts)?)?;
-        let results = folder.path().join("results");
-        let console = folder.path().join("console");
-        let messages = folder.path().join("qemu");
+        let files = Files { console: folder.path().join("console"), results: folder.path().join("results") };
+        let (messages, answers) = (folder.path().join("qemu"), folder.path().join("monitor"));
 
-        let mut qemu = self.qemu(parts, &initramfs, &console, &results);
+        let mut qemu = self.qemu(parts, &initramfs, &files);
         let started = Instant::now();
         let child = qemu
-            .stdin(Stdio::null())
-            .stdout(File::create(&messages)?)
-            .stderr(File::options().append(true).open(&messages)?)
+            .stdin(Stdio::piped())
+            .stdout(File::create(&answers)?)
+            .stderr(File::create(&messages)?)
             .spawn()
             .with_context(|| format!("cannot run {}", parts.qemu.display()))?;
-        let ended = Running(child).wait(started + self.limit)?;
+        let mut running = Running(child);
+        let monitor = Monitor::new(&mut running.0, &answers)?;
+        let (ended, silence) = watch::wait(&mut running.0, &files, started + self.limit, self.silence)?;
         let wall = started.elapsed();
+        let stopped = !matches!(ended, Ended::Exit(_));
+        let dump = if stopped { monitor.dump(&mut running.0) } else { String::new() };
+        drop(running);
 
         let said = std::fs::read(&messages).unwrap_or_default();
-        let mut log = String::from_utf8_lossy(&std::fs::read(&console).unwrap_or_default()).into_owned();
+        let mut log = String::from_utf8_lossy(&std::fs::read(&files.console).unwrap_or_default()).into_owned();
         log.push_str(&String::from_utf8_lossy(&said));
         let how = match ended {
-            None => format!("was stopped after {} s", self.limit.as_secs()),
-            Some(status) if status.success() => "ended early".to_owned(),
-            Some(status) => format!("failed ({status})"),
+            Ended::Limit => format!("was stopped after {} s", self.limit.as_secs()),
+            Ended::Silent => format!("sent nothing for {} s and was stopped", self.silence.as_secs()),
+            Ended::Exit(status) if status.success() => "ended early".to_owned(),
+            Ended::Exit(status) => format!("failed ({status})"),
         };
-        let wire = std::fs::read(&results).unwrap_or_default();
-        let received = frames::parse(&wire)
-            .with_context(|| format!("host B {how}, and what it sent cannot be read; console:\n{}", tail(&log)))?;
+        let left = format!("console:\n{}\n{dump}", watch::tail(&log, if stopped { 150 } else { 40 }));
+        let wire = std::fs::read(&files.results).unwrap_or_default();
+        let received =
+            frames::parse(&wire).with_context(|| format!("host B {how}, and what it sent cannot be read; {left}"))?;
         if let Some(failure) = received.failure {
-            bail!("host B could not be set up: {failure}; console:\n{}", tail(&log));
+            bail!("host B could not be set up: {failure}; {left}");
         }
         let finished = received.commands.len();
-        if !received.whole {
-            let at = self
-                .commands
-                .get(finished)
-                .map_or("after the last command".to_owned(), |words| format!("in command {finished}, {words:?}"));
-            bail!("host B {how} {at}; console:\n{}", tail(&log));
+        let at = self
+            .commands
+            .get(finished)
+            .map_or("after the last command".to_owned(), |words| format!("in command {finished}, {words:?}"));
+        if matches!(ended, Ended::Silent) {
+            return Ok(Boot::Hung(format!("{} s after power-on it {how} {at}; {left}", wall.as_secs())));
         }
+        ensure!(received.whole, "host B {how} {at}; {left}");
         ensure!(
-            ended.is_some_and(|status| status.success()),
-            "host B {how}, though its commands had finished; console:\n{}",
-            tail(&log)
+            matches!(ended, Ended::Exit(status) if status.success()),
+            "host B {how}, though its commands had finished; {left}"
         );
         ensure!(finished == self.commands.len(), "{finished} of {} commands ran", self.commands.len());
-        Ok(Report { commands: received.commands, console: log, wall })
+        Ok(Boot::Ended(Report { commands: received.commands, console: log, wall, silence }))
     }
 
-    fn qemu(&self, parts: &Parts, initramfs: &Path, console: &Path, results: &Path) -> Command {
+    fn qemu(&self, parts: &Parts, initramfs: &Path, files: &Files) -> Command {
         let mut command = Command::new(&parts.qemu);
         command.args(["-accel", "tcg", "-cpu", "max,+svm", "-m", "1G"]).args(["-smp", &self.cpus.to_string()]).args([
             "-nodefaults",
@@ -162,8 +207,9 @@ impl Job {
             "none",
             "-no-reboot",
         ]);
+        command.args(monitor::OPTIONS);
         // A panic reboots, and QEMU ends at a reboot.
-        let mut line = "console=ttyS0 quiet panic=-1".to_owned();
+        let mut line = "console=ttyS0 quiet panic=-1 unknown_nmi_panic".to_owned();
         match self.clock {
             Clock::Host => {}
             Clock::Instructions => {
@@ -176,7 +222,7 @@ impl Job {
         }
         command.arg("-kernel").arg(kernel::bootable(parts));
         command.arg("-initrd").arg(initramfs).args(["-append", &line]);
-        for port in [console, results] {
+        for port in [&files.console, &files.results] {
             // A comma ends a file name for QEMU; two stand for one.
             let path = port.display().to_string().replace(',', ",,");
             command.args(["-serial", &format!("file:{path}")]);
@@ -222,21 +268,6 @@ impl Job {
 #[derive(Debug)]
 struct Running(Child);
 
-impl Running {
-    /// Waits for the end; `None` if the deadline came first, and then the process is killed.
-    fn wait(mut self, deadline: Instant) -> Result<Option<ExitStatus>> {
-        loop {
-            if let Some(status) = self.0.try_wait()? {
-                return Ok(Some(status));
-            }
-            if Instant::now() >= deadline {
-                return Ok(None);
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
 impl Drop for Running {
     fn drop(&mut self) {
         // By its own handle: no other process can be meant. It may have ended already, which is fine.
@@ -247,10 +278,4 @@ impl Drop for Running {
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// The last lines of the console.
-fn tail(log: &str) -> String {
-    let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(40)..].join("\n")
 }

@@ -34,7 +34,7 @@ fn run(parts: &Parts, clock: Clock) -> Result<(Value, Value)> {
         .command(["/vpmu", "doctor", "--json"])
         .command([&SHORT[..], &PERIOD].concat())
         .run(parts)?;
-    eprintln!("# boot to power-off: {:.1} s", report.wall.as_secs_f64());
+    report.say("boot to power-off");
     let [doctor, measured] = &report.commands[..] else {
         anyhow::bail!("{} commands came back", report.commands.len());
     };

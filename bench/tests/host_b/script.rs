@@ -8,10 +8,13 @@ use super::frames::MARK;
 /// Where the modules lie in the archive; inserted in the order of their names' place in the list.
 pub(crate) const MODULES: &str = "/modules";
 
+/// First words of a sign of life on the console; the time since boot follows.
+pub(crate) const BEAT: &str = "# host B is up";
+
 /// The script. `modules` are file names under [`MODULES`] in the order of insertion; a command is its words.
 pub(crate) fn init(modules: &[String], commands: &[Vec<String>]) -> String {
     let mut script = format!(
-        r#"#!/bin/busybox sh
+        r##"#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/ TERM=dumb NO_COLOR=1
@@ -21,6 +24,27 @@ mount -t tracefs tracefs /sys/kernel/tracing
 exec 3<>/dev/ttyS1
 stty 115200 raw -echo <&3
 done=0
+# A sign of life on the console every five seconds; every minute also what each thread waits for.
+beat() {{
+    beats=0
+    while sleep 5; do
+        read -r up idle </proc/uptime
+        echo "{BEAT} $up s"
+        beats=$((beats + 1))
+        if [ $((beats % 12)) = 0 ]; then threads; fi
+    done
+}}
+# State, user and system time, wait channel and system call of each thread outside of the kernel.
+threads() {{
+    for task in /proc/[0-9]*/task/*; do
+        if [ -n "$(tr -d '\0' <$task/cmdline 2>/dev/null)" ]; then
+            stat=$(cat $task/stat)
+            set -- ${{stat##*)}}
+            echo "# $(cat $task/comm): $1 user ${{12}} system ${{13}}, $(cat $task/wchan), call $(cat $task/syscall)"
+        fi
+    done 2>/dev/null
+}}
+beat >/dev/ttyS0 &
 # frame KIND FILE
 frame() {{
     echo "{MARK} $1 $done $(wc -c <"$2")" >&3
@@ -34,14 +58,21 @@ give_up() {{
     exit 1
 }}
 run() {{
+    : >/run/stdout
+    : >/run/stderr
+    # A machine that is stopped leaves the output of its last command there.
+    tail -f -n +1 /run/stdout /run/stderr >/dev/ttyS0 2>/dev/null &
+    shown=$!
     "$@" </dev/null >/run/stdout 2>/run/stderr
     echo $? >/run/status
+    kill $shown
+    wait $shown 2>/dev/null
     frame stdout /run/stdout
     frame stderr /run/stderr
     frame status /run/status
     done=$((done + 1))
 }}
-"#
+"##
     );
     for module in modules {
         let path = quoted(&format!("{MODULES}/{module}"));
