@@ -2,5 +2,7 @@
 //! them: a document is reduced to a [`Run`], with one [`Figure`] for each arm and metric.
 
 mod run;
+#[cfg(any(test, feature = "testing"))]
+pub mod synthetic;
 
 pub use run::{Figure, Labels, Level, Run};
