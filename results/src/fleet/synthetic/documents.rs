@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::{ARMS, Cell, Fleet, METRICS, STRATEGIES, name};
+use super::model::{ARMS, Cell, Fleet, METRICS, STRATEGIES, name};
 use crate::document::{Arm, Document, GuestRun, Summary, latency_histogram};
 use crate::fixture;
-use crate::fleet::{Labels, Run};
+use crate::fleet::run::{Labels, Run};
 use crate::synthetic::Random;
 
 /// Rounds of a guest, as a default run has them.
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(write(&fleet, 12, dir.path()).unwrap(), 4);
         let record = crate::read::record(&dir.path().join("node0001/002.json")).unwrap();
         let run = Run::of(&record, "x", Labels::default());
-        let made = &super::super::runs(&fleet)[3];
+        let made = &crate::fleet::synthetic::runs(&fleet)[3];
         assert_eq!(
             (&run.host, &run.key, &run.facts),
             (&made.host, &made.key.replace("\"rounds\":2", "\"rounds\":12").into(), &made.facts)

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{ARMS, Cell, Fleet, METRICS, STRATEGIES, documents, name};
-use crate::fleet::{Figure, Labels, Level, Run};
+use super::documents;
+use super::model::{ARMS, Cell, Fleet, METRICS, STRATEGIES, name};
+use crate::fleet::run::{Figure, Labels, Level, Run};
 
 /// All runs of a fleet, by host and day, as they would be read from its documents.
 #[must_use]
