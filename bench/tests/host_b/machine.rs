@@ -126,7 +126,7 @@ impl Job {
     }
 
     /// Boots, runs the commands, powers off. Any end but a whole one is an error with the console's last lines. A machine that hangs is
-    /// booted once more: QEMU's emulation of SVM does that in a few boots of a hundred, and the error of a second time says where.
+    /// booted once more, since the emulator may be at fault; the error of a second time has both.
     pub(crate) fn run(&self, parts: &Parts) -> Result<Report> {
         let first = match self.boot(parts)? {
             Boot::Ended(report) => return Ok(report),
