@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_interrupt(_signal: libc::c_int) {
-    // Async-signal-safe: one store. With SA_RESETHAND a second Ctrl-C kills the process as usual,
-    // so a hang in the first clean end does not trap the user.
+    // Async-signal-safe: one store.
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
@@ -27,7 +26,9 @@ pub fn catch_interrupts() -> std::io::Result<()> {
         // SAFETY: all-zero bytes are a valid sigaction (no flags, empty mask, SIG_DFL).
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_interrupt as *const () as libc::sighandler_t;
-        action.sa_flags = libc::SA_RESETHAND;
+        // A second Ctrl-C kills the process as usual, so a hang in the first clean end does not trap the user. A batch system
+        // may send several SIGTERMs (to the process, to its group, at the time limit); they mean one request.
+        action.sa_flags = if signal == libc::SIGINT { libc::SA_RESETHAND } else { 0 };
         // SAFETY: `action` is initialised and outlives the call; the handler only stores to an atomic.
         let failed = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
         if failed != 0 {
@@ -42,10 +43,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interrupt_sets_the_flag_and_the_process_lives_on() {
+    fn sigterms_set_the_flag_and_the_process_lives_on() {
         catch_interrupts().unwrap();
-        // SAFETY: raise has no preconditions; SIGTERM's handler was installed just now.
-        assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
+        for _ in 0..2 {
+            // SAFETY: raise has no preconditions; SIGTERM's handler was installed just now.
+            assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
+        }
         assert!(interrupted().load(Ordering::Relaxed));
         INTERRUPTED.store(false, Ordering::Relaxed);
     }

@@ -10,13 +10,14 @@ use serde_json::Value;
 /// What a crate of the workspace may depend on, tests aside.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("arch-pmu", &[]),
-    ("bench", &["arch-pmu", "cpu-list", "guest", "host-pmu", "results", "sim", "stat-setup", "vmm"]),
+    ("bench", &["arch-pmu", "cpu-list", "guest", "host-pmu", "results", "sim", "slurm", "stat-setup", "vmm"]),
     ("checks", &[]),
     ("cpu-list", &[]),
     ("guest", &[]),
     ("host-pmu", &["arch-pmu"]),
     ("results", &["cpu-list"]),
     ("sim", &["arch-pmu", "guest", "host-pmu"]),
+    ("slurm", &["results"]),
     ("stat-setup", &["cpu-list"]),
     ("trials", &[]),
     ("vmm", &["arch-pmu", "guest", "host-pmu"]),

@@ -1,0 +1,295 @@
+//! Slurm's commands, run with a time limit: a controller that vanished makes them wait for minutes.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, Read, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use results::error::{Error, one_line};
+
+/// Bytes of standard output that are kept: 50 000 tasks of `scontrol show job -o`.
+const MOST_OUTPUT: u64 = 64 << 20;
+/// Bytes of standard error that are kept.
+const MOST_ERRORS: u64 = 64 << 10;
+/// Longest time between two looks at a running command.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Slurm's commands on this machine.
+#[derive(Clone, Debug)]
+pub struct Slurm {
+    folder: Option<PathBuf>,
+    limit: Duration,
+}
+
+impl Default for Slurm {
+    fn default() -> Self {
+        Self { folder: None, limit: Duration::from_secs(60) }
+    }
+}
+
+/// What a command printed, and how it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// Exit code; `None` if a signal ended the command.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// Why a command gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The command is not installed, or could not be started or read.
+    Command(String),
+    /// No answer from the controller: not reachable, or past the time limit.
+    Controller(String),
+    /// Slurm answered with an error.
+    Refused(String),
+}
+
+impl Failure {
+    /// The error of `what`. `remedy` is for a refusal.
+    #[must_use]
+    pub fn error(self, what: &str, remedy: &str) -> Error {
+        match self {
+            Self::Command(why) => {
+                Error::host(what, why, "install Slurm's client commands (Debian: slurm-client), or use --on local")
+            }
+            Self::Controller(why) => Error::host(
+                what,
+                why,
+                "check with `scontrol ping` and SLURM_CONF, then repeat; elements that ended keep their results",
+            ),
+            Self::Refused(why) => Error::usage(what, why, remedy),
+        }
+    }
+
+    /// Why, in words.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        let (Self::Command(why) | Self::Controller(why) | Self::Refused(why)) = self;
+        why
+    }
+}
+
+impl Slurm {
+    /// Commands of `folder` in place of those in PATH.
+    #[must_use]
+    pub fn in_folder(self, folder: impl Into<PathBuf>) -> Self {
+        Self { folder: Some(folder.into()), ..self }
+    }
+
+    /// At most `limit` for each command.
+    #[must_use]
+    pub fn with_limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Runs a command whose exit code 0 means success.
+    ///
+    /// # Errors
+    /// [`Failure`], with what the command said.
+    pub fn ask(&self, program: &str, arguments: &[OsString], input: &str) -> Result<String, Failure> {
+        let output = self.run(program, arguments, input)?;
+        if output.code == Some(0) { Ok(output.stdout) } else { Err(refusal(program, &output)) }
+    }
+
+    /// Runs a command to its end.
+    ///
+    /// # Errors
+    /// [`Failure::Command`] and, past the time limit, [`Failure::Controller`].
+    pub fn run(&self, program: &str, arguments: &[OsString], input: &str) -> Result<Output, Failure> {
+        let path = self.folder.as_ref().map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
+        let cannot = |error: &std::io::Error| Failure::Command(format!("{program}: {error}"));
+        let child = Command::new(path)
+            .args(arguments)
+            // Without these, lists of array indexes are cut after 64 bytes, and times have the user's format.
+            .env("SLURM_BITSTR_LEN", "0")
+            .env("SLURM_TIME_FORMAT", "standard")
+            .env("LC_ALL", "C")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| match error.kind() {
+                ErrorKind::NotFound => Failure::Command(format!("no {program} in PATH")),
+                _ => cannot(&error),
+            })?;
+        let (output, late) = converse(child, input.as_bytes(), self.limit).map_err(|error| cannot(&error))?;
+        if late {
+            let said = complaint(&output.stderr);
+            let said = if said.is_empty() { String::new() } else { format!(" ({said})") };
+            return Err(Failure::Controller(format!("{program} gave no answer in {:?}{said}", self.limit)));
+        }
+        Ok(output)
+    }
+}
+
+/// Writes the input and reads the output of `child`, which is killed after `limit`.
+fn converse(mut child: Child, input: &[u8], limit: Duration) -> std::io::Result<(Output, bool)> {
+    let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // A command that ends before it reads says so by its exit code.
+            let _ = stdin.as_mut().map(|pipe| pipe.write_all(input));
+        });
+        let stdout = scope.spawn(move || text(stdout, MOST_OUTPUT));
+        let stderr = scope.spawn(move || text(stderr, MOST_ERRORS));
+        let until = Instant::now() + limit;
+        let mut pause = Duration::from_millis(1);
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break Some(status);
+            }
+            if Instant::now() >= until {
+                child.kill()?;
+                child.wait()?;
+                break None;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(POLL);
+        };
+        let text = |reader: std::thread::ScopedJoinHandle<'_, String>| reader.join().unwrap_or_default();
+        let code = status.and_then(|status| status.code());
+        Ok((Output { code, stdout: text(stdout), stderr: text(stderr) }, status.is_none()))
+    })
+}
+
+/// At most `most` bytes of `from`; the rest is read, too, so that the writer does not block.
+fn text(from: Option<impl Read>, most: u64) -> String {
+    let mut kept = Vec::new();
+    if let Some(mut from) = from {
+        let _ = from.by_ref().take(most).read_to_end(&mut kept);
+        let _ = std::io::copy(&mut from, &mut std::io::sink());
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+/// Parts of messages that mean: there was no answer from the controller.
+const NO_ANSWER: [&str; 7] = [
+    "Unable to contact slurm controller",
+    "Unable to process configuration file",
+    "Could not establish a configuration source",
+    "Zero Bytes were transmitted",
+    "Socket timed out",
+    "authentication error",
+    "Unable to establish control machine address",
+];
+
+fn refusal(program: &str, output: &Output) -> Failure {
+    let said = complaint(&output.stderr);
+    let said = if said.is_empty() {
+        output
+            .code
+            .map_or_else(|| format!("{program} was killed"), |code| format!("{program} ended with exit code {code}"))
+    } else {
+        said
+    };
+    if NO_ANSWER.iter().any(|part| said.contains(part)) { Failure::Controller(said) } else { Failure::Refused(said) }
+}
+
+/// What a command said on standard error, in one line without its own name.
+#[must_use]
+pub fn complaint(stderr: &str) -> String {
+    let lines = stderr.lines().filter(|line| !line.starts_with("Try \"")).map(|line| {
+        let line = line.split_once(": ").map_or(line, |(first, rest)| if first.contains(' ') { line } else { rest });
+        line.strip_prefix("error: ").or_else(|| line.strip_prefix("fatal: ")).unwrap_or(line)
+    });
+    let mut said: Vec<String> = lines.map(one_line).filter(|line| !line.is_empty()).collect();
+    said.dedup();
+    let mut said = said.join("; ");
+    if let Some((end, _)) = said.char_indices().nth(500) {
+        said.truncate(end);
+        said += "…";
+    }
+    said
+}
+
+/// Arguments of a command.
+pub(crate) fn arguments<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Vec<OsString> {
+    words.into_iter().map(|word| word.as_ref().to_owned()).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use results::error::Exit;
+
+    use super::*;
+
+    /// A folder with shell scripts in place of Slurm's commands.
+    pub(crate) fn fakes(scripts: &[(&str, &str)]) -> (tempfile::TempDir, Slurm) {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in scripts {
+            // Renamed: a file that another thread's child holds open for writing cannot be executed.
+            let (part, path) = (folder.path().join(format!("{name}.part")), folder.path().join(name));
+            std::fs::write(&part, format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o755)).unwrap();
+            std::fs::rename(part, path).unwrap();
+        }
+        let slurm = Slurm::default().in_folder(folder.path()).with_limit(Duration::from_secs(20));
+        (folder, slurm)
+    }
+
+    #[test]
+    fn input_output_and_errors_go_through() {
+        let (_folder, slurm) = fakes(&[("sbatch", "cat; echo \"$1\" \"$SLURM_BITSTR_LEN\" >&2; exit 3")]);
+        let long = "x".repeat(300_000);
+        let output = slurm.run("sbatch", &arguments(["two words"]), &long).unwrap();
+        assert_eq!((output.code, output.stdout == long, output.stderr.as_str()), (Some(3), true, "two words 0\n"));
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_exit_4_with_a_remedy() {
+        let (_folder, slurm) = fakes(&[]);
+        let error = slurm.ask("sbatch", &[], "").unwrap_err().error("cannot submit", "");
+        assert_eq!(error.exit, Exit::Host);
+        assert!(error.to_string().starts_with("cannot submit: no sbatch in PATH; install Slurm's client"), "{error}");
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_killed() {
+        let (_folder, slurm) = fakes(&[("squeue", "echo 'squeue: error: retrying' >&2; exec sleep 600")]);
+        let slurm = slurm.with_limit(Duration::from_millis(300));
+        let failure = slurm.run("squeue", &[], "").unwrap_err();
+        let Failure::Controller(why) = failure else { panic!("{failure:?}") };
+        // A busy host may not even have started the script by then.
+        assert!(why == "squeue gave no answer in 300ms (retrying)" || why == "squeue gave no answer in 300ms", "{why}");
+    }
+
+    #[test]
+    fn a_refusal_differs_from_a_controller_without_an_answer() {
+        let of =
+            |stderr: &str| refusal("sbatch", &Output { code: Some(1), stdout: String::new(), stderr: stderr.into() });
+        let down = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)\n";
+        assert!(matches!(of(down), Failure::Controller(_)));
+        let conf = "squeue: error: fetch_config: DNS SRV lookup failed\nsqueue: fatal: Could not establish a configuration source\n";
+        assert_eq!(
+            of(conf),
+            Failure::Controller(
+                "fetch_config: DNS SRV lookup failed; Could not establish a configuration source".into()
+            )
+        );
+        let partition = "sbatch: error: invalid partition specified: nosuch\nsbatch: error: Batch job submission failed: Invalid partition name specified\n";
+        let refused = of(partition);
+        assert_eq!(
+            refused.why(),
+            "invalid partition specified: nosuch; Batch job submission failed: Invalid partition name specified"
+        );
+        assert_eq!(refused.error("cannot submit", "see sinfo").exit, Exit::Usage);
+        assert_eq!(of("").why(), "sbatch ended with exit code 1");
+    }
+
+    #[test]
+    fn a_complaint_is_one_bounded_line() {
+        let option = "sbatch: unrecognized option '--nosuchoption'\nTry \"sbatch --help\" for more information\n";
+        assert_eq!(complaint(option), "unrecognized option '--nosuchoption'");
+        let begin = "Invalid time specification (pos=0): xx\nsbatch: error: Invalid --begin specification\n";
+        assert_eq!(complaint(begin), "Invalid time specification (pos=0): xx; Invalid --begin specification");
+        assert!(complaint(&"é".repeat(10_000)).chars().count() <= 501);
+    }
+}

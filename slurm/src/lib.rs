@@ -1,0 +1,22 @@
+//! Slurm as a place to run elements of a campaign, through its own commands: `sbatch`, `scontrol`, `sacct`, `scancel`, `sinfo`.
+//!
+//! Nothing here knows about plans: a [`request::Request`] goes in, job ids and states come out. libslurm is not linked: its
+//! interface changes with each release, the commands' output does not. Parsers take the output of 22.05, and ignore
+//! fields and states that they do not know.
+//!
+//! [`command::Slurm`] runs the commands, each with a time limit. [`submit`] splits a request into array jobs and
+//! submits them, [`query`] asks for the state of each element, [`cancel`] ends jobs, [`nodes`] lists nodes, and
+//! [`config`] reads what the controller says about itself.
+
+pub mod cancel;
+pub mod command;
+pub mod config;
+pub mod hostlist;
+pub mod nodes;
+pub mod parse;
+pub mod parts;
+pub mod query;
+pub mod request;
+pub mod script;
+pub mod state;
+pub mod submit;
