@@ -1,7 +1,8 @@
 //! The `vpmu` tool: experiments on what stands behind a guest's performance counters.
 //!
 //! From the bottom: [`arm`] runs one guest, on this host or simulated. [`rounds`] runs arms round by round and writes the
-//! document. [`experiment`] has a folder for each experiment, with its plain specification. [`cli`] is the top floor: it
+//! document. [`experiment`] has a folder for each experiment, with its plain specification. [`fleet`] runs many
+//! of them on many hosts. [`cli`] is the top floor: it
 //! turns options into a specification, runs it and shows the result; nothing below imports it.
 
 pub mod arm;
@@ -12,6 +13,7 @@ pub mod cli;
 pub mod console;
 pub mod doctor;
 pub mod experiment;
+pub mod fleet;
 pub mod fold;
 pub mod parse;
 pub mod probe;

@@ -141,6 +141,17 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     sync_dir(dir)
 }
 
+/// Writes `path` as [`replace`] does, unless something is there; false if so.
+///
+/// # Errors
+/// Those of the file system.
+pub fn place(path: &Path, text: &[u8]) -> io::Result<bool> {
+    let dir = folder_of(path);
+    let is_new = filled(dir, text)?.place(path)?.is_none();
+    sync_dir(dir)?;
+    Ok(is_new)
+}
+
 fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }

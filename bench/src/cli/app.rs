@@ -13,6 +13,7 @@ use super::compare::CompareArgs;
 use super::conformance::ConformanceArgs;
 use super::doctor::DoctorArgs;
 use super::export::ExportArgs;
+use super::fleet::FleetArgs;
 use super::guest_stat::GuestStatArgs;
 use super::history::HistoryArgs;
 use super::measure::Invocation;
@@ -26,8 +27,8 @@ use super::stat_setup::StatSetupArgs;
 use super::sweep::SweepArgs;
 use super::turns::TurnsArgs;
 use super::{
-    ab, calibrate, compare, conformance, doctor, export, guest_stat, history, nmi_latency, report, reproduce, run,
-    shell, show, stat_setup, sweep, turns, usage,
+    ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, nmi_latency, report, reproduce,
+    run, shell, show, stat_setup, sweep, turns, usage,
 };
 use crate::console::print;
 use crate::tool::VERSION;
@@ -98,6 +99,12 @@ pub enum Command {
     /// One side of `vpmu ab`
     #[command(name = crate::experiment::ab::protocol::COMMAND, hide = true)]
     Turns(Box<TurnsArgs>),
+    /// Run a plan of many experiments: on many hosts by Slurm, or here one after the other
+    ///
+    /// A plan has experiments, hosts, variants and repetitions. Its elements run once each; what is stopped or lost runs again with
+    /// the next submission. Without a subcommand: submit, then report.
+    #[command(after_help = fleet::EXAMPLES)]
+    Fleet(FleetArgs),
     /// Find where a folder of results changed over time, and the first changed revision
     #[command(after_help = history::EXAMPLES)]
     History(HistoryArgs),
@@ -215,6 +222,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Ab(args) => ab::run(&args, invocation),
         Command::Turns(args) => turns::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Fleet(args) => fleet::run(&args),
         Command::History(args) => history::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Conformance(args) => conformance::run(&args),

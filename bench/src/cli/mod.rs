@@ -11,6 +11,7 @@ pub mod conformance;
 pub mod doctor;
 pub mod export;
 mod files;
+pub mod fleet;
 pub mod guest_stat;
 pub mod history;
 mod kept;

@@ -1,13 +1,16 @@
 //! `vpmu nmi-latency`, the main job, and `vpmu sim`, the same on a simulated host.
 
+use std::time::Duration;
+
 use clap::Args;
+use host_pmu::backend::BackendKey;
 
 use super::baseline::{Baseline, BaselineOptions};
 use super::length::LengthOptions;
 use super::measure::{Invocation, Wanted, measure};
 use super::options::{ArmsOptions, HostOptions, ResultOptions};
 use crate::arm::sim::DEFAULT_MODEL;
-use crate::backend::BackendChoice;
+use crate::backend::{BackendChoice, Chosen};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::parse::number_in;
 use crate::rounds::spec::CommonSpec;
@@ -133,6 +136,20 @@ pub(super) fn with_samples(common: CommonSpec, sampling: &SamplingOptions) -> Nm
     NmiLatencySpec { common, workload: sampling.workload, period: sampling.period, freq_hz: sampling.freq }
 }
 
+/// How long these options take about, if events cost what they cost on the development host.
+pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
+    let spec = spec(&args.arms, &args.length, &args.sampling, Some(&args.host));
+    if matches!(spec.common.backend, BackendChoice::Sim(_)) {
+        return None;
+    }
+    let key = match &spec.common.backend {
+        BackendChoice::Key(key) => key.clone(),
+        BackendChoice::Auto | BackendChoice::Sim(_) => BackendKey::CpuClock,
+    };
+    let plan = spec.plan(&Chosen::here(key, String::new()), None).ok()?;
+    Some(plan.estimate(plan.arms.len()))
+}
+
 pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit, Error> {
     carry_out(
         &spec(&args.arms, &args.length, &args.sampling, Some(&args.host)),
@@ -160,8 +177,6 @@ fn carry_out(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::usage::parsed;
     use super::*;
 

@@ -1,17 +1,17 @@
 //! `vpmu sweep`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
 use results::error::{Error, Exit};
 use results::table::layout::columns;
-use results::write::replace;
 
 use crate::console::{complain, internal, print};
+use crate::experiment::sweep::front;
 use crate::experiment::sweep::grid::{Grid, Seeds};
-use crate::experiment::sweep::pareto::{self, By, Pareto};
+use crate::experiment::sweep::pareto::{self, By};
 use crate::experiment::sweep::point::GridPoint;
 use crate::experiment::sweep::simulate::Simulator;
 use crate::experiment::sweep::store::{self, Found, Store};
@@ -123,6 +123,10 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX))]
     pub hosts: Option<u64>,
 
+    /// Simulate one of N parts of the points, e.g. 3/16: for machines that share the work; `vpmu fleet` puts them together
+    #[arg(long, value_name = "K/N", value_parser = part)]
+    pub part: Option<Part>,
+
     /// List the points with their keys (+ marks those that are done) and simulate nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -154,6 +158,28 @@ pub struct SweepArgs {
 
 /// The factors of one `--cost`.
 pub type Factors = Vec<f64>;
+
+/// One of N parts: K and N.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    of: usize,
+    number: usize,
+}
+
+impl Part {
+    /// Point i of a grid is in part i mod N.
+    fn take<T>(self, points: Vec<T>) -> Vec<T> {
+        points.into_iter().skip(self.number - 1).step_by(self.of).collect()
+    }
+}
+
+fn part(text: &str) -> Result<Part, String> {
+    let numbers = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+    match numbers {
+        Some((number, of)) if number >= 1 && number <= of => Ok(Part { of, number }),
+        _ => Err(format!("'{text}' is no part; give K/N with K from 1 to N, e.g. 3/16")),
+    }
+}
 
 fn cost(text: &str) -> Result<(String, Factors), String> {
     let (cost, list) = text.split_once('=').ok_or("give COST=FACTOR[,FACTOR…], e.g. open=0.1,1,10")?;
@@ -201,6 +227,10 @@ impl SweepArgs {
 pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let file = args.grid.as_deref().map(Grid::from_file).transpose()?.unwrap_or_default();
     let (points, models) = file.overridden_by(args.to_grid()?).points()?;
+    let points = match args.part {
+        Some(part) => part.take(points),
+        None => points,
+    };
     if args.dry_run {
         return dry_run(args, &points);
     }
@@ -220,14 +250,11 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
         pool.install(|| sweep::run(points, &simulator, (store, found), sys::interrupted(), progress.as_mut()))?;
 
     let pareto = pareto::compare(&outcome.points, args.by);
-    let json =
-        serde_json::to_string_pretty(&pareto).map_err(|error| internal("cannot show the comparison", error))? + "\n";
-    let markdown = show::markdown(&pareto);
-    let fronts = save(&args.output, &pareto, &json, &markdown)?;
+    let fronts = front::save(&args.output, &pareto)?;
     if args.json {
-        print(&json)?;
+        print(&front::json(&pareto)?)?;
     } else if args.markdown {
-        print(&markdown)?;
+        print(&show::markdown(&pareto))?;
     } else {
         let saved = format!("saved: {}{}\n", args.output.join(store::FILE).display(), beside(fronts));
         print(&format!(
@@ -249,30 +276,9 @@ fn skipped(points: usize) -> String {
     if points == 0 { String::new() } else { format!(", {points} of them from before") }
 }
 
-/// The table of the fronts as Markdown, beside [`store::FRONT`].
-const FRONT_MARKDOWN: &str = "pareto.md";
-
 /// The files beside the points, in the line that names those.
 fn beside(fronts: bool) -> String {
-    if fronts { format!(" (and {}, {FRONT_MARKDOWN})", store::FRONT) } else { String::new() }
-}
-
-/// pareto.json and pareto.md; nothing, and false, if no point is done.
-fn save(dir: &Path, pareto: &Pareto, json: &str, markdown: &str) -> Result<bool, Error> {
-    if pareto.scenarios.iter().all(|scenario| scenario.rows.is_empty()) {
-        return Ok(false);
-    }
-    for (name, text) in [(store::FRONT, json), (FRONT_MARKDOWN, markdown)] {
-        let path = dir.join(name);
-        replace(&path, text.as_bytes()).map_err(|error| {
-            Error::usage(
-                format!("cannot write {}", path.display()),
-                error.to_string(),
-                "all points are kept; run the same command again once there is room",
-            )
-        })?;
-    }
-    Ok(true)
+    if fronts { format!(" (and {}, {})", store::FRONT, front::MARKDOWN) } else { String::new() }
 }
 
 fn say_what_was_found(points: &[GridPoint], found: &Found) {
@@ -323,6 +329,13 @@ mod tests {
     }
 
     #[test]
+    fn parts_take_every_nth_point() {
+        let of = |text: &str| part(text).unwrap().take((0..7).collect());
+        assert_eq!((of("1/3"), of("2/3"), of("3/3")), (vec![0, 3, 6], vec![1, 4], vec![2, 5]));
+        assert_eq!(of("8/9"), Vec::<i32>::new());
+    }
+
+    #[test]
     fn bad_options_are_refused_in_one_line() {
         for (line, needle) in [
             (&["--cost", "open"][..], "open=0.1,1,10"),
@@ -331,6 +344,9 @@ mod tests {
             (&["--json", "--markdown"], "cannot be used with"),
             (&["--by", "p42"], "p50"),
             (&["--threads", "0"], "1 to 1024"),
+            (&["--part", "0/4"], "K from 1 to N"),
+            (&["--part", "5/4"], "K from 1 to N"),
+            (&["--part", "x"], "e.g. 3/16"),
         ] {
             let error = args(line).unwrap_err();
             assert_eq!(error.exit.code(), 2);

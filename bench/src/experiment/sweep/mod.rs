@@ -6,6 +6,7 @@
 
 mod axes;
 mod axis;
+pub mod front;
 pub mod grid;
 pub mod pareto;
 pub mod point;

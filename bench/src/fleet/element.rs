@@ -1,0 +1,190 @@
+//! The elements of a campaign: each is one run of `vpmu`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Plan, PlannedExperiment, PlannedVariant, Target};
+
+/// One run of `vpmu`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Element {
+    /// Its number, from 0.
+    pub number: u64,
+    /// Experiment, variant, target and repetition in one word.
+    pub name: String,
+    /// Name of the experiment in the plan.
+    pub experiment: String,
+    /// Names of experiments that have ended before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+    /// Name of the variant.
+    pub variant: String,
+    /// Where it is to run.
+    pub target: Target,
+    /// Which repetition, from 0.
+    pub repetition: u32,
+    /// Which part of a sweep, from 1, of how many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<[u64; 2]>,
+    /// The command line after the binary's name, without the folder of results.
+    pub words: Vec<String>,
+    /// Start, seconds after the submission.
+    pub begins_s: u64,
+    /// Time that it takes about, seconds; `None`: unknown.
+    pub estimate_s: Option<u64>,
+    /// Time after which it is stopped, seconds.
+    pub limit_s: u64,
+}
+
+/// Time limit of an element of unknown duration.
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// What a time limit adds to twice the estimate: starting, and saving on a slow file system.
+const MARGIN: Duration = Duration::from_secs(120);
+
+/// How long a command line takes about; `None`: unknown.
+pub type Estimate<'a> = &'a dyn Fn(&[String]) -> Option<Duration>;
+
+/// The elements of a plan: experiment by experiment, repetition by repetition, host by host, with the variants of a host beside
+/// each other and in turns first.
+#[must_use]
+pub fn elements(plan: &Plan, estimate: Estimate<'_>) -> Vec<Element> {
+    let mut elements = Vec::new();
+    for experiment in &plan.experiments {
+        for variant in &plan.variants {
+            let words = words(experiment, variant);
+            let expected = estimate(&words);
+            let limit = experiment.time.unwrap_or_else(|| limit(expected));
+            let common = Element {
+                number: 0,
+                name: String::new(),
+                experiment: experiment.name.clone(),
+                after: experiment.after.clone(),
+                variant: variant.name.clone(),
+                target: Target::Any,
+                repetition: 0,
+                part: None,
+                words,
+                begins_s: 0,
+                estimate_s: expected.map(whole_seconds),
+                limit_s: whole_seconds(limit),
+            };
+            elements.extend(of_variant(plan, experiment, &common));
+        }
+    }
+    elements.sort_by_cached_key(|(at, element): &(usize, Element)| {
+        let experiment = plan.experiments.iter().position(|one| one.name == element.experiment);
+        let variant = plan.variants.iter().position(|one| one.name == element.variant).unwrap_or(0);
+        // Each side is first as often as the other.
+        let turn = if element.repetition % 2 == 0 { variant } else { plan.variants.len() - variant };
+        (experiment, element.repetition, *at, turn)
+    });
+    let numbered = |(number, (_, element)): (usize, (usize, Element))| Element { number: number as u64, ..element };
+    elements.into_iter().enumerate().map(numbered).collect()
+}
+
+/// The elements of one experiment and variant, each with its place among the targets or parts.
+fn of_variant(plan: &Plan, experiment: &PlannedExperiment, common: &Element) -> Vec<(usize, Element)> {
+    let start = format!("{}/{}", common.experiment, common.variant);
+    if let Some(parts) = experiment.parts {
+        let part = |part: u64| {
+            let mut words = common.words.clone();
+            if parts > 1 {
+                words.extend(["--part".to_owned(), format!("{part}/{parts}")]);
+            }
+            (
+                part as usize,
+                Element { part: Some([part, parts]), name: format!("{start}/part{part}"), words, ..common.clone() },
+            )
+        };
+        return (1..=parts).map(part).collect();
+    }
+    let repetitions = (0..plan.times)
+        .flat_map(|repetition| plan.targets.iter().enumerate().map(move |(at, target)| (repetition, at, target)));
+    let element = |(repetition, at, target): (u32, usize, &Target)| {
+        let name = match target {
+            Target::Host(host) => host.clone(),
+            Target::Any | Target::Constraint(_) if plan.targets.len() == 1 => target.to_string(),
+            Target::Any | Target::Constraint(_) => format!("{target}{at}"),
+        };
+        let begins = plan.every.saturating_mul(repetition);
+        let element = Element {
+            name: format!("{start}/{name}/r{repetition}"),
+            target: target.clone(),
+            repetition,
+            begins_s: whole_seconds(begins),
+            ..common.clone()
+        };
+        (at, element)
+    };
+    repetitions.map(element).collect()
+}
+
+/// The command line of an experiment and variant, after the binary's name.
+fn words(experiment: &PlannedExperiment, variant: &PlannedVariant) -> Vec<String> {
+    let options = experiment.options.with(&variant.options).words();
+    std::iter::once(experiment.command.clone()).chain(options).collect()
+}
+
+fn limit(estimate: Option<Duration>) -> Duration {
+    estimate.map_or(DEFAULT_LIMIT, |estimate| estimate.saturating_mul(2).saturating_add(MARGIN))
+}
+
+const fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + (time.subsec_nanos() > 0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Vec<Element> {
+        elements(&Plan::parse(text, "/plans".into()).unwrap(), &|words| {
+            (words[0] == "sim").then_some(Duration::from_millis(1500))
+        })
+    }
+
+    #[test]
+    fn variants_of_a_host_are_neighbours_and_take_turns_first() {
+        let found = of("name = 'x'\nrepeat = { times = 2, every = '1h' }\nhosts = [{ names = 'a,b' }]\n\
+             experiment = [{ run = 'sim', options = { rounds = 3 } }]\n\
+             variant = [{ name = 'old' }, { name = 'new', options = { rounds = 5 } }]");
+        let names: Vec<&str> = found.iter().map(|element| element.name.as_str()).collect();
+        let expected = [
+            "sim/old/a/r0",
+            "sim/new/a/r0",
+            "sim/old/b/r0",
+            "sim/new/b/r0",
+            "sim/new/a/r1",
+            "sim/old/a/r1",
+            "sim/new/b/r1",
+            "sim/old/b/r1",
+        ];
+        assert_eq!(names, expected);
+        assert!(found.iter().enumerate().all(|(at, element)| element.number == at as u64));
+        assert_eq!(
+            (found[0].words.join(" "), found[1].words.join(" ")),
+            ("sim --rounds 3".into(), "sim --rounds 5".into())
+        );
+        assert_eq!((found[0].begins_s, found[4].begins_s), (0, 3600));
+        assert_eq!((found[0].estimate_s, found[0].limit_s), (Some(2), 123));
+    }
+
+    #[test]
+    fn a_sweep_has_parts() {
+        let found = of("name = 'x'\nrepeat = { times = 9 }\nexperiment = [{ run = 'sweep', parts = 3 }]");
+        let lines: Vec<String> = found.iter().map(|element| element.words.join(" ")).collect();
+        assert_eq!(lines, ["sweep --part 1/3", "sweep --part 2/3", "sweep --part 3/3"]);
+        assert_eq!((found[0].estimate_s, found[0].limit_s), (None, 1800));
+        assert_eq!(of("name = 'x'\nexperiment = [{ run = 'sweep' }]")[0].words, ["sweep"]);
+    }
+
+    #[test]
+    fn elements_on_any_host_have_names_of_their_own() {
+        let found = of("name = 'x'\nhosts = [{ constraint = 'clx', count = 2 }]\nexperiment = [{ run = 'sim' }]");
+        assert_eq!(
+            found.iter().map(|element| element.name.as_str()).collect::<Vec<_>>(),
+            ["sim/default/[clx]0/r0", "sim/default/[clx]1/r0"]
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! Parts of a sweep put together: the bytes that one machine would have written.
+
+use std::path::{Path, PathBuf};
+
+use results::error::Error;
+use results::write::replace;
+
+use super::element::Element;
+use super::folder::{Campaign, Folder};
+use super::standing::{Line, Standing, State};
+use crate::experiment::sweep::front;
+use crate::experiment::sweep::pareto::{self, By};
+use crate::experiment::sweep::point::StoredResult;
+use crate::experiment::sweep::store::{FILE, Found};
+
+/// Folder of merged sweeps in a campaign's.
+const SWEEPS: &str = "sweeps";
+
+/// A sweep of a campaign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merged {
+    /// Experiment and variant.
+    pub name: String,
+    /// Its folder, of all parts together; `None` as long as parts are missing.
+    pub folder: Option<PathBuf>,
+    /// Points.
+    pub points: usize,
+    /// Parts without an outcome, or that failed.
+    pub missing: usize,
+}
+
+/// Puts the parts of each sweep together, if all are there.
+///
+/// # Errors
+/// Exit 2 for parts that do not belong together, and for a folder that cannot be written to.
+pub fn sweeps(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Result<Vec<Merged>, Error> {
+    let mut merged = Vec::new();
+    let mut at = 0;
+    let sweeps: Vec<(&Element, &Line)> =
+        campaign.elements.iter().zip(&standing.elements).filter(|(element, _)| element.part.is_some()).collect();
+    let mut sweeps = sweeps;
+    sweeps.sort_by_key(|(element, _)| (&element.experiment, &element.variant, element.part));
+    while at < sweeps.len() {
+        let (first, _) = sweeps[at];
+        let same = |(other, _): &&(&Element, &Line)| {
+            (&other.experiment, &other.variant) == (&first.experiment, &first.variant)
+        };
+        let parts: Vec<_> = sweeps[at..].iter().take_while(same).copied().collect();
+        at += parts.len();
+        merged.push(one(folder, first, &parts)?);
+    }
+    Ok(merged)
+}
+
+fn one(folder: &Folder, first: &Element, parts: &[(&Element, &Line)]) -> Result<Merged, Error> {
+    let name = format!("{}-{}", first.experiment, first.variant);
+    let missing = parts.iter().filter(|(_, line)| line.state != State::Ok).count();
+    if missing > 0 {
+        return Ok(Merged { name, folder: None, points: 0, missing });
+    }
+    let mut files = Vec::new();
+    for (element, line) in parts {
+        let document = line.done.as_ref().and_then(|done| done.documents.iter().find(|file| file.ends_with(FILE)));
+        let attempt = document.and_then(|file| Path::new(file).parent().map(|parent| folder.path.join(parent)));
+        let found = attempt.map(|attempt| Found::read(&attempt)).transpose()?.filter(|found| found.torn == 0);
+        let found = found.ok_or_else(|| refuse(&element.name, "its points are not there"))?;
+        files.push(found.lines);
+    }
+    let lines = interleaved(&files).map_err(|why| refuse(&name, &why))?;
+    let entries = entries(&lines).map_err(|why| refuse(&name, &why))?;
+    let to = folder.path.join(SWEEPS).join(&name);
+    let path = to.join(FILE);
+    let mut text = lines.join("\n");
+    text.push('\n');
+    std::fs::create_dir_all(&to).and_then(|()| replace(&path, text.as_bytes())).map_err(|error| {
+        Error::usage(format!("cannot write {}", path.display()), error.to_string(), "make room, then collect again")
+    })?;
+    front::save(&to, &pareto::compare(&entries, By::default()))?;
+    Ok(Merged { name, folder: Some(to), points: lines.len(), missing: 0 })
+}
+
+fn refuse(name: &str, why: &str) -> Error {
+    Error::usage(format!("cannot put the parts of sweep {name} together"), why, "submit the plan to another folder")
+}
+
+/// Point i of a grid is in part i mod n.
+fn interleaved(parts: &[Vec<String>]) -> Result<Vec<String>, String> {
+    let total: usize = parts.iter().map(Vec::len).sum();
+    for (at, part) in parts.iter().enumerate() {
+        let expected = total / parts.len() + usize::from(at < total % parts.len());
+        if part.len() != expected {
+            return Err(format!("part {} has {} points of {expected}", at + 1, part.len()));
+        }
+    }
+    Ok((0..total).map(|point| parts[point % parts.len()][point / parts.len()].clone()).collect())
+}
+
+/// The points with their results; all by one revision of the tool.
+fn entries(lines: &[String]) -> Result<Vec<crate::experiment::sweep::point::Entry>, String> {
+    let mut tool = None;
+    let mut keys = std::collections::BTreeSet::new();
+    let mut entries = Vec::new();
+    for line in lines {
+        let line = StoredResult::parse(line).ok_or("a line is of another schema")?;
+        if *tool.get_or_insert_with(|| line.tool.clone()) != line.tool {
+            return Err(format!("its points are of two revisions, {} among them", line.tool));
+        }
+        if !keys.insert(line.key.clone()) {
+            return Err(format!("point {} is there twice", line.key));
+        }
+        entries.push((line.point, Some(line.result)));
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn parts_are_put_together_in_the_order_of_the_grid() {
+        let parts = [lines(&["0", "3", "6"]), lines(&["1", "4"]), lines(&["2", "5"])];
+        assert_eq!(interleaved(&parts).unwrap(), lines(&["0", "1", "2", "3", "4", "5", "6"]));
+        let short = [lines(&["0", "3", "6"]), lines(&["1"]), lines(&["2", "5"])];
+        assert!(interleaved(&short).unwrap_err().contains("part 1 has 3 points of 2"));
+    }
+
+    #[test]
+    fn foreign_lines_are_refused() {
+        assert!(entries(&lines(&["{}"])).unwrap_err().contains("another schema"));
+    }
+}
