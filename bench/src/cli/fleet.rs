@@ -16,11 +16,11 @@ use crate::console::{complain, internal, print, print_json};
 use crate::fleet::element::{Element, elements};
 use crate::fleet::folder::{Campaign, Folder};
 use crate::fleet::plan::{Plan, PlannedVariant, refused};
-use crate::fleet::slurm::command::Slurm;
-use crate::fleet::slurm::script::COPIES;
 use crate::fleet::standing::{Line, Standing, State};
 use crate::fleet::{attempt, local, merge, on_slurm};
 use crate::{process, progress, sys};
+use slurm::command::Slurm;
+use slurm::script::COPIES;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

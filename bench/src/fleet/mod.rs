@@ -12,5 +12,4 @@ pub mod merge;
 pub mod on_slurm;
 pub mod options;
 pub mod plan;
-pub mod slurm;
 pub mod standing;

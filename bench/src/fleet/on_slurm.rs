@@ -10,11 +10,11 @@ use results::error::Error;
 use super::element::Element;
 use super::folder::{Campaign, Folder};
 use super::plan::Target;
-use super::slurm::command::Slurm;
-use super::slurm::config::Config;
-use super::slurm::query::States;
-use super::slurm::request::Request;
-use super::slurm::submit::Submitted;
+use slurm::command::Slurm;
+use slurm::config::Config;
+use slurm::query::States;
+use slurm::request::Request;
+use slurm::submit::Submitted;
 
 /// A line for each job that was submitted.
 const SUBMISSIONS: &str = "submissions.jsonl";

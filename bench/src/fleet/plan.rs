@@ -9,8 +9,8 @@ use results::error::Error;
 use serde::Deserialize;
 
 use super::options::Options;
-use super::slurm::hostlist;
 use crate::parse;
+use slurm::hostlist;
 
 /// Largest plan, bytes.
 const MAX_PLAN: u64 = 1 << 20;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::element::Element;
 use super::folder::{Campaign, Done, Folder};
-use super::slurm::state::{State as Slurm, Task};
+use slurm::state::{State as Slurm, Task};
 
 /// Where an element is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
