@@ -1,7 +1,7 @@
 //! The command line as a whole: its commands, their help, and what carries each out.
 
 use std::ffi::OsString;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -222,7 +222,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Ab(args) => ab::run(&args, invocation),
         Command::Turns(args) => turns::run(&args),
         Command::Compare(args) => compare::run(&args),
-        Command::Fleet(args) => fleet::run(&args),
+        Command::Fleet(args) => fleet::run(&args, &check),
         Command::History(args) => history::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Conformance(args) => conformance::run(&args),
@@ -236,6 +236,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Completions(args) => shell::completions(&args, &definition()),
         Command::Man(args) => shell::man(&args, &definition()),
     }
+}
+
+/// Checks a command line, program name first, and says how long it takes about; `None`: unknown.
+fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
+    Ok(match parse(line)? {
+        Parsed::Run(Command::NmiLatency(args)) => nmi_latency::estimate(&args),
+        Parsed::Run(_) | Parsed::Print(_) => None,
+    })
 }
 
 #[cfg(test)]

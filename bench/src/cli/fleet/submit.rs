@@ -1,0 +1,114 @@
+//! `vpmu fleet submit`, and what an element's job runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use results::error::{Error, Exit};
+use results::table::layout::plural;
+use slurm::command::Slurm;
+use slurm::script::COPIES;
+
+use super::planned::{Check, planned};
+use super::{ElementArgs, On, SubmitArgs};
+use crate::console::{complain, internal, print};
+use crate::fleet::element::Element;
+use crate::fleet::folder::Folder;
+use crate::fleet::plan::Target;
+use crate::fleet::standing::{Standing, State};
+use crate::fleet::{attempt, local, on_slurm};
+use crate::{process, progress, sys};
+
+/// Submits what is due. The campaign's folder, and false if it was interrupted.
+pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {
+    let (plan, elements) = planned(&args.plan, check)?;
+    let dir = args.output.clone().unwrap_or_else(|| Path::new("vpmu-campaigns").join(&plan.name));
+    // Whether Slurm is there is known before anything is written.
+    let slurm = Slurm::default();
+    if args.on == On::Slurm {
+        slurm.config()?;
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (folder, campaign) = Folder::submit(&dir, &plan, elements, now)?;
+    let _lock = lock(&folder, "submission")?;
+    let states = on_slurm::states(&slurm, &folder)?;
+    if let Some(why) = states.unanswered {
+        let what = format!("cannot tell which elements of {} run", dir.display());
+        return Err(Error::host(what, why, "submit again when Slurm's controller answers: nothing runs twice then"));
+    }
+    let mut standing = Standing::of(&folder, &campaign, &states.elements, None)?;
+    if args.retry_failed {
+        for done in
+            standing.elements.iter().filter(|line| line.state == State::Failed).filter_map(|line| line.done.as_ref())
+        {
+            folder.forget(done)?;
+        }
+        standing = Standing::of(&folder, &campaign, &BTreeMap::new(), None)?;
+    }
+    let due: BTreeSet<u64> =
+        standing.elements.iter().filter(|line| line.state.is_due()).map(|line| line.number).collect();
+    complain(&format!(
+        "{} of {} to run{}; folder {}",
+        due.len(),
+        plural(campaign.elements.len(), "element"),
+        if due.is_empty() { ": the others have an outcome or a job" } else { "" },
+        folder.path.display()
+    ));
+    if due.is_empty() {
+        return Ok((dir, true));
+    }
+    match args.on {
+        On::Local => {
+            if campaign.elements.iter().any(|element| element.target != Target::Any) {
+                complain("notice: --on local: every element runs on this host, whatever host the plan names");
+            }
+            sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+            let mut progress = progress::shown(!args.quiet);
+            let ended = local::run(&folder, &campaign, &due, sys::interrupted(), progress.as_mut())?;
+            if !ended {
+                complain("warning: interrupted; run the same command again to go on");
+            }
+            Ok((dir, ended))
+        }
+        On::Slurm => {
+            let due: Vec<&Element> = campaign.elements.iter().filter(|element| due.contains(&element.number)).collect();
+            for job in on_slurm::submit(&slurm, &folder, &campaign, &due)? {
+                print(&format!("job {}: {}\n", job.job, plural(job.elements.len(), "element")))?;
+            }
+            Ok((dir, true))
+        }
+    }
+}
+
+/// The lock that submissions and collectors of a campaign share.
+pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> {
+    let failed =
+        |error: std::io::Error| Error::usage(format!("cannot lock {}", folder.path.display()), error.to_string(), "");
+    let file = std::fs::File::open(&folder.path).map_err(failed)?;
+    if !process::try_lock(&file).map_err(failed)? {
+        return Err(Error::usage(
+            format!("another {what} of {} is at work", folder.path.display()),
+            "two at a time would do the same twice",
+            "wait for it; outcomes are safe meanwhile",
+        ));
+    }
+    Ok(file)
+}
+
+/// Runs one element, as its job does.
+pub(super) fn element(args: &ElementArgs) -> Result<Exit, Error> {
+    let (folder, campaign) = Folder::open(&args.dir)?;
+    let element =
+        usize::try_from(args.number).ok().and_then(|number| campaign.elements.get(number)).ok_or_else(|| {
+            let count = plural(campaign.elements.len(), "element");
+            Error::usage(format!("no element {}", args.number), format!("the campaign has {count}"), "")
+        })?;
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGTERM", error))?;
+    let copies = std::env::var_os(COPIES).map(PathBuf::from);
+    let ended = attempt::run(&folder, &campaign, element, copies.as_deref(), sys::interrupted())?;
+    match &ended {
+        attempt::Ended::Done(done) => complain(&format!("{}: {}", element.name, done.how())),
+        attempt::Ended::Stopped(why) => complain(&format!("{}: stopped: {why}", element.name)),
+    }
+    Ok(ended.exit())
+}
