@@ -1,0 +1,20 @@
+//! An analysis for people: text, Markdown, JUnit, a page.
+
+mod elements;
+mod junit;
+mod map;
+mod markdown;
+mod page;
+mod tables;
+mod text;
+mod words;
+
+pub use elements::ElementLine;
+pub use junit::junit;
+pub use markdown::markdown;
+pub use page::page;
+pub use text::text;
+pub(super) use words::{cell, change, value};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! A fleet as one self-contained page: no script, nothing loaded.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, Value, context};
+use serde::Serialize;
+
+use super::elements::{ElementLine, HEAD};
+use super::map;
+use super::tables::{self, Cells};
+use crate::error::{Error, Exit};
+use crate::fleet::statistics::{Analysis, HeatRow};
+use crate::table::layout::plural;
+
+/// Most odd hosts with a row of the heat map and of the table.
+const ODD: usize = 100;
+/// Most hosts of the compact heat map, and most periods: the page stays below 5 MB.
+const HOSTS: usize = 2000;
+const CELLS: usize = 120_000;
+/// Most rows of a table.
+const ROWS: usize = 400;
+
+/// A table with columns' classes, as the style sheet of reports has them.
+#[derive(Serialize)]
+struct Laid {
+    caption: String,
+    head: Vec<&'static str>,
+    classes: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+    more: usize,
+}
+
+fn laid(cells: Cells) -> Laid {
+    let long =
+        |column: usize| cells.rows.iter().filter_map(|row| row.get(column)).any(|text| text.chars().count() > 32);
+    let class = |column: usize| match column {
+        _ if long(column) => "w",
+        _ if column < cells.keys || cells.left.contains(&column) => "t",
+        _ => "n",
+    };
+    let classes = (0..cells.head.len()).map(class).collect();
+    let more = cells.rows.len().saturating_sub(ROWS);
+    Laid { caption: cells.caption, head: cells.head, classes, rows: cells.rows.into_iter().take(ROWS).collect(), more }
+}
+
+/// A class with its heat map.
+#[derive(Serialize)]
+struct ClassMap {
+    name: String,
+    hosts: usize,
+    note: String,
+    svg: String,
+}
+
+/// Everything the template shows.
+#[derive(Serialize)]
+struct Page<'a> {
+    title: &'a str,
+    verdict: &'a str,
+    exit: u8,
+    summary: String,
+    elements: Laid,
+    odd: Laid,
+    odd_map: Option<String>,
+    class_map: String,
+    classes: Vec<ClassMap>,
+    key: Vec<String>,
+    changes: Laid,
+    levels: Laid,
+    variance: Laid,
+    remarks: Vec<String>,
+}
+
+fn classes(analysis: &Analysis) -> Vec<ClassMap> {
+    let of =
+        |class: &str| analysis.heat.hosts.iter().filter(|row| row.class == class).cloned().collect::<Vec<HeatRow>>();
+    let most = HOSTS.min(CELLS / analysis.periods.len().max(1)) / analysis.classes.len().max(1);
+    let map = |class: &crate::fleet::statistics::Class| {
+        let mut rows = of(&class.name);
+        let hosts = rows.len();
+        rows.truncate(most);
+        let note =
+            if hosts > rows.len() { format!("The first {} of {hosts} are shown.", rows.len()) } else { String::new() };
+        let named = rows.len() <= 60;
+        let svg = map::svg(
+            &format!("Hosts of {} by time", class.name),
+            &rows,
+            &analysis.periods,
+            named,
+            if named { 16.0 } else { 3.0 },
+        );
+        ClassMap { name: class.name.clone(), hosts, note, svg }
+    };
+    analysis.classes.iter().map(map).collect()
+}
+
+/// Texts of the colours' key.
+fn key() -> Vec<String> {
+    let number = |end: f64| crate::table::layout::signed(end, usize::from(end.fract() != 0.0));
+    let mut key = vec![format!("below {} %", number(map::ENDS[0]))];
+    key.extend(map::ENDS.windows(2).map(|two| format!("{} to {} %", number(two[0]), number(two[1]))));
+    key.push(format!("above {} %", number(map::ENDS[map::ENDS.len() - 1])));
+    key
+}
+
+/// The page. Elements that failed come first.
+///
+/// # Errors
+/// Exit 70: the template is wrong.
+pub fn page(analysis: &Analysis, elements: &[ElementLine], title: &str) -> Result<String, Error> {
+    let failed = |error: minijinja::Error| {
+        Error::new(Exit::Internal, "cannot make the page", format!("{error:#}"), "please report this as a bug")
+    };
+    let bad: Vec<&ElementLine> = elements.iter().filter(|element| element.is_failed()).collect();
+    let caption = format!("{} of {} did not end well", bad.len(), plural(elements.len(), "element"));
+    let rows = bad.iter().map(|element| element.cells().to_vec()).collect();
+    let elements = laid(Cells { caption, head: HEAD.to_vec(), rows, keys: 3, left: vec![4, 5] });
+    let odd: Vec<HeatRow> = analysis.heat.odd.iter().take(ODD).cloned().collect();
+    let odd_map = (!odd.is_empty()).then(|| map::svg("Odd hosts by time", &odd, &analysis.periods, true, 16.0));
+    let class_map = map::svg("Host classes by time", &analysis.heat.classes, &analysis.periods, true, 20.0);
+    let page = Page {
+        title,
+        verdict: &analysis.verdict,
+        exit: analysis.exit,
+        summary: tables::summary(analysis).join(", "),
+        elements,
+        odd: laid(tables::odd(analysis)),
+        odd_map,
+        class_map,
+        classes: classes(analysis),
+        key: key(),
+        changes: laid(tables::changes(analysis)),
+        levels: laid(tables::levels(analysis, true)),
+        variance: laid(tables::variance(analysis, true)),
+        remarks: tables::remarks(analysis),
+    };
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_syntax(
+        SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .keep_trailing_newline(true)
+            .build()
+            .map_err(failed)?,
+    );
+    environment.add_template("page", include_str!("page.html")).map_err(failed)?;
+    let template = environment.get_template("page").map_err(failed)?;
+    template
+        .render(context! {
+            page => Value::from(Serde(&page)),
+            style => include_str!("../../report/page.css"),
+            own_style => include_str!("page.css"),
+        })
+        .map_err(failed)
+}

@@ -1,0 +1,50 @@
+//! An analysis for a terminal.
+
+use std::fmt::Write as _;
+
+use super::tables::{self, Cells};
+use crate::fleet::statistics::Analysis;
+use crate::table::fold::{Table, wrapped};
+
+/// Most rows of a table; the page and the JSON have all.
+const ROWS: usize = 60;
+
+fn table(cells: &Cells, width: usize) -> String {
+    let mut table =
+        cells.left.iter().fold(Table::new(cells.head.clone()).keys(cells.keys), |table, left| table.left(*left));
+    for row in cells.rows.iter().take(ROWS) {
+        table.add_row(row.iter().cloned());
+    }
+    let more = cells.rows.len().saturating_sub(ROWS);
+    let more = if more > 0 { format!("{more} more: see the page or the JSON\n") } else { String::new() };
+    format!("{}\n{}\n{more}\n", wrapped(&cells.caption, width, "  "), table.text(width))
+}
+
+/// The analysis in tables of so many columns.
+#[must_use]
+pub fn text(analysis: &Analysis, width: usize) -> String {
+    let mut out = tables::summary(analysis).join("\n") + "\n";
+    for class in &analysis.classes {
+        let line = format!("{}: {} hosts, {} runs", class.name, class.hosts, class.runs);
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
+    }
+    out.push('\n');
+    for (cells, none) in [
+        (tables::odd(analysis), "No odd host"),
+        (tables::changes(analysis), "No change"),
+        (tables::levels(analysis, false), ""),
+        (tables::variance(analysis, false), ""),
+    ] {
+        if !cells.rows.is_empty() {
+            out.push_str(&table(&cells, width));
+        } else if !none.is_empty() {
+            let _ = writeln!(out, "{none}\n");
+        }
+    }
+    for line in tables::remarks(analysis) {
+        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
+    }
+    let _ = writeln!(out, "{}", wrapped(&analysis.verdict, width, "  "));
+    out
+}
