@@ -78,6 +78,6 @@ mod tests {
         let svg =
             svg("map", &[row], &["repetition 1 (2026-11-01)".to_owned(), "b".to_owned(), "c".to_owned()], true, 16.0);
         assert!(svg.contains("a&lt;b") && svg.contains(">2026-11-01<"), "{svg}");
-        assert_eq!((svg.matches("<path").count(), svg.matches("M").count()), (2, 2), "{svg}");
+        assert_eq!((svg.matches("<path").count(), svg.matches('M').count()), (2, 2), "{svg}");
     }
 }

@@ -54,13 +54,13 @@ fn a_host_that_is_slow_in_one_arm_is_no_slow_host() {
     }
 }
 
-fn change(day: u64, roll_out: u64, kernel: bool) -> Option<Change> {
-    Some(Change { day, by: 0.03, roll_out, kernel })
+fn change(day: u64, roll_out: u64, kernel: bool) -> Change {
+    Change { day, by: 0.03, roll_out, kernel }
 }
 
 #[test]
 fn a_kernel_that_makes_all_hosts_slower_on_one_day_is_found_and_named() {
-    let analysis = of(&Fleet { change: change(9, 1, true), slow_share: 0.0, ..small() });
+    let analysis = of(&Fleet { change: Some(change(9, 1, true)), slow_share: 0.0, ..small() });
     let found: Vec<_> = analysis.changes.iter().filter(|change| change.is_found()).collect();
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].facts, ["kernel 6.1.0-31-amd64 → 6.1.0-32-amd64"]);
@@ -72,7 +72,7 @@ fn a_kernel_that_makes_all_hosts_slower_on_one_day_is_found_and_named() {
 
 #[test]
 fn a_roll_out_over_days_is_found_by_each_hosts_own_day() {
-    let analysis = of(&Fleet { change: change(5, 8, true), slow_share: 0.0, ..small() });
+    let analysis = of(&Fleet { change: Some(change(5, 8, true)), slow_share: 0.0, ..small() });
     let found: Vec<_> = analysis.changes.iter().filter(|change| change.is_found()).collect();
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].facts[0].starts_with("kernel") && found[0].periods[0] != found[0].periods[1], "{found:?}");
@@ -82,7 +82,7 @@ fn a_roll_out_over_days_is_found_by_each_hosts_own_day() {
 
 #[test]
 fn a_change_without_a_fact_says_so() {
-    let analysis = of(&Fleet { change: change(9, 1, false), slow_share: 0.0, ..small() });
+    let analysis = of(&Fleet { change: Some(change(9, 1, false)), slow_share: 0.0, ..small() });
     let found: Vec<_> = analysis.changes.iter().filter(|change| change.is_found()).collect();
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].facts.is_empty() && found[0].note.contains("no fact"), "{found:?}");
@@ -91,7 +91,7 @@ fn a_change_without_a_fact_says_so() {
 
 #[test]
 fn facts_that_change_together_are_all_named() {
-    let fleet = Fleet { change: change(9, 1, true), slow_share: 0.0, ..small() };
+    let fleet = Fleet { change: Some(change(9, 1, true)), slow_share: 0.0, ..small() };
     let with_microcode = |mut run: Run| {
         if run.facts["kernel"].contains("32") {
             let mut facts = (*run.facts).clone();
@@ -109,7 +109,7 @@ fn facts_that_change_together_are_all_named() {
 
 #[test]
 fn a_fact_that_changes_days_before_the_figures_is_not_their_cause() {
-    let fleet = Fleet { change: change(11, 1, false), slow_share: 0.0, ..small() };
+    let fleet = Fleet { change: Some(change(11, 1, false)), slow_share: 0.0, ..small() };
     let early = |mut run: Run| {
         if run.labels.repetition >= Some(8) {
             let mut facts = (*run.facts).clone();
