@@ -27,7 +27,12 @@ pub(crate) const CHUNK: usize = 4096;
 /// Writes to stdout. A reader that went away (`vpmu | head`) is no error. A reader that does not read is waited for, after
 /// Ctrl-C for [`PATIENCE`] only.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
-    match send(io::stdout().as_fd(), text.as_bytes(), sys::interrupted()) {
+    print_bytes(text.as_bytes())
+}
+
+/// The same of bytes that need not be text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
+    match send(io::stdout().as_fd(), bytes, sys::interrupted()) {
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             Err(Error::new(Exit::Inconclusive, "interrupted", "nothing reads stdout", ""))
         }

@@ -30,6 +30,7 @@ const LICENCES: &[&str] = &[
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
+    "CC0-1.0",
     "MIT",
     "MIT-0",
     "Unicode-3.0",

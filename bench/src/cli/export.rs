@@ -1,14 +1,16 @@
 //! `vpmu export`.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use results::error::{Error, Exit};
-use results::export::{ALL, Format, export, left_out};
+use results::export::{ALL, Format, export, export_runs, left_out};
+use results::fleet::gather;
 
 use super::files::{records, write};
 use super::values::one_of;
-use crate::console::{complain, internal, print};
+use crate::console::{complain, internal, print, print_bytes};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +20,8 @@ Examples:
   vpmu export vpmu-results --format benchstat -o new.txt
   # a picture of strategies against the floor
   vpmu export vpmu-results/X.json --format svg -o x.svg
+  # every figure, for pandas and DuckDB
+  vpmu export vpmu-results --format parquet -o figures.parquet
   # for a node exporter
   vpmu export X.json --format prometheus \\
     -o /var/lib/node_exporter/textfile/vpmu.prom
@@ -41,6 +45,22 @@ pub struct ExportArgs {
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
+    let bytes = if args.format.takes_runs() { of_runs(args)? } else { of_records(args)? };
+    match args.output.as_deref().filter(|file| *file != Path::new("-")) {
+        Some(file) => write(file, &bytes)?,
+        None if args.format.is_text() => {
+            print(&String::from_utf8(bytes).map_err(|error| internal("cannot show the export", error))?)?;
+        }
+        None if std::io::stdout().is_terminal() => {
+            let what = format!("cannot show {}", args.format.name());
+            return Err(Error::usage(what, "it is no text, and stdout is a terminal", "give -o FILE"));
+        }
+        None => print_bytes(&bytes)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn of_records(args: &ExportArgs) -> Result<Vec<u8>, Error> {
     let records = records(&args.sources)?;
     let bytes = export(args.format, &records)?;
     if !args.format.shows_empty_arms() {
@@ -48,9 +68,14 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
             complain(&format!("notice: {line}"));
         }
     }
-    match args.output.as_deref().filter(|file| *file != Path::new("-")) {
-        Some(file) => write(file, &bytes)?,
-        None => print(&String::from_utf8(bytes).map_err(|error| internal("cannot show the export", error))?)?,
+    Ok(bytes)
+}
+
+/// Of any number of documents: each is reduced to what the format needs.
+fn of_runs(args: &ExportArgs) -> Result<Vec<u8>, Error> {
+    let mut runs = Vec::new();
+    for source in &args.sources {
+        runs.extend(gather(source)?);
     }
-    Ok(Exit::Done)
+    export_runs(args.format, &runs)
 }

@@ -28,6 +28,7 @@ pub use guest::{
     Answer, DOUBTS, Doubt, EventsHeld, GuestArm, GuestExtra, GuestRound, GuestRun, HostOp, MsrCount, WorkloadCost,
 };
 pub use metrics::Metrics;
+pub(crate) use nested::find_summaries;
 pub use parameters::{EventParameter, Parameters, SetUpParameters, StrategyParameter};
 pub use phases::{EventCount, PhaseResult, SET_UP};
 pub use scaling::ScalePoint;

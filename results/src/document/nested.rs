@@ -66,6 +66,12 @@ pub(super) fn find(map: &Map<String, Value>, metrics: &mut Metrics) -> Result<()
     Ok(())
 }
 
+/// Adds the summaries among and below the fields of `map`, as a reader of any experiment finds them; `None` if one is wrong.
+pub(crate) fn find_summaries(mut map: Map<String, Value>, metrics: &mut Metrics) -> Option<()> {
+    metrics.extend(take(&mut map).ok()?);
+    find(&map, metrics).ok()
+}
+
 fn walk(above: &str, map: &Map<String, Value>, depth: usize, metrics: &mut Metrics) -> Result<(), String> {
     for (key, value) in map {
         let path = if above.is_empty() { key.clone() } else { format!("{above}/{key}") };

@@ -188,13 +188,15 @@ impl Summary {
         .filter_map(|(name, value)| Some((name, value?)))
     }
 
-    fn is_ordered(&self) -> Result<(), String> {
-        let all: Vec<_> = self.quantiles().collect();
-        for pair in all.windows(2) {
-            let [(low, a), (high, b)] = pair else { continue };
-            if a > b {
+    /// # Errors
+    /// Which quantiles are not in order.
+    pub(crate) fn is_ordered(&self) -> Result<(), String> {
+        let mut below: Option<(&str, u64)> = None;
+        for (high, b) in self.quantiles() {
+            if let Some((low, a)) = below.filter(|(_, a)| *a > b) {
                 return Err(format!("{low} is {a} and {high} is {b}: edited by hand?"));
             }
+            below = Some((high, b));
         }
         if let (Some(mean), Some(max)) = (self.mean, self.max)
             // A histogram keeps three digits, so its mean may be off by a thousandth.

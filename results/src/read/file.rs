@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::refuse::{NOT_OURS, refuse};
-use super::{check, older, unique};
+use super::{check, older, rounds, unique};
 use crate::document::{Document, Experiment, Record, SCHEMA};
 use crate::error::Error;
 
@@ -21,21 +21,55 @@ pub fn record(path: &Path) -> Result<Record, Error> {
     document(path)
 }
 
+/// Reads one document with all checks of [`record`], but without the experiment's own part of its rounds.
+///
+/// # Errors
+/// Those of [`record`].
+pub(crate) fn brief(path: &Path) -> Result<Record, Error> {
+    brief_of_text(path, &text(path)?)
+}
+
+pub(super) fn brief_of_text(path: &Path, text: &str) -> Result<Record, Error> {
+    // Whatever is wrong, or only unusual, the reader for everything says.
+    quickly(path, text).map_or_else(|| of_text(path, text), Ok)
+}
+
+fn quickly(path: &Path, text: &str) -> Option<Record> {
+    let cut = rounds::cut(text)?;
+    let mut record: Record = parsed(path, value(path, &cut.text).ok()?).ok()?;
+    if record.arms.len() != cut.rounds.len() {
+        return None;
+    }
+    for (arm, rounds) in record.arms.iter_mut().zip(cut.rounds) {
+        arm.rounds = rounds.unwrap_or_else(|| std::mem::take(&mut arm.rounds));
+    }
+    check::document(&record).is_ok().then_some(record)
+}
+
+pub(super) fn of_text<E: Experiment>(path: &Path, text: &str) -> Result<Document<E>, Error> {
+    from_value(path, value(path, text)?)
+}
+
 /// Reads and checks one document with the types of its experiment.
 ///
 /// # Errors
 /// Those of [`record`], and a document of another experiment.
 pub fn document<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
-    from_value(path, value(path, &text(path)?)?)
+    of_text(path, &text(path)?)
 }
 
 /// Makes a document of what `path` holds, and checks it.
-pub(crate) fn from_value<E: Experiment>(path: &Path, mut value: Value) -> Result<Document<E>, Error> {
+pub(crate) fn from_value<E: Experiment>(path: &Path, value: Value) -> Result<Document<E>, Error> {
+    let document = parsed(path, value)?;
+    check::document(&document).map_err(|why| refuse(path, why, NOT_OURS))?;
+    Ok(document)
+}
+
+fn parsed<E: Experiment>(path: &Path, mut value: Value) -> Result<Document<E>, Error> {
     older::convert(&mut value);
-    let wrong = |why: String| refuse(path, why, NOT_OURS);
-    let mut document: Document<E> = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+    let mut document: Document<E> =
+        serde_json::from_value(value).map_err(|error| refuse(path, error.to_string(), NOT_OURS))?;
     path.clone_into(&mut document.path);
-    check::document(&document).map_err(wrong)?;
     Ok(document)
 }
 

@@ -7,13 +7,17 @@ mod check;
 mod file;
 mod older;
 mod refuse;
+mod rounds;
+mod scan;
 mod source;
 mod unique;
 
+pub(crate) use file::brief;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use file::from_value;
 pub use file::{MAX_DOCUMENT, document, record};
-pub use source::{BASELINES, MAX_DOCUMENTS, baseline_folder, check_name, folder, gather};
+pub(crate) use source::copied;
+pub use source::{BASELINES, MAX_DOCUMENTS, baseline_folder, check_name, files, folder, gather};
 
 #[cfg(test)]
 mod tests;

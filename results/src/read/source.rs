@@ -64,11 +64,11 @@ pub fn gather(source: &str, results: &Path) -> Result<Vec<Record>, Error> {
     }
 }
 
-/// Every `.json` of a folder but the JSON Schemas, and of none below it, in the order of their start.
+/// Every `.json` of a folder but the JSON Schemas, and of none below it, in the order of names.
 ///
 /// # Errors
-/// Exit 2: no document, too many, a bad one, or one that is there twice.
-pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
+/// Exit 2: the folder cannot be read, or has no document.
+pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let unreadable = |error: std::io::Error| refuse(dir, error.to_string(), "give a folder of results");
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
@@ -84,11 +84,20 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
     if paths.is_empty() {
         return Err(refuse(dir, "it has no .json in it", "give the folder that vpmu -o DIR wrote to"));
     }
+    paths.sort();
+    Ok(paths)
+}
+
+/// Every document of a folder ([`files`]), in the order of their start.
+///
+/// # Errors
+/// Exit 2: no document, too many, a bad one, or one that is there twice.
+pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
+    let paths = files(dir)?;
     if paths.len() > MAX_DOCUMENTS {
         let count = paths.len();
         return Err(refuse(dir, format!("{count} documents are more than {MAX_DOCUMENTS}"), "split the folder"));
     }
-    paths.sort();
     let mut records = paths.par_iter().map(|path| record(path)).collect::<Vec<_>>();
     // The first bad one in order of names, whichever thread met its own first.
     if let Some(bad) = records.iter().position(Result::is_err) {
@@ -101,11 +110,15 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
     for pair in records.windows(2) {
         let [a, b] = pair else { continue };
         if is_copy(a, b) {
-            let why = format!("it is a copy of {}", a.path.display());
-            return Err(refuse(&b.path, why, "remove one: rounds must not count twice"));
+            return Err(copied(&b.path, &a.path));
         }
     }
     Ok(records)
+}
+
+/// The refusal of a document that is there twice.
+pub(crate) fn copied(path: &Path, first: &Path) -> Error {
+    refuse(path, format!("it is a copy of {}", first.display()), "remove one: rounds must not count twice")
 }
 
 /// The same run: no two runs take the same time to the nanosecond.
