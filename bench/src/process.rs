@@ -56,10 +56,19 @@ pub fn try_lock(file: &File) -> std::io::Result<bool> {
     }
 }
 
-/// Whether the effective user is root.
+/// Whether CAP_PERFMON or CAP_SYS_ADMIN is effective: perf events open at any kernel.perf_event_paranoid.
 #[must_use]
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+pub fn has_perfmon() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| allows_perf(&status))
+}
+
+/// From proc_pid_status(5).
+fn allows_perf(status: &str) -> bool {
+    const SYS_ADMIN: u32 = 21;
+    const PERFMON: u32 = 38;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    effective & (1 << SYS_ADMIN | 1 << PERFMON) != 0
 }
 
 #[cfg(test)]
@@ -79,6 +88,25 @@ mod tests {
         if let (Some(now), Some(most)) = (current, maximum) {
             assert_eq!(ensure_limit(Limit::OpenFiles, most + 1), Err(now));
         }
+    }
+
+    #[test]
+    fn perf_events_are_allowed_by_either_capability() {
+        for (mask, allowed) in [
+            ("000001ffffffffff", true),
+            ("0000004000000000", true),
+            ("0000000000200000", true),
+            ("0000000000000000", false),
+            ("0000000000400000", false),
+            ("x", false),
+        ] {
+            assert_eq!(
+                allows_perf(&format!("Name:\tvpmu\nCapPrm:\t000001ffffffffff\nCapEff:\t{mask}\n")),
+                allowed,
+                "{mask}"
+            );
+        }
+        assert!(!allows_perf(""));
     }
 
     #[test]

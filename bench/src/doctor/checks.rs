@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 
 use results::host::finding::{Finding, Status};
 use results::host::{HostFacts, HostFs};
@@ -11,20 +12,22 @@ use super::diagnosis::Limits;
 use crate::arm::limits;
 use crate::probe::{AutoBackend, KvmProbe};
 
+/// How a user gets to open host events.
+const PERF_REMEDY: &str = "sudo setcap cap_perfmon=ep \"$(command -v vpmu)\" for this file alone, or \
+     sudo sysctl kernel.perf_event_paranoid=1 for every user";
+
 /// /dev/kvm, its capabilities, its own vPMU.
 pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Finding> {
     let opened = OpenOptions::new().read(true).write(true).open(fs.path("dev/kvm"));
     let (status, found, remedy) = match &opened {
-        Ok(_) => (Status::Ok, "opens for reading and writing".to_owned(), ""),
+        Ok(_) => (Status::Ok, "opens for reading and writing".to_owned(), String::new()),
         Err(error) => (
             Status::Missing,
             error.to_string(),
             match error.kind() {
-                ErrorKind::NotFound => "enable virtualization in the firmware and load kvm_intel or kvm_amd",
-                ErrorKind::PermissionDenied => {
-                    "join the group that owns it: sudo usermod -aG kvm $USER, then log in anew"
-                }
-                _ => "look at `ls -l /dev/kvm` and the kernel log",
+                ErrorKind::NotFound => "enable virtualization in the firmware and load kvm_intel or kvm_amd".to_owned(),
+                ErrorKind::PermissionDenied => join_its_group(fs),
+                _ => "look at `ls -l /dev/kvm` and the kernel log".to_owned(),
             },
         ),
     };
@@ -32,7 +35,10 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
     let mut findings = vec![Finding { vital: true, ..Finding::new("/dev/kvm", status, found, why, remedy) }];
 
     let why = "the vPMU is in userspace: MSR accesses and PMIs pass through these";
-    let upgrade = "use a kernel of 5.10 or later whose KVM has them";
+    let upgrade = match &opened {
+        Ok(_) => "use a kernel of 5.10 or later whose KVM has them",
+        Err(_) => "see /dev/kvm",
+    };
     let (status, found, report) = match probe.probe() {
         Ok(report) => {
             let absent: Vec<String> = CAPABILITIES
@@ -68,6 +74,21 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
     findings
 }
 
+/// How this user gets to use a /dev/kvm that refuses it.
+fn join_its_group(fs: &HostFs) -> String {
+    let join = |group: &str| format!("sudo usermod -aG {group} $USER, then log in anew");
+    let owner = std::fs::metadata(fs.path("dev/kvm")).map_or(0, |kvm| kvm.gid());
+    let groups = std::fs::read_to_string(fs.path("etc/group")).unwrap_or_default();
+    let named = |line: &&str| line.split(':').nth(2).is_some_and(|number| number.parse() == Ok(owner));
+    match groups.lines().find(named).and_then(|line| line.split(':').next()) {
+        Some(group) if owner != 0 => format!("join the group that owns it: {}", join(group)),
+        _ => format!(
+            "give it to group kvm: sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm; and join that: {}",
+            join("kvm")
+        ),
+    }
+}
+
 /// What can stand behind the counters.
 pub(super) fn events(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Vec<Finding> {
     let mut findings = vec![
@@ -87,7 +108,7 @@ pub(super) fn events(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoB
                 if auto.backend.is_some() {
                     "for hardware figures use a bare-metal host with a PMU; compare arms of one run only"
                 } else {
-                    "lower kernel.perf_event_paranoid, or run as root or with CAP_PERFMON"
+                    PERF_REMEDY
                 },
             )
         },
@@ -106,10 +127,14 @@ pub(super) fn events(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoB
     let paranoid = host.perf_event_paranoid;
     findings.push(Finding::new(
         "perf_event_paranoid",
-        Status::warn_unless(limits.root || paranoid.is_some_and(|n| n <= 1)),
-        paranoid.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
+        Status::warn_unless(limits.perfmon || paranoid.is_some_and(|n| n <= 1)),
+        format!(
+            "{}, {} CAP_PERFMON",
+            paranoid.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
+            if limits.perfmon { "with" } else { "without" }
+        ),
         "above 1, only root or CAP_PERFMON may count the kernel's part, which a guest's ring 0 may be",
-        "sudo sysctl kernel.perf_event_paranoid=1, or run as root",
+        PERF_REMEDY,
     ));
     let number = |root: &String| fs.number(&format!("{root}/events/sched/sched_switch/id"));
     let (found, remedy) = match &host.tracefs {

@@ -46,7 +46,7 @@ mod tests {
     use crate::probe::fake::{KvmWithout, Opens};
     use results::host::fixture::{CASCADE_LAKE, PVM, tree};
 
-    const PLENTY: Limits = Limits { open_files: Some(20_000), pending_signals: Some(90_000), root: true };
+    const PLENTY: Limits = Limits { open_files: Some(20_000), pending_signals: Some(90_000), perfmon: true };
 
     fn status<'a>(diagnosis: &'a Diagnosis, check: &str) -> &'a Finding {
         diagnosis.findings.iter().find(|f| f.check == check).unwrap()
@@ -72,10 +72,25 @@ mod tests {
         assert!(found.status == Status::Warn && found.remedy.contains("remount"), "{found:?}");
     }
 
+    /// Each permission by itself, with its own remedy.
+    #[test]
+    fn a_user_without_root_learns_which_permission_is_missing() {
+        let (_dir, fs) = tree(PVM);
+        let user = |perfmon| Limits { perfmon, ..PLENTY };
+        let without = diagnose(&fs, user(false), &KvmWithout(&[]), &Opens(&[]), Duration::ZERO);
+        for check in ["event backend", "perf_event_paranoid"] {
+            let found = status(&without, check);
+            assert!(found.remedy.contains("setcap cap_perfmon") && found.remedy.contains("paranoid=1"), "{found:?}");
+        }
+        assert!(status(&without, "perf_event_paranoid").found.ends_with("2, without CAP_PERFMON"));
+        let with = diagnose(&fs, user(true), &KvmWithout(&[]), &Opens(&["cpu-clock"]), Duration::ZERO);
+        assert_eq!(status(&with, "perf_event_paranoid").status, Status::Ok);
+    }
+
     #[test]
     fn what_is_missing_has_a_reason_and_a_remedy() {
         let (_dir, fs) = tree(PVM);
-        let limits = Limits { open_files: Some(64), pending_signals: Some(10), root: false };
+        let limits = Limits { open_files: Some(64), pending_signals: Some(10), perfmon: false };
         let diagnosis = diagnose(
             &fs,
             limits,

@@ -41,8 +41,8 @@ pub struct Limits {
     pub open_files: Option<u64>,
     /// RLIMIT_SIGPENDING; `None` = unlimited.
     pub pending_signals: Option<u64>,
-    /// Whether this is root.
-    pub root: bool,
+    /// Whether it may open any perf event, by root's capabilities or CAP_PERFMON.
+    pub perfmon: bool,
 }
 
 impl Limits {
@@ -52,7 +52,7 @@ impl Limits {
         Self {
             open_files: process::soft_limit(process::Limit::OpenFiles),
             pending_signals: process::soft_limit(process::Limit::PendingSignals),
-            root: process::is_root(),
+            perfmon: process::has_perfmon(),
         }
     }
 }
