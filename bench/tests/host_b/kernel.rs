@@ -54,7 +54,8 @@ fn unpack(parts: &Parts) -> Result<PathBuf> {
     let mut magic = [0; 4];
     std::io::Read::read_exact(&mut File::open(output.path())?, &mut magic)?;
     ensure!(magic == *b"\x7fELF", "what was packed is not an ELF image");
-    let to = folder.join("host-b-vmlinux");
+    // Of its own name: test processes boot different kernels at the same time.
+    let to = folder.join(format!("host-b-vmlinux-{}", parts.release()));
     output.persist(&to)?;
     Ok(to)
 }

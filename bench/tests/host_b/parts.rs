@@ -46,6 +46,17 @@ impl Parts {
         }
         bail!("{}", why.join("; "))
     }
+
+    /// The same machine with the kernel under `root`.
+    pub(crate) fn with_kernel_of(&self, root: &Path) -> Result<Self> {
+        let (kernel, modules) = kernel_in(root)?;
+        Ok(Self { kernel, modules, ..self.clone() })
+    }
+
+    /// The kernel's release, as in uname -r.
+    pub(crate) fn release(&self) -> String {
+        self.kernel.file_name().unwrap_or_default().to_string_lossy().replace("vmlinuz-", "")
+    }
 }
 
 /// A program by environment variable, else by PATH and the sbin folders.

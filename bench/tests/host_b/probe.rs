@@ -10,8 +10,8 @@ use kvm_ioctls::{Cap, Kvm};
 /// First argument that selects a probe instead of the tests.
 pub(crate) const ARGUMENT: &str = "--inside-host-b";
 
-/// Runs the probe `name`. Returns the exit code.
-pub(crate) fn run(name: &str) -> Result<u8> {
+/// Runs the probe `name`, on `file` if it takes one. Returns the exit code.
+pub(crate) fn run(name: &str, file: Option<&str>) -> Result<u8> {
     let mut out = std::io::stdout().lock();
     match name {
         "kvm" => {
@@ -34,6 +34,13 @@ pub(crate) fn run(name: &str) -> Result<u8> {
             writeln!(out, "{}", start.elapsed().as_nanos())?;
             Ok(0)
         }
+        // As `setcap cap_perfmon=ep FILE`.
+        "perfmon" => {
+            let capability = perfmon();
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(file.context("a file")?, "security.capability", &capability, flags)?;
+            Ok(0)
+        }
         other => {
             writeln!(out, "standard output of {other}: é €")?;
             eprintln!("standard error, not UTF-8 on the next line");
@@ -41,4 +48,10 @@ pub(crate) fn run(name: &str) -> Result<u8> {
             Ok(42)
         }
     }
+}
+
+/// CAP_PERFMON (38), permitted and effective: `struct vfs_cap_data` of revision 2, little-endian words.
+fn perfmon() -> Vec<u8> {
+    let (revision, effective, high) = (0x0200_0000_u32, 1, 1_u32 << (38 - 32));
+    [revision | effective, 0, 0, high, 0].iter().flat_map(|word| word.to_le_bytes()).collect()
 }
