@@ -9,6 +9,9 @@ use super::element::Element;
 use super::folder::{Campaign, Done, Folder};
 use slurm::state::{State as Slurm, Task};
 
+/// Exit code of an attempt that was stopped.
+const INTERRUPTED: i32 = Exit::Inconclusive as i32;
+
 /// Where an element is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -186,6 +189,11 @@ fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line,
             Slurm::Running => State::Running,
             Slurm::Pending(_) => State::Pending,
             Slurm::Cancelled | Slurm::TimedOut | Slurm::Preempted => State::Stopped,
+            // An attempt that was interrupted ends before Slurm has to end it.
+            Slurm::Failed(_) if task.exit_code == Some(INTERRUPTED) && line.attempts > 0 => {
+                line.reason = Some("its last attempt was stopped: time limit, or SIGTERM".to_owned());
+                State::Stopped
+            }
             Slurm::Completed | Slurm::Failed(_) | Slurm::NodeFailed | Slurm::OutOfMemory | Slurm::Unknown(_) => {
                 State::Lost
             }

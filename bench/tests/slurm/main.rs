@@ -3,9 +3,11 @@
 //! Without Slurm or without root the tests are listed as ignored and a `SKIP` line says what to install; with
 //! `VPMU_REQUIRE_SLURM=1` that is a failure.
 
+mod campaign;
 mod campaigns;
 mod jobs;
 mod rig;
+mod stops;
 
 use std::process::ExitCode;
 
@@ -16,19 +18,17 @@ use rig::Rig;
 
 type Check = fn(&mut Rig) -> Result<()>;
 
-const CHECKS: [(&str, Check); 9] = [
+const CHECKS: [(&str, Check); 10] = [
     ("jobs::elements_run_once_with_their_states", jobs::elements_run_once_with_their_states),
     ("jobs::refusals_are_sbatchs_own_words", jobs::refusals_are_sbatchs_own_words),
     ("jobs::a_time_limit_is_announced_by_sigterm", jobs::a_time_limit_is_announced_by_sigterm),
-    ("jobs::an_element_of_a_preempted_job_runs_again", jobs::an_element_of_a_preempted_job_runs_again),
-    ("jobs::a_controller_that_vanished_is_no_lost_job", jobs::a_controller_that_vanished_is_no_lost_job),
     ("campaigns::every_result_once_whatever_happens", campaigns::every_result_once_whatever_happens),
     ("campaigns::a_sweep_in_parts_is_the_same_to_the_byte", campaigns::a_sweep_in_parts_is_the_same_to_the_byte),
-    ("campaigns::a_controller_that_vanishes_loses_no_outcome", campaigns::a_controller_that_vanishes_loses_no_outcome),
-    (
-        "campaigns::a_stopped_element_leaves_a_whole_document_and_runs_again",
-        campaigns::a_stopped_element_leaves_a_whole_document_and_runs_again,
-    ),
+    ("stops::a_controller_that_vanishes_loses_no_outcome", stops::a_controller_that_vanishes_loses_no_outcome),
+    ("stops::preempted_and_cancelled_elements_run_again", stops::preempted_and_cancelled_elements_run_again),
+    ("stops::a_time_limit_leaves_a_whole_document", stops::a_time_limit_leaves_a_whole_document),
+    ("stops::two_at_once_do_nothing_twice", stops::two_at_once_do_nothing_twice),
+    ("stops::a_full_disk_loses_no_outcome", stops::a_full_disk_loses_no_outcome),
 ];
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
 //! `vpmu fleet submit`, and what an element's job runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -43,7 +43,8 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
         {
             folder.forget(done)?;
         }
-        standing = Standing::of(&folder, &campaign, &BTreeMap::new(), None)?;
+        // With what Slurm says: elements in the queue are not submitted again.
+        standing = Standing::of(&folder, &campaign, &states.elements, None)?;
     }
     let due: BTreeSet<u64> =
         standing.elements.iter().filter(|line| line.state.is_due()).map(|line| line.number).collect();
@@ -84,7 +85,9 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
 pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> {
     let failed =
         |error: std::io::Error| Error::usage(format!("cannot lock {}", folder.path.display()), error.to_string(), "");
-    let file = std::fs::File::open(&folder.path).map_err(failed)?;
+    // A file of its own, open for writing: NFS refuses an exclusive lock on a folder.
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).open(folder.path.join("lock")).map_err(failed)?;
     if !process::try_lock(&file).map_err(failed)? {
         return Err(Error::usage(
             format!("another {what} of {} is at work", folder.path.display()),
