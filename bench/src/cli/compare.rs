@@ -1,15 +1,17 @@
 //! `vpmu compare`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
 use results::document::Record;
 use results::error::{Error, Exit};
+use results::fleet::{self, FleetSpec};
 use results::read;
 use results::table::layout::columns;
-use results::write::replace;
 
+use super::by_host;
+use super::files::write;
 use super::values::one_of;
 use crate::console::{internal, print, print_json};
 use crate::parse::share;
@@ -30,6 +32,8 @@ Examples:
   # only × floor, within a factor: a gate for any host
   vpmu compare --ratios 3 results/baselines/development-host \\
     vpmu-results
+  # two campaigns, or folders of many hosts: as pairs of hosts
+  vpmu compare --by-host baseline/ nightly/
   # limits by metric, and a JUnit report
   vpmu compare --rules rules.toml --junit report.xml v1 new.json
 
@@ -84,6 +88,10 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FACTOR", conflicts_with_all = ["markdown", "junit", "rules", "alpha", "threshold"])]
     pub ratios: Option<f64>,
 
+    /// Compare each host with itself, in the mean over hosts; always so for campaigns
+    #[arg(long, conflicts_with_all = ["arms", "ratios", "arm", "metric", "quantile", "ignore_host_differences"])]
+    pub by_host: bool,
+
     /// Folder of results; baseline names are looked up in its baselines/
     #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
     pub results: PathBuf,
@@ -106,6 +114,12 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         Some(path) => Rules::read(path, args.alpha, args.threshold)?,
         None => Rules::new(args.alpha, args.threshold)?,
     };
+    if let Some(new) = &args.new {
+        let (base, new) = (Path::new(&args.base), Path::new(new));
+        if [base, new].into_iter().any(|source| by_host::is_wanted(source, args.by_host)) {
+            return hosts(args, base, new, rules);
+        }
+    }
     let request = CompareSpec {
         rules,
         statistic: args.quantile,
@@ -128,12 +142,32 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     show(args, &compare::compare((&args.base, &base), (name, &new), &request)?)
 }
 
+/// By host.
+fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Exit, Error> {
+    let is_asked = !args.arm.is_empty() || !args.metric.is_empty() || args.ratios.is_some();
+    if is_asked {
+        let what = format!("{} and {} are compared by host", base.display(), new.display());
+        return Err(Error::usage(what, "--arm, --metric and --ratios are for single results", "leave them out"));
+    }
+    let (base, new) = (by_host::gather(base, false)?, by_host::gather(new, false)?);
+    let found = fleet::compare(&base.runs, &new.runs, &FleetSpec { rules, ..FleetSpec::default() })?;
+    if let Some(path) = &args.junit {
+        write(path, found.junit().map_err(|why| internal("cannot show the report", why))?.as_bytes())?;
+    }
+    if args.json {
+        print_json(&found)?;
+    } else if args.markdown {
+        print(&found.markdown())?;
+    } else {
+        print(&found.text(columns()))?;
+    }
+    Ok(base.exit(new.exit(found.exit())))
+}
+
 fn show(args: &CompareArgs, found: &Comparison) -> Result<Exit, Error> {
     if let Some(path) = &args.junit {
         let xml = compare::junit(found).map_err(|why| internal("cannot show the report", why))?;
-        replace(path, xml.as_bytes()).map_err(|error| {
-            Error::usage(format!("cannot write {}", path.display()), error.to_string(), "give --junit another file")
-        })?;
+        write(path, xml.as_bytes())?;
     }
     if args.json {
         print_json(found)?;

@@ -1,15 +1,17 @@
 //! `vpmu history`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use results::compare::Statistic;
 use results::error::{Error, Exit};
+use results::fleet::{self, FleetSpec};
 use results::history::{self, HistorySpec};
 use results::read;
 use results::stats::change_points::Rules;
 use results::table::layout::columns;
 
+use super::by_host;
 use super::values::one_of;
 use crate::console::{print, print_json};
 use crate::parse::{number_in, share};
@@ -20,6 +22,8 @@ Examples:
   vpmu history vpmu-results
   # one series, for a script
   vpmu history --metric nmi_handler_ns --arm reuse --json nightly
+  # many hosts: changes of the fleet, odd hosts
+  vpmu history --by-host nightly
 
 A change is no verdict; `vpmu compare` judges.
 
@@ -61,6 +65,10 @@ pub struct HistoryArgs {
     #[arg(long)]
     pub times: bool,
 
+    /// Follow each host against itself, in the mean over hosts; always so for campaigns
+    #[arg(long, conflicts_with_all = ["window", "quantile", "arm", "metric", "times"])]
+    pub by_host: bool,
+
     /// Folder of results; baseline names are looked up in its baselines/
     #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
     pub results: PathBuf,
@@ -74,6 +82,9 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
     if args.alpha > 0.5 {
         let what = format!("--alpha {} is out of range", args.alpha);
         return Err(Error::usage(what, "a level is at most 0.5", "0.001 is the default"));
+    }
+    if by_host::is_wanted(Path::new(&args.source), args.by_host) {
+        return hosts(args);
     }
     let request = HistorySpec {
         rules: Rules { window: usize::try_from(args.window).unwrap_or(50), p: args.alpha, strength: args.threshold },
@@ -90,4 +101,17 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
         print(&history::text(&found, columns()))?;
     }
     Ok(found.exit())
+}
+
+/// By host.
+fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
+    let gathered = by_host::gather(Path::new(&args.source), false)?;
+    let found = fleet::analyse(&gathered.runs, &FleetSpec::default());
+    if args.json {
+        print_json(&found)?;
+    } else {
+        print(&fleet::text(&found, columns()))?;
+    }
+    // A change is no verdict.
+    Ok(gathered.exit(if found.exit() == Exit::Regression { Exit::Done } else { found.exit() }))
 }

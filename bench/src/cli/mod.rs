@@ -5,6 +5,7 @@
 pub mod ab;
 pub mod app;
 pub mod baseline;
+mod by_host;
 pub mod calibrate;
 pub mod compare;
 pub mod conformance;

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use results::error::{Error, Exit};
+use results::fleet::{self, FleetSpec};
 use results::report::{Sources, html, published};
 use results::table::layout::plural;
 
+use super::by_host;
 use super::files::{records, write};
 use crate::console::{complain, print};
 use crate::experiment::reproduce::run::reproduce;
@@ -23,10 +25,14 @@ Examples:
   # a folder and a sweep
   vpmu report nightly sweep.jsonl -o nightly.html
 
+  # many hosts
+  vpmu report --by-host fleet/ -o fleet.html
+
 The page needs no network and no script: open it in any
 browser, send it, print it.
 
-Exit codes: 0 done, 2 bad usage or input, 70 a bug of vpmu.";
+Exit codes: 0 done, 2 bad usage or input, 3 a document by host
+could not be used, 70 a bug of vpmu.";
 
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]
@@ -39,6 +45,10 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
 
+    /// A page by host: odd hosts, changes, a map of hosts and time; always so for campaigns
+    #[arg(long)]
+    pub by_host: bool,
+
     /// The page's title
     #[arg(long, value_name = "TEXT", default_value = "vPMU lab report")]
     pub title: String,
@@ -50,6 +60,14 @@ const SWEEP: &str = "jsonl";
 const SEED: u64 = 1;
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
+    if let [source] = &args.sources[..]
+        && by_host::is_wanted(source, args.by_host)
+    {
+        return hosts(args, source);
+    }
+    if args.by_host || args.sources.iter().any(|source| by_host::is_wanted(source, false)) {
+        return Err(Error::usage("a page by host has one source", "several are given", "give one campaign or folder"));
+    }
     let sources = sources(&args.sources)?;
     let page = html(&sources, &args.title)?;
     if args.output == Path::new("-") {
@@ -64,6 +82,20 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         page.len() as f64 / 1e6
     ));
     Ok(Exit::Done)
+}
+
+/// By host.
+fn hosts(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
+    let gathered = by_host::gather(source, false)?;
+    let page = fleet::page(&fleet::analyse(&gathered.runs, &FleetSpec::default()), &[], &args.title)?;
+    if args.output == Path::new("-") {
+        print(&page)?;
+    } else {
+        write(&args.output, page.as_bytes())?;
+        let size = page.len() as f64 / 1e6;
+        complain(&format!("{} in {} ({size:.1} MB)", plural(gathered.runs.len(), "result"), args.output.display()));
+    }
+    Ok(gathered.exit(Exit::Done))
 }
 
 fn is_sweep(path: &Path) -> bool {

@@ -202,7 +202,7 @@ pub(super) fn run(args: &FleetArgs, check: Check<'_>) -> Result<Exit, Error> {
         (Some(FleetCommand::Plan(args)), _) => planned::plan(args, check),
         (Some(FleetCommand::Status(args)), _) => status::status(args),
         (Some(FleetCommand::Wait(args)), _) => status::wait(args),
-        (Some(FleetCommand::Collect(args)), _) => report::collect(&args.dir).map(|(_, _, standing)| standing.exit()),
+        (Some(FleetCommand::Collect(args)), _) => report::collect(&args.dir),
         (Some(FleetCommand::Cancel(args)), _) => status::cancel(&args.dir),
         (Some(FleetCommand::Report(args)), _) => report::report(args),
         (Some(FleetCommand::Element(args)), _) => submit::element(args),

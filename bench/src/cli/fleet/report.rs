@@ -1,20 +1,65 @@
 //! `vpmu fleet collect` and `vpmu fleet report`.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use results::error::{Error, Exit};
-use results::table::layout::plural;
+use results::fleet::{self, Analysis, ElementLine, FleetComparison, FleetSpec, by_variant};
+use results::table::layout::{columns, plural};
+use serde::Serialize;
 
+use super::super::by_host::{Gathered, of_campaign};
+use super::super::files::write;
 use super::ReportArgs;
 use super::status::{shown, standing};
 use super::submit::lock;
-use crate::console::{complain, print, print_json};
+use crate::console::{complain, internal, print, print_json};
 use crate::fleet::folder::{Campaign, Folder};
 use crate::fleet::merge;
-use crate::fleet::standing::Standing;
+use crate::fleet::standing::{Line, Standing, State};
 
-/// Puts sweeps together and brings the index up to date.
-pub(super) fn collect(dir: &Path) -> Result<(Folder, Campaign, Standing), Error> {
+/// A campaign whose sweeps are put together and whose index is up to date.
+pub(super) struct Collected {
+    folder: Folder,
+    campaign: Campaign,
+    standing: Standing,
+    /// `None` as long as no element has left a document.
+    gathered: Option<Gathered>,
+}
+
+/// Everything that `report` says.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    standing: &'a Standing,
+    analysis: Option<&'a Analysis>,
+    variants: Vec<Variants<'a>>,
+}
+
+/// One variant against the first.
+#[derive(Serialize)]
+struct Variants<'a> {
+    base: &'a str,
+    new: &'a str,
+    #[serde(flatten)]
+    comparison: FleetComparison,
+}
+
+/// Schema of the report's JSON.
+const SCHEMA: &str = "vpmu-fleet-report/1";
+
+/// `vpmu fleet collect`.
+pub(super) fn collect(dir: &Path) -> Result<Exit, Error> {
+    let collected = collected(dir)?;
+    complain(shown(&collected.standing, false).lines().next().unwrap_or_default());
+    if let Some(gathered) = &collected.gathered {
+        complain(&format!("{} in the index", plural(gathered.runs.len(), "document")));
+    }
+    let exit = collected.standing.exit();
+    Ok(collected.gathered.map_or(exit, |gathered| gathered.exit(exit)))
+}
+
+fn collected(dir: &Path) -> Result<Collected, Error> {
     let (folder, campaign, standing) = standing(dir)?;
     let _lock = lock(&folder, "collector")?;
     for sweep in merge::sweeps(&folder, &campaign, &standing)? {
@@ -22,21 +67,97 @@ pub(super) fn collect(dir: &Path) -> Result<(Folder, Campaign, Standing), Error>
             Some(to) => {
                 complain(&format!("sweep {}: {} in {}", sweep.name, plural(sweep.points, "point"), to.display()));
             }
-
             None => complain(&format!("sweep {}: {} still missing", sweep.name, plural(sweep.missing, "part"))),
         }
     }
-    complain(shown(&standing, false).lines().next().unwrap_or_default());
-    Ok((folder, campaign, standing))
+    let has_documents = standing.elements.iter().zip(&campaign.elements).any(|(line, element)| {
+        element.part.is_none() && line.done.as_ref().is_some_and(|done| !done.documents.is_empty())
+    });
+    let gathered = if has_documents { Some(of_campaign(&folder, &campaign, false)?) } else { None };
+    Ok(Collected { folder, campaign, standing, gathered })
 }
 
 /// `vpmu fleet report`.
 pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
-    let (_, _, standing) = collect(&args.dir)?;
-    if args.json {
-        print_json(&standing)?;
+    let Collected { folder, campaign, standing, gathered } = collected(&args.dir)?;
+    let spec = FleetSpec::default();
+    let analysis = gathered.as_ref().map(|gathered| fleet::analyse(&gathered.runs, &spec));
+    let variants = gathered.as_ref().map_or_else(|| Ok(Vec::new()), |gathered| variants(&campaign, gathered, &spec))?;
+    let elements: Vec<ElementLine> = standing.elements.iter().map(element_line).collect();
+
+    let mut markdown = String::new();
+    let mut text = shown(&standing, false);
+    if let Some(analysis) = &analysis {
+        markdown += &fleet::markdown(analysis, &elements);
+        text += "\n";
+        text += &fleet::text(analysis, columns());
+        let page = fleet::page(analysis, &elements, &format!("Campaign {}", campaign.name))?;
+        write(&folder.path.join("report.html"), page.as_bytes())?;
+        let junit = fleet::junit(analysis, &elements).map_err(|why| internal("cannot show the report", why))?;
+        write(&folder.path.join("junit.xml"), junit.as_bytes())?;
     } else {
-        print(&shown(&standing, false))?;
+        // Nothing to judge but the elements.
+        let _ = writeln!(markdown, "# Campaign {}\n\n```\n{}```", campaign.name, shown(&standing, false));
     }
-    Ok(standing.exit())
+    for Variants { base, new, comparison } in &variants {
+        let _ = write!(markdown, "\n## {new} against {base}\n\n{}", comparison.markdown());
+        let _ = write!(text, "\n{new} against {base}, on the same hosts\n{}", comparison.text(columns()));
+    }
+    write(&folder.path.join("summary.md"), markdown.as_bytes())?;
+
+    let exit = exit(&standing, analysis.as_ref(), &variants);
+    let exit = gathered.map_or(exit, |gathered| gathered.exit(exit));
+    if args.json {
+        print_json(&Report { schema: SCHEMA, standing: &standing, analysis: analysis.as_ref(), variants })?;
+    } else if args.markdown {
+        print(&markdown)?;
+    } else {
+        print(&text)?;
+    }
+    let files = if analysis.is_some() { "report.html, summary.md, junit.xml" } else { "summary.md" };
+    complain(&format!("{files} in {}", folder.path.display()));
+    Ok(exit)
+}
+
+/// Each further variant against the first.
+fn variants<'a>(campaign: &'a Campaign, gathered: &Gathered, spec: &FleetSpec) -> Result<Vec<Variants<'a>>, Error> {
+    let mut names: Vec<&str> = Vec::new();
+    for element in campaign.elements.iter().filter(|element| element.part.is_none()) {
+        if element.repetition == 0 && !names.contains(&element.variant.as_str()) {
+            names.push(&element.variant);
+        }
+    }
+    let Some((&base, others)) = names.split_first() else { return Ok(Vec::new()) };
+    let compare = |&new: &&'a str| {
+        let (base_runs, new_runs) = by_variant(&gathered.runs, base, new);
+        let comparison = fleet::compare(&base_runs, &new_runs, spec)?;
+        Ok(Variants { base, new, comparison })
+    };
+    others.iter().map(compare).collect()
+}
+
+fn element_line(line: &Line) -> ElementLine {
+    ElementLine {
+        name: line.name.clone(),
+        host: line.host.clone().unwrap_or_default(),
+        state: line.state.word().to_owned(),
+        exit_code: line.exit,
+        job: line.job.clone().unwrap_or_default(),
+        reason: line.reason.clone().unwrap_or_default(),
+    }
+}
+
+/// 1 if an element failed or something is slower, 3 if something is missing or open, else 0.
+fn exit(standing: &Standing, analysis: Option<&Analysis>, variants: &[Variants<'_>]) -> Exit {
+    let verdicts = [Some(standing.exit()), analysis.map(Analysis::exit)].into_iter().flatten();
+    let verdicts: Vec<Exit> = verdicts.chain(variants.iter().map(|one| one.comparison.exit())).collect();
+    let has = |exit: Exit| verdicts.contains(&exit);
+    debug_assert!(standing.count(State::Failed) == 0 || has(Exit::Regression));
+    if has(Exit::Regression) {
+        Exit::Regression
+    } else if verdicts.iter().all(|&exit| exit == Exit::Done) {
+        Exit::Done
+    } else {
+        Exit::Inconclusive
+    }
 }
