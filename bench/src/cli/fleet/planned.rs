@@ -9,7 +9,7 @@ use results::error::{Error, Exit};
 use results::table::fold::Table;
 use results::table::layout::{columns, dash, plural};
 
-use super::PlanArgs;
+use super::args::PlanArgs;
 use crate::console::{print, print_json};
 use crate::fleet::element::{Element, elements};
 use crate::fleet::plan::{Plan, PlannedVariant, refused};

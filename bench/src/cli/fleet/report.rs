@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::super::by_host::{Gathered, of_campaign};
 use super::super::files::write;
-use super::ReportArgs;
+use super::args::ReportArgs;
 use super::status::{shown, standing};
 use super::submit::lock;
 use crate::console::{complain, internal, print, print_json};

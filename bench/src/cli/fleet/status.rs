@@ -9,7 +9,7 @@ use results::table::fold::{Table, wrapped};
 use results::table::layout::{columns, dash, plural};
 use slurm::command::Slurm;
 
-use super::{StatusArgs, WaitArgs};
+use super::args::{StatusArgs, WaitArgs};
 use crate::console::{complain, internal, print, print_json};
 use crate::fleet::folder::{Campaign, Folder};
 use crate::fleet::on_slurm;

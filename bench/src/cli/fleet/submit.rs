@@ -9,8 +9,8 @@ use results::table::layout::plural;
 use slurm::command::Slurm;
 use slurm::script::COPIES;
 
+use super::args::{ElementArgs, On, SubmitArgs};
 use super::planned::{Check, planned};
-use super::{ElementArgs, On, SubmitArgs};
 use crate::console::{complain, internal, print};
 use crate::fleet::element::Element;
 use crate::fleet::folder::Folder;
