@@ -38,6 +38,10 @@ pub fn markdown(analysis: &Analysis, elements: &[ElementLine]) -> String {
     };
     let mut out =
         format!("### {mark} vpmu fleet: {}\n\n{}\n\n", cell(&analysis.verdict), tables::summary(analysis).join(", "));
+    for line in tables::legend(analysis) {
+        let _ = writeln!(out, "- {}", cell(&line));
+    }
+    out.push('\n');
     if !failed.is_empty() {
         let rows = failed.iter().map(|element| element.cells().to_vec()).collect();
         let caption = format!("{} of {} did not end well", failed.len(), plural(elements.len(), "element"));
@@ -49,6 +53,12 @@ pub fn markdown(analysis: &Analysis, elements: &[ElementLine]) -> String {
         tables::levels(analysis, false),
         tables::variance(analysis, false),
     ] {
+        if cells.head[0] == "no." {
+            for line in tables::change_lines(analysis) {
+                let _ = writeln!(out, "- change {}", cell(&line));
+            }
+            out.push('\n');
+        }
         if !cells.rows.is_empty() {
             table(&mut out, &cells);
         }

@@ -65,6 +65,8 @@ struct Page<'a> {
     class_map: String,
     classes: Vec<ClassMap>,
     key: Vec<String>,
+    legend: Vec<String>,
+    change_lines: Vec<String>,
     changes: Laid,
     levels: Laid,
     variance: Laid,
@@ -117,7 +119,12 @@ pub fn page(analysis: &Analysis, elements: &[ElementLine], title: &str) -> Resul
     let elements = laid(Cells { caption, head: HEAD.to_vec(), rows, keys: 3, left: vec![4, 5] });
     let odd: Vec<HeatRow> = analysis.heat.odd.iter().take(ODD).cloned().collect();
     let odd_map = (!odd.is_empty()).then(|| map::svg("Odd hosts by time", &odd, &analysis.periods, true, 16.0));
-    let class_map = map::svg("Host classes by time", &analysis.heat.classes, &analysis.periods, true, 20.0);
+    let with_sign = |row: &HeatRow| {
+        let name = [tables::class_of(analysis, &row.name), row.name.clone()].join(" ").trim().to_owned();
+        HeatRow { name, ..row.clone() }
+    };
+    let by_class: Vec<HeatRow> = analysis.heat.classes.iter().map(with_sign).collect();
+    let class_map = map::svg("Host classes by time", &by_class, &analysis.periods, true, 20.0);
     let page = Page {
         title,
         verdict: &analysis.verdict,
@@ -129,6 +136,8 @@ pub fn page(analysis: &Analysis, elements: &[ElementLine], title: &str) -> Resul
         class_map,
         classes: classes(analysis),
         key: key(),
+        legend: tables::legend(analysis),
+        change_lines: tables::change_lines(analysis),
         changes: laid(tables::changes(analysis)),
         levels: laid(tables::levels(analysis, true)),
         variance: laid(tables::variance(analysis, true)),

@@ -1,6 +1,6 @@
 //! The rows that every format shows.
 
-use crate::fleet::statistics::{Analysis, Change, Components, Kind, LevelRow, OddHost, Spread};
+use crate::fleet::statistics::{Analysis, Change, ChangeRow, Components, Kind, LevelRow, OddHost, Spread};
 use crate::table::layout::{dash, p, percent, plural};
 
 use super::words::{change, level, over};
@@ -40,33 +40,85 @@ pub(super) fn summary(analysis: &Analysis) -> Vec<String> {
     lines
 }
 
+/// A class by a letter, a setting by a number, so that tables stay narrow; empty where there is one.
+pub(super) fn class_of(analysis: &Analysis, name: &str) -> String {
+    let place = analysis.classes.iter().position(|class| class.name == name);
+    match place {
+        Some(place) if analysis.classes.len() > 1 => match u8::try_from(place) {
+            Ok(place) if place < 26 => char::from(b'A' + place).to_string(),
+            _ => format!("class {}", place + 1),
+        },
+        _ => String::new(),
+    }
+}
+
+fn setting_of(analysis: &Analysis, label: &str) -> String {
+    let place = analysis.settings.iter().position(|setting| setting.label == label);
+    place.filter(|_| analysis.settings.len() > 1).map_or_else(String::new, |place| (place + 1).to_string())
+}
+
+/// Classes and settings with the signs that tables have for them.
+pub(super) fn legend(analysis: &Analysis) -> Vec<String> {
+    let signed = |sign: String, text: String| if sign.is_empty() { text } else { format!("{sign}: {text}") };
+    let class = |class: &crate::fleet::statistics::Class| {
+        let text = format!("{}: {}, {}", class.name, plural(class.hosts, "host"), plural(class.runs, "run"));
+        signed(class_of(analysis, &class.name), text)
+    };
+    let setting = |setting: &crate::fleet::statistics::Setting| {
+        let text = format!("{}: {}", setting.label, plural(setting.runs, "run"));
+        signed(setting_of(analysis, &setting.label), text)
+    };
+    analysis.classes.iter().map(class).chain(analysis.settings.iter().map(setting)).collect()
+}
+
+/// A figure with the signs of its class and setting.
+fn full(analysis: &Analysis, arm: &str, metric: &str, class: &str, setting: &str) -> String {
+    let signs = [class_of(analysis, class), setting_of(analysis, setting)];
+    let signs: Vec<String> = signs.into_iter().filter(|sign| !sign.is_empty()).collect();
+    let signs = if signs.is_empty() { String::new() } else { format!(" ({})", signs.join(", ")) };
+    figure(arm, metric) + &signs
+}
+
 /// The odd hosts.
 pub(super) fn odd(analysis: &Analysis) -> Cells {
     let spec = &analysis.spec;
+    let several = analysis.classes.len() > 1;
+    let with_since = analysis.odd.iter().any(|host| !host.since.is_empty());
     let row = |host: &OddHost| {
         let first = host.figures.first();
-        let others = host.figures.len().saturating_sub(1);
-        let more = if others > 0 { format!(" and {}", plural(others, "other figure")) } else { String::new() };
-        vec![
+        let mut cells = vec![
             host.host.clone(),
             first.map_or_else(dash, |figure| change(figure.change, Some(figure.interval))),
-            host.verdict.clone(),
-            first.map_or_else(dash, |first| figure(&first.arm, &first.metric) + &more),
-            if host.since.is_empty() { dash() } else { host.since.clone() },
-            host.class.clone(),
             host.runs.to_string(),
-        ]
+            host.verdict.clone(),
+        ];
+        if several {
+            cells.push(class_of(analysis, &host.class));
+        }
+        cells.push(first.map_or_else(dash, |first| full(analysis, &first.arm, &first.metric, "", &first.setting)));
+        if with_since {
+            cells.push(if host.since.is_empty() { dash() } else { host.since.clone() });
+        }
+        cells
     };
+    let mut head = vec!["host", "off by", "runs", "verdict"];
+    if several {
+        head.push("class");
+    }
+    head.push("figure");
+    if with_since {
+        head.push("since");
+    }
     Cells {
         caption: format!(
             "Odd hosts: {} % or more off their class, at most {} % wrong names expected; intervals by each host's boots and runs",
             percent(spec.least_host),
             percent(spec.false_share)
         ),
-        head: vec!["host", "off by", "verdict", "figure", "since", "class", "runs"],
+        left: (3..head.len()).collect(),
+        head,
         rows: analysis.odd.iter().map(row).collect(),
         keys: 1,
-        left: vec![2, 3, 4, 5],
     }
 }
 
@@ -75,33 +127,54 @@ pub(super) fn named(change: &Change) -> String {
     if change.facts.is_empty() { "no recorded fact".to_owned() } else { change.facts.join(" and ") }
 }
 
-/// Changes over time: found ones first, a row for each figure.
-pub(super) fn changes(analysis: &Analysis) -> Cells {
+/// Changes, found ones first.
+fn in_order(analysis: &Analysis) -> Vec<&Change> {
     let mut all: Vec<&Change> = analysis.changes.iter().collect();
     all.sort_by_key(|change| (!change.is_found(), std::cmp::Reverse(change.hosts)));
+    all
+}
+
+/// What each change is, by the number that the table has for it.
+pub(super) fn change_lines(analysis: &Analysis) -> Vec<String> {
+    let line = |(place, change): (usize, &Change)| {
+        let [first, last] = &change.periods;
+        let when = if first == last { first.clone() } else { format!("{first} to {last}") };
+        let note = if change.note.is_empty() { String::new() } else { format!("; {}", change.note) };
+        format!(
+            "{}: {}: first run after it {when}, {} of {} hosts{note}",
+            place + 1,
+            named(change),
+            change.hosts,
+            change.of
+        )
+    };
+    in_order(analysis).into_iter().enumerate().map(line).collect()
+}
+
+/// Changes over time: the speed of each class, and figures that changed otherwise than it.
+pub(super) fn changes(analysis: &Analysis) -> Cells {
     let mut rows = Vec::new();
-    for one in all {
-        let when = if one.periods[0] == one.periods[1] {
-            one.periods[0].clone()
-        } else {
-            format!("{} to {}", one.periods[0], one.periods[1])
-        };
-        let head = |what: String, size: String, p: String, hosts: usize, verdict: &str| {
-            vec![named(one), what, size, verdict.to_owned(), when.clone(), format!("{hosts} of {}", one.of), p]
-        };
-        if one.rows.is_empty() {
-            rows.push(head(dash(), dash(), dash(), one.hosts, &one.note));
-        }
+    for (place, one) in in_order(analysis).into_iter().enumerate() {
         for row in &one.rows {
+            // What all metrics have in common is said once.
+            let speed = one.rows.iter().find(|speed| speed.kind == Kind::Speed && speed.class == row.class);
+            let like_speed = |speed: &ChangeRow| row.interval.low <= speed.change && speed.change <= row.interval.high;
+            if row.kind == Kind::AllArms && speed.is_some_and(like_speed) {
+                continue;
+            }
             let verdict = match (row.found, row.change > 0.0) {
                 (true, true) => "SLOWER",
                 (true, false) => "faster",
-                (false, _) if one.note.is_empty() => "no change found",
-                (false, _) => one.note.as_str(),
+                (false, _) => "no change found",
             };
-            let class = if analysis.classes.len() > 1 { format!(", {}", row.class) } else { String::new() };
-            let size = change(row.change, Some(row.interval));
-            rows.push(head(figure(&row.arm, &row.metric) + &class, size, p(row.p_adjusted), row.hosts, verdict));
+            rows.push(vec![
+                (place + 1).to_string(),
+                full(analysis, &row.arm, &row.metric, &row.class, &row.setting),
+                change(row.change, Some(row.interval)),
+                verdict.to_owned(),
+                row.hosts.to_string(),
+                p(row.p_adjusted),
+            ]);
         }
     }
     Cells {
@@ -111,10 +184,10 @@ pub(super) fn changes(analysis: &Analysis) -> Cells {
             analysis.spec.alpha,
             percent(analysis.spec.least_change)
         ),
-        head: vec!["changed with it", "figure", "change", "verdict", "first run after it", "hosts", "p (adj.)"],
+        head: vec!["no.", "figure", "change", "verdict", "hosts", "p (adj.)"],
         rows,
         keys: 1,
-        left: vec![1, 3, 4],
+        left: vec![1, 3],
     }
 }
 
@@ -141,20 +214,14 @@ fn components(found: &Components) -> [String; 4] {
 
 /// Where variance comes from: the speed of each class, then figures. `all`: times of single arms, too.
 pub(super) fn variance(analysis: &Analysis, all: bool) -> Cells {
-    let several = analysis.classes.len() > 1;
     let mut rows = Vec::new();
     for (class, found) in &analysis.speed {
-        let name = if several { format!("speed, {class}") } else { "speed".to_owned() };
+        let name = full(analysis, "", "all metrics", class, "");
         rows.push([&[name][..], &components(found)[..], &[over_what(found)][..]].concat());
     }
     for row in shown(analysis, all) {
-        let mut name = figure(&row.arm, &row.metric);
-        if row.kind == Kind::Ratio {
-            name += ", ratio";
-        }
-        if several || analysis.settings.len() > 1 {
-            name = format!("{name} ({}; {})", row.setting, row.class);
-        }
+        let name = full(analysis, &row.arm, &row.metric, &row.class, &row.setting);
+        let name = if row.kind == Kind::Ratio { format!("{name}, ratio") } else { name };
         rows.push([&[name][..], &components(&row.spread)[..], &[over_what(&row.spread)][..]].concat());
     }
     Cells {
@@ -183,35 +250,27 @@ pub(super) fn levels(analysis: &Analysis, all: bool) -> Cells {
     let several = analysis.classes.len() > 1;
     let mut rows = Vec::new();
     for row in shown(analysis, all) {
-        let mut cells = vec![figure(&row.arm, &row.metric), row.class.clone()];
+        let mut cells = vec![full(analysis, &row.arm, &row.metric, &row.class, &row.setting)];
         cells.push(level(row.kind, row.level, row.interval));
         if several {
             cells.push(row.over_first.map_or_else(dash, |found| over(found, row.over_first_interval)));
         }
-        cells.push(row.hosts.to_string());
-        cells.push(row.runs.to_string());
-        if analysis.settings.len() > 1 {
-            cells.push(row.setting.clone());
-        }
+        cells.extend([row.hosts.to_string(), row.boots.to_string(), row.runs.to_string()]);
         rows.push(cells);
     }
     rows.sort_by(|a, b| a[0].cmp(&b[0]));
-    let mut head = vec!["figure", "class", "mean over hosts"];
+    let mut head = vec!["figure", "mean over hosts"];
     if several {
-        head.push("× first class");
+        head.push("× class A");
     }
-    head.extend(["hosts", "runs"]);
-    if analysis.settings.len() > 1 {
-        head.push("setting");
-    }
-    let left = if analysis.settings.len() > 1 { vec![1, head.len() - 1] } else { vec![1] };
+    head.extend(["hosts", "boots", "runs"]);
     let against = if several { "; class against class by Welch's t over hosts" } else { "" };
     Cells {
         caption: format!("Levels by class before the changes found: means over hosts, 95 % by t over hosts{against}"),
         head,
         rows,
         keys: 1,
-        left,
+        left: Vec::new(),
     }
 }
 

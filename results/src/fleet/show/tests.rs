@@ -32,6 +32,7 @@ fn a_terminal_has_all_in_its_width() {
     {
         assert!(text.contains(needle), "{needle} is not in {text}");
     }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
 #[test]

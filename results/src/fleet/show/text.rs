@@ -6,6 +6,8 @@ use super::tables::{self, Cells};
 use crate::fleet::statistics::Analysis;
 use crate::table::fold::{Table, wrapped};
 
+/// First head of the table of changes.
+const CHANGE: &str = "no.";
 /// Most rows of a table; the page and the JSON have all.
 const ROWS: usize = 60;
 
@@ -24,8 +26,7 @@ fn table(cells: &Cells, width: usize) -> String {
 #[must_use]
 pub fn text(analysis: &Analysis, width: usize) -> String {
     let mut out = tables::summary(analysis).join("\n") + "\n";
-    for class in &analysis.classes {
-        let line = format!("{}: {} hosts, {} runs", class.name, class.hosts, class.runs);
+    for line in tables::legend(analysis) {
         // Writing to a String cannot fail, here and below.
         let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
     }
@@ -36,6 +37,11 @@ pub fn text(analysis: &Analysis, width: usize) -> String {
         (tables::levels(analysis, false), ""),
         (tables::variance(analysis, false), ""),
     ] {
+        if cells.head[0] == CHANGE {
+            for line in tables::change_lines(analysis) {
+                let _ = writeln!(out, "{}", wrapped(&format!("change {line}"), width, "  "));
+            }
+        }
         if !cells.rows.is_empty() {
             out.push_str(&table(&cells, width));
         } else if !none.is_empty() {

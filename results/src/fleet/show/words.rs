@@ -22,7 +22,8 @@ pub(in crate::fleet) fn value(kind: Kind, level: f64) -> String {
 pub(super) fn level(kind: Kind, level: f64, interval: Option<Interval>) -> String {
     let Some(Interval { low, high }) = interval else { return value(kind, level) };
     // Half of the interval's width in per cent says as much as its ends.
-    format!("{} ± {:.1} %", value(kind, level), ((high / low).sqrt() - 1.0) * 100.0)
+    let half = ((high / low).sqrt() - 1.0) * 100.0;
+    format!("{} ± {half:.*} %", value(kind, level), if half < 0.95 { 2 } else { 1 })
 }
 
 /// A ratio with its interval.

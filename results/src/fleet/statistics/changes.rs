@@ -139,23 +139,24 @@ fn of_turn(grid: &Grid<'_>, turn: &Turn, logs: &mut [Vec<f64>], spec: &FleetSpec
         change.note = format!("on fewer than {MIN_HOSTS} hosts: not judged");
         return change;
     }
-    let found: Vec<(usize, Found)> = (0..grid.series.len())
-        .into_par_iter()
-        .filter_map(|index| {
-            let series = &grid.series[index];
-            let fitted = fit(grid, series, &logs[index]);
-            let values = event::by_host(grid, series, &logs[index]);
-            let found = event::change(&values, &turn.hosts, spec.window, event::of_period(&fitted.periods))?;
-            (found.hosts >= MIN_HOSTS).then_some((index, found))
-        })
-        .collect();
+    let find = |wanted: &(dyn Fn(&Series) -> bool + Sync)| -> Vec<(usize, Found)> {
+        (0..grid.series.len())
+            .into_par_iter()
+            .filter(|index| wanted(&grid.series[*index]))
+            .filter_map(|index| {
+                let series = &grid.series[index];
+                let fitted = fit(grid, series, &logs[index]);
+                let values = event::by_host(grid, series, &logs[index]);
+                let found = event::change(&values, &turn.hosts, spec.window, event::of_period(&fitted.periods))?;
+                (found.hosts >= MIN_HOSTS).then_some((index, found))
+            })
+            .collect()
+    };
+    let mut found = find(&Series::is_judged);
     let mut taken = vec![false; grid.classes.len()];
     let mut offset = 0;
     for (index, found) in &found {
         let series = &grid.series[*index];
-        if !series.is_judged() {
-            continue;
-        }
         let row = row(grid, series, found, tests, spec);
         taken[series.class] |= row.found;
         let speed = grid.speed(series.class) == Some(*index);
@@ -170,6 +171,8 @@ fn of_turn(grid: &Grid<'_>, turn: &Turn, logs: &mut [Vec<f64>], spec: &FleetSpec
         let when = if offset < 0 { "before" } else { "after" };
         change.note = format!("the figures change {} periods {when} it: it is not their cause", offset.abs());
     }
+    // A change is taken out of all series of its class.
+    found.extend(find(&|series| !series.is_judged() && taken[series.class]));
     let step = &turn.steps[0];
     for (index, found) in found {
         let series = &grid.series[index];

@@ -5,9 +5,8 @@ use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 use super::fit::{Fit, HostPart};
 use super::grid::{Grid, Series};
-use super::spread::{EFFICIENCY, around_zero, beyond};
+use super::spread::{EFFICIENCY, around_zero, beyond, centre};
 use crate::stats::interval::Interval;
-use crate::stats::location::centre;
 use crate::stats::median;
 
 /// A standard deviation of logarithms: 0.01 is 1 %.
@@ -99,9 +98,11 @@ pub(super) fn components(grid: &Grid<'_>, series: &Series, fit: &Fit) -> (Compon
         let n = boots.len() as f64;
         let mean = boots.iter().map(|boot| boot.centre).sum::<f64>() / n;
         count += boots.len();
+        // What runs leave in the difference from the mean: that of the boot, and that of the mean.
+        let of_mean = boots.iter().map(|boot| total / boot.runs as f64).sum::<f64>() / (n * n);
         for boot in *boots {
             off.push((boot.centre - mean) * (shared * n / (n - 1.0)).sqrt());
-            known_of_boot.push(total / boot.runs as f64);
+            known_of_boot.push((total / boot.runs as f64 * (1.0 - 2.0 / n) + of_mean) * n / (n - 1.0));
         }
     }
     let boot = beyond(&off, &known_of_boot);

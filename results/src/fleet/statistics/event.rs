@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::grid::{Grid, Series};
-use super::spread::around_zero;
+use super::spread::{around_zero, centre};
 use crate::stats::jackknife::Estimate;
-use crate::stats::location::centre;
 use crate::stats::median;
 
 /// Periods to either side in which the largest step is looked for.

@@ -1,7 +1,7 @@
 //! A series as a sum: level, host, period, rest. Locations are bisquare centres, so that disturbed runs have no weight.
 
 use super::grid::{Grid, Series};
-use crate::stats::location::centre;
+use super::spread::centre;
 
 /// Fewest hosts of a period whose shared part is taken out: with fewer, a host's own would go with it.
 pub(super) const MIN_SHARED: usize = 5;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::grid::Grid;
 use super::odd::OddHost;
-use crate::stats::location::centre;
+use super::spread::centre;
 
 /// A row of the heat map.
 #[derive(Clone, Debug, PartialEq)]

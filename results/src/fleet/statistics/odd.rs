@@ -10,9 +10,8 @@ use super::facts::{Step, Turn};
 use super::fit::{Fit, HostPart};
 use super::grid::{Grid, Kind};
 use super::spec::FleetSpec;
-use super::spread::EFFICIENCY;
+use super::spread::{EFFICIENCY, centre};
 use crate::stats::interval::Interval;
-use crate::stats::location::centre;
 
 /// Fewest hosts of a class in which one can be odd.
 pub(super) const MIN_CLASS: usize = 3;

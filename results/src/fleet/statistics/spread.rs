@@ -1,6 +1,6 @@
 //! Spreads that a few values far out do not move.
 
-use crate::stats::median;
+use crate::stats::{median, median_of};
 
 /// Standard deviation of a normal distribution over the median of absolute deviations.
 const MAD: f64 = 1.482_602_2;
@@ -10,6 +10,37 @@ const CUT: f64 = 2.5;
 const KEPT: f64 = 0.977_56;
 /// Degrees of freedom of such a spread over those of a standard deviation.
 pub(super) const EFFICIENCY: f64 = 0.85;
+
+/// Reach of the bisquare in standard deviations: 95 % as sharp as a mean where all values are normal.
+const REACH: f64 = 4.685;
+/// Steps of the bisquare from the median.
+const STEPS: usize = 4;
+
+/// A bisquare centre by a fixed number of steps; the median where more than half of the values are the same. `None` without values.
+pub(super) fn centre(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    let mut at = median_of(&mut sorted)?;
+    if values.len() < 3 {
+        return Some(at);
+    }
+    sorted.iter_mut().zip(values).for_each(|(distance, value)| *distance = (value - at).abs());
+    let reach = REACH * MAD * median_of(&mut sorted)?;
+    if reach <= 0.0 {
+        return Some(at);
+    }
+    for _ in 0..STEPS {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for value in values {
+            let inside = 1.0 - ((value - at) / reach).powi(2);
+            if inside > 0.0 {
+                sum += inside * inside * value;
+                weights += inside * inside;
+            }
+        }
+        at = sum / weights;
+    }
+    Some(at)
+}
 
 /// Standard deviation of values around 0, those far out cut; `None` without values.
 pub(super) fn around_zero(values: &[f64]) -> Option<f64> {
@@ -66,6 +97,15 @@ mod tests {
         assert!((around_zero(&values).unwrap() - 2.0).abs() < 0.15);
         assert_eq!(around_zero(&[]), None);
         assert_eq!(around_zero(&[0.0, 0.0, 0.0]), Some(0.0));
+    }
+
+    #[test]
+    fn a_centre_does_not_move_with_what_is_far_out() {
+        let near: Vec<f64> = (0..21).map(|n| f64::from(n) / 10.0).collect();
+        assert!((centre(&near).unwrap() - 1.0).abs() < 1e-9);
+        let far = [&near[..], &[50.0, 90.0]].concat();
+        assert!((centre(&far).unwrap() - 1.0).abs() < 0.1, "{:?}", centre(&far));
+        assert_eq!((centre(&[]), centre(&[1.0, 3.0]), centre(&[2.0, 2.0, 9.0])), (None, Some(2.0), Some(2.0)));
     }
 
     #[test]
