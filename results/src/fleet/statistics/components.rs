@@ -42,7 +42,12 @@ pub(super) struct Noise {
     pub(super) boot: f64,
     /// Of a host, beyond both.
     pub(super) host: f64,
+    /// Share of runs that are disturbed: further off than normal ones are.
+    pub(super) outliers: f64,
 }
+
+/// Runs further off than so many standard deviations are disturbed, beyond the share of normal ones that are.
+const FAR: (f64, f64) = (3.0, 0.0027);
 
 impl Noise {
     /// The variance of a host's level around its true one.
@@ -110,7 +115,9 @@ pub(super) fn components(grid: &Grid<'_>, series: &Series, fit: &Fit) -> (Compon
         let lower = known_of_boot.iter().sum::<f64>() / known_of_boot.len() as f64;
         spread(boot, lower, (count - several.len()) as f64, count)
     });
-    let mut noise = Noise { run: total, boot, host: 0.0 };
+    let far = within.iter().filter(|off| off.abs() > FAR.0 * total.sqrt()).count() as f64;
+    let outliers = (far / within.len().max(1) as f64 - FAR.1).max(0.0);
+    let mut noise = Noise { run: total, boot, host: 0.0, outliers };
     let levels: Vec<f64> = fit.hosts.iter().map(|host| host.level).collect();
     let known_of_host: Vec<f64> = fit.hosts.iter().map(|host| noise.of_level(host)).collect();
     let scale = (hosts / (hosts - 1.0).max(1.0)).sqrt();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal, StudentsT};
 
 use super::components::Noise;
 use super::facts::{Step, Turn};
@@ -12,6 +12,7 @@ use super::grid::{Grid, Kind};
 use super::spec::FleetSpec;
 use super::spread::{EFFICIENCY, centre};
 use crate::stats::interval::Interval;
+use crate::stats::median;
 
 /// Fewest hosts of a class in which one can be odd.
 pub(super) const MIN_CLASS: usize = 3;
@@ -93,6 +94,12 @@ fn p_of(value: f64, variance: f64, freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom.max(1.0)).map_or(1.0, |law| (2.0 * law.sf(t)).min(1.0))
 }
 
+/// The chance that half of so many runs are disturbed: then a centre is theirs.
+fn by_outliers(runs: usize, share: f64) -> f64 {
+    let law = Binomial::new(share.min(1.0), runs as u64);
+    law.map_or(0.0, |law| law.sf(runs.div_ceil(2).saturating_sub(1) as u64))
+}
+
 /// How far levels of hosts are from their class, with the p value of each: (difference, p).
 fn against_class(levels: &[f64], own: &[f64], host: f64) -> Vec<(f64, f64)> {
     let n = levels.len() as f64;
@@ -114,8 +121,11 @@ fn against_class(levels: &[f64], own: &[f64], host: f64) -> Vec<(f64, f64)> {
     (0..levels.len()).map(of).collect()
 }
 
+/// Level, variance and runs of a host's newest periods.
+type Recent = (f64, f64, usize);
+
 /// Levels of hosts in the newest periods alone, less the middle of them.
-fn newest(grid: &Grid<'_>, judged: &Judged, window: usize) -> Vec<Option<(f64, f64)>> {
+fn newest(grid: &Grid<'_>, judged: &Judged, window: usize) -> Vec<Option<Recent>> {
     let from = grid.periods.len().saturating_sub(window);
     let series = &grid.series[judged.series];
     let of = |host: &HostPart| {
@@ -125,12 +135,12 @@ fn newest(grid: &Grid<'_>, judged: &Judged, window: usize) -> Vec<Option<(f64, f
             .filter(|index| grid.meta[series.points[*index].run].period >= from)
             .map(|index| judged.fit.rest[index])
             .collect();
-        (own.len() > 1)
-            .then(|| centre(&own).map(|level| (level, judged.noise.boot + judged.noise.run / own.len() as f64)))
+        let variance = judged.noise.boot + judged.noise.run / own.len().max(1) as f64;
+        (own.len() > 1).then(|| centre(&own).map(|level| (level, variance, own.len())))
     };
-    let levels: Vec<Option<(f64, f64)>> = judged.fit.hosts.iter().map(|host| of(host).flatten()).collect();
-    let middle = centre(&levels.iter().flatten().map(|(level, _)| *level).collect::<Vec<_>>()).unwrap_or(0.0);
-    levels.into_iter().map(|found| found.map(|(level, own)| (level - middle, own))).collect()
+    let levels: Vec<Option<Recent>> = judged.fit.hosts.iter().map(|host| of(host).flatten()).collect();
+    let middle = centre(&levels.iter().flatten().map(|(level, ..)| *level).collect::<Vec<_>>()).unwrap_or(0.0);
+    levels.into_iter().map(|found| found.map(|(level, own, runs)| (level - middle, own, runs))).collect()
 }
 
 /// Every test of every host.
@@ -145,14 +155,15 @@ fn tests(grid: &Grid<'_>, all: &[Judged], spec: &FleetSpec) -> BTreeMap<usize, V
         let levels: Vec<f64> = hosts.iter().map(|host| host.level).collect();
         let own: Vec<f64> = hosts.iter().map(|host| judged.noise.of_level(host)).collect();
         for ((host, own), (value, p)) in hosts.iter().zip(&own).zip(against_class(&levels, &own, judged.noise.host)) {
+            let p = p.max(by_outliers(host.runs(), judged.noise.outliers));
             let test = Test { judged: place, speed, lately: false, value, variance: *own, p };
             tests.entry(host.host).or_default().push(test);
         }
         if speed && grid.periods.len() > 2 * spec.window && hosts.len() >= ROBUST {
             let freedom = EFFICIENCY * (hosts.len() as f64 - 1.0);
             for (host, found) in hosts.iter().zip(newest(grid, judged, spec.window)) {
-                let Some((value, own)) = found else { continue };
-                let p = p_of(value, judged.noise.host + own, freedom);
+                let Some((value, own, runs)) = found else { continue };
+                let p = p_of(value, judged.noise.host + own, freedom).max(by_outliers(runs, judged.noise.outliers));
                 let test = Test { judged: place, speed: false, lately: true, value, variance: own, p };
                 tests.entry(host.host).or_default().push(test);
             }
@@ -161,14 +172,16 @@ fn tests(grid: &Grid<'_>, all: &[Judged], spec: &FleetSpec) -> BTreeMap<usize, V
     tests
 }
 
-/// One p value of a host: half of the weight is on its speed, half on everything else (Simes).
+/// One p value of a host: half of the weight is on its speed, a quarter on its speed lately, a quarter on everything else (Simes).
 fn of_host(tests: &[Test]) -> f64 {
-    let speed = tests.iter().filter(|test| test.speed).map(|test| test.p).fold(f64::INFINITY, f64::min);
-    let mut others: Vec<f64> = tests.iter().filter(|test| !test.speed).map(|test| test.p).collect();
+    let least =
+        |wanted: fn(&&Test) -> bool| tests.iter().filter(wanted).map(|test| test.p).fold(f64::INFINITY, f64::min);
+    let (speed, lately) = (least(|test| test.speed), least(|test| test.lately));
+    let mut others: Vec<f64> = tests.iter().filter(|test| !test.speed && !test.lately).map(|test| test.p).collect();
     others.sort_by(f64::total_cmp);
     let n = others.len() as f64;
     let simes = others.iter().enumerate().map(|(rank, p)| p * n / (rank + 1) as f64).fold(f64::INFINITY, f64::min);
-    (2.0 * speed.min(simes)).min(1.0)
+    (2.0 * speed).min(4.0 * lately).min(4.0 * simes).min(1.0)
 }
 
 /// The hosts that are odd: slower ones first, the most different first.
@@ -209,9 +222,12 @@ fn verdict(
     spec: &FleetSpec,
 ) -> Option<OddHost> {
     let adjusted = crate::stats::holm(&tests.iter().map(|test| test.p).collect::<Vec<_>>());
-    // The speed has half of the weight, and is not adjusted for the others.
-    let p =
-        |index: usize| if tests[index].speed { (2.0 * tests[index].p).min(adjusted[index]) } else { adjusted[index] };
+    // Each part of the weight is adjusted by itself.
+    let p = |index: usize| match &tests[index] {
+        test if test.speed => (2.0 * test.p).min(adjusted[index]),
+        test if test.lately => (4.0 * test.p).min(adjusted[index]),
+        _ => adjusted[index],
+    };
     let mut found: Vec<(usize, &Test)> = tests
         .iter()
         .enumerate()
@@ -277,13 +293,14 @@ fn since(grid: &Grid<'_>, judged: &Judged, part: &HostPart, turns: &[Turn], spec
     if n < 6 {
         return String::new();
     }
-    let step = |at: usize| {
-        let (Some(before), Some(after)) = (centre(&own[..at]), centre(&own[at..])) else { return (0.0, 0.0) };
-        let error = (judged.noise.run * (1.0 / at as f64 + 1.0 / (n - at) as f64) + 2.0 * judged.noise.boot).sqrt();
-        (after - before, (after - before).abs() / error.max(f64::MIN_POSITIVE))
-    };
-    let best = (2..n - 1).map(|at| (at, step(at))).max_by(|a, b| a.1.1.total_cmp(&b.1.1));
-    let Some((at, (size, score))) = best else { return String::new() };
+    let sides = |at: usize| Some((median(&own[..at])?, median(&own[at..])?));
+    let off = |values: &[f64], middle: f64| values.iter().map(|value| (value - middle).abs()).sum::<f64>();
+    // The split that leaves the least, by absolute deviations.
+    let left = |at: usize| sides(at).map(|(before, after)| off(&own[..at], before) + off(&own[at..], after));
+    let best = (2..n - 1).filter_map(|at| Some((at, left(at)?))).min_by(|a, b| a.1.total_cmp(&b.1));
+    let Some((at, (before, after))) = best.and_then(|(at, _)| Some((at, sides(at)?))) else { return String::new() };
+    let error = (judged.noise.run * (1.0 / at as f64 + 1.0 / (n - at) as f64) + 2.0 * judged.noise.boot).sqrt();
+    let (size, score) = (after - before, (after - before).abs() / error.max(f64::MIN_POSITIVE));
     let p = 2.0 * Normal::standard().sf(score) * n as f64;
     if p >= spec.alpha || size.exp_m1().abs() < spec.least_host {
         return String::new();

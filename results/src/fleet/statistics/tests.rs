@@ -54,6 +54,19 @@ fn a_host_that_is_slow_in_one_arm_is_no_slow_host() {
     }
 }
 
+#[test]
+fn a_host_that_got_slow_lately_is_named_with_the_day() {
+    let mut all = runs(&Fleet { days: 24, slow_share: 0.0, ..small() });
+    for run in all.iter_mut().filter(|run| &*run.host == "node0007" && run.labels.repetition >= Some(18)) {
+        run.figures.iter_mut().for_each(|figure| figure.time.log += 0.12);
+    }
+    let analysis = analyse(&all, &FleetSpec::default());
+    let odd = &analysis.odd[..];
+    assert!(odd.len() == 1 && odd[0].host == "node0007" && odd[0].figures[0].lately, "{odd:?}");
+    assert!(odd[0].since.starts_with("repetition 18 "), "{odd:?}");
+    assert!(odd[0].verdict.starts_with("slow host lately"), "{odd:?}");
+}
+
 fn change(day: u64, roll_out: u64, kernel: bool) -> Change {
     Change { day, by: 0.03, roll_out, kernel }
 }
