@@ -10,7 +10,7 @@ use super::facts::{Step, Turn};
 use super::fit::{Fit, HostPart};
 use super::grid::{Grid, Kind};
 use super::spec::FleetSpec;
-use super::spread::{EFFICIENCY, centre};
+use super::spread::{EFFICIENCY, around_zero, centre};
 use crate::stats::interval::Interval;
 use crate::stats::median;
 
@@ -161,9 +161,14 @@ fn tests(grid: &Grid<'_>, all: &[Judged], spec: &FleetSpec) -> BTreeMap<usize, V
         }
         if speed && grid.periods.len() > 2 * spec.window && hosts.len() >= ROBUST {
             let freedom = EFFICIENCY * (hosts.len() as f64 - 1.0);
-            for (host, found) in hosts.iter().zip(newest(grid, judged, spec.window)) {
+            let newest = newest(grid, judged, spec.window);
+            // Few runs of one boot may scatter more than the parts say.
+            let seen = newest.iter().flatten().map(|(level, ..)| *level).collect::<Vec<_>>();
+            let seen = around_zero(&seen).unwrap_or(0.0).powi(2);
+            for (host, found) in hosts.iter().zip(newest) {
                 let Some((value, own, runs)) = found else { continue };
-                let p = p_of(value, judged.noise.host + own, freedom).max(by_outliers(runs, judged.noise.outliers));
+                let p = p_of(value, seen.max(judged.noise.host + own), freedom)
+                    .max(by_outliers(runs, judged.noise.outliers));
                 let test = Test { judged: place, speed: false, lately: true, value, variance: own, p };
                 tests.entry(host.host).or_default().push(test);
             }
