@@ -79,10 +79,12 @@ fn text(path: &Path) -> Result<String, Error> {
         refuse(path, error.to_string(), if absent { "measure first, or give the path of a result" } else { NOT_OURS })
     };
     let file = std::fs::File::open(path).map_err(unreadable)?;
-    if file.metadata().map_err(unreadable)?.is_dir() {
+    let meta = file.metadata().map_err(unreadable)?;
+    if meta.is_dir() {
         return Err(refuse(path, "it is a folder", NOT_OURS));
     }
-    let mut text = String::new();
+    // A text that grows while it is read is copied again and again.
+    let mut text = String::with_capacity(meta.len().min(MAX_DOCUMENT) as usize + 1);
     file.take(MAX_DOCUMENT + 1).read_to_string(&mut text).map_err(unreadable)?;
     if text.len() as u64 > MAX_DOCUMENT {
         return Err(refuse(path, format!("it is larger than {} MiB", MAX_DOCUMENT >> 20), NOT_OURS));
