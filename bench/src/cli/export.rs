@@ -8,6 +8,7 @@ use results::error::{Error, Exit};
 use results::export::{ALL, Format, export, export_runs, left_out};
 use results::fleet::gather;
 
+use super::by_host;
 use super::files::{records, write};
 use super::values::one_of;
 use crate::console::{complain, internal, print, print_bytes};
@@ -26,7 +27,8 @@ Examples:
   vpmu export X.json --format prometheus \\
     -o /var/lib/node_exporter/textfile/vpmu.prom
 
-Exit codes: 0 done, 2 bad usage or input, 70 a bug of vpmu.";
+Exit codes: 0 done, 2 bad usage or input, 3 a bad document of a campaign was left
+out (parquet), 70 a bug of vpmu.";
 
 /// Options of `vpmu export`.
 #[derive(Clone, Debug, Args)]
@@ -45,7 +47,7 @@ pub struct ExportArgs {
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
-    let bytes = if args.format.takes_runs() { of_runs(args)? } else { of_records(args)? };
+    let (bytes, exit) = if args.format.takes_runs() { of_runs(args)? } else { (of_records(args)?, Exit::Done) };
     match args.output.as_deref().filter(|file| *file != Path::new("-")) {
         Some(file) => write(file, &bytes)?,
         None if args.format.is_text() => {
@@ -57,7 +59,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
         }
         None => print_bytes(&bytes)?,
     }
-    Ok(Exit::Done)
+    Ok(exit)
 }
 
 fn of_records(args: &ExportArgs) -> Result<Vec<u8>, Error> {
@@ -71,11 +73,18 @@ fn of_records(args: &ExportArgs) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Of any number of documents: each is reduced to what the format needs.
-fn of_runs(args: &ExportArgs) -> Result<Vec<u8>, Error> {
-    let mut runs = Vec::new();
+/// Of any number of documents: each is reduced to what the format needs. Those of campaigns and of large folders by way of their
+/// index; a bad one among them is left out with a line, and the exit code says so.
+fn of_runs(args: &ExportArgs) -> Result<(Vec<u8>, Exit), Error> {
+    let (mut runs, mut exit) = (Vec::new(), Exit::Done);
     for source in &args.sources {
-        runs.extend(gather(source)?);
+        if by_host::is_wanted(source, false) {
+            let gathered = by_host::gather(source, true)?;
+            exit = gathered.exit(exit);
+            runs.extend(gathered.runs);
+        } else {
+            runs.extend(gather(source)?);
+        }
     }
-    export_runs(args.format, &runs)
+    Ok((export_runs(args.format, &runs)?, exit))
 }
