@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use results::error::{Error, Exit};
-use results::fleet::{self, Analysis, ElementLine, FleetComparison, FleetSpec, by_variant};
+use results::fleet::{self, Analysis, ElementLine, FleetComparison, FleetSpec, Run, by_variant};
 use results::table::layout::{columns, plural};
 use serde::Serialize;
 
@@ -41,8 +41,7 @@ struct Report<'a> {
 struct Variants<'a> {
     base: &'a str,
     new: &'a str,
-    #[serde(flatten)]
-    comparison: FleetComparison,
+    comparison: Result<FleetComparison, String>,
 }
 
 /// Schema of the report's JSON.
@@ -82,7 +81,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     let Collected { folder, campaign, standing, gathered } = collected(&args.dir)?;
     let spec = FleetSpec::default();
     let analysis = gathered.as_ref().map(|gathered| fleet::analyse(&gathered.runs, &spec));
-    let variants = gathered.as_ref().map_or_else(|| Ok(Vec::new()), |gathered| variants(&campaign, gathered, &spec))?;
+    let variants = gathered.as_ref().map_or_else(Vec::new, |gathered| variants(&campaign, gathered, &spec));
     let elements: Vec<ElementLine> = standing.elements.iter().map(element_line).collect();
 
     let mut markdown = String::new();
@@ -100,8 +99,10 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
         let _ = writeln!(markdown, "# Campaign {}\n\n```\n{}```", campaign.name, shown(&standing, false));
     }
     for Variants { base, new, comparison } in &variants {
-        let _ = write!(markdown, "\n## {new} against {base}\n\n{}", comparison.markdown());
-        let _ = write!(text, "\n{new} against {base}, on the same hosts\n{}", comparison.text(columns()));
+        let shown =
+            |show: fn(&FleetComparison) -> String| comparison.as_ref().map_or_else(|why| format!("{why}\n"), show);
+        let _ = write!(markdown, "\n## {new} against {base}\n\n{}", shown(FleetComparison::markdown));
+        let _ = write!(text, "\n{new} against {base}, on the same hosts\n{}", shown(|found| found.text(columns())));
     }
     write(&folder.path.join("summary.md"), markdown.as_bytes())?;
 
@@ -119,19 +120,25 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     Ok(exit)
 }
 
-/// Each further variant against the first.
-fn variants<'a>(campaign: &'a Campaign, gathered: &Gathered, spec: &FleetSpec) -> Result<Vec<Variants<'a>>, Error> {
+/// Each further variant against the first. What variants have in common is the plan's experiment: their options may differ.
+fn variants<'a>(campaign: &'a Campaign, gathered: &Gathered, spec: &FleetSpec) -> Vec<Variants<'a>> {
+    let of_experiment = |run: &Run| {
+        let number = run.labels.element.and_then(|number| usize::try_from(number).ok());
+        let name = number.and_then(|number| campaign.elements.get(number)).map(|element| element.experiment.as_str());
+        name.map_or_else(|| run.clone(), |name| Run { key: name.into(), setting: name.into(), ..run.clone() })
+    };
+    let runs: Vec<Run> = gathered.runs.iter().map(of_experiment).collect();
     let mut names: Vec<&str> = Vec::new();
     for element in campaign.elements.iter().filter(|element| element.part.is_none()) {
         if element.repetition == 0 && !names.contains(&element.variant.as_str()) {
             names.push(&element.variant);
         }
     }
-    let Some((&base, others)) = names.split_first() else { return Ok(Vec::new()) };
+    let Some((&base, others)) = names.split_first() else { return Vec::new() };
     let compare = |&new: &&'a str| {
-        let (base_runs, new_runs) = by_variant(&gathered.runs, base, new);
-        let comparison = fleet::compare(&base_runs, &new_runs, spec)?;
-        Ok(Variants { base, new, comparison })
+        let (base_runs, new_runs) = by_variant(&runs, base, new);
+        let comparison = fleet::compare(&base_runs, &new_runs, spec);
+        Variants { base, new, comparison: comparison.map_err(|error| error.to_string()) }
     };
     others.iter().map(compare).collect()
 }
@@ -150,7 +157,9 @@ fn element_line(line: &Line) -> ElementLine {
 /// 1 if an element failed or something is slower, 3 if something is missing or open, else 0.
 fn exit(standing: &Standing, analysis: Option<&Analysis>, variants: &[Variants<'_>]) -> Exit {
     let verdicts = [Some(standing.exit()), analysis.map(Analysis::exit)].into_iter().flatten();
-    let verdicts: Vec<Exit> = verdicts.chain(variants.iter().map(|one| one.comparison.exit())).collect();
+    let verdicts: Vec<Exit> = verdicts
+        .chain(variants.iter().map(|one| one.comparison.as_ref().map_or(Exit::Inconclusive, FleetComparison::exit)))
+        .collect();
     let has = |exit: Exit| verdicts.contains(&exit);
     debug_assert!(standing.count(State::Failed) == 0 || has(Exit::Regression));
     if has(Exit::Regression) {
