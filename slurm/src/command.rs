@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use results::error::{Error, one_line};
 
-/// Bytes of standard output that are kept: 50 000 tasks of `scontrol show job -o`.
-const MOST_OUTPUT: u64 = 64 << 20;
+/// Most bytes of standard output: 200 000 tasks of `scontrol show job -o`.
+const MOST_OUTPUT: u64 = 256 << 20;
 /// Bytes of standard error that are kept.
 const MOST_ERRORS: u64 = 64 << 10;
 /// Longest time between two looks at a running command.
@@ -37,6 +37,8 @@ pub struct Output {
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
+    /// Whether it printed more than is kept.
+    pub cut: bool,
 }
 
 /// Why a command gave no answer.
@@ -94,6 +96,10 @@ impl Slurm {
     /// [`Failure`], with what the command said.
     pub fn ask(&self, program: &str, arguments: &[OsString], input: &str) -> Result<String, Failure> {
         let output = self.run(program, arguments, input)?;
+        if output.cut {
+            // Tasks beyond the end would count as gone.
+            return Err(Failure::Controller(format!("{program} printed more than {MOST_OUTPUT} bytes")));
+        }
         if output.code == Some(0) { Ok(output.stdout) } else { Err(refusal(program, &output)) }
     }
 
@@ -152,20 +158,22 @@ fn converse(mut child: Child, input: &[u8], limit: Duration) -> std::io::Result<
             std::thread::sleep(pause);
             pause = (pause * 2).min(POLL);
         };
-        let text = |reader: std::thread::ScopedJoinHandle<'_, String>| reader.join().unwrap_or_default();
+        let text = |reader: std::thread::ScopedJoinHandle<'_, (String, bool)>| reader.join().unwrap_or_default();
         let code = status.and_then(|status| status.code());
-        Ok((Output { code, stdout: text(stdout), stderr: text(stderr) }, status.is_none()))
+        let ((stdout, cut), (stderr, _)) = (text(stdout), text(stderr));
+        Ok((Output { code, stdout, stderr, cut }, status.is_none()))
     })
 }
 
-/// At most `most` bytes of `from`; the rest is read, too, so that the writer does not block.
-fn text(from: Option<impl Read>, most: u64) -> String {
+/// At most `most` bytes of `from`, and whether there are more; those are read, too, so that the writer does not block.
+fn text(from: Option<impl Read>, most: u64) -> (String, bool) {
     let mut kept = Vec::new();
+    let mut more = 0;
     if let Some(mut from) = from {
         let _ = from.by_ref().take(most).read_to_end(&mut kept);
-        let _ = std::io::copy(&mut from, &mut std::io::sink());
+        more = std::io::copy(&mut from, &mut std::io::sink()).unwrap_or(1);
     }
-    String::from_utf8_lossy(&kept).into_owned()
+    (String::from_utf8_lossy(&kept).into_owned(), more > 0)
 }
 
 /// Parts of messages that mean: there was no answer from the controller.
@@ -244,6 +252,13 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn output_beyond_the_bound_is_read_and_reported() {
+        assert_eq!(text(Some(&b"abcdef"[..]), 4), ("abcd".into(), true));
+        assert_eq!(text(Some(&b"abcd"[..]), 4), ("abcd".into(), false));
+        assert_eq!(text(None::<&[u8]>, 4), (String::new(), false));
+    }
+
+    #[test]
     fn a_command_that_is_not_there_is_exit_4_with_a_remedy() {
         let (_folder, slurm) = fakes(&[]);
         let error = slurm.ask("sbatch", &[], "").unwrap_err().error("cannot submit", "");
@@ -263,8 +278,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_refusal_differs_from_a_controller_without_an_answer() {
-        let of =
-            |stderr: &str| refusal("sbatch", &Output { code: Some(1), stdout: String::new(), stderr: stderr.into() });
+        let of = |stderr: &str| {
+            refusal("sbatch", &Output { code: Some(1), stdout: String::new(), stderr: stderr.into(), cut: false })
+        };
         let down = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)\n";
         assert!(matches!(of(down), Failure::Controller(_)));
         let conf = "squeue: error: fetch_config: DNS SRV lookup failed\nsqueue: fatal: Could not establish a configuration source\n";

@@ -18,7 +18,7 @@ use rig::Rig;
 
 type Check = fn(&mut Rig) -> Result<()>;
 
-const CHECKS: [(&str, Check); 10] = [
+const CHECKS: [(&str, Check); 11] = [
     ("jobs::elements_run_once_with_their_states", jobs::elements_run_once_with_their_states),
     ("jobs::refusals_are_sbatchs_own_words", jobs::refusals_are_sbatchs_own_words),
     ("jobs::a_time_limit_is_announced_by_sigterm", jobs::a_time_limit_is_announced_by_sigterm),
@@ -27,6 +27,7 @@ const CHECKS: [(&str, Check); 10] = [
     ("stops::a_controller_that_vanishes_loses_no_outcome", stops::a_controller_that_vanishes_loses_no_outcome),
     ("stops::preempted_and_cancelled_elements_run_again", stops::preempted_and_cancelled_elements_run_again),
     ("stops::a_time_limit_leaves_a_whole_document", stops::a_time_limit_leaves_a_whole_document),
+    ("stops::status_says_what_pending_elements_wait_for", stops::status_says_what_pending_elements_wait_for),
     ("stops::two_at_once_do_nothing_twice", stops::two_at_once_do_nothing_twice),
     ("stops::a_full_disk_loses_no_outcome", stops::a_full_disk_loses_no_outcome),
 ];

@@ -122,6 +122,20 @@ pub(crate) fn a_time_limit_leaves_a_whole_document(rig: &mut Rig) -> Result<()> 
     campaign.fleet("cancel", &[]).map(|_| ())
 }
 
+/// A time limit above the partition's: Slurm takes the job and never starts it, which only its reason says.
+pub(crate) fn status_says_what_pending_elements_wait_for(rig: &mut Rig) -> Result<()> {
+    let plan = format!("name = 'long'\nrepeat = {{ times = 3 }}\n[[experiment]]\ntime = '30h'\n{QUICK}");
+    let campaign = Campaign::new(rig, &plan)?;
+    campaign.submit(&[])?;
+    campaign
+        .until("the reason", |elements| elements.iter().all(|element| element["reason"] == "PartitionTimeLimit"))?;
+    let status = text(&campaign.fleet("status", &[])?);
+    ensure!(status.contains("3 for PartitionTimeLimit"), "{status}");
+    campaign.fleet("cancel", &[])?;
+    // An element that was cancelled before it began is due again.
+    campaign.until("the end", |elements| elements.iter().all(|element| has(element, "stopped"))).map(|_| ())
+}
+
 /// Collectors and submissions at the same time: one works, the other says so in a line, and every element has one job.
 pub(crate) fn two_at_once_do_nothing_twice(rig: &mut Rig) -> Result<()> {
     let binary = paced(rig, 1, "", "1_0")?;

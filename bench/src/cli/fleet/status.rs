@@ -1,5 +1,6 @@
 //! `vpmu fleet status`, `wait` and `cancel`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -44,6 +45,16 @@ pub(super) fn shown(standing: &Standing, all: bool) -> String {
     let counts: Vec<String> = counts.map(|state| format!("{} {}", standing.count(state), state.word())).collect();
     let total = plural(standing.elements.len(), "element");
     let mut text = format!("{}: {total}: {}\n", standing.campaign, counts.join(", "));
+    // A job may wait for ever, for a limit of its partition or because it is held; only the reason says so.
+    let mut waits: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in standing.elements.iter().filter(|line| line.state == State::Pending) {
+        *waits.entry(line.reason.as_deref().unwrap_or("no reason given")).or_default() += 1;
+    }
+    if !waits.is_empty() {
+        let waits: Vec<String> = waits.iter().map(|(reason, count)| format!("{count} for {reason}")).collect();
+        text += &wrapped(&format!("pending: {}", waits.join(", ")), columns(), "  ");
+        text += "\n";
+    }
     let needs_a_look = |line: &&Line| all || !matches!(line.state, State::Ok | State::Pending | State::Waiting);
     let lines: Vec<&Line> = standing.elements.iter().filter(needs_a_look).collect();
     if lines.is_empty() {
