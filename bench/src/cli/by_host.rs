@@ -11,7 +11,6 @@ use results::table::layout::plural;
 
 use crate::console::complain;
 use crate::fleet::folder::{Campaign, Folder};
-use crate::fleet::plan::ONLY_VARIANT;
 
 /// Runs, and whether all documents are among them.
 #[derive(Debug)]
@@ -31,6 +30,13 @@ impl Gathered {
 /// Whether a source is judged by host: a campaign, or more documents than fit in memory with their rounds; or it was asked for.
 pub(super) fn is_wanted(source: &Path, asked: bool) -> bool {
     asked || Folder::is_one(source) || is_large(source)
+}
+
+/// Refuses options that statistics by host do not have, each with whether it was given.
+pub(super) fn refuse(source: &Path, options: &[(&str, bool)]) -> Result<(), Error> {
+    let Some((given, _)) = options.iter().find(|(_, given)| *given) else { return Ok(()) };
+    let what = format!("{given} is not for results by host");
+    Err(Error::usage(what, format!("{} is judged by host", source.display()), "leave it out"))
 }
 
 fn is_large(source: &Path) -> bool {
@@ -64,7 +70,7 @@ pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign, quiet: bool) -> 
             let labels = Labels {
                 host: done.attempt.host.clone(),
                 element: Some(element.number),
-                variant: (element.variant != ONLY_VARIANT).then(|| element.variant.clone()),
+                variant: (campaign.binaries.len() > 1).then(|| element.variant.clone()),
                 repetition: Some(u64::from(element.repetition)),
             };
             documents.push((PathBuf::from(document), labels));

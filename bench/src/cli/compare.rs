@@ -88,8 +88,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FACTOR", conflicts_with_all = ["markdown", "junit", "rules", "alpha", "threshold"])]
     pub ratios: Option<f64>,
 
-    /// Compare each host with itself, in the mean over hosts; always so for campaigns
-    #[arg(long, conflicts_with_all = ["arms", "ratios", "arm", "metric", "quantile", "ignore_host_differences"])]
+    /// Compare each host with itself, then average over hosts; implied for campaigns
+    #[arg(long, requires = "new", conflicts_with_all = ["arms", "ratios", "arm", "metric", "quantile", "ignore_host_differences"])]
     pub by_host: bool,
 
     /// Folder of results; baseline names are looked up in its baselines/
@@ -144,11 +144,14 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
 
 /// By host.
 fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Exit, Error> {
-    let is_asked = !args.arm.is_empty() || !args.metric.is_empty() || args.ratios.is_some();
-    if is_asked {
-        let what = format!("{} and {} are compared by host", base.display(), new.display());
-        return Err(Error::usage(what, "--arm, --metric and --ratios are for single results", "leave them out"));
-    }
+    let of_results = [
+        ("--arm", !args.arm.is_empty()),
+        ("--metric", !args.metric.is_empty()),
+        ("--ratios", args.ratios.is_some()),
+        ("--quantile", args.quantile != Statistic::default()),
+        ("--ignore-host-differences", args.ignore_host_differences),
+    ];
+    by_host::refuse(base, &of_results)?;
     let (base, new) = (by_host::gather(base, false)?, by_host::gather(new, false)?);
     let found = fleet::compare(&base.runs, &new.runs, &FleetSpec { rules, ..FleetSpec::default() })?;
     if let Some(path) = &args.junit {

@@ -65,7 +65,7 @@ pub struct HistoryArgs {
     #[arg(long)]
     pub times: bool,
 
-    /// Follow each host against itself, in the mean over hosts; always so for campaigns
+    /// Follow each host against itself, then average over hosts; implied for campaigns
     #[arg(long, conflicts_with_all = ["window", "quantile", "arm", "metric", "times"])]
     pub by_host: bool,
 
@@ -105,6 +105,16 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
 
 /// By host.
 fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
+    let of_series = [
+        ("--alpha", (args.alpha - 0.001).abs() > f64::EPSILON),
+        ("--threshold", (args.threshold - 0.05).abs() > f64::EPSILON),
+        ("--window", args.window != 50),
+        ("--quantile", args.quantile != Statistic::default()),
+        ("--arm", !args.arm.is_empty()),
+        ("--metric", !args.metric.is_empty()),
+        ("--times", args.times),
+    ];
+    by_host::refuse(Path::new(&args.source), &of_series)?;
     let gathered = by_host::gather(Path::new(&args.source), false)?;
     let found = fleet::analyse(&gathered.runs, &FleetSpec::default());
     if args.json {

@@ -36,9 +36,8 @@ pub struct Merged {
 pub fn sweeps(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Result<Vec<Merged>, Error> {
     let mut merged = Vec::new();
     let mut at = 0;
-    let sweeps: Vec<(&Element, &Line)> =
+    let mut sweeps: Vec<(&Element, &Line)> =
         campaign.elements.iter().zip(&standing.elements).filter(|(element, _)| element.part.is_some()).collect();
-    let mut sweeps = sweeps;
     sweeps.sort_by_key(|(element, _)| (&element.experiment, &element.variant, element.part));
     while at < sweeps.len() {
         let (first, _) = sweeps[at];

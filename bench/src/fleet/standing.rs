@@ -94,6 +94,8 @@ pub struct Line {
     pub attempts: usize,
     /// Why it is where it is.
     pub reason: Option<String>,
+    /// What `vpmu doctor` found missing on the host of the last attempt.
+    pub missing: Vec<String>,
     /// The outcome.
     #[serde(skip)]
     pub done: Option<Done>,
@@ -151,6 +153,9 @@ impl Standing {
     }
 }
 
+/// How a finding of `vpmu doctor` begins that keeps something from working.
+const MISSING: &str = "missing: ";
+
 fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line, Error> {
     let mut line = Line {
         number: element.number,
@@ -161,10 +166,15 @@ fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line,
         exit: None,
         attempts: 0,
         reason: None,
+        missing: Vec::new(),
         done: folder.done(element.number)?,
     };
     let attempts = folder.attempts(element.number);
     line.attempts = attempts.len();
+    if let Some(last) = attempts.last() {
+        line.missing =
+            last.findings.iter().filter_map(|finding| finding.strip_prefix(MISSING)).map(str::to_owned).collect();
+    }
     if let Some(done) = &line.done {
         line.state = match done.exit {
             Some(0) => State::Ok,

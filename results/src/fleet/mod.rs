@@ -13,7 +13,7 @@ pub mod synthetic;
 pub use gather::gather;
 pub use paired::{FleetComparison, FleetRow, FleetVerdict, by_fact, by_variant, compare};
 pub use run::{Figure, Labels, Level, Run};
-pub use show::{ElementLine, junit, markdown, page, text};
+pub use show::{ElementEnd, ElementLine, junit, markdown, page, text};
 pub use statistics::{
     Analysis, Change, ChangeRow, Class, Clock, Components, FleetSpec, Kind, LevelRow, OddFigure, OddHost, PeriodRow,
     SCHEMA, Setting, Spread, analyse,

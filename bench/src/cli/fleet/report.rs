@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use results::error::{Error, Exit};
-use results::fleet::{self, Analysis, ElementLine, FleetComparison, FleetSpec, Run, by_variant};
+use results::fleet::{self, Analysis, ElementEnd, ElementLine, FleetComparison, FleetSpec, Run, by_variant};
 use results::table::layout::{columns, plural};
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use super::submit::lock;
 use crate::console::{complain, internal, print, print_json};
 use crate::fleet::folder::{Campaign, Folder};
 use crate::fleet::merge;
-use crate::fleet::standing::{Line, Standing};
+use crate::fleet::standing::{Line, Standing, State};
 
 /// A campaign whose sweeps are put together and whose index is up to date.
 pub(super) struct Collected {
@@ -32,7 +32,7 @@ pub(super) struct Collected {
 struct Report<'a> {
     schema: &'static str,
     standing: &'a Standing,
-    analysis: Option<&'a Analysis>,
+    analysis: &'a Analysis,
     variants: Vec<Variants<'a>>,
 }
 
@@ -80,24 +80,21 @@ fn collected(dir: &Path) -> Result<Collected, Error> {
 pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     let Collected { folder, campaign, standing, gathered } = collected(&args.dir)?;
     let spec = FleetSpec::default();
-    let analysis = gathered.as_ref().map(|gathered| fleet::analyse(&gathered.runs, &spec));
+    // Without a document, of no runs: page and JUnit have the elements.
+    let runs = gathered.as_ref().map_or(&[][..], |gathered| &gathered.runs);
+    let analysis = fleet::analyse(runs, &spec);
     let variants = gathered.as_ref().map_or_else(Vec::new, |gathered| variants(&campaign, gathered, &spec));
     let elements: Vec<ElementLine> = standing.elements.iter().map(element_line).collect();
 
-    let mut markdown = String::new();
+    let mut markdown = fleet::markdown(&analysis, &elements);
     let mut text = shown(&standing, false);
-    if let Some(analysis) = &analysis {
-        markdown += &fleet::markdown(analysis, &elements);
-        text += "\n";
-        text += &fleet::text(analysis, columns());
-        let page = fleet::page(analysis, &elements, &format!("Campaign {}", campaign.name))?;
-        write(&folder.path.join("report.html"), page.as_bytes())?;
-        let junit = fleet::junit(analysis, &elements).map_err(|why| internal("cannot show the report", why))?;
-        write(&folder.path.join("junit.xml"), junit.as_bytes())?;
-    } else {
-        // Nothing to judge but the elements.
-        let _ = writeln!(markdown, "# Campaign {}\n\n```\n{}```", campaign.name, shown(&standing, false));
+    if !runs.is_empty() {
+        let _ = write!(text, "\n{}", fleet::text(&analysis, columns()));
     }
+    let page = fleet::page(&analysis, &elements, &format!("Campaign {}", campaign.name))?;
+    write(&folder.path.join("report.html"), page.as_bytes())?;
+    let junit = fleet::junit(&analysis, &elements).map_err(|why| internal("cannot show the report", why))?;
+    write(&folder.path.join("junit.xml"), junit.as_bytes())?;
     for Variants { base, new, comparison } in &variants {
         let shown =
             |show: fn(&FleetComparison) -> String| comparison.as_ref().map_or_else(|why| format!("{why}\n"), show);
@@ -106,17 +103,16 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     }
     write(&folder.path.join("summary.md"), markdown.as_bytes())?;
 
-    let exit = exit(&standing, analysis.as_ref(), &variants);
+    let exit = exit(&standing, &analysis, &variants);
     let exit = gathered.map_or(exit, |gathered| gathered.exit(exit));
     if args.json {
-        print_json(&Report { schema: SCHEMA, standing: &standing, analysis: analysis.as_ref(), variants })?;
+        print_json(&Report { schema: SCHEMA, standing: &standing, analysis: &analysis, variants })?;
     } else if args.markdown {
         print(&markdown)?;
     } else {
         print(&text)?;
     }
-    let files = if analysis.is_some() { "report.html, summary.md, junit.xml" } else { "summary.md" };
-    complain(&format!("{files} in {}", folder.path.display()));
+    complain(&format!("report.html, summary.md, junit.xml in {}", folder.path.display()));
     Ok(exit)
 }
 
@@ -147,6 +143,11 @@ fn element_line(line: &Line) -> ElementLine {
     ElementLine {
         name: line.name.clone(),
         host: line.host.clone().unwrap_or_default(),
+        end: match line.state {
+            State::Ok => ElementEnd::Ok,
+            State::Failed => ElementEnd::Failed,
+            _ => ElementEnd::Open,
+        },
         state: line.state.word().to_owned(),
         exit_code: line.exit,
         job: line.job.clone().unwrap_or_default(),
@@ -156,8 +157,8 @@ fn element_line(line: &Line) -> ElementLine {
 
 /// 1 if an element failed or something is slower, 3 if an outcome is missing or a variant undecided, else 0. A fleet of too few hosts
 /// to tell odd ones is no failure of the campaign.
-fn exit(standing: &Standing, analysis: Option<&Analysis>, variants: &[Variants<'_>]) -> Exit {
-    let slower = analysis.map(Analysis::exit).filter(|&exit| exit == Exit::Regression);
+fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variants<'_>]) -> Exit {
+    let slower = Some(analysis.exit()).filter(|&exit| exit == Exit::Regression);
     let verdicts = [Some(standing.exit()), slower].into_iter().flatten();
     let verdicts: Vec<Exit> = verdicts
         .chain(variants.iter().map(|one| one.comparison.as_ref().map_or(Exit::Inconclusive, FleetComparison::exit)))
@@ -177,7 +178,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::fleet::standing::State;
 
     fn standing(states: &[State]) -> Standing {
         let line = |(number, &state): (usize, &State)| Line {
@@ -189,6 +189,7 @@ mod tests {
             exit: None,
             attempts: 1,
             reason: None,
+            missing: Vec::new(),
             done: None,
         };
         let mut counts = BTreeMap::new();
@@ -201,10 +202,12 @@ mod tests {
 
     #[test]
     fn failed_elements_come_before_open_verdicts() {
+        let analysis = fleet::analyse(&[], &FleetSpec::default());
+        let of = |states: &[State], variants: &[Variants<'_>]| exit(&standing(states), &analysis, variants);
         let open = || Variants { base: "a", new: "b", comparison: Err("no figures".to_owned()) };
-        assert_eq!(exit(&standing(&[State::Ok]), None, &[]), Exit::Done);
-        assert_eq!(exit(&standing(&[State::Ok]), None, &[open()]), Exit::Inconclusive);
-        assert_eq!(exit(&standing(&[State::Ok, State::Failed]), None, &[open()]), Exit::Regression);
-        assert_eq!(exit(&standing(&[State::Ok, State::Lost]), None, &[]), Exit::Inconclusive);
+        assert_eq!(of(&[State::Ok], &[]), Exit::Done);
+        assert_eq!(of(&[State::Ok], &[open()]), Exit::Inconclusive);
+        assert_eq!(of(&[State::Ok, State::Failed], &[open()]), Exit::Regression);
+        assert_eq!(of(&[State::Ok, State::Lost], &[]), Exit::Inconclusive);
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn shown(standing: &Standing, all: bool) -> String {
         return text;
     }
     let mut table = Table::new(["element", "state", "host", "job", "exit", "attempts"]).left(1).left(2).left(3);
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for line in lines {
         let given = |text: &Option<String>| text.clone().unwrap_or_else(dash);
         table.add_row([
@@ -72,10 +72,15 @@ pub(super) fn shown(standing: &Standing, all: bool) -> String {
             line.exit.map_or_else(dash, |code| code.to_string()),
             line.attempts.to_string(),
         ]);
-        let Some(reason) = &line.reason else { continue };
-        match reasons.iter_mut().find(|(known, _)| known == reason) {
+        let mut why = line.reason.clone();
+        if line.state == State::Failed && !line.missing.is_empty() {
+            let host = line.host.as_deref().unwrap_or("its host");
+            why = Some(format!("{}; {host} lacks {}", why.unwrap_or_default(), line.missing.join(", ")));
+        }
+        let Some(why) = why else { continue };
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
             Some((_, names)) => names.push(&line.name),
-            None => reasons.push((reason, vec![&line.name])),
+            None => reasons.push((why, vec![&line.name])),
         }
     }
     text += &table.text(columns());

@@ -14,10 +14,10 @@ use super::planned::{Check, planned};
 use crate::console::{complain, internal, print};
 use crate::fleet::element::Element;
 use crate::fleet::folder::Folder;
-use crate::fleet::plan::Target;
+use crate::fleet::plan::{Plan, Target, refused};
 use crate::fleet::standing::{Standing, State};
 use crate::fleet::{attempt, local, on_slurm};
-use crate::{process, progress, sys};
+use crate::{parse, process, progress, sys};
 
 /// Submits what is due. The campaign's folder, and false if it was interrupted.
 pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {
@@ -27,6 +27,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
     let slurm = Slurm::default();
     if args.on == On::Slurm {
         slurm.config()?;
+        known_hosts(&slurm, &plan)?;
     }
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (folder, campaign) = Folder::submit(&dir, &plan, elements, now)?;
@@ -81,6 +82,23 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
     }
 }
 
+/// Refuses hosts that Slurm does not have.
+fn known_hosts(slurm: &Slurm, plan: &Plan) -> Result<(), Error> {
+    let names: Vec<&str> = plan
+        .targets
+        .iter()
+        .filter_map(|target| if let Target::Host(name) = target { Some(name.as_str()) } else { None })
+        .collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let nodes = slurm.nodes()?;
+    let known: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    let Some(unknown) = names.into_iter().find(|name| !known.contains(name)) else { return Ok(()) };
+    let remedy = parse::suggestion(unknown, &known, "`sinfo -N` lists them");
+    Err(refused(&plan.name, format!("Slurm has no node {unknown}; {remedy}")))
+}
+
 /// The lock that submissions and collectors of a campaign share.
 pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> {
     let failed =
@@ -90,8 +108,8 @@ pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> 
     let file = options.create(true).truncate(false).write(true).open(folder.path.join("lock")).map_err(failed)?;
     if !process::try_lock(&file).map_err(failed)? {
         return Err(Error::usage(
-            format!("another {what} of {} is at work", folder.path.display()),
-            "two at a time would do the same twice",
+            format!("cannot begin a {what} in {}", folder.path.display()),
+            "a submission or a collector is at work there",
             "wait for it; outcomes are safe meanwhile",
         ));
     }

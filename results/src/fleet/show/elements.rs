@@ -2,6 +2,21 @@
 
 use serde::Serialize;
 
+use crate::table::layout::plural;
+
+/// Whether an element did what it was to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ElementEnd {
+    /// It did.
+    #[default]
+    Ok,
+    /// It failed.
+    Failed,
+    /// It has no outcome yet, or an inconclusive one.
+    Open,
+}
+
 /// One element and how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ElementLine {
@@ -9,7 +24,9 @@ pub struct ElementLine {
     pub name: String,
     /// Host; empty where it never had one.
     pub host: String,
-    /// State in a word: done, failed, missing …
+    /// Whether it did what it was to do.
+    pub end: ElementEnd,
+    /// State in a word.
     pub state: String,
     /// Exit code; `None` of one that did not end by itself.
     pub exit_code: Option<u8>,
@@ -20,10 +37,17 @@ pub struct ElementLine {
 }
 
 impl ElementLine {
-    /// Whether it did not do what it was to do.
-    #[must_use]
-    pub fn is_failed(&self) -> bool {
-        self.exit_code != Some(0)
+    /// Those that failed, then those without a conclusive outcome.
+    pub(super) fn with_a_problem(elements: &[Self]) -> Vec<&Self> {
+        let of = |end: ElementEnd| elements.iter().filter(move |element| element.end == end);
+        of(ElementEnd::Failed).chain(of(ElementEnd::Open)).collect()
+    }
+
+    /// The caption of a table of them.
+    pub(super) fn caption(elements: &[Self]) -> String {
+        let count = |end: ElementEnd| elements.iter().filter(|element| element.end == end).count();
+        let (failed, open) = (count(ElementEnd::Failed), count(ElementEnd::Open));
+        format!("Of {}: {failed} failed, {open} without a conclusive outcome", plural(elements.len(), "element"))
     }
 
     /// The cells of a table.

@@ -2,7 +2,7 @@
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::elements::ElementLine;
+use super::elements::{ElementEnd, ElementLine};
 use super::tables;
 use super::words::change;
 use crate::fleet::statistics::Analysis;
@@ -18,7 +18,7 @@ fn case(name: String, class: &str, failure: Option<String>) -> TestCase {
     case
 }
 
-/// The report as XML: slower hosts, slower changes and failed elements are failures.
+/// The report as XML: slower hosts, slower changes and failed elements are failures, elements without a conclusive outcome are skipped.
 ///
 /// # Errors
 /// A sentence if it cannot be shown as XML.
@@ -27,8 +27,14 @@ pub fn junit(analysis: &Analysis, elements: &[ElementLine]) -> Result<String, St
     if !elements.is_empty() {
         let mut suite = TestSuite::new("elements");
         for element in elements {
-            let why = element.is_failed().then(|| element.cells()[2..].join(" "));
-            suite.add_test_case(case(format!("{} {}", element.name, element.host), "vpmu.fleet.element", why));
+            let why = element.cells()[2..].join(" ");
+            let failure = (element.end == ElementEnd::Failed).then(|| why.clone());
+            let mut case = case(format!("{} {}", element.name, element.host), "vpmu.fleet.element", failure);
+            if element.end == ElementEnd::Open {
+                case.status = TestCaseStatus::skipped();
+                case.status.set_message(why);
+            }
+            suite.add_test_case(case);
         }
         report.add_test_suite(suite);
     }

@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::elements::{ElementLine, HEAD};
+use super::elements::{ElementEnd, ElementLine, HEAD};
 use super::tables::{self, Cells};
 use super::words::cell;
 use crate::fleet::statistics::Analysis;
-use crate::table::layout::plural;
 
 /// Most rows of a table.
 const ROWS: usize = 40;
@@ -29,11 +28,11 @@ fn table(out: &mut String, cells: &Cells) {
 /// The analysis; elements that failed come first.
 #[must_use]
 pub fn markdown(analysis: &Analysis, elements: &[ElementLine]) -> String {
-    let failed: Vec<&ElementLine> = elements.iter().filter(|element| element.is_failed()).collect();
+    let bad = ElementLine::with_a_problem(elements);
     let mark = match analysis.exit {
-        _ if !failed.is_empty() => "❌",
-        0 => "✅",
+        _ if bad.iter().any(|element| element.end == ElementEnd::Failed) => "❌",
         1 => "❌",
+        0 if bad.is_empty() => "✅",
         _ => "⚠️",
     };
     let mut out =
@@ -42,9 +41,9 @@ pub fn markdown(analysis: &Analysis, elements: &[ElementLine]) -> String {
         let _ = writeln!(out, "- {}", cell(&line));
     }
     out.push('\n');
-    if !failed.is_empty() {
-        let rows = failed.iter().map(|element| element.cells().to_vec()).collect();
-        let caption = format!("{} of {} did not end well", failed.len(), plural(elements.len(), "element"));
+    if !bad.is_empty() {
+        let rows = bad.iter().map(|element| element.cells().to_vec()).collect();
+        let caption = ElementLine::caption(elements);
         table(&mut out, &Cells { caption, head: HEAD.to_vec(), rows, keys: 3, left: vec![4, 5] });
     }
     for cells in [

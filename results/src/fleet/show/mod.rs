@@ -9,7 +9,7 @@ mod tables;
 mod text;
 mod words;
 
-pub use elements::ElementLine;
+pub use elements::{ElementEnd, ElementLine};
 pub use junit::junit;
 pub use markdown::markdown;
 pub use page::page;

@@ -10,7 +10,6 @@ use super::map;
 use super::tables::{self, Cells};
 use crate::error::{Error, Exit};
 use crate::fleet::statistics::{Analysis, HeatRow};
-use crate::table::layout::plural;
 
 /// Most odd hosts with a row of the heat map and of the table.
 const ODD: usize = 100;
@@ -113,8 +112,8 @@ pub fn page(analysis: &Analysis, elements: &[ElementLine], title: &str) -> Resul
     let failed = |error: minijinja::Error| {
         Error::new(Exit::Internal, "cannot make the page", format!("{error:#}"), "please report this as a bug")
     };
-    let bad: Vec<&ElementLine> = elements.iter().filter(|element| element.is_failed()).collect();
-    let caption = format!("{} of {} did not end well", bad.len(), plural(elements.len(), "element"));
+    let bad = ElementLine::with_a_problem(elements);
+    let caption = ElementLine::caption(elements);
     let rows = bad.iter().map(|element| element.cells().to_vec()).collect();
     let elements = laid(Cells { caption, head: HEAD.to_vec(), rows, keys: 3, left: vec![4, 5] });
     let odd: Vec<HeatRow> = analysis.heat.odd.iter().take(ODD).cloned().collect();

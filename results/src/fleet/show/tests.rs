@@ -1,4 +1,4 @@
-use super::{ElementLine, junit, markdown, page, text};
+use super::{ElementEnd, ElementLine, junit, markdown, page, text};
 use crate::fleet::statistics::{Analysis, FleetSpec, analyse};
 use crate::fleet::synthetic::{Change, Fleet, runs};
 
@@ -16,6 +16,7 @@ fn failed() -> ElementLine {
     ElementLine {
         name: "nmi-latency 3".to_owned(),
         host: "n<1>".to_owned(),
+        end: ElementEnd::Failed,
         state: "failed".to_owned(),
         exit_code: Some(4),
         job: "17_3".to_owned(),
@@ -38,9 +39,9 @@ fn a_terminal_has_all_in_its_width() {
 #[test]
 fn markdown_has_failed_elements_first_and_escapes() {
     let analysis = analysis();
-    let text = markdown(&analysis, &[failed(), ElementLine { exit_code: Some(0), ..failed() }]);
+    let text = markdown(&analysis, &[ElementLine::default(), failed()]);
     let place = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle} is not in {text}"));
-    assert!(place("1 of 2 elements did not end well") < place("Odd hosts") && place("Odd hosts") < place("Changes"));
+    assert!(place("Of 2 elements: 1 failed, 0 without") < place("Odd hosts") && place("Odd hosts") < place("Changes"));
     assert!(text.contains("n&lt;1>") && !text.contains("<b>"), "{text}");
     assert!(text.starts_with("### ❌"));
 }
@@ -49,6 +50,9 @@ fn markdown_has_failed_elements_first_and_escapes() {
 fn junit_fails_slow_hosts_slow_changes_and_elements() {
     let analysis = analysis();
     let xml = junit(&analysis, &[failed()]).unwrap();
+    let open = junit(&analysis, &[ElementLine { end: ElementEnd::Open, exit_code: None, ..failed() }]).unwrap();
+    assert_eq!(open.matches("<skipped").count(), 1 + xml.matches("<skipped").count());
+    assert_eq!(open.matches("<failure").count() + 1, xml.matches("<failure").count());
     let slow = analysis.odd.iter().filter(|host| host.slower).count();
     // An element, a host each, its class, and the change.
     assert!(slow == 2 && xml.matches("<failure").count() > slow + 2, "{xml}");
