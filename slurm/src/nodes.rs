@@ -21,7 +21,7 @@ pub struct Node {
     pub features: Vec<String>,
     /// CPUs.
     pub cpus: u32,
-    /// Partitions.
+    /// Partitions, by name.
     pub partitions: Vec<String>,
     /// Why it is drained or down.
     pub reason: Option<String>,
@@ -69,6 +69,8 @@ fn nodes(text: &str) -> Vec<Node> {
         let partition = partition.trim_end_matches('*').to_owned();
         if given(&partition) && !node.partitions.contains(&partition) {
             node.partitions.push(partition);
+            // sinfo prints them in no particular order.
+            node.partitions.sort();
         }
     }
     nodes.into_values().collect()
@@ -83,7 +85,7 @@ mod tests {
     fn nodes_of_two_partitions_are_listed_once() {
         let (_folder, slurm) = fakes(&[(
             "sinfo",
-            "cat <<'E'\nnode1|idle|clx,ib|2|fleet*|none\nnode1|idle|clx,ib|2|urgent|none\n\
+            "cat <<'E'\nnode1|idle|clx,ib|2|urgent|none\nnode1|idle|clx,ib|2|fleet*|none\n\
              node3|down*|icx|2|fleet*|Not responding\nnode4|drained|(null)|2|fleet*|fan | PSU\nE",
         )]);
         let nodes = slurm.nodes().unwrap();
