@@ -44,7 +44,8 @@ pub fn ensure_limit(limit: Limit, wanted: u64) -> Result<(), u64> {
     Err(now)
 }
 
-/// Takes the advisory lock of an open file or folder until that is closed; false if another process has it.
+/// Takes the advisory lock of an open file or folder until that is closed; false if another process has it. True where the file
+/// system has no locks: NFS has none for a folder, Lustre without `flock` has none at all.
 ///
 /// # Errors
 /// The errno of `flock`, but for EWOULDBLOCK.
@@ -52,6 +53,7 @@ pub fn try_lock(file: &File) -> std::io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(Errno::BADF | Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(true),
         Err(error) => Err(error.into()),
     }
 }

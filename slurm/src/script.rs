@@ -74,6 +74,8 @@ trap 'if [ -n "$local" ]; then rm -rf "$local"; fi' EXIT
 if [ -n "$stopped" ]; then exit 143; fi
 {runner} {arguments}"$element" &
 child=$!
+# One that came before the child was known.
+if [ -n "$stopped" ]; then kill -TERM "$child" 2>/dev/null; fi
 # A signal ends `wait`, too; the child may still be there then.
 while :; do
 	wait "$child"

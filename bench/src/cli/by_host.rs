@@ -66,6 +66,10 @@ pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign, quiet: bool) -> 
     let mut documents = Vec::new();
     for element in campaign.elements.iter().filter(|element| element.part.is_none()) {
         let Some(done) = folder.done(element.number)? else { continue };
+        // What failed has no figures; an inconclusive one says which of its figures are not whole.
+        if !matches!(done.exit, Some(0 | 3)) {
+            continue;
+        }
         for document in &done.documents {
             let labels = Labels {
                 host: done.attempt.host.clone(),

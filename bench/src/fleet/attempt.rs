@@ -101,13 +101,30 @@ pub fn run(
     if let (Some(why), false) = (why, status.success()) {
         return Ok(Ended::Stopped(why));
     }
+    let documents = documents(folder, &path)?;
+    let mut exit = status.code().and_then(|code| u8::try_from(code).ok());
+    let mut error = (!status.success()).then(|| last_line(&path.join(STDERR)));
+    match judged(folder, element, &documents) {
+        // Whoever stopped the job signalled the command itself.
+        Found::Interrupted if !status.success() => return Ok(Ended::Stopped("it was interrupted".to_owned())),
+        Found::Simulated if status.success() => {
+            exit = Some(Exit::Host.code());
+            error =
+                Some("this host cannot measure: the result is a simulation, which the plan did not ask for".to_owned());
+        }
+        Found::Nothing if status.success() => {
+            exit = Some(Exit::Inconclusive.code());
+            error = Some("it left no document".to_owned());
+        }
+        _ => {}
+    }
     let done = Done {
         name: element.name.clone(),
         ended_unix: now(),
-        exit: status.code().and_then(|code| u8::try_from(code).ok()),
+        exit,
         signal: status.signal(),
-        documents: documents(folder, &path)?,
-        error: (!status.success()).then(|| last_line(&path.join(STDERR))),
+        documents,
+        error,
         attempt,
     };
     if folder.finish(&done)? {
@@ -223,6 +240,41 @@ fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
     Ok(documents)
 }
 
+/// What the documents of an attempt are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// There is none, of a command that leaves one.
+    Nothing,
+    /// One was written by a command that was interrupted.
+    Interrupted,
+    /// One is a simulation of a command that measures.
+    Simulated,
+    /// Nothing of these.
+    Fine,
+}
+
+fn judged(folder: &Folder, element: &Element, documents: &[String]) -> Found {
+    let command = element.words.first().map_or("", String::as_str);
+    if command == "conformance" {
+        return Found::Fine;
+    }
+    if documents.is_empty() {
+        return Found::Nothing;
+    }
+    let asked = command == "sim" || command == "sweep" || element.words.iter().any(|word| word.starts_with("sim:"));
+    // A document that cannot be read is found by whoever collects it.
+    let records = documents.iter().filter(|file| file.ends_with(".json"));
+    for record in records.filter_map(|file| results::read::record(&folder.path.join(file)).ok()) {
+        if matches!(record.status, results::document::Status::Interrupted | results::document::Status::Running) {
+            return Found::Interrupted;
+        }
+        if record.is_simulated() && !asked {
+            return Found::Simulated;
+        }
+    }
+    Found::Fine
+}
+
 /// The last line of a file, as one line.
 fn last_line(path: &Path) -> String {
     let text = File::open(path).and_then(|mut file| {
@@ -282,6 +334,34 @@ mod tests {
         let Ended::Done(done) = ended else { panic!() };
         assert_eq!((done.exit, done.error.as_deref(), done.is_ok()), (Some(4), Some("vpmu: error: no KVM"), false));
         assert_eq!(done.how(), "exit 4");
+    }
+
+    #[test]
+    fn a_measurement_without_a_document_or_with_a_simulation_is_no_success() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, campaign) = script(dir.path(), "exit 0", ONE);
+        let ended = attempt(&folder, &campaign);
+        assert_eq!(ended.exit(), Exit::Inconclusive, "{ended:?}");
+
+        let measured =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../results/baselines/development-host/nmi-latency.json");
+        let mut value: serde_json::Value = serde_json::from_slice(&std::fs::read(measured).unwrap()).unwrap();
+        let exit_with = |value: &serde_json::Value, code: u8, run: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let document = dir.path().join("document");
+            std::fs::write(&document, value.to_string()).unwrap();
+            let text = format!("cp '{}' \"$3/a.json\"; exit {code}", document.display());
+            let (folder, campaign) = script(dir.path(), &text, &format!("experiment = [{{ run = '{run}' }}]"));
+            attempt(&folder, &campaign)
+        };
+        assert_eq!(exit_with(&value, 0, "nmi-latency").exit(), Exit::Done);
+        value["status"] = "interrupted".into();
+        let stopped = exit_with(&value, 3, "nmi-latency");
+        assert_eq!(stopped, Ended::Stopped("it was interrupted".to_owned()));
+        value["status"] = "complete".into();
+        value["host"]["class"] = "simulated host".into();
+        assert_eq!(exit_with(&value, 0, "nmi-latency").exit(), Exit::Host);
+        assert_eq!(exit_with(&value, 0, "sim").exit(), Exit::Done);
     }
 
     #[test]

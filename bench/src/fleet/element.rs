@@ -37,6 +37,15 @@ pub struct Element {
     pub limit_s: u64,
 }
 
+impl Element {
+    /// Whether both are the same run, however long this version of the tool expects it to take.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let timeless = |element: &Self| Self { estimate_s: None, limit_s: 0, ..element.clone() };
+        timeless(self) == timeless(other)
+    }
+}
+
 /// Time limit of an element of unknown duration.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// What a time limit adds to twice the estimate: starting, and saving on a slow file system.

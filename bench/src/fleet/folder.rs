@@ -186,7 +186,9 @@ impl Folder {
     pub fn submit(path: &Path, plan: &Plan, elements: Vec<Element>, now: u64) -> Result<(Self, Campaign), Error> {
         if Self::is_one(path) {
             let (folder, campaign) = Self::open(path)?;
-            if campaign.name != plan.name || campaign.elements != elements {
+            let same = campaign.elements.len() == elements.len()
+                && campaign.elements.iter().zip(&elements).all(|(one, other)| one.is_same(other));
+            if campaign.name != plan.name || !same {
                 return Err(Error::usage(
                     format!("{} holds another campaign", path.display()),
                     format!(
@@ -195,6 +197,18 @@ impl Folder {
                     ),
                     "choose another folder with -o DIR, or restore that plan",
                 ));
+            }
+            for variant in &plan.variants {
+                let Some(binary) = &variant.binary else { continue };
+                let kept = campaign.binaries.get(&variant.name).map(|binary| binary.blake3.as_str());
+                let now = std::fs::read(binary).map(|bytes| blake3::hash(&bytes).to_hex().to_string());
+                if now.as_deref().ok() != kept {
+                    return Err(Error::usage(
+                        format!("variant '{}' of {} has another binary", variant.name, path.display()),
+                        format!("{} has changed since the first submission", binary.display()),
+                        "choose another folder with -o DIR: one campaign has one binary for each variant",
+                    ));
+                }
             }
             return Ok((folder, campaign));
         }
@@ -221,7 +235,11 @@ impl Folder {
             elements,
         };
         // Written last: a folder without it is none.
-        if folder.write_new(Path::new(CAMPAIGN), &campaign)? { Ok((folder, campaign)) } else { Self::open(path) }
+        if folder.write_new(Path::new(CAMPAIGN), &campaign)? {
+            return Ok((folder, campaign));
+        }
+        // Another submission was first.
+        Self::submit(path, plan, campaign.elements, now)
     }
 
     /// Copies a binary into `bin/`.

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
+use crate::console::complain;
 use results::error::Error;
 
 use super::element::Element;
 use super::folder::{Campaign, Folder};
-use super::plan::Target;
+use super::plan::{SlurmOptions, Target};
 use slurm::command::Slurm;
 use slurm::config::Config;
 use slurm::query::States;
@@ -48,10 +50,18 @@ pub fn submissions(folder: &Folder) -> Result<Vec<Submitted>, Error> {
         Err(error) => return Err(refuse(error.to_string())),
         Ok(file) => file.take(MAX_FILE).read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?,
     };
+    // A full disk or a kill may have left part of a line.
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    if whole < text.len() {
+        complain(&format!(
+            "warning: the last line of {} is torn: a job of it is unknown here; see squeue",
+            path.display()
+        ));
+    }
     let line = |(at, line): (usize, &str)| {
         serde_json::from_str(line).map_err(|error| refuse(format!("line {}: {error}", at + 1)))
     };
-    text.lines().enumerate().filter(|(_, line)| !line.is_empty()).map(line).collect()
+    text[..whole].lines().enumerate().filter(|(_, line)| !line.is_empty()).map(line).collect()
 }
 
 /// What Slurm says of the campaign's elements; nothing if none was submitted to it.
@@ -71,7 +81,13 @@ pub fn states(slurm: &Slurm, folder: &Folder) -> Result<States, Error> {
 ///
 /// # Errors
 /// Those of `sbatch`, and exit 2 if a job cannot be noted.
-pub fn submit(slurm: &Slurm, folder: &Folder, campaign: &Campaign, due: &[&Element]) -> Result<Vec<Submitted>, Error> {
+pub fn submit(
+    slurm: &Slurm,
+    (folder, campaign, options): (&Folder, &Campaign, &SlurmOptions),
+    due: &[&Element],
+    now: u64,
+    states: &States,
+) -> Result<Vec<Submitted>, Error> {
     let Config { max_array_size, .. } = slurm.config()?;
     let mut arrays: BTreeMap<Alike, Vec<&Element>> = BTreeMap::new();
     let mut experiments: Vec<&str> = Vec::new();
@@ -83,16 +99,26 @@ pub fn submit(slurm: &Slurm, folder: &Folder, campaign: &Campaign, due: &[&Eleme
     for element in due {
         let alike = Alike {
             experiment: experiments.iter().position(|name| **name == element.experiment).unwrap_or(0),
-            begins_s: element.begins_s,
+            // What is left of the time to its repetition.
+            begins_s: campaign.submitted_unix.saturating_add(element.begins_s).saturating_sub(now),
             target: (element.target != Target::Any).then(|| element.target.clone()),
             limit_s: element.limit_s,
         };
         arrays.entry(alike).or_default().push(element);
     }
     let mut jobs: Vec<Submitted> = Vec::new();
+    // Jobs of elements that run or will run, of earlier submissions.
     let mut of_experiment: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for element in &campaign.elements {
+        if let Some(task) = states.elements.get(&element.number).filter(|task| task.state.is_active()) {
+            let jobs = of_experiment.entry(&element.experiment).or_default();
+            if !jobs.contains(&task.job) {
+                jobs.push(task.job);
+            }
+        }
+    }
     for (alike, elements) in arrays {
-        let request = request(folder, campaign, &alike, &elements, &of_experiment);
+        let request = request((folder, campaign, options), &alike, &elements, &of_experiment);
         let experiment = experiments[alike.experiment];
         slurm.submit(&request, max_array_size, &mut |job| {
             note(folder, job)?;
@@ -105,15 +131,13 @@ pub fn submit(slurm: &Slurm, folder: &Folder, campaign: &Campaign, due: &[&Eleme
 }
 
 fn request(
-    folder: &Folder,
-    campaign: &Campaign,
+    (folder, campaign, options): (&Folder, &Campaign, &SlurmOptions),
     alike: &Alike,
     elements: &[&Element],
     before: &BTreeMap<&str, Vec<u64>>,
 ) -> Request {
     let numbers = elements.iter().map(|element| element.number).collect();
     let runner = folder.binary(&campaign.runner);
-    let options = &campaign.slurm;
     let mut files: Vec<_> = campaign.binaries.values().map(|binary| folder.binary(binary)).collect();
     files.sort();
     files.dedup();
@@ -145,12 +169,25 @@ fn request(
     request
 }
 
+/// Bytes of a file's whole lines.
+fn end_of_lines(path: &std::path::Path) -> std::io::Result<u64> {
+    Ok(std::fs::read(path)?.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at as u64 + 1))
+}
+
 /// Appends a job to the campaign's list, before anything else is submitted.
 fn note(folder: &Folder, job: &Submitted) -> Result<(), Error> {
     let path = folder.path.join(SUBMISSIONS);
     let line = serde_json::to_string(job).map_err(|error| crate::console::internal("a job has no JSON", error))?;
     let append = || {
-        let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path)?;
+        let size = file.metadata()?.len();
+        let mut last = [b'\n'];
+        if size > 0 {
+            file.read_exact_at(&mut last, size - 1)?;
+        }
+        if last != *b"\n" {
+            file.set_len(end_of_lines(&path)?)?;
+        }
         file.write_all(format!("{line}\n").as_bytes())?;
         file.sync_all()
     };

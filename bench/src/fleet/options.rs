@@ -28,6 +28,10 @@ impl Options {
             if OWN.contains(&name.as_str()) {
                 return refuse("the campaign sets it");
             }
+            let args = if name == ARGS { words_of(name, value) } else { None };
+            if args.is_some_and(|words| words.iter().any(|word| word.starts_with('-'))) {
+                return refuse("give options by their names, and here only words without dashes");
+            }
             if words_of(name, value).is_none() {
                 return refuse("give text, a number, true, or a list of texts or numbers");
             }
@@ -130,6 +134,7 @@ mod tests {
             ("rounds = [[1]]", "a list of texts"),
             ("rounds = 2020-01-01", "give text"),
             ("args = 'x'", "give text"),
+            ("args = ['--no-save']", "without dashes"),
         ] {
             let error = options(text).check("experiment 'x'").unwrap_err();
             assert!(error.starts_with("experiment 'x': option ") && error.contains(needle), "{error}");

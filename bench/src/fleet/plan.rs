@@ -286,7 +286,7 @@ fn targets(hosts: &[Hosts]) -> Result<Vec<Target>, String> {
                     )));
                 }
                 let count = entry.count.unwrap_or(1) as usize;
-                if count == 0 || count > MAX_ELEMENTS {
+                if count == 0 || count.saturating_add(targets.len()) > MAX_ELEMENTS {
                     return Err(refuse(format!("count is {count}; give 1 to {MAX_ELEMENTS}")));
                 }
                 targets.extend(std::iter::repeat_n(Target::Constraint(constraint.clone()), count));

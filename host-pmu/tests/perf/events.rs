@@ -21,7 +21,7 @@ pub(crate) fn userspace_exit() -> BackendKey {
 fn run_for(time: Duration) {
     let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
     let began = now();
-    while now() - began < time {}
+    while now().saturating_sub(began) < time {}
 }
 
 /// Runs the thread until an event overflows; returns its id and its count at the overflow.

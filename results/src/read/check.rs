@@ -1,5 +1,7 @@
 //! What a document of ours never is: what it says must agree with itself.
 
+use serde_json::Value;
+
 use std::collections::BTreeSet;
 
 use crate::document::{Arm, Document, Experiment, Status};
@@ -83,4 +85,13 @@ fn arm<E: Experiment>(arm: &Arm<E>, document: &Document<E>) -> Result<(), String
         }
     }
     Ok(())
+}
+/// A number that no counter of 64 bits can hold.
+pub(super) fn too_large(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64().filter(|found| found.abs() > u64::MAX as f64),
+        Value::Array(all) => all.iter().find_map(too_large),
+        Value::Object(all) => all.values().find_map(too_large),
+        Value::Null | Value::Bool(_) | Value::String(_) => None,
+    }
 }

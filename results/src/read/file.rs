@@ -108,20 +108,10 @@ fn value(path: &Path, text: &str) -> Result<Value, Error> {
         refuse(path, format!("{what}{error}"), NOT_OURS)
     })?;
     schema(&value).map_err(|(why, remedy)| refuse(path, why, remedy))?;
-    if let Some(found) = too_large(&value) {
+    if let Some(found) = check::too_large(&value) {
         return Err(refuse(path, format!("no figure of ours is as large as {found}: edited by hand?"), NOT_OURS));
     }
     Ok(value)
-}
-
-/// A number that no counter of 64 bits can hold.
-fn too_large(value: &Value) -> Option<f64> {
-    match value {
-        Value::Number(number) => number.as_f64().filter(|found| found.abs() > u64::MAX as f64),
-        Value::Array(all) => all.iter().find_map(too_large),
-        Value::Object(all) => all.values().find_map(too_large),
-        Value::Null | Value::Bool(_) | Value::String(_) => None,
-    }
 }
 
 /// Whether this tool reads the document's schema. There is no older one than version 1 to convert.

@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value};
 
+use super::check;
 use super::scan::Scan;
 use super::unique::Unique;
 use crate::document::{Any, Metrics, Round, Summary, find_summaries};
@@ -102,6 +103,9 @@ fn round<'a>(scan: &mut Scan<'a>, keys: &mut Vec<&'a str>) -> Option<Round<Any>>
                     }
                     _ => {
                         let Unique(value) = serde_json::from_str(scan.skip()?).ok()?;
+                        if check::too_large(&value).is_some() {
+                            return None;
+                        }
                         own.get_or_insert_default().insert(key.to_owned(), value);
                     }
                 }

@@ -41,7 +41,9 @@ struct Report<'a> {
 struct Variants<'a> {
     base: &'a str,
     new: &'a str,
-    comparison: Result<FleetComparison, String>,
+    comparison: Option<FleetComparison>,
+    /// Why there is none.
+    error: Option<String>,
 }
 
 /// Schema of the report's JSON.
@@ -61,7 +63,14 @@ pub(super) fn collect(dir: &Path) -> Result<Exit, Error> {
 fn collected(dir: &Path) -> Result<Collected, Error> {
     let (folder, campaign, standing) = standing(dir)?;
     let _lock = lock(&folder, "collector")?;
-    for sweep in merge::sweeps(&folder, &campaign, &standing)? {
+    let mut bad = 0;
+    // One thing that cannot be used hides no other.
+    let sweeps = merge::sweeps(&folder, &campaign, &standing).unwrap_or_else(|error| {
+        complain(&format!("error: {error}"));
+        bad += 1;
+        Vec::new()
+    });
+    for sweep in sweeps {
         match sweep.folder {
             Some(to) => {
                 complain(&format!("sweep {}: {} in {}", sweep.name, plural(sweep.points, "point"), to.display()));
@@ -72,7 +81,14 @@ fn collected(dir: &Path) -> Result<Collected, Error> {
     let has_documents = standing.elements.iter().zip(&campaign.elements).any(|(line, element)| {
         element.part.is_none() && line.done.as_ref().is_some_and(|done| !done.documents.is_empty())
     });
-    let gathered = if has_documents { Some(of_campaign(&folder, &campaign, false)?) } else { None };
+    let gathered = match has_documents.then(|| of_campaign(&folder, &campaign, false)) {
+        Some(Ok(gathered)) => Some(Gathered { bad: gathered.bad + bad, ..gathered }),
+        Some(Err(error)) => {
+            complain(&format!("error: {error}"));
+            Some(Gathered { runs: Vec::new(), bad: bad + 1 })
+        }
+        None => (bad > 0).then(|| Gathered { runs: Vec::new(), bad }),
+    };
     Ok(Collected { folder, campaign, standing, gathered })
 }
 
@@ -86,7 +102,14 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     let variants = gathered.as_ref().map_or_else(Vec::new, |gathered| variants(&campaign, gathered, &spec));
     let elements: Vec<ElementLine> = standing.elements.iter().map(element_line).collect();
 
-    let mut markdown = fleet::markdown(&analysis, &elements);
+    let verdict = exit(&standing, &analysis, &variants);
+    let verdict = gathered.as_ref().map_or(verdict, |gathered| gathered.exit(verdict));
+    let word = match verdict {
+        Exit::Done => "✅ nothing failed, nothing slower",
+        Exit::Regression => "❌ something failed or is slower",
+        _ => "⚠️ undecided",
+    };
+    let mut markdown = format!("## {}: {word}\n\n{}", campaign.name, fleet::markdown(&analysis, &elements));
     let mut text = shown(&standing, false);
     if !runs.is_empty() {
         let _ = write!(text, "\n{}", fleet::text(&analysis, columns()));
@@ -95,16 +118,18 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     write(&folder.path.join("report.html"), page.as_bytes())?;
     let junit = fleet::junit(&analysis, &elements).map_err(|why| internal("cannot show the report", why))?;
     write(&folder.path.join("junit.xml"), junit.as_bytes())?;
-    for Variants { base, new, comparison } in &variants {
-        let shown =
-            |show: fn(&FleetComparison) -> String| comparison.as_ref().map_or_else(|why| format!("{why}\n"), show);
+    for Variants { base, new, comparison, error } in &variants {
+        let why = || error.clone().unwrap_or_default() + "\n";
+        let shown = |show: fn(&FleetComparison) -> String| comparison.as_ref().map_or_else(why, show);
+        if let Some(comparison) = comparison {
+            let junit = comparison.junit().map_err(|why| internal("cannot show the report", why))?;
+            write(&folder.path.join(format!("junit-{new}.xml")), junit.as_bytes())?;
+        }
         let _ = write!(markdown, "\n## {new} against {base}\n\n{}", shown(FleetComparison::markdown));
         let _ = write!(text, "\n{new} against {base}, on the same hosts\n{}", shown(|found| found.text(columns())));
     }
     write(&folder.path.join("summary.md"), markdown.as_bytes())?;
 
-    let exit = exit(&standing, &analysis, &variants);
-    let exit = gathered.map_or(exit, |gathered| gathered.exit(exit));
     if args.json {
         print_json(&Report { schema: SCHEMA, standing: &standing, analysis: &analysis, variants })?;
     } else if args.markdown {
@@ -113,7 +138,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
         print(&text)?;
     }
     complain(&format!("report.html, summary.md, junit.xml in {}", folder.path.display()));
-    Ok(exit)
+    Ok(verdict)
 }
 
 /// Each further variant against the first. What variants have in common is the plan's experiment: their options may differ.
@@ -121,7 +146,14 @@ fn variants<'a>(campaign: &'a Campaign, gathered: &Gathered, spec: &FleetSpec) -
     let of_experiment = |run: &Run| {
         let number = run.labels.element.and_then(|number| usize::try_from(number).ok());
         let name = number.and_then(|number| campaign.elements.get(number)).map(|element| element.experiment.as_str());
-        name.map_or_else(|| run.clone(), |name| Run { key: name.into(), setting: name.into(), ..run.clone() })
+        name.map_or_else(
+            || run.clone(),
+            |name| Run {
+                key: format!("{name}\n{}\n{}", run.backend, run.stand_in).into(),
+                setting: name.into(),
+                ..run.clone()
+            },
+        )
     };
     let runs: Vec<Run> = gathered.runs.iter().map(of_experiment).collect();
     let mut names: Vec<&str> = Vec::new();
@@ -133,8 +165,10 @@ fn variants<'a>(campaign: &'a Campaign, gathered: &Gathered, spec: &FleetSpec) -
     let Some((&base, others)) = names.split_first() else { return Vec::new() };
     let compare = |&new: &&'a str| {
         let (base_runs, new_runs) = by_variant(&runs, base, new);
-        let comparison = fleet::compare(&base_runs, &new_runs, spec);
-        Variants { base, new, comparison: comparison.map_err(|error| error.to_string()) }
+        match fleet::compare(&base_runs, &new_runs, spec) {
+            Ok(comparison) => Variants { base, new, comparison: Some(comparison), error: None },
+            Err(error) => Variants { base, new, comparison: None, error: Some(error.to_string()) },
+        }
     };
     others.iter().map(compare).collect()
 }
@@ -204,7 +238,7 @@ mod tests {
     fn failed_elements_come_before_open_verdicts() {
         let analysis = fleet::analyse(&[], &FleetSpec::default());
         let of = |states: &[State], variants: &[Variants<'_>]| exit(&standing(states), &analysis, variants);
-        let open = || Variants { base: "a", new: "b", comparison: Err("no figures".to_owned()) };
+        let open = || Variants { base: "a", new: "b", comparison: None, error: Some("no figures".to_owned()) };
         assert_eq!(of(&[State::Ok], &[]), Exit::Done);
         assert_eq!(of(&[State::Ok], &[open()]), Exit::Inconclusive);
         assert_eq!(of(&[State::Ok, State::Failed], &[open()]), Exit::Regression);

@@ -33,7 +33,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
     let (folder, campaign) = Folder::submit(&dir, &plan, elements, now)?;
     let _lock = lock(&folder, "submission")?;
     let states = on_slurm::states(&slurm, &folder)?;
-    if let Some(why) = states.unanswered {
+    if let Some(why) = &states.unanswered {
         let what = format!("cannot tell which elements of {} run", dir.display());
         return Err(Error::host(what, why, "submit again when Slurm's controller answers: nothing runs twice then"));
     }
@@ -42,6 +42,11 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
         for done in
             standing.elements.iter().filter(|line| line.state == State::Failed).filter_map(|line| line.done.as_ref())
         {
+            // One that Slurm has not let go yet cannot be submitted again.
+            let task = states.elements.get(&done.attempt.element);
+            if task.is_some_and(|task| task.state.is_active()) {
+                continue;
+            }
             folder.forget(done)?;
         }
         // With what Slurm says: elements in the queue are not submitted again.
@@ -74,7 +79,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
         }
         On::Slurm => {
             let due: Vec<&Element> = campaign.elements.iter().filter(|element| due.contains(&element.number)).collect();
-            for job in on_slurm::submit(&slurm, &folder, &campaign, &due)? {
+            for job in on_slurm::submit(&slurm, (&folder, &campaign, &plan.slurm), &due, now, &states)? {
                 print(&format!("job {}: {}\n", job.job, plural(job.elements.len(), "element")))?;
             }
             Ok((dir, true))

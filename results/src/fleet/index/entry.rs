@@ -77,7 +77,13 @@ impl Entry {
     }
 
     /// Whether both are the same run: no two runs take the same time to the nanosecond.
+    ///
+    /// Elements of a campaign are runs of their own, however alike: simulations of one seed are.
     pub(super) fn is_copy(&self, other: &Self) -> bool {
+        let elements = (self.run.labels.element, other.run.labels.element);
+        if matches!(elements, (Some(one), Some(another)) if one != another) {
+            return false;
+        }
         let key = |run: &Run| (run.started_unix, run.wall_ns);
         key(&self.run) == key(&other.run)
             && self.run.experiment == other.run.experiment

@@ -1,11 +1,12 @@
 //! The log ratio of each host, and what hosts say together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::model::{FleetComparison, FleetRow, FleetVerdict, SCHEMA};
 use crate::compare::Outcome;
 use crate::error::Error;
-use crate::fleet::run::Run;
+use crate::fleet::run::{Figure, Run};
 use crate::fleet::statistics::{FleetSpec, Grid, Kind, Series};
 use crate::stats::interval::Interval;
 use crate::stats::jackknife::Estimate;
@@ -42,6 +43,10 @@ pub fn compare(base: &[Run], new: &[Run], spec: &FleetSpec) -> Result<FleetCompa
         for run in &mut all {
             run.labels.variant = None;
         }
+    }
+    let (both_sides, lone) = sides(base, new);
+    for run in &mut all {
+        run.figures.retain(|figure| both_sides.contains(&place(&run.key, figure)));
     }
     let grid = Grid::new(&all);
     let names = |side: std::ops::Range<usize>| -> BTreeSet<String> {
@@ -87,7 +92,14 @@ pub fn compare(base: &[Run], new: &[Run], spec: &FleetSpec) -> Result<FleetCompa
     if grid.settings.iter().any(|setting| setting.stand_in) {
         notes.push("a stand-in for hardware events: not a host with a PMU".to_owned());
     }
-    let (exit, verdict) = conclude(&rows);
+    let (mut exit, mut verdict) = conclude(&rows);
+    if !lone.is_empty() {
+        let figures = plural(lone.len(), "figure");
+        notes.push(format!("{figures} whole on one side only, not compared: {}", lone.join(", ")));
+        if exit == 0 {
+            (exit, verdict) = (3, format!("inconclusive: {figures} on one side only; {verdict}"));
+        }
+    }
     Ok(FleetComparison {
         schema: SCHEMA,
         verdict,
@@ -99,6 +111,32 @@ pub fn compare(base: &[Run], new: &[Run], spec: &FleetSpec) -> Result<FleetCompa
         notes,
         rows,
     })
+}
+
+/// Key, arm and metric.
+type Place = (Arc<str>, Arc<str>, Arc<str>);
+
+fn place(key: &Arc<str>, figure: &Figure) -> Place {
+    (key.clone(), figure.arm.clone(), figure.metric.clone())
+}
+
+/// Figures that are whole on both sides; and, of settings that both have, the names of those that are whole on one.
+///
+/// An arm of one side would be part of one side's mean over arms, and an arm that is nowhere whole would vanish without a word.
+fn sides(base: &[Run], new: &[Run]) -> (BTreeSet<Place>, Vec<String>) {
+    let of = |runs: &[Run]| -> BTreeSet<Place> {
+        let whole = |run: &Run| {
+            let figures = run.figures.iter().filter(|figure| figure.doubt.is_none());
+            figures.map(|figure| place(&run.key, figure)).collect::<Vec<_>>()
+        };
+        runs.iter().flat_map(whole).collect()
+    };
+    let keys = |runs: &[Run]| runs.iter().map(|run| run.key.clone()).collect::<BTreeSet<_>>();
+    let shared: BTreeSet<Arc<str>> = keys(base).intersection(&keys(new)).cloned().collect();
+    let (of_base, of_new) = (of(base), of(new));
+    let lone = of_base.symmetric_difference(&of_new).filter(|(key, ..)| shared.contains(key));
+    let lone: BTreeSet<String> = lone.map(|(_, arm, metric)| format!("{arm} {metric}")).collect();
+    (of_base.intersection(&of_new).cloned().collect(), lone.into_iter().collect())
 }
 
 /// The pair of each host of a series.

@@ -96,3 +96,17 @@ fn every_format_has_the_verdicts() {
     assert!(found.junit().unwrap().contains("<failure message=\"SLOWER +"));
     assert!(serde_json::to_string(&found).unwrap().contains("\"verdict\":\"no-change\""));
 }
+
+#[test]
+fn an_arm_that_is_whole_on_one_side_only_leaves_the_verdict_open() {
+    let all = variants(&small(), 0.0);
+    let (a, mut b) = by_variant(&all, "a", "b");
+    for figure in b.iter_mut().flat_map(|run| &mut run.figures).filter(|figure| &*figure.arm == "reuse") {
+        figure.doubt = Some("7 events were throttled".into());
+        figure.time.log += 1.0;
+    }
+    let found = compare(&a, &b, &FleetSpec::default()).unwrap();
+    assert_eq!(found.exit, 3, "{}", found.verdict);
+    assert!(found.notes.iter().any(|note| note.contains("reuse nmi_handler_ns")), "{:?}", found.notes);
+    assert!(found.rows.iter().all(|row| row.arm != "reuse" && row.change.abs() < 0.01), "{:?}", found.rows);
+}

@@ -1,6 +1,6 @@
 //! Everything that is said of a fleet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use super::changes::{self, Change};
 use super::components::{Components, components};
 use super::event;
 use super::fit::{MIN_SHARED, fit};
-use super::grid::{Grid, Kind, Setting};
+use super::grid::{Grid, Setting};
 use super::heat::{self, Heat};
 use super::levels::{self, LevelRow};
 use super::odd::{self, Judged, MIN_CLASS, OddHost};
@@ -234,9 +234,12 @@ fn history(grid: &Grid<'_>) -> Vec<PeriodRow> {
 }
 
 fn conclude(grid: &Grid<'_>, odd: &[OddHost], changes: &[Change], spec: &FleetSpec) -> (u8, String) {
-    let judged = (0..grid.classes.len())
-        .any(|class| grid.hosts.iter().filter(|host| host.class == class).count() >= MIN_CLASS)
-        && grid.series.iter().any(|series| series.kind != Kind::Time);
+    // Hosts whose figures are not whole show nothing.
+    let hosts = |series: usize| {
+        let points = &grid.series[series].points;
+        points.iter().map(|point| grid.meta[point.run].host).collect::<BTreeSet<_>>().len()
+    };
+    let judged = (0..grid.classes.len()).filter_map(|class| grid.speed(class)).any(|series| hosts(series) >= MIN_CLASS);
     let slow = odd.iter().filter(|host| host.slower).count();
     let found: Vec<&Change> = changes.iter().filter(|change| change.is_found()).collect();
     let slower = found.iter().filter(|change| change.is_slower(spec.least_host)).count();

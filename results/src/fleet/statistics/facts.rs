@@ -30,11 +30,12 @@ const MOST: usize = 3;
 /// Facts that change on this share of each other's hosts at the same time changed together.
 const TOGETHER: f64 = 0.8;
 
-/// The facts of a host by period, the last run of each.
-fn by_host(grid: &Grid<'_>) -> Vec<BTreeMap<usize, usize>> {
-    let mut all = vec![BTreeMap::new(); grid.hosts.len()];
+/// The last run of each period, by host. Variants that take turns have binaries of their own: each is followed by itself.
+fn by_host(grid: &Grid<'_>) -> BTreeMap<(usize, Option<String>), BTreeMap<usize, usize>> {
+    let mut all: BTreeMap<_, BTreeMap<usize, usize>> = BTreeMap::new();
     for (run, meta) in grid.meta.iter().enumerate() {
-        all[meta.host].insert(meta.period, run);
+        let variant = grid.runs[run].labels.variant.clone();
+        all.entry((meta.host, variant)).or_default().insert(meta.period, run);
     }
     all
 }
@@ -43,7 +44,7 @@ fn by_host(grid: &Grid<'_>) -> Vec<BTreeMap<usize, usize>> {
 pub(super) fn turns(grid: &Grid<'_>) -> (Vec<Turn>, BTreeMap<String, usize>) {
     let mut single: BTreeMap<Step, BTreeMap<usize, usize>> = BTreeMap::new();
     let mut restless: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
-    for (host, runs) in by_host(grid).iter().enumerate() {
+    for ((host, _), runs) in by_host(grid) {
         let mut own: BTreeMap<&str, Vec<(Step, usize)>> = BTreeMap::new();
         for ((_, before), (period, after)) in runs.iter().zip(runs.iter().skip(1)) {
             let (before, after) = (&grid.runs[*before].facts, &grid.runs[*after].facts);
