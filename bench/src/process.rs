@@ -51,9 +51,8 @@ pub fn ensure_limit(limit: Limit, wanted: u64) -> Result<(), u64> {
 /// The errno of `flock`, but for EWOULDBLOCK.
 pub fn try_lock(file: &File) -> std::io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
+        Ok(()) | Err(Errno::BADF | Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(Errno::BADF | Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(true),
         Err(error) => Err(error.into()),
     }
 }

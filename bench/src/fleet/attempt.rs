@@ -263,7 +263,7 @@ fn judged(folder: &Folder, element: &Element, documents: &[String]) -> Found {
     }
     let asked = command == "sim" || command == "sweep" || element.words.iter().any(|word| word.starts_with("sim:"));
     // A document that cannot be read is found by whoever collects it.
-    let records = documents.iter().filter(|file| file.ends_with(".json"));
+    let records = documents.iter().filter(|file| Path::new(file).extension().is_some_and(|kind| kind == "json"));
     for record in records.filter_map(|file| results::read::record(&folder.path.join(file)).ok()) {
         if matches!(record.status, results::document::Status::Interrupted | results::document::Status::Running) {
             return Found::Interrupted;
