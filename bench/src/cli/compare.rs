@@ -142,6 +142,10 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     show(args, &compare::compare((&args.base, &base), (name, &new), &request)?)
 }
 
+fn write_junit(path: &Path, xml: &str) -> Result<(), Error> {
+    write(path, xml.as_bytes()).map_err(|error| Error { remedy: "give --junit another file".to_owned(), ..error })
+}
+
 /// By host.
 fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Exit, Error> {
     let of_results = [
@@ -155,7 +159,7 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Ex
     let (base, new) = (by_host::gather(base, false)?, by_host::gather(new, false)?);
     let found = fleet::compare(&base.runs, &new.runs, &FleetSpec { rules, ..FleetSpec::default() })?;
     if let Some(path) = &args.junit {
-        write(path, found.junit().map_err(|why| internal("cannot show the report", why))?.as_bytes())?;
+        write_junit(path, &found.junit().map_err(|why| internal("cannot show the report", why))?)?;
     }
     if args.json {
         print_json(&found)?;
@@ -170,7 +174,7 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Ex
 fn show(args: &CompareArgs, found: &Comparison) -> Result<Exit, Error> {
     if let Some(path) = &args.junit {
         let xml = compare::junit(found).map_err(|why| internal("cannot show the report", why))?;
-        write(path, xml.as_bytes())?;
+        write_junit(path, &xml)?;
     }
     if args.json {
         print_json(found)?;

@@ -14,7 +14,7 @@ use results::host::finding::Status;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::element::Element;
-use super::folder::{ATTEMPT, Attempt, Campaign, Done, ELEMENT_SCHEMA, Folder, Job};
+use super::folder::{ATTEMPT, Attempt, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
 use crate::console::complain;
 use crate::doctor::diagnose::diagnose;
 use crate::doctor::diagnosis::Limits;
@@ -99,14 +99,14 @@ pub fn run(
     let why = stopped.or_else(|| killed.map(|signal| format!("signal {signal} ended it")));
     // A command that ended well just before it noticed has an outcome.
     if let (Some(why), false) = (why, status.success()) {
-        return Ok(Ended::Stopped(why));
+        return Ok(stopped_by(&path, why));
     }
     let documents = documents(folder, &path)?;
     let mut exit = status.code().and_then(|code| u8::try_from(code).ok());
     let mut error = (!status.success()).then(|| last_line(&path.join(STDERR)));
     match judged(folder, element, &documents) {
         // Whoever stopped the job signalled the command itself.
-        Found::Interrupted if !status.success() => return Ok(Ended::Stopped("it was interrupted".to_owned())),
+        Found::Interrupted if !status.success() => return Ok(stopped_by(&path, "it was interrupted".to_owned())),
         Found::Simulated if status.success() => {
             exit = Some(Exit::Host.code());
             error =
@@ -238,6 +238,12 @@ fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
     }
     documents.sort();
     Ok(documents)
+}
+
+/// Notes why an attempt was stopped. A full disk leaves no note, which changes nothing else.
+fn stopped_by(attempt: &Path, why: String) -> Ended {
+    let _ = std::fs::write(attempt.join(STOPPED), &why);
+    Ended::Stopped(why)
 }
 
 /// What the documents of an attempt are.

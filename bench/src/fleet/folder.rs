@@ -29,6 +29,10 @@ const DONE: &str = "done.json";
 pub const ATTEMPT: &str = "attempt.json";
 /// Most attempts at an element.
 const MAX_ATTEMPTS: u32 = 1000;
+/// Why an attempt was stopped, as text.
+pub const STOPPED: &str = "stopped.txt";
+/// Most of it that is read, bytes.
+const MAX_REASON: u64 = 1000;
 /// Largest of these files, bytes: 100 000 elements are some 50 MB.
 const MAX_FILE: u64 = 256 << 20;
 
@@ -338,6 +342,15 @@ impl Folder {
             .collect()
     }
 
+    /// Why the last attempt at an element was stopped, if it noted that.
+    #[must_use]
+    pub fn stopped(&self, number: u64, attempt: u32) -> Option<String> {
+        let path = self.element(number).join(format!("attempt-{attempt}")).join(STOPPED);
+        let mut text = String::new();
+        std::fs::File::open(path).ok()?.take(MAX_REASON).read_to_string(&mut text).ok()?;
+        Some(results::error::one_line(&text)).filter(|text| !text.is_empty())
+    }
+
     /// Writes a file of the campaign, unless there is one; false if there is.
     ///
     /// # Errors
@@ -372,7 +385,11 @@ fn cannot(path: &Path, error: &io::Error) -> Error {
 }
 
 fn refuse(path: &Path, why: String) -> Error {
-    Error::usage(format!("cannot use {}", path.display()), why, "restore it; elements without an outcome run again")
+    Error::usage(
+        format!("cannot use {}", path.display()),
+        why,
+        "restore it; or, of an element, remove it: the element runs again with the next submission",
+    )
 }
 
 #[cfg(test)]

@@ -206,7 +206,7 @@ impl Plan {
         check_name("name", &written.name)?;
         let times = written.repeat.times.unwrap_or(1);
         if times == 0 {
-            return Err("repeat.times is 0".to_owned());
+            return Err("repeat.times is 0; give 1 or more".to_owned());
         }
         let every = match &written.repeat.every {
             None => Duration::ZERO,
@@ -323,7 +323,7 @@ fn experiments(written: Vec<Experiment>) -> Result<Vec<PlannedExperiment>, Strin
         check_name("experiment", &name)?;
         let refuse = |why: String| format!("experiment '{name}': {why}");
         if !RUNNABLE.contains(&run.as_str()) {
-            let known = parse::suggestion(&run, &RUNNABLE, &format!("one of {}", RUNNABLE.join(", ")));
+            let known = parse::suggestion(&run, &RUNNABLE, "");
             return Err(refuse(format!("run = '{run}' is no experiment of a campaign; {known}")));
         }
         if experiments.iter().any(|other| other.name == name) {
@@ -355,7 +355,7 @@ fn in_order(mut waiting: Vec<PlannedExperiment>) -> Result<Vec<PlannedExperiment
     for (name, after) in refers {
         if let Some(unknown) = after.iter().find(|other| !names.contains(other)) {
             let known: Vec<&str> = names.iter().map(String::as_str).collect();
-            let known = parse::suggestion(unknown, &known, "give the name of another [[experiment]]");
+            let known = parse::suggestion(unknown, &known, "; give the name of another [[experiment]]");
             return Err(format!("experiment '{name}': after '{unknown}', which is not there; {known}"));
         }
     }

@@ -190,7 +190,8 @@ fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line,
     if let Some(attempt) = attempts.last() {
         line.host.clone_from(&attempt.host);
         line.state = State::Stopped;
-        line.reason = Some("its last attempt left no outcome".to_owned());
+        let why = folder.stopped(element.number, attempt.attempt);
+        line.reason = Some(why.unwrap_or_else(|| "its last attempt left no outcome".to_owned()));
     }
     if let Some(task) = task {
         line.host = task.node.clone().or(line.host);

@@ -16,6 +16,7 @@ Examples:
   # on the nodes of a cluster
   vpmu fleet submit nightly.toml --on slurm -o /shared/nightly
   vpmu fleet status /shared/nightly
+  vpmu fleet wait /shared/nightly --timeout 7h
   vpmu fleet report /shared/nightly
 
 A plan (docs/fleet.md has all keys):

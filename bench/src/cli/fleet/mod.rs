@@ -8,6 +8,8 @@ mod submit;
 
 use results::error::{Error, Exit};
 
+use crate::console::print;
+
 pub(super) use self::args::EXAMPLES;
 pub use self::args::FleetArgs;
 use self::args::{FleetCommand, On, ReportArgs};
@@ -30,7 +32,11 @@ pub(super) fn run(args: &FleetArgs, check: Check<'_>) -> Result<Exit, Error> {
         (Some(FleetCommand::Submit(args)), _) => match (submit::submit(args, check)?, args.on) {
             ((_, false), _) => Ok(Exit::Inconclusive),
             ((_, true), On::Slurm) => Ok(Exit::Done),
-            ((dir, true), On::Local) => status::standing(&dir).map(|(_, _, standing)| standing.exit()),
+            ((dir, true), On::Local) => {
+                let (_, _, standing) = status::standing(&dir)?;
+                print(&status::shown(&standing, false))?;
+                Ok(standing.exit())
+            }
         },
         (Some(FleetCommand::Plan(args)), _) => planned::plan(args, check),
         (Some(FleetCommand::Status(args)), _) => status::status(args),

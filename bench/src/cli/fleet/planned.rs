@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,6 +25,15 @@ pub(super) fn planned(path: &Path, check: Check<'_>) -> Result<(Plan, Vec<Elemen
     let elements = elements(&plan, &|words| check(line(words)).ok().flatten());
     let own: BTreeSet<&str> =
         plan.variants.iter().filter(|variant| is_own(variant)).map(|variant| variant.name.as_str()).collect();
+    for variant in &plan.variants {
+        let Some(binary) = &variant.binary else { continue };
+        let usable =
+            std::fs::metadata(binary).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+        if !usable {
+            let why = format!("variant '{}': {} is no file that can be executed", variant.name, binary.display());
+            return Err(refused(&path.display().to_string(), why));
+        }
+    }
     let mut checked = BTreeSet::new();
     for element in elements.iter().filter(|element| own.contains(element.variant.as_str())) {
         if !checked.insert((&element.experiment, &element.variant)) {
@@ -71,6 +81,14 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
         ]);
     }
     let mut text = table.text(columns()) + "\n";
+    for (experiment, variant, elements) in &rows {
+        if elements[0].estimate_s.is_some_and(|estimate| estimate > elements[0].limit_s) {
+            let _ = writeln!(
+                text,
+                "{experiment}, {variant}: takes longer than its limit: it would be stopped each time; give a longer `time`"
+            );
+        }
+    }
     let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
     let spread = seconds(plan.every.as_secs().saturating_mul(u64::from(plan.times.saturating_sub(1))));
     let _ = writeln!(

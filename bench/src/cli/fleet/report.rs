@@ -114,7 +114,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     if !runs.is_empty() {
         let _ = write!(text, "\n{}", fleet::text(&analysis, columns()));
     }
-    let page = fleet::page(&analysis, &elements, &format!("Campaign {}", campaign.name))?;
+    let page = fleet::page(&analysis, &elements, &format!("{}: {word}", campaign.name))?;
     write(&folder.path.join("report.html"), page.as_bytes())?;
     let junit = fleet::junit(&analysis, &elements).map_err(|why| internal("cannot show the report", why))?;
     write(&folder.path.join("junit.xml"), junit.as_bytes())?;

@@ -100,7 +100,7 @@ fn known_hosts(slurm: &Slurm, plan: &Plan) -> Result<(), Error> {
     let nodes = slurm.nodes()?;
     let known: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     let Some(unknown) = names.into_iter().find(|name| !known.contains(name)) else { return Ok(()) };
-    let remedy = parse::suggestion(unknown, &known, "`sinfo -N` lists them");
+    let remedy = parse::suggestion(unknown, &known, "");
     Err(refused(&plan.name, format!("Slurm has no node {unknown}; {remedy}")))
 }
 

@@ -53,8 +53,18 @@ impl FleetComparison {
 
     fn remarks(&self) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
+        // Rows that are open for one reason have one line.
+        let mut open: Vec<(String, Vec<String>)> = Vec::new();
         for row in self.rows.iter().filter(|row| !row.why.is_empty()) {
-            lines.push(format!("{}, {}: {}: {}", row.arm, row.metric, row.verdict.word(), row.why));
+            let (why, name) = (format!("{}: {}", row.verdict.word(), row.why), format!("{}, {}", row.arm, row.metric));
+            match open.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, names)) => names.push(name),
+                None => open.push((why, vec![name])),
+            }
+        }
+        for (why, names) in open {
+            let more = if names.len() > 1 { format!(" and {} more", names.len() - 1) } else { String::new() };
+            lines.push(format!("{}{more}: {why}", names[0]));
         }
         for (side, hosts) in [("BASE", &self.only_base), ("NEW", &self.only_new)] {
             if !hosts.is_empty() {

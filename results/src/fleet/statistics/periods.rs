@@ -28,12 +28,15 @@ pub(super) fn of(runs: &[Run]) -> (Vec<String>, bool, Vec<usize>) {
     let place: HashMap<u64, usize> = all.iter().enumerate().map(|(place, number)| (*number, place)).collect();
     let of_run: Vec<usize> = runs.iter().map(|run| place[&number(run)]).collect();
     let mut starts: Vec<Vec<f64>> = vec![Vec::new(); all.len()];
-    for (run, period) in runs.iter().zip(&of_run) {
+    // A simulation has no date.
+    for (run, period) in runs.iter().zip(&of_run).filter(|(run, _)| run.started_unix > 0) {
         starts[*period].push(run.started_unix as f64);
     }
-    let name = |(number, starts): (u64, Vec<f64>)| {
-        let date = date(median(&starts).unwrap_or(0.0));
-        if by_repetition { format!("repetition {number} ({date})") } else { date }
+    let name = |(number, starts): (u64, Vec<f64>)| match median(&starts).map(date) {
+        Some(date) if by_repetition => format!("repetition {number} ({date})"),
+        Some(date) => date,
+        None if by_repetition => format!("repetition {number}"),
+        None => "no date".to_owned(),
     };
     (all.into_iter().zip(starts).map(name).collect(), by_repetition, of_run)
 }
@@ -62,7 +65,7 @@ pub(super) fn clocks(runs: &[Run], by_repetition: bool) -> Vec<Clock> {
         return Vec::new();
     }
     let mut starts: BTreeMap<u64, BTreeMap<&str, f64>> = BTreeMap::new();
-    for run in runs {
+    for run in runs.iter().filter(|run| run.started_unix > 0) {
         let repetition = starts.entry(run.labels.repetition.unwrap_or(0)).or_default();
         repetition.entry(&run.host).or_insert(run.started_unix as f64);
     }
