@@ -174,7 +174,7 @@ impl Job {
             Ended::Exit(status) if status.success() => "ended early".to_owned(),
             Ended::Exit(status) => format!("failed ({status})"),
         };
-        let left = format!("console:\n{}\n{dump}", watch::tail(&log, if stopped { 150 } else { 40 }));
+        let left = format!("console:\n{}\n{dump}", watch::tail(&log, 150));
         let wire = std::fs::read(&files.results).unwrap_or_default();
         let received =
             frames::parse(&wire).with_context(|| format!("host B {how}, and what it sent cannot be read; {left}"))?;

@@ -70,6 +70,8 @@ run() {{
     frame stdout /run/stdout
     frame stderr /run/stderr
     frame status /run/status
+    # Waits until the port has sent it all: the next command may be the machine's end.
+    stty -echo <&3
     done=$((done + 1))
 }}
 "##
