@@ -169,10 +169,20 @@ static void write_moves_overflow_away(void)
 	/* Far enough that it cannot be over before the write that moves it. */
 	u64 far = s.exact ? 1000 : 64 * s.near;
 
-	select(0, INSTRUCTIONS, BOTH_RINGS | EVNTSEL_INT);
-	set_counter(0, -far);
-	run(1);
-	set_counter(0, 0);
+	for (u32 tries = 0; tries < 8; tries++) {
+		select(0, INSTRUCTIONS, BOTH_RINGS | EVNTSEL_INT);
+		set_counter(0, -far);
+		u64 before = rdtsc();
+		run(1);
+		set_counter(0, 0);
+		if (s.exact || rdtsc() - before < far / 4)
+			break;
+		/* A host that is busy elsewhere for that long: the overflow was due before the write. */
+		stop();
+		wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
+		s.pmis = 0;
+		wrmsr(MSR_LVTPC, LVT_NMI);
+	}
 	EQ(0, status());
 	for (u64 spent = 0; spent < 2 * far; spent += 4 * s.near)
 		spend();
