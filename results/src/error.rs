@@ -7,24 +7,34 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Exit {
     /// Done.
-    Done = 0,
+    Done,
     /// A comparison found a regression.
-    Regression = 1,
+    Regression,
     /// Bad usage or bad input.
-    Usage = 2,
+    Usage,
     /// What was measured does not answer the question: interrupted, incomplete, or events lost.
-    Inconclusive = 3,
+    Inconclusive,
     /// This host cannot do it.
-    Host = 4,
+    Host,
     /// A bug of this program; EX_SOFTWARE of sysexits(3).
-    Internal = 70,
+    Internal,
+    /// A program in a guest ended with this status, which becomes this program's.
+    Guest(u8),
 }
 
 impl Exit {
     /// The process exit code.
     #[must_use]
     pub const fn code(self) -> u8 {
-        self as u8
+        match self {
+            Self::Done => 0,
+            Self::Regression => 1,
+            Self::Usage => 2,
+            Self::Inconclusive => 3,
+            Self::Host => 4,
+            Self::Internal => 70,
+            Self::Guest(status) => status,
+        }
     }
 
     /// The end that a process of this program reports by its exit code; inconclusive for a code that is none of these.
@@ -115,7 +125,7 @@ mod tests {
         for exit in [Exit::Done, Exit::Regression, Exit::Usage, Exit::Inconclusive, Exit::Host, Exit::Internal] {
             assert_eq!(Exit::from_code(exit.code()), exit);
         }
-        assert_eq!(Exit::from_code(137), Exit::Inconclusive);
+        assert_eq!((Exit::from_code(137), Exit::Guest(137).code()), (Exit::Inconclusive, 137));
     }
 
     #[test]

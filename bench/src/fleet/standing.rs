@@ -10,7 +10,7 @@ use super::folder::{Campaign, Done, Folder};
 use slurm::state::{State as Slurm, Task};
 
 /// Exit code of an attempt that was stopped.
-const INTERRUPTED: i32 = Exit::Inconclusive as i32;
+const INTERRUPTED: i32 = Exit::Inconclusive.code() as i32;
 
 /// Where an element is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

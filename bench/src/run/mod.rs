@@ -1,7 +1,5 @@
 //! `vpmu run`: a third-party image on the userspace vPMU.
 
-mod output;
-mod report;
 pub mod spec;
 
 use std::fs::File;
@@ -12,15 +10,16 @@ use std::time::Instant;
 use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
 use vmm::kvm::Host;
-use vmm::machine::image::{self, FileForImage, ImagePlan};
+use vmm::machine::image::{self, FileForImage, ImagePlan, Rdpmc};
 use vmm::machine::{Behind, Plan};
 use vmm::outcome::End;
 
 use crate::console::complain;
+use crate::output::{Limits, Output};
 use crate::rounds::pin::usable_cpus;
 use crate::strategy::resolve_one;
+use crate::summary::{self, Ran};
 use crate::sys;
-use output::{Limits, Output};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use spec::RunSpec;
@@ -50,7 +49,16 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
     if let Err(error) = &unsent {
         complain(&format!("warning: serial output was lost: {error}"));
     }
-    let report = report::of(&outcome, args.rdpmc, backend);
+    let ran = Ran {
+        end: &outcome.end,
+        wall: outcome.wall,
+        vcpus: &outcome.vcpus,
+        rewritten: (args.rdpmc == Rdpmc::Rewrite).then_some(outcome.rewritten),
+        absent: outcome.vcpus.iter().map(|vcpu| vcpu.left.absent).sum(),
+        checked_addresses: outcome.checked_addresses,
+        output: &outcome.output,
+    };
+    let report = summary::of(&ran, backend);
     let summary = report.summary.iter().filter(|_| !args.quiet);
     for line in summary.cloned().chain(report.warnings.iter().map(|warning| format!("warning: {warning}"))) {
         complain(&line);

@@ -1,32 +1,52 @@
-//! The report of a run, on stderr at its end.
+//! The report of a run of a guest that is not the project's own, on stderr at its end.
+
+use std::time::Duration;
 
 use arch_pmu::exits::MsrExits;
 use arch_pmu::msr::{IA32_FIXED_CTR_CTRL, IA32_PERFEVTSEL0, PmuMsr};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
-use vmm::machine::image::{ImageLeft, ImageOutcome, Rdpmc};
+use vmm::devices::board::Output;
 use vmm::machine::left::VcpuRun;
-
-type Vcpu = VcpuRun<ImageLeft>;
+use vmm::outcome::End;
 
 /// The report, a line each.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(crate) struct Report {
     /// What the run did.
-    pub(super) summary: Vec<String>,
+    pub(crate) summary: Vec<String>,
     /// Why its results may be wrong.
-    pub(super) warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A run that ended.
+#[derive(Debug)]
+pub(crate) struct Ran<'a, L> {
+    /// How.
+    pub(crate) end: &'a End,
+    /// How long it took.
+    pub(crate) wall: Duration,
+    /// Its vCPUs.
+    pub(crate) vcpus: &'a [VcpuRun<L>],
+    /// RDPMCs that were rewritten; `None` if they were left alone.
+    pub(crate) rewritten: Option<usize>,
+    /// Accesses to absent ports and memory.
+    pub(crate) absent: u64,
+    /// Whether addresses in MSRs were checked.
+    pub(crate) checked_addresses: bool,
+    /// The serial output.
+    pub(crate) output: &'a Output,
 }
 
 /// The report of a run that ended.
-pub(super) fn of(outcome: &ImageOutcome, rdpmc: Rdpmc, backend: &BackendKey) -> Report {
-    let sum = |of: fn(&Vcpu) -> u64| outcome.vcpus.iter().map(of).sum::<u64>();
+pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
+    let sum = |of: fn(&VcpuRun<L>) -> u64| ran.vcpus.iter().map(of).sum::<u64>();
     let mut report = Report::default();
     let lines = &mut report.summary;
-    lines.push(format!("{}, after {:.1} s", outcome.end, outcome.wall.as_secs_f64()));
-    if rdpmc == Rdpmc::Rewrite {
+    lines.push(format!("{}, after {:.1} s", ran.end, ran.wall.as_secs_f64()));
+    if let Some(rewritten) = ran.rewritten {
         let answered = sum(|vcpu| vcpu.rdpmcs);
-        lines.push(format!("RDPMC: {} rewritten to RDMSR, {answered} answered", outcome.rewritten));
+        lines.push(format!("RDPMC: {rewritten} rewritten to RDMSR, {answered} answered"));
     }
     let faults = sum(|vcpu| vcpu.msr_exits.iter().map(|line| line.faults).sum());
     let accesses = sum(|vcpu| vcpu.msr_exits.iter().map(|line| line.reads + line.writes).sum());
@@ -37,17 +57,16 @@ pub(super) fn of(outcome: &ImageOutcome, rdpmc: Rdpmc, backend: &BackendKey) -> 
         sum(|vcpu| vcpu.pmi.fixed),
         sum(|vcpu| vcpu.pmi.masked),
     ));
-    let absent = sum(|vcpu| vcpu.left.absent);
-    if absent != 0 {
-        lines.push(format!("{absent} accesses to ports or memory that this machine does not have"));
+    if ran.absent != 0 {
+        lines.push(format!("{} accesses to ports or memory that this machine does not have", ran.absent));
     }
-    if outcome.checked_addresses {
+    if ran.checked_addresses {
         lines.push(
             "this host's processor is emulated: addresses written to MSRs are checked for being canonical here"
                 .to_owned(),
         );
     }
-    counted(&outcome.vcpus, backend, &mut report);
+    counted(ran.vcpus, backend, &mut report);
     let warnings = &mut report.warnings;
     let undelivered = sum(|vcpu| vcpu.pmi.undeliverable);
     if undelivered != 0 {
@@ -62,22 +81,22 @@ pub(super) fn of(outcome: &ImageOutcome, rdpmc: Rdpmc, backend: &BackendKey) -> 
     }
     let lost = sum(|vcpu| vcpu.host.failed_opens + vcpu.host.pinned_errors + vcpu.host.throttled);
     if lost != 0 {
-        let why = outcome.vcpus.iter().find_map(|vcpu| vcpu.host.last_error.clone()).unwrap_or_default();
+        let why = ran.vcpus.iter().find_map(|vcpu| vcpu.host.last_error.clone()).unwrap_or_default();
         warnings.push(format!(
             "counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}"
         ));
     }
-    if let Some(error) = &outcome.output.error {
+    if let Some(error) = &ran.output.error {
         warnings.push(format!("serial output was lost: {error}"));
     }
-    if outcome.output.dropped != 0 {
-        warnings.push(format!("{} bytes of serial output beyond the limit were dropped", outcome.output.dropped));
+    if ran.output.dropped != 0 {
+        warnings.push(format!("{} bytes of serial output beyond the limit were dropped", ran.output.dropped));
     }
     report
 }
 
 /// What counted behind the guest's counters, and a warning if nothing did although counters were programmed.
-fn counted(vcpus: &[Vcpu], backend: &BackendKey, report: &mut Report) {
+fn counted<L>(vcpus: &[VcpuRun<L>], backend: &BackendKey, report: &mut Report) {
     let Report { summary, warnings } = report;
     if *backend == BackendKey::None {
         summary.push("counts: none of host events; a counter advances by one per TSC tick".to_owned());
@@ -113,20 +132,24 @@ fn programs_a_counter(line: &MsrExits) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use hdrhistogram::Histogram;
     use host_pmu::stats::HostSide;
-    use vmm::devices::board::Output;
     use vmm::machine::left::Steps;
-    use vmm::outcome::{End, PmiStats};
+    use vmm::outcome::PmiStats;
 
     use super::*;
 
-    fn outcome() -> ImageOutcome {
-        let vcpu = Vcpu {
+    /// What a run left.
+    struct Left {
+        vcpus: Vec<VcpuRun<()>>,
+        absent: u64,
+        output: Output,
+    }
+
+    fn left() -> Left {
+        let vcpu = VcpuRun {
             end: End::GuestExit { status: 3 },
-            left: ImageLeft { absent: 0 },
+            left: (),
             deliveries: Vec::new(),
             pmi: PmiStats { overflows: 5, nmis: 2, ..PmiStats::default() },
             msr_exits: vec![MsrExits { msr: 0x38f, reads: 1, writes: 2, faults: 1 }],
@@ -137,19 +160,19 @@ mod tests {
             phases: Default::default(),
             probe_ns: None,
         };
-        ImageOutcome {
-            end: vcpu.end.clone(),
-            vcpus: vec![vcpu.clone(), vcpu],
-            rewritten: 4,
-            checked_addresses: false,
-            output: Output { error: None, dropped: 0 },
-            wall: Duration::from_millis(1500),
-        }
+        Left { vcpus: vec![vcpu.clone(), vcpu], absent: 0, output: Output { error: None, dropped: 0 } }
+    }
+
+    fn report(left: &Left, rewritten: Option<usize>, backend: &BackendKey) -> Report {
+        let Left { vcpus, absent, output } = left;
+        let wall = Duration::from_millis(1500);
+        let end = &vcpus[0].end;
+        of(&Ran { end, wall, vcpus, rewritten, absent: *absent, checked_addresses: false, output }, backend)
     }
 
     #[test]
     fn vcpus_are_added_up() {
-        let report = of(&outcome(), Rdpmc::Rewrite, &BackendKey::CpuClock);
+        let report = report(&left(), Some(4), &BackendKey::CpuClock);
         assert!(report.warnings.is_empty(), "{report:?}");
         assert_eq!(
             report.summary,
@@ -164,13 +187,13 @@ mod tests {
 
     #[test]
     fn what_spoils_a_run_is_said() {
-        let mut outcome = outcome();
-        outcome.vcpus[0].left.absent = 3;
+        let mut outcome = left();
+        outcome.absent = 3;
         outcome.vcpus[1].host.throttled = 2;
         outcome.vcpus[1].pmi.undeliverable = 1;
         outcome.vcpus[0].pmi.ticks_uncertain = 4;
         outcome.output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
-        let report = of(&outcome, Rdpmc::Fault, &BackendKey::None);
+        let report = report(&outcome, None, &BackendKey::None);
         let warned = report.warnings.join("\n");
         for needle in ["throttled", "delivery mode", "4 PMIs may each", "output was lost", "9 bytes"] {
             assert!(warned.contains(needle), "{warned} lacks {needle}");
@@ -184,9 +207,9 @@ mod tests {
 
     #[test]
     fn counters_that_never_counted_are_a_warning() {
-        let mut outcome = outcome();
-        let report = |outcome: &ImageOutcome, backend| of(outcome, Rdpmc::Fault, &backend);
-        let text = |outcome: &ImageOutcome, backend| report(outcome, backend).warnings.join("\n");
+        let mut outcome = left();
+        let report = |outcome: &Left, backend| report(outcome, None, &backend);
+        let text = |outcome: &Left, backend| report(outcome, backend).warnings.join("\n");
         assert!(text(&outcome, BackendKey::CpuClock).is_empty(), "nothing was programmed");
         outcome.vcpus[0].msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
         assert!(text(&outcome, BackendKey::CpuClock).contains("none ever counted"));

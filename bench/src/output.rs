@@ -16,9 +16,9 @@ use crate::sys;
 
 /// The time limit of the run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) began: Instant,
-    pub(super) time_limit: Duration,
+pub(crate) struct Limits {
+    pub(crate) began: Instant,
+    pub(crate) time_limit: Duration,
 }
 
 impl Limits {
@@ -54,17 +54,19 @@ impl Shared {
 
 /// A stream that never blocks.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     shared: Arc<Shared>,
     limits: Limits,
 }
 
 impl Output {
     /// To stdout.
-    pub(super) fn to_stdout(limits: Limits) -> Self {
-        let stdout = io::stdout();
-        let terminal = stdout.is_terminal();
-        match stdout.as_fd().try_clone_to_owned() {
+    pub(crate) fn to_stdout(limits: Limits) -> Self {
+        Self::stdout(limits, io::stdout().is_terminal())
+    }
+
+    fn stdout(limits: Limits, terminal: bool) -> Self {
+        match io::stdout().as_fd().try_clone_to_owned() {
             Ok(fd) => Self::to(File::from(fd), terminal, limits),
             Err(error) => Self::to(Broken(error.kind()), terminal, limits),
         }
@@ -81,7 +83,7 @@ impl Output {
     ///
     /// # Errors
     /// The stream's, or how many bytes a blocked reader left.
-    pub(super) fn finish(self) -> io::Result<()> {
+    pub(crate) fn finish(self) -> io::Result<()> {
         let mut waiting = self.shared.lock();
         waiting.closed = true;
         self.shared.changed.notify_all();
