@@ -10,3 +10,4 @@ pub mod debug_exit;
 pub mod doorbell;
 pub mod fw_cfg;
 pub mod serial;
+pub mod virtio;

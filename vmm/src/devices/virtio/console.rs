@@ -1,0 +1,233 @@
+//! The device on a VM: its registers for vCPU threads, its thread, its eventfds.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use kvm_ioctls::{IoEventAddress, VmFd};
+use vm_memory::GuestMemoryMmap;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use super::device::{Device, Work};
+use super::ports::QUEUES;
+use super::transport::{read_config, register};
+
+/// Milliseconds between two looks at a device that is being set up.
+const SET_UP_INTERVAL: i32 = 5;
+
+/// Tags of the thread's events: a kick's is its queue's number.
+const SOCKET: u64 = QUEUES as u64;
+const STOP: u64 = SOCKET + 1;
+
+#[derive(Debug)]
+struct Shared {
+    device: Mutex<Device>,
+    /// The register InterruptStatus. Outside of the lock: a driver reads it in its interrupt handler.
+    interrupt: AtomicU32,
+}
+
+impl Shared {
+    fn device(&self) -> MutexGuard<'_, Device> {
+        // A panic elsewhere leaves registers and rings that are checked at each use.
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A virtio console with one port, named [`PORT_NAME`](super::PORT_NAME), joined to a socket.
+#[derive(Debug)]
+pub struct Console {
+    shared: Arc<Shared>,
+    thread: Option<(EventFd, JoinHandle<()>)>,
+}
+
+impl Console {
+    /// A device for the port's bytes on `stream`. It works once it is attached.
+    #[must_use]
+    pub fn new(stream: UnixStream) -> Self {
+        Self {
+            shared: Arc::new(Shared { device: Mutex::new(Device::new(stream)), interrupt: AtomicU32::new(0) }),
+            thread: None,
+        }
+    }
+
+    /// Connects the device to a VM: its registers are at `base`, its interrupt is the edge-triggered `gsi`. Starts its thread.
+    pub fn attach(&mut self, vm: &VmFd, memory: &GuestMemoryMmap, base: u64, gsi: u32) -> io::Result<()> {
+        let (kicks, interrupt) = self.start(memory)?;
+        for (number, kick) in kicks.iter().enumerate() {
+            let address = IoEventAddress::Mmio(base + register::QUEUE_NOTIFY);
+            vm.register_ioevent(kick, &address, number as u32)?;
+        }
+        Ok(vm.register_irqfd(&interrupt, gsi)?)
+    }
+
+    /// Starts the thread; returns its kicks by queue, and the eventfd of its interrupts.
+    pub(super) fn start(&mut self, memory: &GuestMemoryMmap) -> io::Result<([EventFd; QUEUES], EventFd)> {
+        self.stop();
+        let eventfd = || EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC);
+        let (stop, interrupt) = (eventfd()?, eventfd()?);
+        let mut kicks = Vec::with_capacity(QUEUES);
+        for _ in 0..QUEUES {
+            kicks.push(eventfd()?);
+        }
+        let kicks: [EventFd; QUEUES] = kicks.try_into().map_err(|_| io::Error::other("queues without kicks"))?;
+        let mut device = self.shared.device();
+        device.set_memory(memory);
+        device.stream.prepare()?;
+        let socket = device.stream.descriptor();
+        drop(device);
+
+        let epoll = Epoll::new()?;
+        let mut copies = Vec::with_capacity(QUEUES);
+        for (number, kick) in kicks.iter().enumerate() {
+            let copy = kick.try_clone()?;
+            let event = EpollEvent::new(EventSet::IN, number as u64);
+            epoll.ctl(ControlOperation::Add, copy.as_raw_fd(), event)?;
+            copies.push(copy);
+        }
+        let stop_copy = stop.try_clone()?;
+        epoll.ctl(ControlOperation::Add, stop_copy.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
+        let worker = Worker {
+            shared: Arc::clone(&self.shared),
+            epoll,
+            kicks: copies,
+            _stop: stop_copy,
+            interrupt: interrupt.try_clone()?,
+            socket,
+            interest: EventSet::empty(),
+        };
+        let thread = std::thread::Builder::new().name("virtio".to_owned()).spawn(move || worker.run())?;
+        self.thread = Some((stop, thread));
+        Ok((kicks, interrupt))
+    }
+
+    /// A read by a vCPU, `offset` bytes into the device's window.
+    pub fn read(&self, offset: u64, data: &mut [u8]) {
+        data.fill(0);
+        if let Some(offset) = offset.checked_sub(register::CONFIG) {
+            read_config(offset, data);
+        } else if let Ok(data) = <&mut [u8; 4]>::try_from(data) {
+            let value = match offset {
+                register::INTERRUPT_STATUS => self.shared.interrupt.load(Ordering::SeqCst),
+                _ => self.shared.device().read(offset),
+            };
+            *data = value.to_le_bytes();
+        }
+    }
+
+    /// A write by a vCPU. Registers are 32 bits wide; any other write changes nothing.
+    pub fn write(&self, offset: u64, data: &[u8]) {
+        let Ok(value) = data.try_into().map(u32::from_le_bytes) else { return };
+        if offset == register::INTERRUPT_ACK {
+            self.shared.interrupt.fetch_and(!value, Ordering::SeqCst);
+        } else {
+            let mut device = self.shared.device();
+            if device.write(offset, value) {
+                self.shared.interrupt.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Times that the driver broke the rules of its queues, each of which stopped the device until a reset.
+    #[must_use]
+    pub fn broken(&self) -> u64 {
+        self.shared.device().broken
+    }
+
+    fn stop(&mut self) {
+        if let Some((stop, thread)) = self.thread.take()
+            && stop.write(1).is_ok()
+        {
+            // Its panic has been printed; the run's result does not depend on it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The device's thread.
+struct Worker {
+    shared: Arc<Shared>,
+    epoll: Epoll,
+    kicks: Vec<EventFd>,
+    /// Keeps the descriptor in `epoll` open.
+    _stop: EventFd,
+    interrupt: EventFd,
+    socket: i32,
+    /// The socket's events that `epoll` waits for.
+    interest: EventSet,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let mut events = [EpollEvent::default(); QUEUES + 2];
+        let mut timeout = 0;
+        loop {
+            let count = match self.epoll.wait(timeout, &mut events) {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+                Err(_) => return,
+            };
+            for event in &events[..count] {
+                match event.data() {
+                    STOP => return,
+                    tag => {
+                        if let Some(kick) = usize::try_from(tag).ok().and_then(|number| self.kicks.get(number)) {
+                            // An error is a kick that an earlier read took.
+                            let _ = kick.read();
+                        }
+                    }
+                }
+            }
+            let Ok(next) = self.turn() else { return };
+            timeout = next;
+        }
+    }
+
+    /// Works once; returns how long to wait for the next event, in milliseconds.
+    fn turn(&mut self) -> io::Result<i32> {
+        let mut device = self.shared.device();
+        let work = device.work();
+        let set_up = device.is_being_set_up();
+        // Within the lock: a reset between the work and its interrupt would leave a bit of the old driver to the new one.
+        self.shared.interrupt.fetch_or(work.interrupt, Ordering::SeqCst);
+        drop(device);
+        if work.interrupt != 0 {
+            self.interrupt.write(1)?;
+        }
+        self.wait_for(work)?;
+        Ok(if work.again {
+            0
+        } else if set_up {
+            SET_UP_INTERVAL
+        } else {
+            -1
+        })
+    }
+
+    /// Waits for the socket's events that `work` needs. A socket without any is not waited for at all, as it would report that it
+    /// is closed again and again.
+    fn wait_for(&mut self, work: Work) -> io::Result<()> {
+        let mut interest = EventSet::empty();
+        interest.set(EventSet::IN, work.on_readable);
+        interest.set(EventSet::OUT, work.on_writable);
+        if interest == self.interest {
+            return Ok(());
+        }
+        let operation = match (self.interest.is_empty(), interest.is_empty()) {
+            (true, _) => ControlOperation::Add,
+            (false, true) => ControlOperation::Delete,
+            (false, false) => ControlOperation::Modify,
+        };
+        self.interest = interest;
+        self.epoll.ctl(operation, self.socket, EpollEvent::new(interest, SOCKET))
+    }
+}
