@@ -55,6 +55,8 @@ pub struct PerfBackend {
     one_shot: bool,
     /// Some event's records do not reach the monitor.
     blind: bool,
+    /// Hardware events count outside guest mode, too.
+    counts_host: bool,
 }
 
 impl PerfBackend {
@@ -88,7 +90,17 @@ impl PerfBackend {
         let monitor = Monitor::new();
         let blind = !monitor.sees_records();
         let offers = Offers::of_this_host();
-        Ok(Self { kind, offers, scale, shortest_period, monitor, gate: None, one_shot: false, blind })
+        Ok(Self {
+            kind,
+            offers,
+            scale,
+            shortest_period,
+            monitor,
+            gate: None,
+            one_shot: false,
+            blind,
+            counts_host: false,
+        })
     }
 
     /// Opens and closes one event: checks before a measurement that this backend works here.
@@ -97,6 +109,12 @@ impl PerfBackend {
         let event = self.open(cycles_in_user_mode, 1 << 40)?;
         self.release(event);
         Ok(())
+    }
+
+    /// Lets hardware events count this thread itself, outside guest mode, too: for tests on a PMU without a guest.
+    #[must_use]
+    pub fn counting_this_thread(self) -> Self {
+        Self { counts_host: true, ..self }
     }
 
     /// The monitor of this thread.
@@ -175,6 +193,9 @@ impl Backend for PerfBackend {
         if self.gate.is_some() {
             // Only a leader can be pinned.
             attr.set_pinned(0);
+        }
+        if self.counts_host {
+            attr.set_exclude_host(0);
         }
         // It counts when everything is set: an overflow before that has no signal, no record and no limit.
         attr.set_disabled(1);

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests without libtest's harness, which the lint does not recognise")]
 
 mod events;
+mod hardware;
 mod slices;
 mod sys;
 
@@ -72,5 +73,16 @@ fn main() -> ExitCode {
     cases.push(tracepoint.expected(Path::new("/dev/kvm").exists()));
     let calls = no_tracepoint(&events::every_system_call());
     cases.push(Case::new("an_event_counts_when_its_signal_and_ring_are_set", calls, events::counts_when_all_is_set));
+    let pmu = hardware::no_pmu();
+    let on_pmu: [(&str, fn()); 7] = [
+        ("hardware_events_count_pause_and_resume", hardware::counts_pauses_and_resumes),
+        ("hardware_events_of_guest_mode_count_no_host", hardware::guest_only_counts_no_host),
+        ("a_pinned_event_without_a_counter_is_an_error", hardware::pinned_without_a_counter),
+        ("hardware_events_overflow_by_period", hardware::overflows_by_period),
+        ("a_one_shot_hardware_event_stops_at_its_overflow", hardware::one_shot),
+        ("a_gate_stops_and_starts_hardware_events", hardware::gate),
+        ("a_hardware_event_counts_its_thread_alone", hardware::counts_its_thread_alone),
+    ];
+    cases.extend(on_pmu.map(|(name, run)| Case::new(name, pmu.clone(), run).expected(false)));
     trials::run(cases, trials::expected::perf_events())
 }

@@ -1,0 +1,186 @@
+//! Hardware events: what has no stand-in. They count this thread itself, as there is no guest here.
+//!
+//! A kernel before 6.2 keeps hardware events in a context of their own and gives no records of them: the tests read counts.
+
+use std::time::{Duration, Instant};
+
+use arch_pmu::spec::{Source, Spec};
+use host_pmu::backend::perf::{PerfBackend, PerfEvent};
+use host_pmu::backend::{Backend as _, BackendKey, HostError};
+
+use crate::for_preset;
+
+/// EN, INT, OS, USR: instructions retired.
+const INSTRUCTIONS: Spec = Spec(Source::Selector(0x53_00c0));
+/// More events than any PMU has counters for.
+const MANY: usize = 40;
+const NEVER: u64 = 1 << 40;
+
+/// A backend of hardware events that count this thread, for `preset`.
+fn hardware(preset: &str) -> PerfBackend {
+    for_preset(&BackendKey::Hardware, preset).expect("the prerequisite is a PMU").counting_this_thread()
+}
+
+/// Why there are no hardware events.
+pub(crate) fn no_pmu() -> Option<String> {
+    let opened = for_preset(&BackendKey::Hardware, "recreate").and_then(|backend| {
+        let mut backend = backend.counting_this_thread();
+        let mut event = backend.open(INSTRUCTIONS, NEVER)?;
+        work(100_000);
+        let count = backend.read(&mut event);
+        backend.release(event);
+        count
+    });
+    match opened {
+        Ok(0) => Some("a hardware event opens, and counts nothing".to_owned()),
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// At least this many instructions.
+fn work(instructions: u64) {
+    std::hint::black_box((0..instructions).fold(0, |a, b| a ^ std::hint::black_box(b)));
+}
+
+/// Counts while `event` is read again and again, until it has `count` more.
+fn run_to(backend: &mut PerfBackend, event: &mut PerfEvent, count: u64) {
+    let (first, began) = (backend.read(event).unwrap(), Instant::now());
+    while backend.read(event).unwrap() < first + count {
+        work(10_000);
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not count");
+    }
+}
+
+pub(crate) fn counts_pauses_and_resumes() {
+    let mut backend = hardware("recreate");
+    let mut event = backend.open(INSTRUCTIONS, NEVER).unwrap();
+    work(100_000);
+    let first = backend.pause(&mut event).unwrap();
+    assert!(first > 100_000, "{first} instructions");
+    work(100_000);
+    assert_eq!(backend.read(&mut event).unwrap(), first, "a paused event counts");
+    backend.set_period(&mut event, 1 << 41).unwrap();
+    backend.resume(&mut event, false).unwrap();
+    work(100_000);
+    assert!(backend.read(&mut event).unwrap() > first + 100_000);
+    backend.release(event);
+}
+
+/// In guest mode only, as every event behind a vPMC is: without a guest it counts nothing.
+pub(crate) fn guest_only_counts_no_host() {
+    let mut backend = for_preset(&BackendKey::Hardware, "recreate").unwrap();
+    let mut event = backend.open(INSTRUCTIONS, NEVER).unwrap();
+    work(1_000_000);
+    assert_eq!(backend.read(&mut event).unwrap(), 0);
+    backend.release(event);
+}
+
+/// An event that does not fit goes to the error state, which its reader learns.
+pub(crate) fn pinned_without_a_counter() {
+    let mut backend = hardware("recreate");
+    let mut events: Vec<_> = (0..MANY).map(|_| backend.open(INSTRUCTIONS, NEVER).unwrap()).collect();
+    work(100_000);
+    let reads: Vec<_> = events.iter_mut().map(|event| backend.read(event)).collect();
+    let counting = reads.iter().filter(|read| matches!(read, Ok(count) if *count > 0)).count();
+    let lost = reads.iter().filter(|read| matches!(read, Err(HostError::PinnedLost))).count();
+    assert!(
+        counting > 0 && lost > 0 && counting + lost == MANY,
+        "{counting} count, {lost} are lost of {MANY}: {reads:?}"
+    );
+    // One that is lost stays so, and a counter that is given back serves a new event.
+    while let Some(event) = events.pop() {
+        backend.release(event);
+    }
+    let mut event = backend.open(INSTRUCTIONS, NEVER).unwrap();
+    work(100_000);
+    assert!(backend.read(&mut event).unwrap() > 100_000);
+    backend.release(event);
+}
+
+/// The signal of an overflow comes at each period, and at the new one after IOC_PERIOD.
+pub(crate) fn overflows_by_period() {
+    let mut backend = hardware("reuse");
+    let mut event = backend.open(INSTRUCTIONS, 1_000_000).unwrap();
+    let signals = |backend: &mut PerfBackend, event: &mut PerfEvent, count| {
+        crate::sys::take_signals(host_pmu::kick::signal());
+        let before = backend.read(event).unwrap();
+        run_to(backend, event, count);
+        let counted = backend.pause(event).unwrap() - before;
+        backend.resume(event, false).unwrap();
+        (crate::sys::take_signals(host_pmu::kick::signal()), counted)
+    };
+    for period in [1_000_000, 250_000] {
+        backend.set_period(&mut event, period).unwrap();
+        let (signals, counted) = signals(&mut backend, &mut event, 20_000_000);
+        let expected = counted / period;
+        // Each pause starts no period anew: at most one is cut at either end.
+        assert!(signals.abs_diff(expected) <= 2, "{signals} signals in {counted} counts of period {period}");
+    }
+    backend.release(event);
+}
+
+/// IOC_REFRESH: the event stops at its overflow.
+pub(crate) fn one_shot() {
+    let mut backend = hardware("deferred");
+    if !backend.stops_at_overflow() {
+        // No records of hardware events: nothing relies on the stop.
+        return;
+    }
+    let mut event = backend.open(INSTRUCTIONS, 1_000_000).unwrap();
+    for spent in [false, true, true] {
+        if spent {
+            backend.set_period(&mut event, 1_000_000).unwrap();
+            backend.resume(&mut event, true).unwrap();
+        }
+        work(5_000_000);
+        let stopped_at = backend.read(&mut event).unwrap();
+        work(1_000_000);
+        assert_eq!(backend.read(&mut event).unwrap(), stopped_at, "it counts on after its overflow");
+        let mut found = 0;
+        backend.overflowed(&mut |_| found += 1);
+        assert_eq!(found, 1, "a record of each stop");
+    }
+    backend.release(event);
+}
+
+/// A gate over hardware events: a pinned leader that counts nothing, and a group that counts as one.
+pub(crate) fn gate() {
+    let mut backend = hardware("gate");
+    let mut events = [backend.open(INSTRUCTIONS, NEVER).unwrap(), backend.open(INSTRUCTIONS, NEVER).unwrap()];
+    work(100_000);
+    assert_eq!(backend.read(&mut events[0]).unwrap(), 0, "the gate is shut at first");
+    backend.open_gate().unwrap();
+    work(100_000);
+    let mut found = Vec::new();
+    backend.shut_gate(&mut |id, count| found.push((id, count))).unwrap();
+    for event in &mut events {
+        let count = backend.read(event).unwrap();
+        assert!(count > 100_000, "{count} instructions");
+        assert!(found.contains(&(backend.id(event), count)), "{found:?}");
+    }
+    assert_eq!(found[0].1.abs_diff(found[1].1), 0, "events of one group count the same instructions: {found:?}");
+    backend.pause(&mut events[1]).unwrap();
+    let paused = backend.read(&mut events[1]).unwrap();
+    backend.open_gate().unwrap();
+    work(100_000);
+    assert_eq!(backend.read(&mut events[1]).unwrap(), paused, "a paused event counts while the gate is open");
+    assert!(backend.read(&mut events[0]).unwrap() > found[0].1);
+    for event in events {
+        backend.release(event);
+    }
+}
+
+/// An event counts its thread alone: what others do while it sleeps does not count.
+pub(crate) fn counts_its_thread_alone() {
+    let mut backend = hardware("recreate");
+    let mut event = backend.open(INSTRUCTIONS, NEVER).unwrap();
+    let before = backend.read(&mut event).unwrap();
+    // The other's work is done while this thread waits.
+    std::thread::scope(|scope| {
+        scope.spawn(|| work(50_000_000));
+    });
+    let counted = backend.read(&mut event).unwrap() - before;
+    assert!(counted < 25_000_000, "{counted} instructions of a thread that waited");
+    backend.release(event);
+}
