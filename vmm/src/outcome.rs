@@ -22,6 +22,10 @@ pub enum End {
     },
     /// The guest asked for a reset.
     Reset,
+    /// The guest switched itself off.
+    PowerOff,
+    /// The guest's kernel panicked, for this reason.
+    Panic(String),
     /// An exception for which the guest has no handler of its own.
     GuestFault {
         /// Exception vector.
@@ -80,6 +84,8 @@ impl std::fmt::Display for End {
             Self::Done => write!(f, "done"),
             Self::GuestExit { status } => write!(f, "the guest ended with status {status} (code {})", status >> 1),
             Self::Reset => write!(f, "the guest asked for a reset"),
+            Self::PowerOff => write!(f, "the guest switched itself off"),
+            Self::Panic(why) => write!(f, "the guest's kernel panicked: {why}"),
             Self::GuestFault { vector, error, rip, cr2 } => {
                 write!(f, "the guest met exception {vector} (error {error:#x}) at {rip:#x}, CR2 {cr2:#x}")
             }

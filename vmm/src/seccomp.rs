@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use kvm_bindings::{
-    kvm_debugregs, kvm_guest_debug, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs, kvm_regs, kvm_sregs,
-    kvm_translation, kvm_vcpu_events,
+    kvm_debugregs, kvm_guest_debug, kvm_irq_level, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs, kvm_regs,
+    kvm_sregs, kvm_translation, kvm_vcpu_events,
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
@@ -47,7 +47,7 @@ const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
 /// Ioctls of the loop and the stepper on a vCPU, a VM and a perf event; the most frequent first.
-const IOCTLS: [u64; 27] = [
+const IOCTLS: [u64; 28] = [
     ioc(NONE, KVM, 0x80, 0),                                    // KVM_RUN
     ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),         // KVM_GET_LAPIC
     ioc(NONE, KVM, 0x9a, 0),                                    // KVM_NMI
@@ -65,6 +65,7 @@ const IOCTLS: [u64; 27] = [
     ioc(READ | WRITE, KVM, 0x88, size_of::<kvm_msrs>()),        // KVM_GET_MSRS
     ioc(WRITE, KVM, 0x89, size_of::<kvm_msrs>()),               // KVM_SET_MSRS
     ioc(WRITE, KVM, 0xa5, size_of::<kvm_msi>()),                // KVM_SIGNAL_MSI
+    ioc(WRITE, KVM, 0x61, size_of::<kvm_irq_level>()),          // KVM_IRQ_LINE
     ioc(READ, KVM, 0x98, size_of::<kvm_mp_state>()),            // KVM_GET_MP_STATE
     ioc(WRITE, KVM, 0x99, size_of::<kvm_mp_state>()),           // KVM_SET_MP_STATE
     ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()),        // KVM_SET_GUEST_DEBUG
@@ -212,6 +213,7 @@ mod tests {
             0xc008_ae88,
             0x4008_ae89,
             0x4020_aea5,
+            0x4008_ae61,
             0x4048_ae9b,
             0x8040_ae9f,
             0xc018_ae85,

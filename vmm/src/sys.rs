@@ -2,9 +2,10 @@
 #![expect(unsafe_code, reason = "the crate's only door to raw memory, signals and the kernel")]
 
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, compiler_fence};
 
-use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_userspace_memory_region};
+use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_irq_level, kvm_userspace_memory_region};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
@@ -281,6 +282,41 @@ pub(crate) fn emulated_host() -> bool {
     let (features, leaf) = unsafe { (core::arch::x86_64::__cpuid(1), core::arch::x86_64::__cpuid(0x4000_0000)) };
     let signature = [leaf.ebx, leaf.ecx, leaf.edx].map(u32::to_le_bytes).concat();
     features.ecx >> 31 & 1 != 0 && signature == b"TCGTCGTCGTCG"
+}
+
+/// Whether this host's processor has VMX or SVM (CPUID leaves 1 and 0x80000001).
+pub(crate) fn hardware_virtualization() -> bool {
+    #[expect(clippy::allow_attributes, reason = "safe only since Rust 1.9x, and older compilers are supported")]
+    #[allow(unused_unsafe, reason = "see above")]
+    // SAFETY: every x86-64 has both leaves.
+    let (intel, amd) = unsafe { (core::arch::x86_64::__cpuid(1), core::arch::x86_64::__cpuid(0x8000_0001)) };
+    intel.ecx >> 5 & 1 != 0 || amd.ecx >> 2 & 1 != 0
+}
+
+/// An interrupt line of a VM.
+#[derive(Debug)]
+pub(crate) struct IrqLine {
+    vm: OwnedFd,
+    gsi: u32,
+}
+
+impl IrqLine {
+    /// Line `gsi` of `vm`.
+    pub(crate) fn new(vm: &VmFd, gsi: u32) -> io::Result<Self> {
+        // SAFETY: the VM's descriptor is open as long as it is borrowed.
+        let vm = unsafe { BorrowedFd::borrow_raw(vm.as_raw_fd()) }.try_clone_to_owned()?;
+        Ok(Self { vm, gsi })
+    }
+
+    /// Drives it.
+    pub(crate) fn set(&self, level: bool) {
+        /// KVM_IRQ_LINE of <linux/kvm.h>.
+        const KVM_IRQ_LINE: libc::c_ulong = 0x4008_ae61;
+        let mut line = kvm_irq_level { level: level.into(), ..kvm_irq_level::default() };
+        line.__bindgen_anon_1.irq = self.gsi;
+        // SAFETY: the structure outlives the call, which only reads it. It cannot fail: the VM has its interrupt controllers.
+        unsafe { libc::ioctl(self.vm.as_raw_fd(), KVM_IRQ_LINE, &raw const line) };
+    }
 }
 
 /// KVM's suberror and the instruction bytes it could not emulate, after an internal error.

@@ -11,7 +11,7 @@ use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
 use vmm::kvm::Host;
 use vmm::machine::image::{self, FileForImage, ImagePlan, Rdpmc};
-use vmm::machine::{Behind, Plan};
+use vmm::machine::{Behind, Cpu, Plan};
 use vmm::outcome::End;
 
 use crate::console::complain;
@@ -109,6 +109,7 @@ fn plan_of(args: &RunSpec, backend: BackendKey) -> Result<ImagePlan, Error> {
     Ok(ImagePlan {
         machine: Plan {
             behind,
+            cpu: Cpu::default(),
             pmu: PmuCaps { version: args.pmu_version as u8, ..PmuCaps::default() },
             vcpus: args.vcpus as usize,
             pin: pin.into_iter().map(|cpu| cpu as usize).collect(),

@@ -5,11 +5,14 @@
 //! A third-party image takes three steps, all of them pure functions of its bytes: [`rdpmc::rewrite`] makes its RDPMCs reach
 //! a userspace vPMU, [`image::LoadPlan::of`] plans copies and entry, and [`multiboot::Information::build`] lays out the
 //! boot information of a multiboot kernel.
+//!
+//! [`linux`]: a distribution's kernel.
 
 pub mod elf;
 pub mod elf64_vcpu;
 pub mod image;
 pub mod layout;
+pub mod linux;
 pub mod multiboot;
 pub mod multiboot_vcpu;
 pub mod payload;

@@ -27,6 +27,8 @@ use iced_x86::{Code as Opcode, Decoder, DecoderOptions, Instruction};
 use super::elf::{Code, Elf};
 use super::image::LoadError;
 
+/// The bytes of RDPMC.
+pub(super) const PAIR: [u8; 2] = [0x0f, RDPMC];
 /// Second byte of RDPMC and of RDMSR.
 const RDPMC: u8 = 0x33;
 const RDMSR: u8 = 0x32;
@@ -57,16 +59,24 @@ pub fn rewrite(image: &mut [u8]) -> Result<Vec<Site>, LoadError> {
     if !Elf::is_elf(image) {
         return Ok(Vec::new());
     }
+    rewrite_by(image, in_section)
+}
+
+/// Rewrites the RDPMCs that `in_section` finds in an ELF image.
+pub(super) fn rewrite_by(image: &mut [u8], in_section: InSection) -> Result<Vec<Site>, LoadError> {
     let elf = Elf::parse(image)?;
-    let sites = find(image, &elf)?;
+    let sites = find(image, &elf, in_section)?;
     for site in &sites {
         image[site.offset] = RDMSR;
     }
     Ok(sites)
 }
 
+/// Finds the RDPMCs of a section: the section, its bytes, 32 or 64, the image's symbols, and the list that takes the sites.
+pub(super) type InSection = fn(&Code, &[u8], u32, &[u64], &mut Vec<Site>);
+
 /// The RDPMCs of an ELF image.
-fn find(image: &[u8], elf: &Elf) -> Result<Vec<Site>, LoadError> {
+fn find(image: &[u8], elf: &Elf, in_section: InSection) -> Result<Vec<Site>, LoadError> {
     // Each byte is decoded a bounded number of times only if no two sections share it.
     let mut ranges: Vec<_> = elf.code.iter().map(|code| code.file.clone()).collect();
     ranges.retain(|range| !range.is_empty());
@@ -77,7 +87,7 @@ fn find(image: &[u8], elf: &Elf) -> Result<Vec<Site>, LoadError> {
     let mut sites = Vec::new();
     for code in &elf.code {
         let bytes = &image[code.file.clone()];
-        if bytes.windows(2).any(|pair| pair == [0x0f, RDPMC]) {
+        if bytes.windows(2).any(|pair| pair == PAIR) {
             let bits = if elf.is_64 || is_64_bit(bytes) { 64 } else { 32 };
             in_section(code, bytes, bits, &elf.symbols, &mut sites);
         }
@@ -103,7 +113,8 @@ fn is_64_bit(bytes: &[u8]) -> bool {
     all >= SAMPLE_MIN && rex_like * 16 > all
 }
 
-fn in_section(code: &Code, bytes: &[u8], bits: u32, symbols: &[u64], sites: &mut Vec<Site>) {
+/// Finds the RDPMCs of a section by decoding all of it.
+pub(super) fn in_section(code: &Code, bytes: &[u8], bits: u32, symbols: &[u64], sites: &mut Vec<Site>) {
     // Symbols are distinct, so no more of them lie in a section than it has bytes.
     let end = code.address.saturating_add(bytes.len() as u64);
     let first = symbols.partition_point(|&symbol| symbol <= code.address);
@@ -119,7 +130,7 @@ fn in_section(code: &Code, bytes: &[u8], bits: u32, symbols: &[u64], sites: &mut
 
 /// Decodes `run`, which starts with an instruction; what reaches over its end is none.
 fn in_run(code: &Code, bytes: &[u8], run: Range<usize>, bits: u32, sites: &mut Vec<Site>) {
-    let Some(last) = bytes[run.clone()].windows(2).rposition(|pair| pair == [0x0f, RDPMC]) else {
+    let Some(last) = bytes[run.clone()].windows(2).rposition(|pair| pair == PAIR) else {
         return;
     };
     let address = code.address.wrapping_add(run.start as u64);

@@ -2,17 +2,16 @@
 //! configuration, a port to end the run, ports to reset. Any other port or address is absent, as on a PC: reads give all
 //! ones, writes go nowhere, and the accesses are counted.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::bus::{Bus, Next};
 use super::debug_exit::DebugExit;
 use super::fw_cfg::FwCfg;
+use super::output::Capped;
+pub use super::output::{OUTPUT_LIMIT, Output};
 use super::serial::{COM1, Serial};
 use crate::outcome::End;
-
-/// Most bytes of serial output passed on; a guest that floods must not fill the user's disk.
-pub const OUTPUT_LIMIT: u64 = 64 << 20;
 
 /// Keyboard controller's command port, and its command that pulls the reset line.
 const KEYBOARD: u16 = 0x64;
@@ -21,31 +20,6 @@ const PULSE_RESET: u8 = 0xfe;
 const RESET_CONTROL: u16 = 0xcf9;
 /// Written to for the delay it gives.
 const POST_CODE: u16 = 0x80;
-
-/// Lets a bounded number of bytes through.
-#[derive(Debug)]
-struct Capped<W> {
-    out: W,
-    left: u64,
-    dropped: u64,
-}
-
-impl<W: Write> Write for Capped<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let fits = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
-        if fits == 0 {
-            self.dropped += bytes.len() as u64;
-            return Ok(bytes.len());
-        }
-        let written = self.out.write(&bytes[..fits])?;
-        self.left -= written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
-}
 
 /// The devices all vCPUs share.
 #[derive(Debug)]
@@ -58,15 +32,6 @@ struct Devices<W: Write> {
 #[derive(Debug)]
 pub struct Shared<W: Write>(Mutex<Devices<W>>);
 
-/// The state of the output at the end.
-#[derive(Debug)]
-pub struct Output {
-    /// Why output was lost.
-    pub error: Option<io::Error>,
-    /// Bytes beyond [`OUTPUT_LIMIT`].
-    pub dropped: u64,
-}
-
 impl<W: Write> Shared<W> {
     /// Devices of a guest with `cpus` CPUs and `ram` bytes, whose serial output goes to `out`.
     pub fn new(cpus: u16, ram: u64, out: W) -> Self {
@@ -74,14 +39,14 @@ impl<W: Write> Shared<W> {
     }
 
     fn with_limit(cpus: u16, ram: u64, out: W, left: u64) -> Self {
-        let out = Capped { out: BufWriter::new(out), left, dropped: 0 };
+        let out = Capped::new(BufWriter::new(out), left);
         Self(Mutex::new(Devices { serial: Serial::new(COM1, out), fw_cfg: FwCfg::new(cpus, ram) }))
     }
 
     /// Flushes the output.
     pub fn finish(self) -> Output {
         match self.0.into_inner().unwrap_or_else(PoisonError::into_inner).serial.finish() {
-            Ok(out) => Output { error: None, dropped: out.dropped },
+            Ok(out) => Output { error: None, dropped: out.dropped() },
             Err(error) => Output { error: Some(error), dropped: 0 },
         }
     }
@@ -172,6 +137,8 @@ impl<W: Write> Bus for Board<'_, W> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use proptest::prelude::*;
 
     use super::*;

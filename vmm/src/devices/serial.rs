@@ -1,23 +1,40 @@
-//! A serial port that sends: the part of a 16550A that polled output needs.
+//! A serial port: a 16550A without modem.
 //!
-//! Source: National Semiconductor PC16550D data sheet, section 8. The transmitter is always empty, nothing is ever
-//! received, and there are no interrupts; the other registers keep what is written so that drivers find the chip.
+//! Source: National Semiconductor PC16550D data sheet, section 8. The transmitter is always empty. Received bytes and an empty
+//! transmitter interrupt, if the guest enabled it: [`Serial::interrupts`] is the level of the line. The other registers keep what
+//! is written so that drivers find the chip.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 
 /// First port of COM1.
 pub const COM1: u16 = 0x3f8;
 
+/// Line status: a received byte waits.
+const LSR_READY: u8 = 0x01;
 /// Line status: transmitter holding register and transmitter empty.
 const LSR_IDLE: u8 = 0x60;
 /// Interrupt identification: none pending.
 const IIR_NONE: u8 = 0x01;
+/// Interrupt identification: the transmitter is empty.
+const IIR_TRANSMIT: u8 = 0x02;
+/// Interrupt identification: a received byte waits.
+const IIR_RECEIVE: u8 = 0x04;
 /// Interrupt identification: FIFOs enabled.
 const IIR_FIFO: u8 = 0xc0;
 /// Modem status: carrier, data set ready, clear to send.
 const MSR_READY: u8 = 0xb0;
 /// Line control: divisor latch access.
 const LCR_DLAB: u8 = 0x80;
+/// Interrupt enable: received byte, empty transmitter.
+const IER_RECEIVE: u8 = 0x01;
+const IER_TRANSMIT: u8 = 0x02;
+/// FIFO control: drop what was received.
+const FCR_CLEAR: u8 = 0x02;
+/// Modem control: OUT2, the gate of a PC's interrupt line.
+const MCR_OUT2: u8 = 0x08;
+/// Received bytes that wait at most.
+const RECEIVE_MAX: usize = 64;
 /// Modem control: loop-back.
 const MCR_LOOP: u8 = 0x10;
 
@@ -30,6 +47,8 @@ pub struct Registers {
     line_control: u8,
     modem_control: u8,
     scratch: u8,
+    /// The transmitter became empty and the guest has not been notified.
+    emptied: bool,
 }
 
 /// A port at a base address whose output goes to `W`.
@@ -37,6 +56,7 @@ pub struct Registers {
 pub struct Serial<W> {
     base: u16,
     registers: Registers,
+    received: VecDeque<u8>,
     out: W,
     error: Option<io::Error>,
 }
@@ -53,7 +73,9 @@ impl<W: Write> Serial<W> {
                 line_control: 0,
                 modem_control: 0,
                 scratch: 0,
+                emptied: false,
             },
+            received: VecDeque::new(),
             out,
             error: None,
         }
@@ -74,19 +96,24 @@ impl<W: Write> Serial<W> {
         let Some(first) = data.first_mut() else {
             return;
         };
-        let registers = &self.registers;
+        let cause = self.cause();
+        let registers = &mut self.registers;
         let latch = registers.line_control & LCR_DLAB != 0;
         *first = match port - self.base {
             0 if latch => registers.divisor[0],
             1 if latch => registers.divisor[1],
-            // Nothing is ever received.
-            0 => 0,
+            0 => self.received.pop_front().unwrap_or(0),
             1 => registers.interrupt_enable,
-            2 if registers.fifo => IIR_NONE | IIR_FIFO,
-            2 => IIR_NONE,
+            2 => {
+                if cause == IIR_TRANSMIT {
+                    registers.emptied = false;
+                }
+                cause | if registers.fifo { IIR_FIFO } else { 0 }
+            }
             3 => registers.line_control,
             4 => registers.modem_control,
-            5 => LSR_IDLE,
+            5 if self.received.is_empty() => LSR_IDLE,
+            5 => LSR_IDLE | LSR_READY,
             6 if registers.modem_control & MCR_LOOP != 0 => looped_back(registers.modem_control),
             6 => MSR_READY,
             _ => registers.scratch,
@@ -104,12 +131,46 @@ impl<W: Write> Serial<W> {
             0 if latch => registers.divisor[0] = value,
             1 if latch => registers.divisor[1] = value,
             0 if registers.modem_control & MCR_LOOP == 0 => self.send(value),
-            1 => registers.interrupt_enable = value & 0x0f,
-            2 => registers.fifo = value & 1 != 0,
+            1 => {
+                // The transmitter is empty when its interrupt is enabled.
+                registers.emptied |= value & !registers.interrupt_enable & IER_TRANSMIT != 0;
+                registers.interrupt_enable = value & 0x0f;
+            }
+            2 => {
+                registers.fifo = value & 1 != 0;
+                if value & FCR_CLEAR != 0 {
+                    self.received.clear();
+                }
+            }
             3 => registers.line_control = value,
             4 => registers.modem_control = value & 0x1f,
             7 => registers.scratch = value,
             _ => {}
+        }
+    }
+
+    /// Receives as many of `bytes` as have room, and returns their number.
+    pub fn receive(&mut self, bytes: &[u8]) -> usize {
+        let fits = bytes.len().min(RECEIVE_MAX - self.received.len());
+        self.received.extend(&bytes[..fits]);
+        fits
+    }
+
+    /// Level of the interrupt line.
+    #[must_use]
+    pub fn interrupts(&self) -> bool {
+        self.registers.modem_control & MCR_OUT2 != 0 && self.cause() != IIR_NONE
+    }
+
+    /// The cause of an interrupt, as its identification register has it.
+    fn cause(&self) -> u8 {
+        let Registers { interrupt_enable, emptied, .. } = self.registers;
+        if interrupt_enable & IER_RECEIVE != 0 && !self.received.is_empty() {
+            IIR_RECEIVE
+        } else if interrupt_enable & IER_TRANSMIT != 0 && emptied {
+            IIR_TRANSMIT
+        } else {
+            IIR_NONE
         }
     }
 
@@ -132,6 +193,7 @@ impl<W: Write> Serial<W> {
     }
 
     fn send(&mut self, value: u8) {
+        self.registers.emptied = true;
         if self.error.is_some() {
             return;
         }
@@ -173,9 +235,29 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupt_has_its_cause_until_it_is_served() {
+        let mut port = Serial::new(COM1, io::sink());
+        port.write(COM1 + 4, &[0x0b]);
+        port.write(COM1 + 1, &[2]);
+        assert!(port.interrupts(), "the transmitter is empty");
+        assert_eq!((read(&mut port, 2), read(&mut port, 2), port.interrupts()), (IIR_TRANSMIT, IIR_NONE, false));
+        port.write(COM1, b"x");
+        assert!(port.interrupts(), "again after a byte");
+        port.write(COM1 + 1, &[1]);
+        assert!(!port.interrupts());
+        assert_eq!(port.receive(&[b'a'; RECEIVE_MAX + 1]), RECEIVE_MAX);
+        assert_eq!((read(&mut port, 2), read(&mut port, 5), port.interrupts()), (IIR_RECEIVE, 0x61, true));
+        port.write(COM1 + 4, &[0x03]);
+        assert!(!port.interrupts(), "OUT2 is the gate");
+        assert_eq!((read(&mut port, 0), port.receive(b"bc")), (b'a', 1));
+        port.write(COM1 + 2, &[3]);
+        assert_eq!((read(&mut port, 0), read(&mut port, 5)), (0, 0x60));
+    }
+
+    #[test]
     fn registers_keep_what_the_chip_keeps() {
         let mut port = Serial::new(COM1, Vec::new());
-        for (offset, value, back) in [(1, 0xff, 0x0f), (2, 1, 0xc1), (3, 0x1b, 0x1b), (4, 0xff, 0x1f), (7, 0x5a, 0x5a)]
+        for (offset, value, back) in [(1, 0xff, 0x0f), (2, 1, 0xc2), (3, 0x1b, 0x1b), (4, 0xff, 0x1f), (7, 0x5a, 0x5a)]
         {
             port.write(COM1 + offset, &[value]);
             assert_eq!(read(&mut port, offset), back, "register {offset}");

@@ -1,15 +1,34 @@
-//! The guest's CPUID: what KVM supports, with the PMU of [`PmuCaps`] and the family and model of an Intel Cascade Lake.
+//! The guest's CPUID: what KVM supports, with the PMU of [`PmuCaps`] and the family and model of an Intel processor.
 
 use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
 use thiserror::Error;
 
 use arch_pmu::caps::PmuCaps;
 
-/// CPUID.1:EAX of Cascade Lake SP: family 6, model 85, stepping 7.
-const CASCADE_LAKE: u32 = 0x0005_0657;
+/// The guest's processor, by which an operating system chooses its PMU driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cpu {
+    /// Cascade Lake SP.
+    #[default]
+    CascadeLake,
+    /// An Intel processor of family 6 with a model number that none has: Linux drives its PMU by CPUID leaf 0AH alone.
+    Generic,
+}
+
+impl Cpu {
+    /// CPUID.1:EAX: family 6, model 85, stepping 7, or model 255.
+    const fn signature(self) -> u32 {
+        match self {
+            Self::CascadeLake => 0x0005_0657,
+            Self::Generic => 0x000f_06f0,
+        }
+    }
+}
+
 const PDCM: u32 = 1 << 15;
 const X2APIC: u32 = 1 << 21;
 const TSC_DEADLINE: u32 = 1 << 24;
+const HYPERVISOR: u32 = 1 << 31;
 const DEBUG_STORE: u32 = 1 << 21;
 const MONITOR: u32 = 1 << 3;
 const RTM_HLE: u32 = 1 << 4 | 1 << 11;
@@ -23,7 +42,7 @@ const RTM_HLE: u32 = 1 << 4 | 1 << 11;
 pub struct CpuidFull;
 
 /// Adapts what KVM supports to the guest with `pmu`.
-pub(crate) fn adapt(cpuid: &mut CpuId, pmu: PmuCaps, cpu: u32, cpus: u32) -> Result<(), CpuidFull> {
+pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus: u32) -> Result<(), CpuidFull> {
     let mut has_leaf_a = false;
     for entry in cpuid.as_mut_slice() {
         match entry.function {
@@ -32,7 +51,7 @@ pub(crate) fn adapt(cpuid: &mut CpuId, pmu: PmuCaps, cpu: u32, cpus: u32) -> Res
                 entry.eax = entry.eax.max(0xd);
                 (entry.ebx, entry.edx, entry.ecx) = (0x756e_6547, 0x4965_6e69, 0x6c65_746e);
             }
-            1 => leaf_1(entry, pmu, cpu, cpus),
+            1 => leaf_1(entry, model, pmu, cpu, cpus),
             7 if entry.index == 0 && !pmu.transactions => entry.ebx &= !RTM_HLE,
             0xa => {
                 has_leaf_a = true;
@@ -55,10 +74,10 @@ fn set_leaf_a(entry: &mut kvm_cpuid_entry2, pmu: PmuCaps) {
     [entry.eax, entry.ebx, entry.ecx, entry.edx] = pmu.cpuid_0a();
 }
 
-fn leaf_1(entry: &mut kvm_cpuid_entry2, pmu: PmuCaps, cpu: u32, cpus: u32) {
-    entry.eax = CASCADE_LAKE;
+fn leaf_1(entry: &mut kvm_cpuid_entry2, model: Cpu, pmu: PmuCaps, cpu: u32, cpus: u32) {
+    entry.eax = model.signature();
     entry.ebx = entry.ebx & 0x0000_ffff | cpus.min(255) << 16 | (cpu & 0xff) << 24;
-    entry.ecx = (entry.ecx | PDCM | X2APIC | TSC_DEADLINE) & !MONITOR;
+    entry.ecx = (entry.ecx | PDCM | X2APIC | TSC_DEADLINE | HYPERVISOR) & !MONITOR;
     if pmu.debug_store {
         entry.edx |= DEBUG_STORE;
     } else {
@@ -96,10 +115,10 @@ mod tests {
     #[test]
     fn the_guest_is_an_intel_with_the_pmu_that_was_asked_for() {
         let mut cpuid = CpuId::from_entries(&[entry(0), entry(1), entry(7)]).unwrap();
-        adapt(&mut cpuid, PmuCaps::default(), 3, 4).unwrap();
+        adapt(&mut cpuid, Cpu::CascadeLake, PmuCaps::default(), 3, 4).unwrap();
         let leaf = |function| *cpuid.as_slice().iter().find(|e| e.function == function).unwrap();
         assert_eq!((leaf(0).ebx, leaf(0).edx, leaf(0).ecx), (0x756e_6547, 0x4965_6e69, 0x6c65_746e));
-        assert_eq!((leaf(1).eax, leaf(1).ebx >> 16, leaf(1).edx & DEBUG_STORE), (CASCADE_LAKE, 0x0304, 0));
+        assert_eq!((leaf(1).eax, leaf(1).ebx >> 16, leaf(1).edx & DEBUG_STORE), (0x0005_0657, 0x0304, 0));
         assert_eq!(leaf(1).ecx & (PDCM | X2APIC | MONITOR), PDCM | X2APIC);
         assert_eq!(leaf(7).ebx & RTM_HLE, 0);
         assert_eq!(leaf(0xa).eax, 0x0730_0402, "added where KVM has no PMU leaf");
@@ -109,9 +128,9 @@ mod tests {
     fn a_guest_without_a_pmu_in_cpuid_is_refused() {
         let full: Vec<_> = (0..KVM_MAX_CPUID_ENTRIES as u32).map(|n| entry(0x100 + n)).collect();
         let mut cpuid = CpuId::from_entries(&full).unwrap();
-        assert_eq!(adapt(&mut cpuid, PmuCaps::default(), 0, 1), Err(CpuidFull));
+        assert_eq!(adapt(&mut cpuid, Cpu::CascadeLake, PmuCaps::default(), 0, 1), Err(CpuidFull));
         cpuid.as_mut_slice()[3].function = 0xa;
-        assert_eq!(adapt(&mut cpuid, PmuCaps::default(), 0, 1), Ok(()), "there is one to adapt");
+        assert_eq!(adapt(&mut cpuid, Cpu::CascadeLake, PmuCaps::default(), 0, 1), Ok(()), "there is one to adapt");
         assert_eq!(cpuid.as_slice()[3].eax, 0x0730_0402);
     }
 

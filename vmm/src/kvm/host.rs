@@ -12,7 +12,7 @@ use thiserror::Error;
 use vm_memory::GuestMemoryMmap;
 
 use super::capability::{API_VERSION, CAPABILITIES};
-use super::cpuid;
+use super::cpuid::{self, Cpu};
 use super::msr_filter::{self, Also};
 use crate::sys;
 use arch_pmu::caps::PmuCaps;
@@ -155,16 +155,41 @@ impl Host {
     }
 
     /// vCPU `cpu` of `cpus` with the guest's CPUID. All but the first wait for a start-up IPI.
-    pub(crate) fn create_vcpu(&self, vm: &VmFd, cpu: usize, cpus: usize, pmu: GuestPmu) -> Result<VcpuFd, KvmError> {
+    pub(crate) fn create_vcpu(
+        &self,
+        vm: &VmFd,
+        cpu: usize,
+        cpus: usize,
+        pmu: GuestPmu,
+        model: Cpu,
+    ) -> Result<VcpuFd, KvmError> {
         let vcpu = vm.create_vcpu(cpu as u64).map_err(call("KVM_CREATE_VCPU"))?;
         let mut cpuid = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(call("KVM_GET_SUPPORTED_CPUID"))?;
         match pmu {
-            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, caps, cpu as u32, cpus as u32)?,
+            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, model, caps, cpu as u32, cpus as u32)?,
             GuestPmu::Kvm => cpuid::set_apic_id(&mut cpuid, cpu as u32),
         }
         vcpu.set_cpuid2(&cpuid).map_err(call("KVM_SET_CPUID2"))?;
         Ok(vcpu)
     }
+}
+
+/// Why this host's KVM cannot run Linux as a guest, if it cannot.
+///
+/// # Errors
+/// The reason, with the remedy.
+pub fn linux_refusal() -> Result<(), String> {
+    let emulates = if Path::new("/sys/module/kvm_pvm").exists() {
+        "its KVM is kvm_pvm, which emulates ring 0 instruction by instruction"
+    } else if !sys::hardware_virtualization() {
+        "its processor shows neither VMX nor SVM, so its KVM emulates ring 0"
+    } else {
+        return Ok(());
+    };
+    Err(format!(
+        "this host cannot run Linux as a guest: {emulates} and lacks some that Linux needs; use a host with VMX or SVM, nested ones \
+         included (QEMU with -cpu max,+svm will do)"
+    ))
 }
 
 /// What a host's KVM says of itself, whether or not a guest can run here.

@@ -21,6 +21,7 @@ pub(crate) mod tsc;
 pub(crate) mod vcpu;
 
 pub use capability::{API_VERSION, CAPABILITIES, Capability, PMU_CAPABILITY};
-pub use host::{Facts, Host, KvmError};
+pub use cpuid::Cpu;
+pub use host::{Facts, Host, KvmError, linux_refusal};
 
 pub(crate) use host::GuestPmu;

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::boot::image::{MAX_MEMORY, MIN_MEMORY};
+use crate::boot::linux::{BootError, KernelError};
 use crate::boot::payload::PayloadError;
 use crate::boot::segment::LoadError;
 use crate::kvm::KvmError;
@@ -20,6 +21,12 @@ pub enum MachineError {
     /// An image, or one of its files, cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// A Linux kernel cannot be loaded.
+    #[error("the kernel: {0}")]
+    Kernel(#[from] KernelError),
+    /// A Linux kernel cannot be started.
+    #[error(transparent)]
+    Boot(#[from] BootError),
     /// The size of guest memory is out of range.
     #[error("{0:#x} bytes of guest memory are not between {MIN_MEMORY:#x} and {MAX_MEMORY:#x}")]
     MemorySize(u64),

@@ -1,6 +1,7 @@
 //! A kind of guest.
 
 use kvm_bindings::{kvm_regs, kvm_sregs};
+use kvm_ioctls::VmFd;
 use vm_memory::GuestMemoryMmap;
 
 use super::error::MachineError;
@@ -39,8 +40,8 @@ pub(crate) enum Start {
 
 /// A kind of guest: everything about a run that depends on what is run.
 ///
-/// The machine calls the methods in this order: [`memory`](Self::memory), [`load`](Self::load), [`start`](Self::start) for
-/// each vCPU; then on each vCPU's thread [`bus`](Self::bus), [`foreign_msrs`](Self::foreign_msrs), and at the end
+/// The machine calls the methods in this order: [`memory`](Self::memory), [`load`](Self::load), [`attach`](Self::attach),
+/// [`start`](Self::start) for each vCPU; then on each vCPU's thread [`bus`](Self::bus), [`foreign_msrs`](Self::foreign_msrs), and at the end
 /// [`harvest`](Self::harvest).
 pub(crate) trait Guest: Sync {
     /// The devices of one vCPU.
@@ -64,6 +65,14 @@ pub(crate) trait Guest: Sync {
     /// # Errors
     /// The guest cannot be loaded.
     fn load(&mut self, memory: &GuestMemoryMmap, facts: RunFacts) -> Result<InKernel, MachineError>;
+
+    /// Connects devices to the VM: their interrupts, their notifications, their threads.
+    ///
+    /// # Errors
+    /// A device cannot be connected.
+    fn attach(&mut self, _vm: &VmFd, _memory: &GuestMemoryMmap) -> Result<(), MachineError> {
+        Ok(())
+    }
 
     /// The start of vCPU `cpu`, whose TSC runs at `tsc_khz`; `sregs` hold the reset state and are adapted.
     ///

@@ -255,7 +255,7 @@ fn load(image: &[u8], plan: &ImagePlan, memory: &GuestMemoryMmap) -> Result<Entr
 mod tests {
     use arch_pmu::caps::PmuCaps;
 
-    use super::super::plan::Behind;
+    use super::super::plan::{Behind, Cpu};
     use super::*;
     use crate::boot::segment::LoadError;
 
@@ -271,6 +271,7 @@ mod tests {
         ImagePlan {
             machine: Plan {
                 behind: Behind::Floor,
+                cpu: Cpu::default(),
                 pmu: PmuCaps::default(),
                 vcpus: 1,
                 pin: Vec::new(),

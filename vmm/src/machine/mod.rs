@@ -2,7 +2,7 @@
 //!
 //! `run::run` does everything that is the same for all guests. A kind of guest is one implementation of
 //! `guest::Guest`: the memory it needs, how it is loaded, its devices, and the results that only it leaves.
-//! [`payload`] runs the project's own payloads, [`image`] a third-party image.
+//! [`payload`] runs the project's own payloads, [`image`] a third-party image, [`linux`] a distribution's kernel.
 
 mod behind;
 mod crew;
@@ -10,6 +10,7 @@ pub mod error;
 pub(crate) mod guest;
 pub mod image;
 pub mod left;
+pub mod linux;
 pub mod live;
 pub mod payload;
 pub mod plan;
@@ -17,4 +18,4 @@ pub mod run;
 mod turns;
 
 pub use error::MachineError;
-pub use plan::{Behind, Plan};
+pub use plan::{Behind, Cpu, Plan};

@@ -269,6 +269,7 @@ mod tests {
     fn a_failure_comes_before_a_stop_and_a_stop_before_done() {
         let plan = Plan {
             behind: super::super::plan::Behind::Floor,
+            cpu: super::super::plan::Cpu::default(),
             pmu: PmuCaps::default(),
             vcpus: 1,
             pin: Vec::new(),

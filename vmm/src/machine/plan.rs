@@ -6,6 +6,8 @@ use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 
+pub use crate::kvm::Cpu;
+
 /// The host side of the guest's counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behind {
@@ -43,6 +45,8 @@ impl Behind {
 pub struct Plan {
     /// The host side of the counters.
     pub behind: Behind,
+    /// The guest's processor.
+    pub cpu: Cpu,
     /// The guest's PMU.
     pub pmu: PmuCaps,
     /// Number of vCPUs.

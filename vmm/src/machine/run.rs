@@ -58,9 +58,10 @@ pub(super) fn run<G: Guest>(
     let facts = RunFacts { userspace_pmu: pmu != GuestPmu::Kvm, emulated_host: sys::emulated_host() };
     let in_kernel = guest.load(&memory, facts)?;
     let vm = host.create_vm(&memory, pmu, in_kernel.also, in_kernel.pit)?;
+    guest.attach(&vm, &memory)?;
     let mut vcpus = Vec::with_capacity(plan.vcpus);
     for cpu in 0..plan.vcpus {
-        let fd = host.create_vcpu(&vm, cpu, plan.vcpus, pmu)?;
+        let fd = host.create_vcpu(&vm, cpu, plan.vcpus, pmu, plan.cpu)?;
         let tsc_khz = start(&fd, cpu, guest, &memory)?;
         vcpus.push((fd, tsc_khz));
     }

@@ -9,7 +9,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
-use vmm::machine::{Behind, Plan};
+use vmm::machine::{Behind, Cpu, Plan};
 use vmm::outcome::{RunOutcome, VcpuOutcome};
 
 /// USR, OS and INT of PERFEVTSEL.
@@ -41,6 +41,7 @@ pub(crate) fn plan(behind: Behind, events: &[EventSpec], samples: u64) -> Payloa
     PayloadPlan {
         machine: Plan {
             behind,
+            cpu: Cpu::default(),
             pmu: PmuCaps::default(),
             vcpus: 1,
             pin: Vec::new(),

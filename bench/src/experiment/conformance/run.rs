@@ -9,7 +9,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
-use vmm::machine::{Behind, MachineError, Plan};
+use vmm::machine::{Behind, Cpu, MachineError, Plan};
 
 use super::tap::Run;
 use results::error::{Error, Exit};
@@ -73,6 +73,7 @@ fn plan(version: u8, strategy: &Strategy, backend: &BackendKey, seccomp: bool) -
             BackendKey::None => Behind::Floor,
             backend => Behind::Events { backend: backend.clone(), strategy: strategy.clone() },
         },
+        cpu: Cpu::default(),
         pmu: PmuCaps { version, ..PmuCaps::default() },
         vcpus: 1,
         pin: Vec::new(),

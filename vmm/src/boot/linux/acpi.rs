@@ -1,0 +1,147 @@
+//! ACPI tables of a Linux guest (ACPI 6.5, chapter 5): CPUs, I/O APIC, serial port, virtio devices, power-off and reset.
+//!
+//! The hardware-reduced model: no fixed hardware but the registers for sleep and reset, so the guest's start-up has less to
+//! probe.
+
+use super::aml;
+use super::layout::{ACPI, HIGH_START, VIRTIO, VIRTIO_GSI, VIRTIO_SIZE};
+
+/// Port that takes the sleep type; its status follows it.
+pub const SLEEP_CONTROL: u16 = 0x600;
+/// Port that says that the guest woke up, which it never does.
+pub const SLEEP_STATUS: u16 = 0x601;
+/// Sleep type of soft off.
+pub const SOFT_OFF: u8 = 5;
+/// SLP_EN of the sleep control register; the type is left of bit 2.
+pub const SLEEP_ENABLE: u8 = 1 << 5;
+/// Port and value of a reset.
+pub const RESET: (u16, u8) = (0xcf9, 0x06);
+
+const LAPIC: u32 = 0xfee0_0000;
+const IOAPIC: u32 = 0xfec0_0000;
+/// COM1 and its interrupt.
+const SERIAL: (u16, u32) = (0x3f8, 4);
+
+/// Hardware-reduced, reset register, no fixed power and sleep buttons, WBINVD.
+const FLAGS: u32 = 1 << 20 | 1 << 10 | 1 << 5 | 1 << 4 | 1;
+/// No VGA, no MSI (there is no PCI), no ASPM, no CMOS clock; no 8042 and no other legacy device.
+const BOOT_FLAGS: u16 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5;
+
+/// Tables for `cpus` CPUs and `virtio` devices, to be placed at [`ACPI`].
+#[must_use]
+pub fn tables(cpus: usize, virtio: u32) -> Vec<u8> {
+    let mut out = vec![0; 64];
+    let mut place = |table: Vec<u8>| {
+        let at = ACPI + out.len() as u64;
+        out.extend(table);
+        out.resize(out.len().next_multiple_of(16), 0);
+        at
+    };
+    let dsdt = place(dsdt(virtio));
+    let fadt = place(fadt(dsdt));
+    let madt = place(madt(cpus));
+    let xsdt = place(table(*b"XSDT", 1, &[fadt.to_le_bytes(), madt.to_le_bytes()].concat()));
+    out[..36].copy_from_slice(&root(xsdt));
+    debug_assert!(ACPI + out.len() as u64 <= HIGH_START);
+    out
+}
+
+/// The byte at `at` becomes what makes all bytes add up to 0.
+fn checksum(bytes: &mut [u8], at: usize) {
+    bytes[at] = 0;
+    bytes[at] = bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
+}
+
+fn root(xsdt: u64) -> Vec<u8> {
+    let mut bytes =
+        [&b"RSD PTR \0VPMULB\x02"[..], &[0; 4], &36_u32.to_le_bytes(), &xsdt.to_le_bytes(), &[0; 4]].concat();
+    let mut old = bytes[..20].to_vec();
+    checksum(&mut old, 8);
+    bytes[8] = old[8];
+    checksum(&mut bytes, 32);
+    bytes
+}
+
+fn table(signature: [u8; 4], revision: u8, body: &[u8]) -> Vec<u8> {
+    let length = 36 + body.len() as u32;
+    let mut bytes = [
+        &signature[..],
+        &length.to_le_bytes(),
+        &[revision, 0],
+        b"VPMULBVPMULAB ",
+        &1_u32.to_le_bytes(),
+        b"VPMU",
+        &1_u32.to_le_bytes(),
+        body,
+    ]
+    .concat();
+    checksum(&mut bytes, 9);
+    bytes
+}
+
+/// A register of one byte at an I/O port.
+fn register(port: u16) -> [u8; 12] {
+    let mut bytes = [1, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    bytes[4..6].copy_from_slice(&port.to_le_bytes());
+    bytes
+}
+
+fn fadt(dsdt: u64) -> Vec<u8> {
+    let mut bytes = [0; 276];
+    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+    put(109, &BOOT_FLAGS.to_le_bytes());
+    put(112, &FLAGS.to_le_bytes());
+    put(116, &register(RESET.0));
+    put(128, &[RESET.1]);
+    // Minor version 5.
+    put(131, &[5]);
+    put(140, &dsdt.to_le_bytes());
+    put(244, &register(SLEEP_CONTROL));
+    put(256, &register(SLEEP_STATUS));
+    table(*b"FACP", 6, &bytes[36..])
+}
+
+fn madt(cpus: usize) -> Vec<u8> {
+    let mut body = [LAPIC.to_le_bytes(), [0; 4]].concat();
+    for cpu in 0..cpus as u32 {
+        // Enabled. APIC ids of 255 and above exist in x2APIC mode only.
+        match u8::try_from(cpu) {
+            Ok(id) if id < u8::MAX => body.extend([0, 8, id, id, 1, 0, 0, 0]),
+            _ => {
+                body.extend([9, 16, 0, 0]);
+                body.extend([cpu, 1, cpu].map(u32::to_le_bytes).concat());
+            }
+        }
+    }
+    body.extend([1, 12, 0, 0]);
+    body.extend([IOAPIC, 0].map(u32::to_le_bytes).concat());
+    table(*b"APIC", 5, &body)
+}
+
+fn dsdt(virtio: u32) -> Vec<u8> {
+    let serial = aml::device(
+        *b"COM1",
+        &[
+            // PNP0501, as EISA packs it.
+            aml::name(*b"_HID", &aml::integer(0x0105_d041)),
+            aml::name(*b"_UID", &aml::integer(0)),
+            aml::name(*b"_CRS", &aml::resources(&[aml::interrupt(SERIAL.1), aml::ports(SERIAL.0, 8)])),
+        ],
+    );
+    let devices = (0..virtio).map(|n| {
+        let base = VIRTIO as u32 + n * VIRTIO_SIZE as u32;
+        let resources = [aml::window(base, VIRTIO_SIZE as u32), aml::interrupt(VIRTIO_GSI + n)];
+        aml::device(
+            [b'V', b'I', b'0' + (n / 10) as u8, b'0' + (n % 10) as u8],
+            &[
+                aml::name(*b"_HID", &aml::string("LNRO0005")),
+                aml::name(*b"_UID", &aml::integer(n)),
+                aml::name(*b"_CCA", &aml::integer(1)),
+                aml::name(*b"_CRS", &aml::resources(&resources)),
+            ],
+        )
+    });
+    let bus = aml::system_bus(&std::iter::once(serial).chain(devices).collect::<Vec<_>>());
+    let soft_off = aml::name(*b"_S5_", &aml::bytes(&[SOFT_OFF, 0, 0, 0]));
+    table(*b"DSDT", 2, &[bus, soft_off].concat())
+}

@@ -1,0 +1,51 @@
+//! Guest-physical addresses of a Linux guest.
+
+use vm_memory::{GuestAddress, GuestMemoryMmap};
+
+/// Global descriptor table of the first instructions.
+pub const GDT: u64 = 0x500;
+/// Boot parameters.
+pub const ZERO_PAGE: u64 = 0x7000;
+/// Page tables of the first instructions.
+pub const PAGE_TABLES: u64 = 0x9000;
+/// Command line.
+pub const COMMAND_LINE: u64 = 0x2_0000;
+/// Most bytes for it, with its terminating zero.
+pub const COMMAND_LINE_MAX: usize = 0x1_0000;
+/// End of conventional memory; an EBDA would follow.
+pub const LOW_END: u64 = 0x9_fc00;
+/// ACPI tables: where Linux looks for the root pointer, too.
+pub const ACPI: u64 = 0xe_0000;
+/// End of the area for ACPI tables and of the first megabyte.
+pub const HIGH_START: u64 = 0x10_0000;
+/// End of memory below 4 GiB: devices' windows and the interrupt controllers follow.
+pub const HOLE_START: u64 = 3 << 30;
+/// Where memory goes on.
+pub const HOLE_END: u64 = 4 << 30;
+/// First window of a virtio device, and the distance of the next one.
+pub const VIRTIO: u64 = 0xd000_0000;
+/// Size of a virtio device's window.
+pub const VIRTIO_SIZE: u64 = 0x1000;
+/// Interrupt of the first virtio device; the others follow.
+pub const VIRTIO_GSI: u32 = 5;
+/// Least memory: the kernel alone unpacks to more than 32 MiB.
+pub const MIN_MEMORY: u64 = 64 << 20;
+/// Most memory: 38 bits of address, which every host with KVM has.
+pub const MAX_MEMORY: u64 = 128 << 30;
+
+/// Bytes of memory below the hole, and above it.
+#[must_use]
+pub const fn split(memory: u64) -> (u64, u64) {
+    let low = if memory < HOLE_START { memory } else { HOLE_START };
+    (low, memory - low)
+}
+
+/// Allocates guest memory.
+///
+/// # Errors
+/// The host has no memory.
+pub fn allocate(memory: u64) -> Result<GuestMemoryMmap, vm_memory::mmap::FromRangesError> {
+    let (low, high) = split(memory);
+    let ranges = [(GuestAddress(0), low as usize), (GuestAddress(HOLE_END), high as usize)];
+    GuestMemoryMmap::<()>::from_ranges(if high == 0 { &ranges[..1] } else { &ranges })
+}

@@ -1,0 +1,147 @@
+//! The serial output's way from the vCPU threads, which may not write to files, to the thread that writes it.
+
+use std::io::{self, Write};
+use std::mem;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::complaints::{Complaints, Watch};
+use super::output::{Capped, OUTPUT_LIMIT, Output};
+
+/// Bytes that wait at most; then the guest waits.
+const WAITING_MAX: usize = 64 << 10;
+
+#[derive(Debug)]
+struct State {
+    waiting: Vec<u8>,
+    /// No more bytes come.
+    closed: bool,
+    /// The run stops: the guest no longer waits for room.
+    abandoned: bool,
+    /// The writing thread waits for bytes.
+    idle: bool,
+}
+
+/// Bytes on their way to the console.
+#[derive(Debug)]
+pub struct Console {
+    state: Mutex<State>,
+    filled: Condvar,
+    drained: Condvar,
+}
+
+impl Default for Console {
+    fn default() -> Self {
+        let state = State { waiting: Vec::with_capacity(WAITING_MAX), closed: false, abandoned: false, idle: false };
+        Self { state: Mutex::new(state), filled: Condvar::new(), drained: Condvar::new() }
+    }
+}
+
+impl Console {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panicking holder leaves whole bytes.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No more bytes come; [`write_to`](Self::write_to) ends.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_all();
+    }
+
+    /// The guest no longer waits for room; what has none is lost.
+    pub fn abandon(&self) {
+        self.lock().abandoned = true;
+        self.drained.notify_all();
+    }
+
+    /// Writes to `out` until the console is closed. Returns the state of the output and what a Linux kernel complained about.
+    pub fn write_to(&self, out: &mut dyn Write) -> (Output, Complaints) {
+        let (mut out, mut watch) = (Capped::new(out, OUTPUT_LIMIT), Watch::default());
+        let mut bytes = Vec::with_capacity(WAITING_MAX);
+        let mut error = None;
+        while self.next(&mut bytes) {
+            watch.read(&bytes);
+            if error.is_none() {
+                error = out.write_all(&bytes).and_then(|()| out.flush()).err();
+            }
+        }
+        (Output { error, dropped: out.dropped() }, watch.finish())
+    }
+
+    /// Waits for bytes and takes them; `false` when no more come.
+    fn next(&self, bytes: &mut Vec<u8>) -> bool {
+        bytes.clear();
+        let mut state = self.lock();
+        while state.waiting.is_empty() && !state.closed {
+            state.idle = true;
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.idle = false;
+        mem::swap(&mut state.waiting, bytes);
+        self.drained.notify_all();
+        !bytes.is_empty()
+    }
+}
+
+impl Write for &Console {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut state = self.lock();
+        while state.waiting.len() == WAITING_MAX && !state.abandoned {
+            state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let fits = bytes.len().min(WAITING_MAX - state.waiting.len());
+        state.waiting.extend_from_slice(&bytes[..fits]);
+        if mem::take(&mut state.idle) {
+            self.filled.notify_one();
+        }
+        Ok(if state.abandoned { bytes.len() } else { fits })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_bytes_arrive_although_few_can_wait() {
+        let (console, mut out) = (Console::default(), Vec::new());
+        let text: Vec<u8> = (0..3 * WAITING_MAX).map(|n| n as u8).collect();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| console.write_to(&mut out));
+            text.chunks(1000).for_each(|piece| (&console).write_all(piece).unwrap());
+            console.close();
+            let (output, complaints) = thread.join().unwrap();
+            assert!(output.error.is_none() && output.dropped == 0 && complaints.is_empty());
+        });
+        assert_eq!(out, text);
+    }
+
+    #[test]
+    fn a_run_that_stops_does_not_wait_for_room() {
+        let console = Console::default();
+        (&console).write_all(&[1; WAITING_MAX]).unwrap();
+        std::thread::scope(|scope| {
+            let guest = scope.spawn(|| (&console).write_all(&[2; 9]));
+            console.abandon();
+            guest.join().unwrap().unwrap();
+        });
+        console.close();
+        let mut out = Vec::new();
+        console.write_to(&mut out);
+        assert_eq!(out, [1; WAITING_MAX]);
+    }
+
+    #[test]
+    fn an_error_of_the_output_is_kept_and_the_guest_goes_on() {
+        let (console, mut none) = (Console::default(), [0; 4]);
+        (&console).write_all(b"Dazed and confused").unwrap();
+        console.close();
+        let (output, complaints) = console.write_to(&mut &mut none[..]);
+        assert!(output.error.is_some());
+        assert_eq!(complaints.dazed, 1);
+    }
+}

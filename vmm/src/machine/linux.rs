@@ -1,0 +1,340 @@
+//! A distribution's Linux kernel as a guest.
+
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kvm_bindings::{kvm_regs, kvm_sregs};
+use kvm_ioctls::VmFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
+
+use super::error::MachineError;
+use super::guest::{Guest, InKernel, RunFacts, Start};
+use super::left::VcpuRun;
+use super::plan::Plan;
+use super::run::{self, Run};
+use crate::boot::elf64_vcpu::{self, Tables};
+use crate::boot::image::LoadPlan;
+use crate::boot::linux::layout::{
+    ACPI, COMMAND_LINE, COMMAND_LINE_MAX, GDT, HIGH_START, MAX_MEMORY, MIN_MEMORY, PAGE_TABLES, ZERO_PAGE, allocate,
+    split,
+};
+pub use crate::boot::linux::{BootError, Kernel, KernelError};
+use crate::boot::linux::{acpi, zero_page};
+use crate::boot::rdpmc::Site;
+use crate::boot::segment::{Entry, LoadError};
+pub use crate::devices::complaints::Complaints;
+use crate::devices::console::Console;
+use crate::devices::linux_board::{LinuxBoard, Shared as Devices};
+pub use crate::devices::output::Output;
+use crate::kvm::foreign::ForeignMsrs;
+use crate::kvm::msr_filter::Also;
+use crate::kvm::{Host, linux_refusal};
+use crate::outcome::End;
+use crate::sys::IrqLine;
+
+/// Most vCPUs.
+pub const MAX_VCPUS: usize = 254;
+
+/// Interrupt of the serial port.
+const SERIAL_GSI: u32 = 4;
+
+/// Our part of the command line: the console, a reset after a panic, no search for a PCI bus, which is not there.
+pub const COMMAND_LINE_START: &str = "console=ttyS0 panic=-1 pci=off quiet";
+
+/// Data segment and code segment of the boot protocol, at their place in the table.
+const GDT_ENTRIES: [u64; 4] = [0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
+const CODE: u16 = 0x10;
+const DATA: u16 = 0x18;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct LinuxPlan {
+    /// The machine.
+    pub machine: Plan,
+    /// Bytes of guest memory.
+    pub memory: u64,
+    /// Initial RAM disk; empty = none. Freed when it is in guest memory.
+    pub initrd: Vec<u8>,
+    /// Appended to [`COMMAND_LINE_START`].
+    pub command_line: String,
+}
+
+/// The host's ends of what a guest is connected to.
+#[derive(Debug)]
+pub struct Ends<'a, W: ?Sized> {
+    /// The serial port's output.
+    pub console: &'a mut W,
+    /// Bytes for the serial port.
+    pub input: Option<OwnedFd>,
+    /// The agent's port.
+    pub channel: Option<UnixStream>,
+}
+
+/// What one vCPU of a Linux guest leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinuxLeft {
+    /// Accesses to absent ports and memory.
+    pub absent: u64,
+}
+
+/// One run of Linux.
+#[derive(Debug)]
+pub struct LinuxOutcome {
+    /// The reason for the end: that of the first vCPU that did not just stop, or the panic that led to it.
+    pub end: End,
+    /// One per vCPU.
+    pub vcpus: Vec<VcpuRun<LinuxLeft>>,
+    /// RDPMCs that were rewritten.
+    pub rewritten: usize,
+    /// The state of the console.
+    pub console: Output,
+    /// What the kernel complained about on its console.
+    pub complaints: Complaints,
+    /// From creating the VM to the last vCPU's end.
+    pub wall: Duration,
+}
+
+/// Runs `kernel` by `plan` until it ends, fails, `interrupted` is set, or the time limit passes.
+///
+/// # Errors
+/// [`MachineError`] if it could not begin.
+pub fn run(
+    host: &Host,
+    kernel: Kernel,
+    plan: LinuxPlan,
+    // Of one type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
+    ends: Ends<'_, dyn Write + Send + '_>,
+    interrupted: &AtomicBool,
+) -> Result<LinuxOutcome, MachineError> {
+    linux_refusal().map_err(MachineError::Host)?;
+    let LinuxPlan { machine, memory, initrd, command_line } = plan;
+    let Ends { console: out, input, channel: _channel } = ends;
+    let console = Console::default();
+    let devices = Devices::new(&console);
+    let over = AtomicBool::new(false);
+    let mut guest = LinuxGuest {
+        kernel: Some(kernel),
+        vcpus: machine.vcpus,
+        memory,
+        initrd,
+        command_line,
+        console: &console,
+        devices: &devices,
+        sites: Vec::new(),
+        entry: 0,
+    };
+    let (ran, (output, complaints)) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| console.write_to(out));
+        if let Some(input) = input {
+            let (devices, over) = (&devices, &over);
+            scope.spawn(move || feed(&input, devices, over));
+        }
+        let ran = run::run(host, &mut guest, &machine, interrupted);
+        over.store(true, Ordering::Relaxed);
+        console.close();
+        (ran, writer.join().unwrap_or_default())
+    });
+    let Run { end, vcpus, wall, .. } = ran?;
+    let end = match (&complaints.panic, end) {
+        (Some(why), End::Reset | End::TimedOut | End::TripleFault) => End::Panic(why.clone()),
+        (_, end) => end,
+    };
+    Ok(LinuxOutcome { end, vcpus, rewritten: guest.sites.len(), console: output, complaints, wall })
+}
+
+/// Passes `input` to the serial port until its end or the run's.
+fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
+    /// How often the end of the run is looked for, and room for more input.
+    const POLL: Duration = Duration::from_millis(20);
+    let mut buffer = [0; 64];
+    let timeout = Timespec { tv_sec: 0, tv_nsec: POLL.as_nanos() as i64 };
+    while !over.load(Ordering::Relaxed) {
+        let mut ready = [PollFd::new(input, PollFlags::IN)];
+        match poll(&mut ready, Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(_) => return,
+        }
+        let Ok(length @ 1..) = rustix::io::read(input, &mut buffer) else { return };
+        let mut bytes = &buffer[..length];
+        while !bytes.is_empty() && !over.load(Ordering::Relaxed) {
+            let taken = devices.receive(bytes);
+            bytes = &bytes[taken..];
+            if taken == 0 {
+                std::thread::sleep(POLL / 10);
+            }
+        }
+    }
+}
+
+/// Linux in a machine.
+struct LinuxGuest<'a> {
+    kernel: Option<Kernel>,
+    vcpus: usize,
+    memory: u64,
+    initrd: Vec<u8>,
+    command_line: String,
+    console: &'a Console,
+    devices: &'a Devices<'a>,
+    sites: Vec<Site>,
+    entry: u64,
+}
+
+impl<'a> Guest for LinuxGuest<'a> {
+    type Bus<'b>
+        = LinuxBoard<'b, 'a>
+    where
+        Self: 'b;
+    type Left = LinuxLeft;
+
+    fn max_vcpus(&self) -> usize {
+        MAX_VCPUS
+    }
+
+    fn memory(&self) -> Result<GuestMemoryMmap, MachineError> {
+        if !(MIN_MEMORY..=MAX_MEMORY).contains(&self.memory) || !self.memory.is_multiple_of(0x1000) {
+            return Err(BootError::Memory(self.memory).into());
+        }
+        Ok(allocate(self.memory)?)
+    }
+
+    fn load(&mut self, memory: &GuestMemoryMmap, facts: RunFacts) -> Result<InKernel, MachineError> {
+        // Both are freed here: their bytes are in guest memory when the guest runs.
+        let Some(mut kernel) = self.kernel.take() else { return Err(MachineError::Host("no kernel".to_owned())) };
+        let initrd = std::mem::take(&mut self.initrd);
+        if facts.userspace_pmu {
+            self.sites = kernel.rewrite_rdpmcs()?;
+        }
+        self.entry = place(&kernel, self.memory, &initrd, &self.command_line, memory)?;
+        memory.write_slice(&acpi::tables(self.vcpus, 0), GuestAddress(ACPI))?;
+        // Linux writes canonical addresses only: they need no check where the processor makes none.
+        Ok(InKernel { pit: true, also: Also { rdpmc: !self.sites.is_empty(), addresses: false } })
+    }
+
+    fn attach(&mut self, vm: &VmFd, _memory: &GuestMemoryMmap) -> Result<(), MachineError> {
+        let failed = |error: io::Error| MachineError::Host(format!("the serial port's interrupt: {error}"));
+        let line = IrqLine::new(vm, SERIAL_GSI).map_err(failed)?;
+        self.devices.connect(Box::new(move |level| line.set(level)));
+        Ok(())
+    }
+
+    fn start(
+        &self,
+        cpu: usize,
+        _tsc_khz: u64,
+        sregs: &mut kvm_sregs,
+        _memory: &GuestMemoryMmap,
+    ) -> Result<Start, MachineError> {
+        if cpu > 0 {
+            return Ok(Start::Waits);
+        }
+        elf64_vcpu::enter_64_bit_mode(sregs, PAGE_TABLES);
+        sregs.cs.selector = CODE;
+        for segment in [&mut sregs.ds, &mut sregs.es, &mut sregs.fs, &mut sregs.gs, &mut sregs.ss] {
+            segment.selector = DATA;
+        }
+        (sregs.gdt.base, sregs.gdt.limit) = (GDT, size_of_val(&GDT_ENTRIES) as u16 - 1);
+        Ok(Start::At(kvm_regs { rsi: ZERO_PAGE, ..elf64_vcpu::registers(self.entry) }))
+    }
+
+    fn bus(&self) -> LinuxBoard<'_, 'a> {
+        LinuxBoard::new(self.devices)
+    }
+
+    fn foreign_msrs(&self) -> Option<ForeignMsrs> {
+        Some(ForeignMsrs::new(&self.sites))
+    }
+
+    fn others_write_the_lapic(&self) -> bool {
+        true
+    }
+
+    /// The first reason that is not "stopped".
+    fn overall(&self, ends: &[&End]) -> End {
+        ends.iter().find(|end| ***end != End::Stopped).map_or(End::Stopped, |end| (**end).clone())
+    }
+
+    fn harvest(
+        &self,
+        _cpu: usize,
+        _tsc_khz: u64,
+        _end: &mut End,
+        bus: &mut LinuxBoard<'_, 'a>,
+        _memory: &GuestMemoryMmap,
+    ) -> Result<LinuxLeft, MachineError> {
+        Ok(LinuxLeft { absent: bus.absent() })
+    }
+
+    fn stop_resting(&self) {
+        // A vCPU may wait for room on the console, where no kick reaches it.
+        self.console.abandon();
+    }
+}
+
+/// Puts the kernel and all it finds at its start into `memory`, but for ACPI's tables. Returns its entry point.
+fn place(
+    kernel: &Kernel,
+    size: u64,
+    initrd: &[u8],
+    command_line: &str,
+    memory: &GuestMemoryMmap,
+) -> Result<u64, MachineError> {
+    let (low, _) = split(size);
+    if kernel.end() > low {
+        return Err(BootError::KernelTooLarge { end: kernel.end(), memory: low }.into());
+    }
+    let image = LoadPlan::of(kernel.image(), low)?;
+    let Entry::Long64 { rip } = image.entry else { return Err(KernelError::Not64Bit.into()) };
+    if image.segments.iter().any(|segment| segment.address < HIGH_START) {
+        return Err(LoadError::Elf("a segment lies in the first megabyte").into());
+    }
+    if !image.segments.iter().any(|segment| (segment.address..segment.end()).contains(&rip)) {
+        return Err(LoadError::Entry { entry: rip }.into());
+    }
+    image.copy(kernel.image(), |address, bytes| memory.write_slice(bytes, GuestAddress(address)))?;
+
+    let line = full_command_line(kernel, command_line)?;
+    memory.write_slice(&line, GuestAddress(COMMAND_LINE))?;
+    let initrd_at = initrd_place(kernel, low, initrd.len())?;
+    if let Some((at, _)) = initrd_at {
+        memory.write_slice(initrd, GuestAddress(at.into()))?;
+    }
+    memory.write_slice(&zero_page::build(kernel.header(), size, initrd_at), GuestAddress(ZERO_PAGE))?;
+    memory.write_slice(&Tables::of(&[])?.place(PAGE_TABLES), GuestAddress(PAGE_TABLES))?;
+    let gdt: Vec<u8> = GDT_ENTRIES.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+    memory.write_slice(&gdt, GuestAddress(GDT))?;
+    Ok(rip)
+}
+
+/// The command line with its terminating zero.
+fn full_command_line(kernel: &Kernel, appended: &str) -> Result<Vec<u8>, BootError> {
+    if appended.contains('\0') {
+        return Err(BootError::CommandLineZero);
+    }
+    let line = [COMMAND_LINE_START, appended.trim()].join(" ");
+    let line = line.trim_end();
+    let max = kernel.command_line_max().min(COMMAND_LINE_MAX - 1);
+    if line.len() > max {
+        return Err(BootError::CommandLineTooLong { length: line.len(), max });
+    }
+    Ok([line.as_bytes(), &[0]].concat())
+}
+
+/// Address and size of an initrd: as high as the kernel takes it, behind the kernel.
+fn initrd_place(kernel: &Kernel, low: u64, size: usize) -> Result<Option<(u32, u32)>, BootError> {
+    if size == 0 {
+        return Ok(None);
+    }
+    let end = low.min(u64::from(kernel.initrd_max()) + 1);
+    let start = kernel.end().next_multiple_of(0x1000);
+    let at = end.checked_sub(size as u64).map(|at| at & !0xfff).filter(|&at| at >= start);
+    match at {
+        // Both are below the hole.
+        Some(at) => Ok(Some((at as u32, size as u32))),
+        None => Err(BootError::InitrdTooLarge { size, room: end.saturating_sub(start) }),
+    }
+}
