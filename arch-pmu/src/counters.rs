@@ -57,6 +57,10 @@ pub(crate) struct Counters<H> {
     denied: CounterSet,
     frozen: bool,
     overflowed: CounterSet,
+    /// Of those, counters with an overflow that asked for a PMI.
+    asked: CounterSet,
+    /// How often the guest turned an own enable on.
+    turned_on: u64,
     /// Counters started on the host side.
     running: CounterSet,
     /// Counters to reprogram before the next entry.
@@ -82,6 +86,8 @@ impl<H: HostCounters> Counters<H> {
             denied: CounterSet::EMPTY,
             frozen: false,
             overflowed: CounterSet::EMPTY,
+            asked: CounterSet::EMPTY,
+            turned_on: 0,
             running: CounterSet::EMPTY,
             dirty: CounterSet::EMPTY,
             pmi_pending: false,
@@ -101,7 +107,7 @@ impl<H: HostCounters> Counters<H> {
         self.global = CounterSet::EMPTY;
         self.interrupts = CounterSet::EMPTY;
         self.frozen = false;
-        self.overflowed = CounterSet::EMPTY;
+        self.set_overflowed(CounterSet::EMPTY);
         self.running = CounterSet::EMPTY;
         self.dirty = CounterSet::EMPTY;
         self.pmi_pending = false;
@@ -149,6 +155,7 @@ impl<H: HostCounters> Counters<H> {
     pub(crate) fn configure(&mut self, counter: CounterId, config: Config) {
         self.sync(counter);
         self.specs[counter.index()] = config.spec;
+        self.turned_on += u64::from(config.enabled && !self.enabled.contains(counter));
         self.enabled.set(counter, config.enabled);
         self.interrupts.set(counter, config.interrupts);
         self.denied.set(counter, !config.allowed);
@@ -208,6 +215,17 @@ impl<H: HostCounters> Counters<H> {
     /// Sets or clears overflow marks; no PMI comes of it.
     pub(crate) const fn set_overflowed(&mut self, overflowed: CounterSet) {
         self.overflowed = overflowed;
+        self.asked = self.asked.and(overflowed);
+    }
+
+    /// Whether the status register has an overflow that asked for a PMI.
+    pub(crate) const fn pmi_unacknowledged(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// How often the guest turned an own enable on.
+    pub(crate) const fn turned_on(&self) -> u64 {
+        self.turned_on
     }
 
     /// Whether the event filter lets the counter count. Counts so far were allowed: [`Counters::sync_all`] comes first.
@@ -349,6 +367,7 @@ impl<H: HostCounters> Counters<H> {
         self.overflowed.insert(counter);
         self.stats.overflows += 1;
         if self.interrupts.contains(counter) {
+            self.asked.insert(counter);
             self.stats.pmi_requests += 1;
             self.pmi_pending = true;
         }

@@ -90,7 +90,8 @@ pub trait HostCounters {
     /// deferred. `pmi`: the entry delivers a PMI.
     fn due(&mut self, pmi: bool) -> CounterSet;
 
-    /// The PMI of this entry starts no handler (LVTPC is masked, or holds no NMI): more counters to reprogram.
+    /// The PMI of this entry starts no handler now (LVTPC is masked, or holds no NMI): more counters to reprogram. A PMI that
+    /// LVTPC's mask holds back is one of these: until it is delivered the counters go on.
     fn pmi_not_handled(&mut self) -> CounterSet {
         CounterSet::EMPTY
     }

@@ -45,6 +45,72 @@ impl Lvtpc {
     }
 }
 
+/// By whom LVTPC is masked, and the PMI that waits for the end of it.
+///
+/// A delivery masks LVTPC and the guest's handler unmasks it. A handler that restarts the counters first (Linux's "late ack") leaves
+/// a window in which an overflow meets the mask. On hardware it lasts nanoseconds; between two exits of a vCPU it is wide, and a PMI
+/// dropped in it leaves a counter that never interrupts again. Such a PMI is held.
+///
+/// The guest's writes of LVTPC are no exits in x2APIC mode. A handler turns no counter's own enable on, so the mask is taken for the
+/// guest's own once that has happened since the delivery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mask {
+    /// Own enables that the guest had turned on when a delivery masked LVTPC last.
+    delivered_at: Option<u64>,
+    held: bool,
+}
+
+/// What becomes of a PMI that meets a masked LVTPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// It is held.
+    Held,
+    /// One is held already, and both will be one interrupt.
+    Joined,
+    /// The guest's own mask: it is dropped.
+    Guests,
+}
+
+impl Mask {
+    /// Of a LAPIC after its reset.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { delivered_at: None, held: false }
+    }
+
+    /// A delivery masked LVTPC, after the guest turned on so many own enables. Whether a PMI was held until now: the handler of this
+    /// delivery finds its overflow.
+    pub const fn by_delivery(&mut self, turned_on: u64) -> bool {
+        self.delivered_at = Some(turned_on);
+        self.release()
+    }
+
+    /// A PMI meets a masked LVTPC.
+    pub fn met(&mut self, turned_on: u64) -> Met {
+        if self.delivered_at != Some(turned_on) {
+            return Met::Guests;
+        }
+        if std::mem::replace(&mut self.held, true) { Met::Joined } else { Met::Held }
+    }
+
+    /// Whether a PMI is held.
+    #[must_use]
+    pub const fn holds(&self) -> bool {
+        self.held
+    }
+
+    /// The held PMI is delivered or dropped. Whether there was one.
+    pub const fn release(&mut self) -> bool {
+        std::mem::replace(&mut self.held, false)
+    }
+
+    /// The local APIC was switched off, or reset: no mask of a delivery is left. Whether a PMI was held.
+    pub const fn forget(&mut self) -> bool {
+        self.delivered_at = None;
+        self.release()
+    }
+}
+
 /// Overflows and PMIs of one vCPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PmiStats {
@@ -56,8 +122,14 @@ pub struct PmiStats {
     pub nmis: u64,
     /// PMIs delivered as interrupts in fixed delivery mode.
     pub fixed: u64,
-    /// PMIs not delivered because LVTPC was masked or the local APIC switched off, as on hardware (the STATUS bit stays).
+    /// PMIs not delivered because the guest had masked LVTPC or switched the local APIC off, as on hardware (the STATUS bit stays).
     pub masked: u64,
+    /// PMIs that met an LVTPC masked by an earlier delivery.
+    pub held: u64,
+    /// Of those, PMIs delivered after the guest had unmasked LVTPC with the overflow still in STATUS.
+    pub late: u64,
+    /// Of those, PMIs that needed no delivery of their own: acknowledged by then, or found in STATUS by the handler of another.
+    pub settled: u64,
     /// PMIs not delivered because LVTPC held a delivery mode that the VMM does not know.
     pub undeliverable: u64,
     /// Deliveries that replaced the APIC's state and may have lost or repeated such a tick.
@@ -82,6 +154,17 @@ mod tests {
     fn a_driver_may_leave_out_overflows_that_ask_for_no_pmi() {
         let stats = PmiStats { overflows: 10, pmi_requests: 7, ..PmiStats::default() };
         assert_eq!([5, 7, 8, 10, 13].map(|handled| stats.overflows_lost(handled)), [2, 0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn a_pmi_is_held_by_the_mask_of_a_delivery_and_dropped_by_the_guests_own() {
+        let mut mask = Mask::default();
+        assert_eq!((mask.met(0), mask.holds()), (Met::Guests, false), "nothing was delivered yet");
+        assert!(!mask.by_delivery(3));
+        assert_eq!((mask.met(3), mask.met(3), mask.holds()), (Met::Held, Met::Joined, true));
+        assert_eq!((mask.by_delivery(3), mask.holds()), (true, false), "the next handler finds both");
+        assert_eq!(mask.met(4), Met::Guests, "no handler turns a counter on");
+        assert_eq!((mask.met(3), mask.forget(), mask.met(3)), (Met::Held, true, Met::Guests), "LAPIC off");
     }
 
     #[test]

@@ -110,7 +110,23 @@ impl<H: HostCounters> Vpmu<H> {
         due
     }
 
-    /// The PMI that was taken starts no handler: LVTPC is masked, or has no NMI.
+    /// Whether STATUS has an overflow that asked for a PMI: a handler that starts now finds it.
+    pub fn pmi_unacknowledged(&self) -> bool {
+        self.state.counters.pmi_unacknowledged()
+    }
+
+    /// How often the guest turned a counter's own enable on. A PMI's handler does not.
+    pub fn turned_on(&self) -> u64 {
+        self.state.counters.turned_on()
+    }
+
+    /// Whether the guest has all counters off by their global enables, and turns them on again by a write of them. A PMI that freezes
+    /// the counters may have turned them off instead.
+    pub fn guest_has_all_off(&self) -> bool {
+        self.state.counters.global().is_empty() && !msr::freezes_on_pmi(&self.state)
+    }
+
+    /// The PMI that was taken starts no handler yet: LVTPC is masked, or has no NMI.
     pub fn pmi_not_handled(&mut self) {
         self.state.counters.pmi_not_handled();
     }

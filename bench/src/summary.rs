@@ -51,11 +51,14 @@ pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
     let faults = sum(|vcpu| vcpu.msr_exits.iter().map(|line| line.faults).sum());
     let accesses = sum(|vcpu| vcpu.msr_exits.iter().map(|line| line.reads + line.writes).sum());
     lines.push(format!(
-        "PMU: {accesses} register accesses ({faults} #GP), {} overflows, PMIs: {} NMI, {} fixed, {} masked",
+        "PMU: {accesses} register accesses ({faults} #GP), {} overflows, PMIs: {} NMI, {} fixed, {} masked, {} held ({} late, {} settled)",
         sum(|vcpu| vcpu.pmi.overflows),
         sum(|vcpu| vcpu.pmi.nmis),
         sum(|vcpu| vcpu.pmi.fixed),
         sum(|vcpu| vcpu.pmi.masked),
+        sum(|vcpu| vcpu.pmi.held),
+        sum(|vcpu| vcpu.pmi.late),
+        sum(|vcpu| vcpu.pmi.settled),
     ));
     if ran.absent != 0 {
         lines.push(format!("{} accesses to ports or memory that this machine does not have", ran.absent));
@@ -151,7 +154,7 @@ mod tests {
             end: End::GuestExit { status: 3 },
             left: (),
             deliveries: Vec::new(),
-            pmi: PmiStats { overflows: 5, nmis: 2, ..PmiStats::default() },
+            pmi: PmiStats { overflows: 5, nmis: 2, held: 3, late: 1, settled: 2, ..PmiStats::default() },
             msr_exits: vec![MsrExits { msr: 0x38f, reads: 1, writes: 2, faults: 1 }],
             rdpmcs: 7,
             exit_path_ns: Histogram::new(3).unwrap(),
@@ -179,7 +182,7 @@ mod tests {
             [
                 "the guest ended with status 3 (code 1), after 1.5 s",
                 "RDPMC: 4 rewritten to RDMSR, 14 answered",
-                "PMU: 6 register accesses (2 #GP), 10 overflows, PMIs: 4 NMI, 0 fixed, 0 masked",
+                "PMU: 6 register accesses (2 #GP), 10 overflows, PMIs: 4 NMI, 0 fixed, 0 masked, 6 held (2 late, 4 settled)",
                 "counts: backend cpu-clock, 0 events opened",
             ]
         );

@@ -38,6 +38,19 @@ bool skip(u64 reason)
 	return true;
 }
 
+/* Linux's late_ack: the counters run again before LVTPC is unmasked. */
+static void overflow_before_unmask(void)
+{
+	wrmsr(MSR_GLOBAL_CTRL, 0);
+	wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
+	set_counter(0, -s.near);
+	wrmsr(MSR_GLOBAL_CTRL, 1);
+	s.late_overflowed = wait_status(1);
+	if (s.late_acknowledged)
+		wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
+	wrmsr(MSR_LVTPC, LVT_NMI);
+}
+
 static void note(const struct interrupt *frame, u64 vector)
 {
 	s.vector = vector;
@@ -53,6 +66,9 @@ static void note(const struct interrupt *frame, u64 vector)
 		wrmsr(MSR_A_PMC0, -s.rearm & COUNTER_MASK);
 		wrmsr(MSR_LVTPC, s.unmask);
 		wrmsr(MSR_GLOBAL_CTRL, 1);
+	} else if (s.late) {
+		s.late = false;
+		overflow_before_unmask();
 	} else if (s.unmask) {
 		wrmsr(MSR_LVTPC, s.unmask);
 	}
@@ -160,6 +176,8 @@ static void reset_pmu(void)
 	s.unmask = 0;
 	s.rearm_left = 0;
 	s.leave_ring3 = false;
+	s.late = false;
+	s.late_acknowledged = false;
 	s.pmis = 0;
 	s.status = 0;
 	s.vector = 0;

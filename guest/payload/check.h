@@ -47,6 +47,9 @@ struct state {
 	u32 unmask;               /* LVTPC to write, 0 = leave it masked */
 	u64 rearm;                /* re-arm PMC0 at -rearm so often */
 	u64 rearm_left;
+	bool late;                /* before it writes LVTPC, wait for an overflow of the re-armed PMC0 */
+	bool late_acknowledged;   /* and acknowledge it */
+	bool late_overflowed;     /* it came */
 	bool leave_ring3;
 };
 extern struct state s;

@@ -282,6 +282,35 @@ static void apic_off(void)
 	expect_nmi(1);
 }
 
+static void late_unmask(void)
+{
+	s.late = true;
+	arm(s.near);
+	/* The second comes without an exit of this loop. */
+	YES(wait_pmi(2));
+	YES(s.late_overflowed);
+	EQ(1, s.status);
+	wrmsr(MSR_GLOBAL_OVF_CTRL, 1);
+	wrmsr(MSR_LVTPC, LVT_NMI);
+	spend();
+	stop();
+	EQ(2, s.pmis);
+}
+
+static void late_unmask_acknowledged(void)
+{
+	s.late = true;
+	s.late_acknowledged = true;
+	arm(s.near);
+	YES(wait_pmi(1));
+	YES(s.late_overflowed);
+	spend();
+	EQ(0, status());
+	spend();
+	stop();
+	EQ(1, s.pmis);
+}
+
 void delivery_cases(void)
 {
 	run_case(CASE_MASKED_ON_DELIVERY, masked_on_delivery);
@@ -300,4 +329,6 @@ void delivery_cases(void)
 	run_case(CASE_NO_PMI_NO_FREEZE, masked_does_not_freeze);
 	run_case(CASE_MISC_ENABLE, misc_enable);
 	run_case(CASE_APIC_OFF, apic_off);
+	run_case(CASE_LATE_UNMASK, late_unmask);
+	run_case(CASE_LATE_UNMASK_ACKNOWLEDGED, late_unmask_acknowledged);
 }

@@ -5,8 +5,7 @@
 use std::rc::Rc;
 
 use arch_pmu::exits::{MsrExits, MsrStats};
-use arch_pmu::pmi::PmiStats;
-use arch_pmu::pmi::{Delivery, Lvtpc};
+use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met, PmiStats};
 use arch_pmu::{Vpmu, VpmuStats};
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
@@ -84,6 +83,7 @@ pub struct Vcpu<H> {
     model: Rc<Model>,
     pmu: Vpmu<H>,
     lvtpc: u32,
+    mask: Mask,
     /// A pending NMI: time at which its overflow was noticed.
     nmi: Option<u64>,
     /// Time at which the oldest overflow without a PMI was noticed.
@@ -129,6 +129,7 @@ impl<H: SimHost> Vcpu<H> {
             model,
             pmu,
             lvtpc: LVT_MASKED,
+            mask: Mask::new(),
             nmi: None,
             seen_at: None,
             pmi: PmiStats::default(),
@@ -286,6 +287,10 @@ impl<H: SimHost> Vcpu<H> {
             if self.pmu.take_pmi() {
                 self.deliver();
             }
+            // The guest's handler acknowledges before it unmasks LVTPC: a held PMI is never delivered late.
+            if self.mask.holds() && !self.pmu.pmi_unacknowledged() {
+                self.pmi.settled += u64::from(self.mask.release());
+            }
             let host = self.pmu.host();
             host.clock().preempt_if_due();
             signals = host.take_signals();
@@ -300,7 +305,11 @@ impl<H: SimHost> Vcpu<H> {
         let seen_at = self.seen_at.take();
         match Lvtpc::from_bits(self.lvtpc).delivery() {
             Delivery::Masked => {
-                self.pmi.masked += 1;
+                match self.mask.met(self.pmu.turned_on()) {
+                    Met::Held => self.pmi.held += 1,
+                    Met::Joined => {}
+                    Met::Guests => self.pmi.masked += 1,
+                }
                 self.pmu.pmi_not_handled();
             }
             Delivery::Nmi => {
@@ -310,6 +319,7 @@ impl<H: SimHost> Vcpu<H> {
                 // A further NMI merges with the pending one.
                 self.nmi.get_or_insert(seen_at.unwrap_or(now));
                 self.lvtpc |= LVT_MASKED;
+                self.pmi.settled += u64::from(self.mask.by_delivery(self.pmu.turned_on()));
             }
             Delivery::Fixed(_) | Delivery::Unsupported(_) => {
                 self.pmi.undeliverable += 1;

@@ -54,6 +54,11 @@ impl Register for DebugCtl {
     }
 }
 
+/// Whether a PMI stops the counters.
+pub(crate) fn freezes_on_pmi<H>(state: &State<H>) -> bool {
+    DebugCtl::from_bits(state.registers.debugctl).freeze_perfmon_on_pmi()
+}
+
 /// A PMI is delivered. Version 4 freezes by GLOBAL_STATUS bits, earlier ones by clearing the enables themselves
 /// (SDM vol. 3, 18.4.7).
 pub(crate) fn freeze_on_pmi<H: HostCounters>(state: &mut State<H>) {

@@ -28,5 +28,5 @@ pub use perfevtsel::PerfEvtSel;
 pub use register::{GeneralProtection, canonical};
 pub use table::*;
 
-pub(crate) use debugctl::freeze_on_pmi;
+pub(crate) use debugctl::{freeze_on_pmi, freezes_on_pmi};
 pub(crate) use table::{filter_changed, read, reset, write};

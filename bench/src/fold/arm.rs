@@ -277,6 +277,9 @@ impl ArmFold {
             add(sum, vcpu.pmi.nmis);
         }
         add(&mut result.masked, vcpu.pmi.masked);
+        add(&mut result.held, vcpu.pmi.held);
+        add(&mut result.late, vcpu.pmi.late);
+        add(&mut result.settled, vcpu.pmi.settled);
         add(&mut result.undeliverable, vcpu.pmi.undeliverable);
         let host = &vcpu.host;
         add(&mut result.entries, host.entries);

@@ -195,8 +195,12 @@ shared_constants! {
     CASE_MISC_ENABLE: usize = 80;
     /// Conformance case: see the table of the tool.
     CASE_APIC_OFF: usize = 81;
+    /// Conformance case: see the table of the tool.
+    CASE_LATE_UNMASK: usize = 82;
+    /// Conformance case: see the table of the tool.
+    CASE_LATE_UNMASK_ACKNOWLEDGED: usize = 83;
     /// Number of conformance cases; their numbers are dense.
-    CONFORMANCE_CASES: usize = 82;
+    CONFORMANCE_CASES: usize = 84;
 }
 
 shared_struct! {

@@ -207,8 +207,18 @@ pub struct GuestArm {
     /// guest. The host reported an overflow late by a period or more, or never.
     #[serde(default, skip_serializing_if = "none")]
     pub periods_missed: u64,
-    /// PMIs held back by LVTPC's mask, as on hardware.
+    /// PMIs dropped by LVTPC's mask or a local APIC that is off, as on hardware. In documents without `held`, those that met the mask
+    /// of a delivery are among them.
     pub masked: u64,
+    /// PMIs that met LVTPC masked by the delivery of an earlier one.
+    #[serde(default, skip_serializing_if = "none")]
+    pub held: u64,
+    /// Of those, delivered once the guest had unmasked LVTPC: their overflow was still in STATUS.
+    #[serde(default, skip_serializing_if = "none")]
+    pub late: u64,
+    /// Of those, without a delivery of their own: the overflow was acknowledged by then, or the next delivery's handler found it.
+    #[serde(default, skip_serializing_if = "none")]
+    pub settled: u64,
     /// PMIs with an unknown delivery mode.
     pub undeliverable: u64,
     /// Guest log entries that did not fit.

@@ -26,10 +26,13 @@ use crate::sys;
 
 /// Offset of LVTPC in the LAPIC's page.
 const LVTPC: usize = 0x340;
+/// Offsets of the interrupts in service and of the requested ones, 256 bits each.
+const ISR: usize = 0x100;
+const IRR: usize = 0x200;
 
 /// The entry of a LAPIC page.
 #[must_use]
-fn lvtpc(lapic: &kvm_lapic_state) -> Lvtpc {
+pub(super) fn lvtpc(lapic: &kvm_lapic_state) -> Lvtpc {
     let byte = |i: usize| lapic.regs[LVTPC + i].cast_unsigned();
     Lvtpc::from_bits(u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)]))
 }
@@ -98,6 +101,8 @@ pub(crate) trait PmiPort {
     fn nmi(&mut self) -> Result<(), Self::Error>;
     /// KVM_SIGNAL_MSI to this vCPU.
     fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error>;
+    /// Whether a handler of such interrupts runs in the guest, or is about to.
+    fn in_handler(&mut self, delivery: Delivery) -> Result<bool, Self::Error>;
 }
 
 /// Delivers a PMI as the LAPIC does: by LVTPC's mode, unless masked, and masks the entry (SDM vol. 3, 12.5.1).
@@ -134,6 +139,12 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool) -> Result<Deliv
         port.set_lvtpc_msr(masked)?;
     }
     Ok(Delivered { delivery, tick })
+}
+
+/// Whether `page` has the interrupt requested or in service.
+fn is_active(page: &kvm_lapic_state, vector: u8) -> bool {
+    let byte = usize::from(vector / 32) * 16 + usize::from(vector / 8 % 4);
+    [IRR, ISR].into_iter().any(|row| page.regs[row + byte].cast_unsigned() >> (vector % 8) & 1 != 0)
 }
 
 /// Room for KVM_GET_MSRS and KVM_SET_MSRS of LVTPC, made once per vCPU.
@@ -208,6 +219,17 @@ impl PmiPort for LocalApic<'_> {
         };
         self.vm.signal_msi(msi).map(|_| ()).map_err(failed("KVM_SIGNAL_MSI"))
     }
+
+    fn in_handler(&mut self, delivery: Delivery) -> Result<bool, End> {
+        match delivery {
+            Delivery::Nmi => {
+                let nmi = self.fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?.nmi;
+                Ok(nmi.injected | nmi.pending | nmi.masked != 0)
+            }
+            Delivery::Fixed(vector) => Ok(is_active(&self.lapic()?, vector)),
+            Delivery::Masked | Delivery::Unsupported(_) => Ok(false),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -225,9 +247,6 @@ mod tests {
         outside: u64,
         nmis: u32,
     }
-
-    /// First byte of the IRR.
-    const IRR: usize = 0x200;
 
     impl PmiPort for Fake {
         type Error = &'static str;
@@ -263,6 +282,12 @@ mod tests {
             let page = self.page.as_mut().ok_or("there is no LAPIC in the kernel")?;
             page.regs[IRR + usize::from(vector / 32) * 16 + usize::from(vector / 8 % 4)] |= 1 << (vector % 8);
             Ok(())
+        }
+        fn in_handler(&mut self, delivery: Delivery) -> Result<bool, Self::Error> {
+            Ok(match delivery {
+                Delivery::Fixed(vector) => self.page.is_some_and(|page| is_active(&page, vector)),
+                _ => false,
+            })
         }
     }
 
@@ -346,6 +371,9 @@ mod tests {
             fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error> {
                 self.0.interrupt(vector)
             }
+            fn in_handler(&mut self, delivery: Delivery) -> Result<bool, Self::Error> {
+                self.0.in_handler(delivery)
+            }
         }
         let mut port = Contended(with(0x400));
         assert_eq!(delivery(&mut port, true), Ok(Delivery::Nmi));
@@ -368,6 +396,18 @@ mod tests {
             assert_eq!((entry(&fake), fake.msr), (0x400, msr), "nor is its entry masked");
             fake.off = false;
             assert_eq!((delivery(&mut fake, false), fake.nmis), (Ok(Delivery::Nmi), 1), "on again");
+        }
+    }
+
+    #[test]
+    fn an_interrupt_is_active_from_its_request_to_the_end_of_its_handler() {
+        let mut fake = with(0x31);
+        let active = |fake: &mut Fake| fake.in_handler(Delivery::Fixed(0x31));
+        assert_eq!(active(&mut fake), Ok(false));
+        for row in [IRR, ISR] {
+            fake.page.as_mut().unwrap().regs[row + 0x12] = 1 << 1;
+            assert_eq!(active(&mut fake), Ok(true), "{row:#x}");
+            fake.page.as_mut().unwrap().regs[row + 0x12] = 0;
         }
     }
 

@@ -10,6 +10,7 @@ pub mod foreign;
 pub(crate) mod handle;
 mod host;
 pub mod lapic;
+mod late;
 pub mod msr_filter;
 #[cfg(feature = "planted-slowdown")]
 mod planted;

@@ -11,6 +11,7 @@ use arch_pmu::spec::MAX_COUNTERS;
 use arch_pmu::{Vpmu, VpmuStats};
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
+use host_pmu::kick;
 use host_pmu::side::HostPmu;
 use host_pmu::stats::{HostSide, PhaseTally};
 use kvm_bindings::{KVM_EXIT_INTR, Msrs};
@@ -20,7 +21,8 @@ use vm_memory::GuestMemoryMmap;
 use super::exit::Exit;
 use super::foreign::{ForeignMsrs, OneMsr, Registers};
 use super::handle::{self, Action, ExitedVcpu};
-use super::lapic::{self, Delivered, LocalApic};
+use super::lapic::{self, Delivered, LocalApic, Mode, PmiPort as _};
+use super::late::{self, Held};
 use super::stats::LoopStats;
 use super::tick::Tick;
 use crate::devices::bus::Bus;
@@ -47,6 +49,20 @@ fn deliver_all<V>(
     Ok(())
 }
 
+/// The LAPIC of a vCPU: borrows some of its fields and leaves the others.
+macro_rules! local_apic {
+    ($vcpu:expr) => {
+        LocalApic {
+            fd: &mut $vcpu.fd,
+            vm: $vcpu.vm,
+            apic_id: $vcpu.apic_id,
+            lvtpc_msr: $vcpu.lvtpc_msr.as_mut(),
+            returned_at: [$vcpu.returned_at, $vcpu.ran_until],
+            clock: $vcpu.stats.clock,
+        }
+    };
+}
+
 /// The parts of a vCPU.
 #[derive(Debug)]
 pub(crate) struct Parts<'a, H, B> {
@@ -63,6 +79,8 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) tsc_khz: u64,
     /// Most deliveries whose time is kept.
     pub(crate) deliveries: usize,
+    /// Kicks the vCPU's thread.
+    pub(crate) alarm: kick::Timer,
     /// The vCPU stops when this is set and it is kicked.
     pub(crate) stop: &'a AtomicBool,
     /// Name of the strategy, if there is one.
@@ -84,6 +102,7 @@ pub(crate) struct Vcpu<'a, H, B> {
     contended: bool,
     one_msr: OneMsr,
     lvtpc_msr: Option<Msrs>,
+    held: Held<kick::Timer>,
     stats: LoopStats,
     /// Overflows of earlier accounts.
     counted: VpmuStats,
@@ -124,6 +143,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             contended: parts.contended,
             one_msr: OneMsr::new(),
             lvtpc_msr: lapic::x2apic_lvtpc(),
+            held: Held::new(parts.alarm),
             stats: LoopStats::new(parts.tsc_khz, parts.deliveries),
             counted: VpmuStats::default(),
             returned_at: sys::rdtsc(),
@@ -137,7 +157,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Everything before an entry. Returns the end if the vCPU is to stop or a PMI cannot be delivered.
     #[inline]
     pub(super) fn prepare(&mut self) -> Option<End> {
-        if sys::take_kick(&mut self.fd) {
+        let kicked = sys::take_kick(&mut self.fd);
+        if kicked {
             if self.stop.load(Ordering::Relaxed) {
                 return Some(End::Stopped);
             }
@@ -147,6 +168,11 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         }
         self.pmu.enter();
         if let Err(end) = deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi) {
+            return Some(end);
+        }
+        if self.held.holds()
+            && let Err(end) = self.look_at_held(kicked)
+        {
             return Some(end);
         }
         if let Some(at) = self.msr_exit_at.take() {
@@ -198,38 +224,56 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 
     /// Delivers a PMI through LVTPC, which a delivery masks.
     fn deliver_pmi(&mut self) -> Result<(), End> {
-        let mut port = LocalApic {
-            fd: &mut self.fd,
-            vm: self.vm,
-            apic_id: self.apic_id,
-            lvtpc_msr: self.lvtpc_msr.as_mut(),
-            returned_at: [self.returned_at, self.ran_until],
-            clock: self.stats.clock,
-        };
-        let Delivered { delivery, tick } = lapic::deliver(&mut port, self.contended)?;
+        let (pmu, seen_at) = (self.pmi_state(), self.returned_at);
+        let mut port = local_apic!(self);
+        let delivered = lapic::deliver(&mut port, self.contended)?;
+        let off = delivered.delivery == Delivery::Masked && port.mode() == Mode::Off;
+        match delivered.delivery {
+            Delivery::Masked => self.held.met_mask(off, pmu, seen_at, &mut self.stats.pmi),
+            Delivery::Nmi | Delivery::Fixed(_) => self.held.delivered(pmu, &mut self.stats.pmi),
+            Delivery::Unsupported(_) => {}
+        }
+        if delivered.delivery != Delivery::Nmi {
+            self.pmu.pmi_not_handled();
+        }
+        self.count_delivery(delivered, seen_at);
+        Ok(())
+    }
+
+    /// Delivers a held PMI if its time has come.
+    #[cold]
+    fn look_at_held(&mut self, kicked: bool) -> Result<(), End> {
+        let pmu = self.pmi_state();
+        let mut port = local_apic!(self);
+        if let Some(late) = self.held.look(&mut port, self.contended, pmu, kicked, &mut self.stats.pmi)? {
+            self.count_delivery(late.delivered, late.seen_at);
+        }
+        Ok(())
+    }
+
+    fn pmi_state(&self) -> late::Pmu {
+        late::Pmu {
+            unacknowledged: self.pmu.pmi_unacknowledged(),
+            all_off: self.pmu.guest_has_all_off(),
+            turned_on: self.pmu.turned_on(),
+        }
+    }
+
+    fn count_delivery(&mut self, Delivered { delivery, tick }: Delivered, seen_at: u64) {
         let pmi = &mut self.stats.pmi;
         pmi.ticks_uncertain += u64::from(tick == Tick::Uncertain);
         match delivery {
-            Delivery::Masked => {
-                pmi.masked += 1;
-                self.pmu.pmi_not_handled();
-            }
-            Delivery::Unsupported(_) => {
-                pmi.undeliverable += 1;
-                self.pmu.pmi_not_handled();
-            }
-            Delivery::Fixed(_) => {
-                pmi.fixed += 1;
-                self.pmu.pmi_not_handled();
-            }
+            // Counted where it met the mask.
+            Delivery::Masked => {}
+            Delivery::Unsupported(_) => pmi.undeliverable += 1,
+            Delivery::Fixed(_) => pmi.fixed += 1,
             Delivery::Nmi => {
                 pmi.nmis += 1;
                 if self.stats.deliveries.len() < self.stats.deliveries.capacity() {
-                    self.stats.deliveries.push(self.returned_at);
+                    self.stats.deliveries.push(seen_at);
                 }
             }
         }
-        Ok(())
     }
 
     /// Lets kicks reach this vCPU as long as it lives. The vCPU stays where it is meanwhile.

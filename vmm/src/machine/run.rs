@@ -137,6 +137,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
 
     fn run<H: HostPmu>(self, host: H) -> Self::Out {
         let Self { shared, cpu, fd, tsc_khz } = self;
+        let alarm = kick::Timer::new().map_err(|error| MachineError::Host(format!("timer_create: {error}")))?;
         let mut vcpu = Vcpu::new(Parts {
             vm: shared.vm,
             fd,
@@ -148,6 +149,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             contended: shared.guest.others_write_the_lapic(),
             tsc_khz,
             deliveries: shared.guest.deliveries(),
+            alarm,
             stop: &shared.crew.stop,
             #[cfg(feature = "planted-slowdown")]
             strategy: shared.plan.behind.strategy_name(),

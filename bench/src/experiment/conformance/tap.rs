@@ -113,7 +113,11 @@ impl Run {
                 text
             });
             let commit = case.source.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let source = if commit { case.source.to_owned() } else { format!("SDM {}", case.source) };
+            let source = if commit || case.source.starts_with("Linux") {
+                case.source.to_owned()
+            } else {
+                format!("SDM {}", case.source)
+            };
             let _ = write!(tap, "    {ok} {} - {}: {} ({source}{pitfalls})", i + 1, case.key, case.claim);
             match verdict {
                 Verdict::Pass => tap.push('\n'),

@@ -1,0 +1,181 @@
+//! A PMI that met LVTPC masked by an earlier delivery: held, and delivered late or dropped (see [`Mask`]).
+//!
+//! The guest's unmask is no exit, so LVTPC is looked at before entries while a PMI is held, and a timer makes sure that there is an exit.
+//! Neither is done while the guest has all counters off: it is in its handler or in its driver, and its next write of the global
+//! enables is an exit. A handler that unmasks LVTPC before it starts the counters costs nothing by this.
+
+use arch_pmu::pmi::{Delivery, Mask, Met, PmiStats};
+use host_pmu::kick;
+
+use super::lapic::{Delivered, Mode, PmiPort, deliver, lvtpc};
+
+/// Time to the first look without an exit of the guest's own, and the longest between two.
+const FIRST_NS: u64 = 50_000;
+const MOST_NS: u64 = 12_800_000;
+
+/// A kick of the vCPU thread, later.
+pub(crate) trait Alarm {
+    /// One kick after `ns`, in the place of one that is due; 0 for none.
+    fn set(&mut self, ns: u64);
+}
+
+impl Alarm for kick::Timer {
+    fn set(&mut self, ns: u64) {
+        Self::set(self, ns);
+    }
+}
+
+/// The PMU, as far as a held PMI depends on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pmu {
+    /// STATUS has an overflow that asked for a PMI.
+    pub(crate) unacknowledged: bool,
+    /// The guest has all counters off, and turns them on by an exit.
+    pub(crate) all_off: bool,
+    /// Own enables that the guest turned on.
+    pub(crate) turned_on: u64,
+}
+
+/// What a delivery found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LateDelivery {
+    pub(crate) delivered: Delivered,
+    /// Host TSC at which the overflow was seen.
+    pub(crate) seen_at: u64,
+}
+
+/// The held PMI of one vCPU, if there is one.
+#[derive(Debug)]
+pub(crate) struct Held<A> {
+    mask: Mask,
+    alarm: A,
+    /// Whether a kick of the alarm may be due.
+    set: bool,
+    /// Time to the next one.
+    wait_ns: u64,
+    seen_at: u64,
+}
+
+impl<A: Alarm> Held<A> {
+    pub(crate) const fn new(alarm: A) -> Self {
+        Self { mask: Mask::new(), alarm, set: false, wait_ns: FIRST_NS, seen_at: 0 }
+    }
+
+    /// Whether a PMI is held.
+    #[inline]
+    pub(crate) const fn holds(&self) -> bool {
+        self.mask.holds()
+    }
+
+    /// A delivery masked LVTPC.
+    #[inline]
+    pub(crate) fn delivered(&mut self, pmu: Pmu, stats: &mut PmiStats) {
+        if self.mask.by_delivery(pmu.turned_on) {
+            self.settle(stats);
+        }
+    }
+
+    /// A PMI, seen at host TSC `seen_at`, meets a masked LVTPC, or a LAPIC that is `off`.
+    pub(crate) fn met_mask(&mut self, off: bool, pmu: Pmu, seen_at: u64, stats: &mut PmiStats) {
+        if off && self.mask.forget() {
+            self.settle(stats);
+        }
+        match self.mask.met(pmu.turned_on) {
+            Met::Held => {
+                stats.held += 1;
+                (self.seen_at, self.wait_ns) = (seen_at, FIRST_NS);
+            }
+            Met::Joined => {}
+            Met::Guests => stats.masked += 1,
+        }
+    }
+
+    /// Before an entry with a held PMI: whether it is delivered now. `kicked`: the alarm may have rung.
+    #[cold]
+    pub(crate) fn look<P: PmiPort>(
+        &mut self,
+        port: &mut P,
+        contended: bool,
+        pmu: Pmu,
+        kicked: bool,
+        stats: &mut PmiStats,
+    ) -> Result<Option<LateDelivery>, P::Error> {
+        if !pmu.unacknowledged {
+            self.mask.release();
+            self.settle(stats);
+            return Ok(None);
+        }
+        if std::mem::take(&mut self.set) && !kicked {
+            self.set = true;
+        }
+        if pmu.all_off {
+            return Ok(None);
+        }
+        match deliver_late(port, contended)? {
+            Late::Waits => self.wait(),
+            Late::Dropped => {
+                self.mask.forget();
+                self.settle(stats);
+            }
+            Late::Delivered(delivered) => {
+                self.mask.by_delivery(pmu.turned_on);
+                self.silence();
+                stats.late += 1;
+                return Ok(Some(LateDelivery { delivered, seen_at: self.seen_at }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn wait(&mut self) {
+        if !self.set {
+            self.set = true;
+            self.alarm.set(self.wait_ns);
+            self.wait_ns = (2 * self.wait_ns).min(MOST_NS);
+        }
+    }
+
+    fn settle(&mut self, stats: &mut PmiStats) {
+        stats.settled += 1;
+        self.silence();
+    }
+
+    fn silence(&mut self) {
+        if std::mem::take(&mut self.set) {
+            self.alarm.set(0);
+        }
+    }
+}
+
+/// What became of a held PMI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Late {
+    /// LVTPC is still masked, or a handler runs that may acknowledge it.
+    Waits,
+    /// The LAPIC is off.
+    Dropped,
+    /// It is delivered.
+    Delivered(Delivered),
+}
+
+/// Delivers a held PMI if LVTPC is unmasked. A handler may unmask it first of all and acknowledge the overflow then: an interrupt at
+/// that time would find nothing to handle.
+fn deliver_late<P: PmiPort>(port: &mut P, contended: bool) -> Result<Late, P::Error> {
+    let by_msr = match port.mode() {
+        Mode::Off => return Ok(Late::Dropped),
+        Mode::XApic => None,
+        Mode::X2Apic => port.lvtpc_msr()?,
+    };
+    let entry = match by_msr {
+        Some(entry) => entry,
+        None => lvtpc(&port.lapic()?),
+    };
+    let delivery = entry.delivery();
+    if delivery == Delivery::Masked || port.in_handler(delivery)? {
+        return Ok(Late::Waits);
+    }
+    deliver(port, contended).map(Late::Delivered)
+}
+
+#[cfg(test)]
+mod tests;
