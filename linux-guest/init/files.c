@@ -1,0 +1,286 @@
+#include "files.h"
+
+#include "text.h"
+
+/* Deepest folder that is copied. */
+#define DEEPEST 64
+
+/* The files that the client puts. */
+static struct {
+    int fd;
+    u64 bytes;
+    long error;
+    const char *operation;
+    char path[MAX_PATH];
+} put = {.fd = -1};
+
+static void fail(long error, const char *operation)
+{
+    if (put.error)
+        return;
+    put.error = error;
+    put.operation = operation;
+}
+
+static void close_file(void)
+{
+    if (put.fd >= 0)
+        call1(SYS_close, put.fd);
+    put.fd = -1;
+}
+
+/* Makes the folders above a path. */
+static void make_above(char *path)
+{
+    for (char *at = path + 1; *at; at++) {
+        if (*at != '/')
+            continue;
+        *at = 0;
+        call2(SYS_mkdir, path, 0755);
+        *at = '/';
+    }
+}
+
+void put_entry(struct frame *frame)
+{
+    close_file();
+    if (put.error)
+        return;
+    char *at = frame->payload + 5, *end = frame->payload + frame->length;
+    char *path = frame->length > 5 ? get_string(&at, end) : 0, *target = path ? get_string(&at, end) : 0;
+    put.path[0] = 0;
+    if (!target || append(put.path, sizeof put.path, path)) {
+        fail(-EPROTO, "entry");
+        return;
+    }
+    u32 mode = get_u32(frame->payload + 1) & 07777;
+    make_above(put.path);
+    long error;
+    switch ((u8)frame->payload[0]) {
+    case FILE:
+        put.fd = (int)call3(SYS_open, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+        if (put.fd < 0)
+            fail(put.fd, "create");
+        else
+            call2(SYS_fchmod, put.fd, mode);
+        break;
+    case FOLDER:
+        error = call2(SYS_mkdir, path, mode);
+        if (error < 0 && error != -EEXIST)
+            fail(error, "mkdir");
+        else
+            call2(SYS_chmod, path, mode);
+        break;
+    case LINK:
+        error = call2(SYS_symlink, target, path);
+        if (error == -EEXIST && !call1(SYS_unlink, path))
+            error = call2(SYS_symlink, target, path);
+        if (error < 0)
+            fail(error, "symlink");
+        break;
+    default:
+        fail(-EPROTO, "entry");
+    }
+}
+
+void put_data(struct frame *frame)
+{
+    if (put.error)
+        return;
+    if (put.fd < 0) {
+        fail(-EPROTO, "data");
+        return;
+    }
+    for (u32 at = 0; at < frame->length;) {
+        long count = call3(SYS_write, put.fd, frame->payload + at, frame->length - at);
+        if (count == -EINTR)
+            continue;
+        if (count <= 0) {
+            fail(count ? count : -EIO, "write");
+            return;
+        }
+        at += (u32)count;
+        put.bytes += (u64)count;
+    }
+}
+
+void put_commit(void)
+{
+    close_file();
+    if (put.error)
+        send_error(put.error, put.operation, put.path);
+    else
+        send_done(put.bytes);
+    put.error = 0;
+    put.bytes = 0;
+}
+
+/* Sends an entry of the client's GET. */
+static void send_entry(u8 type, u32 mode, const char *name, const char *target)
+{
+    char *payload = frame_room();
+    size_t first = strlen(name) + 1, second = strlen(target) + 1;
+    payload[0] = (char)type;
+    put_u32(payload + 1, mode & 07777);
+    memcpy(payload + 5, name, first);
+    memcpy(payload + 5 + first, target, second);
+    frame_send_room(ENTRY, (u32)(5 + first + second));
+}
+
+static char path[MAX_PATH];
+static char target[MAX_PATH];
+/* The part of `path` that the client asked for. */
+static size_t top;
+static u64 sent;
+
+/* The name of `path` for the client. */
+static const char *name(void)
+{
+    return path[top] == '/' ? path + top + 1 : path + top;
+}
+
+/* Sends a file up to its end, and closes it; 0, or -errno. */
+static long send_file(int fd, u32 mode)
+{
+    send_entry(FILE, mode, name(), "");
+    for (;;) {
+        long count = call3(SYS_read, fd, frame_room(), MAX_PAYLOAD);
+        if (count == -EINTR)
+            continue;
+        /* A file without an end, such as trace_pipe, ends where it would wait. */
+        if (count == 0 || count == -EAGAIN || connection_closed())
+            return 0;
+        if (count < 0)
+            return count;
+        frame_send_room(DATA, (u32)count);
+        sent += (u64)count;
+    }
+}
+
+static long send_below(int fd, u32 mode, int depth, const char **operation);
+
+/* Sends what is at `path`, which is in a folder. */
+static long send_child(int depth, const char **operation)
+{
+    struct stat stat;
+    *operation = "lstat";
+    long error = call2(SYS_lstat, path, &stat);
+    if (error == -ENOENT)
+        return 0;
+    if (error < 0)
+        return error;
+    u32 type = stat.mode & S_IFMT;
+    if (type == S_IFLNK) {
+        *operation = "readlink";
+        long length = call3(SYS_readlink, path, target, sizeof target - 1);
+        if (length < 0)
+            return length;
+        target[length] = 0;
+        send_entry(LINK, stat.mode, name(), target);
+        return 0;
+    }
+    if (type != S_IFDIR && type != S_IFREG) {
+        send_entry(OTHER, stat.mode, name(), "");
+        return 0;
+    }
+    *operation = "open";
+    long fd = call2(SYS_open, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    /* Some files of sysfs and tracefs can only be written. */
+    if (fd == -EACCES || fd == -EPERM || fd == -ENOENT) {
+        send_entry(OTHER, stat.mode, name(), "");
+        return 0;
+    }
+    if (fd < 0)
+        return fd;
+    *operation = "read";
+    error = type == S_IFDIR ? send_below((int)fd, stat.mode, depth + 1, operation) : send_file((int)fd, stat.mode);
+    call1(SYS_close, fd);
+    return error;
+}
+
+/* Sends a folder and everything below it. */
+static long send_below(int fd, u32 mode, int depth, const char **operation)
+{
+    char buffer[4096] __attribute__((aligned(8)));
+    size_t length = strlen(path);
+    if (depth > DEEPEST)
+        return -ENAMETOOLONG;
+    send_entry(FOLDER, mode, name(), "");
+    for (;;) {
+        *operation = "getdents64";
+        long count = call3(SYS_getdents64, fd, buffer, sizeof buffer);
+        if (count <= 0 || connection_closed())
+            return count < 0 ? count : 0;
+        for (long at = 0; at < count;) {
+            struct directory_entry *entry = (struct directory_entry *)(buffer + at);
+            at += entry->length;
+            if (same(entry->name, ".") || same(entry->name, ".."))
+                continue;
+            if (append(path, sizeof path, length && path[length - 1] == '/' ? "" : "/") ||
+                append(path, sizeof path, entry->name))
+                return -ENAMETOOLONG;
+            long error = send_child(depth, operation);
+            if (error < 0)
+                return error;
+            path[length] = 0;
+        }
+    }
+}
+
+void get(struct frame *frame)
+{
+    char *at = frame->payload + 4, *end = frame->payload + frame->length;
+    char *asked = frame->length > 4 ? get_string(&at, end) : 0;
+    path[0] = 0;
+    if (!asked || append(path, sizeof path, asked)) {
+        send_error(EPROTO, "get", "");
+        return;
+    }
+    int tree = (get_u32(frame->payload) & GET_TREE) != 0;
+    top = strlen(path);
+    sent = 0;
+    struct stat stat;
+    const char *operation = "open";
+    long fd = call2(SYS_open, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    long error = fd < 0 ? fd : call2(SYS_fstat, fd, &stat);
+    if (!error || error > 0) {
+        error = 0;
+        operation = "read";
+        if ((stat.mode & S_IFMT) != S_IFDIR)
+            error = send_file((int)fd, stat.mode);
+        else if (tree)
+            error = send_below((int)fd, stat.mode, 0, &operation);
+        else
+            error = -EISDIR;
+    }
+    if (fd >= 0)
+        call1(SYS_close, fd);
+    if (error < 0)
+        send_error(error, operation, path);
+    else
+        send_done(sent);
+}
+
+void write_value(struct frame *frame)
+{
+    char *at = frame->payload, *end = frame->payload + frame->length;
+    char *file = get_string(&at, end);
+    if (!file) {
+        send_error(EPROTO, "write", "");
+        return;
+    }
+    /* As a shell's > does, but for a file that is not there. */
+    long fd = call2(SYS_open, file, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (fd < 0) {
+        send_error(fd, "open", file);
+        return;
+    }
+    long count = call3(SYS_write, fd, at, end - at);
+    call1(SYS_close, fd);
+    if (count < 0)
+        send_error(count, "write", file);
+    else if (count < end - at)
+        send_error(EIO, "write all of", file);
+    else
+        send_done((u64)count);
+}

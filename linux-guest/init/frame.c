@@ -1,0 +1,170 @@
+#include "frame.h"
+
+#include "text.h"
+
+static int channel = -1;
+
+/* A frame, and the zero byte behind it. */
+static char incoming[2 * (HEADER + MAX_PAYLOAD) + 1];
+/* Bytes here, and those of the frame that was returned last. */
+static size_t here, taken;
+/* The byte that a frame's zero byte is in place of. */
+static char replaced;
+
+/* A write found the connection closed. */
+static int closed;
+
+static char outgoing[HEADER + MAX_PAYLOAD];
+
+void connect_to(int fd)
+{
+    channel = fd;
+}
+
+int connection(void)
+{
+    return channel;
+}
+
+int connection_closed(void)
+{
+    return closed;
+}
+
+u32 get_u32(const char *at)
+{
+    u32 value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+void put_u32(char *at, u32 value)
+{
+    memcpy(at, &value, sizeof value);
+}
+
+void put_u64(char *at, u64 value)
+{
+    memcpy(at, &value, sizeof value);
+}
+
+char *get_string(char **at, char *end)
+{
+    char *begin = *at;
+    for (char *byte = begin; byte < end; byte++) {
+        if (!*byte) {
+            *at = byte + 1;
+            return begin;
+        }
+    }
+    return 0;
+}
+
+/* Forgets the frame that was returned last. */
+static void drop_taken(void)
+{
+    if (!taken)
+        return;
+    incoming[taken] = replaced;
+    here -= taken;
+    memcpy(incoming, incoming + taken, here);
+    taken = 0;
+}
+
+static u32 payload_length(void)
+{
+    return get_u32(incoming + 1);
+}
+
+int frame_is_here(void)
+{
+    drop_taken();
+    return here >= HEADER && here - HEADER >= payload_length();
+}
+
+int frame_read_some(void)
+{
+    drop_taken();
+    size_t room = sizeof incoming - 1 - here;
+    if (!room)
+        return 1;
+    long count = call3(SYS_read, channel, incoming + here, room);
+    if (count == -EINTR || count == -EAGAIN)
+        return 1;
+    if (count <= 0)
+        return 0;
+    here += (size_t)count;
+    return here < HEADER || payload_length() <= MAX_PAYLOAD;
+}
+
+int frame_next(struct frame *frame)
+{
+    while (!frame_is_here()) {
+        struct pollfd poll = {channel, POLLIN, 0};
+        call3(SYS_poll, &poll, 1, -1);
+        if (!frame_read_some())
+            return 0;
+    }
+    if (payload_length() > MAX_PAYLOAD)
+        return 0;
+    frame->kind = (u8)incoming[0];
+    frame->length = payload_length();
+    frame->payload = incoming + HEADER;
+    taken = HEADER + frame->length;
+    replaced = incoming[taken];
+    incoming[taken] = 0;
+    return 1;
+}
+
+char *frame_room(void)
+{
+    return outgoing + HEADER;
+}
+
+void frame_send_room(u8 kind, u32 length)
+{
+    outgoing[0] = (char)kind;
+    put_u32(outgoing + 1, length);
+    size_t left = HEADER + length;
+    const char *at = outgoing;
+    while (left && !closed) {
+        long count = call3(SYS_write, channel, at, left);
+        if (count == -EAGAIN) {
+            struct pollfd poll = {channel, POLLOUT, 0};
+            call3(SYS_poll, &poll, 1, -1);
+            if (poll.revents & (POLLERR | POLLHUP))
+                closed = 1;
+        } else if (count > 0) {
+            at += count;
+            left -= (size_t)count;
+        } else if (count != -EINTR) {
+            closed = 1;
+        }
+    }
+}
+
+void frame_send(u8 kind, const void *payload, u32 length)
+{
+    memcpy(frame_room(), payload, length);
+    frame_send_room(kind, length);
+}
+
+void send_done(u64 bytes)
+{
+    char payload[8];
+    put_u64(payload, bytes);
+    frame_send(DONE, payload, sizeof payload);
+}
+
+void send_error(long error, const char *operation, const char *path)
+{
+    char *payload = frame_room();
+    size_t first = strlen(operation) + 1, second = strlen(path);
+    if (second >= MAX_PATH)
+        second = MAX_PATH - 1;
+    put_u32(payload, (u32)(error < 0 ? -error : error));
+    memcpy(payload + 4, operation, first);
+    memcpy(payload + 4 + first, path, second);
+    payload[4 + first + second] = 0;
+    frame_send_room(ERROR, (u32)(4 + first + second + 1));
+}

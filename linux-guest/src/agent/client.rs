@@ -1,0 +1,139 @@
+//! The connection as requests and replies.
+
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::error::AgentError;
+use super::wire::{Fields, Frame, Wire};
+use crate::protocol::{DONE, ERROR, HELLO, MAX_PATH, POWER_OFF, VERSION, WRITE};
+
+/// Time without a byte after which a guest is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Time between two looks at whether the caller asks to stop.
+pub(super) const SLICE: Duration = Duration::from_millis(100);
+
+/// The guest's first words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Time since the guest's kernel began, by its CLOCK_BOOTTIME.
+    pub uptime: Duration,
+    /// The kernel's release, as `uname -r` gives it.
+    pub release: String,
+}
+
+/// The agent of one guest.
+#[derive(Debug)]
+pub struct Agent<'a> {
+    pub(super) wire: Wire,
+    pub(super) patience: Duration,
+    stop: Option<&'a AtomicBool>,
+}
+
+impl<'a> Agent<'a> {
+    /// The agent at the other end of `stream`.
+    pub fn new(stream: UnixStream) -> std::io::Result<Self> {
+        Ok(Self { wire: Wire::new(stream)?, patience: PATIENCE, stop: None })
+    }
+
+    /// Requests end early once `stop` is true.
+    #[must_use]
+    pub const fn stopped_by(mut self, stop: &'a AtomicBool) -> Self {
+        self.stop = Some(stop);
+        self
+    }
+
+    /// Gives the guest up after `patience` without a byte; 60 s otherwise. A running program may be silent for ever.
+    #[must_use]
+    pub const fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// Waits for the agent's first frame, for at most `timeout`.
+    pub fn hello(&mut self, timeout: Duration) -> Result<Hello, AgentError> {
+        let frame = self.wait_for(timeout, "booting")?;
+        if frame.kind != HELLO {
+            return Err(AgentError::Protocol("it did not begin with HELLO"));
+        }
+        let mut fields = Fields(&frame.payload);
+        let version = fields.u32()?;
+        if version != VERSION {
+            return Err(AgentError::Version(version));
+        }
+        let uptime = Duration::from_nanos(fields.u64()?);
+        Ok(Hello { uptime, release: text(fields.string()?) })
+    }
+
+    /// Writes `bytes` to a file that exists, by one write(2): how sysfs and tracefs take a value.
+    pub fn write(&mut self, path: &str, bytes: &[u8]) -> Result<(), AgentError> {
+        let path = zero_ended(path)?;
+        self.wire.queue(WRITE, &[&path, bytes])?;
+        self.done("writing a file").map(drop)
+    }
+
+    /// Switches the guest off. The connection is of no use after that.
+    pub fn power_off(&mut self) -> Result<(), AgentError> {
+        self.wire.queue(POWER_OFF, &[])?;
+        self.done("powering off").map(drop)
+    }
+
+    /// The next frame; the guest is given up after `patience` without a byte.
+    pub(super) fn wait_for(&mut self, patience: Duration, during: &'static str) -> Result<Frame, AgentError> {
+        let mut last = Instant::now();
+        loop {
+            if let Some(frame) = self.wire.frame()? {
+                return Ok(frame);
+            }
+            if self.is_stopped() {
+                return Err(AgentError::Interrupted);
+            }
+            if self.wire.step(SLICE, None)?.moved {
+                last = Instant::now();
+            } else if last.elapsed() > patience {
+                return Err(AgentError::Silent { after: last.elapsed(), during });
+            }
+        }
+    }
+
+    /// The reply DONE: its number of bytes.
+    pub(super) fn done(&mut self, during: &'static str) -> Result<u64, AgentError> {
+        let frame = self.wait_for(self.patience, during)?;
+        match frame.kind {
+            DONE => Fields(&frame.payload).u64(),
+            ERROR => Err(refusal(&frame.payload)),
+            _ => Err(AgentError::Protocol("a reply of another request")),
+        }
+    }
+}
+
+/// The error in a frame ERROR.
+pub(super) fn refusal(payload: &[u8]) -> AgentError {
+    let mut fields = Fields(payload);
+    let parse = |fields: &mut Fields<'_>| Ok((fields.u32()?, text(fields.string()?), text(fields.string()?)));
+    match parse(&mut fields) {
+        Ok((errno, operation, path)) => AgentError::Guest { operation, path, errno: errno.cast_signed() },
+        Err(error) => error,
+    }
+}
+
+/// Text of the guest for messages: no control characters.
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// A path, or another string, as it is sent.
+pub(super) fn zero_ended(string: &str) -> Result<Vec<u8>, AgentError> {
+    if string.bytes().any(|byte| byte == 0) {
+        return Err(AgentError::ZeroByte(string.to_owned()));
+    }
+    if string.len() >= MAX_PATH {
+        return Err(AgentError::TooLarge { what: "a path", length: string.len(), most: MAX_PATH - 1 });
+    }
+    Ok([string.as_bytes(), &[0]].concat())
+}

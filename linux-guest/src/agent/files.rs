@@ -1,0 +1,198 @@
+//! Files and folders into the guest and out of it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Instant;
+
+use super::client::{Agent, SLICE, refusal, zero_ended};
+use super::error::AgentError;
+use super::extract::{Entry, Extraction};
+use crate::protocol::{COMMIT, DATA, DONE, ENTRY, ERROR, FILE, FOLDER, GET, GET_TREE, LINK, MAX_PATH, MAX_PAYLOAD};
+
+/// Most bytes that one request brings from a guest.
+const MOST_BYTES: u64 = 64 << 30;
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Regular files.
+    pub files: u64,
+    /// Folders, the outermost included.
+    pub folders: u64,
+    /// Symbolic links.
+    pub links: u64,
+    /// Sockets, devices and the like, which are left out.
+    pub left_out: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+}
+
+fn host(path: &Path) -> impl FnOnce(std::io::Error) -> AgentError + '_ {
+    |error| AgentError::Host { path: path.to_owned(), error }
+}
+
+impl Agent<'_> {
+    /// Writes a file in the guest, in place of one that is there, and the folders above it; returns its bytes.
+    pub fn put(&mut self, path: &str, mode: u32, from: &mut dyn Read) -> Result<u64, AgentError> {
+        self.entry(FILE, mode, path, b"")?;
+        let sent = self.data(from, "the source of a file");
+        let done = self.commit();
+        let bytes = sent?;
+        done?;
+        Ok(bytes)
+    }
+
+    /// Copies a file or folder of the host, links as links, to `path` in the guest.
+    pub fn put_tree(&mut self, from: &Path, path: &str) -> Result<Copied, AgentError> {
+        let mut copied = Copied::default();
+        let metadata = fs::metadata(from).map_err(host(from))?;
+        let sent = self.put_below(from, path, &metadata, &mut copied);
+        let done = self.commit();
+        sent?;
+        done?;
+        Ok(copied)
+    }
+
+    fn put_below(
+        &mut self,
+        from: &Path,
+        path: &str,
+        metadata: &fs::Metadata,
+        copied: &mut Copied,
+    ) -> Result<(), AgentError> {
+        let mode = metadata.permissions().mode() & 0o777;
+        if metadata.is_symlink() {
+            let target = fs::read_link(from).map_err(host(from))?;
+            copied.links += 1;
+            return self.entry(LINK, 0o777, path, target.as_os_str().as_bytes());
+        }
+        if metadata.is_file() {
+            copied.files += 1;
+            self.entry(FILE, mode, path, b"")?;
+            let mut file = fs::File::open(from).map_err(host(from))?;
+            copied.bytes += self.data(&mut file, "a file of the folder")?;
+            return Ok(());
+        }
+        if !metadata.is_dir() {
+            copied.left_out += 1;
+            return Ok(());
+        }
+        copied.folders += 1;
+        self.entry(FOLDER, mode, path, b"")?;
+        let entries = fs::read_dir(from).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let mut entries = entries.map_err(host(from))?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let from = entry.path();
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else {
+                let error = std::io::Error::other("the name is not UTF-8");
+                return Err(AgentError::Host { path: from, error });
+            };
+            let metadata = entry.metadata().map_err(host(&from))?;
+            self.put_below(&from, &format!("{}/{name}", path.trim_end_matches('/')), &metadata, copied)?;
+        }
+        Ok(())
+    }
+
+    /// Copies a file of the guest to `to`, up to its end, whatever its size is said to be: files of sysfs and tracefs, too.
+    pub fn get(&mut self, path: &str, to: &mut dyn Write) -> Result<u64, AgentError> {
+        self.ask_for(path, 0)?;
+        let mut bytes = 0;
+        loop {
+            let frame = self.wait_for(self.patience, "it sends a file")?;
+            match frame.kind {
+                ENTRY => {}
+                DATA => {
+                    bytes += frame.payload.len() as u64;
+                    if bytes > MOST_BYTES {
+                        return Err(AgentError::Flood { path: path.to_owned(), most: MOST_BYTES });
+                    }
+                    to.write_all(&frame.payload)
+                        .map_err(|error| AgentError::Stream { what: "the copy of a file", error })?;
+                }
+                DONE => return Ok(bytes),
+                ERROR => return Err(refusal(&frame.payload)),
+                _ => return Err(AgentError::Protocol("a reply of another request while a file is copied")),
+            }
+        }
+    }
+
+    /// Copies a file or folder of the guest, links as links, to `to`, which must not exist, or be an empty folder. On an error, what was
+    /// copied so far is kept.
+    pub fn get_tree(&mut self, path: &str, to: &Path) -> Result<Copied, AgentError> {
+        self.ask_for(path, GET_TREE)?;
+        let mut extraction = Extraction::new(to);
+        loop {
+            let frame = self.wait_for(self.patience, "it sends a folder")?;
+            match frame.kind {
+                ENTRY => extraction.enter(Entry::parse(&frame.payload)?)?,
+                DATA => {
+                    if extraction.copied().bytes + frame.payload.len() as u64 > MOST_BYTES {
+                        return Err(AgentError::Flood { path: path.to_owned(), most: MOST_BYTES });
+                    }
+                    extraction.data(&frame.payload)?;
+                }
+                DONE => return extraction.finish(),
+                ERROR => return extraction.finish().and(Err(refusal(&frame.payload))),
+                _ => return Err(AgentError::Protocol("a reply of another request while a folder is copied")),
+            }
+        }
+    }
+
+    fn ask_for(&mut self, path: &str, flags: u32) -> Result<(), AgentError> {
+        let path = zero_ended(path)?;
+        self.wire.queue(GET, &[&flags.to_le_bytes(), &path])
+    }
+
+    fn entry(&mut self, kind: u8, mode: u32, path: &str, target: &[u8]) -> Result<(), AgentError> {
+        if target.len() >= MAX_PATH {
+            return Err(AgentError::TooLarge { what: "a link's target", length: target.len(), most: MAX_PATH - 1 });
+        }
+        let path = zero_ended(path)?;
+        self.room()?;
+        self.wire.queue(ENTRY, &[&[kind], &mode.to_le_bytes(), &path, target, &[0]])
+    }
+
+    /// Sends everything that `from` has; returns the number of bytes.
+    fn data(&mut self, from: &mut dyn Read, what: &'static str) -> Result<u64, AgentError> {
+        let mut chunk = vec![0; MAX_PAYLOAD];
+        let mut bytes = 0;
+        loop {
+            let count = match from.read(&mut chunk) {
+                Ok(0) => return Ok(bytes),
+                Ok(count) => count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(AgentError::Stream { what, error }),
+            };
+            self.room()?;
+            self.wire.queue(DATA, &[&chunk[..count]])?;
+            bytes += count as u64;
+        }
+    }
+
+    /// Waits until a frame can be queued.
+    fn room(&mut self) -> Result<(), AgentError> {
+        let mut last = Instant::now();
+        while !self.wire.has_room() {
+            if self.is_stopped() {
+                return Err(AgentError::Interrupted);
+            }
+            if self.wire.step(SLICE, None)?.moved {
+                last = Instant::now();
+            } else if last.elapsed() > self.patience {
+                return Err(AgentError::Silent { after: last.elapsed(), during: "files are sent to it" });
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the files sent; the guest says what became of them.
+    fn commit(&mut self) -> Result<u64, AgentError> {
+        self.wire.queue(COMMIT, &[])?;
+        self.done("files are sent to it")
+    }
+}

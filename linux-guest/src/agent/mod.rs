@@ -1,0 +1,16 @@
+//! The client of the agent in a guest.
+//!
+//! What the guest sends is distrusted: sizes are bounded, a path never leaves the folder it is for, and a guest that falls
+//! silent is given up after a while.
+
+mod client;
+mod error;
+mod extract;
+mod files;
+mod run;
+mod wire;
+
+pub use client::{Agent, Hello};
+pub use error::AgentError;
+pub use files::Copied;
+pub use run::{Command, Cut, Ended, Exit};

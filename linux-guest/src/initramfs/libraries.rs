@@ -1,0 +1,190 @@
+//! The search for a shared library, as ld.so(8) does it, without running anything.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::elf;
+
+/// Folders that a loader searches by itself: those of Debian, then those of others.
+const DEFAULTS: [&str; 6] =
+    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+
+/// Files that one /etc/ld.so.conf includes at most.
+const MOST_INCLUDED: usize = 100;
+
+/// A folder on the host, and the folder in the guest that stands for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Folder {
+    pub(super) host: PathBuf,
+    pub(super) guest: String,
+}
+
+impl Folder {
+    /// The same folder on both.
+    pub(super) fn same(path: &str) -> Self {
+        Self { host: path.into(), guest: path.to_owned() }
+    }
+
+    /// A folder of an RPATH or RUNPATH of a file that is in `origin`. None for a token other than $ORIGIN, and for a relative
+    /// folder, which is searched from wherever the program is started.
+    pub(super) fn of_path(path: &str, origin: &Self) -> Option<Self> {
+        let in_origin = path.strip_prefix("$ORIGIN").or_else(|| path.strip_prefix("${ORIGIN}"));
+        match in_origin {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => Some(Self {
+                host: origin.host.join(rest.trim_start_matches('/')),
+                guest: plain(&format!("{}/{rest}", origin.guest)),
+            }),
+            None if path.starts_with('/') && !path.contains('$') => Some(Self { host: path.into(), guest: plain(path) }),
+            _ => None,
+        }
+    }
+}
+
+/// A path without `.`, `..` and empty parts.
+pub(super) fn plain(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => _ = parts.pop(),
+            _ => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+/// A library that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) folder: Folder,
+    pub(super) bytes: Vec<u8>,
+    /// The guest's loader does not look into this folder by itself.
+    pub(super) configured: bool,
+}
+
+/// The folders of one host.
+#[derive(Debug)]
+pub(super) struct Search {
+    configured: Vec<Folder>,
+    defaults: Vec<Folder>,
+}
+
+impl Search {
+    /// Reads the configuration below `root`, which is `/` but for tests.
+    pub(super) fn new(root: &Path) -> Self {
+        let defaults: Vec<Folder> =
+            DEFAULTS.iter().map(|path| Folder { host: root.join(&path[1..]), guest: (*path).to_owned() }).collect();
+        let mut names = Vec::new();
+        let mut files = vec![root.join("etc/ld.so.conf")];
+        let mut read = 0;
+        while let Some(file) = files.pop() {
+            read += 1;
+            if read > MOST_INCLUDED {
+                break;
+            }
+            let Ok(text) = fs::read_to_string(&file) else { continue };
+            for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
+                if let Some(pattern) = line.strip_prefix("include").map(str::trim) {
+                    files.extend(matching(root, pattern));
+                } else if line.starts_with('/') {
+                    names.push(line.to_owned());
+                }
+            }
+        }
+        let configured = names.iter().map(|name| Folder { host: root.join(&name[1..]), guest: plain(name) }).collect();
+        Self { configured, defaults }
+    }
+
+    /// Looks for a library in `first`, then where the host's loader looks. One for another processor is passed over.
+    pub(super) fn find(&self, name: &str, first: &[Folder]) -> Option<Found> {
+        let is_default = |folder: &Folder| self.defaults.iter().any(|default| default.guest == folder.guest);
+        let own = first.iter().map(|folder| (folder, false));
+        let configured = self.configured.iter().map(|folder| (folder, !is_default(folder)));
+        let defaults = self.defaults.iter().map(|folder| (folder, false));
+        own.chain(configured).chain(defaults).find_map(|(folder, configured)| {
+            let bytes = fs::read(folder.host.join(name)).ok()?;
+            elf::fits(&bytes).then(|| Found { folder: folder.clone(), bytes, configured })
+        })
+    }
+
+    /// The folders searched, for a message.
+    pub(super) fn describe(&self, first: &[Folder]) -> String {
+        let all = first.iter().chain(&self.configured).chain(&self.defaults);
+        all.map(|folder| folder.host.display().to_string()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The folder that the guest's loader surely searches: it has the C library.
+    pub(super) fn loaders_own(&self) -> String {
+        let has_libc = |folder: &&Folder| folder.host.join("libc.so.6").exists();
+        self.defaults.iter().find(has_libc).map_or("/usr/lib", |folder| &folder.guest).to_owned()
+    }
+}
+
+/// The files of a pattern with `*` in its last part, in order of their names; reversed, as they are taken from the end.
+fn matching(root: &Path, pattern: &str) -> Vec<PathBuf> {
+    let path = if pattern.starts_with('/') { pattern.to_owned() } else { format!("/etc/{pattern}") };
+    let Some((folder, last)) = path.rsplit_once('/') else { return Vec::new() };
+    let folder = root.join(folder.trim_start_matches('/'));
+    let Some((before, after)) = last.split_once('*') else { return vec![folder.join(last)] };
+    let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let fits = |name: &String| name.len() >= before.len() + after.len() && name.starts_with(before) && name.ends_with(after);
+    let mut names: Vec<String> = names.filter(fits).collect();
+    names.sort_by(|a, b| b.cmp(a));
+    names.iter().map(|name| folder.join(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, bytes: &[u8]) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn folders_are_searched_in_the_loaders_order() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        write(root, "etc/ld.so.conf", b"include ld.so.conf.d/*.conf # all\n/opt/last\n");
+        write(root, "etc/ld.so.conf.d/b.conf", b"/opt/b\n");
+        write(root, "etc/ld.so.conf.d/a.conf", b"# none\n/opt/a\n/usr/lib\n");
+        write(root, "etc/ld.so.conf.d/c.other", b"/opt/other\n");
+        for folder in ["lib", "opt/b", "opt/other", "usr/lib"] {
+            write(root, &format!("{folder}/libx.so"), crate::INIT);
+        }
+        write(root, "opt/a/libx.so", b"\x7fELF of another processor");
+        write(root, "lib/libc.so.6", crate::INIT);
+        let search = Search::new(root);
+        let guest = |name, first: &[Folder]| search.find(name, first).map(|found| (found.folder.guest, found.configured));
+        assert_eq!(guest("libx.so", &[]), Some(("/usr/lib".to_owned(), false)), "a default, though it is configured");
+        let first = [Folder { host: root.join("opt/b"), guest: "/b".to_owned() }];
+        assert_eq!(guest("libx.so", &first), Some(("/b".to_owned(), false)));
+        fs::remove_file(root.join("usr/lib/libx.so")).unwrap();
+        assert_eq!(guest("libx.so", &[]), Some(("/opt/b".to_owned(), true)));
+        assert_eq!(guest("liby.so", &[]), None);
+        assert!(search.describe(&first).contains("/opt/last"));
+        assert_eq!(search.loaders_own(), "/lib");
+    }
+
+    #[test]
+    fn a_configuration_that_includes_itself_ends() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "etc/ld.so.conf", b"include /etc/ld.so.conf\ninclude /etc/ld.so.conf\n/opt/x");
+        assert!(Search::new(root.path()).configured.len() <= MOST_INCLUDED);
+    }
+
+    #[test]
+    fn an_origin_is_that_of_each_side() {
+        let origin = Folder { host: "/home/me/bin".into(), guest: "/usr/bin".to_owned() };
+        let of = |path| Folder::of_path(path, &origin);
+        let lib = of("$ORIGIN/../lib").unwrap();
+        assert_eq!((lib.host.to_str(), lib.guest.as_str()), (Some("/home/me/bin/../lib"), "/usr/lib"));
+        assert_eq!(of("${ORIGIN}").unwrap().guest, "/usr/bin");
+        assert_eq!(of("/opt//x/").unwrap().guest, "/opt/x");
+        assert_eq!([of("$ORIGINAL/x"), of("/opt/$LIB"), of("lib"), of("")], [None, None, None, None]);
+        assert_eq!(plain("/a/../../b/./c//"), "/b/c");
+    }
+}

@@ -1,0 +1,24 @@
+//! What a Linux guest is given, and how it is talked to; nothing here knows of VMMs.
+//!
+//! - [`initramfs`]: the archive that a kernel unpacks as its first file system: the init, programs with the shared
+//!   libraries they need, files, kernel modules.
+//! - [`modules`]: the kernel modules that a guest needs, from a distribution's folder of them.
+//! - [`agent`]: runs programs and moves files in the guest, over a byte stream to the init.
+//!
+//! The init (`init/`) is freestanding C, linked by this crate's build script. As process 1 it mounts, loads the modules, and starts
+//! the agent on the virtio port named [`PORT`]; a word `vpmu.shell` of the kernel's command line gives ttyS0 to a shell.
+//! `init --agent N` is the agent alone on descriptor N: so it is tested without a guest.
+
+pub mod agent;
+pub mod initramfs;
+pub mod modules;
+mod protocol;
+
+/// The program at `/init`: a static ELF64 that needs nothing else.
+pub const INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/init.elf"));
+
+/// The name of the agent's virtio port.
+pub const PORT: &str = "vpmu";
+
+/// The word on the kernel's command line by which the init gives ttyS0 to a shell.
+pub const SHELL_WORD: &str = "vpmu.shell";
