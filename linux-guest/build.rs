@@ -57,7 +57,12 @@ fn build() -> Result<(), String> {
     fs::write(&header, header_text()).map_err(|e| format!("cannot write {}: {e}", header.display()))?;
 
     let mut cc = cc::Build::new();
-    cc.no_default_flags(true).warnings(false).cargo_warnings(true).include(&out).out_dir(out.join("init")).files(SOURCES);
+    cc.no_default_flags(true)
+        .warnings(false)
+        .cargo_warnings(true)
+        .include(&out)
+        .out_dir(out.join("init"))
+        .files(SOURCES);
     for flag in CFLAGS {
         cc.flag(flag);
     }

@@ -10,11 +10,15 @@ use serde_json::Value;
 /// What a crate of the workspace may depend on, tests aside.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("arch-pmu", &[]),
-    ("bench", &["arch-pmu", "cpu-list", "guest", "host-pmu", "results", "sim", "slurm", "stat-setup", "vmm"]),
+    (
+        "bench",
+        &["arch-pmu", "cpu-list", "guest", "host-pmu", "linux-guest", "results", "sim", "slurm", "stat-setup", "vmm"],
+    ),
     ("checks", &[]),
     ("cpu-list", &[]),
     ("guest", &[]),
     ("host-pmu", &["arch-pmu"]),
+    ("linux-guest", &[]),
     ("results", &["cpu-list"]),
     ("sim", &["arch-pmu", "guest", "host-pmu"]),
     ("slurm", &["results"]),

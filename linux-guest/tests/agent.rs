@@ -1,4 +1,5 @@
 //! The agent as an ordinary process of this machine, under its client.
+#![expect(clippy::unwrap_used, reason = "what cannot be unwrapped fails the test")]
 
 use std::fs;
 use std::io::{Cursor, Read as _, Write as _};
@@ -109,11 +110,16 @@ fn what_cannot_be_started_is_named_and_the_agent_goes_on() {
     }
     let long = words(&["true", &"x".repeat(70_000)]);
     let many = vec!["true".to_owned(); 2000];
-    for (argv, expected) in [(long, "70016 bytes"), (many, "list of arguments"), (words(&["a\0b"]), "zero byte")] {
+    for (argv, expected) in [(long, "70019 bytes"), (many, "list of arguments"), (words(&["a\0b"]), "zero byte")] {
         let error = agent.run(&Command::new(&argv), &mut Vec::new(), &mut Vec::new()).unwrap_err();
         assert!(error.is_refusal() && error.to_string().contains(expected), "{error}");
     }
     assert_eq!(sh(&mut agent, "exit 3").0.exit, Exit::Code(3));
+}
+
+/// As seq(1) prints them.
+fn numbers(last: u32) -> String {
+    (1..=last).fold(String::new(), |text, number| text + &number.to_string() + "\n")
 }
 
 #[test]
@@ -121,15 +127,14 @@ fn large_outputs_arrive_whole_on_both_streams() {
     let (mut agent, _process) = start();
     let (ended, out, err) = sh(&mut agent, "seq 1 400000 & seq 1 300000 >&2; wait");
     assert_eq!(ended.exit, Exit::Code(0));
-    let expected = |last: u32| (1..=last).map(|n| format!("{n}\n")).collect::<String>();
-    assert!(out == expected(400_000) && err == expected(300_000));
+    assert!(out == numbers(400_000) && err == numbers(300_000));
 }
 
 #[test]
 fn a_megabyte_of_input_reaches_the_program_and_comes_back() {
     let (mut agent, _process) = start();
     let mut file = tempfile::tempfile().unwrap();
-    let text: String = (0..200_000).map(|n| format!("{n}\n")).collect();
+    let text = numbers(200_000);
     file.write_all(text.as_bytes()).unwrap();
     std::io::Seek::rewind(&mut file).unwrap();
     let argv = words(&["cat"]);
@@ -266,10 +271,10 @@ fn refusals_of_files_name_the_path_and_leave_the_agent_in_order() {
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     let below = format!("{}/below", file.display());
-    let mut some: &[u8] = &[1; 300_000];
+    let mut some: &[u8] = &vec![1; 300_000];
     let error = agent.put(&below, 0o644, &mut some).unwrap_err().to_string();
     assert!(error.contains(&format!("create {below}: Not a directory")), "{error}");
-    let mut full: &[u8] = &[1; 300_000];
+    let mut full: &[u8] = &vec![1; 300_000];
     assert!(agent.put("/dev/full", 0o666, &mut full).unwrap_err().to_string().contains("write /dev/full: No space"));
     let mut out = Vec::new();
     for (path, expected) in [("/nowhere", "No such file"), ("/proc", "Is a directory"), (&below, "Not a directory")] {
@@ -304,7 +309,9 @@ fn same_tree(a: &Path, b: &Path) {
         lines
     };
     assert_eq!(listing(a), listing(b));
-    assert!(std::process::Command::new("diff").arg("-r").arg("--no-dereference").args([a, b]).status().unwrap().success());
+    assert!(
+        std::process::Command::new("diff").arg("-r").arg("--no-dereference").args([a, b]).status().unwrap().success()
+    );
 }
 
 #[test]

@@ -13,7 +13,6 @@ use rustix::io::Errno;
 
 use super::client::text;
 use super::error::AgentError;
-use super::files::Copied;
 use super::wire::Fields;
 use crate::protocol::{FILE, FOLDER, LINK, MAX_PATH, OTHER};
 
@@ -22,6 +21,21 @@ const MOST_ENTRIES: u64 = 1 << 20;
 
 /// Most folders above a file.
 const DEEPEST: usize = 64;
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Regular files.
+    pub files: u64,
+    /// Folders, the outermost included.
+    pub folders: u64,
+    /// Symbolic links.
+    pub links: u64,
+    /// Sockets, devices and the like, which are left out.
+    pub left_out: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+}
 
 /// One entry of the guest.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,7 +82,7 @@ impl Extraction {
     }
 
     /// Begins an entry; bytes that follow are the file's.
-    pub(super) fn enter(&mut self, entry: Entry<'_>) -> Result<(), AgentError> {
+    pub(super) fn enter(&mut self, entry: &Entry<'_>) -> Result<(), AgentError> {
         self.file = None;
         let copied = &mut self.copied;
         let count = match entry.kind {
@@ -83,7 +97,7 @@ impl Extraction {
             return Err(AgentError::Protocol("more files than one request may have"));
         }
         let path = entry.names.iter().fold(self.to.clone(), |path, name| path.join(OsStr::from_bytes(name)));
-        self.make(&entry, &path).map_err(|error| AgentError::Host { path, error: error.into() })
+        self.make(entry, &path).map_err(|error| AgentError::Host { path, error: error.into() })
     }
 
     fn make(&mut self, entry: &Entry<'_>, path: &Path) -> Result<(), Errno> {
@@ -182,7 +196,7 @@ mod tests {
 
     fn enter(extraction: &mut Extraction, kind: u8, path: &str, target: &str) -> Result<(), AgentError> {
         let payload = entry(kind, 0o755, path, target);
-        Entry::parse(&payload).and_then(|entry| extraction.enter(entry))
+        Entry::parse(&payload).and_then(|entry| extraction.enter(&entry))
     }
 
     #[test]
@@ -192,8 +206,8 @@ mod tests {
         let to = folder.path().join("copy");
         let mut extraction = Extraction::new(&to);
         enter(&mut extraction, FOLDER, "", "").unwrap();
-        extraction.enter(Entry::parse(&entry(FOLDER, 0o555, "a", "")).unwrap()).unwrap();
-        extraction.enter(Entry::parse(&entry(FILE, 0o4444, "a/b", "")).unwrap()).unwrap();
+        extraction.enter(&Entry::parse(&entry(FOLDER, 0o555, "a", "")).unwrap()).unwrap();
+        extraction.enter(&Entry::parse(&entry(FILE, 0o4444, "a/b", "")).unwrap()).unwrap();
         extraction.data(b"one").unwrap();
         extraction.data(b"two").unwrap();
         enter(&mut extraction, LINK, "c", "../../etc").unwrap();

@@ -9,26 +9,11 @@ use std::time::Instant;
 
 use super::client::{Agent, SLICE, refusal, zero_ended};
 use super::error::AgentError;
-use super::extract::{Entry, Extraction};
+use super::extract::{Copied, Entry, Extraction};
 use crate::protocol::{COMMIT, DATA, DONE, ENTRY, ERROR, FILE, FOLDER, GET, GET_TREE, LINK, MAX_PATH, MAX_PAYLOAD};
 
 /// Most bytes that one request brings from a guest.
 const MOST_BYTES: u64 = 64 << 30;
-
-/// What was copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
-    /// Regular files.
-    pub files: u64,
-    /// Folders, the outermost included.
-    pub folders: u64,
-    /// Symbolic links.
-    pub links: u64,
-    /// Sockets, devices and the like, which are left out.
-    pub left_out: u64,
-    /// Bytes of the files.
-    pub bytes: u64,
-}
 
 fn host(path: &Path) -> impl FnOnce(std::io::Error) -> AgentError + '_ {
     |error| AgentError::Host { path: path.to_owned(), error }
@@ -129,7 +114,7 @@ impl Agent<'_> {
         loop {
             let frame = self.wait_for(self.patience, "it sends a folder")?;
             match frame.kind {
-                ENTRY => extraction.enter(Entry::parse(&frame.payload)?)?,
+                ENTRY => extraction.enter(&Entry::parse(&frame.payload)?)?,
                 DATA => {
                     if extraction.copied().bytes + frame.payload.len() as u64 > MOST_BYTES {
                         return Err(AgentError::Flood { path: path.to_owned(), most: MOST_BYTES });

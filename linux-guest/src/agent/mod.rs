@@ -12,5 +12,5 @@ mod wire;
 
 pub use client::{Agent, Hello};
 pub use error::AgentError;
-pub use files::Copied;
+pub use extract::Copied;
 pub use run::{Command, Cut, Ended, Exit};

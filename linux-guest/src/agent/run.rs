@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use super::client::{Agent, SLICE, refusal};
 use super::error::AgentError;
 use super::wire::Fields;
-use crate::protocol::{ENDED, ERR, ERROR, KILL, MAX_PAYLOAD, MAX_STRINGS, OUT, RUN, RUN_STDIN, STDIN, STDIN_WINDOW, TAKEN};
+use crate::protocol::{
+    ENDED, ERR, ERROR, KILL, MAX_PAYLOAD, MAX_STRINGS, OUT, RUN, RUN_STDIN, STDIN, STDIN_WINDOW, TAKEN,
+};
 
 /// Time for a program that is killed to be gone.
 const GRACE: Duration = Duration::from_secs(30);
@@ -152,7 +154,12 @@ struct Running<'a> {
 impl Agent<'_> {
     /// Runs a program until it ends; what it writes to standard output and standard error goes to `out` and `err` meanwhile. What
     /// its own children write after its end is lost.
-    pub fn run(&mut self, command: &Command<'_>, out: &mut dyn Write, err: &mut dyn Write) -> Result<Ended, AgentError> {
+    pub fn run(
+        &mut self,
+        command: &Command<'_>,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> Result<Ended, AgentError> {
         self.wire.queue(RUN, &[&command.payload()?])?;
         let mut running = Running {
             stdin: command.stdin,

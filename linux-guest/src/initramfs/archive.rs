@@ -51,7 +51,13 @@ impl Archive {
     }
 
     /// Adds a character device.
-    pub fn character_device(&mut self, path: &str, permissions: u32, major: u32, minor: u32) -> Result<(), InitramfsError> {
+    pub fn character_device(
+        &mut self,
+        path: &str,
+        permissions: u32,
+        major: u32,
+        minor: u32,
+    ) -> Result<(), InitramfsError> {
         self.add(path, S_IFCHR | permissions & 0o7777, Vec::new(), (major, minor))
     }
 
@@ -151,7 +157,11 @@ mod tests {
         archive.character_device("/dev/console", 0o600, 5, 1).unwrap();
         let bytes = archive.finish();
         assert_eq!(bytes.len() % 4, 0);
-        assert_eq!(bytes.windows(6).filter(|w| w == b"070701").count(), 7, "a, a/b, a/b/c, a/d, dev, dev/console, trailer");
+        assert_eq!(
+            bytes.windows(6).filter(|w| w == b"070701").count(),
+            7,
+            "a, a/b, a/b/c, a/d, dev, dev/console, trailer"
+        );
         // The first entry: folder "a". 110 bytes of header, "a\0", no data.
         assert!(&bytes[6..14] == b"00000001" && &bytes[14..22] == b"000041ed");
         assert!(&bytes[110..112] == b"a\0" && &bytes[112..118] == b"070701");

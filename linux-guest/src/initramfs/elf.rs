@@ -69,10 +69,13 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Elf, InitramfsError> {
             continue;
         }
         let string = u32::try_from(offset).ok().and_then(|offset| strings.get(offset).ok());
-        let string = text(path, string.ok_or_else(|| InitramfsError::Damaged {
-            path: path.to_owned(),
-            what: "a name is not in its table of strings".to_owned(),
-        })?)?;
+        let string = text(
+            path,
+            string.ok_or_else(|| InitramfsError::Damaged {
+                path: path.to_owned(),
+                what: "a name is not in its table of strings".to_owned(),
+            })?,
+        )?;
         let folders = || string.split(':').filter(|folder| !folder.is_empty()).map(str::to_owned);
         match tag {
             DT_NEEDED => elf.needed.push(string),

@@ -34,7 +34,9 @@ impl Folder {
                 host: origin.host.join(rest.trim_start_matches('/')),
                 guest: plain(&format!("{}/{rest}", origin.guest)),
             }),
-            None if path.starts_with('/') && !path.contains('$') => Some(Self { host: path.into(), guest: plain(path) }),
+            None if path.starts_with('/') && !path.contains('$') => {
+                Some(Self { host: path.into(), guest: plain(path) })
+            }
             _ => None,
         }
     }
@@ -128,7 +130,8 @@ fn matching(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let Some((before, after)) = last.split_once('*') else { return vec![folder.join(last)] };
     let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let fits = |name: &String| name.len() >= before.len() + after.len() && name.starts_with(before) && name.ends_with(after);
+    let fits =
+        |name: &String| name.len() >= before.len() + after.len() && name.starts_with(before) && name.ends_with(after);
     let mut names: Vec<String> = names.filter(fits).collect();
     names.sort_by(|a, b| b.cmp(a));
     names.iter().map(|name| folder.join(name)).collect()
@@ -158,7 +161,8 @@ mod tests {
         write(root, "opt/a/libx.so", b"\x7fELF of another processor");
         write(root, "lib/libc.so.6", crate::INIT);
         let search = Search::new(root);
-        let guest = |name, first: &[Folder]| search.find(name, first).map(|found| (found.folder.guest, found.configured));
+        let guest =
+            |name, first: &[Folder]| search.find(name, first).map(|found| (found.folder.guest, found.configured));
         assert_eq!(guest("libx.so", &[]), Some(("/usr/lib".to_owned(), false)), "a default, though it is configured");
         let first = [Folder { host: root.join("opt/b"), guest: "/b".to_owned() }];
         assert_eq!(guest("libx.so", &first), Some(("/b".to_owned(), false)));

@@ -105,7 +105,8 @@ impl Collector {
             let bytes = fs::read(from).map_err(host(from))?;
             let real = fs::canonicalize(from).map_err(host(from))?;
             // A script of a folder is data unless it can be started; an ELF file of another processor is data.
-            let runs = if elf::is_elf(&bytes) { elf::fits(&bytes) } else { bytes.starts_with(b"#!") && mode & 0o111 != 0 };
+            let runs =
+                if elf::is_elf(&bytes) { elf::fits(&bytes) } else { bytes.starts_with(b"#!") && mode & 0o111 != 0 };
             if runs {
                 return self.with_needs(guest, &real, bytes, mode, &[]);
             }
@@ -139,7 +140,13 @@ impl Collector {
         }
     }
 
-    fn needs_of(&mut self, real: &Path, wishes: &Elf, origin: &Folder, inherited: &[Folder]) -> Result<(), InitramfsError> {
+    fn needs_of(
+        &mut self,
+        real: &Path,
+        wishes: &Elf,
+        origin: &Folder,
+        inherited: &[Folder],
+    ) -> Result<(), InitramfsError> {
         if let Some(interpreter) = &wishes.interpreter {
             self.interpreter(real, interpreter)?;
         }
@@ -200,7 +207,8 @@ impl Collector {
         if interpreter.ends_with("/env") {
             // `env -S` and settings of variables come before the name.
             let name = words.find(|word| !word.starts_with('-') && !word.contains('='));
-            let missing = |name: &str| InitramfsError::Interpreter { program: script.to_owned(), interpreter: name.to_owned() };
+            let missing =
+                |name: &str| InitramfsError::Interpreter { program: script.to_owned(), interpreter: name.to_owned() };
             let name = name.ok_or_else(|| missing("of env"))?;
             let path = PATH.iter().map(|folder| format!("{folder}/{name}")).find(|path| Path::new(path).is_file());
             let path = path.ok_or_else(|| missing(name))?;

@@ -9,7 +9,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ModuleError {
     /// No folder of modules is where one could be.
-    #[error("the modules of kernel {release} are not in {searched}; give their folder with --modules DIR (Debian: unpack the kernel's package with dpkg-deb -x)")]
+    #[error(
+        "the modules of kernel {release} are not in {searched}; give their folder with --modules DIR (Debian: unpack the kernel's package with dpkg-deb -x)"
+    )]
     NoFolder {
         /// The kernel's release.
         release: String,

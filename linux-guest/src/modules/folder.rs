@@ -92,7 +92,10 @@ mod tests {
             fs::write(root.join(kernel), "").unwrap();
         }
         let found = |release, kernel| find(release, None, &root.join(kernel));
-        assert_eq!(found("6.1.0-50-amd64", "boot/vmlinuz-6.1.0-50-amd64").unwrap(), root.join("lib/modules/6.1.0-50-amd64"));
+        assert_eq!(
+            found("6.1.0-50-amd64", "boot/vmlinuz-6.1.0-50-amd64").unwrap(),
+            root.join("lib/modules/6.1.0-50-amd64")
+        );
         assert_eq!(found("7.2.12", "boot/vmlinuz-7.2.12").unwrap(), root.join("usr/lib/modules/7.2.12"));
         assert_eq!(found("7.2.12", "usr/lib/modules/7.2.12/vmlinuz").unwrap(), root.join("usr/lib/modules/7.2.12"));
         let error = found("5.0-none", "boot/vmlinuz-5.0-none").unwrap_err();

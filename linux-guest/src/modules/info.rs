@@ -23,7 +23,8 @@ pub(super) fn plain(name: &str) -> String {
 /// Reads a module's `.modinfo`.
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Info, ModuleError> {
     let wrong = |what: String| ModuleError::NotAModule { path: path.to_owned(), what };
-    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(bytes).map_err(|error| wrong(error.to_string()))?;
+    let file =
+        object::read::elf::ElfFile64::<object::Endianness>::parse(bytes).map_err(|error| wrong(error.to_string()))?;
     let section = file.section_by_name(".modinfo").ok_or_else(|| wrong("it has no section .modinfo".to_owned()))?;
     let data = section.data().map_err(|error| wrong(error.to_string()))?;
     let mut info = Info::default();

@@ -19,7 +19,7 @@ pub struct Module {
 
 /// The modules of one folder.
 struct Folder<'a> {
-    folder: &'a Path,
+    path: &'a Path,
     release: &'a str,
     files: BTreeMap<String, PathBuf>,
     builtin: BTreeSet<String>,
@@ -35,7 +35,7 @@ pub fn needed(folder: &Path, release: &str, names: &[&str]) -> Result<Vec<Module
     index(folder, &mut files)?;
     let builtin = fs::read_to_string(folder.join("modules.builtin")).unwrap_or_default();
     let builtin = builtin.lines().filter_map(|line| name_of(Path::new(line))).collect();
-    let mut folder = Folder { folder, release, files, builtin, found: Vec::new(), seen: BTreeSet::new() };
+    let mut folder = Folder { path: folder, release, files, builtin, found: Vec::new(), seen: BTreeSet::new() };
     for name in names {
         folder.add(&plain(name), None)?;
     }
@@ -50,7 +50,7 @@ impl Folder<'_> {
         let path = self.files.get(name).cloned().ok_or_else(|| ModuleError::Absent {
             name: name.to_owned(),
             needed_by: needed_by.map(str::to_owned),
-            folder: self.folder.to_owned(),
+            folder: self.path.to_owned(),
         })?;
         let bytes = read(&path)?;
         let Info { release, depends } = parse(&path, &bytes)?;
@@ -156,7 +156,14 @@ mod tests {
 
     #[test]
     fn what_is_absent_is_named_with_the_module_that_needs_it() {
-        let folder = folder(&[("a.ko", "depends=b vermagic=6.1"), ("c.ko", "depends=d vermagic=6.1"), ("d.ko", "depends=c vermagic=6.1")], "");
+        let folder = folder(
+            &[
+                ("a.ko", "depends=b vermagic=6.1"),
+                ("c.ko", "depends=d vermagic=6.1"),
+                ("d.ko", "depends=c vermagic=6.1"),
+            ],
+            "",
+        );
         let error = names(folder.path(), &["a"]).unwrap_err().to_string();
         assert!(error.contains("module b, which a needs,"), "{error}");
         assert!(names(folder.path(), &["e"]).unwrap_err().to_string().starts_with("module e is not in"));
