@@ -1,6 +1,6 @@
 //! The guest's CPUID: what KVM supports, with the PMU of [`PmuCaps`] and the family and model of an Intel processor.
 
-use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
+use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
 use thiserror::Error;
 
 use arch_pmu::caps::PmuCaps;
@@ -30,6 +30,7 @@ const X2APIC: u32 = 1 << 21;
 const TSC_DEADLINE: u32 = 1 << 24;
 const HYPERVISOR: u32 = 1 << 31;
 const DEBUG_STORE: u32 = 1 << 21;
+const MULTI_THREADING: u32 = 1 << 28;
 const MONITOR: u32 = 1 << 3;
 const RTM_HLE: u32 = 1 << 4 | 1 << 11;
 
@@ -44,6 +45,10 @@ pub struct CpuidFull;
 /// Adapts what KVM supports to the guest with `pmu`.
 pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus: u32) -> Result<(), CpuidFull> {
     let mut has_leaf_a = false;
+    cpuid.retain(|entry| !TOPOLOGY.contains(&entry.function));
+    for level in topology(cpu, cpus) {
+        cpuid.push(level).map_err(|_| CpuidFull)?;
+    }
     for entry in cpuid.as_mut_slice() {
         match entry.function {
             0 => {
@@ -57,8 +62,6 @@ pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus:
                 has_leaf_a = true;
                 set_leaf_a(entry, pmu);
             }
-            // Topology: one package, a core per vCPU. The last word is the vCPU's own x2APIC id.
-            0xb | 0x1f => entry.edx = cpu,
             _ => {}
         }
     }
@@ -70,6 +73,25 @@ pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus:
     Ok(())
 }
 
+/// Leaves that describe the topology.
+const TOPOLOGY: [u32; 2] = [0xb, 0x1f];
+
+/// Leaf 0BH: one package, a core of one thread per vCPU; the last word is the vCPU's own x2APIC id.
+fn topology(cpu: u32, cpus: u32) -> [kvm_cpuid_entry2; 3] {
+    // The level, its type (1 = thread, 2 = core), the bits of an x2APIC id below the next level, CPUs at it.
+    let cores = cpus.next_power_of_two().trailing_zeros();
+    [(0, 1, 0, 1), (1, 2, cores, cpus), (2, 0, 0, 0)].map(|(level, kind, shift, count)| kvm_cpuid_entry2 {
+        function: 0xb,
+        index: level,
+        flags: KVM_CPUID_FLAG_SIGNIFCANT_INDEX,
+        eax: shift,
+        ebx: count,
+        ecx: kind << 8 | level,
+        edx: cpu,
+        ..kvm_cpuid_entry2::default()
+    })
+}
+
 fn set_leaf_a(entry: &mut kvm_cpuid_entry2, pmu: PmuCaps) {
     [entry.eax, entry.ebx, entry.ecx, entry.edx] = pmu.cpuid_0a();
 }
@@ -78,6 +100,12 @@ fn leaf_1(entry: &mut kvm_cpuid_entry2, model: Cpu, pmu: PmuCaps, cpu: u32, cpus
     entry.eax = model.signature();
     entry.ebx = entry.ebx & 0x0000_ffff | cpus.min(255) << 16 | (cpu & 0xff) << 24;
     entry.ecx = (entry.ecx | PDCM | X2APIC | TSC_DEADLINE | HYPERVISOR) & !MONITOR;
+    // More than one logical processor in the package.
+    if cpus > 1 {
+        entry.edx |= MULTI_THREADING;
+    } else {
+        entry.edx &= !MULTI_THREADING;
+    }
     if pmu.debug_store {
         entry.edx |= DEBUG_STORE;
     } else {
@@ -129,7 +157,10 @@ mod tests {
         let full: Vec<_> = (0..KVM_MAX_CPUID_ENTRIES as u32).map(|n| entry(0x100 + n)).collect();
         let mut cpuid = CpuId::from_entries(&full).unwrap();
         assert_eq!(adapt(&mut cpuid, Cpu::CascadeLake, PmuCaps::default(), 0, 1), Err(CpuidFull));
-        cpuid.as_mut_slice()[3].function = 0xa;
+        let mut full = full;
+        full.truncate(full.len() - 3);
+        full[3].function = 0xa;
+        let mut cpuid = CpuId::from_entries(&full).unwrap();
         assert_eq!(adapt(&mut cpuid, Cpu::CascadeLake, PmuCaps::default(), 0, 1), Ok(()), "there is one to adapt");
         assert_eq!(cpuid.as_slice()[3].eax, 0x0730_0402);
     }

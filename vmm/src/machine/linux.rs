@@ -19,8 +19,8 @@ use super::run::{self, Run};
 use crate::boot::elf64_vcpu::{self, Tables};
 use crate::boot::image::LoadPlan;
 use crate::boot::linux::layout::{
-    ACPI, COMMAND_LINE, COMMAND_LINE_MAX, GDT, HIGH_START, MAX_MEMORY, MIN_MEMORY, PAGE_TABLES, ZERO_PAGE, allocate,
-    split,
+    ACPI, COMMAND_LINE, COMMAND_LINE_MAX, GDT, HIGH_START, MAX_MEMORY, MIN_MEMORY, PAGE_TABLES, VIRTIO, VIRTIO_GSI,
+    ZERO_PAGE, allocate, split,
 };
 pub use crate::boot::linux::{BootError, Kernel, KernelError};
 use crate::boot::linux::{acpi, zero_page};
@@ -30,6 +30,7 @@ pub use crate::devices::complaints::Complaints;
 use crate::devices::console::Console;
 use crate::devices::linux_board::{LinuxBoard, Shared as Devices};
 pub use crate::devices::output::Output;
+use crate::devices::virtio;
 use crate::kvm::foreign::ForeignMsrs;
 use crate::kvm::msr_filter::Also;
 use crate::kvm::{Host, linux_refusal};
@@ -42,8 +43,9 @@ pub const MAX_VCPUS: usize = 254;
 /// Interrupt of the serial port.
 const SERIAL_GSI: u32 = 4;
 
-/// Our part of the command line: the console, a reset after a panic, no search for a PCI bus, which is not there.
-pub const COMMAND_LINE_START: &str = "console=ttyS0 panic=-1 pci=off quiet";
+/// Our part of the command line: the console, a reset after a panic, the way to reset (with hardware-reduced ACPI Linux looks for
+/// EFI), no search for a PCI bus, which is not there.
+pub const COMMAND_LINE_START: &str = "console=ttyS0 panic=-1 reboot=acpi pci=off quiet";
 
 /// Data segment and code segment of the boot protocol, at their place in the table.
 const GDT_ENTRIES: [u64; 4] = [0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
@@ -112,7 +114,7 @@ pub fn run(
 ) -> Result<LinuxOutcome, MachineError> {
     linux_refusal().map_err(MachineError::Host)?;
     let LinuxPlan { machine, memory, initrd, command_line } = plan;
-    let Ends { console: out, input, channel: _channel } = ends;
+    let Ends { console: out, input, channel } = ends;
     let console = Console::default();
     let devices = Devices::new(&console);
     let over = AtomicBool::new(false);
@@ -124,6 +126,7 @@ pub fn run(
         command_line,
         console: &console,
         devices: &devices,
+        channel: channel.map(virtio::Console::new),
         sites: Vec::new(),
         entry: 0,
     };
@@ -180,6 +183,7 @@ struct LinuxGuest<'a> {
     command_line: String,
     console: &'a Console,
     devices: &'a Devices<'a>,
+    channel: Option<virtio::Console>,
     sites: Vec<Site>,
     entry: u64,
 }
@@ -210,16 +214,21 @@ impl<'a> Guest for LinuxGuest<'a> {
             self.sites = kernel.rewrite_rdpmcs()?;
         }
         self.entry = place(&kernel, self.memory, &initrd, &self.command_line, memory)?;
-        memory.write_slice(&acpi::tables(self.vcpus, 0), GuestAddress(ACPI))?;
+        memory.write_slice(&acpi::tables(self.vcpus, u32::from(self.channel.is_some())), GuestAddress(ACPI))?;
         // Linux writes canonical addresses only: they need no check where the processor makes none.
         Ok(InKernel { pit: true, also: Also { rdpmc: !self.sites.is_empty(), addresses: false } })
     }
 
-    fn attach(&mut self, vm: &VmFd, _memory: &GuestMemoryMmap) -> Result<(), MachineError> {
-        let failed = |error: io::Error| MachineError::Host(format!("the serial port's interrupt: {error}"));
-        let line = IrqLine::new(vm, SERIAL_GSI).map_err(failed)?;
+    fn attach(&mut self, vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), MachineError> {
+        let failed = |what: &'static str| move |error: io::Error| MachineError::Host(format!("{what}: {error}"));
+        let line = IrqLine::new(vm, SERIAL_GSI).map_err(failed("the serial port's interrupt"))?;
         self.devices.connect(Box::new(move |level| line.set(level)));
-        Ok(())
+        match &mut self.channel {
+            Some(channel) => {
+                channel.attach(vm, memory, VIRTIO, VIRTIO_GSI).map_err(failed("the virtio console for the agent"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn start(
@@ -242,7 +251,7 @@ impl<'a> Guest for LinuxGuest<'a> {
     }
 
     fn bus(&self) -> LinuxBoard<'_, 'a> {
-        LinuxBoard::new(self.devices)
+        LinuxBoard::new(self.devices, self.channel.as_ref())
     }
 
     fn foreign_msrs(&self) -> Option<ForeignMsrs> {

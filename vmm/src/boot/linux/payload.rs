@@ -5,6 +5,8 @@
 
 use std::io::{self, Read};
 
+use ruzstd::decoding::errors::FrameDecoderError;
+
 use super::error::{KernelError, MAX_UNPACKED};
 
 /// Most memory for the dictionary of XZ; Linux's build uses 32 or 128 MiB.
@@ -37,8 +39,7 @@ pub(super) fn unpack(payload: &[u8]) -> Result<Vec<u8>, KernelError> {
     } else if payload.starts_with(LZ4) {
         lz4(&stream[LZ4.len()..], size)
     } else if payload.starts_with(ZSTD) {
-        let decoder = ruzstd::decoding::StreamingDecoder::new(stream);
-        read("zstd", decoder.map_err(|error| damaged("zstd", error))?, size)
+        zstd(stream, size)
     } else {
         let name = OTHERS.iter().find(|(magic, _)| payload.starts_with(magic)).map(|(_, name)| *name);
         let first = payload.iter().take(6).copied().collect();
@@ -62,6 +63,15 @@ fn read(format: &'static str, decoder: impl Read, size: usize) -> Result<Vec<u8>
         Ok(_) => Err(wrong_size(format, size)),
         Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(damaged(format, "its dictionary is too large")),
         Err(error) => Err(damaged(format, error)),
+    }
+}
+
+fn zstd(stream: &[u8], size: usize) -> Result<Vec<u8>, KernelError> {
+    let mut unpacked = vec![0; size];
+    match ruzstd::decoding::FrameDecoder::new().decode_all(stream, &mut unpacked) {
+        Ok(length) if length == size => Ok(unpacked),
+        Ok(_) | Err(FrameDecoderError::TargetTooSmall) => Err(wrong_size("zstd", size)),
+        Err(error) => Err(damaged("zstd", error)),
     }
 }
 
