@@ -339,6 +339,9 @@ fn folders_go_in_and_come_out_again() {
     assert_eq!(agent.get_tree(host.join("sub/file").to_str().unwrap(), &one).unwrap().files, 1);
     assert_eq!(fs::read(&one).unwrap(), b"text");
     assert!(matches!(agent.get_tree(host.to_str().unwrap(), &again), Err(AgentError::Host { .. })));
+    assert!(matches!(agent.get(host.join("program").to_str().unwrap(), &mut Full), Err(AgentError::Stream { .. })));
+    assert!(matches!(agent.put_tree(&folder.path().join("none"), "/x"), Err(AgentError::Host { .. })));
+    assert_eq!(sh(&mut agent, "exit 8").0.exit, Exit::Code(8), "an error of the host leaves the agent in order");
 }
 
 #[test]

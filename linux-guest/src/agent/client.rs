@@ -11,6 +11,9 @@ use crate::protocol::{DONE, ERROR, HELLO, MAX_PATH, POWER_OFF, VERSION, WRITE};
 /// Time without a byte after which a guest is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Bytes of a reply that are read for nothing before the connection is given up.
+const MOST_DRAINED: usize = 256 << 20;
+
 /// Time between two looks at whether the caller asks to stop.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 
@@ -29,12 +32,14 @@ pub struct Agent<'a> {
     pub(super) wire: Wire,
     pub(super) patience: Duration,
     stop: Option<&'a AtomicBool>,
+    /// A request has no reply yet.
+    pending: bool,
 }
 
 impl<'a> Agent<'a> {
     /// The agent at the other end of `stream`.
     pub fn new(stream: UnixStream) -> std::io::Result<Self> {
-        Ok(Self { wire: Wire::new(stream)?, patience: PATIENCE, stop: None })
+        Ok(Self { wire: Wire::new(stream)?, patience: PATIENCE, stop: None, pending: false })
     }
 
     /// Requests end early once `stop` is true.
@@ -73,14 +78,41 @@ impl<'a> Agent<'a> {
     /// Writes `bytes` to a file that exists, by one write(2): how sysfs and tracefs take a value.
     pub fn write(&mut self, path: &str, bytes: &[u8]) -> Result<(), AgentError> {
         let path = zero_ended(path)?;
-        self.wire.queue(WRITE, &[&path, bytes])?;
+        self.request(WRITE, &[&path, bytes])?;
         self.done("writing a file").map(drop)
     }
 
     /// Switches the guest off. The connection is of no use after that.
     pub fn power_off(&mut self) -> Result<(), AgentError> {
-        self.wire.queue(POWER_OFF, &[])?;
+        self.request(POWER_OFF, &[])?;
         self.done("powering off").map(drop)
+    }
+
+    /// Begins a request. After one that was given up the connection is of no use: its reply may still come.
+    pub(super) fn request(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), AgentError> {
+        if self.pending {
+            return Err(AgentError::Gone("the request before was given up".to_owned()));
+        }
+        self.wire.queue(kind, parts)?;
+        self.pending = true;
+        Ok(())
+    }
+
+    /// Notes the reply of a request.
+    pub(super) const fn replied(&mut self) {
+        self.pending = false;
+    }
+
+    /// Throws the rest of a reply away, after an error of the host's own, if it is not long.
+    pub(super) fn drain(&mut self) {
+        let mut left = MOST_DRAINED;
+        while self.pending && left > 0 {
+            let Ok(frame) = self.wait_for(self.patience, "its reply is thrown away") else { return };
+            left = left.saturating_sub(frame.payload.len().max(1));
+            if matches!(frame.kind, DONE | ERROR) {
+                self.replied();
+            }
+        }
     }
 
     /// The next frame; the guest is given up after `patience` without a byte.
@@ -104,6 +136,7 @@ impl<'a> Agent<'a> {
     /// The reply DONE: its number of bytes.
     pub(super) fn done(&mut self, during: &'static str) -> Result<u64, AgentError> {
         let frame = self.wait_for(self.patience, during)?;
+        self.replied();
         match frame.kind {
             DONE => Fields(&frame.payload).u64(),
             ERROR => Err(refusal(&frame.payload)),

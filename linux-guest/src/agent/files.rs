@@ -22,8 +22,7 @@ fn host(path: &Path) -> impl FnOnce(std::io::Error) -> AgentError + '_ {
 impl Agent<'_> {
     /// Writes a file in the guest, in place of one that is there, and the folders above it; returns its bytes.
     pub fn put(&mut self, path: &str, mode: u32, from: &mut dyn Read) -> Result<u64, AgentError> {
-        self.entry(FILE, mode, path, b"")?;
-        let sent = self.data(from, "the source of a file");
+        let sent = self.entry(FILE, mode, path, b"").and_then(|()| self.data(from, "the source of a file"));
         let done = self.commit();
         let bytes = sent?;
         done?;
@@ -85,52 +84,62 @@ impl Agent<'_> {
 
     /// Copies a file of the guest to `to`, up to its end, whatever its size is said to be: files of sysfs and tracefs, too.
     pub fn get(&mut self, path: &str, to: &mut dyn Write) -> Result<u64, AgentError> {
-        self.ask_for(path, 0)?;
         let mut bytes = 0;
-        loop {
-            let frame = self.wait_for(self.patience, "it sends a file")?;
-            match frame.kind {
-                ENTRY => {}
-                DATA => {
-                    bytes += frame.payload.len() as u64;
-                    if bytes > MOST_BYTES {
-                        return Err(AgentError::Flood { path: path.to_owned(), most: MOST_BYTES });
-                    }
-                    to.write_all(&frame.payload)
-                        .map_err(|error| AgentError::Stream { what: "the copy of a file", error })?;
+        self.collect(path, 0, |kind, payload| {
+            if kind == DATA {
+                bytes += payload.len() as u64;
+                if bytes > MOST_BYTES {
+                    return Err(AgentError::Flood { path: path.to_owned(), most: MOST_BYTES });
                 }
-                DONE => return Ok(bytes),
-                ERROR => return Err(refusal(&frame.payload)),
-                _ => return Err(AgentError::Protocol("a reply of another request while a file is copied")),
+                to.write_all(payload).map_err(|error| AgentError::Stream { what: "the copy of a file", error })?;
             }
-        }
+            Ok(())
+        })?;
+        Ok(bytes)
     }
 
     /// Copies a file or folder of the guest, links as links, to `to`, which must not exist, or be an empty folder. On an error, what was
     /// copied so far is kept.
     pub fn get_tree(&mut self, path: &str, to: &Path) -> Result<Copied, AgentError> {
-        self.ask_for(path, GET_TREE)?;
         let mut extraction = Extraction::new(to);
-        loop {
-            let frame = self.wait_for(self.patience, "it sends a folder")?;
-            match frame.kind {
-                ENTRY => extraction.enter(&Entry::parse(&frame.payload)?)?,
-                DATA => {
-                    if extraction.copied().bytes + frame.payload.len() as u64 > MOST_BYTES {
-                        return Err(AgentError::Flood { path: path.to_owned(), most: MOST_BYTES });
-                    }
-                    extraction.data(&frame.payload)?;
-                }
-                DONE => return extraction.finish(),
-                ERROR => return extraction.finish().and(Err(refusal(&frame.payload))),
-                _ => return Err(AgentError::Protocol("a reply of another request while a folder is copied")),
+        let got = self.collect(path, GET_TREE, |kind, payload| {
+            if kind == ENTRY {
+                return extraction.enter(&Entry::parse(payload)?);
             }
-        }
+            if extraction.copied().bytes + payload.len() as u64 > MOST_BYTES {
+                return Err(AgentError::Flood { path: path.to_owned(), most: MOST_BYTES });
+            }
+            extraction.data(payload)
+        });
+        let copied = extraction.finish();
+        got.and(copied)
     }
 
-    fn ask_for(&mut self, path: &str, flags: u32) -> Result<(), AgentError> {
+    /// Asks for a path, and gives each ENTRY and DATA to `take`.
+    fn collect(
+        &mut self,
+        path: &str,
+        flags: u32,
+        mut take: impl FnMut(u8, &[u8]) -> Result<(), AgentError>,
+    ) -> Result<(), AgentError> {
         let path = zero_ended(path)?;
-        self.wire.queue(GET, &[&flags.to_le_bytes(), &path])
+        self.request(GET, &[&flags.to_le_bytes(), &path])?;
+        loop {
+            let frame = self.wait_for(self.patience, "it sends files")?;
+            match frame.kind {
+                ENTRY | DATA => {
+                    if let Err(error) = take(frame.kind, &frame.payload) {
+                        self.drain();
+                        return Err(error);
+                    }
+                }
+                DONE | ERROR => {
+                    self.replied();
+                    return if frame.kind == DONE { Ok(()) } else { Err(refusal(&frame.payload)) };
+                }
+                _ => return Err(AgentError::Protocol("a reply of another request while files are copied")),
+            }
+        }
     }
 
     fn entry(&mut self, kind: u8, mode: u32, path: &str, target: &[u8]) -> Result<(), AgentError> {
@@ -177,7 +186,7 @@ impl Agent<'_> {
 
     /// Ends the files sent; the guest says what became of them.
     fn commit(&mut self) -> Result<u64, AgentError> {
-        self.wire.queue(COMMIT, &[])?;
+        self.request(COMMIT, &[])?;
         self.done("files are sent to it")
     }
 }

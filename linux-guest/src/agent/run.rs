@@ -160,7 +160,7 @@ impl Agent<'_> {
         out: &mut dyn Write,
         err: &mut dyn Write,
     ) -> Result<Ended, AgentError> {
-        self.wire.queue(RUN, &[&command.payload()?])?;
+        self.request(RUN, &[&command.payload()?])?;
         let mut running = Running {
             stdin: command.stdin,
             window: STDIN_WINDOW,
@@ -176,8 +176,14 @@ impl Agent<'_> {
                     OUT => running.output(0, "standard output", out, &frame.payload),
                     ERR => running.output(1, "standard error", err, &frame.payload),
                     TAKEN => running.window += Fields(&frame.payload).u32()? as usize,
-                    ERROR => return Err(refusal(&frame.payload)),
-                    ENDED => return running.end(&frame.payload),
+                    ERROR => {
+                        self.replied();
+                        return Err(refusal(&frame.payload));
+                    }
+                    ENDED => {
+                        self.replied();
+                        return running.end(&frame.payload);
+                    }
                     _ => return Err(AgentError::Protocol("a reply of another request while a program runs")),
                 }
                 if running.window > STDIN_WINDOW {

@@ -131,3 +131,117 @@ impl Initramfs {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// The names in an archive, with the contents of links.
+    fn listing(bytes: &[u8]) -> Vec<(String, String)> {
+        let (mut at, mut found) = (0, Vec::new());
+        let number = |at: usize| usize::from_str_radix(std::str::from_utf8(&bytes[at..at + 8]).unwrap(), 16).unwrap();
+        loop {
+            let (mode, size, name_size) = (number(at + 14), number(at + 54), number(at + 94));
+            let name = String::from_utf8(bytes[at + 110..at + 109 + name_size].to_vec()).unwrap();
+            let data = (at + 110 + name_size).next_multiple_of(4);
+            let text = if mode & 0o170_000 == 0o120_000 { &bytes[data..data + size] } else { &[] };
+            if name == "TRAILER!!!" {
+                return found;
+            }
+            found.push((name, String::from_utf8(text.to_vec()).unwrap()));
+            at = (data + size).next_multiple_of(4);
+        }
+    }
+
+    fn names(initramfs: Initramfs) -> Vec<String> {
+        listing(&initramfs.finish().unwrap()).into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn executable(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn a_guest_has_the_init_folders_and_modules_in_order() {
+        let mut initramfs = Initramfs::new();
+        initramfs.module("b", b"1").unwrap();
+        initramfs.module("a", b"2").unwrap();
+        let bytes = initramfs.finish().unwrap();
+        assert!(bytes.windows(10).any(|window| window == b"b.ko\na.ko\n"));
+        let listing = listing(&bytes);
+        assert!(listing.contains(&("lib".to_owned(), "usr/lib".to_owned())));
+        for name in ["init", "dev/console", "modules/a.ko", "proc", "usr/bin", "etc/passwd"] {
+            assert!(listing.iter().any(|(found, _)| found == name), "{name}");
+        }
+        assert!(Initramfs::new().finish().unwrap() == Initramfs::new().finish().unwrap());
+    }
+
+    #[test]
+    fn a_program_comes_with_its_loader_and_libraries() {
+        let mut initramfs = Initramfs::new();
+        let this = std::env::current_exe().unwrap();
+        initramfs.program("/bin/this", &this).unwrap();
+        initramfs.program("/usr/bin/this", &this).unwrap();
+        assert!(initramfs.has("/lib64/ld-linux-x86-64.so.2"));
+        let names = names(initramfs);
+        assert!(names.iter().any(|name| name == "usr/bin/this"));
+        assert!(names.iter().any(|name| name.starts_with("usr/lib") && name.ends_with("/libc.so.6")), "{names:?}");
+        assert_eq!(names.iter().filter(|name| name.ends_with("this")).count(), 1);
+    }
+
+    #[test]
+    fn a_script_comes_with_its_interpreter() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        executable(&script, "#!/usr/bin/env -S sh -e\necho\n");
+        let mut initramfs = Initramfs::new();
+        initramfs.program("/script", &script).unwrap();
+        for path in ["/script", "/usr/bin/env", "/bin/sh", "/usr/bin/sh"] {
+            assert!(initramfs.has(path), "{path}");
+        }
+        for (text, expected) in [
+            ("#!/nowhere/sh\n", "needs the interpreter /nowhere/sh"),
+            ("#!/usr/bin/env nowhere\n", "needs the interpreter nowhere"),
+            ("text", "neither an ELF program nor a script"),
+            ("#!\n", "neither an ELF program nor a script"),
+            ("\u{7f}ELF", "damaged ELF file"),
+        ] {
+            executable(&script, text);
+            let error = Initramfs::new().program("/script", &script).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text:?}: {error}");
+        }
+        assert!(Initramfs::new().program("/x", &folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn a_folder_is_copied_with_what_its_programs_need() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().join("top");
+        fs::create_dir_all(top.join("sub/empty")).unwrap();
+        executable(&top.join("sub/run"), "#!/bin/sh\n");
+        fs::write(top.join("data"), "#!/nowhere/x\n").unwrap();
+        symlink("sub/run", top.join("link")).unwrap();
+        let mut initramfs = Initramfs::new();
+        initramfs.copy(Some("/opt/top/"), &top).unwrap();
+        initramfs.copy(None, &top.join("data")).unwrap();
+        assert!(initramfs.has("/bin/sh") && initramfs.has(top.join("data").to_str().unwrap()));
+        let listing = listing(&initramfs.finish().unwrap());
+        assert!(listing.contains(&("opt/top/link".to_owned(), "sub/run".to_owned())));
+        assert!(listing.iter().any(|(name, _)| name == "opt/top/sub/empty"));
+    }
+
+    #[test]
+    fn a_file_of_the_caller_is_in_place_of_the_builders() {
+        let mut initramfs = Initramfs::new();
+        initramfs.file("/etc/passwd", 0o644, b"mine").unwrap();
+        initramfs.link("/lib/x", "y").unwrap();
+        assert!(initramfs.file("/usr/lib/x", 0o644, b"").is_err(), "/lib is /usr/lib");
+        let bytes = initramfs.finish().unwrap();
+        assert!(bytes.windows(4).any(|window| window == b"mine"));
+        assert!(!bytes.windows(12).any(|window| window == b"root:x:0:0:r"));
+    }
+}

@@ -22,19 +22,21 @@ struct Folder<'a> {
     path: &'a Path,
     release: &'a str,
     files: BTreeMap<String, PathBuf>,
-    builtin: BTreeSet<String>,
+    /// Names of built-in modules, if the folder lists them.
+    builtin: Option<BTreeSet<String>>,
     found: Vec<Module>,
     /// Names that are found, or on the way to be.
     seen: BTreeSet<String>,
 }
 
 /// The modules `names` of kernel `release` with those that they need, each after what it needs. What is built into the kernel is left
-/// out.
+/// out. A folder without the list of those (Debian's since 7) cannot say what is absent: there, a name of `names` that has no file
+/// is taken as built in.
 pub fn needed(folder: &Path, release: &str, names: &[&str]) -> Result<Vec<Module>, ModuleError> {
     let mut files = BTreeMap::new();
     index(folder, &mut files)?;
-    let builtin = fs::read_to_string(folder.join("modules.builtin")).unwrap_or_default();
-    let builtin = builtin.lines().filter_map(|line| name_of(Path::new(line))).collect();
+    let builtin = fs::read_to_string(folder.join("modules.builtin")).ok();
+    let builtin = builtin.map(|list| list.lines().filter_map(|line| name_of(Path::new(line))).collect());
     let mut folder = Folder { path: folder, release, files, builtin, found: Vec::new(), seen: BTreeSet::new() };
     for name in names {
         folder.add(&plain(name), None)?;
@@ -43,8 +45,14 @@ pub fn needed(folder: &Path, release: &str, names: &[&str]) -> Result<Vec<Module
 }
 
 impl Folder<'_> {
+    fn is_builtin(&self, name: &str, needed_by: Option<&str>) -> bool {
+        // A module needs modules, never what is built in.
+        let unknown = needed_by.is_none() && !self.files.contains_key(name);
+        self.builtin.as_ref().map_or(unknown, |list| list.contains(name))
+    }
+
     fn add(&mut self, name: &str, needed_by: Option<&str>) -> Result<(), ModuleError> {
-        if self.builtin.contains(name) || !self.seen.insert(name.to_owned()) {
+        if self.is_builtin(name, needed_by) || !self.seen.insert(name.to_owned()) {
             return Ok(());
         }
         let path = self.files.get(name).cloned().ok_or_else(|| ModuleError::Absent {
@@ -168,6 +176,14 @@ mod tests {
         assert!(error.contains("module b, which a needs,"), "{error}");
         assert!(names(folder.path(), &["e"]).unwrap_err().to_string().starts_with("module e is not in"));
         assert_eq!(names(folder.path(), &["c"]).unwrap(), ["d", "c"], "a circle ends");
+    }
+
+    #[test]
+    fn without_a_list_of_what_is_built_in_only_needs_are_known() {
+        let folder = folder(&[("a.ko", "depends=b vermagic=6.1"), ("c.ko", "vermagic=6.1")], "");
+        fs::remove_file(folder.path().join("modules.builtin")).unwrap();
+        assert_eq!(names(folder.path(), &["c", "d"]).unwrap(), ["c"]);
+        assert!(matches!(names(folder.path(), &["a"]), Err(ModuleError::Absent { .. })));
     }
 
     #[test]
