@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::io::{self, ErrorKind, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -40,6 +40,52 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
             Err(Error::usage("cannot write to stdout", error.to_string(), "look where it is redirected to"))
         }
         _ => Ok(()),
+    }
+}
+
+/// Stdout or stderr as a stream that fails no writer: its first error is kept. A reader that went away is no error.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    name: &'static str,
+    fd: io::Result<OwnedFd>,
+}
+
+impl Stream {
+    /// Stdout.
+    pub(crate) fn stdout() -> Self {
+        Self { name: "stdout", fd: io::stdout().as_fd().try_clone_to_owned() }
+    }
+
+    /// Stderr.
+    pub(crate) fn stderr() -> Self {
+        Self { name: "stderr", fd: io::stderr().as_fd().try_clone_to_owned() }
+    }
+
+    /// The first error.
+    pub(crate) fn result(self) -> Result<(), Error> {
+        match self.fd {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::usage(
+                format!("cannot write to {}", self.name),
+                error.to_string(),
+                "look where it is redirected to",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl io::Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Ok(fd) = &self.fd
+            && let Err(error) = send(fd.as_fd(), bytes, sys::interrupted())
+        {
+            self.fd = Err(error);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -127,6 +173,20 @@ mod tests {
         assert_eq!(guarded(|| Err(Error::usage("a", "b", "c"))), Exit::Usage);
         assert_eq!(guarded(|| Err(internal("cannot show the result", "key must be a string"))).code(), 70);
         assert_eq!(guarded(|| panic!("index out of bounds\nhere")).code(), 70);
+    }
+
+    #[test]
+    fn a_stream_keeps_its_first_error_and_takes_everything() {
+        for (error, reported) in [(ErrorKind::StorageFull, true), (ErrorKind::BrokenPipe, false)] {
+            let mut stream = Stream { name: "stdout", fd: Err(error.into()) };
+            stream.write_all(b"x").unwrap();
+            assert_eq!(stream.result().is_err(), reported);
+        }
+        let (reader, writer) = io::pipe().unwrap();
+        let mut stream = Stream { name: "stdout", fd: Ok(writer.into()) };
+        stream.write_all(b"abc").unwrap();
+        stream.result().unwrap();
+        assert_eq!(io::read_to_string(reader).unwrap(), "abc");
     }
 
     #[test]

@@ -15,7 +15,9 @@ pub mod doctor;
 pub mod experiment;
 pub mod fleet;
 pub mod fold;
+pub mod linux;
 mod output;
+
 pub mod parse;
 pub mod probe;
 pub mod process;

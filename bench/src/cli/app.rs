@@ -16,6 +16,7 @@ use super::export::ExportArgs;
 use super::fleet::FleetArgs;
 use super::guest_stat::GuestStatArgs;
 use super::history::HistoryArgs;
+use super::linux::LinuxArgs;
 use super::measure::Invocation;
 use super::nmi_latency::{NmiLatencyArgs, SimArgs};
 use super::report::ReportArgs;
@@ -27,8 +28,8 @@ use super::stat_setup::StatSetupArgs;
 use super::sweep::SweepArgs;
 use super::turns::TurnsArgs;
 use super::{
-    ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, nmi_latency, report, reproduce,
-    run, shell, show, stat_setup, sweep, turns, usage,
+    ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency, report,
+    reproduce, run, shell, show, stat_setup, sweep, turns, usage,
 };
 use crate::console::print;
 use crate::tool::VERSION;
@@ -122,6 +123,12 @@ pub enum Command {
     /// Its serial port (0x3f8) goes to stdout. A 32-bit OUT to port 0xf4 ends the run, as in kvm-unit-tests.
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Boot a distribution's Linux kernel, with programs of this host in it
+    ///
+    /// The kernel is the distribution's own, unpacked in memory; its PMU driver and stock perf work on the userspace vPMU. Without
+    /// --run its serial console is this terminal, with a shell.
+    #[command(after_help = linux::EXAMPLES)]
+    Linux(Box<LinuxArgs>),
     /// Time setting up N perf events on M CPUs, by strategy and beside stock perf
     ///
     /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
@@ -227,6 +234,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Run(args) => run::run(*args),
+        Command::Linux(args) => linux::run(*args),
         Command::StatSetup(args) => stat_setup::run(&args, invocation),
         Command::GuestStat(args) => guest_stat::run(&args, invocation),
         Command::Doctor(args) => doctor::run(&args),

@@ -17,6 +17,7 @@ pub mod guest_stat;
 pub mod history;
 mod kept;
 pub mod length;
+pub mod linux;
 pub(crate) mod measure;
 pub mod nmi_latency;
 pub mod options;

@@ -71,7 +71,24 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
         "arm `kvm` measures it with the same payload",
         "needs a hardware PMU, kvm_intel or kvm_amd, and kvm.enable_pmu=Y; the other arms run without",
     ));
+    findings.push(linux_guests(opened.is_ok(), vmm::kvm::linux_refusal()));
     findings
+}
+
+/// Whether `vpmu linux` can run here.
+fn linux_guests(opened: bool, refusal: Result<(), String>) -> Finding {
+    let (ok, found) = match refusal {
+        Ok(()) if opened => (true, "can run: ring 0 of a guest runs on the processor".to_owned()),
+        Ok(()) => (false, "/dev/kvm does not open".to_owned()),
+        Err(why) => (false, why),
+    };
+    Finding::new(
+        "Linux guests",
+        Status::warn_unless(ok),
+        found,
+        "`vpmu linux`, and `--guest linux` of experiments; the project's own payloads run on any KVM",
+        "use a host whose KVM has VMX or SVM, or such a host in QEMU: docs/linux.md",
+    )
 }
 
 /// How this user gets to use a /dev/kvm that refuses it.

@@ -1,0 +1,222 @@
+//! `vpmu linux`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use results::error::{Error, Exit};
+use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
+use vmm::kvm::Cpu;
+
+use crate::backend::{BackendChoice, choose};
+use crate::linux::job;
+use crate::linux::place::Placed;
+use crate::linux::spec::{LinuxSpec, MachineSpec};
+use crate::parse::{duration_in, folder, number_in, pmu_version, size_in};
+use crate::probe::ThisHost;
+use crate::rounds::pin::PinChoice;
+use crate::strategy::StrategyChoice;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  # a shell in the guest; Ctrl-] ends it
+  vpmu linux /boot/vmlinuz-6.1.0-50-amd64
+  # stock perf on the vPMU
+  vpmu linux vmlinuz --with perf \\
+    --run 'perf stat -e cycles,instructions sleep 1'
+  # a recording, brought out to the current folder
+  vpmu linux vmlinuz --vcpus 2 --with perf --with ./work \\
+    --run 'perf record -a -o /tmp/perf.data work' \\
+    --get /tmp/perf.data
+  # a kernel of another place with its modules
+  vpmu linux root/boot/vmlinuz-6.12 --run dmesg \\
+    --modules root/lib/modules/6.12
+
+Exit codes: 0 the guest powered off, or what the command of --run
+ended with (128+N: signal N). Without a command's status: 2 bad
+usage or input, 3 the guest panicked, rebooted or did not end
+(time limit, interruption), 4 the host cannot do it,
+70 a bug of vpmu.";
+
+/// Processor of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CpuArg {
+    /// Cascade Lake-SP: family 6, model 0x55
+    Clx,
+    /// An Intel processor of no known model: Linux uses the architectural PMU alone
+    Generic,
+}
+
+/// Options of `vpmu linux`.
+#[derive(Clone, Debug, Args)]
+pub struct LinuxArgs {
+    /// A distribution's kernel: bzImage or vmlinux
+    pub kernel: PathBuf,
+
+    /// Run this command by the guest's shell, then power off
+    ///
+    /// Its stdout and stderr are this program's, apart from the guest's console, and its exit status is this program's.
+    #[arg(long, value_name = "COMMAND")]
+    pub run: Option<String>,
+
+    /// Put a program, file or folder into the guest; repeat for more
+    ///
+    /// A program comes with the shared libraries it needs. A name without a slash is a program of PATH and keeps its path;
+    /// other programs go to /bin, files and folders to /root, or to PATH of FILE:PATH.
+    #[arg(long, value_name = "FILE[:PATH]")]
+    pub with: Vec<Placed>,
+
+    /// After the command, bring this file or folder of the guest to the folder of --output; repeat for more
+    #[arg(long, value_name = "PATH", requires = "run")]
+    pub get: Vec<String>,
+
+    /// Folder for what --get brings
+    #[arg(short, long, value_name = "DIR", default_value = ".", value_parser = folder)]
+    pub output: PathBuf,
+
+    /// Copy this folder to /share of the guest, and back after the command
+    #[arg(long, value_name = "DIR", requires = "run")]
+    pub share: Option<PathBuf>,
+
+    /// Write the guest's console to this file; without it, its last lines are shown if the guest fails
+    #[arg(long, value_name = "FILE", requires = "run")]
+    pub console: Option<PathBuf>,
+
+    /// The kernel's modules: its /lib/modules/RELEASE; the default is beside the kernel
+    #[arg(long, value_name = "DIR")]
+    pub modules: Option<PathBuf>,
+
+    /// Load this module, with those it needs; repeat for more
+    #[arg(long, value_name = "NAME")]
+    pub load: Vec<String>,
+
+    /// Boot this initial RAM disk as it is, in place of one that is made
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "with", "modules", "load"])]
+    pub initrd: Option<PathBuf>,
+
+    /// Add this to the kernel's command line
+    #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
+    pub append: String,
+
+    /// Guest memory: a number and K, M or G
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = memory())]
+    pub memory: u64,
+
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=vmm::machine::linux::MAX_VCPUS as u64))]
+    pub vcpus: u64,
+
+    /// Processor of the guest
+    #[arg(long, value_name = "MODEL", value_enum, default_value = "clx")]
+    pub cpu: CpuArg,
+
+    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
+    #[arg(long, value_name = "CPULIST", default_value = "none")]
+    pub pin: PinChoice,
+
+    /// Strategy: preset or .toml file
+    #[arg(long, value_name = "NAME", default_value = "reuse-lazy")]
+    pub strategy: StrategyChoice,
+
+    /// Event source behind the guest's counters; none = the TSC, and a timer raises the PMIs
+    #[arg(long, value_name = "KEY", default_value = "auto")]
+    pub backend: BackendChoice,
+
+    /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
+    #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version)]
+    pub pmu_version: u64,
+
+    /// Stop the guest after this time
+    #[arg(long, value_name = "TIME", default_value = "10m",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
+    pub time_limit: Duration,
+
+    /// Let vCPU threads make any system call; for debugging
+    #[arg(long)]
+    pub no_seccomp: bool,
+
+    /// No summary on stderr
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl LinuxArgs {
+    /// The run that these options specify.
+    #[must_use]
+    pub fn into_spec(self) -> LinuxSpec {
+        LinuxSpec {
+            kernel: self.kernel,
+            initrd: self.initrd,
+            append: self.append,
+            modules: self.modules,
+            load: self.load,
+            with: self.with,
+            run: self.run,
+            get: self.get,
+            output: self.output,
+            share: self.share,
+            console: self.console,
+            machine: MachineSpec {
+                cpu: match self.cpu {
+                    CpuArg::Clx => Cpu::CascadeLake,
+                    CpuArg::Generic => Cpu::Generic,
+                },
+                memory: self.memory,
+                vcpus: self.vcpus,
+                pin: self.pin,
+                strategy: self.strategy,
+                backend: self.backend,
+                pmu_version: self.pmu_version,
+                time_limit: self.time_limit,
+                seccomp: !self.no_seccomp,
+            },
+            quiet: self.quiet,
+        }
+    }
+}
+
+/// A size of guest memory.
+fn memory() -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    size_in(MIN_MEMORY..=MAX_MEMORY)
+}
+
+pub(super) fn run(args: LinuxArgs) -> Result<Exit, Error> {
+    let spec = args.into_spec();
+    let chosen = choose(&spec.machine.backend, &ThisHost)?;
+    job::run(&spec, &chosen.backend)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::usage::parsed;
+    use super::*;
+
+    fn linux(args: &[&str]) -> Result<LinuxArgs, Error> {
+        parsed(args)
+    }
+
+    #[test]
+    fn defaults_of_options_are_those_of_the_specification() {
+        let (given, default) = (linux(&["vmlinuz"]).unwrap().into_spec(), LinuxSpec::new("vmlinuz"));
+        assert_eq!(format!("{given:?}"), format!("{default:?}"));
+    }
+
+    #[test]
+    fn options_that_do_not_go_together_are_refused_in_one_line() {
+        for (args, needle) in [
+            (&["k", "--get", "/x"][..], "--run"),
+            (&["k", "--share", "d"], "--run"),
+            (&["k", "--console", "d"], "--run"),
+            (&["k", "--initrd", "i", "--run", "x"], "--initrd"),
+            (&["k", "--memory", "1M"], "out of range"),
+            (&["k", "--vcpus", "0"], "out of range"),
+            (&["k", "--cpu", "epyc"], "clx"),
+            (&["k", "--with", ""], "FILE"),
+            (&[], "KERNEL"),
+        ] {
+            let error = linux(args).unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            assert!(error.to_string().contains(needle), "{error} lacks {needle:?}");
+        }
+    }
+}

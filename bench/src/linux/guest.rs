@@ -1,0 +1,167 @@
+//! A Linux guest that runs on a thread of its own, and the agent of its init.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use linux_guest::agent::Agent;
+use results::error::{Error, Exit};
+use vmm::kvm::Host;
+use vmm::machine::MachineError;
+use vmm::machine::linux::{self, Ends, Kernel, LinuxOutcome, LinuxPlan};
+
+use super::tail::{Both, Tail};
+use crate::sys;
+
+/// How often an interruption is looked for.
+const POLL: Duration = Duration::from_millis(50);
+/// Lines of the console in the error of a guest that failed.
+const LINES: usize = 12;
+
+/// A guest on its way, or running.
+#[derive(Debug)]
+pub struct LinuxGuest {
+    thread: Option<JoinHandle<Result<LinuxOutcome, MachineError>>>,
+    stop: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+    tail: Tail,
+}
+
+/// Says that a guest's thread has ended, also when it panics.
+struct Ending(Arc<AtomicBool>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl LinuxGuest {
+    /// Boots `kernel` by `plan` on a thread of its own. Its console goes to `console`, and takes `input`; `channel` is the agent's port.
+    ///
+    /// # Errors
+    /// The host gives no thread.
+    pub fn start(
+        host: &Arc<Host>,
+        kernel: Kernel,
+        plan: LinuxPlan,
+        console: impl Write + Send + 'static,
+        input: Option<OwnedFd>,
+        channel: Option<UnixStream>,
+    ) -> Result<Self, Error> {
+        let (stop, over, tail) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)), Tail::default());
+        let thread = {
+            let (host, stop, over, tail) = (Arc::clone(host), Arc::clone(&stop), Arc::clone(&over), tail.clone());
+            std::thread::Builder::new().name("linux".to_owned()).spawn(move || {
+                let _ending = Ending(over);
+                let mut console = Both(tail, console);
+                let ends = Ends { console: &mut console as &mut (dyn Write + Send), input, channel };
+                linux::run(&host, kernel, plan, ends, &stop)
+            })
+        };
+        let thread = thread.map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+        let guest = Self { thread: Some(thread), stop, over, tail };
+        guest.pass_on_interruptions();
+        Ok(guest)
+    }
+
+    /// Ctrl-C stops the guest.
+    fn pass_on_interruptions(&self) {
+        let (stop, over) = (Arc::clone(&self.stop), Arc::clone(&self.over));
+        std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                if sys::interrupted().load(Ordering::Relaxed) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(POLL);
+            }
+        });
+    }
+
+    /// Set once the guest has ended.
+    #[must_use]
+    pub fn over(&self) -> &Arc<AtomicBool> {
+        &self.over
+    }
+
+    /// Ends the guest as if its power was cut.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the guest's end.
+    ///
+    /// # Errors
+    /// It could not begin.
+    pub fn join(mut self) -> Result<LinuxOutcome, Error> {
+        let Some(thread) = self.thread.take() else { return Err(panicked()) };
+        thread.join().map_err(|_| panicked())?.map_err(|error| not_begun(&error))
+    }
+
+    /// The error of a guest whose agent failed with `why`: the guest's own end where that says more, and the last lines of its console.
+    #[must_use]
+    pub fn failed(self, what: &str, why: &str) -> Error {
+        let tail = self.tail.clone();
+        // The agent's port closes a moment before the guest ends.
+        for _ in 0..40 {
+            if self.over.load(Ordering::Relaxed) {
+                break;
+            }
+            std::thread::sleep(POLL);
+        }
+        let ended = self.over.load(Ordering::Relaxed);
+        self.stop();
+        let why = match self.join() {
+            Err(error) => return error,
+            Ok(outcome) if ended => outcome.end.to_string(),
+            Ok(_) => why.to_owned(),
+        };
+        let lines = tail.lines(LINES);
+        let console = if lines.is_empty() { "it said nothing".to_owned() } else { lines.join(" | ") };
+        Error::new(Exit::Inconclusive, what, format!("{why}; the end of its console: {console}"), "")
+    }
+
+    /// The last lines of its console.
+    #[must_use]
+    pub fn console(&self) -> Vec<String> {
+        self.tail.lines(LINES)
+    }
+}
+
+impl Drop for LinuxGuest {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.stop();
+            // What it left is of no interest any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn panicked() -> Error {
+    Error::new(Exit::Internal, "this is a bug of vpmu: the guest's thread panicked", "", "")
+}
+
+/// The error of a guest that could not begin.
+#[must_use]
+pub fn not_begun(error: &MachineError) -> Error {
+    if error.is_the_hosts() {
+        Error::host("cannot boot the kernel", error.to_string(), "`vpmu doctor` says what is missing")
+    } else {
+        Error::usage("cannot boot the kernel", error.to_string(), "")
+    }
+}
+
+/// A pair of ends for the agent: the guest's, and the agent.
+///
+/// # Errors
+/// The host has no more file descriptors.
+pub fn channel() -> Result<(UnixStream, Agent<'static>), Error> {
+    let connected = UnixStream::pair().and_then(|(guest, host)| Ok((guest, Agent::new(host)?)));
+    let (guest, agent) = connected.map_err(|error| Error::host("cannot connect a guest", error.to_string(), ""))?;
+    Ok((guest, agent.stopped_by(sys::interrupted())))
+}

@@ -1,0 +1,13 @@
+//! A distribution's Linux as the guest: what is put into it, its console, and the commands that run in it.
+//!
+//! [`userland`] makes the initial RAM disk, [`guest`] starts the machine and connects the agent of the guest's init, [`job`] is
+//! `vpmu linux`.
+
+pub mod guest;
+pub mod job;
+pub mod place;
+mod report;
+pub mod spec;
+mod tail;
+mod terminal;
+pub mod userland;

@@ -1,0 +1,129 @@
+//! A file of the host and its place in the guest.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// `FILE` or `FILE:PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// A file, a folder, or the name of a program in PATH.
+    pub host: PathBuf,
+    /// Where it is in the guest; `None` is by rule: see [`Placed::resolve`].
+    pub guest: Option<String>,
+}
+
+/// A file that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// On the host.
+    pub host: PathBuf,
+    /// In the guest.
+    pub guest: String,
+}
+
+impl FromStr for Placed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (host, guest) = match text.split_once(':') {
+            Some((host, guest)) => (host, Some(guest)),
+            None => (text, None),
+        };
+        if host.is_empty() {
+            return Err("an empty name; give FILE or FILE:PATH".to_owned());
+        }
+        if guest.is_some_and(|guest| !is_plain(guest)) {
+            return Err("PATH of FILE:PATH is an absolute path in the guest without . and ..".to_owned());
+        }
+        Ok(Self { host: host.into(), guest: guest.map(str::to_owned) })
+    }
+}
+
+impl fmt::Display for Placed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.host.display())?;
+        self.guest.as_ref().map_or(Ok(()), |guest| write!(f, ":{guest}"))
+    }
+}
+
+/// Whether `path` is absolute and names a file below the root.
+fn is_plain(path: &str) -> bool {
+    let parts = path.strip_prefix('/').map(|rest| rest.split('/'));
+    parts.is_some_and(|mut parts| parts.all(|part| !part.is_empty() && part != "." && part != ".."))
+}
+
+impl Placed {
+    /// Finds the file. A name without a slash that is no file here is looked for in `path`, the folders of PATH, and keeps its
+    /// path in the guest. Other programs go to `/bin`, files and folders to `/root`.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn resolve(&self, path: Option<&OsStr>) -> Result<Found, String> {
+        let is_name = self.host.components().count() == 1 && !self.host.to_string_lossy().contains('/');
+        if is_name && !self.host.exists() {
+            let found = in_path(&self.host, path).ok_or("it is neither a file here nor a program in PATH")?;
+            let guest = self.guest.clone().unwrap_or_else(|| found.to_string_lossy().into_owned());
+            return Ok(Found { host: found, guest });
+        }
+        let metadata = std::fs::metadata(&self.host).map_err(|error| error.to_string())?;
+        let guest = match &self.guest {
+            Some(guest) => guest.clone(),
+            None => {
+                let name = self.host.canonicalize().map_err(|error| error.to_string())?;
+                let name = self.host.file_name().or_else(|| name.file_name()).unwrap_or_default().to_string_lossy();
+                let program = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
+                format!("{}/{name}", if program { "/bin" } else { "/root" })
+            }
+        };
+        Ok(Found { host: self.host.clone(), guest })
+    }
+}
+
+/// A program in the folders of PATH.
+#[must_use]
+pub fn in_path(name: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
+    let executable = |file: &PathBuf| {
+        std::fs::metadata(file).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(path?).filter(|folder| folder.is_absolute()).map(|folder| folder.join(name)).find(executable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_file_and_a_path() {
+        let placed: Placed = "perf:/usr/local/bin/perf".parse().unwrap();
+        assert_eq!((placed.host.as_path(), placed.guest.as_deref()), (Path::new("perf"), Some("/usr/local/bin/perf")));
+        assert_eq!(placed.to_string(), "perf:/usr/local/bin/perf");
+        assert_eq!("a/b".parse::<Placed>().unwrap().guest, None);
+        for text in ["", ":/x", "a:b", "a:/", "a:/x/../y", "a:/x//y", "a:"] {
+            assert!(text.parse::<Placed>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn programs_and_files_have_their_usual_places() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str, mode| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, "x").unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            file.to_string_lossy().into_owned()
+        };
+        let (tool, data) = (at("vpmu-tool", 0o755), at("vpmu-data", 0o644));
+        let path = folder.path().as_os_str();
+        let guest = |text: &str| text.parse::<Placed>().unwrap().resolve(Some(path)).map(|found| found.guest);
+        assert_eq!(guest(&tool).unwrap(), "/bin/vpmu-tool");
+        assert_eq!(guest(&data).unwrap(), "/root/vpmu-data");
+        assert_eq!(guest("vpmu-tool").unwrap(), tool, "a program of PATH keeps its path");
+        assert_eq!(guest(&format!("{data}:/etc/x")).unwrap(), "/etc/x");
+        assert_eq!(guest(&folder.path().to_string_lossy()).unwrap().rsplit('/').nth(1), Some("root"));
+        assert!(guest("vpmu-data").is_err(), "not executable, so no program");
+        assert!(guest("/no/such").is_err());
+    }
+}

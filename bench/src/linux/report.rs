@@ -1,0 +1,22 @@
+//! The report of a Linux guest, on stderr at its end.
+
+use host_pmu::backend::BackendKey;
+use vmm::machine::linux::LinuxOutcome;
+
+use crate::summary::{self, Ran, Report};
+
+/// The report of a guest that ended.
+pub(super) fn of(outcome: &LinuxOutcome, backend: &BackendKey) -> Report {
+    let ran = Ran {
+        end: &outcome.end,
+        wall: outcome.wall,
+        vcpus: &outcome.vcpus,
+        rewritten: Some(outcome.rewritten),
+        absent: outcome.vcpus.iter().map(|vcpu| vcpu.left.absent).sum(),
+        checked_addresses: false,
+        output: &outcome.console,
+    };
+    let mut report = summary::of(&ran, backend);
+    report.warnings.extend(outcome.complaints.lines());
+    report
+}

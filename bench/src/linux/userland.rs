@@ -1,0 +1,110 @@
+//! The initial RAM disk of a Linux guest: the init with its agent, kernel modules, a shell, and the user's programs and files.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use linux_guest::initramfs::Initramfs;
+use linux_guest::modules;
+use results::error::Error;
+
+use super::place::{Found, Placed, in_path};
+
+/// Modules of the agent's port.
+const PORT: [&str; 2] = ["virtio_mmio", "virtio_console"];
+/// Programs beside a shell that is not busybox.
+const TOOLS: [&str; 24] = [
+    "cat", "chmod", "cp", "cut", "date", "dmesg", "echo", "env", "free", "grep", "head", "kill", "ls", "mkdir",
+    "mount", "mv", "ps", "rm", "sed", "sleep", "sort", "tail", "true", "wc",
+];
+
+/// What goes into a guest.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The kernel's file, beside which its modules are looked for.
+    pub kernel: &'a Path,
+    /// The kernel's release, if its file says it.
+    pub release: Option<&'a str>,
+    /// Folder of the modules.
+    pub modules: Option<&'a Path>,
+    /// Modules to load beside those of the agent's port.
+    pub load: &'a [String],
+    /// Programs and files.
+    pub with: &'a [Placed],
+    /// Whether a shell is needed.
+    pub shell: bool,
+}
+
+/// Makes the initial RAM disk.
+///
+/// # Errors
+/// Exit 2 for a file that is absent or cannot be used, with its name.
+pub fn make(wanted: &Wanted<'_>) -> Result<Vec<u8>, Error> {
+    let path = std::env::var_os("PATH");
+    let mut initramfs = Initramfs::new();
+    let unknown = || {
+        let why = "its file does not say which release it is";
+        Error::usage("cannot find the kernel's modules", why, "give the bzImage, or an initial RAM disk with --initrd")
+    };
+    let release = wanted.release.ok_or_else(unknown)?;
+    let folder = modules::find(release, wanted.modules, wanted.kernel)
+        .map_err(|error| Error::usage("cannot find the kernel's modules", error.to_string(), ""))?;
+    let names: Vec<&str> = PORT.into_iter().chain(wanted.load.iter().map(String::as_str)).collect();
+    let needed = modules::needed(&folder, release, &names)
+        .map_err(|error| Error::usage("cannot load the kernel's modules", error.to_string(), ""))?;
+    for module in needed {
+        let added = initramfs.module(&module.name, &module.bytes);
+        added.map_err(|error| Error::usage("cannot load the kernel's modules", error.to_string(), ""))?;
+    }
+    if wanted.shell {
+        shell(&mut initramfs, path.as_deref())?;
+    }
+    for placed in wanted.with {
+        let cannot =
+            |why: String| Error::usage(format!("cannot put {} into the guest", placed.host.display()), why, "");
+        let found = placed.resolve(path.as_deref()).map_err(cannot)?;
+        put(&mut initramfs, &found).map_err(cannot)?;
+    }
+    initramfs.finish().map_err(|error| Error::usage("cannot make the initial RAM disk", error.to_string(), ""))
+}
+
+/// Puts a file, or a folder with all that is in it.
+fn put(initramfs: &mut Initramfs, found: &Found) -> Result<(), String> {
+    initramfs.copy(Some(&found.guest), &found.host).map_err(|error| error.to_string())
+}
+
+/// Puts a shell: busybox with its applets if this host has it, else the host's sh and a few tools.
+fn shell(initramfs: &mut Initramfs, path: Option<&OsStr>) -> Result<(), Error> {
+    let cannot = |why: String| Error::usage("cannot put a shell into the guest", why, "install busybox");
+    let add = |initramfs: &mut Initramfs, guest: &str, host: &Path| {
+        initramfs.program(guest, host).map_err(|error| cannot(error.to_string()))
+    };
+    if let Some((busybox, applets)) = in_path(Path::new("busybox"), path).and_then(applets) {
+        add(initramfs, "/bin/busybox", &busybox)?;
+        for applet in applets {
+            initramfs.link(&format!("/bin/{applet}"), "busybox").map_err(|error| cannot(error.to_string()))?;
+        }
+        return Ok(());
+    }
+    let sh = in_path(Path::new("sh"), path).ok_or_else(|| cannot("neither busybox nor sh is in PATH".to_owned()))?;
+    add(initramfs, "/bin/sh", &sh)?;
+    for tool in TOOLS {
+        if let Some(host) = in_path(Path::new(tool), path) {
+            add(initramfs, &format!("/bin/{tool}"), &host)?;
+        }
+    }
+    Ok(())
+}
+
+/// A busybox and the names of its applets, as it says itself.
+fn applets(busybox: PathBuf) -> Option<(PathBuf, Vec<String>)> {
+    let listed = Command::new(&busybox).arg("--list").output().ok().filter(|done| done.status.success())?;
+    let text = String::from_utf8(listed.stdout).ok()?;
+    let names: Vec<_> = text.lines().filter(|name| is_applet(name)).map(str::to_owned).collect();
+    names.iter().any(|name| name == "sh").then_some((busybox, names))
+}
+
+fn is_applet(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.[".contains(&byte);
+    !matches!(name, "" | "." | ".." | "busybox" | "init") && name.bytes().all(plain)
+}
