@@ -139,15 +139,30 @@ static const char *name(void)
     return path[top] == '/' ? path + top + 1 : path + top;
 }
 
-/* Sends a file up to its end, and closes it; 0, or -errno. */
-static long send_file(int fd, u32 mode)
+/* Sends a file up to its end; 0, or -errno. Some files of sysfs cannot be read though they can be opened: those of a
+ * folder are left out. */
+static long send_file(int fd, u32 mode, int in_folder)
 {
+    static char first[4096];
+    long count;
+    do
+        count = call3(SYS_read, fd, first, sizeof first);
+    while (count == -EINTR);
+    if (count < 0 && count != -EAGAIN) {
+        if (in_folder)
+            send_entry(OTHER, mode, name(), "");
+        return in_folder ? 0 : count;
+    }
     send_entry(FILE, mode, name(), "");
+    /* A file without an end, such as trace_pipe, ends where it would wait. */
+    if (count <= 0)
+        return 0;
+    frame_send(DATA, first, (u32)count);
+    sent += (u64)count;
     for (;;) {
-        long count = call3(SYS_read, fd, frame_room(), MAX_PAYLOAD);
+        count = call3(SYS_read, fd, frame_room(), MAX_PAYLOAD);
         if (count == -EINTR)
             continue;
-        /* A file without an end, such as trace_pipe, ends where it would wait. */
         if (count == 0 || count == -EAGAIN || connection_closed())
             return 0;
         if (count < 0)
@@ -193,7 +208,7 @@ static long send_child(int depth, const char **operation)
     if (fd < 0)
         return fd;
     *operation = "read";
-    error = type == S_IFDIR ? send_below((int)fd, stat.mode, depth + 1, operation) : send_file((int)fd, stat.mode);
+    error = type == S_IFDIR ? send_below((int)fd, stat.mode, depth + 1, operation) : send_file((int)fd, stat.mode, 1);
     call1(SYS_close, fd);
     return error;
 }
@@ -247,7 +262,7 @@ void get(struct frame *frame)
         error = 0;
         operation = "read";
         if ((stat.mode & S_IFMT) != S_IFDIR)
-            error = send_file((int)fd, stat.mode);
+            error = send_file((int)fd, stat.mode, 0);
         else if (tree)
             error = send_below((int)fd, stat.mode, 0, &operation);
         else

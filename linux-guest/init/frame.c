@@ -89,6 +89,10 @@ int frame_read_some(void)
     if (!room)
         return 1;
     long count = call3(SYS_read, channel, incoming + here, room);
+    if (count == -EAGAIN) {
+        struct pollfd poll = {channel, POLLIN, 0};
+        call3(SYS_poll, &poll, 1, -1);
+    }
     if (count == -EINTR || count == -EAGAIN)
         return 1;
     if (count <= 0)
@@ -99,12 +103,9 @@ int frame_read_some(void)
 
 int frame_next(struct frame *frame)
 {
-    while (!frame_is_here()) {
-        struct pollfd poll = {channel, POLLIN, 0};
-        call3(SYS_poll, &poll, 1, -1);
+    while (!frame_is_here())
         if (!frame_read_some())
             return 0;
-    }
     if (payload_length() > MAX_PAYLOAD)
         return 0;
     frame->kind = (u8)incoming[0];

@@ -21,7 +21,7 @@ int connection_closed(void);
 /* Whether a whole frame is here already. */
 int frame_is_here(void);
 
-/* Reads what has come, without waiting for more; 0 at the end of the connection. For whoever has polled it. */
+/* Reads what has come, or waits for the next bytes; 0 at the end of the connection. */
 int frame_read_some(void);
 
 /* The next frame; waits for it. 0 at the end of the connection. */

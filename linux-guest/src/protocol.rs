@@ -34,10 +34,10 @@ shared_constants! {
     VERSION: u32 = 1;
     /// Bytes before the payload.
     HEADER: usize = 5;
-    /// Most bytes of a payload.
-    MAX_PAYLOAD: usize = 1 << 16;
+    /// Most bytes of a payload. Such a frame is two buffers of Linux's virtio console, and no third one.
+    MAX_PAYLOAD: usize = (1 << 16) - HEADER;
     /// Most bytes of input on the way to a program.
-    STDIN_WINDOW: usize = 1 << 16;
+    STDIN_WINDOW: usize = MAX_PAYLOAD;
     /// Most bytes of a path, its zero byte included.
     MAX_PATH: usize = 4096;
 

@@ -13,8 +13,8 @@ use crate::protocol::{HEADER, MAX_PAYLOAD};
 /// Bytes kept for the guest before a caller has to wait.
 const OUTGOING: usize = 4 * MAX_PAYLOAD;
 
-/// Bytes read by one system call.
-const CHUNK: usize = 2 * MAX_PAYLOAD;
+/// Bytes of the guest that are kept: a frame, and as much again.
+const INCOMING: usize = 2 * (HEADER + MAX_PAYLOAD);
 
 /// One frame of the guest.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,9 +36,10 @@ pub(super) struct Step {
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: UnixStream,
+    /// Bytes of the guest that no frame has taken: `incoming[first..last]`.
     incoming: Vec<u8>,
-    /// Bytes of `incoming` that frames have taken.
-    taken: usize,
+    first: usize,
+    last: usize,
     outgoing: Vec<u8>,
     /// Bytes of `outgoing` that the socket has taken.
     sent: usize,
@@ -49,7 +50,8 @@ pub(super) struct Wire {
 impl Wire {
     pub(super) fn new(socket: UnixStream) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, incoming: Vec::new(), taken: 0, outgoing: Vec::new(), sent: 0, ended: false })
+        let incoming = vec![0; INCOMING];
+        Ok(Self { socket, incoming, first: 0, last: 0, outgoing: Vec::new(), sent: 0, ended: false })
     }
 
     /// Whether another frame can be queued without keeping too much.
@@ -82,7 +84,7 @@ impl Wire {
 
     /// The next frame that is here as a whole.
     pub(super) fn frame(&mut self) -> Result<Option<Frame>, AgentError> {
-        let here = &self.incoming[self.taken..];
+        let here = &self.incoming[self.first..self.last];
         let Some((&[kind, a, b, c, d], rest)) = here.split_first_chunk::<HEADER>() else { return self.no_frame() };
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
         if length > MAX_PAYLOAD {
@@ -90,7 +92,7 @@ impl Wire {
         }
         let Some(payload) = rest.get(..length) else { return self.no_frame() };
         let frame = Frame { kind, payload: payload.to_vec() };
-        self.taken += HEADER + length;
+        self.first += HEADER + length;
         Ok(Some(frame))
     }
 
@@ -137,20 +139,19 @@ impl Wire {
         self.sent != before
     }
 
-    /// Reads one chunk, unless as much is here already that no frame has taken.
+    /// Reads what there is room for.
     fn receive(&mut self) -> Result<bool, AgentError> {
-        self.incoming.drain(..self.taken);
-        self.taken = 0;
-        let here = self.incoming.len();
-        if here > CHUNK {
+        self.incoming.copy_within(self.first..self.last, 0);
+        (self.first, self.last) = (0, self.last - self.first);
+        if self.last == INCOMING {
             return Ok(false);
         }
-        self.incoming.resize(here + CHUNK, 0);
-        let read = self.socket.read(&mut self.incoming[here..]);
-        self.incoming.truncate(here + read.as_ref().map_or(0, |&count| count));
-        match read {
+        match self.socket.read(&mut self.incoming[self.last..]) {
             Ok(0) => self.ended = true,
-            Ok(_) => return Ok(true),
+            Ok(count) => {
+                self.last += count;
+                return Ok(true);
+            }
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             Err(error) if error.kind() == ErrorKind::ConnectionReset => self.ended = true,
             Err(error) => return Err(AgentError::Gone(error.to_string())),
@@ -229,7 +230,7 @@ mod tests {
         let mut wire = Wire::new(ours).unwrap();
         assert!(matches!(wire.queue(1, &[&[0; 1], &vec![0; MAX_PAYLOAD]]), Err(AgentError::TooLarge { .. })));
         assert!(wire.is_flushed());
-        theirs.write_all(&[1, 1, 0, 1, 0]).unwrap();
+        theirs.write_all(&[1, 0xfc, 0xff, 0, 0]).unwrap();
         wire.step(SOON, None).unwrap();
         assert!(matches!(wire.frame(), Err(AgentError::Protocol(_))));
     }
@@ -244,7 +245,9 @@ mod tests {
             written += theirs.write(&[2; 8192]).unwrap_or(0);
             wire.step(Duration::ZERO, None).unwrap();
         }
-        assert!(wire.incoming.len() <= 2 * CHUNK, "{} of {written} bytes", wire.incoming.len());
+        assert!(wire.last == INCOMING && written > INCOMING && written < 1 << 20, "{written} bytes");
+        wire.step(SOON, None).unwrap();
+        assert!(!wire.ended, "a full buffer is no end");
     }
 
     proptest! {

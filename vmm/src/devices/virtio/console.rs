@@ -12,7 +12,7 @@ use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::device::{Device, Work};
+use super::device::{Device, PUT_OFF, Work};
 use super::ports::QUEUES;
 use super::transport::{read_config, register};
 
@@ -206,6 +206,8 @@ impl Worker {
         self.wait_for(work)?;
         Ok(if work.again {
             0
+        } else if work.soon {
+            PUT_OFF.as_millis() as i32
         } else if set_up {
             SET_UP_INTERVAL
         } else {

@@ -1,6 +1,7 @@
 //! The work on the device's queues, without its thread.
 
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use virtio_queue::QueueT as _;
 use vm_memory::GuestMemoryMmap;
@@ -15,6 +16,10 @@ use super::transport::{Effect, Transport};
 const USED_BUFFER: u32 = 1;
 const CONFIGURATION: u32 = 2;
 
+/// Longest time for which the interrupt for bytes to the host is put off. A driver that still has free chains does not wait for it,
+/// and each interrupt costs it two exits.
+pub(super) const PUT_OFF: Duration = Duration::from_millis(2);
+
 /// The reasons for the thread to work again, and the interrupt it owes the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
@@ -26,6 +31,8 @@ pub(super) struct Work {
     pub(super) on_writable: bool,
     /// At once.
     pub(super) again: bool,
+    /// After [`PUT_OFF`].
+    pub(super) soon: bool,
 }
 
 /// The state that the thread and the vCPUs share.
@@ -37,6 +44,8 @@ pub(super) struct Device {
     pub(super) stream: Stream,
     /// Times that a driver broke the rules of its queues.
     pub(super) broken: u64,
+    /// Chains of bytes to the host that were given back without an interrupt, and since when.
+    unannounced: Option<(u16, Instant)>,
 }
 
 /// Notes that chains of `queue` were used.
@@ -61,6 +70,7 @@ impl Device {
             control: Control::default(),
             stream: Stream::new(socket),
             broken: 0,
+            unannounced: None,
         }
     }
 
@@ -80,6 +90,7 @@ impl Device {
         if effect == Effect::Reset {
             self.control.reset();
             self.stream.reset();
+            self.unannounced = None;
         }
         effect == Effect::Reset
     }
@@ -153,14 +164,25 @@ impl Device {
     /// The port's bytes to the host.
     fn transmit(&mut self, work: &mut Work) -> Result<(), Broken> {
         let Some(queue) = self.transport.queue(TRANSMIT) else { return Ok(()) };
-        let (stop, any) = self.stream.transmit(queue, &self.memory)?;
+        let (stop, count) = self.stream.transmit(queue, &self.memory)?;
         match stop {
             Stop::Queue => wait_for_chains(work, queue, &self.memory)?,
             Stop::Socket => work.on_writable = true,
             Stop::Budget => work.again = true,
             Stop::Closed => {}
         }
-        if any { used(work, queue, &self.memory) } else { Ok(()) }
+        let (before, since) = self.unannounced.unwrap_or_else(|| (0, Instant::now()));
+        let count = before.saturating_add(count);
+        if count == 0 {
+            return Ok(());
+        }
+        if count >= queue.size() / 4 || since.elapsed() >= PUT_OFF {
+            self.unannounced = None;
+            return used(work, queue, &self.memory);
+        }
+        self.unannounced = Some((count, since));
+        work.soon = true;
+        Ok(())
     }
 
     /// The port's bytes to the guest. A driver throws away what comes while no program has the port open.

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use proptest::prelude::*;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
-use super::device::{Device, Work};
+use super::device::{Device, PUT_OFF, Work};
 use super::driver::{BUFFER, Driver, NEXT, SIZE, WRITE, available, buffer, memory, used_event};
 use super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
 use super::transport::{register, status};
@@ -320,13 +320,35 @@ fn what_was_half_moved_is_not_for_the_next_driver() {
 #[test]
 fn with_event_idx_a_driver_that_waits_for_no_chain_is_not_interrupted() {
     let memory = memory();
-    let (mut device, mut driver, _host) = open(&memory, FEATURES | EVENT_IDX);
-    memory.write_obj(2_u16, used_event(TRANSMIT)).unwrap();
+    let (mut device, mut driver, mut host) = open(&memory, FEATURES | EVENT_IDX);
+    memory.write_obj(2_u16, used_event(RECEIVE)).unwrap();
     let interrupts = [0, 1, 2, 3].map(|_| {
-        driver.send(TRANSMIT, b"x");
+        host.write_all(b"x").unwrap();
         settle(&mut device).interrupt
     });
     assert_eq!(interrupts, [0, 0, 1, 0]);
+    assert_eq!(driver.receive(RECEIVE), b"xxxx");
+}
+
+#[test]
+fn the_interrupt_for_bytes_to_the_host_is_put_off_for_a_while_or_some_chains() {
+    let memory = memory();
+    let (mut device, mut driver, _host) = open(&memory, FEATURES | EVENT_IDX);
+    for _ in 0..3 {
+        for _ in 0..SIZE / 4 {
+            driver.send(TRANSMIT, b"x");
+        }
+        assert_eq!(settle(&mut device).interrupt, 1, "many at once");
+        while driver.take(TRANSMIT).is_some() {}
+        driver.send(TRANSMIT, b"x");
+        let first = settle(&mut device);
+        std::thread::sleep(PUT_OFF);
+        let second = settle(&mut device);
+        assert_eq!(first.interrupt + second.interrupt, 1);
+        assert!(!second.soon, "put off once");
+        assert_eq!(settle(&mut device), Work { on_readable: true, ..Work::default() });
+        while driver.take(TRANSMIT).is_some() {}
+    }
 }
 
 #[test]
