@@ -25,6 +25,10 @@ impl Cpu {
     }
 }
 
+/// "GenuineIntel" in EBX, EDX, ECX.
+const INTEL: [u32; 3] = [0x756e_6547, 0x4965_6e69, 0x6c65_746e];
+/// KVM's leaf of features.
+const KVM_CPUID_FEATURES: u32 = 0x4000_0001;
 const PDCM: u32 = 1 << 15;
 const X2APIC: u32 = 1 << 21;
 const TSC_DEADLINE: u32 = 1 << 24;
@@ -45,6 +49,7 @@ pub struct CpuidFull;
 /// Adapts what KVM supports to the guest with `pmu`.
 pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus: u32) -> Result<(), CpuidFull> {
     let mut has_leaf_a = false;
+    let intel_host = is_intel(cpuid);
     cpuid.retain(|entry| !TOPOLOGY.contains(&entry.function));
     for level in topology(cpu, cpus) {
         cpuid.push(level).map_err(|_| CpuidFull)?;
@@ -54,7 +59,7 @@ pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus:
             0 => {
                 // "GenuineIntel": the Intel PMU driver looks for it, and this host may be AMD.
                 entry.eax = entry.eax.max(0xd);
-                (entry.ebx, entry.edx, entry.ecx) = (0x756e_6547, 0x4965_6e69, 0x6c65_746e);
+                [entry.ebx, entry.edx, entry.ecx] = INTEL;
             }
             1 => leaf_1(entry, model, pmu, cpu, cpus),
             7 if entry.index == 0 && !pmu.transactions => entry.ebx &= !RTM_HLE,
@@ -62,6 +67,7 @@ pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus:
                 has_leaf_a = true;
                 set_leaf_a(entry, pmu);
             }
+            KVM_CPUID_FEATURES if !intel_host => entry.eax &= !BY_HYPERCALL,
             _ => {}
         }
     }
@@ -71,6 +77,15 @@ pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus:
         cpuid.push(entry).map_err(|_| CpuidFull)?;
     }
     Ok(())
+}
+
+/// Features of KVM that a guest uses by a hypercall: PV_UNHALT, PV_SEND_IPI, PV_SCHED_YIELD. An Intel's is VMCALL, which on another
+/// host KVM would have to patch in the guest's code, and Linux's code is read-only.
+const BY_HYPERCALL: u32 = 1 << 7 | 1 << 11 | 1 << 13;
+
+/// Whether the host is an Intel.
+fn is_intel(supported: &CpuId) -> bool {
+    supported.as_slice().iter().any(|entry| entry.function == 0 && entry.ebx == INTEL[0])
 }
 
 /// Leaves that describe the topology.
@@ -110,6 +125,32 @@ fn leaf_1(entry: &mut kvm_cpuid_entry2, model: Cpu, pmu: PmuCaps, cpu: u32, cpus
         entry.edx |= DEBUG_STORE;
     } else {
         entry.edx &= !DEBUG_STORE;
+    }
+}
+
+/// Hides what QEMU's software emulation gets wrong in a nested guest (host B, QEMU 7.2) and Linux uses.
+///
+/// - XSAVE, and the state that only it saves: AVX and its relatives, AMX, protection keys. XSETBV does not exit, as KVM relies on:
+///   KVM answers CPUID leaf 0DH with the size of the reset state, and Linux allocates that much for what XSAVE writes.
+/// - CMPXCHG16B: at an exit soon after it RFLAGS has bits of an operand, such as the direction flag.
+pub(crate) fn hide_misemulated(cpuid: &mut CpuId) {
+    cpuid.retain(|entry| entry.function != 0xd);
+    for entry in cpuid.as_mut_slice() {
+        match (entry.function, entry.index) {
+            // FMA, CMPXCHG16B; XSAVE, OSXSAVE, AVX, F16C.
+            (1, _) => entry.ecx &= !(1 << 12 | 1 << 13 | 0xf << 26),
+            (7, 0) => {
+                // AVX2, AVX-512; PKU, OSPKE, VAES, VPCLMULQDQ; AMX.
+                entry.ebx &= !(1 << 5 | 1 << 16 | 1 << 17 | 1 << 21 | 1 << 26 | 1 << 27 | 1 << 28 | 1 << 30 | 1 << 31);
+                entry.ecx &= !(1 << 1 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 14);
+                entry.edx &= !(1 << 2 | 1 << 3 | 1 << 8 | 1 << 22 | 1 << 23 | 1 << 24 | 1 << 25);
+            }
+            // AVX-VNNI, AVX512_BF16, AMX-FP16, AVX-IFMA.
+            (7, 1) => entry.eax &= !(1 << 4 | 1 << 5 | 1 << 21 | 1 << 23),
+            // XOP, FMA4.
+            (0x8000_0001, _) => entry.ecx &= !(1 << 11 | 1 << 16),
+            _ => {}
+        }
     }
 }
 
@@ -163,6 +204,27 @@ mod tests {
         let mut cpuid = CpuId::from_entries(&full).unwrap();
         assert_eq!(adapt(&mut cpuid, Cpu::CascadeLake, PmuCaps::default(), 0, 1), Ok(()), "there is one to adapt");
         assert_eq!(cpuid.as_slice()[3].eax, 0x0730_0402);
+    }
+
+    #[test]
+    fn hypercalls_are_offered_where_the_instruction_is_the_hosts() {
+        for (vendor, features) in [(INTEL[0], !0), (0x6874_7541, !BY_HYPERCALL)] {
+            let zero = kvm_cpuid_entry2 { ebx: vendor, ..entry(0) };
+            let mut cpuid = CpuId::from_entries(&[zero, entry(1), entry(KVM_CPUID_FEATURES)]).unwrap();
+            adapt(&mut cpuid, Cpu::Generic, PmuCaps::default(), 0, 1).unwrap();
+            assert_eq!(cpuid.as_slice()[2].eax, features);
+        }
+    }
+
+    #[test]
+    fn what_is_misemulated_is_hidden() {
+        let mut cpuid = CpuId::from_entries(&[entry(1), entry(7), entry(0xd), entry(0x8000_0001)]).unwrap();
+        hide_misemulated(&mut cpuid);
+        let leaves: Vec<_> = cpuid.as_slice().iter().map(|entry| entry.function).collect();
+        assert_eq!(leaves, [1, 7, 0x8000_0001]);
+        assert_eq!(cpuid.as_slice()[0].ecx >> 26 & 0xf, 0, "XSAVE, OSXSAVE, AVX, F16C");
+        assert_eq!(cpuid.as_slice()[0].ecx >> 20 & 1, 1, "SSE4.2 stays");
+        assert_eq!(cpuid.as_slice()[1].ebx >> 5 & 1, 0, "AVX2");
     }
 
     #[test]

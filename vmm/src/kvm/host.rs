@@ -161,13 +161,16 @@ impl Host {
         cpu: usize,
         cpus: usize,
         pmu: GuestPmu,
-        model: Cpu,
+        look: Look,
     ) -> Result<VcpuFd, KvmError> {
         let vcpu = vm.create_vcpu(cpu as u64).map_err(call("KVM_CREATE_VCPU"))?;
         let mut cpuid = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(call("KVM_GET_SUPPORTED_CPUID"))?;
         match pmu {
-            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, model, caps, cpu as u32, cpus as u32)?,
+            GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, look.model, caps, cpu as u32, cpus as u32)?,
             GuestPmu::Kvm => cpuid::set_apic_id(&mut cpuid, cpu as u32),
+        }
+        if look.without_misemulated {
+            cpuid::hide_misemulated(&mut cpuid);
         }
         vcpu.set_cpuid2(&cpuid).map_err(call("KVM_SET_CPUID2"))?;
         Ok(vcpu)
@@ -215,6 +218,15 @@ impl Facts {
     pub fn capability(&self, number: u32) -> i32 {
         self.kvm.check_extension_raw(number.into())
     }
+}
+
+/// What the guest's processor looks like beside its PMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// Family and model.
+    pub(crate) model: Cpu,
+    /// Without what an emulated host gets wrong.
+    pub(crate) without_misemulated: bool,
 }
 
 /// PMU exposed to the guest.

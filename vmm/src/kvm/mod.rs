@@ -25,4 +25,4 @@ pub use capability::{API_VERSION, CAPABILITIES, Capability, PMU_CAPABILITY};
 pub use cpuid::Cpu;
 pub use host::{Facts, Host, KvmError, linux_refusal};
 
-pub(crate) use host::GuestPmu;
+pub(crate) use host::{GuestPmu, Look};

@@ -27,6 +27,8 @@ pub(crate) struct InKernel {
     pub(crate) pit: bool,
     /// MSRs that exit beside those of the PMU.
     pub(crate) also: Also,
+    /// The guest's processor lacks what an emulated host gets wrong.
+    pub(crate) without_misemulated: bool,
 }
 
 /// The registers with which a vCPU starts.

@@ -154,7 +154,11 @@ impl<W: Write + Send> Guest for ImageGuest<'_, W> {
         }
         self.entry = Some(load(&image, self.plan, memory)?);
         self.checked_addresses = facts.emulated_host && facts.userspace_pmu;
-        Ok(InKernel { pit: true, also: Also { rdpmc: !self.sites.is_empty(), addresses: self.checked_addresses } })
+        Ok(InKernel {
+            pit: true,
+            also: Also { rdpmc: !self.sites.is_empty(), addresses: self.checked_addresses },
+            ..InKernel::default()
+        })
     }
 
     fn start(

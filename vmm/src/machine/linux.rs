@@ -216,7 +216,8 @@ impl<'a> Guest for LinuxGuest<'a> {
         self.entry = place(&kernel, self.memory, &initrd, &self.command_line, memory)?;
         memory.write_slice(&acpi::tables(self.vcpus, u32::from(self.channel.is_some())), GuestAddress(ACPI))?;
         // Linux writes canonical addresses only: they need no check where the processor makes none.
-        Ok(InKernel { pit: true, also: Also { rdpmc: !self.sites.is_empty(), addresses: false } })
+        let also = Also { rdpmc: !self.sites.is_empty(), addresses: false };
+        Ok(InKernel { pit: true, also, without_misemulated: facts.emulated_host })
     }
 
     fn attach(&mut self, vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), MachineError> {

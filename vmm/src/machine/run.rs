@@ -19,7 +19,7 @@ use super::left::{Steps, VcpuRun};
 use super::plan::Plan;
 use crate::kvm::tsc::TickClock;
 use crate::kvm::vcpu::{Parts, Vcpu};
-use crate::kvm::{GuestPmu, Host, KvmError, run_loop};
+use crate::kvm::{GuestPmu, Host, KvmError, Look, run_loop};
 use crate::outcome::End;
 use crate::probe;
 use crate::seccomp::{Answer, Jail};
@@ -59,9 +59,10 @@ pub(super) fn run<G: Guest>(
     let in_kernel = guest.load(&memory, facts)?;
     let vm = host.create_vm(&memory, pmu, in_kernel.also, in_kernel.pit)?;
     guest.attach(&vm, &memory)?;
+    let look = Look { model: plan.cpu, without_misemulated: in_kernel.without_misemulated };
     let mut vcpus = Vec::with_capacity(plan.vcpus);
     for cpu in 0..plan.vcpus {
-        let fd = host.create_vcpu(&vm, cpu, plan.vcpus, pmu, plan.cpu)?;
+        let fd = host.create_vcpu(&vm, cpu, plan.vcpus, pmu, look)?;
         let tsc_khz = start(&fd, cpu, guest, &memory)?;
         vcpus.push((fd, tsc_khz));
     }
