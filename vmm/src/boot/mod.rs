@@ -21,4 +21,4 @@ pub mod rdpmc;
 pub mod segment;
 
 #[cfg(test)]
-mod test_elf;
+pub(crate) mod test_elf;

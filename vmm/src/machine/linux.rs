@@ -348,3 +348,62 @@ fn initrd_place(kernel: &Kernel, low: u64, size: usize) -> Result<Option<(u32, u
         None => Err(BootError::InitrdTooLarge { size, room: end.saturating_sub(start) }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boot::test_elf::TestElf;
+
+    const BASE: u64 = 0x100_0000;
+    const MEMORY: u64 = 64 << 20;
+
+    fn kernel_at(address: u64) -> Kernel {
+        let code = [&[0xf4][..], b"Linux version 6.1.0-test "].concat();
+        Kernel::parse(&TestElf::new(true, address).code(address, &code).bytes()).unwrap()
+    }
+
+    fn placed(kernel: &Kernel, initrd: &[u8], line: &str) -> Result<(u64, GuestMemoryMmap), MachineError> {
+        let memory = allocate(MEMORY)?;
+        Ok((place(kernel, MEMORY, initrd, line, &memory)?, memory))
+    }
+
+    #[test]
+    fn the_kernel_finds_all_it_needs() {
+        let (entry, memory) = placed(&kernel_at(BASE), &[0xaa; 5000], " vpmu.shell \n").unwrap();
+        assert_eq!(entry, BASE);
+        let read = |at: u64, length: usize| {
+            let mut bytes = vec![0; length];
+            memory.read_slice(&mut bytes, GuestAddress(at)).unwrap();
+            bytes
+        };
+        assert_eq!(read(BASE, 1), [0xf4]);
+        let line = format!("{COMMAND_LINE_START} vpmu.shell\0");
+        assert_eq!(read(COMMAND_LINE, line.len()), line.as_bytes());
+        let initrd = MEMORY - 0x2000;
+        assert_eq!(read(ZERO_PAGE + 0x218, 8), [(initrd as u32).to_le_bytes(), 5000_u32.to_le_bytes()].concat());
+        assert_eq!(read(initrd, 5001), [&[0xaa; 5000][..], &[0]].concat());
+        assert_eq!(read(GDT + u64::from(CODE), 8), GDT_ENTRIES[2].to_le_bytes());
+        assert_ne!(read(PAGE_TABLES, 8), [0; 8]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let kernel = kernel_at(BASE);
+        let refused = |kernel: &Kernel, initrd: &[u8], line: &str| match placed(kernel, initrd, line) {
+            Err(MachineError::Boot(why)) => why,
+            other => panic!("{:?}", other.map(|(entry, _)| entry)),
+        };
+        let room = MEMORY - (BASE + 0x1000);
+        assert!(placed(&kernel, &vec![0; room as usize], "").is_ok());
+        let large = vec![0; room as usize + 1];
+        assert_eq!(refused(&kernel, &large, ""), BootError::InitrdTooLarge { size: large.len(), room });
+        let max = kernel.command_line_max();
+        let length = COMMAND_LINE_START.len() + 1 + max;
+        assert_eq!(refused(&kernel, &[], &"x".repeat(max)), BootError::CommandLineTooLong { length, max });
+        assert_eq!(refused(&kernel, &[], "a\0b"), BootError::CommandLineZero);
+        let high = kernel_at(MEMORY);
+        assert!(matches!(refused(&high, &[], ""), BootError::KernelTooLarge { .. }));
+        let low = placed(&kernel_at(0x1_0000), &[], "");
+        assert!(matches!(low, Err(MachineError::Load(LoadError::Elf(why))) if why.contains("megabyte")));
+    }
+}

@@ -145,3 +145,57 @@ fn dsdt(virtio: u32) -> Vec<u8> {
     let soft_off = aml::name(*b"_S5_", &aml::bytes(&[SOFT_OFF, 0, 0, 0]));
     table(*b"DSDT", 2, &[bus, soft_off].concat())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(bytes: &[u8]) -> u64 {
+        bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+    }
+
+    fn sum(bytes: &[u8]) -> u8 {
+        bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+    }
+
+    /// The table at a guest-physical address.
+    fn at(all: &[u8], address: u64) -> &[u8] {
+        let start = (address - ACPI) as usize;
+        &all[start..start + number(&all[start + 4..start + 8]) as usize]
+    }
+
+    #[test]
+    fn every_table_is_reached_and_adds_up() {
+        for (cpus, virtio) in [(1, 0), (2, 1), (254, 3), (300, 16)] {
+            let all = tables(cpus, virtio);
+            assert_eq!((&all[..8], sum(&all[..20]), sum(&all[..36])), (&b"RSD PTR "[..], 0, 0));
+            let xsdt = at(&all, number(&all[24..32]));
+            let found: Vec<_> = xsdt[36..].chunks(8).map(|entry| at(&all, number(entry))).collect();
+            let dsdt = at(&all, number(&found[0][140..148]));
+            for (table, signature) in [(xsdt, b"XSDT"), (found[0], b"FACP"), (found[1], b"APIC"), (dsdt, b"DSDT")] {
+                assert_eq!((&table[..4], sum(table)), (&signature[..], 0));
+            }
+            assert_eq!(found[0].len(), 276);
+            let devices = dsdt.windows(8).filter(|window| *window == b"LNRO0005").count();
+            assert_eq!(devices, virtio as usize);
+            assert!(ACPI + all.len() as u64 <= HIGH_START);
+        }
+    }
+
+    #[test]
+    fn each_cpu_has_its_entry() {
+        let madt = madt(300);
+        let (mut rest, mut ids, mut others) = (&madt[44..], Vec::new(), 0);
+        while let [kind, length, ..] = *rest {
+            let entry = &rest[..usize::from(length)];
+            match kind {
+                0 => ids.push(u32::from(entry[3])),
+                9 => ids.push(number(&entry[4..8]) as u32),
+                _ => others += 1,
+            }
+            rest = &rest[usize::from(length)..];
+        }
+        assert!(ids.into_iter().eq(0..300));
+        assert_eq!(others, 1, "the I/O APIC");
+    }
+}

@@ -65,3 +65,33 @@ fn package_length(content: &[u8]) -> Vec<u8> {
     };
     [&head[..], content].concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_counts_itself() {
+        for (content, head) in [
+            (0, vec![1]),
+            (62, vec![63]),
+            (63, vec![0x41, 0x04]),
+            (4093, vec![0x4f, 0xff]),
+            (4094, vec![0x81, 0x00, 0x01]),
+        ] {
+            let bytes = package_length(&vec![0xaa; content]);
+            assert_eq!((&bytes[..head.len()], bytes.len()), (&head[..], head.len() + content));
+        }
+    }
+
+    /// As `iasl` encodes them.
+    #[test]
+    fn objects_are_encoded() {
+        assert_eq!(name(*b"_UID", &integer(5)), b"\x08_UID\x0c\x05\0\0\0");
+        assert_eq!(bytes(&[5, 0]), b"\x12\x06\x02\x0a\x05\x0a\0");
+        assert_eq!(device(*b"COM1", &[name(*b"_STA", &[1])]), b"\x5b\x82\x0bCOM1\x08_STA\x01");
+        let serial = resources(&[interrupt(4), ports(0x3f8, 8)]);
+        let expected = b"\x11\x19\x0c\x13\0\0\0\x89\x06\0\x03\x01\x04\0\0\0\x47\x01\xf8\x03\xf8\x03\x01\x08\x79\0";
+        assert_eq!(serial, expected);
+    }
+}

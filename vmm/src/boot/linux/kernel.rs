@@ -147,3 +147,114 @@ fn banner(image: &[u8]) -> Option<String> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::boot::test_elf::TestElf;
+
+    const BASE: u64 = 0x100_0000;
+
+    fn vmlinux() -> Vec<u8> {
+        let code = [&[0x0f, 0x33, 0xc3][..], b"\0Linux version %s (\0Linux version 6.1.0-test (gcc)\0"].concat();
+        TestElf::new(true, BASE).code(BASE, &code).bytes()
+    }
+
+    /// A bzImage with one sector of setup code.
+    fn image(payload: &[u8]) -> Vec<u8> {
+        let mut file = vec![0; 1024];
+        let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0x1f1, &[1]);
+        put(0x200, &[0xeb, 0x6a]);
+        put(0x202, b"HdrS");
+        put(0x206, &0x20f_u16.to_le_bytes());
+        put(0x20e, &0x100_u16.to_le_bytes());
+        put(0x22c, &0x7fff_ffff_u32.to_le_bytes());
+        put(0x236, &[1]);
+        put(0x238, &2047_u32.to_le_bytes());
+        put(0x24c, &(payload.len() as u32).to_le_bytes());
+        put(0x258, &BASE.to_le_bytes());
+        put(0x260, &0x30_0000_u32.to_le_bytes());
+        put(0x300, b"6.1.0-packed (someone)\0");
+        file.extend(payload);
+        file
+    }
+
+    fn packed() -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&vmlinux()).unwrap();
+        image(&encoder.finish().unwrap())
+    }
+
+    #[test]
+    fn a_bzimage_and_a_vmlinux_are_the_same_kernel() {
+        let mut packed = Kernel::parse(&packed()).unwrap();
+        let plain = Kernel::parse(&vmlinux()).unwrap();
+        assert_eq!(packed.image(), plain.image());
+        assert_eq!((packed.release(), plain.release()), (Some("6.1.0-packed"), Some("6.1.0-test")));
+        assert_eq!((packed.command_line_max(), packed.initrd_max()), (2047, 0x7fff_ffff));
+        assert_eq!((packed.end(), packed.header().len()), (BASE + 0x30_0000, 0x26c - 0x1f1));
+        assert!(plain.end() > BASE && plain.end() < BASE + 0x1000);
+        for header in [packed.header(), plain.header()] {
+            assert_eq!(&header[0x202 - header::START..0x206 - header::START], b"HdrS");
+        }
+        let sites = packed.rewrite_rdpmcs().unwrap();
+        assert_eq!(sites.iter().map(|site| site.address).collect::<Vec<_>>(), [BASE]);
+        assert_ne!(packed.image(), plain.image());
+    }
+
+    fn error(file: &[u8]) -> KernelError {
+        Kernel::parse(file).unwrap_err()
+    }
+
+    #[test]
+    fn other_files_are_refused_by_what_they_are() {
+        let changed = |at: usize, bytes: &[u8]| {
+            let mut file = packed();
+            file[at..at + bytes.len()].copy_from_slice(bytes);
+            error(&file)
+        };
+        assert_eq!(error(b""), KernelError::NotAKernel);
+        assert_eq!(error(&[0x7f; 4096]), KernelError::NotAKernel);
+        assert_eq!(changed(0x236, &[0]), KernelError::Not64Bit);
+        assert_eq!(changed(0x206, &[7, 2]), KernelError::OldProtocol { version: 0x207 });
+        assert_eq!(changed(0x400, b"BZh9"), KernelError::Compression("bzip2"));
+        assert!(matches!(changed(0x480, &[0x55; 16]), KernelError::Unpack { format: "gzip", .. }));
+        let file = packed();
+        let cut = KernelError::CutShort { wanted: file.len(), length: 1100 };
+        assert_eq!(error(&file[..1100]), cut);
+        let elf = TestElf::new(true, BASE).code(BASE, &[0xc3]).bytes();
+        assert_eq!(error(&elf), KernelError::NotLinux);
+        let elf = TestElf::new(false, BASE).code(BASE, b"Linux version 6.1 ").bytes();
+        assert_eq!(error(&elf), KernelError::Not64Bit);
+        assert_eq!(
+            error(&image(b"\x7fELF....")),
+            KernelError::Load(crate::boot::segment::LoadError::Elf("its class is neither ELF32 nor ELF64"))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_files_never_panic(
+            is_packed: bool,
+            cut in 0_usize..2048,
+            changes in prop::collection::vec((0x1f1_usize..2048, any::<u8>()), 0..6),
+        ) {
+            let mut file = if is_packed { packed() } else { vmlinux() };
+            for (at, value) in changes {
+                let length = file.len();
+                file[at % length] = value;
+            }
+            file.truncate(file.len().saturating_sub(cut % 64));
+            if let Ok(mut kernel) = Kernel::parse(&file) {
+                let _ = kernel.rewrite_rdpmcs();
+            }
+        }
+    }
+}

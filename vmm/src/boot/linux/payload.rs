@@ -29,6 +29,11 @@ pub(super) fn unpack(payload: &[u8]) -> Result<Vec<u8>, KernelError> {
     if payload.starts_with(ELF) {
         return Ok(payload.to_vec());
     }
+    if ![GZIP, XZ, LZ4, ZSTD].iter().any(|magic| payload.starts_with(magic)) {
+        let name = OTHERS.iter().find(|(magic, _)| payload.starts_with(magic)).map(|(_, name)| *name);
+        let first = payload.iter().take(6).copied().collect();
+        return Err(name.map_or(KernelError::UnknownCompression { first }, KernelError::Compression));
+    }
     if size > MAX_UNPACKED {
         return Err(KernelError::TooLarge { size });
     }
@@ -38,12 +43,8 @@ pub(super) fn unpack(payload: &[u8]) -> Result<Vec<u8>, KernelError> {
         read("XZ", lzma_rust2::XzReader::new_mem_limit(stream, false, XZ_MEMORY_KIB), size)
     } else if payload.starts_with(LZ4) {
         lz4(&stream[LZ4.len()..], size)
-    } else if payload.starts_with(ZSTD) {
-        zstd(stream, size)
     } else {
-        let name = OTHERS.iter().find(|(magic, _)| payload.starts_with(magic)).map(|(_, name)| *name);
-        let first = payload.iter().take(6).copied().collect();
-        Err(name.map_or(KernelError::UnknownCompression { first }, KernelError::Compression))
+        zstd(stream, size)
     }
 }
 
@@ -95,4 +96,107 @@ fn lz4(mut stream: &[u8], size: usize) -> Result<Vec<u8>, KernelError> {
         return Err(wrong_size("LZ4", size));
     }
     Ok(unpacked)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text() -> Vec<u8> {
+        [&b"\x7fELF"[..], &b"kernel ".repeat(20)].concat()
+    }
+
+    /// `xz --check=crc32 --x86 --lzma2=dict=64KiB`.
+    const XZ_TEXT: &[u8] = b"\xfd7zXZ\x00\x00\x01i\"\xde6\x02\x01\x04\x00!\x01\x08\x00\xd2\xb9t\xcb\xe0\x00\x8f\x00\x12]\x00\
+?\x91E\x84l0\xd2\xef&\xe2:\xd6C\xaa\xac\xac\x00\x00\x00\x00\x00\xc5\xe8\xce\xd4\x00\x01*\x90\x01\x00\x00\x00\xf8\xb2\xd8\x0c\
+>0\r\x8b\x02\x00\x00\x00\x00\x01YZ";
+    /// `zstd`.
+    const ZSTD_TEXT: &[u8] = b"(\xb5/\xfd\x04X\x95\x00\x00X\x7fELFkernel \x01\x00\x02Q\xc5\x0b\x07Pdo";
+    /// `lz4 -l`.
+    const LZ4_TEXT: &[u8] = b"\x02!L\x18\x15\x00\x00\x00\xbf\x7fELFkernel\x20\x07\x00mPrnel\x20";
+
+    fn gzip() -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&text()).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn sized(stream: &[u8], size: usize) -> Vec<u8> {
+        [stream, &(size as u32).to_le_bytes()].concat()
+    }
+
+    fn payloads() -> [(&'static str, Vec<u8>); 4] {
+        let size = text().len();
+        [
+            ("gzip", gzip()),
+            ("XZ", sized(XZ_TEXT, size)),
+            ("LZ4", sized(LZ4_TEXT, size)),
+            ("zstd", sized(ZSTD_TEXT, size)),
+        ]
+    }
+
+    #[test]
+    fn each_format_is_unpacked() {
+        for (name, payload) in payloads() {
+            assert_eq!(unpack(&payload), Ok(text()), "{name}");
+        }
+        assert_eq!(unpack(&text()), Ok(text()), "not compressed");
+    }
+
+    #[test]
+    fn another_size_than_the_promised_one_is_refused() {
+        for (name, payload) in payloads().into_iter().skip(1) {
+            for size in [0, text().len() - 1, text().len() + 1] {
+                let mut payload = payload.clone();
+                let at = payload.len() - 4;
+                payload[at..].copy_from_slice(&(size as u32).to_le_bytes());
+                assert!(
+                    matches!(unpack(&payload), Err(KernelError::Unpack { format, .. }) if format == name),
+                    "{name}, {size}"
+                );
+            }
+            let bomb = sized(&payload[..payload.len() - 4], MAX_UNPACKED + 1);
+            assert_eq!(unpack(&bomb), Err(KernelError::TooLarge { size: MAX_UNPACKED + 1 }));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_is_refused() {
+        for (name, payload) in payloads() {
+            for length in 0..payload.len() - 5 {
+                let cut = sized(&payload[..length], text().len());
+                assert!(unpack(&cut).is_err(), "{name}, {length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_compressions_are_named() {
+        assert_eq!(unpack(b"BZh91AY&SY...."), Err(KernelError::Compression("bzip2")));
+        assert_eq!(unpack(&[0x5d, 0, 0, 0x80, 0, 1, 0, 0, 0]), Err(KernelError::Compression("LZMA")));
+        let unknown = Err(KernelError::UnknownCompression { first: vec![1, 2, 3, 4, 5, 0] });
+        assert_eq!(unpack(&[1, 2, 3, 4, 5, 0, 0, 0, 0]), unknown);
+        assert!(unpack(&[]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_payloads_never_panic(which in 0_usize..4, changes in prop::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
+            let (_, mut payload) = payloads().into_iter().nth(which).unwrap();
+            // The size stays: it is checked, and a large one takes memory.
+            let length = payload.len() - 4;
+            for (at, value) in changes {
+                payload[at % length] = value;
+            }
+            if let Ok(unpacked) = unpack(&payload) {
+                prop_assert!(unpacked.len() == text().len() || payload.starts_with(ELF));
+            }
+        }
+    }
 }

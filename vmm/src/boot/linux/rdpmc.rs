@@ -66,3 +66,63 @@ fn from(code: &Code, bytes: &[u8], bits: u32, start: usize, pair: usize) -> Opti
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::boot::test_elf::TestElf;
+
+    const BASE: u64 = 0x100_0000;
+
+    /// Instructions as a compiler makes them; the last four hold the byte pair, and the last two are RDPMC.
+    const PIECES: [&[u8]; 12] = [
+        &[0x48, 0x89, 0xd8],
+        &[0x55],
+        &[0x0f, 0xb7, 0x0c, 0x02],
+        &[0xe8, 0x10, 0x20, 0x00, 0x00],
+        &[0x48, 0x8d, 0x05, 0x10, 0x00, 0x33, 0x00],
+        &[0x74, 0x0f],
+        &[0x90],
+        &[0xc3],
+        &[0xb8, 0x0f, 0x33, 0x00, 0x00],
+        &[0x48, 0x8b, 0x80, 0x0f, 0x33, 0x00, 0x00],
+        &[0x0f, 0x33],
+        &[0x48, 0x0f, 0x33],
+    ];
+
+    fn both(code: &[u8]) -> (Vec<Site>, Vec<Site>) {
+        let file = TestElf::new(true, BASE).code(BASE, code).bytes();
+        let (mut quick, mut exact) = (file.clone(), file);
+        let sites = (rewrite(&mut quick).unwrap(), rdpmc::rewrite(&mut exact).unwrap());
+        assert!(quick == exact);
+        sites
+    }
+
+    #[test]
+    fn one_is_found_among_much_other_code() {
+        let other: Vec<u8> = (0..4000).flat_map(|n: usize| PIECES[n * n % 10]).copied().collect();
+        let code = [&other[..], &[0x0f, 0x33], &other].concat();
+        let (quick, exact) = both(&code);
+        assert_eq!(quick, exact);
+        assert_eq!(quick.iter().map(|site| site.address).collect::<Vec<_>>(), [BASE + other.len() as u64]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_answer_is_that_of_decoding_all(pieces in prop::collection::vec(0_usize..12, 0..2000)) {
+            let code: Vec<u8> = pieces.into_iter().flat_map(|piece| PIECES[piece]).copied().collect();
+            let (quick, exact) = both(&code);
+            prop_assert_eq!(quick, exact);
+        }
+
+        /// Starts that never fall into step make the whole section be decoded.
+        #[test]
+        fn unclear_code_is_decoded_whole(byte: u8, length in 600_usize..2000) {
+            let code = [&vec![byte; length][..], &[0x0f, 0x33, 0xc3]].concat();
+            let (quick, exact) = both(&code);
+            prop_assert!(quick.len() <= 1 && exact.len() <= 1);
+        }
+    }
+}
