@@ -22,7 +22,7 @@ static void hello(void)
     frame_send_room(HELLO, (u32)(12 + strlen(names.release) + 1));
 }
 
-void agent(int fd)
+int agent(int fd)
 {
     struct frame frame;
     connect_to(fd);
@@ -53,9 +53,10 @@ void agent(int fd)
             break;
         case POWER_OFF:
             send_done(0);
-            return;
+            return 1;
         default:
             send_error(EPROTO, "request", "");
         }
     }
+    return 0;
 }

@@ -63,10 +63,8 @@ static void process_one(void)
     long served = -1, shell = -1;
     if (port >= 0) {
         served = call0(SYS_fork);
-        if (!served) {
-            agent(port);
-            call1(SYS_exit, 0);
-        }
+        if (!served)
+            call1(SYS_exit, agent(port));
         call1(SYS_close, port);
     } else {
         say("no virtio port named vpmu: no agent", (const char *)0);
@@ -78,10 +76,14 @@ static void process_one(void)
     }
     /* Reaps the children of all others, too. */
     while (served > 0 || shell > 0) {
-        long pid = call4(SYS_wait4, -1, 0, 0, 0);
+        u32 status = 0;
+        long pid = call4(SYS_wait4, -1, &status, 0, 0);
         if (pid == -EINTR)
             continue;
-        if (pid < 0 || pid == served || pid == shell)
+        /* A user at the shell goes on without a client. */
+        if (pid == served && !status && shell > 0)
+            served = -1;
+        else if (pid < 0 || pid == served || pid == shell)
             break;
     }
     power_off();
