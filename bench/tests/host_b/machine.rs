@@ -34,6 +34,7 @@ pub(crate) enum Clock {
 pub(crate) struct Job {
     clock: Clock,
     cpus: u8,
+    memory: &'static str,
     limit: Duration,
     silence: Duration,
     binaries: Vec<(String, PathBuf)>,
@@ -74,6 +75,7 @@ impl Job {
         Self {
             clock: Clock::Host,
             cpus: 1,
+            memory: "1G",
             limit: Duration::from_secs(180),
             silence: watch::SILENCE,
             binaries: Vec::new(),
@@ -92,6 +94,12 @@ impl Job {
     #[expect(dead_code, reason = "for the runs with several vCPUs")]
     pub(crate) fn cpus(mut self, cpus: u8) -> Self {
         self.cpus = cpus;
+        self
+    }
+
+    /// Size of its memory, as QEMU's -m has it.
+    pub(crate) fn memory(mut self, memory: &'static str) -> Self {
+        self.memory = memory;
         self
     }
 
@@ -200,13 +208,10 @@ impl Job {
 
     fn qemu(&self, parts: &Parts, initramfs: &Path, files: &Files) -> Command {
         let mut command = Command::new(&parts.qemu);
-        command.args(["-accel", "tcg", "-cpu", "max,+svm", "-m", "1G"]).args(["-smp", &self.cpus.to_string()]).args([
-            "-nodefaults",
-            "-no-user-config",
-            "-display",
-            "none",
-            "-no-reboot",
-        ]);
+        command
+            .args(["-accel", "tcg", "-cpu", "max,+svm", "-m", self.memory])
+            .args(["-smp", &self.cpus.to_string()])
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(monitor::OPTIONS);
         // A panic reboots, and QEMU ends at a reboot.
         let mut line = "console=ttyS0 quiet panic=-1 unknown_nmi_panic".to_owned();

@@ -11,6 +11,7 @@ mod cpio;
 mod frames;
 mod kernel;
 mod kernels;
+mod linux;
 mod machine;
 mod measure;
 mod monitor;
@@ -45,7 +46,7 @@ const CHECKS: [(&str, Check); 7] = [
     ("rig::watch", watch::check),
 ];
 
-const BOOTS: [(&str, Boot); 12] = [
+const BOOTS: [(&str, Boot); 14] = [
     ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
     ("boot::commands_come_back_exactly", commands_come_back_exactly),
     ("boot::kvm_is_there", kvm_is_there),
@@ -58,6 +59,8 @@ const BOOTS: [(&str, Boot); 12] = [
     ("conformance::cpu_clock_version_4", conformance::version_4),
     ("conformance::step", conformance::step),
     ("images::instructions_are_counted", instructions_are_counted),
+    ("linux::stock_perf", linux::stock_perf),
+    ("linux::bad_input", linux::bad_input),
 ];
 
 /// Comparisons with this machine's own KVM, which needs one.

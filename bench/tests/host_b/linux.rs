@@ -1,0 +1,209 @@
+//! Debian's own kernel as a guest, with Debian's perf in it: what Linux's PMU driver and stock perf see on the vPMU.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::frames::Finished;
+use super::machine::{Clock, Job};
+use super::parts::Parts;
+
+const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
+/// As it comes, and unpacked.
+const KERNEL: &str = "/guest/vmlinuz";
+const UNPACKED: &str = "/guest/vmlinux";
+/// Ten events on four programmable and three fixed counters: they take turns.
+const TEN: &str = "branches,branch-misses,bus-cycles,cache-misses,cache-references,cycles,instructions,ref-cycles,\
+     L1-dcache-load-misses,L1-dcache-loads";
+/// Words of a kernel that does not trust its PMU.
+const COMPLAINTS: [&str; 6] = [
+    "Broken BIOS",
+    "no PMU driver",
+    "received for unknown reason",
+    "Dazed and confused",
+    "soft lockup",
+    "irq loop stuck",
+];
+
+/// Host B with the guest's kernel, its virtio modules and perf, which `commands` are for.
+fn job(parts: &Parts) -> Result<Job> {
+    let perf = Path::new("/usr/bin/perf");
+    ensure!(perf.is_file(), "no perf at {}; install linux-perf", perf.display());
+    let kernel = std::fs::read(&parts.kernel)?;
+    let unpacked = vmm::boot::linux::Kernel::parse(&kernel)?;
+    let mut job = Job::new()
+        .binary("/vpmu", VPMU.as_ref())
+        .binary("/usr/bin/perf", perf)
+        .file(KERNEL, 0o644, &kernel)
+        .file(UNPACKED, 0o644, unpacked.image())
+        .memory("2G")
+        .limit(Duration::from_secs(900));
+    for module in virtio_modules(parts)? {
+        let name = module.file_name().context("a name")?.to_string_lossy().into_owned();
+        job =
+            job.file(&format!("/guest/lib/modules/{}/kernel/{name}", parts.release()), 0o644, &std::fs::read(&module)?);
+    }
+    Ok(job)
+}
+
+/// The kernel's modules for virtio, where .ci/host-b-packages puts them.
+fn virtio_modules(parts: &Parts) -> Result<Vec<PathBuf>> {
+    let root = parts.kernel.parent().and_then(Path::parent).context("the kernel's root")?;
+    let mut folders = vec![root.join("lib/modules").join(parts.release())];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtio")) {
+                found.push(path);
+            }
+        }
+    }
+    ensure!(!found.is_empty(), "no virtio modules beside {}; run .ci/host-b-packages", parts.kernel.display());
+    Ok(found)
+}
+
+/// `vpmu linux` of `kernel` with these options, running `script`.
+fn linux(kernel: &str, options: &[&str], script: &str) -> Vec<String> {
+    let fixed = ["/vpmu", "linux", kernel, "--modules", "/guest/lib/modules"];
+    let command = ["--run", script];
+    let words = fixed.iter().chain(options).chain(&command);
+    words.map(|word| (*word).to_owned()).collect()
+}
+
+fn text(command: &Finished) -> Result<&str> {
+    ensure!(command.status == 0, "exit {}: {}", command.status, String::from_utf8_lossy(&command.stderr));
+    command.text()
+}
+
+/// A field of a line `name=value` that a script printed.
+fn number(text: &str, name: &str) -> Result<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    line.with_context(|| format!("no {name} in {text}"))?.trim().parse().with_context(|| format!("{name} in {text}"))
+}
+
+/// One kernel, three guests: what perf counts, what it samples, and what becomes of two vCPUs.
+pub(crate) fn stock_perf(parts: &Parts) -> Result<()> {
+    let spin = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
+    let stat = "perf stat -x, -o /tmp/stat -e cycles,instructions,branches,branch-misses,ref-cycles -- true && cat /tmp/stat && \
+                dmesg";
+    let record = format!(
+        "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent; \
+         perf record -q -e {TEN} -F 500 -o /tmp/perf.data -- sh -c '{spin}' && \
+         perf report -i /tmp/perf.data --stats >/tmp/stats && cat /tmp/stats && \
+         echo nmis=$(sed -n 's/^ *NMI: *\\([0-9]*\\).*/\\1/p' /proc/interrupts) && dmesg"
+    );
+    let report = job(parts)?
+        .clock(Clock::Instructions)
+        .command(linux(KERNEL, &["--with", "/usr/bin/perf"], stat))
+        .command(linux(UNPACKED, &["--with", "/usr/bin/perf", "--get", "/tmp/perf.data", "--output", "/tmp"], &record))
+        .command(["sh", "-c", "head -c 8 /tmp/perf.data"])
+        .command(linux(
+            UNPACKED,
+            &["--cpu", "generic"],
+            "dmesg | grep 'Performance Events'; echo to stderr >&2; exit 7",
+        ))
+        .run(parts)?;
+    report.say("boot to power-off");
+    let [stat, record, brought, generic] = &report.commands[..] else {
+        anyhow::bail!("{} commands came back", report.commands.len());
+    };
+    counted(text(stat)?)?;
+    sampled(record)?;
+    ensure!(brought.stdout == b"PERFILE2", "{brought:?}");
+    ensure!(generic.status == 7 && generic.text()?.contains("generic architected perfmon"), "{generic:?}");
+    let said = String::from_utf8_lossy(&generic.stderr);
+    ensure!(said.starts_with("to stderr\n") && said.contains("switched itself off"), "{said}");
+    Ok(())
+}
+
+/// Every event of `perf stat -x,` has a count, and the kernel found a PMU that it trusts.
+fn counted(out: &str) -> Result<()> {
+    for event in ["cycles", "instructions", "branches", "branch-misses", "ref-cycles"] {
+        let line = out.lines().find(|line| line.split(',').nth(2) == Some(event));
+        let line = line.with_context(|| format!("no {event} in {out}"))?;
+        let count: u64 = line.split(',').next().unwrap_or_default().parse().with_context(|| line.to_owned())?;
+        ensure!(count > 0 && line.contains("100.00"), "{line}");
+    }
+    let driver = out.lines().find(|line| line.contains("Performance Events:")).context("no PMU driver")?;
+    ensure!(driver.contains("full-width counters, Intel PMU driver"), "{driver}");
+    quiet(out)
+}
+
+fn quiet(dmesg: &str) -> Result<()> {
+    let complaint = dmesg.lines().find(|line| COMPLAINTS.iter().any(|words| line.contains(words)));
+    ensure!(complaint.is_none(), "{complaint:?}");
+    Ok(())
+}
+
+/// As many samples as counters overflowed, and none lost or throttled.
+fn sampled(record: &Finished) -> Result<()> {
+    let out = text(record)?;
+    quiet(out)?;
+    let of = |kind: &str| -> u64 {
+        let line = out.lines().find(|line| line.trim_start().starts_with(kind));
+        line.and_then(|line| line.split(':').nth(1)?.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    };
+    let (samples, lost, throttled) = (of("SAMPLE events"), of("LOST"), of("THROTTLE events"));
+    ensure!(
+        samples > 100 && lost == 0 && throttled == 0,
+        "{samples} samples, {lost} lost, {throttled} throttled: {out}"
+    );
+    ensure!(number(out, "nmis")? > 0, "{out}");
+    let said = String::from_utf8_lossy(&record.stderr);
+    let overflows = said.lines().find_map(|line| {
+        line.split(", ").find_map(|part| part.strip_suffix(" overflows")).and_then(|count| count.parse::<u64>().ok())
+    });
+    eprintln!(
+        "# {samples} samples of ten events; {}",
+        said.lines().find(|line| line.contains("overflows")).unwrap_or("-")
+    );
+    ensure!(overflows == Some(samples), "{overflows:?} overflows, {samples} samples: {said}");
+    Ok(())
+}
+
+/// What cannot be booted, and guests that end badly: one line each, with its exit code.
+pub(crate) fn bad_input(parts: &Parts) -> Result<()> {
+    let plain =
+        |options: &[&str]| ["/vpmu", "linux"].iter().chain(options).map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let kernel = std::fs::read(&parts.kernel)?;
+    let report = job(parts)?
+        .file("/cut", 0o644, &kernel[..kernel.len() / 2])
+        .file("/other/lib/modules/1.2.3/kernel/virtio_mmio.ko", 0o644, b"no module")
+        .command(plain(&["/bin/busybox"]))
+        .command(plain(&["/cut", "--modules", "/guest/lib/modules"]))
+        .command(plain(&[UNPACKED, "--modules", "/other"]))
+        .command(plain(&[UNPACKED, "--modules", "/guest/lib/modules", "--with", "/no/such"]))
+        .command(linux(UNPACKED, &["--memory", "64M", "--with", "/usr/bin/perf"], "true"))
+        .command(linux(UNPACKED, &["--append", "rdinit=/nothing root=/dev/nothing"], "true"))
+        .command(linux(UNPACKED, &[], "reboot -f; sleep 9"))
+        .command(linux(UNPACKED, &["--time-limit", "20s"], "sleep 600"))
+        .command(linux(UNPACKED, &[], "kill -9 $$"))
+        .run(parts)?;
+    report.say("boot to power-off");
+    let expected: [(&str, i32, &[&str]); 9] = [
+        ("no kernel", 2, &["busybox", "kernel"]),
+        ("half a kernel", 2, &["/cut"]),
+        ("another version's module", 2, &["module"]),
+        ("an absent file", 2, &["/no/such"]),
+        ("too little memory", 2, &["--memory"]),
+        ("a panic", 3, &["panicked"]),
+        ("a reboot", 3, &["reset"]),
+        ("a hang", 3, &["time limit"]),
+        ("a signal", 137, &["switched itself off"]),
+    ];
+    ensure!(report.commands.len() == expected.len());
+    for ((what, status, needles), command) in expected.into_iter().zip(&report.commands) {
+        let said = String::from_utf8_lossy(&command.stderr);
+        eprintln!("# {what}: exit {}: {}", command.status, said.trim());
+        ensure!(command.status == status, "{what}: exit {}, not {status}: {said}", command.status);
+        for needle in needles {
+            ensure!(said.contains(needle), "{what}: {said} lacks {needle}");
+        }
+        ensure!(status == 137 || said.lines().count() == 1, "{what}: not one line: {said}");
+    }
+    Ok(())
+}
