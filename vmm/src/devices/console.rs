@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_run_that_stops_does_not_wait_for_room() {
         let console = Console::default();
-        (&console).write_all(&[1; WAITING_MAX]).unwrap();
+        (&console).write_all(&vec![1; WAITING_MAX]).unwrap();
         std::thread::scope(|scope| {
             let guest = scope.spawn(|| (&console).write_all(&[2; 9]));
             console.abandon();
@@ -132,7 +132,7 @@ mod tests {
         console.close();
         let mut out = Vec::new();
         console.write_to(&mut out);
-        assert_eq!(out, [1; WAITING_MAX]);
+        assert_eq!(out, vec![1; WAITING_MAX]);
     }
 
     #[test]

@@ -121,7 +121,9 @@ impl Bus for LinuxBoard<'_, '_> {
         match (port, data) {
             // The chip is 8 bits wide: each byte of a string instruction is an access.
             _ if is_serial(port) => self.shared.with_serial(|serial| {
-                data.iter().for_each(|byte| serial.write(port, std::slice::from_ref(byte)));
+                for byte in data {
+                    serial.write(port, std::slice::from_ref(byte));
+                }
             }),
             (SLEEP_CONTROL, &[value]) if value == SLEEP_ENABLE | SOFT_OFF << 2 => return Next::End(End::PowerOff),
             (KEYBOARD, &[PULSE_RESET]) => return Next::End(End::Reset),
@@ -135,7 +137,9 @@ impl Bus for LinuxBoard<'_, '_> {
     fn read_port(&mut self, port: u16, data: &mut [u8]) -> Next {
         match port {
             _ if is_serial(port) => self.shared.with_serial(|serial| {
-                data.iter_mut().for_each(|byte| serial.read(port, std::slice::from_mut(byte)));
+                for byte in data {
+                    serial.read(port, std::slice::from_mut(byte));
+                }
             }),
             // No wake-up; the keyboard controller takes a command.
             SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD => data.fill(0),
@@ -196,7 +200,7 @@ mod tests {
         let counted = Arc::clone(&changes);
         shared.connect(Box::new(move |level| {
             // Up and down in turn.
-            assert_eq!(counted.fetch_add(1, Ordering::Relaxed) % 2 == 0, level);
+            assert_eq!(counted.fetch_add(1, Ordering::Relaxed).is_multiple_of(2), level);
         }));
         let mut board = LinuxBoard::new(&shared, None);
         board.write_port(COM1 + 4, &[0x0b], 0);

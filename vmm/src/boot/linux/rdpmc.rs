@@ -24,9 +24,9 @@ fn in_section(code: &Code, bytes: &[u8], bits: u32, symbols: &[u64], sites: &mut
     let first = sites.len();
     for pair in pairs(bytes) {
         match at(code, bytes, bits, pair) {
-            Some(Some(site)) => sites.push(site),
-            Some(None) => {}
-            None => {
+            Answer::Rdpmc(site) => sites.push(site),
+            Answer::Other => {}
+            Answer::Unclear => {
                 sites.truncate(first);
                 rdpmc::in_section(code, bytes, bits, symbols, sites);
                 return;
@@ -39,13 +39,23 @@ fn pairs(bytes: &[u8]) -> impl Iterator<Item = usize> {
     bytes.windows(2).enumerate().filter(|(_, pair)| *pair == PAIR).map(|(at, _)| at)
 }
 
-/// The RDPMC whose opcode is at `pair`, `Some(None)` if there is none, `None` if it is not clear.
-fn at(code: &Code, bytes: &[u8], bits: u32, pair: usize) -> Option<Option<Site>> {
+/// What a byte pair is.
+enum Answer {
+    Rdpmc(Site),
+    /// Part of something else.
+    Other,
+    Unclear,
+}
+
+/// What the byte pair at `pair` is.
+fn at(code: &Code, bytes: &[u8], bits: u32, pair: usize) -> Answer {
     // At the start of a section only its first byte is sure to begin an instruction.
     let starts = if pair < BEFORE { 0..1 } else { pair - BEFORE..pair - BEFORE + STARTS };
-    let mut answers = starts.map(|start| from(code, bytes, bits, start, pair));
-    let first = answers.next()?;
-    answers.all(|answer| answer == first).then_some(first)
+    let mut found = starts.map(|start| from(code, bytes, bits, start, pair));
+    match found.next() {
+        Some(first) if found.all(|site| site == first) => first.map_or(Answer::Other, Answer::Rdpmc),
+        _ => Answer::Unclear,
+    }
 }
 
 fn from(code: &Code, bytes: &[u8], bits: u32, start: usize, pair: usize) -> Option<Site> {
