@@ -4,6 +4,7 @@ use std::any::Any;
 use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -48,17 +49,19 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
 pub(crate) struct Stream {
     name: &'static str,
     fd: io::Result<OwnedFd>,
+    /// Once this is set, a reader that does not read is waited for no more.
+    over: Arc<AtomicBool>,
 }
 
 impl Stream {
-    /// Stdout.
-    pub(crate) fn stdout() -> Self {
-        Self { name: "stdout", fd: io::stdout().as_fd().try_clone_to_owned() }
+    /// Stdout; `over` ends the patience with its reader.
+    pub(crate) fn stdout(over: &Arc<AtomicBool>) -> Self {
+        Self { name: "stdout", fd: io::stdout().as_fd().try_clone_to_owned(), over: Arc::clone(over) }
     }
 
     /// Stderr.
-    pub(crate) fn stderr() -> Self {
-        Self { name: "stderr", fd: io::stderr().as_fd().try_clone_to_owned() }
+    pub(crate) fn stderr(over: &Arc<AtomicBool>) -> Self {
+        Self { name: "stderr", fd: io::stderr().as_fd().try_clone_to_owned(), over: Arc::clone(over) }
     }
 
     /// The first error.
@@ -77,7 +80,7 @@ impl Stream {
 impl io::Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Ok(fd) = &self.fd
-            && let Err(error) = send(fd.as_fd(), bytes, sys::interrupted())
+            && let Err(error) = send(fd.as_fd(), bytes, &self.over)
         {
             self.fd = Err(error);
         }
@@ -178,12 +181,12 @@ mod tests {
     #[test]
     fn a_stream_keeps_its_first_error_and_takes_everything() {
         for (error, reported) in [(ErrorKind::StorageFull, true), (ErrorKind::BrokenPipe, false)] {
-            let mut stream = Stream { name: "stdout", fd: Err(error.into()) };
+            let mut stream = Stream { name: "stdout", fd: Err(error.into()), over: Arc::default() };
             stream.write_all(b"x").unwrap();
             assert_eq!(stream.result().is_err(), reported);
         }
         let (reader, writer) = io::pipe().unwrap();
-        let mut stream = Stream { name: "stdout", fd: Ok(writer.into()) };
+        let mut stream = Stream { name: "stdout", fd: Ok(writer.into()), over: Arc::default() };
         stream.write_all(b"abc").unwrap();
         stream.result().unwrap();
         assert_eq!(io::read_to_string(reader).unwrap(), "abc");

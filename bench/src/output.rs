@@ -53,7 +53,7 @@ impl Shared {
 }
 
 /// A stream that never blocks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Output {
     shared: Arc<Shared>,
     limits: Limits,
@@ -63,6 +63,11 @@ impl Output {
     /// To stdout.
     pub(crate) fn to_stdout(limits: Limits) -> Self {
         Self::stdout(limits, io::stdout().is_terminal())
+    }
+
+    /// To stdout as it comes, for a terminal that is the guest's.
+    pub(crate) fn raw_stdout(limits: Limits) -> Self {
+        Self::stdout(limits, false)
     }
 
     fn stdout(limits: Limits, terminal: bool) -> Self {
@@ -77,6 +82,15 @@ impl Output {
         let of_thread = Arc::clone(&shared);
         std::thread::spawn(move || send(&of_thread, stream, terminal.then(Filter::default)));
         Self { shared, limits }
+    }
+
+    /// Waits until everything is written, only as long as the reader reads.
+    ///
+    /// # Errors
+    /// As of [`Output::finish`].
+    pub(crate) fn finish_soon(mut self) -> io::Result<()> {
+        self.limits.time_limit = Duration::ZERO;
+        self.finish()
     }
 
     /// Waits until everything is written; once the run's time is over, only as long as the reader reads.

@@ -11,7 +11,7 @@ use vmm::kvm::Cpu;
 use crate::backend::{BackendChoice, choose};
 use crate::linux::job;
 use crate::linux::place::Placed;
-use crate::linux::spec::{LinuxSpec, MachineSpec};
+use crate::linux::spec::{LinuxSpec, MachineSpec, TIME_LIMIT};
 use crate::parse::{duration_in, folder, number_in, pmu_version, size_in};
 use crate::probe::ThisHost;
 use crate::rounds::pin::PinChoice;
@@ -126,10 +126,12 @@ pub struct LinuxArgs {
     #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version)]
     pub pmu_version: u64,
 
-    /// Stop the guest after this time
-    #[arg(long, value_name = "TIME", default_value = "10m",
+    /// Kill the command after this time, and then end the guest; without --run, end it after this time
+    ///
+    /// The default is 10m with --run, and no limit without.
+    #[arg(long, value_name = "TIME",
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
-    pub time_limit: Duration,
+    pub time_limit: Option<Duration>,
 
     /// Let vCPU threads make any system call; for debugging
     #[arg(long)]
@@ -144,6 +146,8 @@ impl LinuxArgs {
     /// The run that these options specify.
     #[must_use]
     pub fn into_spec(self) -> LinuxSpec {
+        let default = if self.run.is_some() { TIME_LIMIT } else { Duration::MAX };
+        let time_limit = self.time_limit.unwrap_or(default);
         LinuxSpec {
             kernel: self.kernel,
             initrd: self.initrd,
@@ -167,7 +171,7 @@ impl LinuxArgs {
                 strategy: self.strategy,
                 backend: self.backend,
                 pmu_version: self.pmu_version,
-                time_limit: self.time_limit,
+                time_limit,
                 seccomp: !self.no_seccomp,
             },
             quiet: self.quiet,

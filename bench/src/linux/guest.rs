@@ -31,6 +31,15 @@ pub struct LinuxGuest {
     tail: Tail,
 }
 
+/// What Ctrl-C does to a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnInterrupt {
+    /// It ends as if its power was cut.
+    PowerCut,
+    /// Nothing: another ends it.
+    Leave,
+}
+
 /// Says that a guest's thread has ended, also when it panics.
 struct Ending(Arc<AtomicBool>);
 
@@ -53,6 +62,22 @@ impl LinuxGuest {
         input: Option<OwnedFd>,
         channel: Option<UnixStream>,
     ) -> Result<Self, Error> {
+        Self::start_with(host, kernel, plan, console, input, channel, OnInterrupt::PowerCut)
+    }
+
+    /// The same, with a choice of what Ctrl-C does.
+    ///
+    /// # Errors
+    /// The host gives no thread.
+    pub fn start_with(
+        host: &Arc<Host>,
+        kernel: Kernel,
+        plan: LinuxPlan,
+        console: impl Write + Send + 'static,
+        input: Option<OwnedFd>,
+        channel: Option<UnixStream>,
+        on_interrupt: OnInterrupt,
+    ) -> Result<Self, Error> {
         let (stop, over, tail) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)), Tail::default());
         let thread = {
             let (host, stop, over, tail) = (Arc::clone(host), Arc::clone(&stop), Arc::clone(&over), tail.clone());
@@ -65,7 +90,9 @@ impl LinuxGuest {
         };
         let thread = thread.map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
         let guest = Self { thread: Some(thread), stop, over, tail };
-        guest.pass_on_interruptions();
+        if on_interrupt == OnInterrupt::PowerCut {
+            guest.pass_on_interruptions();
+        }
         Ok(guest)
     }
 
@@ -105,6 +132,12 @@ impl LinuxGuest {
     /// The error of a guest whose agent failed with `why`: the guest's own end where that says more, and the last lines of its console.
     #[must_use]
     pub fn failed(self, what: &str, why: &str) -> Error {
+        self.failed_with(what, why).0
+    }
+
+    /// The same, with what the guest left.
+    #[must_use]
+    pub fn failed_with(self, what: &str, why: &str) -> (Error, Option<LinuxOutcome>) {
         let tail = self.tail.clone();
         // The agent's port closes a moment before the guest ends.
         for _ in 0..40 {
@@ -115,14 +148,15 @@ impl LinuxGuest {
         }
         let ended = self.over.load(Ordering::Relaxed);
         self.stop();
-        let why = match self.join() {
-            Err(error) => return error,
-            Ok(outcome) if ended => outcome.end.to_string(),
-            Ok(_) => why.to_owned(),
+        let outcome = match self.join() {
+            Err(error) => return (error, None),
+            Ok(outcome) => outcome,
         };
+        let why = if ended { outcome.end.to_string() } else { why.to_owned() };
         let lines = tail.lines(LINES);
         let console = if lines.is_empty() { "it said nothing".to_owned() } else { lines.join(" | ") };
-        Error::new(Exit::Inconclusive, what, format!("{why}; the end of its console: {console}"), "")
+        let error = Error::new(Exit::Inconclusive, what, format!("{why}; the end of its console: {console}"), "");
+        (error, Some(outcome))
     }
 
     /// The last lines of its console.
@@ -161,7 +195,11 @@ pub fn not_begun(error: &MachineError) -> Error {
 /// # Errors
 /// The host has no more file descriptors.
 pub fn channel() -> Result<(UnixStream, Agent<'static>), Error> {
+    pair().map(|(guest, agent)| (guest, agent.stopped_by(sys::interrupted())))
+}
+
+/// The same, without an agent that Ctrl-C stops.
+pub(super) fn pair<'a>() -> Result<(UnixStream, Agent<'a>), Error> {
     let connected = UnixStream::pair().and_then(|(guest, host)| Ok((guest, Agent::new(host)?)));
-    let (guest, agent) = connected.map_err(|error| Error::host("cannot connect a guest", error.to_string(), ""))?;
-    Ok((guest, agent.stopped_by(sys::interrupted())))
+    connected.map_err(|error| Error::host("cannot connect a guest", error.to_string(), ""))
 }

@@ -3,6 +3,8 @@
 //! [`userland`] makes the initial RAM disk, [`guest`] starts the machine and connects the agent of the guest's init, [`job`] is
 //! `vpmu linux`.
 
+mod bring;
+mod command;
 pub mod guest;
 pub mod job;
 pub mod place;

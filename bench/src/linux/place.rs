@@ -49,6 +49,9 @@ impl fmt::Display for Placed {
     }
 }
 
+/// Folders of the guest's PATH.
+const GUEST_PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
 /// Whether `path` is absolute and names a file below the root.
 fn is_plain(path: &str) -> bool {
     let parts = path.strip_prefix('/').map(|rest| rest.split('/'));
@@ -63,10 +66,17 @@ impl Placed {
     /// It does not exist.
     pub fn resolve(&self, path: Option<&OsStr>) -> Result<Found, String> {
         let is_name = self.host.components().count() == 1 && !self.host.to_string_lossy().contains('/');
-        if is_name && !self.host.exists() {
-            let found = in_path(&self.host, path).ok_or("it is neither a file here nor a program in PATH")?;
-            let guest = self.guest.clone().unwrap_or_else(|| found.to_string_lossy().into_owned());
-            return Ok(Found { host: found, guest });
+        if is_name && !self.host.is_file() {
+            if let Some(found) = in_path(&self.host, path) {
+                let keeps =
+                    found.parent().is_some_and(|folder| GUEST_PATH.iter().any(|known| folder == Path::new(known)));
+                let kept = if keeps { found.clone() } else { Path::new("/bin").join(&self.host) };
+                let guest = self.guest.clone().unwrap_or_else(|| kept.to_string_lossy().into_owned());
+                return Ok(Found { host: found, guest });
+            }
+            if !self.host.exists() {
+                return Err("it is neither a file here nor a program in PATH".to_owned());
+            }
         }
         let metadata = std::fs::metadata(&self.host).map_err(|error| error.to_string())?;
         let guest = match &self.guest {
@@ -120,7 +130,9 @@ mod tests {
         let guest = |text: &str| text.parse::<Placed>().unwrap().resolve(Some(path)).map(|found| found.guest);
         assert_eq!(guest(&tool).unwrap(), "/bin/vpmu-tool");
         assert_eq!(guest(&data).unwrap(), "/root/vpmu-data");
-        assert_eq!(guest("vpmu-tool").unwrap(), tool, "a program of PATH keeps its path");
+        assert_eq!(guest("vpmu-tool").unwrap(), "/bin/vpmu-tool", "the guest's PATH has no such folder");
+        let sh: Placed = "sh".parse().unwrap();
+        assert_eq!(sh.resolve(Some(OsStr::new("/bin"))).unwrap().guest, "/bin/sh", "a program of PATH keeps its path");
         assert_eq!(guest(&format!("{data}:/etc/x")).unwrap(), "/etc/x");
         assert_eq!(guest(&folder.path().to_string_lossy()).unwrap().rsplit('/').nth(1), Some("root"));
         assert!(guest("vpmu-data").is_err(), "not executable, so no program");

@@ -2,6 +2,7 @@
 
 use host_pmu::backend::BackendKey;
 use vmm::machine::linux::LinuxOutcome;
+use vmm::outcome::End;
 
 use crate::summary::{self, Ran, Report};
 
@@ -17,6 +18,10 @@ pub(super) fn of(outcome: &LinuxOutcome, backend: &BackendKey) -> Report {
         output: &outcome.console,
     };
     let mut report = summary::of(&ran, backend);
+    // What ends a guest otherwise is said even where the summary is not.
+    if outcome.end != End::PowerOff {
+        report.warnings.push(format!("the guest did not switch itself off: {}", outcome.end));
+    }
     report.warnings.extend(outcome.complaints.lines());
     report
 }

@@ -13,6 +13,9 @@ use crate::strategy::StrategyChoice;
 /// Guest memory unless another size is given, bytes.
 pub const MEMORY: u64 = 512 << 20;
 
+/// Time of a command, unless another is given.
+pub const TIME_LIMIT: Duration = Duration::from_secs(600);
+
 /// What `vpmu linux` boots, and with what.
 #[derive(Clone, Debug)]
 pub struct LinuxSpec {
@@ -77,7 +80,7 @@ impl Default for MachineSpec {
             strategy: StrategyChoice::Preset("reuse-lazy".to_owned()),
             backend: BackendChoice::Auto,
             pmu_version: 2,
-            time_limit: Duration::from_secs(600),
+            time_limit: Duration::MAX,
             seccomp: true,
         }
     }

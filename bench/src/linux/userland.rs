@@ -56,14 +56,15 @@ pub fn make(wanted: &Wanted<'_>) -> Result<Vec<u8>, Error> {
         let added = initramfs.module(&module.name, &module.bytes);
         added.map_err(|error| Error::usage("cannot load the kernel's modules", error.to_string(), ""))?;
     }
-    if wanted.shell {
-        shell(&mut initramfs, path.as_deref())?;
-    }
     for placed in wanted.with {
         let cannot =
             |why: String| Error::usage(format!("cannot put {} into the guest", placed.host.display()), why, "");
         let found = placed.resolve(path.as_deref()).map_err(cannot)?;
         put(&mut initramfs, &found).map_err(cannot)?;
+    }
+    // Last, so that the user's programs have their paths.
+    if wanted.shell {
+        shell(&mut initramfs, path.as_deref())?;
     }
     initramfs.finish().map_err(|error| Error::usage("cannot make the initial RAM disk", error.to_string(), ""))
 }
@@ -82,15 +83,22 @@ fn shell(initramfs: &mut Initramfs, path: Option<&OsStr>) -> Result<(), Error> {
     if let Some((busybox, applets)) = in_path(Path::new("busybox"), path).and_then(applets) {
         add(initramfs, "/bin/busybox", &busybox)?;
         for applet in applets {
-            initramfs.link(&format!("/bin/{applet}"), "busybox").map_err(|error| cannot(error.to_string()))?;
+            let path = format!("/bin/{applet}");
+            if initramfs.has(&path) {
+                continue;
+            }
+            initramfs.link(&path, "busybox").map_err(|error| cannot(error.to_string()))?;
         }
         return Ok(());
     }
     let sh = in_path(Path::new("sh"), path).ok_or_else(|| cannot("neither busybox nor sh is in PATH".to_owned()))?;
-    add(initramfs, "/bin/sh", &sh)?;
+    if !initramfs.has("/bin/sh") {
+        add(initramfs, "/bin/sh", &sh)?;
+    }
     for tool in TOOLS {
-        if let Some(host) = in_path(Path::new(tool), path) {
-            add(initramfs, &format!("/bin/{tool}"), &host)?;
+        let guest = format!("/bin/{tool}");
+        if let Some(host) = in_path(Path::new(tool), path).filter(|_| !initramfs.has(&guest)) {
+            add(initramfs, &guest, &host)?;
         }
     }
     Ok(())

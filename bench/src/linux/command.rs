@@ -1,0 +1,163 @@
+//! One command in a guest: its files go in, it runs, its files come out, the guest ends.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use linux_guest::agent::{Agent, AgentError, Command, Cut, Ended};
+use results::error::{Error, Exit};
+use vmm::kvm::Host;
+use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan};
+
+use super::bring;
+use super::guest::{self, LinuxGuest, OnInterrupt};
+use super::spec::LinuxSpec;
+use crate::console::{Stream, complain};
+use crate::sys;
+
+/// Folder of `--share` in the guest.
+const SHARE: &str = "/share";
+/// How long a guest takes to power off once it was asked to.
+const POWER_OFF: Duration = Duration::from_secs(60);
+/// Time to bring files out once the command was killed at its time limit.
+const COLLECT: Duration = Duration::from_secs(120);
+/// How often an interruption is looked for.
+const POLL: Duration = Duration::from_millis(20);
+
+/// A guest that ran, and what there is to say about it.
+pub(super) struct Ran {
+    /// What the guest left, if it ran at all.
+    pub(super) outcome: Option<LinuxOutcome>,
+    /// What failed, in order.
+    pub(super) errors: Vec<Error>,
+    /// The exit code.
+    pub(super) exit: Exit,
+}
+
+/// Runs `command` by the guest's shell.
+///
+/// # Errors
+/// The guest could not begin.
+pub(super) fn run(
+    host: &Arc<Host>,
+    kernel: Kernel,
+    mut plan: LinuxPlan,
+    spec: &LinuxSpec,
+    command: &str,
+) -> Result<Ran, Error> {
+    let time_limit = plan.machine.time_limit;
+    // The command has the limit; the guest ends a while after it at the latest.
+    plan.machine.time_limit = time_limit.saturating_add(COLLECT);
+    let console: Box<dyn Write + Send> = match &spec.console {
+        Some(path) => Box::new(File::create(path).map_err(|error| {
+            Error::usage(format!("cannot write the console to {}", path.display()), error.to_string(), "")
+        })?),
+        None => Box::new(io::sink()),
+    };
+    let (cut, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (channel, agent) = guest::pair()?;
+    let mut agent = agent.stopped_by(&cut);
+    let guest = LinuxGuest::start_with(host, kernel, plan, console, None, Some(channel), OnInterrupt::Leave)?;
+    let mut session = Session { spec, errors: Vec::new(), over: Arc::clone(guest.over()), cut: &cut };
+    let ended = std::thread::scope(|scope| {
+        // Once: what the command left is brought out after it was killed.
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                if sys::interrupted().load(Ordering::Relaxed) {
+                    cut.store(true, Ordering::Relaxed);
+                    return;
+                }
+                std::thread::sleep(POLL);
+            }
+        });
+        let ended = session.run(&mut agent, command, time_limit);
+        done.store(true, Ordering::Relaxed);
+        ended
+    });
+    drop(agent);
+    let mut errors = session.errors;
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(Failure(what, AgentError::Interrupted)) => {
+            guest.stop();
+            errors.push(Error::new(Exit::Inconclusive, what, "interrupted", ""));
+            return Ok(Ran { outcome: guest.join().ok(), errors, exit: Exit::Inconclusive });
+        }
+        Err(Failure(what, error)) => {
+            let (error, outcome) = guest.failed_with(&what, &error.to_string());
+            let exit = error.exit;
+            errors.push(error);
+            return Ok(Ran { outcome, errors, exit });
+        }
+    };
+    // A guest that is slow to power off has done its work: its power is cut.
+    let since = Instant::now();
+    while !guest.over().load(Ordering::Relaxed) && since.elapsed() < POWER_OFF {
+        std::thread::sleep(POLL);
+    }
+    guest.stop();
+    let outcome = guest.join()?;
+    let exit = match ended.cut {
+        Some(_) => Exit::Inconclusive,
+        None => Exit::Guest(u8::try_from(ended.exit.shell_status()).unwrap_or(u8::MAX)),
+    };
+    // A command that succeeded, and whose files were lost, did not succeed.
+    let exit = errors.first().filter(|_| exit.code() == 0).map_or(exit, |error| error.exit);
+    Ok(Ran { outcome: Some(outcome), errors, exit })
+}
+
+/// What could not be done, and the agent's reason. The guest is of no use any more.
+struct Failure(String, AgentError);
+
+/// The requests of one command.
+struct Session<'a> {
+    spec: &'a LinuxSpec,
+    errors: Vec<Error>,
+    over: Arc<AtomicBool>,
+    cut: &'a AtomicBool,
+}
+
+impl Session<'_> {
+    fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
+        let began = Instant::now();
+        let failed = |what: &'static str| move |error| Failure(what.to_owned(), error);
+        agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
+        if let Some(folder) = &self.spec.share {
+            agent.put_tree(folder, SHARE).map_err(failed("cannot copy --share into the guest"))?;
+        }
+        let (mut out, mut err) = (Stream::stdout(&self.over), Stream::stderr(&self.over));
+        let shell = ["/bin/sh", "-c", command].map(str::to_owned);
+        let shell = Command::new(&shell).limit(time_limit.saturating_sub(began.elapsed()));
+        let ended = agent.run(&shell, &mut out, &mut err).map_err(failed("the command did not end"))?;
+        match ended.cut {
+            Some(Cut::Limit) => complain("warning: the command was killed at the time limit (--time-limit)"),
+            Some(Cut::Interrupted) => complain("warning: interrupted: the command was killed"),
+            None => {}
+        }
+        self.cut.store(false, Ordering::Relaxed);
+        self.errors.extend(out.result().err());
+        self.errors.extend(err.result().err());
+        for path in &self.spec.get {
+            self.keep(bring::get(agent, path, &self.spec.output), &format!("cannot get {path} from the guest"))?;
+        }
+        if let Some(folder) = &self.spec.share {
+            self.keep(bring::merge(agent, SHARE, folder), "cannot copy --share back")?;
+        }
+        agent.power_off().map_err(failed("the guest did not power off"))?;
+        Ok(ended)
+    }
+
+    /// Keeps an error after which the guest is still of use.
+    fn keep(&mut self, done: Result<(), AgentError>, what: &str) -> Result<(), Failure> {
+        match done {
+            Ok(()) => {}
+            Err(error @ (AgentError::Gone(_) | AgentError::Silent { .. } | AgentError::Protocol(_))) => {
+                return Err(Failure(what.to_owned(), error));
+            }
+            Err(error) => self.errors.push(Error::usage(what, error.to_string(), "")),
+        }
+        Ok(())
+    }
+}
