@@ -22,6 +22,12 @@ pub(super) fn of(outcome: &LinuxOutcome, backend: &BackendKey) -> Report {
     if outcome.end != End::PowerOff {
         report.warnings.push(format!("the guest did not switch itself off: {}", outcome.end));
     }
+    if outcome.rewritten == 0 {
+        report.warnings.push(
+            "the kernel has no RDPMC that was found and rewritten: its reads of counters will fault, or it has no PMU driver"
+                .to_owned(),
+        );
+    }
     report.warnings.extend(outcome.complaints.lines());
     report
 }

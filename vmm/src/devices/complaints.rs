@@ -64,7 +64,14 @@ impl Complaints {
         self.dazed += u64::from(has("Dazed and confused"));
         self.lockups += u64::from(has("soft lockup") || has("hard LOCKUP"));
         self.long_interrupts += u64::from(has("perf: interrupt took too long"));
-        let pmu = ["Broken BIOS", "Broken PMU", "no PMU driver", "irq loop stuck", "unchecked MSR access"];
+        let pmu = [
+            "Broken BIOS",
+            "has corrupted hw-PMU",
+            "Broken PMU",
+            "no PMU driver",
+            "irq loop stuck",
+            "unchecked MSR access",
+        ];
         self.pmu += u64::from(pmu.into_iter().any(has));
         self.rdpmc_faults += u64::from(has("Code: ") && find(line, RDPMC_FAULT).is_some());
         if let (None, Some(at)) = (&self.panic, find(line, PANIC)) {

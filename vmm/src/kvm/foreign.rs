@@ -101,7 +101,8 @@ impl ForeignMsrs {
         pmu: &mut Vpmu<H>,
         index: u32,
     ) -> Result<u64, GeneralProtection> {
-        if !self.sites.is_empty() && registers.rip().is_some_and(|rip| self.is_site(rip)) {
+        // The PMU's own registers need no look at RIP, which is a system call.
+        if within(&RDPMC_RANGES, index) && registers.rip().is_some_and(|rip| self.is_site(rip)) {
             self.rdpmcs += 1;
             return pmu.rdpmc(index);
         }

@@ -44,8 +44,8 @@ pub const MAX_VCPUS: usize = 254;
 const SERIAL_GSI: u32 = 4;
 
 /// Our part of the command line: the console, a reset after a panic, the way to reset (with hardware-reduced ACPI Linux looks for
-/// EFI), no search for a PCI bus, which is not there.
-pub const COMMAND_LINE_START: &str = "console=ttyS0 panic=-1 reboot=acpi pci=off quiet";
+/// EFI), no search for a PCI bus, which is not there, and a console with warnings, which [`Complaints`] reads, and no more.
+pub const COMMAND_LINE_START: &str = "console=ttyS0 panic=-1 reboot=acpi pci=off loglevel=5";
 
 /// Data segment and code segment of the boot protocol, at their place in the table.
 const GDT_ENTRIES: [u64; 4] = [0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
@@ -136,9 +136,10 @@ pub fn run(
             let (devices, over) = (&devices, &over);
             scope.spawn(move || feed(&input, devices, over));
         }
-        let ran = run::run(host, &mut guest, &machine, interrupted);
-        over.store(true, Ordering::Relaxed);
-        console.close();
+        let ran = {
+            let _ending = Ending { over: &over, console: &console };
+            run::run(host, &mut guest, &machine, interrupted)
+        };
         (ran, writer.join().unwrap_or_default())
     });
     let Run { end, vcpus, wall, .. } = ran?;
@@ -147,6 +148,19 @@ pub fn run(
         (_, end) => end,
     };
     Ok(LinuxOutcome { end, vcpus, rewritten: guest.sites.len(), console: output, complaints, wall })
+}
+
+/// Ends the console's threads at the end of a run, also when it panics: the scope waits for them.
+struct Ending<'a> {
+    over: &'a AtomicBool,
+    console: &'a Console,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.console.close();
+    }
 }
 
 /// Passes `input` to the serial port until its end or the run's.
