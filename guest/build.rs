@@ -76,6 +76,7 @@ fn main() -> ExitCode {
 fn build() -> Result<(), String> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=payload");
+    println!("cargo::rerun-if-changed=linux");
     println!("cargo::rerun-if-changed=src/abi.rs");
     println!("cargo::rerun-if-changed=src/abi/conformance.rs");
     println!("cargo::rerun-if-env-changed=LD");
@@ -88,11 +89,17 @@ fn build() -> Result<(), String> {
     fs::write(&header, abi_header()).map_err(|e| format!("cannot write {}: {e}", header.display()))?;
 
     payload(&out, "payload", SOURCES, &[])?;
-    payload(&out, "conformance", CONFORMANCE_SOURCES, &["CONFORMANCE"])
+    payload(&out, "conformance", CONFORMANCE_SOURCES, &["CONFORMANCE"])?;
+    build_elf(&out, "ftest", &["linux/ftest.c"], &[], None)
 }
 
-/// Compiles `sources` with `defines` and links them to `NAME.elf`.
+/// Compiles `sources` with `defines` and links them to a payload, `NAME.elf`.
 fn payload(out: &Path, name: &str, sources: &[&str], defines: &[&str]) -> Result<(), String> {
+    build_elf(out, name, sources, defines, Some(Path::new("payload/guest.ld")))
+}
+
+/// Compiles `sources` with `defines` and links them to `NAME.elf`, by the linker's own script if there is no other.
+fn build_elf(out: &Path, name: &str, sources: &[&str], defines: &[&str], script: Option<&Path>) -> Result<(), String> {
     let mut cc = cc::Build::new();
     // Both payloads hold entry.S: each has its own folder of objects.
     cc.no_default_flags(true).warnings(false).cargo_warnings(true).include(out).out_dir(out.join(name)).files(sources);
@@ -108,7 +115,7 @@ fn payload(out: &Path, name: &str, sources: &[&str], defines: &[&str]) -> Result
     let compiler = cc.try_get_compiler().map_err(|e| format!("no C compiler: {e} (Debian package: gcc)"))?;
     present(compiler.path(), "C compiler", "gcc")?;
     let objects = cc.try_compile_intermediates().map_err(|e| format!("the payload does not compile: {e}"))?;
-    link(&objects, Path::new("payload/guest.ld"), &out.join(format!("{name}.elf")))
+    link(&objects, script, &out.join(format!("{name}.elf")))
 }
 
 /// Fails with one line that names the Debian package if `tool` cannot be started.
@@ -124,13 +131,13 @@ fn present(tool: &Path, what: &str, package: &str) -> Result<(), String> {
     }
 }
 
-fn link(objects: &[PathBuf], script: &Path, elf: &Path) -> Result<(), String> {
+fn link(objects: &[PathBuf], script: Option<&Path>, elf: &Path) -> Result<(), String> {
     let ld = PathBuf::from(env::var_os("LD").unwrap_or_else(|| "ld".into()));
     present(&ld, "linker", "binutils")?;
     let output = Command::new(&ld)
         .args(["-nostdlib", "-static", "--build-id=none", "--fatal-warnings"])
-        .args(["-z", "noexecstack", "-z", "max-page-size=4096", "-T"])
-        .arg(script)
+        .args(["-z", "noexecstack", "-z", "max-page-size=4096"])
+        .args(script.into_iter().flat_map(|script| [Path::new("-T"), script]))
         .args(objects)
         .arg("-o")
         .arg(elf)

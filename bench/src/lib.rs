@@ -16,6 +16,7 @@ pub mod experiment;
 pub mod fleet;
 pub mod fold;
 pub mod linux;
+pub mod linux_arms;
 mod output;
 
 pub mod parse;

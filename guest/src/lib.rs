@@ -19,6 +19,9 @@ pub mod abi;
 /// The linked payload: a static ELF64 at 1 MiB, with its symbols.
 pub const PMU_PAYLOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/payload.elf"));
 
+/// The workload ftest as a program for Linux: a static ELF64. `ftest NMIS MS [PROCESSES]`; see `guest/linux/ftest.c`.
+pub const FTEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ftest.elf"));
+
 /// The linked conformance payload, of the same shape: it leaves an [`abi::ConformanceReport`] where the other leaves its
 /// [`abi::Report`], and keeps no log. It runs on one vCPU.
 pub const CONFORMANCE_PAYLOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/conformance.elf"));

@@ -132,6 +132,7 @@ fn parameters(rounds: u64, strategies: &[&str]) -> Parameters {
         baseline_ticks: 10,
         tail_ticks: 4,
         set_up: None,
+        linux: None,
     }
 }
 

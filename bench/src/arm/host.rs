@@ -58,7 +58,11 @@ impl ArmRunner for HostRunner {
     }
 }
 
-fn behind(arm: &Arm, paced: Option<u64>) -> Result<Behind, Error> {
+/// What stands behind the counters of an arm.
+///
+/// # Errors
+/// Exit 2 for a strategy that is none.
+pub fn behind(arm: &Arm, paced: Option<u64>) -> Result<Behind, Error> {
     let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
     Ok(match arm.kind {
         ArmKind::Floor => paced.map_or(Behind::Floor, |counts_per_ms| Behind::PacedFloor { counts_per_ms }),

@@ -2,7 +2,7 @@
 
 use vmm::outcome::RunOutcome;
 
-use results::document::ArmKind;
+use results::document::{ArmKind, LinuxArm};
 use results::error::Error;
 
 /// One arm of a comparison.
@@ -38,6 +38,17 @@ pub struct TurnOutcome {
     pub run: RunOutcome,
     /// Time of the throughput probe just before the turn, mean over vCPUs; `None` where there is none, as in a simulation.
     pub probe_ns: Option<f64>,
+    /// What only a Linux guest leaves.
+    pub linux: Option<LinuxTurn>,
+}
+
+/// What a Linux guest leaves beside its outcome.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinuxTurn {
+    /// Counts.
+    pub left: LinuxArm,
+    /// Times of set-ups by the guest's clock.
+    pub set_up_ns: Vec<u64>,
 }
 
 /// A guest that was started to be kept alive.
@@ -84,6 +95,11 @@ pub trait ArmRunner {
     /// # Errors
     /// Conditions that make further runs pointless. A guest that went wrong is an outcome, not an error.
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error>;
+
+    /// What the last run left beside its outcome, if its guest is Linux.
+    fn linux(&mut self) -> Option<LinuxTurn> {
+        None
+    }
 
     /// Starts a guest that is kept alive, up to the end of its baseline. `number` counts the arm's guests from 0: all arms' guests of
     /// one number are alive at the same time, and take turns. No turn has more than `samples`.

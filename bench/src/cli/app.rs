@@ -205,7 +205,9 @@ fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
 /// The definition of the command line.
 #[must_use]
 pub fn definition() -> clap::Command {
-    Cli::command().mut_subcommand("guest-stat", guest_stat::defaults)
+    nmi_latency::defaults(Cli::command())
+        .mut_subcommand("nmi-latency", nmi_latency::defaults)
+        .mut_subcommand("guest-stat", guest_stat::defaults)
 }
 
 /// Carries out a command line, program name first.

@@ -4,9 +4,12 @@ use clap::{Args, Command, ValueEnum};
 use results::error::{Error, Exit};
 
 use super::baseline::BaselineOptions;
+use super::linux_guest::{self, LinuxGuestOptions};
 use super::measure::{Invocation, Wanted, measure};
 use super::options::{ArmsOptions, HostOptions, ResultOptions};
-use crate::experiment::guest_stat::spec::{self, GuestStatSpec, MAX};
+use crate::backend::Chosen;
+use crate::experiment::guest_stat::spec::{self, GuestStatSpec, MAX, MAX_LINUX};
+use crate::linux_arms::job::Kind;
 use crate::parse::number_in;
 
 pub(super) const EXAMPLES: &str = "\
@@ -41,9 +44,12 @@ pub struct GuestStatArgs {
     #[command(flatten)]
     pub arms: ArmsOptions,
 
-    /// Number of counting events; the payload's driver has its own list
-    #[arg(long, value_name = "N", default_value = "10", value_parser = number_in(1..=MAX), help_heading = "Guest")]
-    pub events: u64,
+    /// Number of counting events, or several numbers: a result for each
+    ///
+    /// The payload's driver takes up to 64, perf in a Linux guest up to 700.
+    #[arg(long, value_name = "LIST", default_value = "10", value_delimiter = ',', value_parser = number_in(1..=MAX_LINUX),
+          help_heading = "Guest")]
+    pub events: Vec<u64>,
 
     /// How a set-up enables its events
     #[arg(long, value_enum, default_value = "each", help_heading = "Guest")]
@@ -53,6 +59,9 @@ pub struct GuestStatArgs {
     #[arg(long, value_name = "TICKS", value_parser = number_in(1..=10_000), help_heading = "Guest")]
     pub window: Option<u64>,
 
+    /// The kind of guest.
+    #[command(flatten)]
+    pub linux: LinuxGuestOptions,
     /// The host.
     #[command(flatten)]
     pub host: HostOptions,
@@ -67,7 +76,7 @@ pub struct GuestStatArgs {
 
 /// Gives the shared options the defaults of this experiment.
 pub(super) fn defaults(command: Command) -> Command {
-    command
+    let command = command
         .mut_arg("strategy", |arg| arg.default_value("recreate,reuse,reuse-lazy,deferred,pool"))
         .mut_arg("mux_interval", |arg| {
             arg.default_value("1ms").help("The guest's tick: rotation of multiplexed events")
@@ -77,13 +86,25 @@ pub(super) fn defaults(command: Command) -> Command {
         .mut_arg("samples", |arg| arg.default_value("40").help("Set-ups per arm, round and vCPU"))
         .mut_arg("time_limit", |arg| {
             arg.default_value("2s").help("In a round no set-up begins after this time, even with fewer samples")
-        })
+        });
+    linux_guest::defaults(
+        command,
+        &[
+            ("rounds", "3"),
+            ("warmup", "0"),
+            ("samples", "10"),
+            ("time_limit", "60s"),
+            ("mux_interval", "4ms"),
+            ("enable", "once"),
+        ],
+    )
 }
 
-fn spec(args: &GuestStatArgs) -> GuestStatSpec {
+/// With so many events.
+fn spec(args: &GuestStatArgs, events: u64) -> GuestStatSpec {
     GuestStatSpec {
         common: args.arms.spec(Some(&args.host)),
-        events: args.events,
+        events,
         enable: match args.enable {
             Enable::Each => spec::Enable::Each,
             Enable::Once => spec::Enable::Once,
@@ -93,10 +114,39 @@ fn spec(args: &GuestStatArgs) -> GuestStatSpec {
 }
 
 pub(super) fn run(args: &GuestStatArgs, invocation: Invocation) -> Result<Exit, Error> {
-    let spec = spec(args);
-    let baseline = args.baseline.baseline(&args.result);
-    let wanted = Wanted { backend: &spec.common.backend, result: &args.result, baseline };
-    measure(&wanted, &|chosen, usable| spec.plan(chosen, usable), invocation)
+    let linux = args.linux.job(Kind::SetUp)?;
+    if linux.is_some() && (args.enable == Enable::Each || args.window.is_some()) {
+        return Err(Error::usage(
+            "--enable each and --window are not for a Linux guest",
+            "its perf stat enables all events at once, and counts a program that does nothing",
+            "leave them out",
+        ));
+    }
+    let mut worst = Exit::Done;
+    for &events in &args.events {
+        let most = if linux.is_some() { MAX_LINUX } else { MAX };
+        if events > most {
+            return Err(Error::usage(format!("{events} events"), "", format!("give 1 to {most}")));
+        }
+        // The plan's boot page is for the payload alone.
+        let spec = spec(args, events.min(MAX));
+        let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
+            let mut plan = spec.plan(chosen, usable)?;
+            if let Some(job) = &linux {
+                plan.parameters.events = spec::event_parameters(events);
+                plan.parameters.workload = spec::workload(events);
+                job.adapt(&mut plan, spec::WORKLOAD)?;
+            }
+            Ok(plan)
+        };
+        let baseline = args.baseline.baseline(&args.result);
+        let wanted = Wanted { backend: &spec.common.backend, linux: linux.as_ref(), result: &args.result, baseline };
+        let exit = measure(&wanted, &plan, invocation.clone())?;
+        if exit != Exit::Done {
+            worst = exit;
+        }
+    }
+    Ok(worst)
 }
 
 #[cfg(test)]
@@ -112,12 +162,15 @@ mod tests {
 
     #[test]
     fn defaults_of_options_are_those_of_the_specification() {
-        assert_eq!(spec(&parsed(&[])), GuestStatSpec::default());
+        let args = parsed(&[]);
+        assert_eq!(spec(&args, args.events[0]), GuestStatSpec::default());
     }
 
     #[test]
     fn its_own_options_reach_the_specification() {
-        let found = spec(&parsed(&["--events", "20", "--enable", "once", "--window", "3", "--samples", "7"]));
+        let args = parsed(&["--events", "20,7", "--enable", "once", "--window", "3", "--samples", "7"]);
+        assert_eq!(args.events, [20, 7]);
+        let found = spec(&args, args.events[0]);
         assert_eq!((found.events, found.enable, found.window_ticks), (20, spec::Enable::Once, Some(3)));
         assert_eq!(found.common.samples, 7);
     }

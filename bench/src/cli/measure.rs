@@ -21,6 +21,7 @@ use crate::arm::sim::{self as simulated, SimRunner};
 use crate::backend::{BackendChoice, Chosen, choose};
 use crate::claim::{self, Claim, free_last};
 use crate::console::{complain, internal, print};
+use crate::linux_arms::job::LinuxJob;
 use crate::probe::ThisHost;
 use crate::progress;
 use crate::rounds::pin::usable_cpus;
@@ -42,6 +43,8 @@ pub(super) struct Invocation {
 pub(super) struct Wanted<'a> {
     /// `--backend`.
     pub(super) backend: &'a BackendChoice,
+    /// Linux in place of the payload.
+    pub(super) linux: Option<&'a LinuxJob>,
     /// Where the result goes.
     pub(super) result: &'a ResultOptions,
     /// Where the result is kept as a baseline, too.
@@ -85,16 +88,26 @@ pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Erro
 
 /// Makes the plan and its runner: by this model, or on this host, or, with `auto` on a host that cannot, by the default model.
 pub(super) fn ready(
-    backend: &BackendChoice,
+    (backend, linux): (&BackendChoice, Option<&LinuxJob>),
     named: Option<Model>,
     plan: MakePlan<'_>,
     (host, fs): (HostFacts, HostFs),
     claiming: Claiming,
 ) -> Result<Ready, Error> {
+    if let Some(model) = &named
+        && linux.is_some()
+    {
+        return Err(Error::usage(
+            format!("model {} does not simulate Linux", model.name),
+            "it simulates the payload",
+            "leave --guest linux out, or take a backend of this host",
+        ));
+    }
     if let Some(model) = named {
         return simulation(plan, model, "asked for");
     }
-    match real(backend, plan, (host, fs), claiming) {
+    match real((backend, linux), plan, (host, fs), claiming) {
+        Err(error) if linux.is_some() => Err(error),
         Err(error) if *backend == BackendChoice::Auto && error.exit == Exit::Host => fall_back(plan, &error),
         found => found,
     }
@@ -114,7 +127,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
     let Ready { plan, mut runner, host, fs, claims: _claims } =
-        ready(wanted.backend, named, plan, (host, fs), Claiming::Claim)?;
+        ready((wanted.backend, wanted.linux), named, plan, (host, fs), Claiming::Claim)?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
     let mut progress = progress::shown(!options.quiet);
@@ -181,20 +194,23 @@ pub(super) fn usable(host: &HostFacts) -> Option<Vec<u32>> {
 
 /// On this host. Exit 4 if it cannot run guests, or no host event opens.
 fn real(
-    backend: &BackendChoice,
+    (backend, linux): (&BackendChoice, Option<&LinuxJob>),
     plan: MakePlan<'_>,
     (host, fs): (HostFacts, HostFs),
     claiming: Claiming,
 ) -> Result<Ready, Error> {
     let chosen = choose(backend, &ThisHost)?;
     let usable = usable(&host);
-    let plan = plan(&chosen, if claiming == Claiming::Claim { usable.map(free_last) } else { usable }.as_deref())?;
+    let mut plan = plan(&chosen, if claiming == Claiming::Claim { usable.map(free_last) } else { usable }.as_deref())?;
     let pin = if claiming == Claiming::Claim { &plan.guest.pin[..] } else { &[] };
     let (claims, warning) = claim::all(pin);
     if let Some(warning) = warning {
         complain(&warning);
     }
-    let runner = Box::new(RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?);
+    let runner: Box<dyn ArmRunner> = match linux {
+        Some(job) => job.runner(&mut plan)?,
+        None => Box::new(RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?),
+    };
     Ok(Ready { plan, runner, host, fs, claims })
 }
 

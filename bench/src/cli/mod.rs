@@ -18,6 +18,7 @@ pub mod history;
 mod kept;
 pub mod length;
 pub mod linux;
+pub mod linux_guest;
 pub(crate) mod measure;
 pub mod nmi_latency;
 pub mod options;

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Command};
 use host_pmu::backend::BackendKey;
 
 use super::baseline::{Baseline, BaselineOptions};
 use super::length::LengthOptions;
+use super::linux_guest::{self, LinuxGuestOptions};
 use super::measure::{Invocation, Wanted, measure};
 use super::options::{ArmsOptions, HostOptions, ResultOptions};
 use crate::arm::sim::DEFAULT_MODEL;
 use crate::backend::{BackendChoice, Chosen};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::linux_arms::job::{Kind, LinuxJob};
 use crate::parse::number_in;
 use crate::rounds::spec::CommonSpec;
 use crate::workload::Workload;
@@ -87,6 +89,9 @@ pub struct NmiLatencyArgs {
     /// The guest's events and work.
     #[command(flatten)]
     pub sampling: SamplingOptions,
+    /// The kind of guest.
+    #[command(flatten)]
+    pub linux: LinuxGuestOptions,
     /// The host.
     #[command(flatten)]
     pub host: HostOptions,
@@ -151,28 +156,57 @@ pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
 }
 
 pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit, Error> {
-    carry_out(
-        &spec(&args.arms, &args.length, &args.sampling, Some(&args.host)),
-        &args.result,
-        args.baseline.baseline(&args.result),
-        invocation,
+    let mut spec = spec(&args.arms, &args.length, &args.sampling, Some(&args.host));
+    let linux = args.linux.job(Kind::Record)?;
+    if linux.is_some() {
+        fresh_guests(&args.length)?;
+        spec.common.rounds_per_guest = Some(1);
+    }
+    carry_out(&spec, linux.as_ref(), &args.result, args.baseline.baseline(&args.result), invocation)
+}
+
+/// A Linux guest is measured from its boot to its end.
+fn fresh_guests(length: &LengthOptions) -> Result<(), Error> {
+    match length.guest_rounds {
+        None | Some(1) => Ok(()),
+        Some(rounds) => Err(Error::usage(
+            format!("--guest-rounds {rounds} is not for a Linux guest"),
+            "each round boots one",
+            "leave it out",
+        )),
+    }
+}
+
+/// Other defaults for a Linux guest: it takes seconds to boot, and its perf to start.
+pub(super) fn defaults(command: Command) -> Command {
+    linux_guest::defaults(
+        command,
+        &[("rounds", "5"), ("warmup", "0"), ("samples", "1000"), ("time_limit", "3s"), ("workload", "sampling10")],
     )
 }
 
 pub(super) fn run_simulated(args: &SimArgs, invocation: Invocation) -> Result<Exit, Error> {
     let mut spec = spec(&args.arms, &args.length, &args.sampling, None);
     spec.common.backend = BackendChoice::Sim(args.model.clone());
-    carry_out(&spec, &args.result, args.baseline.baseline(&args.result), invocation)
+    carry_out(&spec, None, &args.result, args.baseline.baseline(&args.result), invocation)
 }
 
 fn carry_out(
     spec: &NmiLatencySpec,
+    linux: Option<&LinuxJob>,
     result: &ResultOptions,
     baseline: Option<Baseline>,
     invocation: Invocation,
 ) -> Result<Exit, Error> {
-    let wanted = Wanted { backend: &spec.common.backend, result, baseline };
-    measure(&wanted, &|chosen, usable| spec.plan(chosen, usable), invocation)
+    let wanted = Wanted { backend: &spec.common.backend, linux, result, baseline };
+    let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
+        let mut plan = spec.plan(chosen, usable)?;
+        if let Some(job) = linux {
+            job.adapt(&mut plan, spec.workload)?;
+        }
+        Ok(plan)
+    };
+    measure(&wanted, &plan, invocation)
 }
 
 #[cfg(test)]

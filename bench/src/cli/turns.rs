@@ -43,6 +43,7 @@ pub(super) fn run(args: &TurnsArgs) -> Result<Exit, Error> {
         spec.common.rounds_per_guest = Some(if chosen.shares_first { 1 } else { ENDLESS });
         spec.plan(chosen, usable)
     };
-    let Ready { plan, mut runner, host, .. } = ready(&spec.common.backend, named, &plan, (host, fs), Claiming::Ignore)?;
+    let Ready { plan, mut runner, host, .. } =
+        ready((&spec.common.backend, None), named, &plan, (host, fs), Claiming::Ignore)?;
     serve(&plan, runner.as_mut(), &host.class, sys::interrupted(), &mut streams)
 }

@@ -20,7 +20,7 @@ use super::delivery::deliveries;
 use super::periods::Periods;
 use super::phases::PhaseFold;
 use super::units::{difference, ns, ticks_to_ns};
-use crate::arm::runner::{Arm, Turn};
+use crate::arm::runner::{Arm, LinuxTurn, Turn};
 
 /// Latencies of one round, or of all, by the metric's key.
 #[derive(Clone, Debug, Default)]
@@ -84,6 +84,7 @@ pub struct ArmFold {
     intervals: Vec<Interval>,
     /// `None` if the guest moves its periods.
     periods: Option<Periods>,
+    pairs_deliveries: bool,
 }
 
 /// Position of a run in the experiment.
@@ -116,6 +117,7 @@ impl ArmFold {
             guest_start_ns: None,
             intervals: Vec::new(),
             periods: None,
+            pairs_deliveries: true,
         }
     }
 
@@ -149,9 +151,27 @@ impl ArmFold {
         self.result.incomplete.is_empty()
     }
 
+    /// Its guests' log has no times of the host's clock: no delivery is paired with its handler.
+    #[must_use]
+    pub const fn without_deliveries(mut self) -> Self {
+        self.pairs_deliveries = false;
+        self
+    }
+
     /// Adds a finished round.
     pub fn add(&mut self, place: Place, outcome: &RunOutcome) {
+        self.add_turn(place, outcome, None);
+    }
+
+    /// The same with what a Linux guest left.
+    pub fn add_turn(&mut self, place: Place, outcome: &RunOutcome, linux: Option<&LinuxTurn>) {
         let mut latencies = Latencies::default();
+        if let Some(LinuxTurn { left, set_up_ns }) = linux {
+            self.result.own.linux.get_or_insert_default().add(left);
+            for &ns in set_up_ns {
+                latencies.of(&SET_UP).saturating_record(ns.max(1));
+            }
+        }
         let before = (self.result.own.overflows, self.result.own.nmis, self.ops.count(OpKind::Open));
         let mut lost = Some(0_u64);
         let mut held_at_end = 0_u64;
@@ -343,6 +363,7 @@ impl ArmFold {
             }
         }
         match deliveries(vcpu, report) {
+            _ if !self.pairs_deliveries => {}
             Some(delays) => {
                 let allowed = i64::try_from(vcpu.tsc.uncertainty).unwrap_or(i64::MAX);
                 for ticks in delays {

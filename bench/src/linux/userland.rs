@@ -40,6 +40,15 @@ pub struct Wanted<'a> {
 /// # Errors
 /// Exit 2 for a file that is absent or cannot be used, with its name.
 pub fn make(wanted: &Wanted<'_>) -> Result<Vec<u8>, Error> {
+    let made = initramfs(wanted)?.finish();
+    made.map_err(|error| Error::usage("cannot make the initial RAM disk", error.to_string(), ""))
+}
+
+/// The same with room for more.
+///
+/// # Errors
+/// As [`make`].
+pub fn initramfs(wanted: &Wanted<'_>) -> Result<Initramfs, Error> {
     let path = std::env::var_os("PATH");
     let mut initramfs = Initramfs::new();
     let unknown = || {
@@ -66,7 +75,7 @@ pub fn make(wanted: &Wanted<'_>) -> Result<Vec<u8>, Error> {
     if wanted.shell {
         shell(&mut initramfs, path.as_deref())?;
     }
-    initramfs.finish().map_err(|error| Error::usage("cannot make the initial RAM disk", error.to_string(), ""))
+    Ok(initramfs)
 }
 
 /// Puts a file, or a folder with all that is in it.

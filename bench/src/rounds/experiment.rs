@@ -101,6 +101,9 @@ impl<'a> Experiment<'a> {
             .map(|arm| {
                 let stand_in = arm.kind == ArmKind::Strategy && plan.backend.is_stand_in();
                 let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(plan.guest.freq_hz == 0);
+                if plan.parameters.linux.is_some() {
+                    fold = fold.without_deliveries();
+                }
                 let available = match runner.available(arm) {
                     Ok(()) => true,
                     Err(why) => {
@@ -252,7 +255,8 @@ impl<'a> Experiment<'a> {
             let Some(guest) = &mut slot.guest else { return Ok(TurnEnd::Failed) };
             guest.turn(samples)?
         } else {
-            TurnOutcome { run: self.runner.run(slot.arm, turn)?, probe_ns: None }
+            let run = self.runner.run(slot.arm, turn)?;
+            TurnOutcome { run, probe_ns: None, linux: self.runner.linux() }
         };
         place.probe_ns = outcome.probe_ns;
         self.guests += outcome.run.wall;
@@ -285,7 +289,7 @@ impl<'a> Experiment<'a> {
         let now = self.elapsed();
         for slot in &mut self.slots {
             let Some((place, outcome)) = slot.pending.take() else { continue };
-            slot.fold.add(place, &outcome.run);
+            slot.fold.add_turn(place, &outcome.run, outcome.linux.as_ref());
             slot.note_giving_up();
             self.wall = now;
         }

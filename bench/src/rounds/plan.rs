@@ -150,6 +150,7 @@ impl Plan {
             baseline_ticks: guest.baseline_ticks,
             tail_ticks: guest.tail_ticks,
             set_up: None,
+            linux: None,
         };
         Ok(Self {
             experiment,

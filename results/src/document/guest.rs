@@ -6,6 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::experiment::Experiment;
+use super::linux::LinuxArm;
 use super::parameters::Parameters;
 use super::phases::{EventCount, PhaseResult};
 
@@ -275,6 +276,9 @@ pub struct GuestArm {
     /// What the events counted while they were set up, in the guest's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<EventCount>,
+    /// What only Linux leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux: Option<LinuxArm>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde asks for")]

@@ -9,6 +9,7 @@ mod arm;
 mod envelope;
 mod experiment;
 mod guest;
+mod linux;
 mod metrics;
 mod nested;
 mod no_overflows;
@@ -27,6 +28,7 @@ pub use experiment::{Any, AnyExtra, Experiment, Part};
 pub use guest::{
     Answer, DOUBTS, Doubt, EventsHeld, GuestArm, GuestExtra, GuestRound, GuestRun, HostOp, MsrCount, WorkloadCost,
 };
+pub use linux::{LinuxArm, LinuxParameters};
 pub use metrics::Metrics;
 pub(crate) use nested::find_summaries;
 pub use parameters::{EventParameter, Parameters, SetUpParameters, StrategyParameter};

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::linux::LinuxParameters;
+
 /// An event of the guest's set, as programmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -88,6 +90,9 @@ pub struct Parameters {
     /// What a set-up is, where the guest sets events up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_up: Option<SetUpParameters>,
+    /// The guest, where it is Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux: Option<LinuxParameters>,
 }
 
 /// How a guest sets events up, again and again.

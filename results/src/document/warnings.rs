@@ -110,6 +110,7 @@ type Caveat = (u64, &'static str, String);
 fn of_arm(arm: &Arm, parameters: &Parameters) -> Vec<Warning> {
     let mut caveats = of_rounds(arm, parameters);
     caveats.extend(of_guest(arm));
+    caveats.extend(of_linux(arm));
     caveats.extend(of_host(arm));
     caveats
         .into_iter()
@@ -133,6 +134,24 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
 /// So many of something, with its verb.
 fn counted(count: u64, one: &str, more: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {more}") }
+}
+
+fn of_linux(arm: &Arm) -> Vec<Caveat> {
+    let Some(linux) = &arm.own.linux else { return Vec::new() };
+    let (complaints, complained) = (linux.complaints, linux.complained.join("; "));
+    let lost = linux.records("LOST").saturating_add(linux.records("LOST_SAMPLES"));
+    let throttled = linux.records("THROTTLE");
+    let trace = linux.trace_lost;
+    vec![
+        (complaints, "guest-complaints", format!("the guests' kernel complained: {complained}")),
+        (lost, "guest-lost-samples", format!("perf in the guest lost samples ({lost} records)")),
+        (
+            throttled,
+            "guest-throttled",
+            format!("the guest's perf throttled sampling {throttled} times: raise --period"),
+        ),
+        (trace, "trace-full", format!("{trace} entries did not fit the guest's trace: take fewer --samples")),
+    ]
 }
 
 fn of_guest(arm: &Arm) -> Vec<Caveat> {
@@ -300,6 +319,9 @@ mod tests {
             ] {
                 *n = 1;
             }
+            let linux = arm.own.linux.insert(crate::document::LinuxArm::default());
+            (linux.complaints, linux.trace_lost) = (1, 1);
+            linux.perf_records = ["LOST", "THROTTLE"].map(|kind| (kind.to_owned(), 1)).into();
             (arm.own.lost, arm.own.surplus) = (Some(2), 2);
             arm.rounds[0].complete = false;
             document.arms[1].own.lost = Some(2);
@@ -324,6 +346,10 @@ mod tests {
             "throttled",
             "failed-opens",
             "refused-periods",
+            "guest-complaints",
+            "guest-lost-samples",
+            "guest-throttled",
+            "trace-full",
         ] {
             assert!(found.iter().any(|c| c == code), "no {code} in {found:?}");
         }

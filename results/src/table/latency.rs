@@ -6,7 +6,7 @@ use super::fold::{Table, wrapped};
 use super::layout::{dash, name, ns, plural, ratio, time};
 use super::{stat, sure};
 use crate::answers;
-use crate::document::{Arm, Document, Status, Summary, Warning};
+use crate::document::{Arm, Document, GuestArm, Status, Summary, Warning};
 use crate::metric::{NMI_HANDLER, PMI_DELIVERY, SIGNAL};
 
 /// What a guest user feels, beside the p50.
@@ -111,6 +111,14 @@ fn surroundings(document: &Document) -> String {
     };
     let _ = writeln!(out, "backend: {}{stand_in}", parameters.backend);
     let _ = writeln!(out, "host: {}", document.host.class);
+    if let Some(linux) = &parameters.linux {
+        let release = linux.release.as_deref().unwrap_or("of an unknown release");
+        let _ = writeln!(out, "guest: Linux {release}, CPU {}, {}", linux.cpu, linux.perf);
+    }
+    for arm in document.arms.iter().filter(|arm| arm.own.late > 0) {
+        let GuestArm { held, late, settled, .. } = &arm.own;
+        let _ = writeln!(out, "  {}: {held} PMIs met LVTPC's mask: {late} delivered late, {settled} settled", arm.name);
+    }
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
     let asked = plural(usize::try_from(parameters.rounds).unwrap_or(usize::MAX), "round");
@@ -210,6 +218,24 @@ mod tests {
         let row = |arm: &str| samples.lines().find(|line| line.starts_with(arm)).unwrap().trim_end();
         let delivery = |arm: &str| row(arm).rsplit_once("500 ns").unwrap().0.trim_end();
         assert!(delivery("recreate").ends_with(" 4.56 µs") && delivery("floor").ends_with(" –"), "{text}");
+    }
+
+    #[test]
+    fn a_linux_guest_is_named_and_its_late_pmis_are_counted() {
+        let mut document = fixture::document(3);
+        document.parameters.linux = Some(crate::document::LinuxParameters {
+            release: Some("6.1.0-50".to_owned()),
+            cpu: "clx".to_owned(),
+            perf: "perf version 6.1".to_owned(),
+            memory: 1 << 29,
+            command: "perf record".to_owned(),
+        });
+        let own = &mut document.arms[0].own;
+        (own.held, own.late, own.settled) = (5, 2, 3);
+        let text = super::text(&document, 100);
+        assert!(text.contains("guest: Linux 6.1.0-50, CPU clx, perf version 6.1\n"), "{text}");
+        assert!(text.contains("recreate: 5 PMIs met LVTPC's mask: 2 delivered late, 3 settled"), "{text}");
+        assert_eq!(text.matches("LVTPC").count(), 1);
     }
 
     #[test]

@@ -17,6 +17,10 @@ use results::error::Error;
 pub const NAME: &str = GUEST_STAT;
 /// Most events of a guest.
 pub const MAX: u64 = MAX_EVENTS as u64;
+/// Most events of a Linux guest's perf.
+pub const MAX_LINUX: u64 = 700;
+/// It counts: the guest waits for no NMIs.
+pub const WORKLOAD: Workload = Workload { events: EventSet::Counting1, work: GuestWork::Ftest };
 /// USR, OS and INT: perf sets INT for events that only count, too.
 const FLAGS: u64 = 0x13_0000;
 /// Ticks from a tear-down to the next set-up.
@@ -102,8 +106,7 @@ impl GuestStatSpec {
             return Err(Error::usage(format!("{count} events"), "", format!("give 1 to {MAX}")));
         }
         let task = GuestTask {
-            // It counts: the guest waits for no NMIs.
-            workload: Workload { events: EventSet::Counting1, work: GuestWork::Ftest },
+            workload: WORKLOAD,
             events: events(count),
             flags: FLAG_STAT_SETUP | if self.enable == Enable::Once { FLAG_ENABLE_ONCE } else { 0 },
             period: 0,
@@ -126,7 +129,7 @@ impl GuestStatSpec {
         plan.guest.gap_ticks = GAP_TICKS;
         plan.guest.limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
         plan.guest.hard_limit = limit * 2 + PATIENCE;
-        plan.parameters.workload = format!("{count} counting event{}/ftest", if count == 1 { "" } else { "s" });
+        plan.parameters.workload = workload(count);
         plan.parameters.set_up =
             Some(SetUpParameters { enable: self.enable.key().to_owned(), window_ticks, gap_ticks: GAP_TICKS });
         let entries = plan.guest.log_entries(plan.samples);
@@ -141,9 +144,21 @@ impl GuestStatSpec {
     }
 }
 
+/// The workload's name in documents.
+#[must_use]
+pub fn workload(events: u64) -> String {
+    format!("{events} counting event{}/ftest", if events == 1 { "" } else { "s" })
+}
+
+/// The first so many events as documents have them; their codes come again after some 260.
+#[must_use]
+pub fn event_parameters(count: u64) -> Vec<EventParameter> {
+    events(count).into_iter().map(|(_, parameter)| parameter).collect()
+}
+
 /// The first so many events; beyond those with a name, raw ones that differ from each other.
 fn events(count: u64) -> Vec<(EventSpec, EventParameter)> {
-    let raw = (0..).map(|n| (format!("r{n:02x}d1"), n << 8 | 0xd1, None));
+    let raw = (0..).map(|n| n & 0xff).map(|n| (format!("r{n:02x}d1"), n << 8 | 0xd1, None));
     let named = NAMED.into_iter().filter_map(|name| {
         let (code, fixed) = hardware_event(name)?;
         Some((name.to_owned(), code, fixed))

@@ -1,0 +1,95 @@
+//! The choice between the payload and Linux as the guest of an experiment.
+
+use std::path::PathBuf;
+
+use clap::builder::ArgPredicate;
+use clap::{Args, Command, ValueEnum};
+use results::error::Error;
+use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
+use vmm::machine::Cpu;
+
+use super::linux::CpuArg;
+use crate::linux_arms::job::{Kind, LinuxJob};
+use crate::linux_arms::spec::{LinuxSpec, MEMORY};
+use crate::parse::size_in;
+
+/// The guest of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GuestKind {
+    /// The bare-metal payload of this tool
+    Payload,
+    /// A distribution's kernel with its own perf: a fresh guest for each arm and round
+    Linux,
+}
+
+/// Which guest, and which Linux.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Linux guest")]
+pub struct LinuxGuestOptions {
+    /// The guest: this tool's payload, or Linux with stock perf
+    #[arg(long, value_enum, default_value = "payload")]
+    pub guest: GuestKind,
+
+    /// A distribution's kernel: bzImage or vmlinux
+    #[arg(long, value_name = "FILE", required_if_eq("guest", "linux"))]
+    pub kernel: Option<PathBuf>,
+
+    /// The kernel's modules: its /lib/modules/RELEASE; the default is beside the kernel
+    #[arg(long, value_name = "DIR", requires = "kernel")]
+    pub modules: Option<PathBuf>,
+
+    /// The guest's perf: a file, or a program of PATH [default: perf]
+    #[arg(long, value_name = "FILE", requires = "kernel")]
+    pub perf: Option<PathBuf>,
+
+    /// Guest memory: a number and K, M or G [default: 768M]
+    #[arg(long, value_name = "SIZE", requires = "kernel", value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]
+    pub memory: Option<u64>,
+
+    /// Processor of the guest [default: clx]
+    #[arg(long, value_name = "MODEL", value_enum, requires = "kernel")]
+    pub cpu: Option<CpuArg>,
+
+    /// Add this to the kernel's command line
+    #[arg(long, value_name = "TEXT", requires = "kernel", allow_hyphen_values = true)]
+    pub append: Option<String>,
+}
+
+impl LinuxGuestOptions {
+    /// The Linux guest, if it is one.
+    ///
+    /// # Errors
+    /// Exit 2 for a kernel of a guest that is not Linux.
+    pub(super) fn job(&self, kind: Kind) -> Result<Option<LinuxJob>, Error> {
+        let Some(kernel) = &self.kernel else { return Ok(None) };
+        if self.guest == GuestKind::Payload {
+            return Err(Error::usage("--kernel is for a Linux guest", "the guest is the payload", "add --guest linux"));
+        }
+        let guest = LinuxSpec {
+            kernel: kernel.clone(),
+            modules: self.modules.clone(),
+            perf: self.perf.clone().unwrap_or_else(|| "perf".into()),
+            memory: self.memory.unwrap_or(MEMORY),
+            cpu: match self.cpu {
+                Some(CpuArg::Generic) => Cpu::Generic,
+                Some(CpuArg::Clx) | None => Cpu::CascadeLake,
+            },
+            append: self.append.clone().unwrap_or_default(),
+        };
+        Ok(Some(LinuxJob { guest, kind }))
+    }
+}
+
+/// Gives options other defaults where the guest is Linux. The help says both.
+pub(super) fn defaults(command: Command, of: &[(&'static str, &'static str)]) -> Command {
+    of.iter().fold(command, |command, &(name, value)| {
+        command.mut_arg(name, |arg| {
+            let help = arg.get_help().map(|help| format!("{help} [{value} with --guest linux]"));
+            let arg = arg.default_value_if("guest", ArgPredicate::Equals("linux".into()), value);
+            match help {
+                Some(help) => arg.help(help),
+                None => arg,
+            }
+        })
+    })
+}

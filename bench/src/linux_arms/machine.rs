@@ -1,0 +1,211 @@
+//! Boots Linux guests on this host's KVM.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use linux_guest::agent::{self, Agent, AgentError};
+use results::document::LinuxParameters;
+use results::error::Error;
+use vmm::boot::linux::Kernel;
+use vmm::kvm::Host;
+use vmm::machine::linux::{LinuxOutcome, LinuxPlan};
+use vmm::machine::{Behind, Cpu, Plan as Machine};
+use vmm::outcome::{End, RunOutcome};
+
+use super::runner::{Boots, Left, vcpu};
+use super::session::{Ended, Shell};
+use super::spec::LinuxSpec;
+use super::task::{FTEST, PERF};
+use crate::arm::guest::GuestPlan;
+use crate::linux::guest::{LinuxGuest, channel};
+use crate::linux::job;
+use crate::linux::place::in_path;
+use crate::linux::userland::{Wanted, initramfs};
+use crate::sys;
+
+/// Time for a kernel to come up, and for a guest to switch itself off.
+const BOOT: Duration = Duration::from_secs(300);
+const POWER_OFF: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+/// A guest is ended after this time: perf alone may take minutes on an emulated host.
+const LONGEST: Duration = Duration::from_secs(1800);
+
+/// One kernel with one userland, for any number of guests.
+#[derive(Debug)]
+pub(super) struct Boot {
+    host: Arc<Host>,
+    kernel: Kernel,
+    initrd: Vec<u8>,
+    guest: GuestPlan,
+    spec: LinuxSpec,
+    /// perf's own words on its version.
+    version: String,
+}
+
+impl Boot {
+    /// Reads the kernel and makes the initial RAM disk.
+    pub(super) fn new(spec: &LinuxSpec, guest: &GuestPlan) -> Result<Self, Error> {
+        let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+        let kernel = job::kernel(&spec.kernel)?;
+        let perf = find(&spec.perf)?;
+        let version = version(&perf)?;
+        let mut files = initramfs(&Wanted {
+            kernel: &spec.kernel,
+            release: kernel.release(),
+            modules: spec.modules.as_deref(),
+            load: &[],
+            with: &[],
+            shell: false,
+        })?;
+        let cannot = |error: linux_guest::initramfs::InitramfsError| {
+            Error::usage("cannot put perf into the guest", error.to_string(), "")
+        };
+        files.program(PERF, &perf).map_err(cannot)?;
+        files.file(FTEST, 0o755, guest::FTEST).map_err(cannot)?;
+        let initrd = files.finish().map_err(cannot)?;
+        Ok(Self { host: Arc::new(host), kernel, initrd, guest: guest.clone(), spec: spec.clone(), version })
+    }
+
+    /// The guest for the document, with the command that is measured.
+    pub(super) fn parameters(&self, command: &[String]) -> LinuxParameters {
+        LinuxParameters {
+            release: self.kernel.release().map(str::to_owned),
+            cpu: match self.spec.cpu {
+                Cpu::CascadeLake => "clx",
+                Cpu::Generic => "generic",
+            }
+            .to_owned(),
+            perf: self.version.clone(),
+            memory: self.spec.memory,
+            command: command.join(" "),
+        }
+    }
+
+    fn plan(&self, behind: Behind) -> LinuxPlan {
+        let guest = &self.guest;
+        let machine = Machine {
+            behind,
+            cpu: self.spec.cpu,
+            pmu: guest.pmu(),
+            vcpus: guest.vcpus as usize,
+            pin: guest.pin.iter().map(|&cpu| cpu as usize).collect(),
+            time_limit: LONGEST,
+            seccomp: guest.seccomp,
+        };
+        let (initrd, command_line) = (self.initrd.clone(), self.spec.append.clone());
+        LinuxPlan { machine, memory: self.spec.memory, initrd, command_line }
+    }
+}
+
+/// perf's file: a path, or a name in PATH.
+fn find(perf: &Path) -> Result<PathBuf, Error> {
+    if perf.exists() {
+        return Ok(perf.to_owned());
+    }
+    in_path(perf, std::env::var_os("PATH").as_deref()).ok_or_else(|| {
+        Error::usage(
+            format!("no perf: {}", perf.display()),
+            "it is neither a file nor a program of PATH",
+            "install it (Debian package: linux-perf), or name it with --perf",
+        )
+    })
+}
+
+/// The first line of `perf --version`.
+fn version(perf: &Path) -> Result<String, Error> {
+    let cannot = |why: String| {
+        Error::usage(format!("cannot run {}", perf.display()), why, "name a perf of this host with --perf")
+    };
+    let output = Command::new(perf).arg("--version").output().map_err(|error| cannot(error.to_string()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().next().map(str::trim).filter(|line| output.status.success() && !line.is_empty());
+    line.map(str::to_owned).ok_or_else(|| cannot(format!("`--version` ended with {}", output.status)))
+}
+
+impl Boots for Boot {
+    fn boot(
+        &mut self,
+        behind: Behind,
+        work: &mut dyn FnMut(&mut dyn Shell) -> Result<(), String>,
+    ) -> Result<(Left, Result<(), String>), Error> {
+        let (end, agent) = channel()?;
+        let guest = LinuxGuest::start(&self.host, self.kernel.clone(), self.plan(behind), io::sink(), None, Some(end))?;
+        let mut shell = AgentShell(agent);
+        let worked = shell
+            .0
+            .hello(BOOT)
+            .map_err(|error| format!("the guest did not come up: {error}"))
+            .and_then(|_| work(&mut shell))
+            .and_then(|()| shell.0.power_off().map_err(|error| format!("the guest did not power off: {error}")));
+        let console = guest.console();
+        if worked.is_ok() {
+            let since = Instant::now();
+            while !guest.over().load(Ordering::Relaxed) && since.elapsed() < POWER_OFF {
+                std::thread::sleep(POLL);
+            }
+        }
+        guest.stop();
+        let mut outcome = guest.join()?;
+        if outcome.end == End::Stopped && !sys::interrupted().load(Ordering::Relaxed) {
+            // Nobody else stopped it: why its work failed says more.
+            outcome.end = End::Done;
+        }
+        let worked = worked.map_err(|why| match console.last() {
+            Some(line) => format!("{why}; the last line of its console: {line}"),
+            None => why,
+        });
+        Ok((left(outcome), worked))
+    }
+
+    fn kvm_pmu(&mut self) -> Result<(), String> {
+        self.host.kvm_pmu()
+    }
+}
+
+fn left(outcome: LinuxOutcome) -> Left {
+    let LinuxOutcome { end, vcpus, complaints, wall, .. } = outcome;
+    let whole = matches!(end, End::Done | End::PowerOff);
+    let end = if whole { End::Done } else { end };
+    let rdpmcs = vcpus.iter().map(|vcpu| vcpu.rdpmcs).sum();
+    let vcpus = vcpus.into_iter().map(|run| vcpu(run, end.clone())).collect();
+    Left {
+        run: RunOutcome { end, vcpus, wall, start: Duration::ZERO },
+        rdpmcs,
+        complaints: complaints.unknown_nmis
+            + complaints.dazed
+            + complaints.lockups
+            + complaints.pmu
+            + complaints.rdpmc_faults,
+        complained: complaints.lines(),
+    }
+}
+
+/// The agent of a guest.
+struct AgentShell(Agent<'static>);
+
+impl Shell for AgentShell {
+    fn run(&mut self, command: &[String]) -> Result<Ended, String> {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let ended = self.0.run(&agent::Command::new(command), &mut out, &mut err).map_err(text)?;
+        let as_text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(Ended { status: ended.exit.shell_status(), wall_ns: ended.wall_ns, out: as_text(out), err: as_text(err) })
+    }
+
+    fn write(&mut self, path: &str, value: &str) -> Result<(), String> {
+        self.0.write(path, value.as_bytes()).map_err(text)
+    }
+
+    fn get(&mut self, path: &str) -> Result<String, String> {
+        let mut bytes = Vec::new();
+        self.0.get(path, &mut bytes).map_err(text)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+fn text(error: AgentError) -> String {
+    error.to_string()
+}

@@ -1,0 +1,95 @@
+//! What documents have for themselves whose guest is Linux.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A Linux guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct LinuxParameters {
+    /// The kernel's release, as its file says it.
+    pub release: Option<String>,
+    /// The guest's processor.
+    pub cpu: String,
+    /// Version of perf in the guest, by itself.
+    pub perf: String,
+    /// Guest memory, bytes.
+    pub memory: u64,
+    /// What perf is run with, as a shell's command.
+    pub command: String,
+}
+
+/// What an arm's Linux guests left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct LinuxArm {
+    /// Records in the guests' perf.data files: `SAMPLE`, `LOST`, `THROTTLE`, and what else perf counts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub perf_records: BTreeMap<String, u64>,
+    /// Samples of each event in these files, in the order of the parameters' events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub event_samples: Vec<u64>,
+    /// Entries that did not fit the guest's trace buffer.
+    pub trace_lost: u64,
+    /// RDPMCs of the kernel that were answered.
+    pub rdpmcs: u64,
+    /// Lines of the guests' consoles that complain about NMIs, the PMU or lock-ups.
+    pub complaints: u64,
+    /// Kinds of these, with their counts, of the last guest that complained.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub complained: Vec<String>,
+}
+
+impl LinuxArm {
+    /// Records of a kind in the perf.data files.
+    #[must_use]
+    pub fn records(&self, kind: &str) -> u64 {
+        self.perf_records.get(kind).copied().unwrap_or(0)
+    }
+
+    /// Adds another guest's.
+    pub fn add(&mut self, other: &Self) {
+        for (kind, count) in &other.perf_records {
+            let sum = self.perf_records.entry(kind.clone()).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        self.event_samples.resize(self.event_samples.len().max(other.event_samples.len()), 0);
+        for (sum, more) in self.event_samples.iter_mut().zip(&other.event_samples) {
+            *sum = sum.saturating_add(*more);
+        }
+        for (sum, more) in [
+            (&mut self.trace_lost, other.trace_lost),
+            (&mut self.rdpmcs, other.rdpmcs),
+            (&mut self.complaints, other.complaints),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        if !other.complained.is_empty() {
+            self.complained.clone_from(&other.complained);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_add_up() {
+        let one = LinuxArm {
+            perf_records: BTreeMap::from([("SAMPLE".to_owned(), 5)]),
+            event_samples: vec![4, 1],
+            trace_lost: 1,
+            rdpmcs: 2,
+            complaints: 3,
+            complained: vec!["x: 3".to_owned()],
+        };
+        let mut sum = one.clone();
+        sum.add(&LinuxArm { perf_records: BTreeMap::from([("LOST".to_owned(), 1)]), ..LinuxArm::default() });
+        sum.add(&one);
+        assert_eq!((sum.records("SAMPLE"), sum.records("LOST"), sum.records("THROTTLE")), (10, 1, 0));
+        assert_eq!(sum.event_samples, [8, 2]);
+        assert_eq!((sum.trace_lost, sum.rdpmcs, sum.complaints, sum.complained.len()), (2, 4, 6, 1));
+    }
+}
