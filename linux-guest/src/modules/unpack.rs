@@ -10,14 +10,16 @@ use super::error::ModuleError;
 const MOST_BYTES: u64 = 256 << 20;
 
 /// Ends of modules' names.
-pub(super) const ENDINGS: [&str; 3] = [".ko", ".ko.xz", ".ko.zst"];
+pub(super) const ENDINGS: [&str; 4] = [".ko", ".ko.gz", ".ko.xz", ".ko.zst"];
 
 /// Reads a module and unpacks it.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
     let error = |error| ModuleError::File { path: path.to_owned(), error };
     let file = io::BufReader::new(File::open(path).map_err(error)?);
     let name = path.to_string_lossy();
-    if name.ends_with(".xz") {
+    if name.ends_with(".gz") {
+        all(flate2::bufread::MultiGzDecoder::new(file)).map_err(error)
+    } else if name.ends_with(".xz") {
         all(lzma_rust2::XzReader::new(file, true)).map_err(error)
     } else if name.ends_with(".zst") {
         let decoder = ruzstd::decoding::StreamingDecoder::new(file);
@@ -40,7 +42,8 @@ fn all(from: impl Read) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// "vpmu\n" as `xz --check=crc32` and `zstd` pack it.
+    /// "vpmu\n" as `gzip -n`, `xz --check=crc32` and `zstd` pack it.
+    const GZ: &str = "1f8b08000000000002032b2bc82de50200307e1d2905000000";
     const XZ: &str = "fd377a585a0000016922de360200210116000000742fe5a3\
         01000476706d750a00000000307e1d2900011905bce8eccb9042990d010000000001595a";
     const ZSTD: &str = "28b52ffd045829000076706d750a741a308c";
@@ -53,8 +56,10 @@ mod tests {
     #[test]
     fn packed_and_plain_modules_are_read() {
         let folder = tempfile::tempdir().unwrap();
-        for (name, bytes) in [("a.ko", b"vpmu\n".to_vec()), ("a.ko.xz", unhex(XZ)), ("a.ko.zst", unhex(ZSTD))] {
+        let packed = [("a.ko.gz", unhex(GZ)), ("a.ko.xz", unhex(XZ)), ("a.ko.zst", unhex(ZSTD))];
+        for (name, bytes) in packed.into_iter().chain([("a.ko", b"vpmu\n".to_vec())]) {
             let path = folder.path().join(name);
+            assert!(ENDINGS.iter().any(|ending| name == format!("a{ending}")), "{name}");
             std::fs::write(&path, &bytes).unwrap();
             assert_eq!(read(&path).unwrap(), b"vpmu\n", "{name}");
         }
@@ -63,7 +68,7 @@ mod tests {
     #[test]
     fn damage_is_an_error_with_the_path() {
         let folder = tempfile::tempdir().unwrap();
-        for (name, mut bytes) in [("b.ko.xz", unhex(XZ)), ("b.ko.zst", unhex(ZSTD))] {
+        for (name, mut bytes) in [("b.ko.gz", unhex(GZ)), ("b.ko.xz", unhex(XZ)), ("b.ko.zst", unhex(ZSTD))] {
             let path = folder.path().join(name);
             bytes[0] ^= 1;
             std::fs::write(&path, &bytes).unwrap();
