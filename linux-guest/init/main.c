@@ -15,12 +15,23 @@ __asm__(".globl _start\n"
 
 static char *shells[][3] = {{"/bin/bash", "-i", 0}, {"/bin/sh", "-i", 0}, {"/bin/dash", "-i", 0}, {"/bin/busybox", "sh", 0}};
 
+/* Waits until the console has sent what was written to it (TIOCOUTQ), at most a second. */
+static void drain_console(void)
+{
+    int left = 0;
+    for (int waited = 0; waited < 1000 && call3(SYS_ioctl, 2, 0x5411, &left) >= 0 && left > 0; waited += 5)
+        pause_ms(5);
+}
+
 /* Ends the guest: never returns. */
 static void power_off(void)
 {
     call0(SYS_sync);
-    call4(SYS_reboot, 0xfee1dead, 672274793, 0x4321fedc, 0);
-    /* A kernel that cannot switch off can reset. */
+    drain_console();
+    /* A kernel without ACPI would halt and never return. It can reset. */
+    long acpi = call2(SYS_open, "/sys/firmware/acpi", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (acpi >= 0)
+        call4(SYS_reboot, 0xfee1dead, 672274793, 0x4321fedc, 0);
     call4(SYS_reboot, 0xfee1dead, 672274793, 0x01234567, 0);
     for (;;)
         pause_ms(1000);
@@ -66,10 +77,11 @@ static void process_one(void)
         if (!served)
             call1(SYS_exit, agent(port));
         call1(SYS_close, port);
-    } else {
-        say("no virtio port named vpmu: no agent", (const char *)0);
+    } else if (!wanted) {
+        say("no virtio port named vpmu, so no agent, and no vpmu.shell on the command line: switching off",
+            (const char *)0);
     }
-    if (wanted || port < 0) {
+    if (wanted) {
         shell = start_shell();
         if (shell < 0)
             say("no shell in the initramfs", (const char *)0);

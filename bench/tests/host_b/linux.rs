@@ -181,10 +181,11 @@ pub(crate) fn bad_input(parts: &Parts) -> Result<()> {
         .command(linux(UNPACKED, &["--append", "rdinit=/nothing root=/dev/nothing"], "true"))
         .command(linux(UNPACKED, &[], "reboot -f; sleep 9"))
         .command(linux(UNPACKED, &["--time-limit", "20s"], "sleep 600"))
+        .command(linux(UNPACKED, &["--append", "acpi=off"], "true"))
         .command(linux(UNPACKED, &[], "kill -9 $$"))
         .run(parts)?;
     report.say("boot to power-off");
-    let expected: [(&str, i32, &[&str]); 9] = [
+    let expected: [(&str, i32, &[&str]); 10] = [
         ("no kernel", 2, &["busybox", "kernel"]),
         ("half a kernel", 2, &["/cut"]),
         ("another version's module", 2, &["module"]),
@@ -193,6 +194,7 @@ pub(crate) fn bad_input(parts: &Parts) -> Result<()> {
         ("a panic", 3, &["panicked"]),
         ("a reboot", 3, &["reset"]),
         ("a hang", 3, &["time limit"]),
+        ("no port", 3, &["no virtio port named vpmu", "reset"]),
         ("a signal", 137, &["switched itself off"]),
     ];
     ensure!(report.commands.len() == expected.len());
