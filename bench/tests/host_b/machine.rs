@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use linux_guest::initramfs::Archive;
 
-use super::cpio::Archive;
 use super::frames::{self, Finished};
 use super::kernel;
 use super::monitor::{self, Monitor};
@@ -236,9 +236,9 @@ impl Job {
     }
 
     fn initramfs(&self, parts: &Parts) -> Result<Vec<u8>> {
-        let mut archive = Archive::default();
+        let mut archive = Archive::new();
         for folder in ["/dev", "/proc", "/sys", "/run", "/tmp"] {
-            archive.empty_folder(folder)?;
+            archive.folder(folder, 0o755)?;
         }
         archive.file("/bin/busybox", 0o755, &read(&parts.busybox)?)?;
         let mut modules = Vec::new();
@@ -265,7 +265,7 @@ impl Job {
             let mode = std::fs::metadata(&library)?.permissions().mode();
             archive.file(path, mode, &read(&library)?)?;
         }
-        archive.finish()
+        Ok(archive.finish())
     }
 }
 

@@ -7,7 +7,6 @@
 mod conformance;
 #[path = "../counted/mod.rs"]
 mod counted;
-mod cpio;
 mod frames;
 mod kernel;
 mod kernels;
@@ -36,8 +35,7 @@ use vmm::boot::rdpmc;
 type Check = fn() -> Result<()>;
 type Boot = fn(&Parts) -> Result<()>;
 
-const CHECKS: [(&str, Check); 7] = [
-    ("rig::cpio", cpio::check),
+const CHECKS: [(&str, Check); 6] = [
     ("rig::frames", frames::check),
     ("rig::kernel", kernel::check),
     ("rig::parts", parts::check),
