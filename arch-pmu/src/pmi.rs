@@ -128,7 +128,9 @@ pub struct PmiStats {
     pub held: u64,
     /// Of those, PMIs delivered after the guest had unmasked LVTPC with the overflow still in STATUS.
     pub late: u64,
-    /// Of those, PMIs that needed no delivery of their own: acknowledged by then, or found in STATUS by the handler of another.
+    /// Of those, PMIs that needed no delivery of their own: acknowledged by then, found in STATUS by the handler of another, or dropped
+    /// as the local APIC was switched off or LVTPC was no longer that of the delivery. The rest, besides one that is still held, is
+    /// among the `undeliverable`.
     pub settled: u64,
     /// PMIs not delivered because LVTPC held a delivery mode that the VMM does not know.
     pub undeliverable: u64,

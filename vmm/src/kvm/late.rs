@@ -4,7 +4,7 @@
 //! Neither is done while the guest has all counters off: it is in its handler or in its driver, and its next write of the global
 //! enables is an exit. A handler that unmasks LVTPC before it starts the counters costs nothing by this.
 
-use arch_pmu::pmi::{Delivery, Mask, Met, PmiStats};
+use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met, PmiStats};
 use host_pmu::kick;
 
 use super::lapic::{Delivered, Mode, PmiPort, deliver, lvtpc};
@@ -12,6 +12,9 @@ use super::lapic::{Delivered, Mode, PmiPort, deliver, lvtpc};
 /// Time to the first look without an exit of the guest's own, and the longest between two.
 const FIRST_NS: u64 = 50_000;
 const MOST_NS: u64 = 12_800_000;
+
+/// LVTPC after a reset or an INIT (SDM vol. 3, 12.4.7.1).
+const LVTPC_AT_RESET: Lvtpc = Lvtpc::new().with_masked(true);
 
 /// A kick of the vCPU thread, later.
 pub(crate) trait Alarm {
@@ -48,6 +51,8 @@ pub(crate) struct LateDelivery {
 #[derive(Debug)]
 pub(crate) struct Held<A> {
     mask: Mask,
+    /// The delivery that masked LVTPC last.
+    by: Delivery,
     alarm: A,
     /// Whether a kick of the alarm may be due.
     set: bool,
@@ -58,7 +63,7 @@ pub(crate) struct Held<A> {
 
 impl<A: Alarm> Held<A> {
     pub(crate) const fn new(alarm: A) -> Self {
-        Self { mask: Mask::new(), alarm, set: false, wait_ns: FIRST_NS, seen_at: 0 }
+        Self { mask: Mask::new(), by: Delivery::Masked, alarm, set: false, wait_ns: FIRST_NS, seen_at: 0 }
     }
 
     /// Whether a PMI is held.
@@ -69,7 +74,8 @@ impl<A: Alarm> Held<A> {
 
     /// A delivery masked LVTPC.
     #[inline]
-    pub(crate) fn delivered(&mut self, pmu: Pmu, stats: &mut PmiStats) {
+    pub(crate) fn delivered(&mut self, by: Delivery, pmu: Pmu, stats: &mut PmiStats) {
+        self.by = by;
         if self.mask.by_delivery(pmu.turned_on) {
             self.settle(stats);
         }
@@ -111,11 +117,16 @@ impl<A: Alarm> Held<A> {
         if pmu.all_off {
             return Ok(None);
         }
-        match deliver_late(port, contended)? {
+        match deliver_late(port, self.by, contended)? {
             Late::Waits => self.wait(),
             Late::Dropped => {
                 self.mask.forget();
                 self.settle(stats);
+            }
+            Late::Undeliverable => {
+                self.mask.forget();
+                stats.undeliverable += 1;
+                self.silence();
             }
             Late::Delivered(delivered) => {
                 self.mask.by_delivery(pmu.turned_on);
@@ -152,15 +163,17 @@ impl<A: Alarm> Held<A> {
 enum Late {
     /// LVTPC is still masked, or a handler runs that may acknowledge it.
     Waits,
-    /// The LAPIC is off.
+    /// The LAPIC is off, or LVTPC is no longer that of the delivery that masked it.
     Dropped,
+    /// LVTPC is unmasked with a delivery mode that the VMM does not know.
+    Undeliverable,
     /// It is delivered.
     Delivered(Delivered),
 }
 
 /// Delivers a held PMI if LVTPC is unmasked. A handler may unmask it first of all and acknowledge the overflow then: an interrupt at
 /// that time would find nothing to handle.
-fn deliver_late<P: PmiPort>(port: &mut P, contended: bool) -> Result<Late, P::Error> {
+fn deliver_late<P: PmiPort>(port: &mut P, by: Delivery, contended: bool) -> Result<Late, P::Error> {
     let by_msr = match port.mode() {
         Mode::Off => return Ok(Late::Dropped),
         Mode::XApic => None,
@@ -171,10 +184,22 @@ fn deliver_late<P: PmiPort>(port: &mut P, contended: bool) -> Result<Late, P::Er
         None => lvtpc(&port.lapic()?),
     };
     let delivery = entry.delivery();
+    if matches!(delivery, Delivery::Unsupported(_)) {
+        return Ok(Late::Undeliverable);
+    }
+    if !is_still(entry, by) {
+        return Ok(Late::Dropped);
+    }
     if delivery == Delivery::Masked || port.in_handler(delivery)? {
         return Ok(Late::Waits);
     }
     deliver(port, contended).map(Late::Delivered)
+}
+
+/// Whether LVTPC is that of the delivery `by`, masked or not. An INIT of the CPU or another kernel (kexec) gives it its reset value
+/// or a value of its own, and that kernel's handler knows nothing of the PMI.
+fn is_still(entry: Lvtpc, by: Delivery) -> bool {
+    entry != LVTPC_AT_RESET && entry.with_masked(false).delivery() == by
 }
 
 #[cfg(test)]

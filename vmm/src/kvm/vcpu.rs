@@ -230,7 +230,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         let off = delivered.delivery == Delivery::Masked && port.mode() == Mode::Off;
         match delivered.delivery {
             Delivery::Masked => self.held.met_mask(off, pmu, seen_at, &mut self.stats.pmi),
-            Delivery::Nmi | Delivery::Fixed(_) => self.held.delivered(pmu, &mut self.stats.pmi),
+            by @ (Delivery::Nmi | Delivery::Fixed(_)) => self.held.delivered(by, pmu, &mut self.stats.pmi),
             Delivery::Unsupported(_) => {}
         }
         if delivered.delivery != Delivery::Nmi {

@@ -83,7 +83,7 @@ const BUSY: Pmu = Pmu { unacknowledged: true, all_off: false, turned_on: 0 };
 /// A PMI is held behind a delivery whose handler has ended.
 fn held() -> (Held<Alarms>, PmiStats) {
     let (mut held, mut stats) = (Held::new(Alarms::default()), PmiStats::default());
-    held.delivered(BUSY, &mut stats);
+    held.delivered(Delivery::Nmi, BUSY, &mut stats);
     held.met_mask(false, BUSY, 7, &mut stats);
     assert_eq!((held.holds(), stats.held, stats.masked), (true, 1, 0));
     (held, stats)
@@ -93,7 +93,7 @@ fn held() -> (Held<Alarms>, PmiStats) {
 fn a_held_pmi_waits_for_the_mask_and_for_the_handler() {
     for page in [false, true] {
         let mut port = Port { page, in_nmi: true, ..Port::masked() };
-        let late = |port: &mut Port| (deliver_late(port, false).unwrap(), port.sent);
+        let late = |port: &mut Port| (deliver_late(port, Delivery::Nmi, false).unwrap(), port.sent);
         assert_eq!(late(&mut port), (Late::Waits, 0));
         port.lvtpc = OPEN;
         assert_eq!(late(&mut port), (Late::Waits, 0), "its handler may have unmasked it before it reads STATUS");
@@ -120,7 +120,7 @@ fn it_is_delivered_once_or_settled() {
 
     let (mut late, mut stats) = held();
     late.met_mask(false, BUSY, 9, &mut stats);
-    late.delivered(BUSY, &mut stats);
+    late.delivered(Delivery::Nmi, BUSY, &mut stats);
     assert_eq!((late.holds(), stats.held, stats.settled), (false, 1, 1), "another's handler finds both");
 
     let (mut late, mut stats) = held();
@@ -131,6 +131,45 @@ fn it_is_delivered_once_or_settled() {
     port.off = true;
     assert_eq!(late.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
     assert_eq!((late.holds(), stats.late, stats.settled), (false, 0, 1), "switched off meanwhile");
+}
+
+#[test]
+fn a_delivery_mode_that_is_not_known_drops_it_and_counts_it() {
+    let mut port = Port { lvtpc: Lvtpc::from_bits(0x200), ..Port::masked() };
+    let (mut late, mut stats) = held();
+    late.look(&mut port, false, Pmu { all_off: true, ..BUSY }, false, &mut stats).unwrap();
+    assert!(late.holds());
+    assert_eq!(late.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
+    assert_eq!((late.holds(), stats.late, stats.settled, stats.undeliverable), (false, 0, 0, 1));
+    late.met_mask(false, BUSY, 9, &mut stats);
+    assert_eq!((late.holds(), stats.masked), (false, 1), "no delivery has masked LVTPC since");
+    assert_eq!((port.lvtpc.into_bits(), port.sent), (0x200, 0));
+}
+
+#[test]
+fn another_kernels_lvtpc_drops_it() {
+    let entries = [(0x1_0000, 1), (0x31, 1), (0x1_0031, 1), (0x1_0200, 1), (0x1_0400, 0)];
+    for (entry, settled) in entries {
+        for page in [false, true] {
+            let mut port = Port { lvtpc: Lvtpc::from_bits(entry), page, ..Port::masked() };
+            let (mut late, mut stats) = held();
+            assert_eq!(late.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
+            port.lvtpc = OPEN;
+            if late.holds() {
+                late.look(&mut port, false, BUSY, true, &mut stats).unwrap();
+            }
+            assert_eq!(
+                (stats.settled, stats.late, port.sent),
+                (settled, 1 - settled, 1 - settled as u32),
+                "{entry:#x}"
+            );
+        }
+    }
+    let fixed = Delivery::Fixed(0x31);
+    for (entry, same) in [(0x31, true), (0x1_0031, true), (0x32, false), (0x400, false), (0x1_0000, false)] {
+        assert_eq!(is_still(Lvtpc::from_bits(entry), fixed), same, "{entry:#x}");
+    }
+    assert!(!is_still(LVTPC_AT_RESET, Delivery::Fixed(0)), "a reset, whatever was delivered");
 }
 
 #[test]
@@ -208,7 +247,7 @@ impl Machine {
         if pmi {
             match deliver(&mut self.port, false).unwrap().delivery {
                 Delivery::Masked => self.held.met_mask(false, pmu, 0, &mut self.stats),
-                _ => self.held.delivered(pmu, &mut self.stats),
+                by => self.held.delivered(by, pmu, &mut self.stats),
             }
         }
         if self.held.holds() {
@@ -307,5 +346,34 @@ proptest! {
         prop_assert_eq!(machine.status, 0, "an overflow without its NMI");
         prop_assert_eq!(machine.unknown, 0, "an NMI for nothing");
         prop_assert_eq!(machine.stats.held, machine.stats.late + machine.stats.settled);
+        prop_assert_eq!(machine.stats.undeliverable, 0);
+    }
+
+    #[test]
+    fn each_held_pmi_is_counted_once_whatever_the_guest_does(
+        steps in prop::collection::vec((0..6_u8, prop::sample::select(vec![0x400, 0x1_0400, 0x1_0000, 0x200, 0x1_0200])), 0..60),
+    ) {
+        let (mut held, mut stats) = (Held::new(Alarms::default()), PmiStats::default());
+        let (mut port, mut pmu) = (Port { lvtpc: OPEN, ..Port::masked() }, BUSY);
+        for (what, entry) in steps {
+            match what {
+                0 => port.lvtpc = Lvtpc::from_bits(entry),
+                1 => port.off = !port.off,
+                2 => pmu.unacknowledged = !pmu.unacknowledged,
+                3 => (port.pending, port.in_nmi) = (0, false),
+                4 => match deliver(&mut port, false).unwrap().delivery {
+                    Delivery::Masked => held.met_mask(port.off, pmu, 0, &mut stats),
+                    Delivery::Unsupported(_) => {}
+                    by => held.delivered(by, pmu, &mut stats),
+                },
+                _ if held.holds() => {
+                    held.look(&mut port, false, pmu, true, &mut stats).unwrap();
+                }
+                _ => {}
+            }
+            let ended = stats.late + stats.settled + stats.undeliverable;
+            prop_assert_eq!(stats.held, ended + u64::from(held.holds()));
+            prop_assert!(held.holds() || !held.set, "an alarm for nothing");
+        }
     }
 }
