@@ -1,7 +1,7 @@
 //! The report of a Linux guest, on stderr at its end.
 
 use host_pmu::backend::BackendKey;
-use vmm::machine::linux::LinuxOutcome;
+use vmm::machine::linux::{Faults, LinuxOutcome};
 use vmm::outcome::End;
 
 use crate::summary::{self, Ran, Report};
@@ -29,5 +29,34 @@ pub(super) fn of(outcome: &LinuxOutcome, backend: &BackendKey) -> Report {
         );
     }
     report.warnings.extend(outcome.complaints.lines());
+    report.warnings.extend(of_channel(&outcome.channel));
     report
+}
+
+/// What broke the agent's port.
+fn of_channel(faults: &Faults) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if faults.broken > 0 {
+        let times = if faults.broken == 1 { "once" } else { &format!("{} times", faults.broken) };
+        warnings.push(format!(
+            "the guest's virtio driver broke the rules of its queues {times}: the agent's port was closed"
+        ));
+    }
+    if let Some(why) = &faults.error {
+        warnings.push(format!("the virtio console for the agent failed on the host: {why}"));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_port_is_a_warning() {
+        assert_eq!(of_channel(&Faults::default()), Vec::<String>::new());
+        let warnings = of_channel(&Faults { broken: 2, error: Some("no memory".to_owned()) });
+        assert!(warnings[0].contains("2 times") && warnings[1].ends_with("no memory"), "{warnings:?}");
+        assert!(of_channel(&Faults { broken: 1, error: None })[0].contains("once"));
+    }
 }

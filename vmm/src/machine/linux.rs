@@ -31,6 +31,7 @@ use crate::devices::console::Console;
 use crate::devices::linux_board::{LinuxBoard, Shared as Devices};
 pub use crate::devices::output::Output;
 use crate::devices::virtio;
+pub use crate::devices::virtio::Faults;
 use crate::kvm::foreign::ForeignMsrs;
 use crate::kvm::msr_filter::Also;
 use crate::kvm::{Host, linux_refusal};
@@ -96,6 +97,8 @@ pub struct LinuxOutcome {
     pub console: Output,
     /// What the kernel complained about on its console.
     pub complaints: Complaints,
+    /// What broke the agent's port.
+    pub channel: Faults,
     /// From creating the VM to the last vCPU's end.
     pub wall: Duration,
 }
@@ -147,7 +150,8 @@ pub fn run(
         (Some(why), End::Reset | End::TimedOut | End::TripleFault) => End::Panic(why.clone()),
         (_, end) => end,
     };
-    Ok(LinuxOutcome { end, vcpus, rewritten: guest.sites.len(), console: output, complaints, wall })
+    let channel = guest.channel.as_ref().map(virtio::Console::faults).unwrap_or_default();
+    Ok(LinuxOutcome { end, vcpus, rewritten: guest.sites.len(), console: output, complaints, channel, wall })
 }
 
 /// Ends the console's threads at the end of a run, also when it panics: the scope waits for them.

@@ -12,7 +12,7 @@ use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::device::{Device, PUT_OFF, Work};
+use super::device::{Device, Faults, PUT_OFF, Work};
 use super::ports::QUEUES;
 use super::transport::{read_config, register};
 
@@ -131,10 +131,10 @@ impl Console {
         }
     }
 
-    /// Times that the driver broke the rules of its queues, each of which stopped the device until a reset.
+    /// What has gone wrong so far.
     #[must_use]
-    pub fn broken(&self) -> u64 {
-        self.shared.device().broken
+    pub fn faults(&self) -> Faults {
+        self.shared.device().faults()
     }
 
     fn stop(&mut self) {
@@ -166,19 +166,39 @@ struct Worker {
     interest: EventSet,
 }
 
+/// Closes the host's end when the thread ends otherwise than by its owner, also by a panic.
+struct Ending {
+    shared: Arc<Shared>,
+    why: Option<String>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(why) = self.why.take() {
+            self.shared.device().fail(why);
+        }
+    }
+}
+
 impl Worker {
     fn run(mut self) {
+        let mut ending = Ending { shared: Arc::clone(&self.shared), why: Some("its thread panicked".to_owned()) };
+        ending.why = self.serve().err().map(|error| error.to_string());
+    }
+
+    /// Works until it is stopped.
+    fn serve(&mut self) -> io::Result<()> {
         let mut events = [EpollEvent::default(); QUEUES + 2];
         let mut timeout = 0;
         loop {
             let count = match self.epoll.wait(timeout, &mut events) {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-                Err(_) => return,
+                Err(error) => return Err(error),
             };
             for event in &events[..count] {
                 match event.data() {
-                    STOP => return,
+                    STOP => return Ok(()),
                     tag => {
                         if let Some(kick) = usize::try_from(tag).ok().and_then(|number| self.kicks.get(number)) {
                             // An error is a kick that an earlier read took.
@@ -187,8 +207,7 @@ impl Worker {
                     }
                 }
             }
-            let Ok(next) = self.turn() else { return };
-            timeout = next;
+            timeout = self.turn()?;
         }
     }
 

@@ -8,6 +8,7 @@ use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::console::Console;
+use super::device::Faults;
 use super::driver::{BUFFER, Driver, SIZE, memory};
 use super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, MAX_PORTS, QUEUES, RECEIVE, TRANSMIT};
 use super::transport::register;
@@ -97,7 +98,7 @@ fn megabytes_pass_in_both_directions_at_once() {
     });
     assert!(received.iter().enumerate().all(|(at, &byte)| byte == (at % 253) as u8));
     drop(echo.join().unwrap());
-    assert_eq!(machine.console.broken(), 0);
+    assert_eq!(machine.console.faults(), Faults::default());
 }
 
 #[test]
@@ -106,6 +107,33 @@ fn dropping_the_device_ends_its_thread_and_closes_the_socket() {
     let (machine, mut host) = Machine::new(&memory);
     drop(machine);
     assert_eq!(host.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn a_thread_that_ends_by_an_error_closes_the_socket_and_says_why() {
+    let memory = memory();
+    let (mut machine, mut host) = Machine::new(&memory);
+    // The eventfd of the interrupt takes no more.
+    while machine.interrupt.write(u64::MAX - 1).is_err() {
+        let _ = machine.interrupt.read();
+    }
+    machine.driver.control(1, 3, 1);
+    machine.kick(CONTROL_TRANSMIT);
+    host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(host.read(&mut [0; 1]).unwrap(), 0);
+    let faults = machine.console.faults();
+    assert!(faults.broken == 0 && faults.error.is_some(), "{faults:?}");
+}
+
+#[test]
+fn a_driver_that_breaks_the_rules_is_the_end_of_the_stream() {
+    let memory = memory();
+    let (mut machine, mut host) = Machine::new(&memory);
+    machine.driver.offer(TRANSMIT, SIZE);
+    machine.kick(TRANSMIT);
+    host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(host.read(&mut [0; 1]).unwrap(), 0);
+    assert_eq!(machine.console.faults(), Faults { broken: 1, error: None });
 }
 
 #[test]

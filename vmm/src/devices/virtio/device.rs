@@ -35,6 +35,15 @@ pub(super) struct Work {
     pub(super) soon: bool,
 }
 
+/// What broke the connection between the guest's driver and the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Times that a driver broke the rules of the device or of its queues, each of which stopped the device until a reset.
+    pub broken: u64,
+    /// The host's error that ended the device's thread.
+    pub error: Option<String>,
+}
+
 /// The state that the thread and the vCPUs share.
 #[derive(Debug)]
 pub(super) struct Device {
@@ -42,8 +51,7 @@ pub(super) struct Device {
     transport: Transport,
     control: Control,
     pub(super) stream: Stream,
-    /// Times that a driver broke the rules of its queues.
-    pub(super) broken: u64,
+    faults: Faults,
     /// Chains of bytes to the host that were given back without an interrupt, and since when.
     unannounced: Option<(u16, Instant)>,
 }
@@ -69,7 +77,7 @@ impl Device {
             transport: Transport::default(),
             control: Control::default(),
             stream: Stream::new(socket),
-            broken: 0,
+            faults: Faults::default(),
             unannounced: None,
         }
     }
@@ -100,13 +108,30 @@ impl Device {
         self.transport.is_being_set_up()
     }
 
+    /// What has gone wrong so far.
+    pub(super) fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    /// The thread has ended by the host's error `why`: no byte passes any more.
+    pub(super) fn fail(&mut self, why: String) {
+        self.faults.error = Some(why);
+        self.stream.shut();
+    }
+
     /// Does what can be done now, a bounded amount.
+    ///
+    /// Linux's driver does not look at DEVICE_NEEDS_RESET, so the host's end is closed with it: whoever waits for the guest there
+    /// would wait in vain.
     pub(super) fn work(&mut self) -> Work {
         let mut work = Work::default();
         if self.transport.is_live() && self.work_on_queues(&mut work).is_err() {
-            self.broken += 1;
-            let notify = self.transport.give_up();
-            work = Work { interrupt: if notify { CONFIGURATION } else { 0 }, ..Work::default() };
+            self.transport.give_up();
+        }
+        if self.transport.announces_reset() {
+            self.faults.broken += 1;
+            self.stream.shut();
+            work = Work { interrupt: CONFIGURATION, ..Work::default() };
         }
         work
     }

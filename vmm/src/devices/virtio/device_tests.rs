@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use proptest::prelude::*;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
-use super::device::{Device, PUT_OFF, Work};
+use super::device::{Device, Faults, PUT_OFF, Work};
 use super::driver::{BUFFER, Driver, NEXT, SIZE, WRITE, available, buffer, memory, used_event};
 use super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
 use super::transport::{register, status};
@@ -235,12 +235,18 @@ fn breaks(what: &str, break_it: impl Fn(&mut Driver<'_>, &GuestMemoryMmap)) {
     assert_eq!(settle(&mut device).interrupt, 2, "{what}: a change of the configuration");
     assert_eq!(device.read(register::STATUS), 0xf | status::NEEDS_RESET, "{what}");
     assert_eq!(settle(&mut device), Work::default(), "{what}: no work before the reset");
-    assert_eq!(device.broken, 1, "{what}");
+    assert_eq!(device.faults(), Faults { broken: 1, error: None }, "{what}");
+    assert_eq!(host.read(&mut [0]).ok(), Some(0), "{what}: the host reads the end");
     let mut driver = self::driver(&mut device, &memory, FEATURES);
-    driver.control(1, 6, 1);
+    for (port, event) in [(0, 0), (1, 3), (1, 6)] {
+        driver.control(port, event, 1);
+    }
     driver.send(TRANSMIT, b"again");
     settle(&mut device);
-    assert_eq!(drain(&mut host), b"again", "{what}: after a reset");
+    settle(&mut device);
+    assert_eq!(driver.given_back(TRANSMIT), 1, "{what}: after a reset");
+    let answers = driver.receive(CONTROL_RECEIVE);
+    assert!(answers.ends_with(&[1, 0, 0, 0, 6, 0, 0, 0]), "{what}: the host's end is closed: {answers:?}");
 }
 
 #[test]
@@ -354,7 +360,7 @@ fn the_interrupt_for_bytes_to_the_host_is_put_off_for_a_while_or_some_chains() {
 #[test]
 fn features_and_queues_are_checked_before_they_are_used() {
     let memory = memory();
-    let (mut device, _host) = device(&memory);
+    let (mut device, mut host) = device(&memory);
     for (features, accepted) in
         [(FEATURES, true), (1 << 1, false), (FEATURES | 1 << 28, false), (1 << 63 | FEATURES, false)]
     {
@@ -387,7 +393,14 @@ fn features_and_queues_are_checked_before_they_are_used() {
         device.write(register::QUEUE_READY, 1);
         assert_eq!(device.read(register::QUEUE_READY), 0, "{offset:#x} {value:#x}");
         assert_eq!(device.read(register::STATUS), 0xb | status::NEEDS_RESET);
+        assert_eq!(settle(&mut device), Work::default(), "no notification before DRIVER_OK");
+        assert!(device.is_being_set_up(), "the thread looks for DRIVER_OK");
     }
+    assert_eq!((device.faults(), drain(&mut host)), (Faults::default(), Vec::new()));
+    device.write(register::STATUS, 15);
+    assert_eq!(settle(&mut device).interrupt, 2);
+    assert_eq!((settle(&mut device), device.faults().broken), (Work::default(), 1), "once");
+    assert_eq!(host.read(&mut [0]).ok(), Some(0));
 }
 
 proptest! {

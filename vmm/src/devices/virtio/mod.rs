@@ -9,7 +9,8 @@
 //! - [`Console`]: the device, with its thread.
 //!
 //! vCPU threads access the registers only. A kick is an ioeventfd, an interrupt an irqfd, and all work on queues is done by the
-//! device's thread. A driver that breaks the rules meets DEVICE_NEEDS_RESET.
+//! device's thread. A driver that breaks the rules meets DEVICE_NEEDS_RESET, and the host an end of the
+//! stream.
 
 mod chain;
 mod console;
@@ -26,4 +27,5 @@ mod stream;
 mod transport;
 
 pub use console::Console;
+pub use device::Faults;
 pub use ports::PORT_NAME;

@@ -4,6 +4,7 @@
 //! is one buffer in each direction, so memory is bounded whatever either end does.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
@@ -55,6 +56,12 @@ impl Stream {
 
     pub(super) fn descriptor(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+
+    /// Ends the connection: the host reads what was sent, then its end.
+    pub(super) fn shut(&self) {
+        // An error is a host that closed its end before.
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 
     /// Forgets what was half moved for a driver that is gone.

@@ -106,6 +106,8 @@ pub(super) struct Transport {
     queue_sel: usize,
     descriptions: [Description; QUEUES],
     queues: [Option<Queue>; QUEUES],
+    /// Whether the driver was notified of DEVICE_NEEDS_RESET.
+    announced: bool,
 }
 
 fn low(value: &mut u64, half: u32) {
@@ -132,14 +134,18 @@ impl Transport {
 
     /// Whether a driver has found the device, and is not done with it.
     pub(super) const fn is_being_set_up(&self) -> bool {
-        self.status & status::DRIVER != 0
-            && self.status & (status::DRIVER_OK | status::NEEDS_RESET | status::FAILED) == 0
+        self.status & status::DRIVER != 0 && self.status & (status::DRIVER_OK | status::FAILED) == 0
     }
 
-    /// Stops the device until a reset. Returns whether the driver is to be notified: it is not before DRIVER_OK (2.1.2).
-    pub(super) const fn give_up(&mut self) -> bool {
+    /// Stops the device until a reset.
+    pub(super) const fn give_up(&mut self) {
         self.status |= status::NEEDS_RESET;
-        self.status & status::DRIVER_OK != 0
+    }
+
+    /// Whether the driver is to be notified that the device needs a reset, once. It is not before DRIVER_OK (2.1.2).
+    pub(super) const fn announces_reset(&mut self) -> bool {
+        const BOTH: u32 = status::NEEDS_RESET | status::DRIVER_OK;
+        self.status & BOTH == BOTH && !std::mem::replace(&mut self.announced, true)
     }
 
     /// A queue, if the driver made it ready.
