@@ -165,6 +165,38 @@ fn sampled(record: &Finished) -> Result<()> {
     Ok(())
 }
 
+/// host-pmu's tests of hardware events, on the PMU of a guest.
+pub(crate) fn host_pmu(parts: &Parts) -> Result<()> {
+    let tests = host_pmu_tests()?;
+    let options = ["--with", "/perf-tests"];
+    let report = job(parts)?
+        .clock(Clock::Instructions)
+        .binary("/perf-tests", &tests)
+        .command(linux(UNPACKED, &options, "/bin/perf-tests hardware"))
+        .run(parts)?;
+    report.say("boot to power-off");
+    let [ran] = &report.commands[..] else { anyhow::bail!("{} commands came back", report.commands.len()) };
+    let (out, said) = (ran.text()?, String::from_utf8_lossy(&ran.stderr));
+    ensure!(ran.status == 0, "exit {}: {out}{said}", ran.status);
+    let passed = out.lines().filter(|line| line.ends_with("... ok")).count();
+    ensure!(passed == 7 && out.contains("; 0 failed; 0 ignored"), "{out}{said}");
+    eprintln!("# {passed} tests of hardware events passed in a guest");
+    Ok(())
+}
+
+/// That test binary, as cargo has built it.
+fn host_pmu_tests() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").context("no CARGO: run this by cargo test")?;
+    let words = ["test", "--locked", "--no-run", "-p", "host-pmu", "--test", "perf", "--message-format=json"];
+    let built = std::process::Command::new(cargo).args(words).output().context("cannot run cargo")?;
+    ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let lines = String::from_utf8(built.stdout)?;
+    let messages = lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut found = messages.filter(|message| message["target"]["name"] == "perf");
+    let path = found.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    path.context("cargo names no binary of host-pmu's tests")
+}
+
 /// What cannot be booted, and guests that end badly: one line each, with its exit code.
 pub(crate) fn bad_input(parts: &Parts) -> Result<()> {
     let plain =

@@ -44,7 +44,7 @@ const CHECKS: [(&str, Check); 6] = [
     ("rig::watch", watch::check),
 ];
 
-const BOOTS: [(&str, Boot); 14] = [
+const BOOTS: [(&str, Boot); 15] = [
     ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
     ("boot::commands_come_back_exactly", commands_come_back_exactly),
     ("boot::kvm_is_there", kvm_is_there),
@@ -59,6 +59,7 @@ const BOOTS: [(&str, Boot); 14] = [
     ("images::instructions_are_counted", instructions_are_counted),
     ("linux::stock_perf", linux::stock_perf),
     ("linux::bad_input", linux::bad_input),
+    ("linux::host_pmu", linux::host_pmu),
 ];
 
 /// Comparisons with this machine's own KVM, which needs one.

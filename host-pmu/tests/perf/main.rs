@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     let on_pmu: [(&str, fn()); 7] = [
         ("hardware_events_count_pause_and_resume", hardware::counts_pauses_and_resumes),
         ("hardware_events_of_guest_mode_count_no_host", hardware::guest_only_counts_no_host),
-        ("a_pinned_event_without_a_counter_is_an_error", hardware::pinned_without_a_counter),
+        ("a_pinned_hardware_event_without_a_counter_is_an_error", hardware::pinned_without_a_counter),
         ("hardware_events_overflow_by_period", hardware::overflows_by_period),
         ("a_one_shot_hardware_event_stops_at_its_overflow", hardware::one_shot),
         ("a_gate_stops_and_starts_hardware_events", hardware::gate),
