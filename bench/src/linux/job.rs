@@ -122,9 +122,9 @@ pub fn machine(spec: &MachineSpec, backend: &BackendKey) -> Result<Plan, Error> 
 
 /// Checks what is written at the end before anything begins.
 fn outputs_exist(spec: &LinuxSpec) -> Result<(), Error> {
-    let is_folder = |path: &PathBuf, option: &str| match path.is_dir() {
-        true => Ok(()),
-        false => Err(Error::usage(format!("{option} {} is no folder", path.display()), "", "make it first")),
+    let is_folder = |path: &PathBuf, option: &str| {
+        let absent = || Error::usage(format!("{option} {} is no folder", path.display()), "", "make it first");
+        path.is_dir().then_some(()).ok_or_else(absent)
     };
     if !spec.get.is_empty() {
         is_folder(&spec.output, "--output")?;
