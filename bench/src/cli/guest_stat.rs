@@ -113,7 +113,7 @@ fn spec(args: &GuestStatArgs, events: u64) -> GuestStatSpec {
     }
 }
 
-pub(super) fn run(args: &GuestStatArgs, invocation: Invocation) -> Result<Exit, Error> {
+pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let linux = args.linux.job(Kind::SetUp)?;
     if linux.is_some() && (args.enable == Enable::Each || args.window.is_some()) {
         return Err(Error::usage(

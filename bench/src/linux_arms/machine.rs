@@ -206,6 +206,7 @@ impl Shell for AgentShell {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
 fn text(error: AgentError) -> String {
     error.to_string()
 }
