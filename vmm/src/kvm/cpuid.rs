@@ -130,9 +130,9 @@ fn leaf_1(entry: &mut kvm_cpuid_entry2, model: Cpu, pmu: PmuCaps, cpu: u32, cpus
 
 /// Hides what QEMU's software emulation gets wrong in a nested guest (host B, QEMU 7.2) and Linux uses.
 ///
-/// - XSAVE, and the state that only it saves: AVX and its relatives, AMX, protection keys. XSETBV does not exit, as KVM relies on:
-///   KVM answers CPUID leaf 0DH with the size of the reset state, and Linux allocates that much for what XSAVE writes.
-/// - CMPXCHG16B: at an exit soon after it RFLAGS has bits of an operand, such as the direction flag.
+/// - XSAVE, and the state that only it saves: AVX and its relatives, AMX, protection keys. Seen: CPUID leaf 0DH with
+///   the size of the reset state, and kernels that crash behind XSAVE; the likely reason is that XSETBV does not exit.
+/// - CMPXCHG16B. Seen: crashes soon after it with bits of an operand in RFLAGS, such as the direction flag; the reason is not known.
 pub(crate) fn hide_misemulated(cpuid: &mut CpuId) {
     cpuid.retain(|entry| entry.function != 0xd);
     for entry in cpuid.as_mut_slice() {
