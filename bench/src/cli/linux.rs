@@ -91,7 +91,7 @@ pub struct LinuxArgs {
     pub load: Vec<String>,
 
     /// Boot this initial RAM disk as it is, in place of one that is made
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "with", "modules", "load"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "with", "modules", "load", "get", "share", "console"])]
     pub initrd: Option<PathBuf>,
 
     /// Add this to the kernel's command line
@@ -212,6 +212,7 @@ mod tests {
             (&["k", "--share", "d"], "--run"),
             (&["k", "--console", "d"], "--run"),
             (&["k", "--initrd", "i", "--run", "x"], "--initrd"),
+            (&["k", "--initrd", "i", "--get", "/x"], "--initrd"),
             (&["k", "--memory", "1M"], "out of range"),
             (&["k", "--vcpus", "0"], "out of range"),
             (&["k", "--cpu", "epyc"], "clx"),

@@ -84,12 +84,18 @@ impl LinuxGuestOptions {
 pub(super) fn defaults(command: Command, of: &[(&'static str, &'static str)]) -> Command {
     of.iter().fold(command, |command, &(name, value)| {
         command.mut_arg(name, |arg| {
-            let help = arg.get_help().map(|help| format!("{help} [{value} with --guest linux]"));
-            let arg = arg.default_value_if("guest", ArgPredicate::Equals("linux".into()), value);
-            match help {
-                Some(help) => arg.help(help),
-                None => arg,
-            }
+            let with = |help: String| format!("{help} [{value} with --guest linux]");
+            let (help, long) = (arg.get_help().map(ToString::to_string), arg.get_long_help().map(ToString::to_string));
+            let linux = ("guest", ArgPredicate::Equals("linux".into()), Some(value));
+            let arg = if name == "rounds" {
+                // Options that bound the run in another way leave the number of rounds open.
+                let open = |option| (option, ArgPredicate::IsPresent, None);
+                arg.default_value_ifs([open("until_ci"), open("duration"), open("quick"), linux])
+            } else {
+                arg.default_value_ifs([linux])
+            };
+            let arg = help.map(with).into_iter().fold(arg, |arg, help| arg.help(help));
+            long.map(with).into_iter().fold(arg, |arg, help| arg.long_help(help))
         })
     })
 }

@@ -33,6 +33,9 @@ Examples:
     --backend tracepoint:kvm/kvm_userspace_exit
   # a strategy of your own beside a preset
   vpmu nmi-latency --strategy reuse,mine.toml
+  # the NMI handler of a distribution's kernel, with its perf
+  vpmu nmi-latency --guest linux \\
+    --kernel /boot/vmlinuz-6.1.0-50-amd64
   # a figure for a script
   vpmu --json | jq '.answers[] | {arm, p50_ns, times_floor}'
 

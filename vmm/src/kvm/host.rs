@@ -190,7 +190,7 @@ pub fn linux_refusal() -> Result<(), String> {
         return Ok(());
     };
     Err(format!(
-        "this host cannot run Linux as a guest: {emulates} and lacks some that Linux needs; use a host with VMX or SVM, nested ones \
+        "this host cannot run Linux as a guest: {emulates}, and lacks instructions that Linux needs; use a host with VMX or SVM, nested ones \
          included (QEMU with -cpu max,+svm will do)"
     ))
 }
