@@ -1,5 +1,7 @@
 //! `vpmu guest-stat`.
 
+use std::sync::atomic::Ordering;
+
 use clap::{Args, Command, ValueEnum};
 use results::error::{Error, Exit};
 
@@ -11,6 +13,7 @@ use crate::backend::Chosen;
 use crate::experiment::guest_stat::spec::{self, GuestStatSpec, MAX, MAX_LINUX};
 use crate::linux_arms::job::Kind;
 use crate::parse::number_in;
+use crate::sys::interrupted;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -122,13 +125,20 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
             "leave them out",
         ));
     }
-    let mut worst = Exit::Done;
+    let most = if linux.is_some() { MAX_LINUX } else { MAX };
+    if let Some(events) = args.events.iter().find(|&&events| events > most) {
+        return Err(Error::usage(format!("{events} events"), "", format!("give 1 to {most}")));
+    }
+    if args.events.len() > 1 && args.baseline.baseline(&args.result).is_some() {
+        return Err(Error::usage(
+            format!("a baseline of {} numbers of events", args.events.len()),
+            "a baseline has one document",
+            "give one number with --events",
+        ));
+    }
+    let mut first = Exit::Done;
     for &events in &args.events {
-        let most = if linux.is_some() { MAX_LINUX } else { MAX };
-        if events > most {
-            return Err(Error::usage(format!("{events} events"), "", format!("give 1 to {most}")));
-        }
-        // The plan's boot page is for the payload alone.
+        // The payload's boot page has room for MAX events; Linux's list is set below.
         let spec = spec(args, events.min(MAX));
         let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
             let mut plan = spec.plan(chosen, usable)?;
@@ -142,11 +152,14 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
         let baseline = args.baseline.baseline(&args.result);
         let wanted = Wanted { backend: &spec.common.backend, linux: linux.as_ref(), result: &args.result, baseline };
         let exit = measure(&wanted, &plan, invocation.clone())?;
-        if exit != Exit::Done {
-            worst = exit;
+        if first == Exit::Done {
+            first = exit;
+        }
+        if interrupted().load(Ordering::Relaxed) {
+            break;
         }
     }
-    Ok(worst)
+    Ok(first)
 }
 
 #[cfg(test)]

@@ -94,8 +94,8 @@ pub(super) fn defaults(command: Command, of: &[(&'static str, &'static str)]) ->
             } else {
                 arg.default_value_ifs([linux])
             };
-            let arg = help.map(with).into_iter().fold(arg, |arg, help| arg.help(help));
-            long.map(with).into_iter().fold(arg, |arg, help| arg.long_help(help))
+            let arg = help.map(with).into_iter().fold(arg, clap::Arg::help);
+            long.map(with).into_iter().fold(arg, clap::Arg::long_help)
         })
     })
 }

@@ -41,6 +41,14 @@ impl LinuxJob {
         if self.kind == Kind::Record {
             check(workload)?;
         }
+        let interval = plan.guest.mux_interval;
+        if !interval.as_nanos().is_multiple_of(1_000_000) {
+            return Err(Error::usage(
+                format!("--mux-interval {interval:?} is no whole number of milliseconds"),
+                "Linux takes it so (perf_event_mux_interval_ms)",
+                "give e.g. 4ms",
+            ));
+        }
         (plan.rounds_per_guest, plan.parameters.rounds_per_guest) = (1, None);
         plan.parameters.workload = format!("linux:{}", plan.parameters.workload);
         (plan.parameters.baseline_ticks, plan.parameters.tail_ticks) = (0, 0);

@@ -11,7 +11,7 @@ use linux_guest::agent::{self, Agent, AgentError};
 use results::document::LinuxParameters;
 use results::error::Error;
 use vmm::boot::linux::Kernel;
-use vmm::kvm::Host;
+use vmm::kvm::{Host, linux_refusal};
 use vmm::machine::linux::{LinuxOutcome, LinuxPlan};
 use vmm::machine::{Behind, Cpu, Plan as Machine};
 use vmm::outcome::{End, RunOutcome};
@@ -49,6 +49,7 @@ pub(super) struct Boot {
 impl Boot {
     /// Reads the kernel and makes the initial RAM disk.
     pub(super) fn new(spec: &LinuxSpec, guest: &GuestPlan) -> Result<Self, Error> {
+        linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
         let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
         let kernel = job::kernel(&spec.kernel)?;
         let perf = find(&spec.perf)?;

@@ -86,7 +86,7 @@ pub(super) fn carry_out(shell: &mut dyn Shell, task: &Task, settings: &Settings)
     for (name, value) in KERNEL {
         shell.write(&format!("/proc/sys/kernel/{name}"), value)?;
     }
-    shell.write(MUX_INTERVAL, &settings.mux_interval.as_millis().max(1).to_string())?;
+    shell.write(MUX_INTERVAL, &settings.mux_interval.as_millis().to_string())?;
     let command = task.command(settings.samples, settings.vcpus);
     match task {
         Task::Record { .. } => record(shell, &command, settings),

@@ -85,7 +85,7 @@ fn number(text: &str, name: &str) -> Result<u64> {
     line.with_context(|| format!("no {name} in {text}"))?.trim().parse().with_context(|| format!("{name} in {text}"))
 }
 
-/// One kernel, three guests: what perf counts, what it samples, and what becomes of two vCPUs.
+/// One kernel, three guests: what perf counts, what it samples, and the driver of the generic CPU.
 pub(crate) fn stock_perf(parts: &Parts) -> Result<()> {
     let spin = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
     let stat = "perf stat -x, -o /tmp/stat -e cycles,instructions,branches,branch-misses,ref-cycles -- true && cat /tmp/stat && \

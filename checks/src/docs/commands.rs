@@ -19,12 +19,22 @@ pub struct Shown {
 #[must_use]
 pub fn shown(text: &str) -> Vec<Shown> {
     let mut found = Vec::new();
+    // A command that goes on in the next line, and its first line.
+    let mut begun: Option<(usize, String)> = None;
     for (number, line) in lines(text) {
         let Line::Code(language, line) = line else { continue };
         if !["", "sh", "console", "bash"].contains(&language) {
             continue;
         }
-        for part in commands(line) {
+        let (number, line) = match begun.take() {
+            Some((first, before)) => (first, before + line.trim_start()),
+            None => (number, line.to_owned()),
+        };
+        if let Some(part) = line.strip_suffix('\\') {
+            begun = Some((number, part.to_owned()));
+            continue;
+        }
+        for part in commands(&line) {
             if let Some(words) = words(part) {
                 found.push(Shown { line: number, words });
             }
