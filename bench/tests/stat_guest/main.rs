@@ -130,7 +130,7 @@ fn refusals() {
     let dir = tempfile::tempdir().expect("a folder");
     for (line, needle) in [
         (&["--events", "65"][..], "1 to 64"),
-        (&["--events", "sched:sched_switch"], "1 to 64"),
+        (&["--events", "sched:sched_switch"], "1 to 700"),
         (&["--backend", "sim:none-such"], "there are development-host"),
         (&["--strategy", "event-major"], "unknown strategy"),
         (&["--cpus", "0"], "--vcpus"),
