@@ -86,7 +86,7 @@ pub(super) fn run(
             return Ok(Ran { outcome: guest.join().ok(), errors, exit: Exit::Inconclusive });
         }
         Err(Failure(what, error)) => {
-            let (error, outcome) = guest.failed_with(&what, &error.to_string());
+            let (error, outcome) = guest.failed(&what, &error.to_string());
             let exit = error.exit;
             errors.push(error);
             return Ok(Ran { outcome, errors, exit });

@@ -129,15 +129,10 @@ impl LinuxGuest {
         thread.join().map_err(|_| panicked())?.map_err(|error| not_begun(&error))
     }
 
-    /// The error of a guest whose agent failed with `why`: the guest's own end where that says more, and the last lines of its console.
+    /// The error of a guest whose agent failed with `why`: the guest's own end where that says more, and the last lines of its console;
+    /// and what the guest left.
     #[must_use]
-    pub fn failed(self, what: &str, why: &str) -> Error {
-        self.failed_with(what, why).0
-    }
-
-    /// The same, with what the guest left.
-    #[must_use]
-    pub fn failed_with(self, what: &str, why: &str) -> (Error, Option<LinuxOutcome>) {
+    pub fn failed(self, what: &str, why: &str) -> (Error, Option<LinuxOutcome>) {
         let tail = self.tail.clone();
         // The agent's port closes a moment before the guest ends.
         for _ in 0..40 {

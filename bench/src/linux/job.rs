@@ -54,7 +54,7 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
         })?,
     };
     let interactive = spec.run.is_none() && spec.initrd.is_none();
-    let append = if interactive { format!("vpmu.shell {}", spec.append) } else { spec.append.clone() };
+    let append = if interactive { format!("{} {}", linux_guest::SHELL_WORD, spec.append) } else { spec.append.clone() };
     let machine = machine(&spec.machine, backend)?;
     let plan = LinuxPlan { machine, memory: spec.machine.memory, initrd, command_line: append };
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
