@@ -1,96 +1,86 @@
-//! Which PMU the guest has, and CPUID.0AH.
+//! Which PMU the guest has.
 
-use crate::spec::{CounterId, CounterSet, MAX_FIXED, MAX_GP};
+use crate::amd::AmdCaps;
+use crate::intel::IntelCaps;
+use crate::spec::{CounterSet, Vendor};
 
-/// The architectural PMU of a guest. The default is a Cascade Lake with hyper-threading as KVM shows it.
+/// The PMU of a guest, by the vendor of its processor. The default is Intel's, of a Cascade Lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PmuCaps {
-    /// Architectural version, 1 to 5. KVM shows at most 2.
-    pub version: u8,
-    /// General-purpose counters.
-    pub gp: u8,
-    /// Fixed counters.
-    pub fixed: u8,
-    /// Bits of every counter.
-    pub width: u8,
-    /// Bit 13 of IA32_PERF_CAPABILITIES: full-width writes by IA32_A_PMCx.
-    pub full_width_writes: bool,
-    /// RTM or HLE: IN_TX and IN_TXCP exist.
-    pub transactions: bool,
-    /// Bit 21 of CPUID.1:EDX: IA32_DS_AREA exists.
-    pub debug_store: bool,
+pub enum PmuCaps {
+    /// Intel's.
+    Intel(IntelCaps),
+    /// AMD's.
+    Amd(AmdCaps),
 }
 
 impl Default for PmuCaps {
     fn default() -> Self {
-        Self {
-            version: 2,
-            gp: 4,
-            fixed: 3,
-            width: 48,
-            full_width_writes: true,
-            transactions: false,
-            debug_store: false,
-        }
+        Self::Intel(IntelCaps::default())
+    }
+}
+
+impl From<IntelCaps> for PmuCaps {
+    fn from(caps: IntelCaps) -> Self {
+        Self::Intel(caps)
+    }
+}
+
+impl From<AmdCaps> for PmuCaps {
+    fn from(caps: AmdCaps) -> Self {
+        Self::Amd(caps)
     }
 }
 
 impl PmuCaps {
-    /// Architectural events the guest has: all seven of Cascade Lake.
-    const ARCH_EVENTS: u32 = 7;
+    /// Whose PMU it is.
+    #[must_use]
+    pub const fn vendor(&self) -> Vendor {
+        match self {
+            Self::Intel(_) => Vendor::Intel,
+            Self::Amd(_) => Vendor::Amd,
+        }
+    }
 
     /// The same PMU with numbers this vPMU can keep.
     #[must_use]
     pub fn bounded(self) -> Self {
-        Self {
-            version: self.version.clamp(1, 5),
-            gp: self.gp.clamp(1, MAX_GP as u8),
-            fixed: if self.version < 2 { 0 } else { self.fixed.min(MAX_FIXED as u8) },
-            width: self.width.clamp(33, 48),
-            ..self
+        match self {
+            Self::Intel(caps) => Self::Intel(caps.bounded()),
+            Self::Amd(caps) => Self::Amd(caps.bounded()),
         }
     }
 
-    /// CPUID.0AH as (EAX, EBX, ECX, EDX).
+    /// General-purpose and fixed counters.
     #[must_use]
-    pub fn cpuid_0a(&self) -> [u32; 4] {
-        let (gp, fixed, width) = (u32::from(self.gp), u32::from(self.fixed), u32::from(self.width));
-        let eax = u32::from(self.version) | gp << 8 | width << 16 | Self::ARCH_EVENTS << 24;
-        // EDX[15], AnyThread deprecated: this vPMU refuses AnyThread whatever the version, as KVM does.
-        let edx = if self.version > 1 { fixed | width << 5 | 1 << 15 } else { 0 };
-        [eax, 0, 0, edx]
-    }
-
-    /// Every bit a counter can hold.
-    #[must_use]
-    pub const fn counter_mask(&self) -> u64 {
-        (1 << self.width) - 1
+    pub const fn count(&self) -> (u8, u8) {
+        match self {
+            Self::Intel(caps) => (caps.gp, caps.fixed),
+            Self::Amd(caps) => (caps.counters, 0),
+        }
     }
 
     /// The guest's counters.
     #[must_use]
     pub fn counters(&self) -> CounterSet {
-        let gp = (0..usize::from(self.gp)).filter_map(CounterId::gp);
-        gp.chain((0..usize::from(self.fixed)).filter_map(CounterId::fixed)).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_default_is_cascade_lake_as_kvm_shows_it() {
-        let caps = PmuCaps::default();
-        assert_eq!(caps.cpuid_0a(), [0x0730_0402, 0, 0, 0x8603]);
-        assert_eq!(PmuCaps { version: 4, ..caps }.cpuid_0a()[0], 0x0730_0404);
-        assert_eq!(caps.counters().into_iter().count(), 7);
+        match self {
+            Self::Intel(caps) => caps.counters(),
+            Self::Amd(caps) => caps.set(),
+        }
     }
 
-    #[test]
-    fn impossible_pmus_are_bounded() {
-        let caps = PmuCaps { version: 9, gp: 200, fixed: 99, width: 64, ..PmuCaps::default() }.bounded();
-        assert_eq!((caps.version, caps.gp, caps.fixed, caps.width), (5, 8, 4, 48));
-        assert_eq!(PmuCaps { version: 1, ..PmuCaps::default() }.bounded().fixed, 0);
+    /// Every bit a counter can hold.
+    #[must_use]
+    pub const fn counter_mask(&self) -> u64 {
+        match self {
+            Self::Intel(caps) => caps.counter_mask(),
+            Self::Amd(_) => AmdCaps::COUNTER_MASK,
+        }
+    }
+
+    /// Whether the delivery of a PMI masks LVTPC: on Intel's processors (SDM vol. 3, 12.5.1), not on AMD's (APM vol. 2, 16.4.1;
+    /// 49ff3b4aec51).
+    #[must_use]
+    pub const fn delivery_masks_lvtpc(&self) -> bool {
+        matches!(self, Self::Intel(_))
     }
 }

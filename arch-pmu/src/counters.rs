@@ -7,14 +7,13 @@
 //! any effect of its own.
 //!
 //! # Vendors
-//! Nothing here knows a register. The files in [`crate::msr`] translate: Intel's PERFEVTSEL and FIXED_CTR_CTRL become
-//! [`Counters::configure`], GLOBAL_CTRL becomes [`Counters::set_global`], GLOBAL_STATUS is made of [`Counters::overflowed`]. AMD's PMU
-//! is a second set of such files over the same core: PERF_CTL becomes `configure`, PERF_CTR becomes [`Counters::read`] and
-//! [`Counters::write`], the global registers of PerfMonV2 become `set_global` and `overflowed`; without them every counter
-//! keeps its global enable, as on Intel's version 1. A freeze is [`Counters::freeze`] or [`Counters::stop_all`].
+//! Nothing here knows a register. The files in [`crate::intel`] and [`crate::amd`] translate: Intel's PERFEVTSEL and FIXED_CTR_CTRL
+//! and AMD's PERF_CTL become [`Counters::configure`], the global controls become [`Counters::set_global`], the global status is made
+//! of [`Counters::overflowed`]. Without a global control, as on Intel's version 1 and AMD's PERFCTR_CORE, every counter keeps its
+//! global enable. A freeze is [`Counters::freeze`] or [`Counters::stop_all`].
 
 use crate::host::{AfterOverflow, HostCounters, Reprogram, Touch};
-use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Source, Spec};
+use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Selection, Source, Spec};
 
 /// What the PMU counted of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +69,7 @@ pub(crate) struct Counters<H> {
 }
 
 impl<H: HostCounters> Counters<H> {
-    const NO_SPEC: Spec = Spec(Source::Selector(0));
+    const NO_SPEC: Spec = Spec(Source::Selector(Selection::new()));
 
     /// Counters at 0, off and without a global enable. `mask`: every bit a counter can hold.
     pub(crate) fn new(host: H, existing: CounterSet, mask: u64) -> Self {

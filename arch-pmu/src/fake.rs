@@ -9,6 +9,7 @@ pub(crate) struct Fake {
     /// Counts waiting to be handed over.
     pub(crate) pending: [u64; MAX_COUNTERS],
     pub(crate) period: [Option<u64>; MAX_COUNTERS],
+    pub(crate) specs: [Option<Spec>; MAX_COUNTERS],
     pub(crate) starts: u32,
     pub(crate) touched: Vec<(CounterId, Touch)>,
 }
@@ -27,8 +28,9 @@ impl HostCounters for Fake {
         self.period[counter.index()] = None;
         self.take(counter)
     }
-    fn start(&mut self, counter: CounterId, _spec: Spec, period: u64) {
+    fn start(&mut self, counter: CounterId, spec: Spec, period: u64) {
         self.starts += 1;
+        self.specs[counter.index()] = Some(spec);
         self.period[counter.index()] = Some(period);
     }
     fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}

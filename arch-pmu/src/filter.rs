@@ -11,11 +11,11 @@ pub enum Action {
     Deny,
 }
 
-/// An event by selector bits 7:0 and 15:8.
+/// An event by its select and unit mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// Event select.
-    pub event: u8,
+    /// Event select, 12 bits.
+    pub event: u16,
     /// Unit mask.
     pub umask: u8,
 }

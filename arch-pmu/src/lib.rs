@@ -4,12 +4,15 @@
 //! the host's overflow signals through [`Vpmu::kick`]; requests to count go out to a [`HostCounters`].
 //!
 //! - [`Vpmu`]: the PMU itself; [`caps`]: which PMU the guest has; [`filter`]: which events it may count.
-//! - [`msr`]: the registers, one file each, and the table of all; [`exits`]: MSR exits counted by register.
+//! - [`intel`], [`amd`]: a vendor's registers, one file each, and the table of them; [`msr`]: the MSRs of both; [`exits`]: MSR exits
+//!   counted by register.
 //! - [`spec`]: counters and the events that they count; [`host`]: the interface to the host side.
 //! - [`pmi`]: LVTPC and the fate of PMIs.
 //!
-//! Below the registers lies a counting core that knows counters and no register (`counters.rs`); it is the same for every vendor.
+//! Below the registers lies a counting core that knows counters and no register (`counters.rs`); it is the same for every vendor. One
+//! file, `register_file.rs`, chooses the vendor.
 
+pub mod amd;
 pub mod caps;
 mod counters;
 pub mod exits;
@@ -17,14 +20,17 @@ pub mod exits;
 mod fake;
 pub mod filter;
 pub mod host;
+pub mod intel;
 pub mod msr;
 pub mod pmi;
-mod rdpmc;
+mod register;
+mod register_file;
 pub mod spec;
 mod state;
 mod vpmu;
 
 pub use counters::VpmuStats;
 pub use host::HostCounters;
-pub use msr::{GeneralProtection, PmuMsr, canonical};
+pub use msr::PmuMsr;
+pub use register::{GeneralProtection, canonical};
 pub use vpmu::Vpmu;

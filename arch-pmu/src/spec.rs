@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use bitfield_struct::bitfield;
+
 /// Counters a guest may have: general-purpose 0..8 and fixed 0..4, in one dense range.
 pub const MAX_COUNTERS: usize = MAX_GP + MAX_FIXED;
 /// General-purpose counters at most.
@@ -160,11 +162,72 @@ impl Iterator for CounterSetIter {
     }
 }
 
+/// Whose PMU: the same event has another encoding on the other's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Vendor {
+    /// Intel's architectural PMU.
+    #[default]
+    Intel,
+    /// AMD's core PMU.
+    Amd,
+}
+
+impl Vendor {
+    const fn from_bits(bit: u64) -> Self {
+        if bit == 0 { Self::Intel } else { Self::Amd }
+    }
+
+    const fn into_bits(self) -> u64 {
+        self as u64
+    }
+}
+
+/// All that a general-purpose counter's selector asks for, whatever the vendor. Two selectors of a vendor are equal here if they are
+/// equal bit by bit: KVM compares them so before it reuses an event.
+#[bitfield(u64)]
+#[derive(PartialEq, Eq, Hash)]
+pub struct Selection {
+    /// Event select: 8 bits on Intel, 12 on AMD.
+    #[bits(12)]
+    pub select: u16,
+    /// Unit mask.
+    pub umask: u8,
+    /// Counter mask.
+    pub cmask: u8,
+    /// Count in ring 3.
+    pub user: bool,
+    /// Count in ring 0.
+    pub kernel: bool,
+    /// Edge detect.
+    pub edge: bool,
+    /// Pin control.
+    pub pin: bool,
+    /// PMI on overflow.
+    pub int: bool,
+    /// Enable.
+    pub enable: bool,
+    /// Invert the counter mask.
+    pub invert: bool,
+    /// Only inside transactions.
+    pub in_tx: bool,
+    /// Not inside aborted transactions.
+    pub in_txcp: bool,
+    /// Only in the guests of the counter's owner.
+    pub guest_only: bool,
+    /// Only outside of guests of the counter's owner.
+    pub host_only: bool,
+    /// Whose encoding.
+    #[bits(1)]
+    pub vendor: Vendor,
+    #[bits(24)]
+    __: u32,
+}
+
 /// Where the event of a vPMC is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// IA32_PERFEVTSELx, all 64 bits: KVM compares them byte for byte before it reuses an event.
-    Selector(u64),
+    /// A general-purpose counter's selector.
+    Selector(Selection),
     /// A fixed counter and its nibble of IA32_FIXED_CTR_CTRL.
     Fixed {
         /// Which fixed counter.
@@ -179,20 +242,11 @@ pub enum Source {
 pub struct Spec(pub Source);
 
 impl Spec {
-    const USR: u64 = 1 << 16;
-    const OS: u64 = 1 << 17;
-    const IN_TXCP: u64 = 1 << 33;
-    /// Only inside transactions, or only those that commit.
-    const TRANSACTIONS: u64 = 1 << 32 | Self::IN_TXCP;
-    /// Event, umask, edge, invert, counter mask, IN_TX, IN_TXCP: what selects the event itself. KVM's `raw_event_mask` has the
-    /// same bits where the host has TSX (`intel_pmu_refresh`).
-    const RAW_MASK: u64 = 0xffff | 1 << 18 | 1 << 23 | 0xff << 24 | Self::TRANSACTIONS;
-
     /// Counts in ring 3.
     #[must_use]
     pub const fn user(self) -> bool {
         match self.0 {
-            Source::Selector(selector) => selector & Self::USR != 0,
+            Source::Selector(selection) => selection.user(),
             Source::Fixed { control, .. } => control & 2 != 0,
         }
     }
@@ -201,7 +255,7 @@ impl Spec {
     #[must_use]
     pub const fn kernel(self) -> bool {
         match self.0 {
-            Source::Selector(selector) => selector & Self::OS != 0,
+            Source::Selector(selection) => selection.kernel(),
             Source::Fixed { control, .. } => control & 1 != 0,
         }
     }
@@ -211,7 +265,7 @@ impl Spec {
     #[must_use]
     pub const fn samples(self) -> bool {
         match self.0 {
-            Source::Selector(selector) => selector & Self::IN_TXCP == 0,
+            Source::Selector(selection) => !selection.in_txcp(),
             Source::Fixed { .. } => true,
         }
     }
@@ -220,18 +274,48 @@ impl Spec {
     #[must_use]
     pub const fn is_transactional(self) -> bool {
         match self.0 {
-            Source::Selector(selector) => selector & Self::TRANSACTIONS != 0,
+            Source::Selector(selection) => selection.in_tx() || selection.in_txcp(),
             Source::Fixed { .. } => false,
         }
     }
 
-    /// The bits of a selector that `PERF_TYPE_RAW` takes; `None` for a fixed counter.
+    /// Whose encoding the event has. Fixed counters are Intel's.
+    #[must_use]
+    pub const fn vendor(self) -> Vendor {
+        match self.0 {
+            Source::Selector(selection) => selection.vendor(),
+            Source::Fixed { .. } => Vendor::Intel,
+        }
+    }
+
+    /// What `PERF_TYPE_RAW` takes on a host of the event's vendor; `None` for a fixed counter.
     #[must_use]
     pub const fn raw_config(self) -> Option<u64> {
         match self.0 {
-            Source::Selector(selector) => Some(selector & Self::RAW_MASK),
+            Source::Selector(selection) => Some(selection.raw_config()),
             Source::Fixed { .. } => None,
         }
+    }
+}
+
+impl Selection {
+    /// Event, umask, edge, invert, counter mask, IN_TX, IN_TXCP: what selects the event itself. KVM's `raw_event_mask` has the
+    /// same bits where the host has TSX (`intel_pmu_refresh`), and for AMD (AMD64_RAW_EVENT_MASK).
+    #[must_use]
+    pub const fn raw_config(self) -> u64 {
+        let flags = (self.edge() as u64) << 18 | (self.invert() as u64) << 23;
+        let transactions = (self.in_tx() as u64) << 32 | (self.in_txcp() as u64) << 33;
+        let event = (self.select() as u64 & 0xff) | (self.umask() as u64) << 8 | (self.cmask() as u64) << 24 | flags;
+        match self.vendor() {
+            Vendor::Intel => event | transactions,
+            Vendor::Amd => event | (self.select() as u64 >> 8) << 32,
+        }
+    }
+
+    /// umask << 8 | event select, as lists of events have it; of a select with more than 8 bits the lower ones.
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        (self.umask() as u16) << 8 | self.select() & 0xff
     }
 }
 
@@ -260,12 +344,15 @@ mod tests {
 
     #[test]
     fn privilege_and_sampling_come_from_the_selector() {
-        let cycles = Spec(Source::Selector(0x51_003c)); // EN | INT | USR
+        let plain = Selection::new().with_select(0x3c).with_user(true).with_int(true).with_enable(true);
+        let cycles = Spec(Source::Selector(plain));
         assert!(cycles.user() && !cycles.kernel() && cycles.samples());
         assert_eq!(cycles.raw_config(), Some(0x3c));
-        let txcp = Spec(Source::Selector(1 << 33 | 0x51_003c));
+        let txcp = Spec(Source::Selector(plain.with_in_txcp(true)));
         assert!(!txcp.samples() && txcp.is_transactional() && !cycles.is_transactional());
         assert_eq!(txcp.raw_config(), Some(1 << 33 | 0x3c), "IN_TXCP is part of the event");
+        let amd = Selection::new().with_vendor(Vendor::Amd).with_select(0x1d6).with_umask(2).with_edge(true);
+        assert_eq!(Spec(Source::Selector(amd)).raw_config(), Some(0x1_0004_02d6), "select bits 11:8 are bits 35:32");
         let fixed = Spec(Source::Fixed { index: 1, control: 0b1001 });
         assert!(!fixed.user() && fixed.kernel() && fixed.raw_config().is_none());
     }

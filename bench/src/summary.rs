@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use arch_pmu::amd::{PERF_CTL0, PERF_LEGACY_CTL0};
 use arch_pmu::exits::MsrExits;
-use arch_pmu::msr::{IA32_FIXED_CTR_CTRL, IA32_PERFEVTSEL0, PmuMsr};
+use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERFEVTSEL0};
+use arch_pmu::msr::PmuMsr;
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use vmm::devices::board::Output;
@@ -130,7 +132,8 @@ fn counted<L>(vcpus: &[VcpuRun<L>], backend: &BackendKey, report: &mut Report) {
 /// Whether selectors or FIXED_CTR_CTRL were written.
 fn programs_a_counter(line: &MsrExits) -> bool {
     let first = PmuMsr::decode(line.msr).map(|register| register.row().first);
-    line.writes > line.faults && matches!(first, Some(IA32_PERFEVTSEL0 | IA32_FIXED_CTR_CTRL))
+    line.writes > line.faults
+        && matches!(first, Some(IA32_PERFEVTSEL0 | IA32_FIXED_CTR_CTRL | PERF_CTL0 | PERF_LEGACY_CTL0))
 }
 
 #[cfg(test)]

@@ -195,14 +195,15 @@ impl HostPmu for Floor {
 
 #[cfg(test)]
 mod tests {
+    use arch_pmu::intel::PerfEvtSel;
+
     use super::*;
-    use arch_pmu::spec::Source;
 
     #[test]
     fn a_running_counter_advances_and_a_paused_one_does_not() {
         let mut floor = Floor::new(2_000_000).unwrap();
         let counter = CounterId::gp(1).unwrap();
-        floor.start(counter, Spec(Source::Selector(0)), 1 << 40);
+        floor.start(counter, PerfEvtSel::from_bits(0).spec(), 1 << 40);
         std::thread::sleep(std::time::Duration::from_millis(1));
         assert!(floor.take(counter) > 0);
         floor.pause(counter);
@@ -214,7 +215,7 @@ mod tests {
         let mut floor = Floor::counting_per_ms(2_000_000, 100).unwrap();
         let counter = CounterId::gp(0).unwrap();
         let before = sys::rdtsc();
-        floor.start(counter, Spec(Source::Selector(0)), 50);
+        floor.start(counter, PerfEvtSel::from_bits(0).spec(), 50);
         let Some(Setting::At { first, .. }) = floor.arming.entry(floor.running, || before) else { panic!() };
         let slack = sys::rdtsc() - before;
         assert!((1_000_000..=1_000_000 + slack).contains(&(first - before)), "50 counts are half a millisecond");
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn the_timer_follows_the_earliest_counter() {
         let mut floor = Floor::new(2_000_000).unwrap();
-        let spec = Spec(Source::Selector(0));
+        let spec = PerfEvtSel::from_bits(0).spec();
         let calls = |floor: &mut Floor| {
             floor.on_entry(CounterSet::EMPTY);
             floor.account().timer_calls

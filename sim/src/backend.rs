@@ -362,6 +362,8 @@ impl Backend for SimBackend {
 
 #[cfg(test)]
 mod tests {
+    use arch_pmu::intel::PerfEvtSel;
+
     use super::*;
     use crate::sched::Schedule;
     use crate::stream::stream;
@@ -377,7 +379,7 @@ mod tests {
         let mut stream = stream(1, 0, 0);
         let schedule = Schedule::new(u64::MAX, 1, 0, None, &mut stream);
         let mut backend = SimBackend::new(model, Clock::new(schedule, stream), Rc::default(), &strategy);
-        let event = backend.open(Spec(Source::Selector(0x0053_003c)), PERIOD).unwrap();
+        let event = backend.open(PerfEvtSel::from_bits(0x0053_003c).spec(), PERIOD).unwrap();
         (backend, event)
     }
 

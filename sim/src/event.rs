@@ -12,7 +12,7 @@ const FIXED_CODES: [u16; MAX_FIXED] = [0x00c0, 0x003c, 0x0300, 0x0400];
 #[inline]
 pub(crate) fn code(spec: Spec) -> u16 {
     match spec.0 {
-        Source::Selector(selector) => selector as u16,
+        Source::Selector(selection) => selection.code(),
         Source::Fixed { index, .. } => FIXED_CODES[usize::from(index) % MAX_FIXED],
     }
 }

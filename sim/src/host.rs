@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use arch_pmu::Vpmu;
-use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
 use guest::abi::BootPage;
 use host_pmu::bank::Bank;
 use host_pmu::strategy::Strategy;
@@ -38,8 +38,8 @@ pub enum Behind {
 pub struct Plan {
     /// Implementation behind the counters.
     pub behind: Behind,
-    /// PMU of the guests.
-    pub pmu: PmuCaps,
+    /// PMU of the guests. The simulated driver is an Intel's.
+    pub pmu: IntelCaps,
     /// vCPUs.
     pub vcpus: u64,
     /// Host CPUs shared by the vCPUs.

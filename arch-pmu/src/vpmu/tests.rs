@@ -3,10 +3,10 @@
 use super::*;
 use crate::fake::Fake;
 use crate::host::Touch;
-use crate::msr::{
+use crate::intel::{
     IA32_A_PMC0, IA32_DEBUGCTL, IA32_DS_AREA, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PEBS_ENABLE,
     IA32_PERF_CAPABILITIES, IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_INUSE, IA32_PERF_GLOBAL_OVF_CTRL,
-    IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_SET, IA32_PERFEVTSEL0, IA32_PMC0,
+    IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_SET, IA32_PERFEVTSEL0, IA32_PMC0, IntelCaps,
 };
 use crate::spec::{CounterId, MAX_COUNTERS};
 
@@ -26,7 +26,7 @@ fn vpmu() -> Vpmu<Fake> {
 }
 
 fn v4() -> Vpmu<Fake> {
-    Vpmu::new(PmuCaps { version: 4, ..PmuCaps::default() }, Fake::default())
+    Vpmu::new(IntelCaps { version: 4, ..IntelCaps::default() }, Fake::default())
 }
 
 /// PMC0 counts with INT from `value`.
@@ -52,7 +52,7 @@ fn pitfall_02_full_width_writes_fault_above_the_width_and_exist_only_when_announ
     vpmu.wrmsr(IA32_A_PMC0, 0xffff_ffff_ffff).unwrap();
     assert_eq!(vpmu.rdmsr(IA32_A_PMC0), Ok(0xffff_ffff_ffff));
     assert_eq!(vpmu.wrmsr(IA32_A_PMC0, 1 << 48), Err(GeneralProtection));
-    let caps = PmuCaps { full_width_writes: false, ..PmuCaps::default() };
+    let caps = IntelCaps { full_width_writes: false, ..IntelCaps::default() };
     let mut legacy = Vpmu::new(caps, Fake::default());
     assert_eq!((legacy.rdmsr(IA32_A_PMC0), legacy.rdmsr(IA32_PERF_CAPABILITIES)), (Err(GeneralProtection), Ok(0)));
 }
@@ -176,7 +176,7 @@ fn pitfall_17_any_thread_and_reserved_bits_fault() {
 
 #[test]
 fn pitfall_18_in_txcp_is_only_on_pmc2_of_a_transactional_guest() {
-    let caps = PmuCaps { transactions: true, ..PmuCaps::default() };
+    let caps = IntelCaps { transactions: true, ..IntelCaps::default() };
     let mut vpmu = Vpmu::new(caps, Fake::default());
     assert_eq!(vpmu.wrmsr(IA32_PERFEVTSEL0, 1 << 33), Err(GeneralProtection));
     assert_eq!(vpmu.wrmsr(IA32_PERFEVTSEL0 + 2, 1 << 33), Ok(()));
@@ -259,7 +259,7 @@ fn version_4_sets_status_and_tells_what_is_in_use() {
 
 #[test]
 fn a_guest_with_debug_store_has_a_canonical_ds_area_and_no_pebs() {
-    let mut vpmu = Vpmu::new(PmuCaps { debug_store: true, ..PmuCaps::default() }, Fake::default());
+    let mut vpmu = Vpmu::new(IntelCaps { debug_store: true, ..IntelCaps::default() }, Fake::default());
     vpmu.wrmsr(IA32_DS_AREA, 0xffff_8000_0000_1000).unwrap();
     assert_eq!(vpmu.wrmsr(IA32_DS_AREA, 1 << 47), Err(GeneralProtection));
     assert_eq!(
@@ -337,7 +337,7 @@ fn pitfall_07_an_overflow_found_by_a_pause_is_neither_missed_nor_found_again() {
 #[test]
 fn pitfall_14_the_counters_are_those_that_cpuid_announces() {
     for (gp, fixed) in [(1, 0), (2, 4), (4, 3), (8, 1)] {
-        let vpmu_caps = PmuCaps { gp, fixed, ..PmuCaps::default() };
+        let vpmu_caps = IntelCaps { gp, fixed, ..IntelCaps::default() };
         let [eax, _, _, edx] = vpmu_caps.cpuid_0a();
         let mut vpmu = Vpmu::new(vpmu_caps, Fake::default());
         let mut exist = |base: u32| (base..base + 8).take_while(|&msr| vpmu.rdmsr(msr).is_ok()).count() as u32;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 
 use crate::workload::Workload;
@@ -90,11 +91,17 @@ impl GuestPlan {
     /// The guest's PMU.
     #[must_use]
     pub fn pmu(&self) -> PmuCaps {
-        PmuCaps {
+        self.intel_pmu().into()
+    }
+
+    /// The PMU of an Intel guest.
+    #[must_use]
+    pub fn intel_pmu(&self) -> IntelCaps {
+        IntelCaps {
             version: self.pmu_version as u8,
             gp: self.gp_counters as u8,
             fixed: self.fixed_counters as u8,
-            ..PmuCaps::default()
+            ..IntelCaps::default()
         }
     }
 }

@@ -150,7 +150,7 @@ impl SimRunner {
         boot.log_capacity = self.guest.log_entries(samples);
         Ok(host::Plan {
             behind,
-            pmu: self.guest.pmu(),
+            pmu: self.guest.intel_pmu(),
             vcpus: self.guest.vcpus,
             cpus: self.guest.vcpus,
             boot,

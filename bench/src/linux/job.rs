@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
@@ -111,7 +110,7 @@ pub fn machine(spec: &MachineSpec, backend: &BackendKey) -> Result<Plan, Error> 
     let pin = spec.pin.cpus(spec.vcpus, usable.as_deref())?;
     Ok(Plan {
         behind,
-        pmu: PmuCaps { version: spec.pmu_version as u8, ..PmuCaps::default() },
+        pmu: spec.cpu.pmu_of_version(spec.pmu_version as u8),
         cpu: spec.cpu,
         vcpus: spec.vcpus as usize,
         pin: pin.into_iter().map(|cpu| cpu as usize).collect(),

@@ -13,7 +13,7 @@ use results::error::Error;
 use vmm::boot::linux::Kernel;
 use vmm::kvm::{Host, linux_refusal};
 use vmm::machine::linux::{LinuxOutcome, LinuxPlan};
-use vmm::machine::{Behind, Cpu, Plan as Machine};
+use vmm::machine::{Behind, Plan as Machine};
 use vmm::outcome::{End, RunOutcome};
 
 use super::runner::{Boots, Left, vcpu};
@@ -75,11 +75,7 @@ impl Boot {
     pub(super) fn parameters(&self, command: &[String]) -> LinuxParameters {
         LinuxParameters {
             release: self.kernel.release().map(str::to_owned),
-            cpu: match self.spec.cpu {
-                Cpu::CascadeLake => "clx",
-                Cpu::Generic => "generic",
-            }
-            .to_owned(),
+            cpu: self.spec.cpu.name().to_owned(),
             perf: self.version.clone(),
             memory: self.spec.memory,
             command: command.join(" "),

@@ -7,7 +7,6 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Instant;
 
-use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
 use vmm::kvm::Host;
 use vmm::machine::image::{self, FileForImage, ImagePlan, Rdpmc};
@@ -110,7 +109,7 @@ fn plan_of(args: &RunSpec, backend: BackendKey) -> Result<ImagePlan, Error> {
         machine: Plan {
             behind,
             cpu: Cpu::default(),
-            pmu: PmuCaps { version: args.pmu_version as u8, ..PmuCaps::default() },
+            pmu: Cpu::default().pmu_of_version(args.pmu_version as u8),
             vcpus: args.vcpus as usize,
             pin: pin.into_iter().map(|cpu| cpu as usize).collect(),
             time_limit: args.time_limit,
@@ -182,7 +181,10 @@ mod tests {
     fn a_plan_names_its_program_and_strategy() {
         let spec = RunSpec { pmu_version: 4, pin: "0".parse().unwrap(), ..spec() };
         let plan = plan_of(&spec, BackendKey::CpuClock).unwrap();
-        assert_eq!((plan.program.as_str(), plan.machine.pmu.version, plan.machine.pin), ("x.flat", 4, vec![0]));
+        assert_eq!(
+            (plan.program.as_str(), plan.machine.pmu, plan.machine.pin),
+            ("x.flat", Cpu::default().pmu_of_version(4), vec![0])
+        );
         assert!(matches!(plan.machine.behind, Behind::Events { backend: BackendKey::CpuClock, .. }));
         let few = RunSpec { vcpus: 2, ..spec.clone() };
         assert!(plan_of(&few, BackendKey::CpuClock).unwrap_err().to_string().contains("1 CPUs for 2 vCPUs"));

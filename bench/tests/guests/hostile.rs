@@ -1,5 +1,6 @@
 //! The guests, and what each must end in.
 
+use arch_pmu::spec::Vendor;
 use vmm::kvm::msr_filter;
 
 use super::asm::{Code, EOI, LVTPC, PMI_VECTOR, SPURIOUS};
@@ -60,7 +61,7 @@ fn garbage(passes: u32) -> Code {
     code = code.raw(&[0xbf]).raw(&passes.to_le_bytes()); // MOV EDI, passes
     let pass = code.mark();
     code = code.raw(&[0xb9]).raw(&0_u32.to_le_bytes()); // MOV ECX, 0: replaced at once
-    let registers: Vec<u32> = (0..0x1000).filter(|&msr| msr_filter::exits(msr)).collect();
+    let registers: Vec<u32> = (0..0x1000).filter(|&msr| msr_filter::exits(Vendor::Intel, msr)).collect();
     for run in runs(&registers) {
         code = code.ecx(run.0).raw(&[0xbb]).raw(&run.1.to_le_bytes()); // MOV EBX, count
         let next = code.mark();

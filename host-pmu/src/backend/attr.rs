@@ -112,9 +112,11 @@ fn hardware_config(spec: Spec) -> (u32, u64) {
 
 #[cfg(test)]
 mod tests {
+    use arch_pmu::intel::PerfEvtSel;
+
     use super::*;
 
-    const BRANCH_MISSES_USER: Spec = Spec(Source::Selector(0x51_00c5)); // EN | INT | USR
+    const BRANCH_MISSES_USER: Spec = PerfEvtSel::from_bits(0x51_00c5).spec(); // EN | INT | USR
     const CYCLES_FIXED: Spec = Spec(Source::Fixed { index: 1, control: 0xb }); // PMI | USR | OS
 
     fn period(attr: &perf_event_attr) -> u64 {
@@ -157,7 +159,7 @@ mod tests {
     #[test]
     fn the_raw_event_keeps_edge_invert_mask_and_transactions() {
         let selector = 0x3_01ff_ffff;
-        let attr = event_attr(EventKind::Hardware, Spec(Source::Selector(selector)), 5);
+        let attr = event_attr(EventKind::Hardware, PerfEvtSel::from_bits(selector).spec(), 5);
         assert_eq!(attr.config, 0x3_0184_ffff);
     }
 
@@ -172,7 +174,7 @@ mod tests {
 
     #[test]
     fn an_in_txcp_event_does_not_sample() {
-        let attr = event_attr(EventKind::Hardware, Spec(Source::Selector(1 << 33 | 0x3c)), 1_000);
+        let attr = event_attr(EventKind::Hardware, PerfEvtSel::from_bits(1 << 33 | 0x3c).spec(), 1_000);
         assert_eq!((period(&attr), attr.config), (0, 1 << 33 | 0x3c), "as KVM opens it (pmc_reprogram_counter)");
     }
 

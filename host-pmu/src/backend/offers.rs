@@ -51,12 +51,14 @@ impl Offers {
 
 #[cfg(test)]
 mod tests {
+    use arch_pmu::intel::PerfEvtSel;
+
     use super::*;
 
     const SLOTS: Spec = Spec(Source::Fixed { index: 3, control: 0xb });
-    const IN_TX: Spec = Spec(Source::Selector(1 << 32 | 0x53_003c));
-    const IN_TXCP: Spec = Spec(Source::Selector(1 << 33 | 0x53_003c));
-    const PLAIN: [Spec; 2] = [Spec(Source::Selector(0x53_003c)), Spec(Source::Fixed { index: 2, control: 0xb })];
+    const IN_TX: Spec = PerfEvtSel::from_bits(1 << 32 | 0x53_003c).spec();
+    const IN_TXCP: Spec = PerfEvtSel::from_bits(1 << 33 | 0x53_003c).spec();
+    const PLAIN: [Spec; 2] = [PerfEvtSel::from_bits(0x53_003c).spec(), Spec(Source::Fixed { index: 2, control: 0xb })];
 
     #[test]
     fn what_a_host_does_not_list_is_refused() {

@@ -12,6 +12,7 @@ use super::offers::Offers;
 use super::{Backend, BackendKey, HostError, Overflow, Scale};
 use crate::strategy::{MAX_POOL, OnOverflow, Strategy};
 use crate::{kick, sys};
+use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::{MAX_COUNTERS, Spec};
 
 /// Where tracefs may be mounted.
@@ -105,7 +106,7 @@ impl PerfBackend {
 
     /// Opens and closes one event: checks before a measurement that this backend works here.
     pub fn probe(&mut self) -> Result<(), HostError> {
-        let cycles_in_user_mode = Spec(arch_pmu::spec::Source::Selector(0x51_003c));
+        let cycles_in_user_mode = PerfEvtSel::from_bits(0x51_003c).spec();
         let event = self.open(cycles_in_user_mode, 1 << 40)?;
         self.release(event);
         Ok(())

@@ -1,9 +1,6 @@
 //! Counts of retired instructions, without a host event behind them.
 
-use arch_pmu::spec::{Source, Spec};
-
-/// Edge detect, invert, counter mask, IN_TX, IN_TXCP: a step does not show them.
-const UNKNOWN_BITS: u64 = 1 << 18 | 1 << 23 | 0xff << 24 | 3 << 32;
+use arch_pmu::spec::{Selection, Source, Spec, Vendor};
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,15 +16,22 @@ impl Event {
     fn of(spec: Spec) -> Self {
         match spec.0 {
             Source::Fixed { index: 0, .. } => Self::Instructions,
-            Source::Selector(selector) if selector & UNKNOWN_BITS == 0 => match selector & 0xffff {
-                0x00c0 => Self::Instructions,
-                0x00c4 => Self::Branches,
-                // BR_INST_RETIRED.NEAR_TAKEN.
-                0x20c4 => Self::TakenBranches,
-                _ => Self::Unknown,
-            },
+            Source::Selector(selection) if Self::shows(selection) => {
+                match (selection.vendor(), selection.select(), selection.umask()) {
+                    (_, 0xc0, 0) => Self::Instructions,
+                    (Vendor::Intel, 0xc4, 0) | (Vendor::Amd, 0xc2, 0) => Self::Branches,
+                    // BR_INST_RETIRED.NEAR_TAKEN; ExRetBrnTkn.
+                    (Vendor::Intel, 0xc4, 0x20) | (Vendor::Amd, 0xc4, 0) => Self::TakenBranches,
+                    _ => Self::Unknown,
+                }
+            }
             Source::Fixed { .. } | Source::Selector(_) => Self::Unknown,
         }
+    }
+
+    /// Whether steps show what beside the event is selected: edge detect, invert, counter mask, IN_TX, IN_TXCP they do not.
+    const fn shows(selection: Selection) -> bool {
+        !selection.edge() && !selection.invert() && selection.cmask() == 0 && !selection.in_tx() && !selection.in_txcp()
     }
 }
 

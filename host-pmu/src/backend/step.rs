@@ -87,6 +87,8 @@ impl Backend for StepBackend {
 
 #[cfg(test)]
 mod tests {
+    use arch_pmu::intel::PerfEvtSel;
+
     use arch_pmu::spec::Source;
 
     use super::*;
@@ -96,7 +98,7 @@ mod tests {
     const PLAIN: Retired = Retired { branch: false, taken: false, ring3: false };
 
     fn selector(bits: u64) -> Spec {
-        Spec(Source::Selector(bits | 1 << 22))
+        PerfEvtSel::from_bits(bits | 1 << 22).spec()
     }
 
     #[test]

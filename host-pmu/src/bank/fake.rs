@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use arch_pmu::spec::{CounterId, Source, Spec};
+use arch_pmu::intel::PerfEvtSel;
+use arch_pmu::spec::{CounterId, Spec};
 
 use super::Bank;
 use crate::backend::{Backend, HostError, Overflow};
@@ -163,5 +164,5 @@ pub(super) fn pmc(n: usize) -> CounterId {
     CounterId::gp(n).unwrap()
 }
 
-pub(super) const A: Spec = Spec(Source::Selector(0x53_003c));
-pub(super) const B: Spec = Spec(Source::Selector(0x53_00c5));
+pub(super) const A: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
+pub(super) const B: Spec = PerfEvtSel::from_bits(0x53_00c5).spec();

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use arch_pmu::host::{HostCounters, Touch};
-use arch_pmu::spec::{CounterSet, Source, Spec};
+use arch_pmu::intel::PerfEvtSel;
+use arch_pmu::spec::{CounterSet, Spec};
 
 use super::Bank;
 use super::fake::{A, B, Host, bank, pmc};
@@ -123,7 +124,7 @@ fn the_pool_gives_back_the_least_recently_parked() {
     let strategy = Strategy { reuse: Reuse::Pool(2), ..Strategy::preset("pool").unwrap() };
     let mut bank = Bank::new(host.clone(), strategy);
     for (n, event) in [0x3c, 0xc0, 0xc5].into_iter().enumerate() {
-        bank.start(pmc(n), Spec(Source::Selector(event)), 10);
+        bank.start(pmc(n), PerfEvtSel::from_bits(event).spec(), 10);
         bank.pause(pmc(n));
         bank.stop(pmc(n), false);
     }
@@ -306,7 +307,7 @@ fn pitfall_12_a_refused_counter_is_not_hurried_by_the_success_of_another() {
     bank.start(pmc(0), B, 100);
     for entry in 1..=200 {
         // Another counter gets an event at every entry.
-        bank.start(pmc(1), if entry % 2 == 0 { A } else { Spec(Source::Selector(0x53_00c0)) }, 100);
+        bank.start(pmc(1), if entry % 2 == 0 { A } else { PerfEvtSel::from_bits(0x53_00c0).spec() }, 100);
         for counter in bank.take_retries() {
             asked_at.push(entry);
             bank.start(counter, B, 100);
@@ -343,7 +344,7 @@ fn pitfall_12_another_event_of_a_refused_counter_begins_anew() {
 #[test]
 fn pitfall_18_no_period_is_set_for_an_event_that_does_not_sample() {
     let (mut bank, host) = bank("reuse");
-    let txcp = Spec(Source::Selector(0x2_0053_003c));
+    let txcp = PerfEvtSel::from_bits(0x2_0053_003c).spec();
     bank.start(pmc(2), txcp, 100);
     bank.set_period(pmc(2), 50);
     bank.pause(pmc(2));
@@ -400,7 +401,7 @@ fn with_a_bound_events_are_opened_after_every_counter_took_what_is_parked() {
     let host = Host::default();
     let strategy = Strategy { reuse: Reuse::Pool(2), hold_max: 2, ..Strategy::preset("pool").unwrap() };
     let mut bank = Bank::new(host.clone(), strategy);
-    let c = Spec(Source::Selector(0x53_00c0));
+    let c = PerfEvtSel::from_bits(0x53_00c0).spec();
     for (n, spec) in [(0, A), (1, B)] {
         bank.start(pmc(n), spec, 100);
     }

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use arch_pmu::spec::{Source, Spec};
+use arch_pmu::intel::PerfEvtSel;
+use arch_pmu::spec::Spec;
 use host_pmu::backend::perf::PerfBackend;
 use host_pmu::backend::{Backend as _, BackendKey};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{clock, for_preset};
 
-pub(crate) const CYCLES: Spec = Spec(Source::Selector(0x51_003c));
+pub(crate) const CYCLES: Spec = PerfEvtSel::from_bits(0x51_003c).spec();
 const MS: u64 = 1_000_000;
 
 /// The tracepoint of exits to userspace.

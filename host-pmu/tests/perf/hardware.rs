@@ -4,14 +4,15 @@
 
 use std::time::{Duration, Instant};
 
-use arch_pmu::spec::{Source, Spec};
+use arch_pmu::intel::PerfEvtSel;
+use arch_pmu::spec::Spec;
 use host_pmu::backend::perf::{PerfBackend, PerfEvent};
 use host_pmu::backend::{Backend as _, BackendKey, HostError};
 
 use crate::for_preset;
 
 /// EN, INT, OS, USR: instructions retired.
-const INSTRUCTIONS: Spec = Spec(Source::Selector(0x53_00c0));
+const INSTRUCTIONS: Spec = PerfEvtSel::from_bits(0x53_00c0).spec();
 /// More events than any PMU has counters for.
 const MANY: usize = 40;
 const NEVER: u64 = 1 << 40;

@@ -2,7 +2,7 @@
 //!
 //! The numbers given to `execute` are the payload's instructions between two accesses, counted in its disassembly.
 
-use arch_pmu::msr::{IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_CTRL, IA32_PERFEVTSEL0};
+use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_CTRL, IA32_PERFEVTSEL0};
 
 use super::event::{EVNTSEL_EN, Event, FIXED};
 use super::state::{Guest, NOBODY};

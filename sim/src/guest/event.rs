@@ -1,6 +1,6 @@
 //! One event of the guest's perf: its count, its period and its counter.
 
-use arch_pmu::msr::{IA32_FIXED_CTR0, IA32_PMC0};
+use arch_pmu::intel::{IA32_FIXED_CTR0, IA32_PMC0};
 
 /// Index of fixed counter 0, as in GLOBAL_STATUS.
 pub(super) const FIXED: usize = 32;

@@ -2,7 +2,7 @@
 //!
 //! The numbers given to `execute` are the payload's instructions between two accesses, counted in its disassembly.
 
-use arch_pmu::msr::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS};
+use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS};
 use guest::abi::{LOG_NMI, LogEntry};
 
 use super::state::{Guest, NOBODY};

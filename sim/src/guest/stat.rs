@@ -2,7 +2,7 @@
 //!
 //! The numbers given to `execute` are the payload's instructions between two accesses, counted in its disassembly.
 
-use arch_pmu::msr::IA32_PERFEVTSEL0;
+use arch_pmu::intel::IA32_PERFEVTSEL0;
 use guest::abi::{
     CALLS, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, LOG_PHASE, PHASE_DISABLE, PHASE_ENABLE, PHASE_NONE, PHASE_PROGRAM,
     PHASE_READ, PHASE_ROTATE,

@@ -1,7 +1,7 @@
 //! Guests for tests and benchmarks.
 #![allow(dead_code, reason = "each binary takes what it needs")]
 
-use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
 use guest::abi::{BootPage, EventSpec, FLAG_TASK_SWITCH};
 use host_pmu::strategy::Strategy;
 use sim::guest::Timer;
@@ -55,7 +55,7 @@ pub(crate) fn plan(strategy: &str, boot: &BootPage) -> Plan {
     };
     Plan {
         behind,
-        pmu: PmuCaps::default(),
+        pmu: IntelCaps::default(),
         vcpus: 1,
         cpus: 1,
         boot: *boot,

@@ -135,7 +135,7 @@ impl Host {
         vm.set_tss_address(0xfffb_d000).map_err(call("KVM_SET_TSS_ADDR"))?;
         sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
         vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
-        if let GuestPmu::Userspace(_) = pmu {
+        if let GuestPmu::Userspace(caps) = pmu {
             // Else KVM's own vPMU would come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back.
             if self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) & KVM_PMU_CAP_DISABLE.cast_signed() != 0 {
                 let mut cap = kvm_enable_cap { cap: KVM_CAP_PMU_CAPABILITY, ..kvm_enable_cap::default() };
@@ -145,7 +145,7 @@ impl Host {
             let mut cap = kvm_enable_cap { cap: KVM_CAP_X86_USER_SPACE_MSR, ..kvm_enable_cap::default() };
             cap.args[0] = u64::from(KVM_MSR_EXIT_REASON_FILTER);
             vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
-            msr_filter::install(&vm, also).map_err(call("KVM_X86_SET_MSR_FILTER"))?;
+            msr_filter::install(&vm, caps.vendor(), also).map_err(call("KVM_X86_SET_MSR_FILTER"))?;
         }
         if pit {
             let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..kvm_pit_config::default() };

@@ -1,6 +1,7 @@
 //! Which MSRs exit to userspace: exactly the PMU's.
 
 use arch_pmu::msr;
+use arch_pmu::spec::Vendor;
 use kvm_ioctls::{MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd};
 
 use super::foreign::{ADDRESS_RANGES, RDPMC_RANGES};
@@ -8,10 +9,10 @@ use super::foreign::{ADDRESS_RANGES, RDPMC_RANGES};
 /// whole longs: padded to 8 bytes.
 const EXIT_ALL: [u8; 8] = [0; 8];
 
-/// Whether an access to MSR `index` exits.
+/// Whether an access to MSR `index` exits, for a guest with a PMU of `vendor`.
 #[must_use]
-pub fn exits(index: u32) -> bool {
-    msr::ranges().iter().any(|&(base, count)| index.wrapping_sub(base) < count)
+pub fn exits(vendor: Vendor, index: u32) -> bool {
+    msr::ranges(vendor).iter().any(|&(base, count)| index.wrapping_sub(base) < count)
 }
 
 /// What exits beside the PMU's registers.
@@ -24,11 +25,11 @@ pub(crate) struct Also {
 }
 
 /// Installs the filter.
-pub(crate) fn install(vm: &VmFd, also: Also) -> Result<(), kvm_ioctls::Error> {
+pub(crate) fn install(vm: &VmFd, vendor: Vendor, also: Also) -> Result<(), kvm_ioctls::Error> {
     let (read, write) = (MsrFilterRangeFlags::READ, MsrFilterRangeFlags::WRITE);
     let rdpmc: &[_] = if also.rdpmc { &RDPMC_RANGES } else { &[] };
     let addresses: &[_] = if also.addresses { &ADDRESS_RANGES } else { &[] };
-    let ranges: Vec<_> = [(&msr::ranges()[..], read | write), (rdpmc, read), (addresses, write)]
+    let ranges: Vec<_> = [(&msr::ranges(vendor)[..], read | write), (rdpmc, read), (addresses, write)]
         .into_iter()
         .flat_map(|(ranges, flags)| ranges.iter().map(move |&range| (range, flags)))
         .map(|((base, msr_count), flags)| MsrFilterRange { flags, base, msr_count, bitmap: &EXIT_ALL })
@@ -46,18 +47,24 @@ mod tests {
     proptest! {
         /// Nothing exits that the vPMU does not know, nothing it knows stays in the kernel.
         #[test]
-        fn the_filter_is_the_vpmus_decoder(index in prop_oneof![0..0x1000u32, any::<u32>()]) {
-            prop_assert_eq!(exits(index), PmuMsr::decode(index).is_some(), "{:#x}", index);
+        fn the_filter_is_the_vpmus_decoder(
+            index in prop_oneof![0..0x1000u32, 0xc000_0200..0xc000_0400u32, 0xc001_0000..0xc001_0300u32, any::<u32>()]
+        ) {
+            let exits = [Vendor::Intel, Vendor::Amd].map(|vendor| exits(vendor, index));
+            prop_assert_eq!(exits[0] != exits[1], PmuMsr::decode(index).is_some(), "{:#x}", index);
+            prop_assert!(exits != [true, true]);
         }
     }
 
     #[test]
     fn ranges_fit_one_bitmap_and_spare_the_x2apic() {
-        let pmu = msr::ranges();
-        assert!(pmu.len() + RDPMC_RANGES.len() + ADDRESS_RANGES.len() <= 16, "KVM_MSR_FILTER_MAX_RANGES");
-        for (base, count) in pmu.into_iter().chain(RDPMC_RANGES).chain(ADDRESS_RANGES) {
-            assert!(count <= 64);
-            assert!(base + count <= 0x800 || base >= 0x900, "KVM refuses filters on x2APIC MSRs");
+        for vendor in [Vendor::Intel, Vendor::Amd] {
+            let pmu = msr::ranges(vendor);
+            assert!(pmu.len() + RDPMC_RANGES.len() + ADDRESS_RANGES.len() <= 16, "KVM_MSR_FILTER_MAX_RANGES");
+            for (base, count) in pmu.into_iter().chain(RDPMC_RANGES).chain(ADDRESS_RANGES) {
+                assert!(count <= 64);
+                assert!(base + count <= 0x800 || base >= 0x900, "KVM refuses filters on x2APIC MSRs");
+            }
         }
     }
 }

@@ -177,9 +177,10 @@ impl Guest for PayloadGuest<'_> {
         sregs: &mut kvm_sregs,
         memory: &GuestMemoryMmap,
     ) -> Result<Start, MachineError> {
+        let (gp, fixed) = self.pmu.count();
         let boot = BootPage {
-            gp_counters: u64::from(self.pmu.gp),
-            fixed_counters: u64::from(self.pmu.fixed),
+            gp_counters: u64::from(gp),
+            fixed_counters: u64::from(fixed),
             tsc_hz: tsc_khz * 1000,
             ..self.boot
         };

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arch_pmu::caps::PmuCaps;
 use guest::abi::{BootPage, FLAG_COUNTS_EVENTS, FLAG_COUNTS_EXACT, FLAG_PMU_V4};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
@@ -74,7 +73,7 @@ fn plan(version: u8, strategy: &Strategy, backend: &BackendKey, seccomp: bool) -
             backend => Behind::Events { backend: backend.clone(), strategy: strategy.clone() },
         },
         cpu: Cpu::default(),
-        pmu: PmuCaps { version, ..PmuCaps::default() },
+        pmu: Cpu::default().pmu_of_version(version),
         vcpus: 1,
         pin: Vec::new(),
         time_limit: if *backend == BackendKey::Step { STEP_LIMIT } else { LIMIT },
@@ -100,7 +99,7 @@ mod tests {
             let v2 = plan(2, &strategy, &backend, true);
             let v4 = plan(4, &strategy, &backend, true);
             assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
-            assert_eq!((v2.machine.pmu.version, v4.machine.pmu.version), (2, 4));
+            assert_eq!([v2.machine.pmu, v4.machine.pmu], [2, 4].map(|version| Cpu::default().pmu_of_version(version)));
             assert_eq!(v2.machine.behind == Behind::Floor, backend == BackendKey::None);
         }
     }

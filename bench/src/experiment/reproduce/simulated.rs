@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::strategy::Strategy;
 use results::published::{Number, Origin};
@@ -199,7 +199,7 @@ impl Simulations {
         };
         Plan {
             behind: Behind::Events(strategy),
-            pmu: PmuCaps::default(),
+            pmu: IntelCaps::default(),
             vcpus: 1,
             cpus: 1,
             boot,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use arch_pmu::caps::PmuCaps;
+use arch_pmu::intel::IntelCaps;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::Strategy;
@@ -100,7 +100,7 @@ fn simulate(model: &Model, point: &GridPoint, workload: Workload, behind: Behind
     };
     let plan = Plan {
         behind,
-        pmu: PmuCaps::default(),
+        pmu: IntelCaps::default(),
         vcpus: point.vcpus,
         cpus: point.cpus,
         boot,

@@ -1,8 +1,8 @@
 //! The vPMU and the ideal one, side by side, and what can happen to them.
 
 use arch_pmu::Vpmu;
-use arch_pmu::caps::PmuCaps;
 use arch_pmu::filter::{Action, Event, EventFilter};
+use arch_pmu::intel::IntelCaps;
 use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu as _;
 use host_pmu::strategy::{OnOverflow, Reuse, Strategy};
@@ -138,7 +138,7 @@ impl Pair {
         let stops = strategy.overflow == OnOverflow::Stop && records != Records::None;
         let early = strategy.overflow == OnOverflow::Keep;
         let pool = if let Reuse::Pool(k) = strategy.reuse { k as u64 } else { 0 };
-        let caps = PmuCaps {
+        let caps = IntelCaps {
             version: shape.version,
             gp: shape.gp,
             fixed: shape.fixed,
@@ -333,7 +333,7 @@ impl Pair {
         self.model.filter(EVENTS.iter().copied().collect(), of_events.collect(), allow, fixed);
         for (i, event) in EVENTS.iter().enumerate() {
             if (denied >> i & 1 != 0) != allow {
-                listed.push(Event { event: *event as u8, umask: (event >> 8) as u8 });
+                listed.push(Event { event: (event & 0xff) as u16, umask: (event >> 8) as u8 });
             }
         }
         let (action, fixed) = if allow { (Action::Allow, !fixed) } else { (Action::Deny, fixed) };

@@ -2,13 +2,13 @@
 
 use bitfield_struct::bitfield;
 
-use super::register::{GeneralProtection, Register, within};
-use crate::caps::PmuCaps;
+use super::caps::IntelCaps;
+use super::registers::{Intel, State};
 use crate::counters::Config;
 use crate::filter::{Event, EventFilter};
 use crate::host::{HostCounters, Touch};
-use crate::spec::{CounterId, Source, Spec};
-use crate::state::State;
+use crate::register::{GeneralProtection, Register, within};
+use crate::spec::{CounterId, Selection, Source, Spec, Vendor};
 
 /// IA32_PERFEVTSELx; 0 at RESET.
 #[bitfield(u64)]
@@ -47,40 +47,65 @@ pub struct PerfEvtSel {
 impl PerfEvtSel {
     /// Bits that selector `n` takes: ANY is refused, IN_TX needs transactions, IN_TXCP also counter 2.
     #[inline]
-    fn mask(caps: PmuCaps, n: usize) -> u64 {
+    fn mask(caps: IntelCaps, n: usize) -> u64 {
         let refused = Self::new().with_any(true).with_in_tx(true).with_in_txcp(true);
         let transactional = Self::new().with_in_tx(caps.transactions).with_in_txcp(caps.transactions && n == 2);
         (0x3_ffff_ffff & !u64::from(refused)) | u64::from(transactional)
     }
 
+    /// The same selector in no vendor's layout. ANY is never set.
+    #[must_use]
+    pub const fn selection(self) -> Selection {
+        Selection::new()
+            .with_vendor(Vendor::Intel)
+            .with_select(self.event() as u16)
+            .with_umask(self.umask())
+            .with_cmask(self.cmask())
+            .with_user(self.usr())
+            .with_kernel(self.os())
+            .with_edge(self.edge())
+            .with_pin(self.pin())
+            .with_int(self.int())
+            .with_enable(self.en())
+            .with_invert(self.inv())
+            .with_in_tx(self.in_tx())
+            .with_in_txcp(self.in_txcp())
+    }
+
+    /// What a counter with this selector is asked to count.
+    #[must_use]
+    pub const fn spec(self) -> Spec {
+        Spec(Source::Selector(self.selection()))
+    }
+
     fn allowed(self, filter: &EventFilter) -> bool {
-        filter.allows(Event { event: self.event(), umask: self.umask() })
+        filter.allows(Event { event: self.event().into(), umask: self.umask() })
     }
 }
 
-impl Register for PerfEvtSel {
-    fn exists(caps: PmuCaps, n: usize) -> bool {
+impl Register<Intel> for PerfEvtSel {
+    fn exists(caps: IntelCaps, n: usize) -> bool {
         n < usize::from(caps.gp)
     }
 
-    fn reset<H: HostCounters>(state: &mut State<H>) {
+    fn reset<H: HostCounters>(state: &mut State<'_, H>) {
         Self::filter_changed(state);
     }
 
-    fn filter_changed<H: HostCounters>(state: &mut State<H>) {
+    fn filter_changed<H: HostCounters>(state: &mut State<'_, H>) {
         for (n, &selector) in state.registers.perfevtsel.iter().enumerate() {
             if let Some(counter) = CounterId::gp(n) {
-                state.counters.set_allowed(counter, Self::from_bits(selector).allowed(&state.filter));
+                state.counters.set_allowed(counter, Self::from_bits(selector).allowed(state.filter));
             }
         }
     }
 
-    fn read<H: HostCounters>(state: &mut State<H>, n: usize) -> u64 {
+    fn read<H: HostCounters>(state: &mut State<'_, H>, n: usize) -> u64 {
         state.registers.perfevtsel[n]
     }
 
     /// A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
-    fn write<H: HostCounters>(state: &mut State<H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
+    fn write<H: HostCounters>(state: &mut State<'_, H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
         within(value, Self::mask(state.caps, n))?;
         let counter = CounterId::gp(n).ok_or(GeneralProtection)?;
         state.counters.touch(counter, Touch::Write);
@@ -88,10 +113,10 @@ impl Register for PerfEvtSel {
             state.registers.perfevtsel[n] = value;
             let selector = Self::from_bits(value);
             let config = Config {
-                spec: Spec(Source::Selector(value)),
+                spec: selector.spec(),
                 enabled: selector.en(),
                 interrupts: selector.int(),
-                allowed: selector.allowed(&state.filter),
+                allowed: selector.allowed(state.filter),
             };
             state.counters.configure(counter, config);
         }
@@ -113,9 +138,9 @@ mod tests {
 
     #[test]
     fn transactional_bits_follow_rtm_and_counter_2() {
-        let plain = PmuCaps::default();
+        let plain = IntelCaps::default();
         assert_eq!(PerfEvtSel::mask(plain, 2), 0xffdf_ffff);
-        let rtm = PmuCaps { transactions: true, ..plain };
+        let rtm = IntelCaps { transactions: true, ..plain };
         assert_eq!((PerfEvtSel::mask(rtm, 0), PerfEvtSel::mask(rtm, 2)), (0x1_ffdf_ffff, 0x3_ffdf_ffff));
     }
 }

@@ -1,7 +1,7 @@
 //! The bits of GLOBAL_CTRL, GLOBAL_STATUS and their kin: general-purpose counters from bit 0, fixed ones from bit 32
 //! (SDM vol. 3, 21.2.2).
 
-use crate::caps::PmuCaps;
+use super::caps::IntelCaps;
 use crate::spec::{CounterSet, MAX_GP};
 
 const FIRST_FIXED: u32 = 32;
@@ -22,7 +22,7 @@ pub(super) const fn counters(bits: u64) -> CounterSet {
 
 /// The bits of all counters of a guest.
 #[inline]
-pub(super) const fn mask(caps: PmuCaps) -> u64 {
+pub(super) const fn mask(caps: IntelCaps) -> u64 {
     ((1 << caps.gp) - 1) | ((1 << caps.fixed) - 1) << FIRST_FIXED
 }
 
@@ -40,9 +40,9 @@ mod tests {
         }
         assert_eq!(of(CounterSet::ALL), 0xf_0000_00ff);
         assert!([8, 31, 36, 63].into_iter().all(|bit| counters(1 << bit).is_empty()), "bits of no counter");
-        assert_eq!(mask(PmuCaps::default()), 0x7_0000_000f);
+        assert_eq!(mask(IntelCaps::default()), 0x7_0000_000f);
         for (gp, fixed) in [(1, 0), (8, 4)] {
-            let caps = PmuCaps { gp, fixed, ..PmuCaps::default() };
+            let caps = IntelCaps { gp, fixed, ..IntelCaps::default() };
             assert_eq!(mask(caps), of(caps.counters()));
         }
     }

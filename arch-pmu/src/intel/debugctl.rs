@@ -2,11 +2,11 @@
 
 use bitfield_struct::bitfield;
 
+use super::caps::IntelCaps;
 use super::global_status::{CTR_FRZ, GlobalStatus, LBR_FRZ};
-use super::register::{GeneralProtection, Register, within};
-use crate::caps::PmuCaps;
+use super::registers::{Intel, Registers, State};
 use crate::host::HostCounters;
-use crate::state::State;
+use crate::register::{GeneralProtection, Register, within};
 
 /// IA32_DEBUGCTL, the bits that matter to the PMU; 0 at RESET.
 #[bitfield(u64)]
@@ -31,23 +31,23 @@ pub struct DebugCtl {
 
 impl DebugCtl {
     #[inline]
-    fn mask(caps: PmuCaps) -> u64 {
+    fn mask(caps: IntelCaps) -> u64 {
         let v1 = Self::new().with_lbr(true).with_btf(true).with_trace(0x1f);
         let freeze = caps.version >= 2;
         u64::from(v1.with_freeze_lbrs_on_pmi(freeze).with_freeze_perfmon_on_pmi(freeze))
     }
 }
 
-impl Register for DebugCtl {
-    fn exists(_caps: PmuCaps, _n: usize) -> bool {
+impl Register<Intel> for DebugCtl {
+    fn exists(_caps: IntelCaps, _n: usize) -> bool {
         true
     }
 
-    fn read<H: HostCounters>(state: &mut State<H>, _n: usize) -> u64 {
+    fn read<H: HostCounters>(state: &mut State<'_, H>, _n: usize) -> u64 {
         state.registers.debugctl
     }
 
-    fn write<H: HostCounters>(state: &mut State<H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
+    fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
         within(value, Self::mask(state.caps))?;
         state.registers.debugctl = value;
         Ok(())
@@ -55,13 +55,13 @@ impl Register for DebugCtl {
 }
 
 /// Whether a PMI stops the counters.
-pub(crate) fn freezes_on_pmi<H>(state: &State<H>) -> bool {
-    DebugCtl::from_bits(state.registers.debugctl).freeze_perfmon_on_pmi()
+pub(crate) const fn freezes_on_pmi(registers: &Registers) -> bool {
+    DebugCtl::from_bits(registers.debugctl).freeze_perfmon_on_pmi()
 }
 
 /// A PMI is delivered. Version 4 freezes by GLOBAL_STATUS bits, earlier ones by clearing the enables themselves
 /// (SDM vol. 3, 18.4.7).
-pub(crate) fn freeze_on_pmi<H: HostCounters>(state: &mut State<H>) {
+pub(crate) fn freeze_on_pmi<H: HostCounters>(state: &mut State<'_, H>) {
     let debugctl = DebugCtl::from_bits(state.registers.debugctl);
     let (lbrs, counters) = (debugctl.freeze_lbrs_on_pmi(), debugctl.freeze_perfmon_on_pmi());
     if state.caps.version >= 4 {
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn freeze_bits_came_with_version_2() {
         assert_eq!(u64::from(DebugCtl::new().with_freeze_lbrs_on_pmi(true).with_freeze_perfmon_on_pmi(true)), 0x1800);
-        let caps = PmuCaps::default();
-        assert_eq!((DebugCtl::mask(PmuCaps { version: 1, ..caps }), DebugCtl::mask(caps)), (0x7c3, 0x1fc3));
+        let caps = IntelCaps::default();
+        assert_eq!((DebugCtl::mask(IntelCaps { version: 1, ..caps }), DebugCtl::mask(caps)), (0x7c3, 0x1fc3));
     }
 }

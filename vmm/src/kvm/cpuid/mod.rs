@@ -1,91 +1,59 @@
-//! The guest's CPUID: what KVM supports, with the PMU of [`PmuCaps`] and the family and model of an Intel processor.
+//! The guest's CPUID: what KVM supports, with the PMU of [`PmuCaps`], and the vendor, family and model of a processor that has it.
 
-use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
-use thiserror::Error;
+mod amd;
+mod intel;
+mod leaf;
+mod model;
+
+pub(super) use leaf::CpuidFull;
+pub use model::Cpu;
 
 use arch_pmu::caps::PmuCaps;
+use arch_pmu::spec::Vendor;
+use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
+use leaf::DEBUG_STORE;
 
-/// The guest's processor, by which an operating system chooses its PMU driver.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cpu {
-    /// Cascade Lake SP.
-    #[default]
-    CascadeLake,
-    /// An Intel processor of family 6 with a model number that none has: Linux drives its PMU by CPUID leaf 0AH alone.
-    Generic,
-}
-
-impl Cpu {
-    /// CPUID.1:EAX: family 6, model 85, stepping 7, or model 255.
-    const fn signature(self) -> u32 {
-        match self {
-            Self::CascadeLake => 0x0005_0657,
-            Self::Generic => 0x000f_06f0,
-        }
-    }
-}
-
-/// "GenuineIntel" in EBX, EDX, ECX.
-const INTEL: [u32; 3] = [0x756e_6547, 0x4965_6e69, 0x6c65_746e];
 /// KVM's leaf of features.
 const KVM_CPUID_FEATURES: u32 = 0x4000_0001;
-const PDCM: u32 = 1 << 15;
 const X2APIC: u32 = 1 << 21;
 const TSC_DEADLINE: u32 = 1 << 24;
 const HYPERVISOR: u32 = 1 << 31;
-const DEBUG_STORE: u32 = 1 << 21;
 const MULTI_THREADING: u32 = 1 << 28;
 const MONITOR: u32 = 1 << 3;
-const RTM_HLE: u32 = 1 << 4 | 1 << 11;
-
-/// No place for a leaf in the table that KVM takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error(
-    "this host's KVM supports {KVM_MAX_CPUID_ENTRIES} CPUID entries and no leaf 0AH, for which that leaves no place: the guest \
-     would see no PMU"
-)]
-pub struct CpuidFull;
 
 /// Adapts what KVM supports to the guest with `pmu`.
 pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus: u32) -> Result<(), CpuidFull> {
-    let mut has_leaf_a = false;
-    let intel_host = is_intel(cpuid);
+    let host = vendor(cpuid);
     cpuid.retain(|entry| !TOPOLOGY.contains(&entry.function));
     for level in topology(cpu, cpus) {
         cpuid.push(level).map_err(|_| CpuidFull)?;
     }
     for entry in cpuid.as_mut_slice() {
         match entry.function {
-            0 => {
-                // "GenuineIntel": the Intel PMU driver looks for it, and this host may be AMD.
-                entry.eax = entry.eax.max(0xd);
-                [entry.ebx, entry.edx, entry.ecx] = INTEL;
-            }
-            1 => leaf_1(entry, model, pmu, cpu, cpus),
-            7 if entry.index == 0 && !pmu.transactions => entry.ebx &= !RTM_HLE,
-            0xa => {
-                has_leaf_a = true;
-                set_leaf_a(entry, pmu);
-            }
-            KVM_CPUID_FEATURES if !intel_host => entry.eax &= !BY_HYPERCALL,
+            0 => entry.eax = entry.eax.max(0xd),
+            1 => leaf_1(entry, model, cpu, cpus),
+            KVM_CPUID_FEATURES if host != Some(model.vendor()) => entry.eax &= !BY_HYPERCALL,
             _ => {}
         }
     }
-    if !has_leaf_a {
-        let mut entry = kvm_cpuid_entry2 { function: 0xa, ..kvm_cpuid_entry2::default() };
-        set_leaf_a(&mut entry, pmu);
-        cpuid.push(entry).map_err(|_| CpuidFull)?;
+    match pmu {
+        PmuCaps::Intel(pmu) => intel::adapt(cpuid, pmu),
+        PmuCaps::Amd(pmu) => amd::adapt(cpuid, model, pmu, cpus),
     }
-    Ok(())
 }
 
-/// Features of KVM that a guest uses by a hypercall: PV_UNHALT, PV_SEND_IPI, PV_SCHED_YIELD. An Intel's is VMCALL, which on another
-/// host KVM would have to patch in the guest's code, and Linux's code is read-only.
+/// Features of KVM that a guest uses by a hypercall: PV_UNHALT, PV_SEND_IPI, PV_SCHED_YIELD. An Intel's is VMCALL and an AMD's VMMCALL,
+/// which on a host of the other vendor KVM would have to patch in the guest's code, and Linux's code is read-only.
 const BY_HYPERCALL: u32 = 1 << 7 | 1 << 11 | 1 << 13;
 
-/// Whether the host is an Intel.
-fn is_intel(supported: &CpuId) -> bool {
-    supported.as_slice().iter().any(|entry| entry.function == 0 && entry.ebx == INTEL[0])
+/// The host's vendor, if it is one of both.
+fn vendor(supported: &CpuId) -> Option<Vendor> {
+    let zero = supported.as_slice().iter().find(|entry| entry.function == 0)?;
+    match zero.ebx {
+        ebx if ebx == intel::NAME[0] => Some(Vendor::Intel),
+        ebx if ebx == amd::NAME[0] => Some(Vendor::Amd),
+        _ => None,
+    }
 }
 
 /// Leaves that describe the topology.
@@ -107,25 +75,17 @@ fn topology(cpu: u32, cpus: u32) -> [kvm_cpuid_entry2; 3] {
     })
 }
 
-fn set_leaf_a(entry: &mut kvm_cpuid_entry2, pmu: PmuCaps) {
-    [entry.eax, entry.ebx, entry.ecx, entry.edx] = pmu.cpuid_0a();
-}
-
-fn leaf_1(entry: &mut kvm_cpuid_entry2, model: Cpu, pmu: PmuCaps, cpu: u32, cpus: u32) {
+fn leaf_1(entry: &mut kvm_cpuid_entry2, model: Cpu, cpu: u32, cpus: u32) {
     entry.eax = model.signature();
     entry.ebx = entry.ebx & 0x0000_ffff | cpus.min(255) << 16 | (cpu & 0xff) << 24;
-    entry.ecx = (entry.ecx | PDCM | X2APIC | TSC_DEADLINE | HYPERVISOR) & !MONITOR;
+    entry.ecx = (entry.ecx | X2APIC | TSC_DEADLINE | HYPERVISOR) & !MONITOR;
     // More than one logical processor in the package.
     if cpus > 1 {
         entry.edx |= MULTI_THREADING;
     } else {
         entry.edx &= !MULTI_THREADING;
     }
-    if pmu.debug_store {
-        entry.edx |= DEBUG_STORE;
-    } else {
-        entry.edx &= !DEBUG_STORE;
-    }
+    entry.edx &= !DEBUG_STORE;
 }
 
 /// Hides what QEMU's software emulation gets wrong in a nested guest (host B, QEMU 7.2) and Linux uses.
@@ -175,6 +135,8 @@ pub(crate) fn kvm_has_pmu(supported: &CpuId) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use kvm_bindings::KVM_MAX_CPUID_ENTRIES;
+
     use super::*;
 
     fn entry(function: u32) -> kvm_cpuid_entry2 {
@@ -188,8 +150,8 @@ mod tests {
         let leaf = |function| *cpuid.as_slice().iter().find(|e| e.function == function).unwrap();
         assert_eq!((leaf(0).ebx, leaf(0).edx, leaf(0).ecx), (0x756e_6547, 0x4965_6e69, 0x6c65_746e));
         assert_eq!((leaf(1).eax, leaf(1).ebx >> 16, leaf(1).edx & DEBUG_STORE), (0x0005_0657, 0x0304, 0));
-        assert_eq!(leaf(1).ecx & (PDCM | X2APIC | MONITOR), PDCM | X2APIC);
-        assert_eq!(leaf(7).ebx & RTM_HLE, 0);
+        assert_eq!(leaf(1).ecx & (leaf::PDCM | X2APIC | MONITOR), leaf::PDCM | X2APIC);
+        assert_eq!(leaf(7).ebx & leaf::RTM_HLE, 0);
         assert_eq!(leaf(0xa).eax, 0x0730_0402, "added where KVM has no PMU leaf");
     }
 
@@ -207,11 +169,38 @@ mod tests {
     }
 
     #[test]
+    fn an_amd_guest_has_the_leaves_of_its_pmu_and_none_of_intels() {
+        for (model, signature, leaf_22) in [(Cpu::Milan, 0x00a0_0f11, [0; 4]), (Cpu::Genoa, 0x00a1_0f11, [1, 6, 0, 0])]
+        {
+            let supported =
+                [0, 1, 2, 4, 7, 0xa, 0x8000_0000, 0x8000_0001, 0x8000_0008, 0x8000_001e, 0x8000_000a].map(entry);
+            let mut cpuid = CpuId::from_entries(&supported).unwrap();
+            adapt(&mut cpuid, model, model.pmu(), 3, 4).unwrap();
+            let leaf = |function| cpuid.as_slice().iter().find(|e| e.function == function).copied();
+            let named = |function| leaf(function).map(|e| [e.ebx, e.edx, e.ecx]).unwrap();
+            assert_eq!((named(0), named(0x8000_0000)), (amd::NAME, amd::NAME));
+            assert_eq!((leaf(1).unwrap().eax, leaf(0x8000_0001).unwrap().eax), (signature, signature));
+            assert_eq!(leaf(1).unwrap().ecx & leaf::PDCM, 0);
+            let features = leaf(0x8000_0001).unwrap().ecx;
+            assert_eq!([23, 24, 28, 22, 2, 10].map(|bit| features >> bit & 1), [1, 0, 0, 0, 0, 0]);
+            let v2 = leaf(0x8000_0022).map_or([0; 4], |e| [e.eax, e.ebx, e.ecx, e.edx]);
+            assert_eq!(v2, leaf_22);
+            assert_eq!(leaf(0x8000_0008).unwrap().ecx, 2 << 12 | 3);
+            assert!([2, 4, 0xa, 0x8000_000a, 0x8000_001e].into_iter().all(|function| leaf(function).is_none()));
+        }
+    }
+
+    #[test]
     fn hypercalls_are_offered_where_the_instruction_is_the_hosts() {
-        for (vendor, features) in [(INTEL[0], !0), (0x6874_7541, !BY_HYPERCALL)] {
+        for (vendor, guest, features) in [
+            (intel::NAME[0], Cpu::Generic, !0),
+            (amd::NAME[0], Cpu::Generic, !BY_HYPERCALL),
+            (amd::NAME[0], Cpu::Milan, !0),
+            (intel::NAME[0], Cpu::Genoa, !BY_HYPERCALL),
+        ] {
             let zero = kvm_cpuid_entry2 { ebx: vendor, ..entry(0) };
             let mut cpuid = CpuId::from_entries(&[zero, entry(1), entry(KVM_CPUID_FEATURES)]).unwrap();
-            adapt(&mut cpuid, Cpu::Generic, PmuCaps::default(), 0, 1).unwrap();
+            adapt(&mut cpuid, guest, guest.pmu(), 0, 1).unwrap();
             assert_eq!(cpuid.as_slice()[2].eax, features);
         }
     }

@@ -1,9 +1,9 @@
 //! IA32_MISC_ENABLE: whether the processor has performance monitoring (SDM vol. 4, table 2-2; vol. 3, 21.2).
 
-use super::register::{GeneralProtection, Register, within};
-use crate::caps::PmuCaps;
+use super::caps::IntelCaps;
+use super::registers::{Intel, State};
 use crate::host::HostCounters;
-use crate::state::State;
+use crate::register::{GeneralProtection, Register, within};
 
 /// Fast strings, on at RESET.
 const FAST_STRINGS: u64 = 1;
@@ -21,20 +21,20 @@ const KEPT: u64 = FAST_STRINGS | 1 << 3 | 1 << 16 | 1 << 18 | 1 << 22 | 1 << 23 
 #[derive(Debug)]
 pub(super) struct MiscEnable;
 
-impl Register for MiscEnable {
-    fn exists(_caps: PmuCaps, _n: usize) -> bool {
+impl Register<Intel> for MiscEnable {
+    fn exists(_caps: IntelCaps, _n: usize) -> bool {
         true
     }
 
-    fn reset<H: HostCounters>(state: &mut State<H>) {
+    fn reset<H: HostCounters>(state: &mut State<'_, H>) {
         state.registers.misc_enable = FAST_STRINGS;
     }
 
-    fn read<H: HostCounters>(state: &mut State<H>, _n: usize) -> u64 {
+    fn read<H: HostCounters>(state: &mut State<'_, H>, _n: usize) -> u64 {
         state.registers.misc_enable | READ_ONLY
     }
 
-    fn write<H: HostCounters>(state: &mut State<H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
+    fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
         within(value, KEPT | READ_ONLY)?;
         state.registers.misc_enable = value & KEPT;
         Ok(())
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_guest_sees_its_pmu_and_cannot_clear_it() {
-        let mut pmu = Vpmu::new(PmuCaps::default(), Fake::default());
+        let mut pmu = Vpmu::new(IntelCaps::default(), Fake::default());
         assert_eq!(pmu.rdmsr(0x1a0), Ok(0x1881));
         for (written, reads) in [(0, 0x1880), (1 << 22 | 1, 0x40_1881), (0x1880, 0x1880)] {
             assert_eq!((pmu.wrmsr(0x1a0, written), pmu.rdmsr(0x1a0)), (Ok(()), Ok(reads)));

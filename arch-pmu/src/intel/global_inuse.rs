@@ -1,11 +1,11 @@
 //! IA32_PERF_GLOBAL_INUSE: which counters are in use (SDM vol. 3, 21.2.4).
 
+use super::caps::IntelCaps;
 use super::fixed_ctr_ctrl::FixedControl;
 use super::perfevtsel::PerfEvtSel;
-use super::register::{GeneralProtection, Register};
-use crate::caps::PmuCaps;
+use super::registers::{Intel, State};
 use crate::host::HostCounters;
-use crate::state::State;
+use crate::register::{GeneralProtection, Register};
 
 /// PMI_INUSE: some counter has its interrupt enable on.
 const PMI: u64 = 1 << 63;
@@ -15,12 +15,12 @@ const PMI: u64 = 1 << 63;
 #[derive(Debug)]
 pub(super) struct GlobalInUse;
 
-impl Register for GlobalInUse {
-    fn exists(caps: PmuCaps, _n: usize) -> bool {
+impl Register<Intel> for GlobalInUse {
+    fn exists(caps: IntelCaps, _n: usize) -> bool {
         caps.version >= 4
     }
 
-    fn read<H: HostCounters>(state: &mut State<H>, _n: usize) -> u64 {
+    fn read<H: HostCounters>(state: &mut State<'_, H>, _n: usize) -> u64 {
         let mut bits = 0;
         for n in 0..usize::from(state.caps.gp) {
             let selector = PerfEvtSel::from_bits(state.registers.perfevtsel[n]);
@@ -35,7 +35,7 @@ impl Register for GlobalInUse {
         bits
     }
 
-    fn write<H: HostCounters>(_state: &mut State<H>, _n: usize, _value: u64) -> Result<(), GeneralProtection> {
+    fn write<H: HostCounters>(_state: &mut State<'_, H>, _n: usize, _value: u64) -> Result<(), GeneralProtection> {
         Err(GeneralProtection)
     }
 }

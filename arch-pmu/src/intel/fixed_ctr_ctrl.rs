@@ -2,12 +2,12 @@
 
 use bitfield_struct::bitfield;
 
-use super::register::{GeneralProtection, Register, within};
-use crate::caps::PmuCaps;
+use super::caps::IntelCaps;
+use super::registers::{Intel, State};
 use crate::counters::Config;
 use crate::host::{HostCounters, Touch};
+use crate::register::{GeneralProtection, Register, within};
 use crate::spec::{CounterId, MAX_FIXED, Source, Spec};
-use crate::state::State;
 
 /// One nibble of IA32_FIXED_CTR_CTRL.
 #[bitfield(u8)]
@@ -46,21 +46,21 @@ pub(super) struct FixedCtrCtrl;
 impl FixedCtrCtrl {
     /// All bits but the nibbles' ANY.
     #[inline]
-    const fn mask(caps: PmuCaps) -> u64 {
+    const fn mask(caps: IntelCaps) -> u64 {
         0xbbbb & ((1 << (4 * caps.fixed)) - 1)
     }
 }
 
-impl Register for FixedCtrCtrl {
-    fn exists(caps: PmuCaps, _n: usize) -> bool {
+impl Register<Intel> for FixedCtrCtrl {
+    fn exists(caps: IntelCaps, _n: usize) -> bool {
         caps.version >= 2
     }
 
-    fn reset<H: HostCounters>(state: &mut State<H>) {
+    fn reset<H: HostCounters>(state: &mut State<'_, H>) {
         Self::filter_changed(state);
     }
 
-    fn filter_changed<H: HostCounters>(state: &mut State<H>) {
+    fn filter_changed<H: HostCounters>(state: &mut State<'_, H>) {
         for n in 0..MAX_FIXED {
             if let Some(counter) = CounterId::fixed(n) {
                 state.counters.set_allowed(counter, state.filter.allows_fixed(n));
@@ -68,12 +68,12 @@ impl Register for FixedCtrCtrl {
         }
     }
 
-    fn read<H: HostCounters>(state: &mut State<H>, _n: usize) -> u64 {
+    fn read<H: HostCounters>(state: &mut State<'_, H>, _n: usize) -> u64 {
         state.registers.fixed_ctr_ctrl
     }
 
     /// Only counters with a changed nibble are configured anew.
-    fn write<H: HostCounters>(state: &mut State<H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
+    fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
         within(value, Self::mask(state.caps))?;
         let changed = std::mem::replace(&mut state.registers.fixed_ctr_ctrl, value) ^ value;
         for n in 0..usize::from(state.caps.fixed) {
@@ -108,6 +108,6 @@ mod tests {
 
     #[test]
     fn any_thread_is_refused() {
-        assert_eq!(FixedCtrCtrl::mask(PmuCaps::default()), 0xbbb);
+        assert_eq!(FixedCtrCtrl::mask(IntelCaps::default()), 0xbbb);
     }
 }

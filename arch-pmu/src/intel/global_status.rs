@@ -1,10 +1,10 @@
 //! IA32_PERF_GLOBAL_STATUS: overflows and freezes (SDM vol. 3, 21.2.2 and 21.2.4).
 
+use super::caps::IntelCaps;
 use super::global_bits;
-use super::register::{GeneralProtection, Register};
-use crate::caps::PmuCaps;
+use super::registers::{Intel, State};
 use crate::host::HostCounters;
-use crate::state::State;
+use crate::register::{GeneralProtection, Register};
 
 /// LBRs are frozen (version 4).
 pub(super) const LBR_FRZ: u64 = 1 << 58;
@@ -27,13 +27,13 @@ pub(super) struct GlobalStatus;
 impl GlobalStatus {
     /// Bits that the register can have.
     #[inline]
-    pub(super) const fn mask(caps: PmuCaps) -> u64 {
+    pub(super) const fn mask(caps: IntelCaps) -> u64 {
         let v2 = global_bits::mask(caps) | OVF_DS_BUFFER | COND_CHGD;
         if caps.version >= 4 { v2 | LBR_FRZ | CTR_FRZ | ASCI | OVF_UNCORE } else { v2 }
     }
 
     /// Sets `bits`. CTR_FRZ stops the counters; an overflow bit requests no PMI.
-    pub(super) fn set<H: HostCounters>(state: &mut State<H>, bits: u64) {
+    pub(super) fn set<H: HostCounters>(state: &mut State<'_, H>, bits: u64) {
         let mut overflowed = state.counters.overflowed();
         overflowed.extend(global_bits::counters(bits));
         state.counters.set_overflowed(overflowed);
@@ -44,7 +44,7 @@ impl GlobalStatus {
     }
 
     /// Clears `bits`. Without CTR_FRZ the counters run again.
-    pub(super) fn clear<H: HostCounters>(state: &mut State<H>, bits: u64) {
+    pub(super) fn clear<H: HostCounters>(state: &mut State<'_, H>, bits: u64) {
         let left = state.counters.overflowed().and(global_bits::counters(bits).complement());
         state.counters.set_overflowed(left);
         state.registers.status &= !bits;
@@ -57,17 +57,17 @@ impl GlobalStatus {
     const FLAGS: u64 = LBR_FRZ | ASCI | OVF_UNCORE | OVF_DS_BUFFER | COND_CHGD;
 }
 
-impl Register for GlobalStatus {
-    fn exists(caps: PmuCaps, _n: usize) -> bool {
+impl Register<Intel> for GlobalStatus {
+    fn exists(caps: IntelCaps, _n: usize) -> bool {
         caps.version >= 2
     }
 
-    fn read<H: HostCounters>(state: &mut State<H>, _n: usize) -> u64 {
+    fn read<H: HostCounters>(state: &mut State<'_, H>, _n: usize) -> u64 {
         let frozen = if state.counters.is_frozen() { CTR_FRZ } else { 0 };
         global_bits::of(state.counters.overflowed()) | state.registers.status | frozen
     }
 
-    fn write<H: HostCounters>(_state: &mut State<H>, _n: usize, _value: u64) -> Result<(), GeneralProtection> {
+    fn write<H: HostCounters>(_state: &mut State<'_, H>, _n: usize, _value: u64) -> Result<(), GeneralProtection> {
         Err(GeneralProtection)
     }
 }
@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn version_4_adds_the_freeze_bits() {
-        let caps = PmuCaps::default();
+        let caps = IntelCaps::default();
         assert_eq!(GlobalStatus::mask(caps), 0xc000_0007_0000_000f);
-        assert_eq!(GlobalStatus::mask(PmuCaps { version: 4, ..caps }), 0xfc00_0007_0000_000f);
+        assert_eq!(GlobalStatus::mask(IntelCaps { version: 4, ..caps }), 0xfc00_0007_0000_000f);
     }
 }

@@ -1,0 +1,20 @@
+//! AMD's core PMU: its registers, one file each or one for several of a kind, and a table of all (`table.rs`).
+
+mod caps;
+mod global;
+mod legacy;
+mod perf_ctl;
+mod perf_ctr;
+pub(crate) mod rdpmc;
+mod registers;
+mod table;
+
+pub use caps::AmdCaps;
+pub use perf_ctl::PerfCtl;
+pub use table::{
+    PERF_CNTR_GLOBAL_CTL, PERF_CNTR_GLOBAL_STATUS, PERF_CNTR_GLOBAL_STATUS_CLR, PERF_CNTR_GLOBAL_STATUS_SET, PERF_CTL0,
+    PERF_CTR0, PERF_LEGACY_CTL0, PERF_LEGACY_CTR0, TABLE,
+};
+
+pub(crate) use registers::{Amd, Registers};
+pub(crate) use table::{TABLE_ROWS, decode, filter_changed, read, reset, write};

@@ -1,0 +1,157 @@
+//! PERF_CTLx: the event, the enable and the rings of a counter (APM vol. 2, 13.2.1 and 13.2.2).
+
+use bitfield_struct::bitfield;
+
+use super::caps::AmdCaps;
+use super::registers::{Amd, State};
+use crate::counters::Config;
+use crate::filter::{Event, EventFilter};
+use crate::host::{HostCounters, Touch};
+use crate::register::{GeneralProtection, Register};
+use crate::spec::{CounterId, Selection, Source, Spec, Vendor};
+
+/// PERF_CTLx; 0 at RESET. A WRMSR never faults: reserved bits are not kept (seen on Zen 3 for most of them; 9b026073db2f).
+#[bitfield(u64)]
+#[derive(PartialEq, Eq)]
+pub struct PerfCtl {
+    /// Event select, bits 7:0.
+    pub event_low: u8,
+    /// Unit mask.
+    pub umask: u8,
+    /// Count in ring 3.
+    pub usr: bool,
+    /// Count in ring 0.
+    pub os: bool,
+    /// Edge detect.
+    pub edge: bool,
+    #[bits(1)]
+    reserved_19: u8,
+    /// PMI on overflow.
+    pub int: bool,
+    #[bits(1)]
+    reserved_21: u8,
+    /// Enable.
+    pub en: bool,
+    /// Invert the counter mask.
+    pub inv: bool,
+    /// Counter mask.
+    pub cmask: u8,
+    /// Event select, bits 11:8.
+    #[bits(4)]
+    pub event_high: u8,
+    #[bits(4)]
+    reserved_36: u8,
+    /// Only in guests.
+    pub guest_only: bool,
+    /// Only outside of guests.
+    pub host_only: bool,
+    #[bits(22)]
+    reserved_42: u64,
+}
+
+impl PerfCtl {
+    /// Bits that are kept.
+    const KEPT: u64 = 0x0000_030f_ffd7_ffff;
+
+    /// The 12 bits of the event.
+    #[must_use]
+    pub const fn event(self) -> u16 {
+        (self.event_high() as u16) << 8 | self.event_low() as u16
+    }
+
+    /// The same selector in no vendor's layout.
+    #[must_use]
+    pub const fn selection(self) -> Selection {
+        Selection::new()
+            .with_vendor(Vendor::Amd)
+            .with_select(self.event())
+            .with_umask(self.umask())
+            .with_cmask(self.cmask())
+            .with_user(self.usr())
+            .with_kernel(self.os())
+            .with_edge(self.edge())
+            .with_int(self.int())
+            .with_enable(self.en())
+            .with_invert(self.inv())
+            .with_guest_only(self.guest_only())
+            .with_host_only(self.host_only())
+    }
+
+    /// What a counter with this selector is asked to count.
+    #[must_use]
+    pub const fn spec(self) -> Spec {
+        Spec(Source::Selector(self.selection()))
+    }
+
+    /// Whether the counter's own enable is on. With Guest-Only or Host-Only it counts while EFER.SVME is 1 alone (PPR, PERF_CTL
+    /// HostGuestOnly), which it never is: the guest has no SVM. Linux masks Host-Only for that reason.
+    #[must_use]
+    pub const fn enabled(self) -> bool {
+        self.en() && !self.guest_only() && !self.host_only()
+    }
+
+    fn allowed(self, filter: &EventFilter) -> bool {
+        filter.allows(Event { event: self.event(), umask: self.umask() })
+    }
+}
+
+impl Register<Amd> for PerfCtl {
+    fn exists(caps: AmdCaps, n: usize) -> bool {
+        n < usize::from(caps.counters)
+    }
+
+    fn reset<H: HostCounters>(state: &mut State<'_, H>) {
+        Self::filter_changed(state);
+    }
+
+    fn filter_changed<H: HostCounters>(state: &mut State<'_, H>) {
+        for (n, &selector) in state.registers.perf_ctl.iter().enumerate() {
+            if let Some(counter) = CounterId::gp(n) {
+                state.counters.set_allowed(counter, Self::from_bits(selector).allowed(state.filter));
+            }
+        }
+    }
+
+    fn read<H: HostCounters>(state: &mut State<'_, H>, n: usize) -> u64 {
+        state.registers.perf_ctl[n]
+    }
+
+    /// A write of the same value changes nothing (KVM elides it), but keeps the counter in use.
+    fn write<H: HostCounters>(state: &mut State<'_, H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
+        let value = value & Self::KEPT;
+        let counter = CounterId::gp(n).ok_or(GeneralProtection)?;
+        state.counters.touch(counter, Touch::Write);
+        if state.registers.perf_ctl[n] != value {
+            state.registers.perf_ctl[n] = value;
+            let selector = Self::from_bits(value);
+            let config = Config {
+                spec: selector.spec(),
+                enabled: selector.enabled(),
+                interrupts: selector.int(),
+                allowed: selector.allowed(state.filter),
+            };
+            state.counters.configure(counter, config);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selector_fields_are_where_the_apm_has_them() {
+        let selector = PerfCtl::new().with_event_low(0xc2).with_usr(true).with_int(true).with_en(true).with_cmask(1);
+        assert_eq!(u64::from(selector), 0x0151_00c2);
+        assert_eq!(u64::from(PerfCtl::new().with_event_high(0xf)), 0xf_0000_0000);
+        assert_eq!(u64::from(PerfCtl::new().with_guest_only(true)), 1 << 40);
+        assert_eq!(u64::from(PerfCtl::new().with_host_only(true)), 1 << 41);
+    }
+
+    #[test]
+    fn all_but_the_reserved_bits_are_kept() {
+        let reserved = PerfCtl::new().with_reserved_19(1).with_reserved_21(1).with_reserved_36(0xf);
+        assert_eq!(PerfCtl::KEPT, !u64::from(reserved.with_reserved_42((1 << 22) - 1)));
+    }
+}

@@ -1,0 +1,27 @@
+//! PERF_CTRx: a counter (APM vol. 2, 13.2.1).
+
+use super::caps::AmdCaps;
+use super::registers::{Amd, State};
+use crate::host::HostCounters;
+use crate::register::{GeneralProtection, Register};
+use crate::spec::CounterId;
+
+/// PERF_CTRx; 0 at RESET. Bits 63:48 are reserved and not kept.
+#[derive(Debug)]
+pub(super) struct PerfCtr;
+
+impl Register<Amd> for PerfCtr {
+    fn exists(caps: AmdCaps, n: usize) -> bool {
+        n < usize::from(caps.counters)
+    }
+
+    fn read<H: HostCounters>(state: &mut State<'_, H>, n: usize) -> u64 {
+        CounterId::gp(n).map_or(0, |counter| state.counters.read(counter))
+    }
+
+    fn write<H: HostCounters>(state: &mut State<'_, H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
+        let counter = CounterId::gp(n).ok_or(GeneralProtection)?;
+        state.counters.write(counter, value);
+        Ok(())
+    }
+}

@@ -1,0 +1,23 @@
+//! AMD's PMU, and the values of its registers.
+
+use super::caps::AmdCaps;
+use crate::spec::MAX_GP;
+use crate::state::{self, Vendor};
+
+/// AMD's core PMU.
+#[derive(Debug)]
+pub(crate) struct Amd;
+
+impl Vendor for Amd {
+    type Caps = AmdCaps;
+    type Registers = Registers;
+}
+
+/// What a register of AMD's acts on.
+pub(super) type State<'a, H> = state::State<'a, Amd, H>;
+
+/// Register values as the guest wrote them. The registers' files give them their layouts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registers {
+    pub(super) perf_ctl: [u64; MAX_GP],
+}

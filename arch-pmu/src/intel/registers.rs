@@ -1,0 +1,29 @@
+//! Intel's PMU, and the values of its registers.
+
+use super::caps::IntelCaps;
+use crate::spec::MAX_GP;
+use crate::state::{self, Vendor};
+
+/// Intel's architectural PMU.
+#[derive(Debug)]
+pub(crate) struct Intel;
+
+impl Vendor for Intel {
+    type Caps = IntelCaps;
+    type Registers = Registers;
+}
+
+/// What a register of Intel's acts on.
+pub(super) type State<'a, H> = state::State<'a, Intel, H>;
+
+/// Register values as the guest wrote them. The registers' files give them their layouts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registers {
+    pub(super) perfevtsel: [u64; MAX_GP],
+    pub(super) fixed_ctr_ctrl: u64,
+    /// Bits of GLOBAL_STATUS beside the counters' and CTR_FRZ.
+    pub(super) status: u64,
+    pub(super) debugctl: u64,
+    pub(super) misc_enable: u64,
+    pub(super) ds_area: u64,
+}

@@ -1,0 +1,132 @@
+//! The MSRs of both vendors' PMUs: decoding, names, the numbers for statistics and the VMM's MSR filter, from their tables.
+
+pub use crate::register::Row;
+use crate::spec::Vendor;
+use crate::{amd, intel};
+
+/// A register of a vendor's table, decoded from its index. No index is in both tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PmuMsr {
+    vendor: Vendor,
+    row: u8,
+    n: u8,
+}
+
+const INTEL_ROWS: usize = intel::TABLE_ROWS.len();
+const AMD_ROWS: usize = amd::TABLE_ROWS.len();
+
+impl PmuMsr {
+    /// Number of [`slot`](Self::slot)s.
+    pub const SLOTS: usize = INTEL_SLOTS.1 + AMD_SLOTS.1;
+
+    /// The register behind `index`, whether or not a certain guest has it.
+    #[inline]
+    #[must_use]
+    pub const fn decode(index: u32) -> Option<Self> {
+        let (vendor, (row, n)) = match intel::decode(index) {
+            Some(at) => (Vendor::Intel, at),
+            None => match amd::decode(index) {
+                Some(at) => (Vendor::Amd, at),
+                None => return None,
+            },
+        };
+        Some(Self { vendor, row: row as u8, n: n as u8 })
+    }
+
+    /// A dense number, for tables.
+    #[inline]
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        let first = match self.vendor {
+            Vendor::Intel => INTEL_SLOTS.0[self.row as usize],
+            Vendor::Amd => INTEL_SLOTS.1 + AMD_SLOTS.0[self.row as usize],
+        };
+        first + self.n as usize
+    }
+
+    /// Its row of the table.
+    #[must_use]
+    pub fn row(self) -> &'static Row {
+        &table(self.vendor)[usize::from(self.row)]
+    }
+
+    /// Its name in the manual.
+    #[must_use]
+    pub fn name(self) -> String {
+        let row = self.row();
+        if row.count > 1 { format!("{}{}", row.name, self.n) } else { row.name.to_owned() }
+    }
+}
+
+/// The registers of a vendor's PMU.
+#[must_use]
+pub fn table(vendor: Vendor) -> &'static [Row] {
+    match vendor {
+        Vendor::Intel => &intel::TABLE,
+        Vendor::Amd => &amd::TABLE,
+    }
+}
+
+/// The slot of each row's first register among its vendor's, and how many there are.
+const fn slots<const N: usize>(rows: &[Row; N]) -> ([usize; N], usize) {
+    let (mut slots, mut next, mut row) = ([0; N], 0, 0);
+    while row < N {
+        slots[row] = next;
+        next += rows[row].count as usize;
+        row += 1;
+    }
+    (slots, next)
+}
+
+static INTEL_SLOTS: ([usize; INTEL_ROWS], usize) = slots(&intel::TABLE_ROWS);
+static AMD_SLOTS: ([usize; AMD_ROWS], usize) = slots(&amd::TABLE_ROWS);
+
+/// First index and count of each gapless range of a vendor's registers, ascending: what an MSR filter lets exit.
+#[must_use]
+pub fn ranges(vendor: Vendor) -> Vec<(u32, u32)> {
+    let mut indices: Vec<_> = table(vendor).iter().flat_map(Row::indices).collect();
+    indices.sort_unstable();
+    indices.into_iter().fold(Vec::new(), |mut ranges: Vec<(u32, u32)>, index| {
+        match ranges.last_mut() {
+            Some(last) if last.0 + last.1 == index => last.1 += 1,
+            _ => ranges.push((index, 1)),
+        }
+        ranges
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::amd::PERF_CTR0;
+
+    #[test]
+    fn every_register_has_a_slot_and_a_name_of_its_own() {
+        let indices: Vec<_> = [Vendor::Intel, Vendor::Amd].into_iter().flat_map(table).flat_map(Row::indices).collect();
+        let all: Vec<_> = indices.iter().map(|&index| PmuMsr::decode(index).unwrap()).collect();
+        let mut slots: Vec<_> = all.iter().map(|msr| msr.slot()).collect();
+        slots.sort_unstable();
+        assert_eq!(slots, (0..PmuMsr::SLOTS).collect::<Vec<_>>());
+        let mut names: Vec<_> = all.iter().map(|msr| msr.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), PmuMsr::SLOTS);
+        let name = |index| PmuMsr::decode(index).unwrap().name();
+        assert_eq!((name(0x18d), name(0x38f)), ("IA32_PERFEVTSEL7".to_owned(), "IA32_PERF_GLOBAL_CTRL".to_owned()));
+        assert_eq!((name(0xc001_020a), name(PERF_CTR0 + 2)), ("PERF_CTL5".to_owned(), "PERF_CTR1".to_owned()));
+        assert_eq!([0xc001_0008, 0xc001_01ff, 0xc001_020c, 0xc000_02ff].map(PmuMsr::decode), [None; 4]);
+    }
+
+    #[test]
+    fn ranges_are_merged_rows() {
+        for vendor in [Vendor::Intel, Vendor::Amd] {
+            let ranges = ranges(vendor);
+            let gaps = ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0);
+            assert!(gaps, "ascending, and no two touch: {ranges:x?}");
+            let registers: u32 = table(vendor).iter().map(|row| row.count).sum();
+            assert_eq!(ranges.iter().map(|&(_, count)| count).sum::<u32>(), registers);
+        }
+        assert!(ranges(Vendor::Intel).contains(&(0x38d, 6)));
+        assert_eq!(ranges(Vendor::Amd), [(0xc000_0300, 4), (0xc001_0000, 8), (0xc001_0200, 12)]);
+    }
+}

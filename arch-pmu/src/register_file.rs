@@ -1,0 +1,114 @@
+//! The registers of the guest's PMU: where its vendor decides.
+
+use crate::amd::{self, AmdCaps};
+use crate::caps::PmuCaps;
+use crate::counters::Counters;
+use crate::filter::EventFilter;
+use crate::host::HostCounters;
+use crate::intel::{self, IntelCaps};
+use crate::register::GeneralProtection;
+use crate::spec::CounterId;
+use crate::state::State;
+
+/// The registers of one vendor's PMU.
+#[derive(Debug)]
+pub(crate) enum RegisterFile {
+    Intel(IntelCaps, intel::Registers),
+    Amd(AmdCaps, amd::Registers),
+}
+
+/// Calls a function of the vendor's table with its state.
+macro_rules! of_vendor {
+    ($file:expr, $counters:expr, $filter:expr, $function:ident $(, $argument:expr)*) => {
+        match $file {
+            RegisterFile::Intel(caps, registers) => {
+                let mut state: State<'_, intel::Intel, _> =
+                    State { caps: *caps, registers, counters: $counters, filter: $filter };
+                intel::$function(&mut state $(, $argument)*)
+            }
+            RegisterFile::Amd(caps, registers) => {
+                let mut state: State<'_, amd::Amd, _> =
+                    State { caps: *caps, registers, counters: $counters, filter: $filter };
+                amd::$function(&mut state $(, $argument)*)
+            }
+        }
+    };
+}
+
+impl RegisterFile {
+    /// All registers 0, of a PMU with numbers that this vPMU can keep.
+    pub(crate) fn new(caps: PmuCaps) -> Self {
+        match caps.bounded() {
+            PmuCaps::Intel(caps) => Self::Intel(caps, intel::Registers::default()),
+            PmuCaps::Amd(caps) => Self::Amd(caps, amd::Registers::default()),
+        }
+    }
+
+    pub(crate) const fn caps(&self) -> PmuCaps {
+        match self {
+            Self::Intel(caps, _) => PmuCaps::Intel(*caps),
+            Self::Amd(caps, _) => PmuCaps::Amd(*caps),
+        }
+    }
+
+    /// Sets all registers to their values at RESET.
+    pub(crate) fn reset<H: HostCounters>(&mut self, counters: &mut Counters<H>, filter: &EventFilter) {
+        match self {
+            Self::Intel(_, registers) => *registers = intel::Registers::default(),
+            Self::Amd(_, registers) => *registers = amd::Registers::default(),
+        }
+        of_vendor!(self, counters, filter, reset);
+    }
+
+    /// The event filter changed.
+    pub(crate) fn filter_changed<H: HostCounters>(&mut self, counters: &mut Counters<H>, filter: &EventFilter) {
+        of_vendor!(self, counters, filter, filter_changed);
+    }
+
+    /// RDMSR.
+    #[inline]
+    pub(crate) fn read<H: HostCounters>(
+        &mut self,
+        counters: &mut Counters<H>,
+        filter: &EventFilter,
+        index: u32,
+    ) -> Result<u64, GeneralProtection> {
+        of_vendor!(self, counters, filter, read, index)
+    }
+
+    /// WRMSR.
+    #[inline]
+    pub(crate) fn write<H: HostCounters>(
+        &mut self,
+        counters: &mut Counters<H>,
+        filter: &EventFilter,
+        index: u32,
+        value: u64,
+    ) -> Result<(), GeneralProtection> {
+        of_vendor!(self, counters, filter, write, index, value)
+    }
+
+    /// The counter that RDPMC's ECX selects.
+    pub(crate) const fn rdpmc(&self, ecx: u32) -> Option<CounterId> {
+        match self {
+            Self::Intel(..) => intel::rdpmc::counter(ecx),
+            Self::Amd(..) => amd::rdpmc::counter(ecx),
+        }
+    }
+
+    /// A PMI is delivered; some registers let it freeze the counters.
+    #[inline]
+    pub(crate) fn freeze_on_pmi<H: HostCounters>(&mut self, counters: &mut Counters<H>, filter: &EventFilter) {
+        if let Self::Intel(caps, registers) = self {
+            intel::freeze_on_pmi(&mut State { caps: *caps, registers, counters, filter });
+        }
+    }
+
+    /// Whether a PMI stops the counters.
+    pub(crate) const fn freezes_on_pmi(&self) -> bool {
+        match self {
+            Self::Intel(_, registers) => intel::freezes_on_pmi(registers),
+            Self::Amd(..) => false,
+        }
+    }
+}
