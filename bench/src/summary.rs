@@ -73,6 +73,10 @@ pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
     }
     counted(ran.vcpus, backend, &mut report);
     let warnings = &mut report.warnings;
+    let elsewhere = sum(|vcpu| vcpu.rdpmcs_elsewhere);
+    if elsewhere != 0 {
+        warnings.push(rdpmcs_elsewhere(elsewhere));
+    }
     let undelivered = sum(|vcpu| vcpu.pmi.undeliverable);
     if undelivered != 0 {
         warnings.push(format!("{undelivered} PMIs had a delivery mode that cannot be delivered"));
@@ -98,6 +102,11 @@ pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
         warnings.push(format!("{} bytes of serial output beyond the limit were dropped", ran.output.dropped));
     }
     report
+}
+
+/// What is said of rewritten RDPMCs that were #GP.
+pub(crate) fn rdpmcs_elsewhere(count: u64) -> String {
+    format!("{count} RDPMCs were #GP: they were rewritten, and ran at another address (code that the guest copied)")
 }
 
 /// What counted behind the guest's counters, and a warning if nothing did although counters were programmed.
@@ -160,6 +169,7 @@ mod tests {
             pmi: PmiStats { overflows: 5, nmis: 2, held: 3, late: 1, settled: 2, ..PmiStats::default() },
             msr_exits: vec![MsrExits { msr: 0x38f, reads: 1, writes: 2, faults: 1 }],
             rdpmcs: 7,
+            rdpmcs_elsewhere: 0,
             exit_path_ns: Histogram::new(3).unwrap(),
             host: HostSide::default(),
             steps: None,
@@ -197,11 +207,12 @@ mod tests {
         outcome.absent = 3;
         outcome.vcpus[1].host.throttled = 2;
         outcome.vcpus[1].pmi.undeliverable = 1;
+        outcome.vcpus[0].rdpmcs_elsewhere = 6;
         outcome.vcpus[0].pmi.ticks_uncertain = 4;
         outcome.output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
         let report = report(&outcome, None, &BackendKey::None);
         let warned = report.warnings.join("\n");
-        for needle in ["throttled", "delivery mode", "4 PMIs may each", "output was lost", "9 bytes"] {
+        for needle in ["throttled", "delivery mode", "4 PMIs may each", "6 RDPMCs were #GP", "output was lost", "9 bytes"] {
             assert!(warned.contains(needle), "{warned} lacks {needle}");
         }
         let text = report.summary.join("\n");

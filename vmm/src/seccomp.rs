@@ -1,7 +1,8 @@
-//! The system calls of a vCPU thread.
+//! The system calls of the threads that a guest reaches.
 //!
-//! A guest that found a hole in the VMM would act from its vCPU's thread. That thread needs few system calls: KVM's and
-//! perf's ioctls, opening and closing events of its own, its timer, memory, and the end of a thread. Any other call
+//! A guest that found a hole in the VMM would act from its vCPU's thread, or from that of a device that reads its queues. A vCPU's
+//! thread needs few system calls: KVM's and perf's ioctls, opening and closing events of its own, its timer, memory, and the end of a
+//! thread. A device's thread needs no ioctl at all: it waits, and moves bytes through its own socket. Any other call
 //! ends the process at once. In a debug build it raises SIGSYS first, and the handler names the call, so that a call missing here
 //! is seen as the bug it is; a thread that obeys someone else could have replaced the handler.
 //!
@@ -9,6 +10,7 @@
 //! these: KVM_SET_USER_MEMORY_REGION would give a guest any part of the process.
 
 use std::collections::BTreeMap;
+use std::os::fd::RawFd;
 
 use kvm_bindings::{
     kvm_debugregs, kvm_guest_debug, kvm_irq_level, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs, kvm_regs,
@@ -28,7 +30,7 @@ pub enum SeccompError {
     #[error("the seccomp filter cannot be made: {0}; run without it: --no-seccomp")]
     Filter(#[from] seccompiler::BackendError),
     /// The kernel refused it.
-    #[error("the kernel refused the seccomp filter of a vCPU thread: {0}; run without it: --no-seccomp")]
+    #[error("the kernel refused the seccomp filter of a guest's thread: {0}; run without it: --no-seccomp")]
     Install(std::io::Error),
     /// The handler of what it forbids.
     #[error("sigaction for SIGSYS: {0}")]
@@ -81,8 +83,8 @@ const IOCTLS: [u64; 28] = [
 /// From <fcntl.h>: what a perf event's signal needs, and what a debug build asks before it closes a file.
 const FCNTLS: [u64; 4] = [libc::F_SETFL as u64, 10, 15, libc::F_GETFD as u64];
 
-/// Calls allowed with any arguments.
-const PLAIN: [i64; 24] = [
+/// Calls of any thread, allowed with any arguments.
+const PLAIN: [i64; 22] = [
     libc::SYS_read,
     libc::SYS_close,
     libc::SYS_munmap,
@@ -100,8 +102,6 @@ const PLAIN: [i64; 24] = [
     libc::SYS_getrusage,
     libc::SYS_gettid,
     libc::SYS_getpid,
-    libc::SYS_timer_settime,
-    libc::SYS_timer_delete,
     libc::SYS_exit,
     libc::SYS_exit_group,
     // An abort's way, and the allocator's and the hasher's seeds.
@@ -110,6 +110,18 @@ const PLAIN: [i64; 24] = [
     // Answered by `refusal`.
     libc::SYS_openat,
 ];
+
+/// Calls of a vCPU's thread beside those.
+const TIMERS: [i64; 2] = [libc::SYS_timer_settime, libc::SYS_timer_delete];
+
+/// Calls of a device's thread beside those, which wait on descriptors that it has.
+const WAITING: [i64; 3] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_ctl];
+
+/// Calls of a device's thread for its socket alone.
+const ON_SOCKET: [i64; 3] = [libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_shutdown];
+
+/// Where the words of a panic go.
+const STDERR: u64 = 2;
 
 fn is(argument: u8, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
@@ -146,24 +158,58 @@ impl From<Answer> for SeccompAction {
     }
 }
 
-/// The filter of a vCPU thread.
-fn filter(answer: Answer) -> Result<BpfProgram, seccompiler::BackendError> {
-    let one_of = |argument: u8, values: &[u64]| {
-        values.iter().map(|&value| is(argument, value)).collect::<Result<Vec<_>, seccompiler::BackendError>>()
-    };
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn one_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    values.iter().map(|&value| is(argument, value)).collect()
+}
+
+/// Calls with any arguments, memory that is not executable, and signals to this process.
+fn common<const N: usize>(also: [i64; N]) -> Result<Rules, seccompiler::BackendError> {
     let executable = libc::PROT_EXEC as u64;
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = PLAIN.into_iter().map(|call| (call, Vec::new())).collect();
-    rules.insert(libc::SYS_ioctl, one_of(1, &IOCTLS)?);
-    rules.insert(libc::SYS_fcntl, one_of(1, &FCNTLS)?);
-    // The guest's serial port, and the words of a panic.
-    rules.insert(libc::SYS_write, one_of(0, &[1, 2])?);
+    let mut rules: Rules = PLAIN.into_iter().chain(also).map(|call| (call, Vec::new())).collect();
     rules.insert(libc::SYS_mmap, vec![lacks(2, executable)?]);
     rules.insert(libc::SYS_mprotect, vec![lacks(2, executable)?]);
+    // An abort's.
+    rules.insert(libc::SYS_tgkill, vec![is(0, std::process::id().into())?]);
+    Ok(rules)
+}
+
+/// The rules of a vCPU's thread.
+fn of_vcpu() -> Result<Rules, seccompiler::BackendError> {
+    let mut rules = common(TIMERS)?;
+    rules.insert(libc::SYS_ioctl, one_of(1, &IOCTLS)?);
+    rules.insert(libc::SYS_fcntl, one_of(1, &FCNTLS)?);
+    // The guest's serial port.
+    rules.insert(libc::SYS_write, one_of(0, &[1, STDERR])?);
     // Events of this thread only: pid 0.
     rules.insert(libc::SYS_perf_event_open, vec![is(1, 0)?]);
-    // Signals to this process only: an abort's.
-    rules.insert(libc::SYS_tgkill, vec![is(0, std::process::id().into())?]);
+    Ok(rules)
+}
+
+/// The rules of a device's thread.
+fn of_device(own: Descriptors) -> Result<Rules, seccompiler::BackendError> {
+    let socket = u64::from(own.socket.cast_unsigned());
+    let mut rules = common(WAITING)?;
+    rules.insert(libc::SYS_fcntl, one_of(1, &[libc::F_GETFD as u64])?);
+    rules.insert(libc::SYS_write, one_of(0, &[STDERR, own.interrupt.cast_unsigned().into(), socket])?);
+    for call in ON_SOCKET {
+        rules.insert(call, one_of(0, &[socket])?);
+    }
+    Ok(rules)
+}
+
+fn program(rules: Rules, answer: Answer) -> Result<BpfProgram, seccompiler::BackendError> {
     SeccompFilter::new(rules, answer.into(), SeccompAction::Allow, TargetArch::x86_64)?.try_into()
+}
+
+/// The descriptors that the thread of a device writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// The host's end of what the device is connected to.
+    pub socket: RawFd,
+    /// The eventfd of its interrupt.
+    pub interrupt: RawFd,
 }
 
 /// Answers opening a file by EACCES: glibc looks at `/proc/sys/vm/overcommit_memory` when it gives memory back, and does
@@ -179,12 +225,21 @@ fn refusal() -> Result<BpfProgram, seccompiler::BackendError> {
 pub struct Jail([BpfProgram; 2]);
 
 impl Jail {
-    /// Makes the filters of this process; for [`Answer::Name`] also installs its handler of SIGSYS.
-    pub fn new(answer: Answer) -> Result<Self, SeccompError> {
+    /// Makes the filters of a vCPU's thread of this process; for [`Answer::Name`] also installs its handler of SIGSYS.
+    pub fn of_vcpu(answer: Answer) -> Result<Self, SeccompError> {
+        Self::new(of_vcpu()?, answer)
+    }
+
+    /// The same for the thread of a device with these descriptors.
+    pub fn of_device(own: Descriptors, answer: Answer) -> Result<Self, SeccompError> {
+        Self::new(of_device(own)?, answer)
+    }
+
+    fn new(rules: Rules, answer: Answer) -> Result<Self, SeccompError> {
         if answer == Answer::Name {
             sys::install_forbidden_handler().map_err(SeccompError::Handler)?;
         }
-        Ok(Self([filter(answer)?, refusal()?]))
+        Ok(Self([program(rules, answer)?, refusal()?]))
     }
 
     /// Confines the calling thread until it ends.
@@ -236,7 +291,9 @@ mod tests {
 
     #[test]
     fn the_filter_fits_and_is_short() {
-        let length = filter(Answer::Kill).unwrap().len();
-        assert!(length < 512, "{length} instructions are run through at each call");
+        for rules in [of_vcpu(), of_device(Descriptors { socket: 5, interrupt: 6 })] {
+            let length = program(rules.unwrap(), Answer::Kill).unwrap().len();
+            assert!(length < 512, "{length} instructions are run through at each call");
+        }
     }
 }

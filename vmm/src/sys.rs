@@ -74,7 +74,7 @@ extern "C" fn on_forbidden(_signal: libc::c_int, info: *mut libc::siginfo_t, con
             }
         }
     };
-    put(b"vpmu: error: a vCPU thread made system call ");
+    put(b"vpmu: error: a confined thread made system call ");
     put_hex(&mut put, u64::from(call.cast_unsigned()));
     put(b" (second argument ");
     put_hex(&mut put, second.cast_unsigned());

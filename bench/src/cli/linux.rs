@@ -133,7 +133,7 @@ pub struct LinuxArgs {
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
     pub time_limit: Option<Duration>,
 
-    /// Let vCPU threads make any system call; for debugging
+    /// Let the threads of vCPUs and devices make any system call; for debugging
     #[arg(long)]
     pub no_seccomp: bool,
 

@@ -25,6 +25,7 @@ use crate::linux::guest::{LinuxGuest, channel};
 use crate::linux::job;
 use crate::linux::place::in_path;
 use crate::linux::userland::{Wanted, initramfs};
+use crate::summary::rdpmcs_elsewhere;
 use crate::sys;
 
 /// Time for a kernel to come up, and for a guest to switch itself off.
@@ -168,6 +169,9 @@ fn left(outcome: LinuxOutcome) -> Left {
     let whole = matches!(end, End::Done | End::PowerOff);
     let end = if whole { End::Done } else { end };
     let rdpmcs = vcpus.iter().map(|vcpu| vcpu.rdpmcs).sum();
+    let elsewhere: u64 = vcpus.iter().map(|vcpu| vcpu.rdpmcs_elsewhere).sum();
+    let mut complained = complaints.lines();
+    complained.extend((elsewhere > 0).then(|| rdpmcs_elsewhere(elsewhere)));
     let vcpus = vcpus.into_iter().map(|run| vcpu(run, end.clone())).collect();
     Left {
         run: RunOutcome { end, vcpus, wall, start: Duration::ZERO },
@@ -176,8 +180,9 @@ fn left(outcome: LinuxOutcome) -> Left {
             + complaints.dazed
             + complaints.lockups
             + complaints.pmu
-            + complaints.rdpmc_faults,
-        complained: complaints.lines(),
+            + complaints.rdpmc_faults
+            + elsewhere,
+        complained,
     }
 }
 

@@ -79,6 +79,7 @@ pub(crate) struct ForeignMsrs {
     /// Addresses of rewritten RDPMCs, ascending.
     sites: Vec<u64>,
     rdpmcs: u64,
+    elsewhere: u64,
 }
 
 impl ForeignMsrs {
@@ -86,12 +87,17 @@ impl ForeignMsrs {
     pub(crate) fn new(sites: &[Site]) -> Self {
         let mut sites: Vec<u64> = sites.iter().map(|site| site.address).collect();
         sites.sort_unstable();
-        Self { sites, rdpmcs: 0 }
+        Self { sites, rdpmcs: 0, elsewhere: 0 }
     }
 
     /// Rewritten RDPMCs that were answered.
     pub(crate) const fn rdpmcs(&self) -> u64 {
         self.rdpmcs
+    }
+
+    /// RDMSRs with an index of RDPMC that were #GP, as they were at no rewritten site.
+    pub(crate) const fn elsewhere(&self) -> u64 {
+        self.elsewhere
     }
 
     /// Answers an RDMSR of `index`.
@@ -102,9 +108,14 @@ impl ForeignMsrs {
         index: u32,
     ) -> Result<u64, GeneralProtection> {
         // The PMU's own registers need no look at RIP, which is a system call.
-        if within(&RDPMC_RANGES, index) && registers.rip().is_some_and(|rip| self.is_site(rip)) {
-            self.rdpmcs += 1;
-            return pmu.rdpmc(index);
+        if within(&RDPMC_RANGES, index) {
+            if registers.rip().is_some_and(|rip| self.is_site(rip)) {
+                self.rdpmcs += 1;
+                return pmu.rdpmc(index);
+            }
+            let value = registers.msr(index);
+            self.elsewhere += u64::from(value.is_none());
+            return value.ok_or(GeneralProtection);
         }
         if PmuMsr::decode(index).is_some() {
             return pmu.rdmsr(index);

@@ -121,6 +121,8 @@ pub(crate) struct Vcpu<'a, H, B> {
 pub(crate) struct Account {
     /// RDPMCs of an image that were answered.
     pub(crate) rdpmcs: u64,
+    /// Those that were #GP, as they were at no rewritten site.
+    pub(crate) rdpmcs_elsewhere: u64,
     pub(crate) pmi: PmiStats,
     pub(crate) msr_exits: Vec<MsrExits>,
     pub(crate) deliveries: Vec<u64>,
@@ -296,10 +298,12 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         let pmu = self.pmu.stats();
         let before = std::mem::replace(&mut self.counted, pmu);
         let rdpmcs = self.foreign.as_ref().map_or(0, ForeignMsrs::rdpmcs);
+        let rdpmcs_elsewhere = self.foreign.as_ref().map_or(0, ForeignMsrs::elsewhere);
         let host = self.pmu.host();
         let stats = self.stats.take(host.ops());
         Account {
             rdpmcs,
+            rdpmcs_elsewhere,
             pmi: PmiStats {
                 overflows: pmu.overflows - before.overflows,
                 pmi_requests: pmu.pmi_requests - before.pmi_requests,

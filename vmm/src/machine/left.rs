@@ -33,6 +33,8 @@ pub struct VcpuRun<L> {
     pub msr_exits: Vec<MsrExits>,
     /// Rewritten RDPMCs that were answered.
     pub rdpmcs: u64,
+    /// RDMSRs with an index of RDPMC that were #GP, as they were at no rewritten site: a rewritten RDPMC that was copied.
+    pub rdpmcs_elsewhere: u64,
     /// Nanoseconds from KVM_RUN's return at an MSR exit to the next KVM_RUN.
     pub exit_path_ns: Histogram<u64>,
     /// Host events.
@@ -48,7 +50,20 @@ pub struct VcpuRun<L> {
 impl<L> VcpuRun<L> {
     /// Of this account.
     pub(super) fn new(end: End, left: L, account: Account, steps: Option<Steps>, probe_ns: Option<u64>) -> Self {
-        let Account { rdpmcs, pmi, msr_exits, deliveries, exit_path_ns, host, phases } = account;
-        Self { end, left, deliveries, pmi, msr_exits, rdpmcs, exit_path_ns, host, steps, phases, probe_ns }
+        let Account { rdpmcs, rdpmcs_elsewhere, pmi, msr_exits, deliveries, exit_path_ns, host, phases } = account;
+        Self {
+            end,
+            left,
+            deliveries,
+            pmi,
+            msr_exits,
+            rdpmcs,
+            rdpmcs_elsewhere,
+            exit_path_ns,
+            host,
+            steps,
+            phases,
+            probe_ns,
+        }
     }
 }

@@ -124,6 +124,7 @@ pub fn run(
     let mut guest = LinuxGuest {
         kernel: Some(kernel),
         vcpus: machine.vcpus,
+        confined: machine.seccomp,
         memory,
         initrd,
         command_line,
@@ -196,6 +197,8 @@ fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
 struct LinuxGuest<'a> {
     kernel: Option<Kernel>,
     vcpus: usize,
+    /// Whether the thread of its device is confined, as those of its vCPUs are.
+    confined: bool,
     memory: u64,
     initrd: Vec<u8>,
     command_line: String,
@@ -244,7 +247,8 @@ impl<'a> Guest for LinuxGuest<'a> {
         self.devices.connect(Box::new(move |level| line.set(level)));
         match &mut self.channel {
             Some(channel) => {
-                channel.attach(vm, memory, VIRTIO, VIRTIO_GSI).map_err(failed("the virtio console for the agent"))
+                let attached = channel.attach(vm, memory, VIRTIO, VIRTIO_GSI, self.confined);
+                attached.map_err(failed("the virtio console for the agent"))
             }
             None => Ok(()),
         }

@@ -55,6 +55,6 @@ pub struct Plan {
     pub pin: Vec<usize>,
     /// Wall time after which the run is stopped.
     pub time_limit: Duration,
-    /// Whether vCPU threads run under a seccomp filter.
+    /// Whether the threads that the guest reaches run under seccomp filters.
     pub seccomp: bool,
 }

@@ -66,7 +66,7 @@ pub(super) fn run<G: Guest>(
         let tsc_khz = start(&fd, cpu, guest, &memory)?;
         vcpus.push((fd, tsc_khz));
     }
-    let jail = if plan.seccomp { Some(Jail::new(Answer::default())?) } else { None };
+    let jail = if plan.seccomp { Some(Jail::of_vcpu(Answer::default())?) } else { None };
     let crew = Crew::default();
     let shared = Shared { vm: &vm, plan, guest, memory: &memory, crew: &crew, jail };
     let limits = Limits { interrupted, began, time_limit: plan.time_limit, on_stop: &|| shared.guest.stop_resting() };

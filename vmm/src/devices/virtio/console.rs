@@ -15,6 +15,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use super::device::{Device, Faults, PUT_OFF, Work};
 use super::ports::QUEUES;
 use super::transport::{read_config, register};
+use crate::seccomp::{Answer, Descriptors, Jail};
 
 /// Milliseconds between two looks at a device that is being set up.
 const SET_UP_INTERVAL: i32 = 5;
@@ -54,9 +55,17 @@ impl Console {
         }
     }
 
-    /// Connects the device to a VM: its registers are at `base`, its interrupt is the edge-triggered `gsi`. Starts its thread.
-    pub fn attach(&mut self, vm: &VmFd, memory: &GuestMemoryMmap, base: u64, gsi: u32) -> io::Result<()> {
-        let (kicks, interrupt) = self.start(memory)?;
+    /// Connects the device to a VM: its registers are at `base`, its interrupt is the edge-triggered `gsi`. Starts its thread, under
+    /// a seccomp filter if `confined`.
+    pub fn attach(
+        &mut self,
+        vm: &VmFd,
+        memory: &GuestMemoryMmap,
+        base: u64,
+        gsi: u32,
+        confined: bool,
+    ) -> io::Result<()> {
+        let (kicks, interrupt) = self.start(memory, confined)?;
         for (number, kick) in kicks.iter().enumerate() {
             let address = IoEventAddress::Mmio(base + register::QUEUE_NOTIFY);
             vm.register_ioevent(kick, &address, number as u32)?;
@@ -65,7 +74,11 @@ impl Console {
     }
 
     /// Starts the thread; returns its kicks by queue, and the eventfd of its interrupts.
-    pub(super) fn start(&mut self, memory: &GuestMemoryMmap) -> io::Result<([EventFd; QUEUES], EventFd)> {
+    pub(super) fn start(
+        &mut self,
+        memory: &GuestMemoryMmap,
+        confined: bool,
+    ) -> io::Result<([EventFd; QUEUES], EventFd)> {
         self.stop();
         let eventfd = || EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC);
         let (stop, interrupt) = (eventfd()?, eventfd()?);
@@ -90,12 +103,16 @@ impl Console {
         }
         let stop_copy = stop.try_clone()?;
         epoll.ctl(ControlOperation::Add, stop_copy.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
+        let interrupt_copy = interrupt.try_clone()?;
+        let own = Descriptors { socket, interrupt: interrupt_copy.as_raw_fd() };
+        let jail = confined.then(|| Jail::of_device(own, Answer::default())).transpose().map_err(io::Error::other)?;
         let worker = Worker {
             shared: Arc::clone(&self.shared),
+            jail,
             epoll,
             kicks: copies,
             _stop: stop_copy,
-            interrupt: interrupt.try_clone()?,
+            interrupt: interrupt_copy,
             socket,
             interest: EventSet::empty(),
         };
@@ -156,6 +173,7 @@ impl Drop for Console {
 /// The device's thread.
 struct Worker {
     shared: Arc<Shared>,
+    jail: Option<Jail>,
     epoll: Epoll,
     kicks: Vec<EventFd>,
     /// Keeps the descriptor in `epoll` open.
@@ -188,6 +206,9 @@ impl Worker {
 
     /// Works until it is stopped.
     fn serve(&mut self) -> io::Result<()> {
+        if let Some(jail) = &self.jail {
+            jail.enter().map_err(io::Error::other)?;
+        }
         let mut events = [EpollEvent::default(); QUEUES + 2];
         let mut timeout = 0;
         loop {

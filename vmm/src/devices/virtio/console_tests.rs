@@ -26,7 +26,7 @@ impl<'a> Machine<'a> {
     fn new(memory: &'a GuestMemoryMmap) -> (Self, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut console = Console::new(ours);
-        let (kicks, interrupt) = console.start(memory).unwrap();
+        let (kicks, interrupt) = console.start(memory, true).unwrap();
         let driver = Driver::new(memory, FEATURES, |offset, value| console.write(offset, &value.to_le_bytes()));
         let mut machine = Self { console, kicks, interrupt, driver };
         for (id, event) in [(0, 0), (1, 3), (1, 6)] {

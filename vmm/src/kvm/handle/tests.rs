@@ -120,7 +120,8 @@ fn an_images_rewritten_rdpmc_is_distinguished_from_rdmsr_by_rip() {
     assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(None), "no MSR 0 here");
     world.vcpu.msr = Some((0, 9));
     assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(Some(9)));
-    assert_eq!(world.foreign.unwrap().rdpmcs(), 1);
+    let foreign = world.foreign.unwrap();
+    assert_eq!((foreign.rdpmcs(), foreign.elsewhere()), (1, 1), "KVM's answer to a true RDMSR is none");
 }
 
 #[test]
