@@ -10,16 +10,9 @@ use super::debug_exit::DebugExit;
 use super::fw_cfg::FwCfg;
 use super::output::Capped;
 pub use super::output::{OUTPUT_LIMIT, Output};
+use super::pc::{POST_CODE, is_serial, read_serial, resets, write_serial};
 use super::serial::{COM1, Serial};
 use crate::outcome::End;
-
-/// Keyboard controller's command port, and its command that pulls the reset line.
-const KEYBOARD: u16 = 0x64;
-const PULSE_RESET: u8 = 0xfe;
-/// Reset control of a PC's chip set (RST_CPU is bit 2).
-const RESET_CONTROL: u16 = 0xcf9;
-/// Written to for the delay it gives.
-const POST_CODE: u16 = 0x80;
 
 /// The devices all vCPUs share.
 #[derive(Debug)]
@@ -77,23 +70,12 @@ impl<'a, W: Write> Board<'a, W> {
     }
 }
 
-fn is_serial(port: u16) -> bool {
-    (COM1..COM1 + 8).contains(&port)
-}
-
 impl<W: Write> Bus for Board<'_, W> {
     fn write_port(&mut self, port: u16, data: &[u8], _tsc: u64) -> Next {
         match (port, data) {
-            _ if is_serial(port) => {
-                let mut devices = self.shared.lock();
-                // The chip is 8 bits wide: each byte of a string instruction is an access.
-                for byte in data {
-                    devices.serial.write(port, std::slice::from_ref(byte));
-                }
-            }
+            _ if is_serial(port) => write_serial(&mut self.shared.lock().serial, port, data),
             _ if FwCfg::claims(port) => self.shared.lock().fw_cfg.write(port, data),
-            (KEYBOARD, &[PULSE_RESET]) => return Next::End(End::Reset),
-            (RESET_CONTROL, &[value]) if value & 4 != 0 => return Next::End(End::Reset),
+            _ if resets(port, data) => return Next::End(End::Reset),
             (POST_CODE, _) => {}
             _ => match DebugExit.write(port, data) {
                 Some(status) => return Next::End(End::GuestExit { status }),
@@ -106,10 +88,7 @@ impl<W: Write> Bus for Board<'_, W> {
     fn read_port(&mut self, port: u16, data: &mut [u8]) -> Next {
         data.fill(0xff);
         if is_serial(port) {
-            let mut devices = self.shared.lock();
-            for byte in data {
-                devices.serial.read(port, std::slice::from_mut(byte));
-            }
+            read_serial(&mut self.shared.lock().serial, port, data);
         } else if FwCfg::claims(port) {
             let mut devices = self.shared.lock();
             for byte in data {

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::bus::{Bus, Next};
 use super::console::Console;
+use super::pc::{KEYBOARD, POST_CODE, is_serial, read_serial, resets, write_serial};
 use super::serial::{COM1, Serial};
 use super::virtio;
 use crate::outcome::End;
@@ -14,14 +15,6 @@ use crate::outcome::End;
 /// ACPI's registers for sleep, the command for soft off, and its reset register.
 pub use crate::boot::linux::acpi::{RESET, SLEEP_CONTROL, SLEEP_ENABLE, SLEEP_STATUS, SOFT_OFF};
 use crate::boot::linux::layout::{VIRTIO, VIRTIO_SIZE};
-
-/// Keyboard controller's command port, and its command that pulls the reset line.
-const KEYBOARD: u16 = 0x64;
-const PULSE_RESET: u8 = 0xfe;
-/// RST_CPU of a PC's reset control.
-const RESET_CPU: u8 = 4;
-/// Written to for the delay it gives.
-const POST_CODE: u16 = 0x80;
 
 /// Drives an interrupt line.
 pub type Line = Box<dyn Fn(bool) + Send + Sync>;
@@ -112,22 +105,12 @@ impl<'b, 'a> LinuxBoard<'b, 'a> {
     }
 }
 
-fn is_serial(port: u16) -> bool {
-    (COM1..COM1 + 8).contains(&port)
-}
-
 impl Bus for LinuxBoard<'_, '_> {
     fn write_port(&mut self, port: u16, data: &[u8], _tsc: u64) -> Next {
         match (port, data) {
-            // The chip is 8 bits wide: each byte of a string instruction is an access.
-            _ if is_serial(port) => self.shared.with_serial(|serial| {
-                for byte in data {
-                    serial.write(port, std::slice::from_ref(byte));
-                }
-            }),
+            _ if is_serial(port) => self.shared.with_serial(|serial| write_serial(serial, port, data)),
             (SLEEP_CONTROL, &[value]) if value == SLEEP_ENABLE | SOFT_OFF << 2 => return Next::End(End::PowerOff),
-            (KEYBOARD, &[PULSE_RESET]) => return Next::End(End::Reset),
-            (port, &[value]) if port == RESET.0 && value & RESET_CPU != 0 => return Next::End(End::Reset),
+            _ if resets(port, data) => return Next::End(End::Reset),
             (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD | POST_CODE, _) => {}
             _ => self.absent += 1,
         }
@@ -136,11 +119,7 @@ impl Bus for LinuxBoard<'_, '_> {
 
     fn read_port(&mut self, port: u16, data: &mut [u8]) -> Next {
         match port {
-            _ if is_serial(port) => self.shared.with_serial(|serial| {
-                for byte in data {
-                    serial.read(port, std::slice::from_mut(byte));
-                }
-            }),
+            _ if is_serial(port) => self.shared.with_serial(|serial| read_serial(serial, port, data)),
             // No wake-up; the keyboard controller takes a command.
             SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD => data.fill(0),
             _ => {

@@ -14,5 +14,6 @@ pub mod doorbell;
 pub mod fw_cfg;
 pub mod linux_board;
 pub mod output;
+mod pc;
 pub mod serial;
 pub mod virtio;

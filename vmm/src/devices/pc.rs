@@ -1,0 +1,42 @@
+//! Ports of a PC that every board has: the serial port's, those that reset the machine, and one written to for its delay.
+
+use std::io::Write;
+
+use super::serial::{COM1, Serial};
+use crate::boot::linux::acpi::RESET;
+
+/// Keyboard controller's command port, and its command that pulls the reset line.
+pub(super) const KEYBOARD: u16 = 0x64;
+const PULSE_RESET: u8 = 0xfe;
+/// Reset control of a PC's chip set, which ACPI names as the reset register, and its bit RST_CPU.
+const RESET_CONTROL: u16 = RESET.0;
+const RESET_CPU: u8 = 4;
+/// Written to for the delay it gives.
+pub(super) const POST_CODE: u16 = 0x80;
+
+/// Whether a write resets the machine.
+pub(super) const fn resets(port: u16, data: &[u8]) -> bool {
+    match (port, data) {
+        (KEYBOARD, &[PULSE_RESET]) => true,
+        (RESET_CONTROL, &[value]) => value & RESET_CPU != 0,
+        _ => false,
+    }
+}
+
+pub(super) const fn is_serial(port: u16) -> bool {
+    COM1 <= port && port < COM1 + 8
+}
+
+/// The chip is 8 bits wide: each byte of a string instruction is an access.
+pub(super) fn write_serial<W: Write>(serial: &mut Serial<W>, port: u16, data: &[u8]) {
+    for byte in data {
+        serial.write(port, std::slice::from_ref(byte));
+    }
+}
+
+/// The same for reads.
+pub(super) fn read_serial<W: Write>(serial: &mut Serial<W>, port: u16, data: &mut [u8]) {
+    for byte in data {
+        serial.read(port, std::slice::from_mut(byte));
+    }
+}
