@@ -1,7 +1,8 @@
 //! The user's terminal as the guest's serial console.
 
+use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -41,38 +42,113 @@ impl Drop for Raw {
     }
 }
 
-/// Copies stdin to `to` until its end, the escape, or `over`. Returns whether the user escaped.
+/// Input that waits at most before the user's terminal has to.
+const HELD: usize = 1 << 20;
+
+/// Copies stdin to `to`, which must not block, until its end, the escape, or `over`. Returns whether the user escaped.
 pub(super) fn copy_input(to: &OwnedFd, over: &AtomicBool) -> bool {
     let stdin = io::stdin();
-    let terminal = stdin.is_terminal();
-    let mut buffer = [0; 1024];
+    copy(stdin.as_fd(), stdin.is_terminal(), to, over)
+}
+
+/// Reads on while `to` takes nothing: behind a large paste there may be an escape.
+fn copy(from: BorrowedFd<'_>, terminal: bool, to: &OwnedFd, over: &AtomicBool) -> bool {
+    let mut held = VecDeque::new();
+    let mut buffer = [0; 4096];
+    let mut ended = false;
     let timeout = Timespec::try_from(POLL).unwrap_or_default();
-    while !over.load(Ordering::Relaxed) {
-        let mut ready = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
-        if !matches!(poll(&mut ready, Some(&timeout)), Ok(n) if n > 0) {
+    while !over.load(Ordering::Relaxed) && !(ended && held.is_empty()) {
+        let reads = if ended || held.len() >= HELD { PollFlags::empty() } else { PollFlags::IN };
+        let writes = if held.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        // An end that is not waited for would report that it is closed again and again.
+        let mut polls: Vec<_> = [(from, reads), (to.as_fd(), writes)]
+            .into_iter()
+            .filter(|(_, flags)| !flags.is_empty())
+            .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
+            .collect();
+        if !matches!(poll(&mut polls, Some(&timeout)), Ok(n) if n > 0) {
             continue;
         }
-        let length = match rustix::io::read(&stdin, &mut buffer) {
-            Ok(0) => return false,
-            Ok(length) => length,
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
-            Err(_) => return false,
-        };
-        let mut bytes = &buffer[..length];
-        let escape = bytes.iter().position(|&byte| terminal && byte == ESCAPE);
-        if let Some(at) = escape {
-            bytes = &bytes[..at];
+        let ready = |flags: PollFlags| polls.iter().any(|poll| poll.revents().intersects(flags));
+        let (readable, writable) = (ready(PollFlags::IN | PollFlags::HUP), !writes.is_empty());
+        if !reads.is_empty() && readable {
+            match rustix::io::read(from, &mut buffer) {
+                Ok(0) => ended = true,
+                Ok(length) => {
+                    let bytes = &buffer[..length];
+                    if terminal && bytes.contains(&ESCAPE) {
+                        return true;
+                    }
+                    held.extend(bytes);
+                }
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                Err(_) => ended = true,
+            }
         }
-        while !bytes.is_empty() {
-            match rustix::io::write(to, bytes) {
-                Ok(written) => bytes = &bytes[written..],
-                Err(rustix::io::Errno::INTR) => {}
+        if writable {
+            match rustix::io::write(to, held.as_slices().0) {
+                Ok(written) => drop(held.drain(..written)),
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
                 Err(_) => return false,
             }
         }
-        if escape.is_some() {
-            return true;
-        }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use super::*;
+
+    /// A pipe whose writer does not block, as that of the console's input.
+    fn pipe() -> (io::PipeReader, OwnedFd) {
+        let (reader, writer) = io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        (reader, writer.into())
+    }
+
+    #[test]
+    fn a_large_paste_arrives_whole_and_blocks_nobody() {
+        let (typed, mut user) = io::pipe().unwrap();
+        let (mut guest, to) = pipe();
+        let text: Vec<u8> = (0..400_000_u32).map(|at| b'a' + (at % 23) as u8).collect();
+        std::thread::scope(|scope| {
+            let copied = scope.spawn(move || copy(typed.as_fd(), true, &to, &AtomicBool::new(false)));
+            let (first, second) = text.split_at(300_000);
+            user.write_all(first).unwrap();
+            user.write_all(second).unwrap();
+            drop(user);
+            let mut read = Vec::new();
+            guest.read_to_end(&mut read).unwrap();
+            assert!(read == text && !copied.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn the_escape_is_seen_behind_what_the_guest_does_not_take() {
+        let (typed, mut user) = io::pipe().unwrap();
+        let ((guest, to), over) = (pipe(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let copied = scope.spawn(|| copy(typed.as_fd(), true, &to, &over));
+            user.write_all(&[b'x'; 200_000]).unwrap();
+            user.write_all(&[b'y', ESCAPE]).unwrap();
+            assert!(copied.join().unwrap());
+        });
+        drop(guest);
+    }
+
+    #[test]
+    fn a_guest_that_ends_while_input_waits_ends_the_copy() {
+        let (typed, mut user) = io::pipe().unwrap();
+        let ((guest, to), over) = (pipe(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let copied = scope.spawn(|| copy(typed.as_fd(), false, &to, &over));
+            user.write_all(&[ESCAPE; 200_000]).unwrap();
+            over.store(true, Ordering::Relaxed);
+            assert!(!copied.join().unwrap(), "no escape where there is no terminal");
+        });
+        drop(guest);
+    }
 }

@@ -31,6 +31,8 @@ const IER_RECEIVE: u8 = 0x01;
 const IER_TRANSMIT: u8 = 0x02;
 /// FIFO control: drop what was received.
 const FCR_CLEAR: u8 = 0x02;
+/// Modem control: request to send.
+const MCR_RTS: u8 = 0x02;
 /// Modem control: OUT2, the gate of a PC's interrupt line.
 const MCR_OUT2: u8 = 0x08;
 /// Received bytes that wait at most.
@@ -149,10 +151,11 @@ impl<W: Write> Serial<W> {
         }
     }
 
-    /// Receives as many of `bytes` as have room, and returns their number. None has as long as the guest does not listen: its
-    /// driver drops at its start what came before.
+    /// Receives as many of `bytes` as have room, and returns their number. None has as long as the guest does not listen, as its
+    /// driver drops at its start what came before, or does not request to be sent to (RTS).
     pub fn receive(&mut self, bytes: &[u8]) -> usize {
-        if self.registers.interrupt_enable & IER_RECEIVE == 0 {
+        let Registers { interrupt_enable, modem_control, .. } = self.registers;
+        if interrupt_enable & IER_RECEIVE == 0 || modem_control & MCR_RTS == 0 {
             return 0;
         }
         let fits = bytes.len().min(RECEIVE_MAX - self.received.len());
@@ -254,6 +257,9 @@ mod tests {
         assert_eq!((read(&mut port, 2), read(&mut port, 5), port.interrupts()), (IIR_RECEIVE, 0x61, true));
         port.write(COM1 + 4, &[0x03]);
         assert!(!port.interrupts(), "OUT2 is the gate");
+        port.write(COM1 + 4, &[0x01]);
+        assert_eq!(port.receive(b"too fast"), 0, "a driver that has enough drops RTS");
+        port.write(COM1 + 4, &[0x03]);
         assert_eq!((read(&mut port, 0), port.receive(b"bc")), (b'a', 1));
         port.write(COM1 + 2, &[3]);
         assert_eq!((read(&mut port, 0), read(&mut port, 5)), (0, 0x60));
