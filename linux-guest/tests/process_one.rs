@@ -1,28 +1,38 @@
 //! The init as process 1 of a PID namespace of this machine. The namespace owns no mounts, so the init changes nothing outside its folder.
-#![expect(clippy::unwrap_used, reason = "what cannot be unwrapped fails the test")]
+#![expect(clippy::unwrap_used, reason = "tests without libtest's harness, which the lint does not recognise")]
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use trials::Case;
 
 /// What the kernel ends process 1 of a namespace by: a restart's signal, and that of power-off.
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 
-/// Runs words as process 1 in `root`; `None` if this machine gives an ordinary user no namespaces.
-fn process_one(root: &Path, words: &[&str]) -> Option<Output> {
-    let run = |root: &Path, words: &[&str]| {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--pid", "--fork", "--root"]).arg(root).args(words);
-        command.stdin(Stdio::null()).output()
-    };
-    if !run(Path::new("/"), &["/bin/true"]).is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIP: no user namespaces (unshare --user --pid)");
-        return None;
-    }
-    Some(run(root, words).unwrap())
+fn main() -> ExitCode {
+    let missing = process_one(Path::new("/"), &["/bin/true"]);
+    let missing = (!missing.is_ok_and(|output| output.status.success())).then(|| "no user namespaces (unshare --user --pid)");
+    let cases: [(&str, fn()); 2] = [
+        (
+            "a_guest_without_a_port_and_without_the_word_says_so_and_switches_itself_off",
+            without_a_port_and_without_the_word,
+        ),
+        ("the_word_starts_a_shell_with_or_without_a_port", the_word_starts_a_shell),
+    ];
+    let cases = cases.map(|(name, run)| Case::new(name, missing.map(str::to_owned), run));
+    trials::run(cases, trials::expected::user_namespaces())
+}
+
+/// Runs words as process 1 in `root`.
+fn process_one(root: &Path, words: &[&str]) -> io::Result<Output> {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--pid", "--fork", "--root"]).arg(root).args(words);
+    command.stdin(Stdio::null()).output()
 }
 
 /// A guest's folder: the init, and what its kernel has.
@@ -38,11 +48,10 @@ fn root(command_line: &str, acpi: bool) -> tempfile::TempDir {
     root
 }
 
-#[test]
-fn a_guest_without_a_port_and_without_the_word_says_so_and_switches_itself_off() {
+fn without_a_port_and_without_the_word() {
     for (acpi, signal) in [(true, SIGINT), (false, SIGHUP)] {
         let root = root("console=ttyS0 vpmu.shells acpi=off\n", acpi);
-        let Some(output) = process_one(root.path(), &["/init"]) else { return };
+        let output = process_one(root.path(), &["/init"]).unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("no virtio port named vpmu") && said.contains("vpmu.shell"), "{said}");
         assert!(!said.contains("initramfs"), "no shell is looked for: {said}");
@@ -50,10 +59,9 @@ fn a_guest_without_a_port_and_without_the_word_says_so_and_switches_itself_off()
     }
 }
 
-#[test]
-fn the_word_starts_a_shell_with_or_without_a_port() {
+fn the_word_starts_a_shell() {
     let root = root(&format!("console=ttyS0 {}\n", linux_guest::SHELL_WORD), true);
-    let Some(output) = process_one(root.path(), &["/init"]) else { return };
+    let output = process_one(root.path(), &["/init"]).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("no shell in the initramfs") && !said.contains("virtio"), "{said}");
     assert_eq!(output.status.signal(), Some(SIGINT), "{:?}", output.status);

@@ -33,6 +33,18 @@ pub fn seccomp() -> bool {
     Path::new("/proc/sys/kernel/seccomp/actions_avail").exists()
 }
 
+/// Whether an ordinary process should get a user namespace of its own: the kernel and its security modules admit it, and no seccomp
+/// filter, as containers have, is in the way.
+#[must_use]
+pub fn user_namespaces() -> bool {
+    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    number("/proc/sys/user/max_user_namespaces").is_some_and(|most| most > 0)
+        && number("/proc/sys/kernel/unprivileged_userns_clone") != Some(0)
+        && number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") != Some(1)
+        && status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "0"))
+}
+
 /// Whether `paranoid` is at most `most`, or `status` shows a capability that overrides it.
 fn perf_admitted(paranoid: &str, status: &str, most: i32) -> bool {
     let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
