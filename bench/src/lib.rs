@@ -17,8 +17,8 @@ pub mod fleet;
 pub mod fold;
 pub mod linux;
 pub mod linux_arms;
+pub mod machine;
 mod output;
-
 pub mod parse;
 pub mod probe;
 pub mod process;

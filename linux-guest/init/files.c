@@ -4,6 +4,8 @@
 
 /* Deepest folder that is copied. */
 #define DEEPEST 64
+/* Room that a read needs: a record of /dev/kmsg comes whole. Such pieces, and the pages of a trace, share a frame. */
+#define ONE_READ (1 << 14)
 
 /* The files that the client puts. */
 static struct {
@@ -159,16 +161,21 @@ static long send_file(int fd, u32 mode, int in_folder)
         return 0;
     frame_send(DATA, first, (u32)count);
     sent += (u64)count;
-    for (;;) {
-        count = call3(SYS_read, fd, frame_room(), MAX_PAYLOAD);
+    for (size_t held = 0;;) {
+        count = call3(SYS_read, fd, frame_room() + held, MAX_PAYLOAD - held);
         if (count == -EINTR)
             continue;
-        if (count == 0 || count == -EAGAIN || connection_closed())
-            return 0;
-        if (count < 0)
-            return count;
-        frame_send_room(DATA, (u32)count);
-        sent += (u64)count;
+        int over = count <= 0 || connection_closed();
+        if (count > 0) {
+            held += (size_t)count;
+            sent += (u64)count;
+        }
+        if (held && (over || MAX_PAYLOAD - held < ONE_READ)) {
+            frame_send_room(DATA, (u32)held);
+            held = 0;
+        }
+        if (over)
+            return count < 0 && count != -EAGAIN ? count : 0;
     }
 }
 

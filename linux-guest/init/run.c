@@ -101,30 +101,21 @@ static void close_end(int *fd)
 }
 
 /* The new process: never returns. */
-static void child(const char *folder, int in, int out, int err, int report)
+static void child(int in, int out, int err, int report)
 {
-    struct {
-        long error;
-        long stage;
-    } failure = {0, 0};
     call0(SYS_setsid);
     call2(SYS_dup2, in, 0);
     call2(SYS_dup2, out, 1);
     call2(SYS_dup2, err, 2);
-    if (*folder)
-        failure.error = call1(SYS_chdir, folder);
-    else if (call1(SYS_chdir, "/root") < 0)
+    if (call1(SYS_chdir, "/root") < 0)
         call1(SYS_chdir, "/");
-    if (failure.error >= 0) {
-        failure.stage = 1;
-        failure.error = become(arguments, variables);
-    }
-    call3(SYS_write, report, &failure, sizeof failure);
+    long error = become(arguments, variables);
+    call3(SYS_write, report, &error, sizeof error);
     call1(SYS_exit, 127);
 }
 
 /* Starts the program; 0, or -errno with the operation that failed. */
-static long start(const char *folder, int with_input, const char **operation, const char **path)
+static long start(int with_input, const char **operation, const char **path)
 {
     int in[2] = {-1, -1}, out[2], err[2], report[2];
     *operation = "pipe";
@@ -149,7 +140,7 @@ static long start(const char *folder, int with_input, const char **operation, co
     *operation = "fork";
     program.pid = call0(SYS_fork);
     if (!program.pid)
-        child(folder, in[0], out[1], err[1], report[1]);
+        child(in[0], out[1], err[1], report[1]);
     close_end(&in[0]);
     close_end(&out[1]);
     close_end(&err[1]);
@@ -164,20 +155,15 @@ static long start(const char *folder, int with_input, const char **operation, co
         close_end(&report[0]);
         return program.pid;
     }
-    struct {
-        long error;
-        long stage;
-    } failure;
     long count;
     do
-        count = call3(SYS_read, report[0], &failure, sizeof failure);
+        count = call3(SYS_read, report[0], &error, sizeof error);
     while (count == -EINTR);
     close_end(&report[0]);
-    if (count == sizeof failure) {
-        *operation = failure.stage ? "exec" : "chdir";
-        *path = failure.stage ? arguments[0] : folder;
+    if (count == sizeof error) {
+        *operation = "exec";
         call4(SYS_wait4, program.pid, 0, 0, 0);
-        return failure.error;
+        return error;
     }
     *operation = "pidfd_open";
     program.end = (int)call2(SYS_pidfd_open, program.pid, 0);
@@ -297,13 +283,13 @@ static int serve(void)
 
 void run(struct frame *frame)
 {
-    char *at = frame->payload + 12, *end = frame->payload + frame->length, *folder;
+    char *at = frame->payload + 12, *end = frame->payload + frame->length;
     if (frame->length < 12) {
         send_error(EPROTO, "run", "");
         return;
     }
     u32 flags = get_u32(frame->payload), count = get_u32(frame->payload + 4), own = get_u32(frame->payload + 8);
-    if (!count || count > MAX_STRINGS || own > MAX_STRINGS || !(folder = get_string(&at, end)) ||
+    if (!count || count > MAX_STRINGS || own > MAX_STRINGS ||
         !take_strings(arguments, count, &at, end) || !take_strings(variables, own, &at, end)) {
         send_error(EINVAL, "run", "");
         return;
@@ -317,7 +303,7 @@ void run(struct frame *frame)
     handle_sigpipe(1);
     const char *operation, *path;
     u64 begin = nanoseconds(CLOCK_MONOTONIC);
-    long error = start(folder, (flags & RUN_STDIN) != 0, &operation, &path);
+    long error = start((flags & RUN_STDIN) != 0, &operation, &path);
     if (error < 0) {
         send_error(error, operation, path);
         finish();

@@ -6,7 +6,7 @@
 //! byte. The agent begins with HELLO. Then each request has one reply, which is DONE, ENDED or ERROR, and the client sends
 //! the next request after the reply; ENTRY, DATA, STDIN and KILL have no reply of their own.
 //!
-//! - RUN {flags u32, arguments u32, variables u32, folder, argument…, variable…}: OUT and ERR carry the output, then ENDED.
+//! - RUN {flags u32, arguments u32, variables u32, argument…, variable…}: OUT and ERR carry the output, then ENDED.
 //!   With RUN_STDIN the client sends STDIN, an empty one at the end of the input. At most STDIN_WINDOW of its bytes are on the
 //!   way or in the agent; TAKEN {bytes u32} says how many the program has taken. KILL {signal u32} is for the program's process group.
 //! - ENTRY {type u8, mode u32, path, target of a link}, DATA of a file, and so on, COMMIT: puts files, then DONE. Folders
@@ -31,7 +31,7 @@ macro_rules! shared_constants {
 
 shared_constants! {
     /// Revision of these frames.
-    VERSION: u32 = 1;
+    VERSION: u32 = 2;
     /// Bytes before the payload.
     HEADER: usize = 5;
     /// Most bytes of a payload. Such a frame is two buffers of Linux's virtio console, and no third one.

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "what cannot be unwrapped fails the test")]
 
 use std::fs;
-use std::io::{Cursor, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
@@ -80,13 +80,13 @@ fn a_program_runs_with_its_two_outputs_apart_and_its_status() {
 }
 
 #[test]
-fn arguments_variables_and_the_folder_arrive_as_they_are() {
+fn arguments_and_variables_arrive_as_they_are() {
     let (mut agent, _process) = start();
-    let argv = words(&["sh", "-c", "printf '[%s]' \"$@\" \"$A\" \"$PATH\"; pwd", "name", "a b", "", "'\"\n", "é"]);
-    let command = Command::new(&argv).env("A", "=x y=").env("PATH", "/usr/bin:/bin").folder("/usr");
+    let argv = words(&["sh", "-c", "printf '[%s]' \"$@\" \"$A\" \"$PATH\"", "name", "a b", "", "'\"\n", "é"]);
+    let command = Command::new(&argv).env("A", "=x y=").env("PATH", "/usr/bin:/bin");
     let (ended, out, _) = output(&mut agent, &command);
     assert_eq!(ended.exit, Exit::Code(0));
-    assert_eq!(out, "[a b][]['\"\n][é][=x y=][/usr/bin:/bin]/usr\n");
+    assert_eq!(out, "[a b][]['\"\n][é][=x y=][/usr/bin:/bin]");
 }
 
 #[test]
@@ -96,21 +96,19 @@ fn what_cannot_be_started_is_named_and_the_agent_goes_on() {
     let script = folder.path().join("not-executable");
     fs::write(&script, "#!/bin/sh\n").unwrap();
     let script = script.to_str().unwrap().to_owned();
-    for (argv, folder, expected) in [
-        (words(&["/nowhere/x"]), "", "in the guest: exec /nowhere/x: No such file"),
-        (words(&["nowhere-in-path"]), "", "in the guest: exec nowhere-in-path: No such file"),
-        (words(&[&script]), "", "Permission denied"),
-        (words(&["true"]), "/nowhere", "in the guest: chdir /nowhere: No such file"),
-        (words(&[""]), "", "No such file"),
-        (vec![], "", "Invalid argument"),
+    for (argv, expected) in [
+        (words(&["/nowhere/x"]), "in the guest: exec /nowhere/x: No such file"),
+        (words(&["nowhere-in-path"]), "in the guest: exec nowhere-in-path: No such file"),
+        (words(&[&script]), "Permission denied"),
+        (words(&[""]), "No such file"),
+        (vec![], "Invalid argument"),
     ] {
-        let command = Command::new(&argv).folder(folder);
-        let error = agent.run(&command, &mut Vec::new(), &mut Vec::new()).unwrap_err();
+        let error = agent.run(&Command::new(&argv), &mut Vec::new(), &mut Vec::new()).unwrap_err();
         assert!(error.is_refusal() && error.to_string().contains(expected), "{argv:?}: {error}");
     }
     let long = words(&["true", &"x".repeat(70_000)]);
     let many = vec!["true".to_owned(); 2000];
-    for (argv, expected) in [(long, "70019 bytes"), (many, "list of arguments"), (words(&["a\0b"]), "zero byte")] {
+    for (argv, expected) in [(long, "70018 bytes"), (many, "list of arguments"), (words(&["a\0b"]), "zero byte")] {
         let error = agent.run(&Command::new(&argv), &mut Vec::new(), &mut Vec::new()).unwrap_err();
         assert!(error.is_refusal() && error.to_string().contains(expected), "{error}");
     }
@@ -230,11 +228,13 @@ fn a_full_disk_of_the_host_ends_the_program() {
 fn files_go_in_and_come_out_again() {
     let (mut agent, _process) = start();
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a/b/file");
+    let (source, path) = (folder.path().join("source"), folder.path().join("a/b/file"));
     let name = path.to_str().unwrap();
     for size in [0, 1, 65_536, 65_537, 5_000_000] {
         let bytes: Vec<u8> = (0..size).map(|at: u32| (at % 251) as u8).collect();
-        assert_eq!(agent.put(name, 0o750, &mut Cursor::new(&bytes)).unwrap(), u64::from(size));
+        fs::write(&source, &bytes).unwrap();
+        fs::set_permissions(&source, fs::Permissions::from_mode(0o750)).unwrap();
+        assert_eq!(agent.put_tree(&source, name).unwrap(), Copied { files: 1, bytes: u64::from(size), ..Copied::default() });
         assert!(fs::read(&path).unwrap() == bytes);
         let mut copy = Vec::new();
         assert_eq!(agent.get(name, &mut copy).unwrap(), u64::from(size));
@@ -247,6 +247,13 @@ fn files_go_in_and_come_out_again() {
         let mut copy = Vec::new();
         agent.get(file, &mut copy).unwrap();
         assert_eq!(copy.is_empty(), expected.is_empty(), "{file}");
+    }
+    // Records, each a read of its own, up to the one that is not there yet.
+    let kernel_log = || fs::File::open("/dev/kmsg")?.read(&mut [0; 8192]);
+    if kernel_log().is_ok() {
+        let mut log = Vec::new();
+        agent.get("/dev/kmsg", &mut log).unwrap();
+        assert!(log.split(|&byte| byte == b'\n').filter(|line| line.contains(&b';')).count() > 1);
     }
 }
 
@@ -271,11 +278,12 @@ fn refusals_of_files_name_the_path_and_leave_the_agent_in_order() {
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     let below = format!("{}/below", file.display());
-    let mut some: &[u8] = &vec![1; 300_000];
-    let error = agent.put(&below, 0o644, &mut some).unwrap_err().to_string();
+    let some = folder.path().join("some");
+    fs::write(&some, vec![1; 300_000]).unwrap();
+    fs::set_permissions(&some, fs::Permissions::from_mode(0o666)).unwrap();
+    let error = agent.put_tree(&some, &below).unwrap_err().to_string();
     assert!(error.contains(&format!("create {below}: Not a directory")), "{error}");
-    let mut full: &[u8] = &vec![1; 300_000];
-    assert!(agent.put("/dev/full", 0o666, &mut full).unwrap_err().to_string().contains("write /dev/full: No space"));
+    assert!(agent.put_tree(&some, "/dev/full").unwrap_err().to_string().contains("write /dev/full: No space"));
     let mut out = Vec::new();
     for (path, expected) in [("/nowhere", "No such file"), ("/proc", "Is a directory"), (&below, "Not a directory")] {
         let error = agent.get(path, &mut out).unwrap_err();
@@ -387,8 +395,8 @@ fn fake(bytes: &[u8]) -> Agent<'static> {
 #[test]
 fn a_guest_that_breaks_the_protocol_is_an_error() {
     let hello = |version: u8| [&[64, 13, 0, 0, 0, version, 0, 0, 0][..], &[0; 9]].concat();
-    assert!(fake(&hello(1)).hello(SOON).is_ok());
-    assert!(matches!(fake(&hello(2)).hello(SOON), Err(AgentError::Version(2))));
+    assert!(fake(&hello(2)).hello(SOON).is_ok());
+    assert!(matches!(fake(&hello(1)).hello(SOON), Err(AgentError::Version(1))));
     assert!(matches!(fake(&[69, 0, 0, 0, 0]).hello(SOON), Err(AgentError::Protocol(_))));
     assert!(matches!(fake(&[64, 2, 0, 0, 0, 1, 0]).hello(SOON), Err(AgentError::Protocol(_))));
     assert!(matches!(fake(&[64, 2, 0]).hello(SOON), Err(AgentError::Gone(_))));
@@ -411,8 +419,9 @@ fn a_silent_guest_is_given_up() {
     assert!(matches!(agent.hello(Duration::from_millis(200)), Err(AgentError::Silent { .. })));
     assert!(matches!(agent.get("x", &mut Vec::new()), Err(AgentError::Silent { .. })));
     // It takes no bytes either.
-    let mut endless = std::io::repeat(0);
-    assert!(matches!(agent.put("x", 0, &mut endless), Err(AgentError::Silent { .. })));
+    let endless = tempfile::NamedTempFile::new().unwrap();
+    endless.as_file().set_len(1 << 40).unwrap();
+    assert!(matches!(agent.put_tree(endless.path(), "x"), Err(AgentError::Silent { .. })));
     let mut one = [0];
     assert_eq!(theirs.read(&mut one).unwrap(), 1);
 }

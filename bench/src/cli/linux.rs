@@ -8,10 +8,12 @@ use results::error::{Error, Exit};
 use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
 use vmm::kvm::Cpu;
 
+use super::run::environ;
 use crate::backend::{BackendChoice, choose};
 use crate::linux::job;
 use crate::linux::place::Placed;
-use crate::linux::spec::{LinuxSpec, MachineSpec, TIME_LIMIT};
+use crate::linux::spec::{LinuxSpec, TIME_LIMIT};
+use crate::machine::MachineSpec;
 use crate::parse::{duration_in, folder, number_in, pmu_version, size_in};
 use crate::probe::ThisHost;
 use crate::rounds::pin::PinChoice;
@@ -59,6 +61,16 @@ pub struct LinuxArgs {
     #[arg(long, value_name = "COMMAND")]
     pub run: Option<String>,
 
+    /// Set a variable of the command's environment; repeat for more
+    #[arg(long, value_name = "KEY=VALUE", requires = "run", value_parser = environ)]
+    pub env: Vec<(String, String)>,
+
+    /// Give the command the bytes of this file as input; - is this program's own
+    ///
+    /// Without it the command's input is empty.
+    #[arg(long, value_name = "FILE", requires = "run")]
+    pub stdin: Option<PathBuf>,
+
     /// Put a program, file or folder into the guest; repeat for more
     ///
     /// A program comes with the shared libraries it needs. A name without a slash is a program of PATH and keeps its path;
@@ -91,7 +103,7 @@ pub struct LinuxArgs {
     pub load: Vec<String>,
 
     /// Boot this initial RAM disk as it is, in place of one that is made
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "with", "modules", "load", "get", "share", "console"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "env", "stdin", "with", "modules", "load", "get", "share", "console"])]
     pub initrd: Option<PathBuf>,
 
     /// Add this to the kernel's command line
@@ -156,6 +168,8 @@ impl LinuxArgs {
             load: self.load,
             with: self.with,
             run: self.run,
+            env: self.env,
+            stdin: self.stdin,
             get: self.get,
             output: self.output,
             share: self.share,
@@ -210,6 +224,9 @@ mod tests {
         for (args, needle) in [
             (&["k", "--get", "/x"][..], "--run"),
             (&["k", "--share", "d"], "--run"),
+            (&["k", "--stdin", "-"], "--run"),
+            (&["k", "--run", "x", "--env", "A"], "KEY=VALUE"),
+            (&["k", "--run", "x", "--env", "=1"], "KEY of letters"),
             (&["k", "--console", "d"], "--run"),
             (&["k", "--initrd", "i", "--run", "x"], "--initrd"),
             (&["k", "--initrd", "i", "--get", "/x"], "--initrd"),

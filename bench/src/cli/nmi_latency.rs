@@ -7,7 +7,7 @@ use host_pmu::backend::BackendKey;
 
 use super::baseline::{Baseline, BaselineOptions};
 use super::length::LengthOptions;
-use super::linux_guest::{self, LinuxGuestOptions};
+use super::linux_guest::{self, GuestKind, LinuxGuestOptions};
 use super::measure::{Invocation, Wanted, measure};
 use super::options::{ArmsOptions, HostOptions, ResultOptions};
 use crate::arm::sim::DEFAULT_MODEL;
@@ -147,7 +147,8 @@ pub(super) fn with_samples(common: CommonSpec, sampling: &SamplingOptions) -> Nm
 /// How long these options take about, if events cost what they cost on the development host.
 pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
     let spec = spec(&args.arms, &args.length, &args.sampling, Some(&args.host));
-    if matches!(spec.common.backend, BackendChoice::Sim(_)) {
+    // A boot of Linux takes two seconds or twenty.
+    if matches!(spec.common.backend, BackendChoice::Sim(_)) || args.linux.guest == GuestKind::Linux {
         return None;
     }
     let key = match &spec.common.backend {

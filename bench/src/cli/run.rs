@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use results::error::{Error, Exit};
+use vmm::machine::Cpu;
 use vmm::machine::image::Rdpmc;
 
 use crate::backend::{BackendChoice, choose};
+use crate::machine::MachineSpec;
 use crate::parse::{duration_in, number_in, pmu_version, size_in};
 use crate::probe::ThisHost;
 use crate::rounds::pin::PinChoice;
@@ -112,18 +114,21 @@ impl RunArgs {
             append: self.append,
             module: self.module,
             environ: self.environ,
-            memory: self.memory,
-            vcpus: self.vcpus,
-            pin: self.pin,
-            strategy: self.strategy,
-            backend: self.backend,
-            pmu_version: self.pmu_version,
+            machine: MachineSpec {
+                cpu: Cpu::default(),
+                memory: self.memory,
+                vcpus: self.vcpus,
+                pin: self.pin,
+                strategy: self.strategy,
+                backend: self.backend,
+                pmu_version: self.pmu_version,
+                time_limit: self.time_limit,
+                seccomp: !self.no_seccomp,
+            },
             rdpmc: match self.rdpmc {
                 RdpmcArg::Rewrite => Rdpmc::Rewrite,
                 RdpmcArg::Fault => Rdpmc::Fault,
             },
-            time_limit: self.time_limit,
-            seccomp: !self.no_seccomp,
             quiet: self.quiet,
         }
     }
@@ -136,12 +141,12 @@ fn memory() -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'sta
 
 pub(super) fn run(args: RunArgs) -> Result<Exit, Error> {
     let spec = args.into_spec();
-    let chosen = choose(&spec.backend, &ThisHost)?;
+    let chosen = choose(&spec.machine.backend, &ThisHost)?;
     run::run(&spec, &chosen.backend)
 }
 
 /// Reads `KEY=VALUE`.
-fn environ(text: &str) -> Result<(String, String), String> {
+pub(super) fn environ(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("give KEY=VALUE, e.g. NR_CPUS=2")?;
     let is_name = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     if !is_name || value.contains(['\n', '\0']) {

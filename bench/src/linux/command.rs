@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +11,7 @@ use std::time::{Duration, Instant};
 use linux_guest::agent::{Agent, AgentError, Command, Cut, Ended};
 use results::error::{Error, Exit};
 use vmm::kvm::Host;
-use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan};
+use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan, Log};
 
 use super::bring;
 use super::guest::{self, LinuxGuest, OnInterrupt};
@@ -19,8 +21,6 @@ use crate::sys;
 
 /// Folder of `--share` in the guest.
 const SHARE: &str = "/share";
-/// How long a guest takes to power off once it was asked to.
-const POWER_OFF: Duration = Duration::from_secs(60);
 /// Time to bring files out once the command was killed at its time limit.
 const COLLECT: Duration = Duration::from_secs(120);
 /// How often an interruption is looked for.
@@ -56,11 +56,15 @@ pub(super) fn run(
         })?),
         None => Box::new(io::sink()),
     };
+    let stdin = match &spec.stdin {
+        Some(path) => Some(input(path)?),
+        None => None,
+    };
     let (cut, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let (channel, agent) = guest::pair()?;
     let mut agent = agent.stopped_by(&cut);
     let guest = LinuxGuest::start_with(host, kernel, plan, console, None, Some(channel), OnInterrupt::Leave)?;
-    let mut session = Session { spec, errors: Vec::new(), over: Arc::clone(guest.over()), cut: &cut };
+    let mut session = Session { spec, stdin, errors: Vec::new(), log: None, over: Arc::clone(guest.over()), cut: &cut };
     let ended = std::thread::scope(|scope| {
         // Once: what the command left is brought out after it was killed.
         scope.spawn(|| {
@@ -77,7 +81,7 @@ pub(super) fn run(
         ended
     });
     drop(agent);
-    let mut errors = session.errors;
+    let Session { mut errors, log, .. } = session;
     let ended = match ended {
         Ok(ended) => ended,
         Err(Failure(what, AgentError::Interrupted)) => {
@@ -92,13 +96,7 @@ pub(super) fn run(
             return Ok(Ran { outcome, errors, exit });
         }
     };
-    // A guest that is slow to power off has done its work: its power is cut.
-    let since = Instant::now();
-    while !guest.over().load(Ordering::Relaxed) && since.elapsed() < POWER_OFF {
-        std::thread::sleep(POLL);
-    }
-    guest.stop();
-    let outcome = guest.join()?;
+    let outcome = guest.end(true, log)?;
     let exit = match ended.cut {
         Some(_) => Exit::Inconclusive,
         None => Exit::Guest(u8::try_from(ended.exit.shell_status()).unwrap_or(u8::MAX)),
@@ -108,13 +106,25 @@ pub(super) fn run(
     Ok(Ran { outcome: Some(outcome), errors, exit })
 }
 
+/// The command's input.
+fn input(path: &Path) -> Result<OwnedFd, Error> {
+    let opened = if path == Path::new("-") {
+        io::stdin().as_fd().try_clone_to_owned()
+    } else {
+        File::open(path).map(OwnedFd::from)
+    };
+    opened.map_err(|error| Error::usage(format!("cannot read --stdin {}", path.display()), error.to_string(), ""))
+}
+
 /// What could not be done, and the agent's reason. The guest is of no use any more.
 struct Failure(String, AgentError);
 
 /// The requests of one command.
 struct Session<'a> {
     spec: &'a LinuxSpec,
+    stdin: Option<OwnedFd>,
     errors: Vec<Error>,
+    log: Option<Log>,
     over: Arc<AtomicBool>,
     cut: &'a AtomicBool,
 }
@@ -129,7 +139,13 @@ impl Session<'_> {
         }
         let (mut out, mut err) = (Stream::stdout(&self.over), Stream::stderr(&self.over));
         let shell = ["/bin/sh", "-c", command].map(str::to_owned);
-        let shell = Command::new(&shell).limit(time_limit.saturating_sub(began.elapsed()));
+        let mut shell = Command::new(&shell).limit(time_limit.saturating_sub(began.elapsed()));
+        for (name, value) in &self.spec.env {
+            shell = shell.env(name, value);
+        }
+        if let Some(stdin) = &self.stdin {
+            shell = shell.stdin(stdin.as_fd());
+        }
         let ended = agent.run(&shell, &mut out, &mut err).map_err(failed("the command did not end"))?;
         match ended.cut {
             Some(Cut::Limit) => complain("warning: the command was killed at the time limit (--time-limit)"),
@@ -145,6 +161,7 @@ impl Session<'_> {
         if let Some(folder) = &self.spec.share {
             self.keep(bring::merge(agent, SHARE, folder), "cannot copy --share back")?;
         }
+        self.log = guest::kernel_log(agent);
         agent.power_off().map_err(failed("the guest did not power off"))?;
         Ok(ended)
     }

@@ -6,19 +6,24 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linux_guest::agent::Agent;
 use results::error::{Error, Exit};
 use vmm::kvm::Host;
 use vmm::machine::MachineError;
-use vmm::machine::linux::{self, Ends, Kernel, LinuxOutcome, LinuxPlan};
+use vmm::machine::linux::{self, Ends, Kernel, LinuxOutcome, LinuxPlan, Log};
 
 use super::tail::{Both, Tail};
+use crate::machine;
 use crate::sys;
 
 /// How often an interruption is looked for.
 const POLL: Duration = Duration::from_millis(50);
+/// How long a guest takes to power off once it was asked to.
+const POWER_OFF: Duration = Duration::from_secs(60);
+/// How often the end of a guest is looked for that was asked to power off.
+const END_POLL: Duration = Duration::from_millis(5);
 /// Lines of the console in the error of a guest that failed.
 const LINES: usize = 12;
 
@@ -120,13 +125,29 @@ impl LinuxGuest {
         self.stop.store(true, Ordering::Relaxed);
     }
 
+    /// Ends a guest with an agent and waits for it; one that was asked to power off has time for it. `log` is its kernel's, if the agent
+    /// gave it, and decides on complaints.
+    ///
+    /// # Errors
+    /// It could not begin.
+    pub fn end(self, powers_off: bool, log: Option<Log>) -> Result<LinuxOutcome, Error> {
+        let since = Instant::now();
+        while powers_off && !self.over.load(Ordering::Relaxed) && since.elapsed() < POWER_OFF {
+            std::thread::sleep(END_POLL);
+        }
+        // A guest that is slow to power off has done its work.
+        self.stop();
+        let outcome = self.join()?;
+        Ok(LinuxOutcome { complaints: outcome.complaints.decided_by(log), ..outcome })
+    }
+
     /// Waits for the guest's end.
     ///
     /// # Errors
     /// It could not begin.
     pub fn join(mut self) -> Result<LinuxOutcome, Error> {
         let Some(thread) = self.thread.take() else { return Err(panicked()) };
-        thread.join().map_err(|_| panicked())?.map_err(|error| not_begun(&error))
+        thread.join().map_err(|_| panicked())?.map_err(|error| machine::not_begun("cannot boot the kernel", &error))
     }
 
     /// The error of a guest whose agent failed with `why`: the guest's own end where that says more, and the last lines of its console;
@@ -175,14 +196,18 @@ fn panicked() -> Error {
     Error::new(Exit::Internal, "this is a bug of vpmu: the guest's thread panicked", "", "")
 }
 
-/// The error of a guest that could not begin.
-#[must_use]
-pub fn not_begun(error: &MachineError) -> Error {
-    if error.is_the_hosts() {
-        Error::host("cannot boot the kernel", error.to_string(), "`vpmu doctor` says what is missing")
-    } else {
-        Error::usage("cannot boot the kernel", error.to_string(), "")
+/// The log of a guest's kernel, if its agent gives it.
+pub fn kernel_log(agent: &mut Agent<'_>) -> Option<Log> {
+    // A kernel that drops a record while it is read refuses the rest.
+    for _ in 0..3 {
+        let mut log = Log::default();
+        match agent.get("/dev/kmsg", &mut log) {
+            Ok(_) => return Some(log),
+            Err(error) if error.is_refusal() => {}
+            Err(_) => return None,
+        }
     }
+    None
 }
 
 /// A pair of ends for the agent: the guest's, and the agent.

@@ -3,12 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use vmm::kvm::Cpu;
-
 use super::place::Placed;
-use crate::backend::BackendChoice;
-use crate::rounds::pin::PinChoice;
-use crate::strategy::StrategyChoice;
+use crate::machine::MachineSpec;
 
 /// Guest memory unless another size is given, bytes.
 pub const MEMORY: u64 = 512 << 20;
@@ -33,6 +29,10 @@ pub struct LinuxSpec {
     pub with: Vec<Placed>,
     /// A shell's command to run; `None`: a shell on the terminal.
     pub run: Option<String>,
+    /// Variables of the command's environment.
+    pub env: Vec<(String, String)>,
+    /// The command's input: a file, or `-` for this program's own.
+    pub stdin: Option<PathBuf>,
     /// Files and folders of the guest to bring out.
     pub get: Vec<String>,
     /// Where they go.
@@ -47,45 +47,6 @@ pub struct LinuxSpec {
     pub quiet: bool,
 }
 
-/// The machine of a Linux guest.
-#[derive(Clone, Debug)]
-pub struct MachineSpec {
-    /// Processor.
-    pub cpu: Cpu,
-    /// Guest memory, bytes.
-    pub memory: u64,
-    /// Virtual CPUs.
-    pub vcpus: u64,
-    /// Host CPU of each vCPU.
-    pub pin: PinChoice,
-    /// Strategy of the host events.
-    pub strategy: StrategyChoice,
-    /// Event source behind the guest's counters.
-    pub backend: BackendChoice,
-    /// Architectural PMU version of the guest: 2 or 4.
-    pub pmu_version: u64,
-    /// Time after which the run is ended.
-    pub time_limit: Duration,
-    /// Whether vCPU threads run under a seccomp filter.
-    pub seccomp: bool,
-}
-
-impl Default for MachineSpec {
-    fn default() -> Self {
-        Self {
-            cpu: Cpu::CascadeLake,
-            memory: MEMORY,
-            vcpus: 1,
-            pin: PinChoice::Nowhere,
-            strategy: StrategyChoice::Preset("reuse-lazy".to_owned()),
-            backend: BackendChoice::Auto,
-            pmu_version: 2,
-            time_limit: Duration::MAX,
-            seccomp: true,
-        }
-    }
-}
-
 impl LinuxSpec {
     /// The defaults, for this kernel.
     #[must_use]
@@ -98,11 +59,13 @@ impl LinuxSpec {
             load: Vec::new(),
             with: Vec::new(),
             run: None,
+            env: Vec::new(),
+            stdin: None,
             get: Vec::new(),
             output: PathBuf::from("."),
             share: None,
             console: None,
-            machine: MachineSpec::default(),
+            machine: MachineSpec::new(MEMORY, Duration::MAX),
             quiet: false,
         }
     }

@@ -23,8 +23,8 @@ const TOOLS: [&str; 24] = [
 pub struct Wanted<'a> {
     /// The kernel's file, beside which its modules are looked for.
     pub kernel: &'a Path,
-    /// The kernel's release, if its file says it.
-    pub release: Option<&'a str>,
+    /// The kernel's release.
+    pub release: &'a str,
     /// Folder of the modules.
     pub modules: Option<&'a Path>,
     /// Modules to load beside those of the agent's port.
@@ -51,15 +51,10 @@ pub fn make(wanted: &Wanted<'_>) -> Result<Vec<u8>, Error> {
 pub fn initramfs(wanted: &Wanted<'_>) -> Result<Initramfs, Error> {
     let path = std::env::var_os("PATH");
     let mut initramfs = Initramfs::new();
-    let unknown = || {
-        let why = "its file does not say which release it is";
-        Error::usage("cannot find the kernel's modules", why, "give the bzImage, or an initial RAM disk with --initrd")
-    };
-    let release = wanted.release.ok_or_else(unknown)?;
-    let folder = modules::find(release, wanted.modules, wanted.kernel)
+    let folder = modules::find(wanted.release, wanted.modules, wanted.kernel)
         .map_err(|error| Error::usage("cannot find the kernel's modules", error.to_string(), ""))?;
     let names: Vec<&str> = PORT.into_iter().chain(wanted.load.iter().map(String::as_str)).collect();
-    let needed = modules::needed(&folder, release, &names)
+    let needed = modules::needed(&folder, wanted.release, &names)
         .map_err(|error| Error::usage("cannot load the kernel's modules", error.to_string(), ""))?;
     for module in needed {
         let added = initramfs.module(&module.name, &module.bytes);

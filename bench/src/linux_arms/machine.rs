@@ -1,11 +1,13 @@
 //! Boots Linux guests on this host's KVM.
 
-use std::io;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linux_guest::agent::{self, Agent, AgentError};
 use results::document::LinuxParameters;
@@ -21,17 +23,15 @@ use super::session::{Ended, Shell};
 use super::spec::LinuxSpec;
 use super::task::{FTEST, PERF};
 use crate::arm::guest::GuestPlan;
-use crate::linux::guest::{LinuxGuest, channel};
+use crate::linux::guest::{LinuxGuest, channel, kernel_log};
 use crate::linux::job;
 use crate::linux::place::in_path;
 use crate::linux::userland::{Wanted, initramfs};
 use crate::summary::rdpmcs_elsewhere;
 use crate::sys;
 
-/// Time for a kernel to come up, and for a guest to switch itself off.
+/// Time for a kernel to come up.
 const BOOT: Duration = Duration::from_secs(300);
-const POWER_OFF: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(5);
 /// A guest is ended after this time: perf alone may take minutes on an emulated host.
 const LONGEST: Duration = Duration::from_secs(1800);
 
@@ -53,7 +53,7 @@ impl Boot {
         linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
         let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
         let kernel = job::kernel(&spec.kernel)?;
-        let perf = find(&spec.perf)?;
+        let perf = find(&spec.perf, std::env::var_os("PATH").as_deref())?;
         let version = version(&perf)?;
         let mut files = initramfs(&Wanted {
             kernel: &spec.kernel,
@@ -75,7 +75,7 @@ impl Boot {
     /// The guest for the document, with the command that is measured.
     pub(super) fn parameters(&self, command: &[String]) -> LinuxParameters {
         LinuxParameters {
-            release: self.kernel.release().map(str::to_owned),
+            release: Some(self.kernel.release().to_owned()),
             cpu: self.spec.cpu.name().to_owned(),
             perf: self.version.clone(),
             memory: self.spec.memory,
@@ -99,18 +99,30 @@ impl Boot {
     }
 }
 
-/// perf's file: a path, or a name in PATH.
-fn find(perf: &Path) -> Result<PathBuf, Error> {
-    if perf.exists() {
-        return Ok(perf.to_owned());
-    }
-    in_path(perf, std::env::var_os("PATH").as_deref()).ok_or_else(|| {
+/// perf's file: a path with a slash, or a name in PATH.
+fn find(perf: &Path, path: Option<&OsStr>) -> Result<PathBuf, Error> {
+    let is_path = perf.to_string_lossy().contains('/');
+    let found = if is_path { perf.is_file().then(|| perf.to_owned()) } else { in_path(perf, path) };
+    let found = found.ok_or_else(|| {
         Error::usage(
             format!("no perf: {}", perf.display()),
-            "it is neither a file nor a program of PATH",
-            "install it (Debian package: linux-perf), or name it with --perf",
+            if is_path { "there is no such file" } else { "no such program is in PATH" },
+            "install it (Debian package: linux-perf), or name its file with --perf, ./perf for one here",
         )
-    })
+    })?;
+    let mut magic = [0; 4];
+    let read = File::open(&found).and_then(|mut file| file.read_exact(&mut magic));
+    match read {
+        Ok(()) if magic == *b"\x7fELF" => Ok(found),
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+            Err(Error::usage(format!("cannot read {}", found.display()), error.to_string(), ""))
+        }
+        _ => Err(Error::usage(
+            format!("{} is no program, but a script", found.display()),
+            "a distribution's script looks for the perf of the running kernel, which the guest does not have",
+            "name the perf it starts with --perf: e.g. /usr/bin/perf_6.1, or perf in a folder of /usr/lib/linux-tools",
+        )),
+    }
 }
 
 /// The first line of `perf --version`.
@@ -137,17 +149,13 @@ impl Boots for Boot {
             .0
             .hello(BOOT)
             .map_err(|error| format!("the guest did not come up: {error}"))
-            .and_then(|_| work(&mut shell))
-            .and_then(|()| shell.0.power_off().map_err(|error| format!("the guest did not power off: {error}")));
+            .and_then(|_| work(&mut shell));
+        let log = kernel_log(&mut shell.0);
+        let worked = worked.and_then(|()| {
+            shell.0.power_off().map_err(|error| format!("the guest did not power off: {error}"))
+        });
         let console = guest.console();
-        if worked.is_ok() {
-            let since = Instant::now();
-            while !guest.over().load(Ordering::Relaxed) && since.elapsed() < POWER_OFF {
-                std::thread::sleep(POLL);
-            }
-        }
-        guest.stop();
-        let mut outcome = guest.join()?;
+        let mut outcome = guest.end(worked.is_ok(), log)?;
         if outcome.end == End::Stopped && !sys::interrupted().load(Ordering::Relaxed) {
             // Nobody else stopped it: why its work failed says more.
             outcome.end = End::Done;
@@ -176,12 +184,7 @@ fn left(outcome: LinuxOutcome) -> Left {
     Left {
         run: RunOutcome { end, vcpus, wall, start: Duration::ZERO },
         rdpmcs,
-        complaints: complaints.unknown_nmis
-            + complaints.dazed
-            + complaints.lockups
-            + complaints.pmu
-            + complaints.rdpmc_faults
-            + elsewhere,
+        complaints: complaints.grave() + elsewhere,
         complained,
     }
 }
@@ -211,4 +214,31 @@ impl Shell for AgentShell {
 #[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
 fn text(error: AgentError) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_perf_is_a_program_of_path_or_a_file_with_a_slash_and_no_script() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in [("perf", &b"\x7fELF etc"[..]), ("script", b"#!/bin/sh\n"), ("empty", b"")] {
+            let file = folder.path().join(name);
+            std::fs::write(&file, bytes).unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let find = |perf: &str| find(Path::new(perf), Some(folder.path().as_os_str()));
+        let file = folder.path().join("perf");
+        assert_eq!((find("perf").unwrap(), find(file.to_str().unwrap()).unwrap()), (file.clone(), file));
+        // There is a folder `src` here, and no such program.
+        for (perf, needle) in
+            [("script", "is no program"), ("empty", "is no program"), ("src", "PATH"), ("./perf", "no such file")]
+        {
+            let error = find(perf).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error}");
+        }
+    }
 }

@@ -14,14 +14,14 @@ const OVERHEAD: f64 = 1.25;
 const START: Duration = Duration::from_millis(25);
 
 impl Plan {
-    /// Time that `arms` arms take about, if the host is like those it was tried on and nothing hangs. Of a tracepoint's rate nothing is
+    /// Time that `arms` arms take about, without the boots of Linux guests, if the host is like those it was tried on and nothing hangs. Of a tracepoint's rate nothing is
     /// known but the time limit.
     #[must_use]
     pub fn estimate(&self, arms: usize) -> Duration {
         let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let arms = u32::try_from(arms).unwrap_or(u32::MAX);
         let warmups = self.warmups();
-        let guests = if self.keeps_guests() { self.sessions() } else { self.rounds.saturating_add(warmups) };
+        let guests = self.guests();
         let ticks = u32::try_from(self.guest.baseline_ticks + self.guest.tail_ticks).unwrap_or(u32::MAX);
         let start = START + self.guest.mux_interval.saturating_mul(ticks);
         let turns = self.turn(self.samples).saturating_mul(bounded(self.rounds));
@@ -39,6 +39,11 @@ impl Plan {
         let share = self.estimate(arms).as_secs_f64() / unbounded;
         // Neither negative nor above the number of rounds.
         ((share * all as f64) as u64).clamp(1, all.max(1))
+    }
+
+    /// Guests of each arm, one after the other.
+    pub(super) const fn guests(&self) -> u64 {
+        if self.keeps_guests() { self.sessions() } else { self.rounds.saturating_add(self.warmups()) }
     }
 
     const fn sessions(&self) -> u64 {

@@ -120,7 +120,19 @@ fn expectation(plan: &Plan, arms: usize) -> String {
     if plan.simulated {
         return format!("simulating {what}");
     }
-    let seconds = plan.estimate(arms).as_secs_f64().max(1.0).round();
+    let seconds = |time: Duration| time.as_secs_f64().max(1.0).round();
+    if plan.parameters.linux.is_some() {
+        // A boot takes two seconds or twenty.
+        let time = match plan.duration {
+            Some(bound) => format!("at most {} s", seconds(bound)),
+            None => {
+                let guests = plan.guests().saturating_mul(u64::try_from(arms).unwrap_or(u64::MAX));
+                format!("about {} s and the boots of {guests} guests", seconds(plan.estimate(arms)))
+            }
+        };
+        return format!("this takes {time}: {what}, {pinned}");
+    }
+    let seconds = seconds(plan.estimate(arms));
     // Of a tracepoint's rate nothing is known but the time limit.
     let unknown = plan.until_ci.is_some() || matches!(plan.backend, BackendKey::Tracepoint { .. });
     let most = if unknown { "at most" } else { "about" };

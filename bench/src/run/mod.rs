@@ -2,48 +2,33 @@
 
 pub mod spec;
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::Path;
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
 use vmm::kvm::Host;
 use vmm::machine::image::{self, FileForImage, ImagePlan, Rdpmc};
-use vmm::machine::{Behind, Cpu, Plan};
 use vmm::outcome::End;
 
 use crate::console::complain;
+use crate::machine;
 use crate::output::{Limits, Output};
-use crate::rounds::pin::usable_cpus;
-use crate::strategy::resolve_one;
 use crate::summary::{self, Ran};
 use crate::sys;
 use results::error::{Error, Exit};
-use results::host::{HostFacts, HostFs};
 use spec::RunSpec;
-
-/// Largest image or module: a kernel with all its symbols.
-const MAX_FILE: u64 = 512 << 20;
 
 /// Runs the image.
 ///
 /// # Errors
 /// Conditions that keep it from starting.
 pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
-    let image = read(&args.image, "the image")?;
-    let plan = plan_of(args, backend.clone())?;
+    let image = machine::read(&args.image, "the image")?;
+    let plan = plan_of(args, backend)?;
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let mut output = Output::to_stdout(Limits { began: Instant::now(), time_limit: args.time_limit });
-    let outcome = image::run(&host, &image, &plan, &mut output, sys::interrupted()).map_err(|error| {
-        let what = format!("cannot run {}", args.image.display());
-        if error.is_the_hosts() {
-            Error::host(what, error.to_string(), "`vpmu doctor` says what is missing")
-        } else {
-            Error::usage(what, error.to_string(), "")
-        }
-    })?;
+    let mut output = Output::to_stdout(Limits { began: Instant::now(), time_limit: args.machine.time_limit });
+    let outcome = image::run(&host, &image, &plan, &mut output, sys::interrupted())
+        .map_err(|error| machine::not_begun(format!("cannot run {}", args.image.display()), &error))?;
     let unsent = output.finish();
     if let Err(error) = &unsent {
         complain(&format!("warning: serial output was lost: {error}"));
@@ -57,11 +42,7 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
         checked_addresses: outcome.checked_addresses,
         output: &outcome.output,
     };
-    let report = summary::of(&ran, backend);
-    let summary = report.summary.iter().filter(|_| !args.quiet);
-    for line in summary.cloned().chain(report.warnings.iter().map(|warning| format!("warning: {warning}"))) {
-        complain(&line);
-    }
+    machine::say(&summary::of(&ran, backend), args.quiet);
     Ok(exit(&outcome.end))
 }
 
@@ -77,45 +58,19 @@ fn exit(end: &End) -> Exit {
     }
 }
 
-fn read(path: &Path, what: &str) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
-    let cannot = || format!("cannot read {what} {}", path.display());
-    read.map_err(|error| Error::usage(cannot(), error.to_string(), ""))?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(Error::usage(cannot(), format!("it is larger than {} MiB", MAX_FILE >> 20), ""));
-    }
-    Ok(bytes)
-}
-
-fn plan_of(args: &RunSpec, backend: BackendKey) -> Result<ImagePlan, Error> {
-    let behind = if backend == BackendKey::None {
-        Behind::Floor
-    } else {
-        Behind::Events { backend, strategy: resolve_one(&args.strategy)? }
-    };
-    let fs = HostFs::default();
-    let usable = usable_cpus(&HostFacts::read(&fs), fs.text("proc/self/status").as_deref());
-    let pin = args.pin.cpus(args.vcpus, usable.as_deref())?;
+fn plan_of(args: &RunSpec, backend: &BackendKey) -> Result<ImagePlan, Error> {
+    let machine = args.machine.plan(backend)?;
     let mut modules = Vec::new();
     for path in &args.module {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        modules.push(FileForImage { name, contents: read(path, "module")? });
+        modules.push(FileForImage { name, contents: machine::read(path, "module")? });
     }
     if modules.is_empty() || !args.environ.is_empty() {
         modules.push(FileForImage { name: "environ".to_owned(), contents: environ(args).into_bytes() });
     }
     Ok(ImagePlan {
-        machine: Plan {
-            behind,
-            cpu: Cpu::default(),
-            pmu: Cpu::default().pmu_of_version(args.pmu_version as u8),
-            vcpus: args.vcpus as usize,
-            pin: pin.into_iter().map(|cpu| cpu as usize).collect(),
-            time_limit: args.time_limit,
-            seccomp: args.seccomp,
-        },
-        memory: args.memory,
+        machine,
+        memory: args.machine.memory,
         program: args.image.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         arguments: args.append.clone(),
         modules,
@@ -126,8 +81,8 @@ fn plan_of(args: &RunSpec, backend: BackendKey) -> Result<ImagePlan, Error> {
 /// The module "environ": the machine's size, overridden and added to by the user.
 fn environ(args: &RunSpec) -> String {
     let mut lines = vec![
-        ("NR_CPUS".to_owned(), args.vcpus.to_string()),
-        ("MEMSIZE".to_owned(), (args.memory >> 20).to_string()),
+        ("NR_CPUS".to_owned(), args.machine.vcpus.to_string()),
+        ("MEMSIZE".to_owned(), (args.machine.memory >> 20).to_string()),
         ("TEST_DEVICE".to_owned(), "0".to_owned()),
     ];
     for (key, value) in &args.environ {
@@ -142,7 +97,7 @@ fn environ(args: &RunSpec) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strategy::StrategyChoice;
+    use crate::machine::MachineSpec;
 
     fn spec() -> RunSpec {
         RunSpec::new("dir/x.flat")
@@ -154,7 +109,8 @@ mod tests {
 
     #[test]
     fn the_environment_has_the_machines_size_unless_overridden() {
-        assert_eq!(environ(&RunSpec { vcpus: 2, ..spec() }), "NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n");
+        let two = MachineSpec { vcpus: 2, ..spec().machine };
+        assert_eq!(environ(&RunSpec { machine: two, ..spec() }), "NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n");
         let lines = environ(&RunSpec { environ: vec![pair("MEMSIZE", "1"), pair("X", "y")], ..spec() });
         assert_eq!(lines, "NR_CPUS=1\nMEMSIZE=1\nTEST_DEVICE=0\nX=y\n");
     }
@@ -165,7 +121,7 @@ mod tests {
         std::fs::write(file.path(), "abc").unwrap();
         let path = file.path().to_owned();
         let lengths = |spec: &RunSpec| -> Vec<usize> {
-            let plan = plan_of(spec, BackendKey::None).unwrap();
+            let plan = plan_of(spec, &BackendKey::None).unwrap();
             plan.modules.iter().map(|module| module.contents.len()).collect()
         };
         assert_eq!(lengths(&spec()).len(), 1);
@@ -173,23 +129,14 @@ mod tests {
         let both = RunSpec { module: vec![path], environ: vec![pair("A", "1")], ..spec() };
         assert_eq!(lengths(&both).len(), 2);
         let absent = RunSpec { module: vec!["no/such".into()], ..spec() };
-        let error = plan_of(&absent, BackendKey::None).unwrap_err();
+        let error = plan_of(&absent, &BackendKey::None).unwrap_err();
         assert!(error.to_string().contains("no/such"), "{error}");
     }
 
     #[test]
-    fn a_plan_names_its_program_and_strategy() {
-        let spec = RunSpec { pmu_version: 4, pin: "0".parse().unwrap(), ..spec() };
-        let plan = plan_of(&spec, BackendKey::CpuClock).unwrap();
-        assert_eq!(
-            (plan.program.as_str(), plan.machine.pmu, plan.machine.pin),
-            ("x.flat", Cpu::default().pmu_of_version(4), vec![0])
-        );
-        assert!(matches!(plan.machine.behind, Behind::Events { backend: BackendKey::CpuClock, .. }));
-        let few = RunSpec { vcpus: 2, ..spec.clone() };
-        assert!(plan_of(&few, BackendKey::CpuClock).unwrap_err().to_string().contains("1 CPUs for 2 vCPUs"));
-        let misspelt = StrategyChoice::Preset("reues".to_owned());
-        assert!(plan_of(&RunSpec { strategy: misspelt, ..spec }, BackendKey::CpuClock).is_err());
+    fn a_plan_names_its_program_and_has_the_machines_memory() {
+        let plan = plan_of(&spec(), &BackendKey::CpuClock).unwrap();
+        assert_eq!((plan.program.as_str(), plan.memory), ("x.flat", 256 << 20));
     }
 
     #[test]

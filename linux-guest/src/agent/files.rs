@@ -20,16 +20,8 @@ fn host(path: &Path) -> impl FnOnce(std::io::Error) -> AgentError + '_ {
 }
 
 impl Agent<'_> {
-    /// Writes a file in the guest, in place of one that is there, and the folders above it; returns its bytes.
-    pub fn put(&mut self, path: &str, mode: u32, from: &mut dyn Read) -> Result<u64, AgentError> {
-        let sent = self.entry(FILE, mode, path, b"").and_then(|()| self.data(from, "the source of a file"));
-        let done = self.commit();
-        let bytes = sent?;
-        done?;
-        Ok(bytes)
-    }
-
-    /// Copies a file or folder of the host, links as links, to `path` in the guest.
+    /// Copies a file or folder of the host, links as links, to `path` in the guest, in place of files that are there; folders above it
+    /// are made.
     pub fn put_tree(&mut self, from: &Path, path: &str) -> Result<Copied, AgentError> {
         let mut copied = Copied::default();
         let metadata = fs::metadata(from).map_err(host(from))?;
@@ -57,7 +49,7 @@ impl Agent<'_> {
             copied.files += 1;
             self.entry(FILE, mode, path, b"")?;
             let mut file = fs::File::open(from).map_err(host(from))?;
-            copied.bytes += self.data(&mut file, "a file of the folder")?;
+            copied.bytes += self.data(&mut file, "the source of a file")?;
             return Ok(());
         }
         if !metadata.is_dir() {

@@ -21,7 +21,6 @@ const SIGKILL: u32 = 9;
 pub struct Command<'a> {
     argv: &'a [String],
     env: Vec<(String, String)>,
-    folder: String,
     stdin: Option<BorrowedFd<'a>>,
     limit: Option<Duration>,
 }
@@ -31,20 +30,13 @@ impl<'a> Command<'a> {
     /// init's environment (PATH, HOME, TERM), and its input is /dev/null.
     #[must_use]
     pub const fn new(argv: &'a [String]) -> Self {
-        Self { argv, env: Vec::new(), folder: String::new(), stdin: None, limit: None }
+        Self { argv, env: Vec::new(), stdin: None, limit: None }
     }
 
     /// Adds a variable, in place of the init's of that name.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    /// Runs it in another folder of the guest.
-    #[must_use]
-    pub fn folder(mut self, folder: &str) -> Self {
-        folder.clone_into(&mut self.folder);
         self
     }
 
@@ -74,7 +66,7 @@ impl<'a> Command<'a> {
             payload.extend_from_slice(&number.to_le_bytes());
         }
         let variables = self.env.iter().map(|(name, value)| format!("{name}={value}"));
-        for string in [self.folder.clone()].into_iter().chain(self.argv.iter().cloned()).chain(variables) {
+        for string in self.argv.iter().cloned().chain(variables) {
             if string.bytes().any(|byte| byte == 0) {
                 return Err(AgentError::ZeroByte(string));
             }

@@ -1,12 +1,24 @@
-//! What a Linux guest complains about on its console.
+//! What a Linux kernel complains about: in its log, as `/dev/kmsg` gives it, or on its console.
+//!
+//! The log is the better witness. It has every level, and what a program writes into it has a facility of its own; the console has
+//! warnings only, and whatever programs write to it. On the console a line counts if it has the kernel's time stamp
+//! (`printk.time=1`) that is no older than the last one: a `dmesg` on the console repeats nothing.
+
+use std::io::{self, Write};
 
 /// Longest part of a line that is looked at.
 const LINE_MAX: usize = 1024;
 /// Longest reason of a panic that is kept.
 const REASON_MAX: usize = 200;
 const PANIC: &[u8] = b"Kernel panic - not syncing: ";
+/// What a kernel says that ends as it was asked to: it did not panic.
+const ENDS: [&str; 4] = ["reboot: Restarting system", "reboot: Power down", "reboot: System halted", "sysrq: Resetting"];
 /// The bytes of an oops are printed with the one at RIP marked: RDPMC is `0f 33`.
 const RDPMC_FAULT: &[u8] = b"<0f> 33";
+/// CPUs take their stamps before a line has its place: so much older may a line be than the one before it.
+const DISORDER_US: u64 = 1_000_000;
+/// Levels of the facility "kernel" in a record's first number.
+const KERNEL_LEVELS: u64 = 8;
 
 /// Complaints of a Linux kernel, by its own words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,17 +59,42 @@ impl Complaints {
         let mut lines: Vec<_> = counts
             .iter()
             .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("the guest's console has {what}: {count}"))
+            .map(|(count, what)| format!("the guest's kernel said {what}: {count}"))
             .collect();
         if self.rdpmc_faults > 0 {
-            lines.push(
-                "the guest's kernel met #GP at an RDPMC that was not rewritten (in a module, or in code that it made or copied)"
-                    .to_owned(),
-            );
+            lines.push(format!(
+                "the guest's kernel met #GP at an RDPMC that was not rewritten (in a module, or in code that it made): {}",
+                self.rdpmc_faults
+            ));
         }
         lines
     }
 
+    /// Decides between the console's complaints and those of the log, which the guest gave when its kernel was alive.
+    #[must_use]
+    pub fn decided_by(self, log: Option<Log>) -> Self {
+        let Some(log) = log else { return self };
+        // A log that lost its begin may have lost complaints with it.
+        let console = if log.first == Some(0) { Self::default() } else { self };
+        let said = log.complaints;
+        Self {
+            unknown_nmis: said.unknown_nmis.max(console.unknown_nmis),
+            dazed: said.dazed.max(console.dazed),
+            lockups: said.lockups.max(console.lockups),
+            long_interrupts: said.long_interrupts.max(console.long_interrupts),
+            pmu: said.pmu.max(console.pmu),
+            rdpmc_faults: said.rdpmc_faults.max(console.rdpmc_faults),
+            panic: None,
+        }
+    }
+
+    /// How many there are of those that no sound guest has.
+    #[must_use]
+    pub const fn grave(&self) -> u64 {
+        self.unknown_nmis + self.dazed + self.lockups + self.pmu + self.rdpmc_faults
+    }
+
+    /// A line of the kernel, without its stamp.
     fn line(&mut self, line: &[u8]) {
         let has = |words: &str| find(line, words.as_bytes()).is_some();
         self.unknown_nmis += u64::from(has("NMI received for unknown reason"));
@@ -85,38 +122,114 @@ fn find(text: &[u8], words: &[u8]) -> Option<usize> {
     text.windows(words.len()).position(|window| window == words)
 }
 
-/// Reads a console's text.
+/// Text in pieces as lines, each cut to [`LINE_MAX`].
 #[derive(Debug)]
-pub struct Watch {
-    line: Vec<u8>,
-    complaints: Complaints,
+struct Lines(Vec<u8>);
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self(Vec::with_capacity(LINE_MAX))
+    }
 }
 
-impl Default for Watch {
-    fn default() -> Self {
-        Self { line: Vec::with_capacity(LINE_MAX), complaints: Complaints::default() }
+impl Lines {
+    fn read(&mut self, text: &[u8], mut line: impl FnMut(&[u8])) {
+        for &byte in text {
+            if byte == b'\n' {
+                line(&self.0);
+                self.0.clear();
+            } else if self.0.len() < LINE_MAX {
+                self.0.push(byte);
+            }
+        }
     }
+}
+
+/// Reads a console's text.
+#[derive(Debug, Default)]
+pub struct Watch {
+    lines: Lines,
+    console: Stamped,
 }
 
 impl Watch {
     /// The next piece of text.
     pub fn read(&mut self, text: &[u8]) {
-        for &byte in text {
-            if byte == b'\n' {
-                self.complaints.line(&self.line);
-                self.line.clear();
-            } else if self.line.len() < LINE_MAX {
-                self.line.push(byte);
-            }
-        }
+        self.lines.read(text, |line| self.console.line(line));
     }
 
     /// What was complained about.
     #[must_use]
     pub fn finish(mut self) -> Complaints {
-        self.complaints.line(&self.line);
-        self.complaints
+        self.console.line(&self.lines.0);
+        self.console.complaints
     }
+}
+
+/// Lines of a console that are the kernel's.
+#[derive(Debug, Default)]
+struct Stamped {
+    /// The latest stamp, in microseconds.
+    latest: u64,
+    complaints: Complaints,
+}
+
+impl Stamped {
+    fn line(&mut self, line: &[u8]) {
+        let stamped = line.iter().enumerate().filter(|&(_, &byte)| byte == b'[').find_map(|(at, _)| stamp(&line[at + 1..]));
+        let Some((time, rest)) = stamped else { return };
+        if ENDS.into_iter().any(|words| find(rest, words.as_bytes()).is_some()) {
+            self.complaints.panic = None;
+        }
+        if time.saturating_add(DISORDER_US) >= self.latest {
+            self.latest = self.latest.max(time);
+            self.complaints.line(rest);
+        }
+    }
+}
+
+/// `   12.345678] text`: the time in microseconds, and the text.
+fn stamp(text: &[u8]) -> Option<(u64, &[u8])> {
+    let end = text.iter().take(24).position(|&byte| byte == b']')?;
+    let (seconds, micros) = str::from_utf8(&text[..end]).ok()?.trim_start().split_once('.')?;
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse::<u64>().ok()).flatten();
+    let time = digits(seconds)?.checked_mul(1_000_000)?.checked_add(digits(micros).filter(|_| micros.len() == 6)?)?;
+    Some((time, &text[end + 1..]))
+}
+
+/// Reads the records of `/dev/kmsg`.
+#[derive(Debug, Default)]
+pub struct Log {
+    lines: Lines,
+    /// The number of the first record; 0 is the kernel's first.
+    first: Option<u64>,
+    complaints: Complaints,
+}
+
+impl Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let Self { lines, first, complaints } = self;
+        lines.read(text, |line| {
+            // Lines of a record's dictionary begin with a space.
+            let Some((level, number, said)) = record(line) else { return };
+            first.get_or_insert(number);
+            if level < KERNEL_LEVELS {
+                complaints.line(said);
+            }
+        });
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// `6,339,5140900,-;text`: facility and level, the number, the text.
+fn record(line: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let end = line.iter().position(|&byte| byte == b';')?;
+    let mut numbers = str::from_utf8(&line[..end]).ok()?.split(',').map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??, &line[end + 1..]))
 }
 
 #[cfg(test)]
@@ -132,24 +245,60 @@ mod tests {
     }
 
     const TEXT: &str = "\
-[    1.0] Uhhuh. NMI received for unknown reason 2c on CPU 0.\r
-[    1.1] Dazed and confused, but trying to continue\r
-[    2.0] watchdog: BUG: soft lockup - CPU#0 stuck for 22s!\r
-[    3.0] Code: 48 c1 e2 20 89 f9 <0f> 33 48 09 d0\r
-[    4.0] unchecked MSR access error: RDMSR from 0x1c9\r
-[    5.0] Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b\r
-[    5.1] ---[ end Kernel panic - not syncing: Attempted to kill init! ]---";
+[    1.000000] Uhhuh. NMI received for unknown reason 2c on CPU 0.\r
+[    1.100000] Dazed and confused, but trying to continue\r
+[    2.000000] watchdog: BUG: soft lockup - CPU#0 stuck for 22s!\r
+# [    3.000000][    T1] Code: 48 c1 e2 20 89 f9 <0f> 33 48 09 d0\r
+[    3.999999] unchecked MSR access error: RDMSR from 0x1c9\r
+[    4.000000] Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b\r
+[    4.100000] ---[ end Kernel panic - not syncing: Attempted to kill init! ]---";
 
     #[test]
     fn a_kernels_words_are_counted_whatever_the_pieces() {
         for piece in [1, 7, 1000] {
             let found = of(TEXT, piece);
             let counts = (found.unknown_nmis, found.dazed, found.lockups, found.rdpmc_faults, found.pmu);
-            assert_eq!(counts, (1, 1, 1, 1, 1));
+            assert_eq!((counts, found.grave()), ((1, 1, 1, 1, 1), 5));
             assert_eq!(found.panic.as_deref(), Some("Attempted to kill init! exitcode=0x0000000b"));
             assert_eq!((found.lines().len(), found.is_empty()), (5, false));
         }
-        assert!(of("[    1.0] Linux version 6.1\r\n# ", 3).is_empty());
+        assert!(of("[    1.000000] Linux version 6.1\r\n# ", 3).is_empty());
+    }
+
+    #[test]
+    fn words_that_a_program_writes_are_none_of_the_kernels() {
+        for text in ["", "[x] ", "[1] ", "[  1.5] "] {
+            let text = format!("{text}Kernel panic - not syncing: no\n{text}Dazed and confused\n");
+            assert!(of(&text, 100).is_empty(), "{text}");
+        }
+        let again = format!("{}[   99.000000] x\n{TEXT}", TEXT.replace("[    4", "[    3"));
+        assert_eq!(of(&again, 100).dazed, 1, "dmesg on the console");
+        let restarted = format!("{TEXT}\n[    1.000000] reboot: Restarting system\n");
+        assert_eq!(of(&restarted, 100).panic, None);
+    }
+
+    fn log(text: &str) -> Log {
+        let mut log = Log::default();
+        text.as_bytes().chunks(5).for_each(|piece| log.write_all(piece).unwrap());
+        log
+    }
+
+    #[test]
+    fn the_log_decides_as_far_as_it_goes_back() {
+        let records = "\
+5,0,0,-;Linux version 6.1
+0,1,100,-;Dazed and confused, but trying to continue
+ SUBSYSTEM=Dazed and confused
+6,2,100,-;perf: interrupt took too long (2501 > 2500), lowering
+12,3,200,-;Dazed and confused, but by a program
+0,4,300,-;Kernel panic - not syncing: not now
+";
+        let whole = of(TEXT, 100).decided_by(Some(log(records)));
+        let expected = Complaints { dazed: 1, long_interrupts: 1, ..Complaints::default() };
+        assert_eq!(whole, expected, "a kernel that gives its log has not panicked");
+        let cut = of(TEXT, 100).decided_by(Some(log(&records[records.find("0,1").unwrap()..])));
+        assert_eq!((cut.dazed, cut.unknown_nmis, cut.long_interrupts, cut.panic), (1, 1, 1, None));
+        assert_eq!(of(TEXT, 100).decided_by(None), of(TEXT, 100));
     }
 
     proptest! {
@@ -157,8 +306,11 @@ mod tests {
         fn memory_is_bounded(text in prop::collection::vec(any::<u8>(), 0..4096)) {
             let mut watch = Watch::default();
             watch.read(&text);
-            prop_assert_eq!(watch.line.capacity(), LINE_MAX);
-            prop_assert!(watch.finish().dazed <= 4096);
+            prop_assert_eq!(watch.lines.0.capacity(), LINE_MAX);
+            prop_assert!(watch.finish().is_empty());
+            let mut log = Log::default();
+            log.write_all(&text).unwrap();
+            prop_assert_eq!(log.lines.0.capacity(), LINE_MAX);
         }
     }
 }

@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn an_error_of_the_output_is_kept_and_the_guest_goes_on() {
         let (console, mut none) = (Console::default(), [0; 4]);
-        (&console).write_all(b"Dazed and confused").unwrap();
+        (&console).write_all(b"[    1.000000] Dazed and confused").unwrap();
         console.close();
         let (output, complaints) = console.write_to(&mut &mut none[..]);
         assert!(output.error.is_some());

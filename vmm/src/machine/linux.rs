@@ -26,7 +26,7 @@ pub use crate::boot::linux::{BootError, Kernel, KernelError};
 use crate::boot::linux::{acpi, zero_page};
 use crate::boot::rdpmc::Site;
 use crate::boot::segment::{Entry, LoadError};
-pub use crate::devices::complaints::Complaints;
+pub use crate::devices::complaints::{Complaints, Log};
 use crate::devices::console::Console;
 use crate::devices::linux_board::{LinuxBoard, Shared as Devices};
 pub use crate::devices::output::Output;
@@ -45,8 +45,9 @@ pub const MAX_VCPUS: usize = 254;
 const SERIAL_GSI: u32 = 4;
 
 /// Our part of the command line: the console, a reset after a panic, the way to reset (with hardware-reduced ACPI Linux looks for
-/// EFI), no search for a PCI bus, which is not there, and a console with warnings, which [`Complaints`] reads, and no more.
-pub const COMMAND_LINE_START: &str = "console=ttyS0 panic=-1 reboot=acpi pci=off loglevel=5";
+/// EFI), no search for a PCI bus, which is not there, and a console with warnings, which [`Complaints`] reads by their stamps, and no
+/// more.
+pub const COMMAND_LINE_START: &str = "console=ttyS0 panic=-1 reboot=acpi pci=off printk.time=1 loglevel=5";
 
 /// Data segment and code segment of the boot protocol, at their place in the table.
 const GDT_ENTRIES: [u64; 4] = [0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
@@ -95,7 +96,7 @@ pub struct LinuxOutcome {
     pub rewritten: usize,
     /// The state of the console.
     pub console: Output,
-    /// What the kernel complained about on its console.
+    /// What the kernel complained about on its console; a caller with the kernel's log has [more](Complaints::decided_by).
     pub complaints: Complaints,
     /// What broke the agent's port.
     pub channel: Faults,

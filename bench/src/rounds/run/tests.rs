@@ -5,7 +5,7 @@ use vmm::outcome::End;
 
 use super::*;
 use crate::rounds::mock::{self, MockRunner, experiment, outcome, plan, vcpu};
-use results::document::{ArmKind, Status};
+use results::document::{ArmKind, LinuxParameters, Status};
 use results::error::Exit;
 use results::metric::NMI_HANDLER;
 
@@ -320,5 +320,16 @@ fn what_is_ahead_is_said_before_the_start() {
         "{}",
         said(&sure)
     );
-    assert!(said(&Plan { simulated: true, ..sure }).starts_with("simulating rounds of 4 arms"));
+    assert!(said(&Plan { simulated: true, ..sure.clone() }).starts_with("simulating rounds of 4 arms"));
+    let mut linux = Plan { rounds: 3, rounds_per_guest: 1, warmup: 0, duration: None, until_ci: None, ..sure };
+    linux.parameters.linux = Some(LinuxParameters {
+        release: None,
+        cpu: "clx".to_owned(),
+        perf: String::new(),
+        memory: 1 << 29,
+        command: String::new(),
+    });
+    assert!(said(&linux).contains(" s and the boots of 12 guests: 3 rounds of 4 arms"), "{}", said(&linux));
+    linux.duration = Some(Duration::from_secs(60));
+    assert!(said(&linux).starts_with("this takes at most 60 s: up to 3 rounds"), "{}", said(&linux));
 }

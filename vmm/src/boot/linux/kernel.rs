@@ -32,7 +32,7 @@ const fn plain_header() -> [u8; 0x49] {
 #[derive(Clone, Debug)]
 pub struct Kernel {
     image: Vec<u8>,
-    release: Option<String>,
+    release: String,
     header: Vec<u8>,
     command_line: u32,
     initrd_max: u32,
@@ -45,39 +45,40 @@ impl Kernel {
     /// # Errors
     /// [`KernelError`].
     pub fn parse(file: &[u8]) -> Result<Self, KernelError> {
-        let kernel = if Elf::is_elf(file) {
-            Self {
+        let (kernel, release) = if Elf::is_elf(file) {
+            let kernel = Self {
                 image: file.to_vec(),
-                release: None,
+                release: String::new(),
                 header: PLAIN_HEADER.to_vec(),
                 command_line: PLAIN_COMMAND_LINE,
                 initrd_max: PLAIN_INITRD_MAX,
                 end: 0,
-            }
+            };
+            (kernel, None)
         } else if Setup::is_present(file) {
             let setup = Setup::of(file)?;
-            Self {
+            let kernel = Self {
                 image: payload::unpack(setup.payload)?,
-                release: setup.release,
+                release: String::new(),
                 header: setup.bytes.to_vec(),
                 command_line: setup.command_line,
                 initrd_max: setup.initrd_max,
                 end: setup.end,
-            }
+            };
+            (kernel, setup.release)
         } else {
             return Err(KernelError::NotAKernel);
         };
-        kernel.checked()
+        kernel.checked(release)
     }
 
-    fn checked(mut self) -> Result<Self, KernelError> {
+    /// `release` is what the header says.
+    fn checked(mut self, release: Option<String>) -> Result<Self, KernelError> {
         let elf = Elf::parse(&self.image)?;
         if !elf.is_64 {
             return Err(KernelError::Not64Bit);
         }
-        if self.release.is_none() {
-            self.release = Some(banner(&self.image).ok_or(KernelError::NotLinux)?);
-        }
+        self.release = release.or_else(|| banner(&self.image)).ok_or(KernelError::NotLinux)?;
         // The header of a vmlinux does not say it, and that of a bzImage may lie.
         let ends = elf.loads.iter().map(|load| load.physical_address.saturating_add(load.memory_size));
         self.end = ends.fold(self.end, u64::max);
@@ -86,8 +87,8 @@ impl Kernel {
 
     /// Its release, such as `6.1.0-50-amd64`.
     #[must_use]
-    pub fn release(&self) -> Option<&str> {
-        self.release.as_deref()
+    pub fn release(&self) -> &str {
+        &self.release
     }
 
     /// Its ELF image.
@@ -197,7 +198,7 @@ mod tests {
         let mut packed = Kernel::parse(&packed()).unwrap();
         let plain = Kernel::parse(&vmlinux()).unwrap();
         assert_eq!(packed.image(), plain.image());
-        assert_eq!((packed.release(), plain.release()), (Some("6.1.0-packed"), Some("6.1.0-test")));
+        assert_eq!((packed.release(), plain.release()), ("6.1.0-packed", "6.1.0-test"));
         assert_eq!((packed.command_line_max(), packed.initrd_max()), (2047, 0x7fff_ffff));
         assert_eq!((packed.end(), packed.header().len()), (BASE + 0x30_0000, 0x26c - 0x1f1));
         assert!(plain.end() > BASE && plain.end() < BASE + 0x1000);
