@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn a_plan_has_the_options_and_refuses_what_this_host_has_not() {
-        let spec = MachineSpec { pmu_version: 4, pin: "0".parse().unwrap(), ..MachineSpec::new(1 << 28, Duration::MAX) };
+        let spec =
+            MachineSpec { pmu_version: 4, pin: "0".parse().unwrap(), ..MachineSpec::new(1 << 28, Duration::MAX) };
         let plan = spec.plan(&BackendKey::CpuClock).unwrap();
         let pmu = Cpu::default().pmu_of_version(4);
         assert_eq!((plan.pmu, plan.pin.as_slice(), plan.vcpus), (pmu, &[0][..], 1));

@@ -212,7 +212,9 @@ mod tests {
         outcome.output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
         let report = report(&outcome, None, &BackendKey::None);
         let warned = report.warnings.join("\n");
-        for needle in ["throttled", "delivery mode", "4 PMIs may each", "6 RDPMCs were #GP", "output was lost", "9 bytes"] {
+        for needle in
+            ["throttled", "delivery mode", "4 PMIs may each", "6 RDPMCs were #GP", "output was lost", "9 bytes"]
+        {
             assert!(warned.contains(needle), "{warned} lacks {needle}");
         }
         let text = report.summary.join("\n");

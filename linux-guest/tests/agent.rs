@@ -234,7 +234,10 @@ fn files_go_in_and_come_out_again() {
         let bytes: Vec<u8> = (0..size).map(|at: u32| (at % 251) as u8).collect();
         fs::write(&source, &bytes).unwrap();
         fs::set_permissions(&source, fs::Permissions::from_mode(0o750)).unwrap();
-        assert_eq!(agent.put_tree(&source, name).unwrap(), Copied { files: 1, bytes: u64::from(size), ..Copied::default() });
+        assert_eq!(
+            agent.put_tree(&source, name).unwrap(),
+            Copied { files: 1, bytes: u64::from(size), ..Copied::default() }
+        );
         assert!(fs::read(&path).unwrap() == bytes);
         let mut copy = Vec::new();
         assert_eq!(agent.get(name, &mut copy).unwrap(), u64::from(size));

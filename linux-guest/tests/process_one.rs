@@ -16,7 +16,8 @@ const SIGINT: i32 = 2;
 
 fn main() -> ExitCode {
     let missing = process_one(Path::new("/"), &["/bin/true"]);
-    let missing = (!missing.is_ok_and(|output| output.status.success())).then(|| "no user namespaces (unshare --user --pid)");
+    let missing =
+        (!missing.is_ok_and(|output| output.status.success())).then_some("no user namespaces (unshare --user --pid)");
     let cases: [(&str, fn()); 2] = [
         (
             "a_guest_without_a_port_and_without_the_word_says_so_and_switches_itself_off",

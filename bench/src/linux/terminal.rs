@@ -57,7 +57,7 @@ fn copy(from: BorrowedFd<'_>, terminal: bool, to: &OwnedFd, over: &AtomicBool) -
     let mut buffer = [0; 4096];
     let mut ended = false;
     let timeout = Timespec::try_from(POLL).unwrap_or_default();
-    while !over.load(Ordering::Relaxed) && !(ended && held.is_empty()) {
+    while !over.load(Ordering::Relaxed) && (!ended || !held.is_empty()) {
         let reads = if ended || held.len() >= HELD { PollFlags::empty() } else { PollFlags::IN };
         let writes = if held.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         // An end that is not waited for would report that it is closed again and again.
@@ -69,8 +69,7 @@ fn copy(from: BorrowedFd<'_>, terminal: bool, to: &OwnedFd, over: &AtomicBool) -
         if !matches!(poll(&mut polls, Some(&timeout)), Ok(n) if n > 0) {
             continue;
         }
-        let ready = |flags: PollFlags| polls.iter().any(|poll| poll.revents().intersects(flags));
-        let (readable, writable) = (ready(PollFlags::IN | PollFlags::HUP), !writes.is_empty());
+        let readable = polls.iter().any(|poll| poll.revents().intersects(PollFlags::IN | PollFlags::HUP));
         if !reads.is_empty() && readable {
             match rustix::io::read(from, &mut buffer) {
                 Ok(0) => ended = true,
@@ -85,7 +84,7 @@ fn copy(from: BorrowedFd<'_>, terminal: bool, to: &OwnedFd, over: &AtomicBool) -
                 Err(_) => ended = true,
             }
         }
-        if writable {
+        if !writes.is_empty() {
             match rustix::io::write(to, held.as_slices().0) {
                 Ok(written) => drop(held.drain(..written)),
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
@@ -132,7 +131,7 @@ mod tests {
         let ((guest, to), over) = (pipe(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let copied = scope.spawn(|| copy(typed.as_fd(), true, &to, &over));
-            user.write_all(&[b'x'; 200_000]).unwrap();
+            user.write_all(&vec![b'x'; 200_000]).unwrap();
             user.write_all(&[b'y', ESCAPE]).unwrap();
             assert!(copied.join().unwrap());
         });
@@ -145,7 +144,7 @@ mod tests {
         let ((guest, to), over) = (pipe(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let copied = scope.spawn(|| copy(typed.as_fd(), false, &to, &over));
-            user.write_all(&[ESCAPE; 200_000]).unwrap();
+            user.write_all(&vec![ESCAPE; 200_000]).unwrap();
             over.store(true, Ordering::Relaxed);
             assert!(!copied.join().unwrap(), "no escape where there is no terminal");
         });

@@ -151,9 +151,8 @@ impl Boots for Boot {
             .map_err(|error| format!("the guest did not come up: {error}"))
             .and_then(|_| work(&mut shell));
         let log = kernel_log(&mut shell.0);
-        let worked = worked.and_then(|()| {
-            shell.0.power_off().map_err(|error| format!("the guest did not power off: {error}"))
-        });
+        let worked =
+            worked.and_then(|()| shell.0.power_off().map_err(|error| format!("the guest did not power off: {error}")));
         let console = guest.console();
         let mut outcome = guest.end(worked.is_ok(), log)?;
         if outcome.end == End::Stopped && !sys::interrupted().load(Ordering::Relaxed) {

@@ -12,7 +12,8 @@ const LINE_MAX: usize = 1024;
 const REASON_MAX: usize = 200;
 const PANIC: &[u8] = b"Kernel panic - not syncing: ";
 /// What a kernel says that ends as it was asked to: it did not panic.
-const ENDS: [&str; 4] = ["reboot: Restarting system", "reboot: Power down", "reboot: System halted", "sysrq: Resetting"];
+const ENDS: [&str; 4] =
+    ["reboot: Restarting system", "reboot: Power down", "reboot: System halted", "sysrq: Resetting"];
 /// The bytes of an oops are printed with the one at RIP marked: RDPMC is `0f 33`.
 const RDPMC_FAULT: &[u8] = b"<0f> 33";
 /// CPUs take their stamps before a line has its place: so much older may a line be than the one before it.
@@ -176,7 +177,8 @@ struct Stamped {
 
 impl Stamped {
     fn line(&mut self, line: &[u8]) {
-        let stamped = line.iter().enumerate().filter(|&(_, &byte)| byte == b'[').find_map(|(at, _)| stamp(&line[at + 1..]));
+        let stamped =
+            line.iter().enumerate().filter(|&(_, &byte)| byte == b'[').find_map(|(at, _)| stamp(&line[at + 1..]));
         let Some((time, rest)) = stamped else { return };
         if ENDS.into_iter().any(|words| find(rest, words.as_bytes()).is_some()) {
             self.complaints.panic = None;
@@ -192,7 +194,8 @@ impl Stamped {
 fn stamp(text: &[u8]) -> Option<(u64, &[u8])> {
     let end = text.iter().take(24).position(|&byte| byte == b']')?;
     let (seconds, micros) = str::from_utf8(&text[..end]).ok()?.trim_start().split_once('.')?;
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse::<u64>().ok()).flatten();
+    let digits =
+        |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse::<u64>().ok()).flatten();
     let time = digits(seconds)?.checked_mul(1_000_000)?.checked_add(digits(micros).filter(|_| micros.len() == 6)?)?;
     Some((time, &text[end + 1..]))
 }
