@@ -42,6 +42,7 @@ const SOURCES: &[&str] = &[
     "payload/fault.c",
     "payload/main.c",
     "payload/pmu.c",
+    "payload/amd.c",
     "payload/sched.c",
     "payload/nmi.c",
     "payload/loop.c",

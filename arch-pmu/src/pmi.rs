@@ -45,7 +45,7 @@ impl Lvtpc {
     }
 }
 
-/// By whom LVTPC is masked, and the PMI that waits for the end of it.
+/// By whom LVTPC is masked, and the PMI that waits for the end of it. On AMD's processors no delivery masks LVTPC, and no PMI waits.
 ///
 /// A delivery masks LVTPC and the guest's handler unmasks it. A handler that restarts the counters first (Linux's "late ack") leaves
 /// a window in which an overflow meets the mask. On hardware it lasts nanoseconds; between two exits of a vCPU it is wide, and a PMI
@@ -132,6 +132,8 @@ pub struct PmiStats {
     /// as the local APIC was switched off or LVTPC was no longer that of the delivery. The rest, besides one that is still held, is
     /// among the `undeliverable`.
     pub settled: u64,
+    /// PMIs that found the NMI of an earlier one still pending, and are no NMI of their own: where a delivery does not mask LVTPC.
+    pub merged: u64,
     /// PMIs not delivered because LVTPC held a delivery mode that the VMM does not know.
     pub undeliverable: u64,
     /// Deliveries that replaced the APIC's state and may have lost or repeated such a tick.

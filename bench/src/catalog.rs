@@ -1,5 +1,6 @@
 //! What a user can choose by name: strategies, models, workloads; and the metrics that results hold.
 
+use arch_pmu::spec::Vendor;
 use host_pmu::strategy::{self, PRESETS, Strategy};
 use results::error::Error;
 use results::metric;
@@ -93,7 +94,7 @@ pub fn workload(name: &str) -> Result<Vec<WorkloadEvent>, Error> {
         fixed_counter: event.spec.fixed.checked_sub(1),
         period: event.spec.period,
     };
-    Ok(workload.events.events(1_000_000).into_iter().map(event).collect())
+    Ok(workload.events.events(Vendor::Intel, 1_000_000).into_iter().map(event).collect())
 }
 
 /// The metrics of results.

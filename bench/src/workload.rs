@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use arch_pmu::spec::Vendor;
 use guest::abi::{EventSpec, FLAG_TASK_SWITCH, WORKLOAD_FTEST, WORKLOAD_IDLE, WORKLOAD_IO};
 use serde::Serialize;
 
@@ -32,21 +33,23 @@ struct Event {
     code: u64,
     fixed: Option<u64>,
     mode: Mode,
+    /// The event of an AMD processor in its place, by its perf name, if it has another one.
+    on_amd: Option<&'static str>,
 }
 
 const fn gp(name: &'static str, code: u64) -> Event {
-    Event { name, code, fixed: None, mode: Mode::Sample { factor: 1 } }
+    Event { name, code, fixed: None, mode: Mode::Sample { factor: 1 }, on_amd: None }
 }
 
 const fn fixed(name: &'static str, code: u64, counter: u64) -> Event {
-    Event { name, code, fixed: Some(counter), mode: Mode::Sample { factor: 1 } }
+    Event { name, code, fixed: Some(counter), mode: Mode::Sample { factor: 1 }, on_amd: None }
 }
 
 /// The first ten hardware events `perf list` names on Cascade Lake, as umask << 8 | event code.
 const SAMPLING10: &[Event] = &[
     gp("branch-instructions", 0x00c4),
     gp("branch-misses", 0x00c5),
-    gp("bus-cycles", 0x013c),
+    Event { on_amd: Some("stalled-cycles-frontend"), ..gp("bus-cycles", 0x013c) },
     gp("cache-misses", 0x412e),
     gp("cache-references", 0x4f2e),
     fixed("cpu-cycles", 0x003c, 1),
@@ -56,10 +59,36 @@ const SAMPLING10: &[Event] = &[
     gp("L1-dcache-loads", 0x81d0),
 ];
 
-/// umask << 8 | event code of a hardware event, and its fixed counter.
+/// The hardware events of AMD's family 19h as Linux's driver has them (`amd_zen2_perfmon_event_map`, `amd_hw_cache_event_ids_f17h`): umask
+/// and event select as in PERF_CTL, bits 11:8 of the select in 35:32.
+const AMD: &[(&str, u64)] = &[
+    ("branch-instructions", 0x00c2),
+    ("branch-misses", 0x00c3),
+    ("stalled-cycles-frontend", 0x00a9),
+    ("cache-misses", 0x0964),
+    ("cache-references", 0xff60),
+    ("cpu-cycles", 0x0076),
+    ("instructions", 0x00c0),
+    ("ref-cycles", 0x1_0000_0020),
+    ("L1-dcache-load-misses", 0xc860),
+    ("L1-dcache-loads", 0x0040),
+];
+
+impl Event {
+    /// Its name, code and fixed counter on a processor of `vendor`.
+    fn on(&self, vendor: Vendor) -> (&'static str, u64, Option<u64>) {
+        let name = self.on_amd.unwrap_or(self.name);
+        match AMD.iter().find(|(amd, _)| vendor == Vendor::Amd && *amd == name) {
+            Some(&(name, code)) => (name, code, None),
+            None => (self.name, self.code, self.fixed),
+        }
+    }
+}
+
+/// A hardware event of Intel's list on a processor of `vendor`: its name there, umask << 8 | event code, and its fixed counter.
 #[must_use]
-pub fn hardware_event(name: &str) -> Option<(u64, Option<u64>)> {
-    SAMPLING10.iter().find(|event| event.name == name).map(|event| (event.code, event.fixed))
+pub fn hardware_event(name: &str, vendor: Vendor) -> Option<(&'static str, u64, Option<u64>)> {
+    SAMPLING10.iter().find(|event| event.name == name).map(|event| event.on(vendor))
 }
 
 /// Four sampling events, one of them rare, as in the follow-up series of July 2021.
@@ -67,11 +96,11 @@ const SAMPLING4: &[Event] = &[
     fixed("cpu-cycles", 0x003c, 1),
     fixed("instructions", 0x00c0, 0),
     gp("cache-references", 0x4f2e),
-    Event { name: "branch-misses", code: 0x00c5, fixed: None, mode: Mode::Sample { factor: 6 } },
+    Event { mode: Mode::Sample { factor: 6 }, ..gp("branch-misses", 0x00c5) },
 ];
 
 /// `perf stat -e branch-misses`.
-const COUNTING1: &[Event] = &[Event { name: "branch-misses", code: 0x00c5, fixed: None, mode: Mode::Count }];
+const COUNTING1: &[Event] = &[Event { mode: Mode::Count, ..gp("branch-misses", 0x00c5) }];
 
 /// One sampling event on a general-purpose counter.
 const SINGLE: &[Event] = &[gp("cpu-cycles", 0x003c)];
@@ -139,13 +168,13 @@ impl EventSet {
         }
     }
 
-    /// The events for the boot page, and their names, in order.
+    /// The events of a processor of `vendor` for the boot page, and their names, in order.
     ///
     /// A stand-in backend counts every event at the same rate, which real events do not: with equal
     /// periods all counters would overflow in lock-step. So event i of a set gets
     /// `period × (16 + 3 i) / 16`, on every backend, to keep arms comparable. `period` is at least 1.
     #[must_use]
-    pub fn events(self, period: u64) -> Vec<NamedEvent> {
+    pub fn events(self, vendor: Vendor, period: u64) -> Vec<NamedEvent> {
         (0_u64..)
             .zip(self.table())
             .map(|(i, event)| {
@@ -156,11 +185,12 @@ impl EventSet {
                         (INT, u64::try_from(spread).unwrap_or(u64::MAX).max(1))
                     }
                 };
+                let (name, code, fixed) = event.on(vendor);
                 NamedEvent {
-                    name: event.name,
+                    name,
                     spec: EventSpec {
-                        selector: event.code | USR | OS | interrupt,
-                        fixed: event.fixed.map_or(0, |n| n + 1),
+                        selector: code | USR | OS | interrupt,
+                        fixed: fixed.map_or(0, |n| n + 1),
                         period,
                     },
                 }
@@ -294,7 +324,7 @@ mod tests {
     #[test]
     fn every_set_fits_the_boot_page_and_the_register_contract() {
         for set in EventSet::ALL {
-            let events = set.events(2_000_000);
+            let events = set.events(Vendor::Intel, 2_000_000);
             assert!(events.len() <= guest::abi::MAX_EVENTS);
             for NamedEvent { name, spec } in events {
                 // Event, umask, USR, OS, INT only: neither EN, which the driver owns, nor ANY, which faults.
@@ -308,7 +338,7 @@ mod tests {
 
     #[test]
     fn sampling10_needs_multiplexing_on_four_counters_and_uses_every_fixed_one() {
-        let events = EventSet::Sampling10.events(1000);
+        let events = EventSet::Sampling10.events(Vendor::Intel, 1000);
         assert_eq!(events.len(), 10);
         let gp = events.iter().filter(|e| e.spec.fixed == 0).count();
         assert!(gp > 4);
@@ -318,20 +348,32 @@ mod tests {
     }
 
     #[test]
+    fn an_amd_has_every_event_of_a_set_in_its_own_encoding_and_no_fixed_counter() {
+        for set in EventSet::ALL {
+            for (intel, amd) in set.events(Vendor::Intel, 1000).into_iter().zip(set.events(Vendor::Amd, 1000)) {
+                let code = amd.spec.selector & !(USR | OS | INT);
+                assert!(AMD.contains(&(amd.name, code)), "{}", amd.name);
+                assert_eq!((amd.spec.fixed, amd.spec.period), (0, intel.spec.period));
+                assert_eq!(amd.name == "stalled-cycles-frontend", amd.name != intel.name);
+            }
+        }
+    }
+
+    #[test]
     fn no_two_events_of_a_set_share_a_period() {
         for set in [EventSet::Sampling10, EventSet::Sampling4] {
-            let mut periods: Vec<u64> = set.events(1_000_000).iter().map(|e| e.spec.period).collect();
+            let mut periods: Vec<u64> = set.events(Vendor::Intel, 1_000_000).iter().map(|e| e.spec.period).collect();
             periods.sort_unstable();
             periods.dedup();
             assert_eq!(periods.len(), set.table().len());
         }
-        let rare = EventSet::Sampling4.events(1_600_000)[3].spec.period;
+        let rare = EventSet::Sampling4.events(Vendor::Intel, 1_600_000)[3].spec.period;
         assert_eq!(rare, 1_600_000 * 6 * 25 / 16);
     }
 
     #[test]
     fn extreme_periods_neither_overflow_nor_vanish() {
-        assert!(EventSet::Sampling10.events(1).iter().all(|e| e.spec.period >= 1));
-        assert_eq!(EventSet::Sampling4.events(u64::MAX)[3].spec.period, u64::MAX);
+        assert!(EventSet::Sampling10.events(Vendor::Intel, 1).iter().all(|e| e.spec.period >= 1));
+        assert_eq!(EventSet::Sampling4.events(Vendor::Intel, u64::MAX)[3].spec.period, u64::MAX);
     }
 }

@@ -16,6 +16,15 @@ enum {
 	MSR_GLOBAL_STATUS = 0x38e,
 	MSR_GLOBAL_CTRL = 0x38f,
 	MSR_GLOBAL_OVF_CTRL = 0x390,
+	/* AMD */
+	MSR_AMD_GLOBAL_STATUS = 0xc0000300,
+	MSR_AMD_GLOBAL_CTL = 0xc0000301,
+	MSR_AMD_STATUS_CLR = 0xc0000302,
+	MSR_AMD_STATUS_SET = 0xc0000303,
+	MSR_AMD_LEGACY_CTL0 = 0xc0010000,
+	MSR_AMD_LEGACY_CTR0 = 0xc0010004,
+	MSR_AMD_CTL0 = 0xc0010200, /* CTLn and CTRn are a pair */
+	MSR_AMD_CTR0 = 0xc0010201,
 	/* x2APIC */
 	MSR_EOI = 0x80b,
 	MSR_SVR = 0x80f,
@@ -72,6 +81,28 @@ static inline u64 rdtsc(void)
 	u32 lo, hi;
 	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi) : : "memory");
 	return (u64)hi << 32 | lo;
+}
+
+struct cpuid {
+	u32 a, b, c, d;
+};
+
+static inline struct cpuid cpuid(u32 leaf)
+{
+	struct cpuid r = { .a = leaf };
+
+	__asm__ volatile("cpuid" : "+a"(r.a), "=b"(r.b), "+c"(r.c), "=d"(r.d));
+	return r;
+}
+
+enum pmu_kind { PMU_INTEL, PMU_AMD_CORE, PMU_AMD_V2 };
+
+/* As Linux decides: by the vendor, and AMD's PerfMonV2 by its leaf. */
+static inline enum pmu_kind cpuid_pmu(void)
+{
+	if (cpuid(0).b != 0x68747541) /* "Auth" */
+		return PMU_INTEL;
+	return cpuid(0x80000000).a >= 0x80000022 && (cpuid(0x80000022).a & 1) ? PMU_AMD_V2 : PMU_AMD_CORE;
 }
 
 static inline void ring(u32 code)

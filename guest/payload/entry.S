@@ -61,9 +61,14 @@ enter_ring3:
 	iretq
 	.endm
 
+#ifdef CONFORMANCE
 	timed_interrupt nmi, pmi
-	timed_interrupt timer, tick
 	timed_interrupt pmi_fixed, pmi_with_eoi
+#else
+	timed_interrupt nmi, *pmi_handler
+	timed_interrupt pmi_fixed, *pmi_fixed_handler
+#endif
+	timed_interrupt timer, tick
 
 spurious:
 	iretq

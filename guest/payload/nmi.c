@@ -7,13 +7,14 @@
  */
 #include "state.h"
 
-void pmi(const struct interrupt *frame);
-void pmi_with_eoi(const struct interrupt *frame);
+/* By vendor. */
+void (*pmi_handler)(const struct interrupt *frame);
+void (*pmi_fixed_handler)(const struct interrupt *frame);
 
-/* intel_pmu_save_and_restart: x86_perf_event_update and _set_period in one. */
-static inline void restart(struct event *e)
+/* x86_perf_event_update and _set_period in one, of a counter with this value. */
+static inline __attribute__((always_inline)) void restart_from(struct event *e, u64 value)
 {
-	u64 delta = (rdmsr(e->counter_msr) - e->prev) << COUNTER_SHIFT >> COUNTER_SHIFT;
+	u64 delta = (value - e->prev) << COUNTER_SHIFT >> COUNTER_SHIFT;
 	s64 left = e->left - (s64)delta;
 
 	e->count += delta;
@@ -29,6 +30,17 @@ static inline void restart(struct event *e)
 	left = -left;
 	e->prev = (u64)left;
 	wrmsr_halves(e->counter_msr, (u32)left, 0xffff);
+}
+
+/* intel_pmu_save_and_restart */
+static inline void restart(struct event *e)
+{
+	restart_from(e, rdmsr(e->counter_msr));
+}
+
+void pmi_restart(struct event *e, u64 value)
+{
+	restart_from(e, value);
 }
 
 /* Rare calls out of the straight path keep all registers, so that the path itself needs not save any. */
@@ -85,7 +97,7 @@ RARE static void count_late(struct cpu *c, u64 status)
 }
 
 /* What needs not be done before the counters run again. */
-static __attribute__((noinline)) void account(struct cpu *c, const struct interrupt *frame, u64 exit, u64 status, u64 rearmed)
+__attribute__((noinline)) void pmi_account(struct cpu *c, const struct interrupt *frame, u64 exit, u64 status, u64 rearmed)
 {
 	c->nmis++;
 	if (!status)
@@ -119,7 +131,7 @@ void pmi(const struct interrupt *frame)
 			count_late(c, status);
 		wrmsr_halves(MSR_LVTPC, c->lvtpc, 0);
 	}
-	account(c, frame, rdtsc(), status, rearmed);
+	pmi_account(c, frame, rdtsc(), status, rearmed);
 }
 
 void pmi_with_eoi(const struct interrupt *frame)

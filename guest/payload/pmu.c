@@ -1,6 +1,6 @@
 /*
  * The PMU driver: the register accesses of Linux's x86 perf driver (arch/x86/events/core.c and intel/core.c, 5.4 to 6.x), with
- * RDMSR for RDPMC. One difference: FIXED_CTR_CTRL is read back each time, as kernels before 6.2 do.
+ * RDMSR for RDPMC; where AMD's differ, amd.c has them. One difference: FIXED_CTR_CTRL is read back each time, as kernels before 6.2 do.
  */
 #include "state.h"
 
@@ -9,6 +9,9 @@ void pmu_setup(struct cpu *c)
 	const BootPage *boot = c->boot;
 	u64 n = 0;
 
+	pmu_kind = cpuid_pmu();
+	pmi_handler = pmu_kind == PMU_INTEL ? pmi : pmu_kind == PMU_AMD_V2 ? pmi_amd_v2 : pmi_amd;
+	pmi_fixed_handler = pmu_kind == PMU_INTEL ? pmi_with_eoi : pmu_kind == PMU_AMD_V2 ? pmi_amd_v2_with_eoi : pmi_amd_with_eoi;
 	c->gp_mask = (1ull << boot->gp_counters) - 1;
 	c->global_ctrl = c->gp_mask | ((1ull << boot->fixed_counters) - 1) << FIXED;
 	c->map = c->maps[0];
@@ -46,6 +49,10 @@ void pmu_disable(struct cpu *c)
 	if (!c->enabled)
 		return;
 	c->enabled = false;
+	if (unlikely(pmu_kind != PMU_INTEL)) {
+		amd_disable_all(c);
+		return;
+	}
 	wrmsr(MSR_GLOBAL_CTRL, 0);
 }
 
@@ -57,6 +64,11 @@ void pmu_enable(struct cpu *c)
 {
 	struct event **map = c->map == c->maps[0] ? c->maps[1] : c->maps[0];
 
+	if (unlikely(pmu_kind != PMU_INTEL)) {
+		c->enabled = true;
+		amd_enable_all(c);
+		return;
+	}
 	for (u64 i = 0; i < 64; i = i == MAX_GP_COUNTERS - 1 ? FIXED : i == FIXED + MAX_FIXED_COUNTERS - 1 ? 64 : i + 1)
 		map[i] = 0;
 	for (u64 i = 0; i < c->active_count; i++)
@@ -111,6 +123,8 @@ void pmu_stop(struct event *e)
 		set_fixed(e, 0);
 	else
 		wrmsr(e->config_msr, e->config & ~(u64)EVNTSEL_EN);
+	if (unlikely(pmu_kind != PMU_INTEL))
+		amd_stopped(this_cpu(), e);
 	pmu_update(e);
 }
 
@@ -133,6 +147,8 @@ static void start(struct event *e)
 	set_period(e);
 	if (e->index >= FIXED)
 		set_fixed(e, e->fixed_bits);
+	else if (unlikely(pmu_kind != PMU_INTEL))
+		amd_start(this_cpu(), e);
 	else
 		wrmsr(e->config_msr, e->config);
 }

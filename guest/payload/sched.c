@@ -64,6 +64,9 @@ static void assign(struct event *e, u32 index)
 	if (index >= FIXED) {
 		e->counter_msr = MSR_FIXED_CTR0 + index - FIXED;
 		e->fixed_shift = (index - FIXED) * 4;
+	} else if (unlikely(pmu_kind != PMU_INTEL)) {
+		e->counter_msr = MSR_AMD_CTR0 + 2 * index;
+		e->config_msr = MSR_AMD_CTL0 + 2 * index;
 	} else {
 		e->counter_msr = MSR_PMC0 + index;
 		e->config_msr = MSR_PERFEVTSEL0 + index;

@@ -52,6 +52,9 @@ struct cpu {
 	u64 rotations;
 
 	u64 gp_mask;
+	u64 amd_active;           /* counters that were started: perf's active_mask */
+	struct event *amd_events[MAX_GP_COUNTERS];
+	bool amd_in_nmi;
 	u64 opened;               /* events there are a counter for, */
 	u64 event_count;          /* of which the first so many are enabled */
 	u64 head;                 /* the event list begins here: perf's rotation moves the first event to the end */
@@ -133,6 +136,27 @@ void pmu_update(struct event *e);
 void pmu_stop(struct event *e);
 void pmu_adjust_overflow(struct event *e, u64 now, u64 tick, const BootPage *boot);
 void pmu_adjust_tick(struct cpu *c);
+
+/* amd.c: what AMD's driver does where Intel's does something else */
+extern enum pmu_kind pmu_kind;
+void amd_off_at_reset(void);
+void amd_disable_all(struct cpu *c);
+void amd_enable_all(struct cpu *c);
+void amd_start(struct cpu *c, struct event *e);
+void amd_stopped(struct cpu *c, struct event *e);
+
+/* nmi.c */
+struct interrupt;
+extern void (*pmi_handler)(const struct interrupt *frame);
+extern void (*pmi_fixed_handler)(const struct interrupt *frame);
+void pmi(const struct interrupt *frame);
+void pmi_with_eoi(const struct interrupt *frame);
+void pmi_amd(const struct interrupt *frame);
+void pmi_amd_with_eoi(const struct interrupt *frame);
+void pmi_amd_v2(const struct interrupt *frame);
+void pmi_amd_v2_with_eoi(const struct interrupt *frame);
+void pmi_account(struct cpu *c, const struct interrupt *frame, u64 exit, u64 status, u64 rearmed);
+void pmi_restart(struct event *e, u64 value);
 
 /* sched.c */
 bool sched_rotation_needed(const struct cpu *c);

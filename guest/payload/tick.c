@@ -111,7 +111,10 @@ static void begin_measuring(struct cpu *c)
 	c->units_at_start = c->user->units;
 	wrmsr(MSR_LVTPC, c->lvtpc);
 	/* RESET leaves the general-purpose counters' bits set: a counter must not run before all of them are armed. */
-	wrmsr(MSR_GLOBAL_CTRL, 0);
+	if (pmu_kind == PMU_INTEL)
+		wrmsr(MSR_GLOBAL_CTRL, 0);
+	else
+		amd_off_at_reset();
 	report->measure_begin = rdtsc();
 	if (c->stat_setup) {
 		stat_begin(c);

@@ -126,6 +126,7 @@ fn parameters(rounds: u64, strategies: &[&str]) -> Parameters {
         warmup_rounds: Some(1),
         duration_ns: None,
         time_limit_ns: 1_100_000_000,
+        cpu: "clx".to_owned(),
         pmu_version: 2,
         gp_counters: 4,
         fixed_counters: 3,

@@ -27,6 +27,12 @@ impl AmdCaps {
     /// Genoa's (family 19h, Zen 4): PerfMonV2 with six counters.
     pub const GENOA: Self = Self { perfmon_v2: true, counters: Self::CORE };
 
+    /// The version as Linux and KVM count: 2 with PerfMonV2.
+    #[must_use]
+    pub const fn version(&self) -> u8 {
+        if self.perfmon_v2 { 2 } else { 1 }
+    }
+
     /// The same PMU with numbers this vPMU can keep: PERFCTR_CORE is six counters, and there are MSRs for that many.
     #[must_use]
     pub fn bounded(self) -> Self {

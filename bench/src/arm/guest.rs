@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::intel::IntelCaps;
+use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
+
+use vmm::machine::Cpu;
 
 use crate::workload::Workload;
 
@@ -44,7 +47,9 @@ pub struct GuestPlan {
     pub vcpus: u64,
     /// Host CPU of each vCPU, or empty.
     pub pin: Vec<u32>,
-    /// PMU version: 2 or 4.
+    /// The processor.
+    pub cpu: Cpu,
+    /// PMU version of an Intel's: 2 or 4.
     pub pmu_version: u64,
     /// General-purpose counters.
     pub gp_counters: u64,
@@ -91,7 +96,10 @@ impl GuestPlan {
     /// The guest's PMU.
     #[must_use]
     pub fn pmu(&self) -> PmuCaps {
-        self.intel_pmu().into()
+        match self.cpu.vendor() {
+            Vendor::Intel => self.intel_pmu().into(),
+            Vendor::Amd => self.cpu.pmu(),
+        }
     }
 
     /// The PMU of an Intel guest.

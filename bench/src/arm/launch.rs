@@ -24,7 +24,7 @@ fn plan(guest: &GuestPlan, behind: Behind, samples: u64) -> PayloadPlan {
     PayloadPlan {
         machine: machine::Plan {
             behind,
-            cpu: machine::Cpu::default(),
+            cpu: guest.cpu,
             pmu: guest.pmu(),
             vcpus: guest.vcpus as usize,
             pin: guest.pin.iter().map(|&cpu| cpu as usize).collect(),

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use arch_pmu::spec::Vendor;
 use guest::abi::FLAG_TURNS;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
@@ -102,6 +103,13 @@ impl SimRunner {
                 "--pin is not supported by a simulated host",
                 "each vCPU has its own CPU",
                 "leave it out",
+            ));
+        }
+        if guest.cpu.vendor() != Vendor::Intel {
+            return Err(Error::usage(
+                format!("--cpu {} is not supported by a simulated host", guest.cpu.name()),
+                "the simulated guest's driver is Intel's",
+                "use --cpu clx, or a backend of this host",
             ));
         }
         let paced = (model.base == CountBase::Exits).then_some(period);

@@ -139,11 +139,12 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
     let mut first = Exit::Done;
     for &events in &args.events {
         // The payload's boot page has room for MAX events; Linux's list is set below.
-        let spec = spec(args, events.min(MAX));
+        let mut spec = spec(args, events.min(MAX));
+        spec.common.cpu = args.linux.cpu.cpu();
         let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
             let mut plan = spec.plan(chosen, usable)?;
             if let Some(job) = &linux {
-                plan.parameters.events = spec::event_parameters(events);
+                plan.parameters.events = spec::event_parameters(events, spec.common.cpu.vendor());
                 plan.parameters.workload = spec::workload(events);
                 job.adapt(&mut plan, spec::WORKLOAD)?;
             }

@@ -47,6 +47,23 @@ pub enum CpuArg {
     Clx,
     /// An Intel processor of no known model: Linux uses the architectural PMU alone
     Generic,
+    /// AMD EPYC 7003: family 0x19, six counters without a global control
+    Milan,
+    /// AMD EPYC 9004: family 0x19, PerfMonV2
+    Genoa,
+}
+
+impl CpuArg {
+    /// The processor.
+    #[must_use]
+    pub const fn cpu(self) -> Cpu {
+        match self {
+            Self::Clx => Cpu::CascadeLake,
+            Self::Generic => Cpu::Generic,
+            Self::Milan => Cpu::Milan,
+            Self::Genoa => Cpu::Genoa,
+        }
+    }
 }
 
 /// Options of `vpmu linux`.
@@ -175,10 +192,7 @@ impl LinuxArgs {
             share: self.share,
             console: self.console,
             machine: MachineSpec {
-                cpu: match self.cpu {
-                    CpuArg::Clx => Cpu::CascadeLake,
-                    CpuArg::Generic => Cpu::Generic,
-                },
+                cpu: self.cpu.cpu(),
                 memory: self.memory,
                 vcpus: self.vcpus,
                 pin: self.pin,

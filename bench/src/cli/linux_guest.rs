@@ -6,7 +6,6 @@ use clap::builder::ArgPredicate;
 use clap::{Args, Command, ValueEnum};
 use results::error::Error;
 use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
-use vmm::machine::Cpu;
 
 use super::linux::CpuArg;
 use crate::linux_arms::job::{Kind, LinuxJob};
@@ -46,9 +45,9 @@ pub struct LinuxGuestOptions {
     #[arg(long, value_name = "SIZE", requires = "kernel", value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]
     pub memory: Option<u64>,
 
-    /// Processor of the guest [default: clx]
-    #[arg(long, value_name = "MODEL", value_enum, requires = "kernel")]
-    pub cpu: Option<CpuArg>,
+    /// Processor of the guest, Linux or payload
+    #[arg(long, value_name = "MODEL", value_enum, default_value = "clx", help_heading = "Guest")]
+    pub cpu: CpuArg,
 
     /// Add this to the kernel's command line
     #[arg(long, value_name = "TEXT", requires = "kernel", allow_hyphen_values = true)]
@@ -70,10 +69,7 @@ impl LinuxGuestOptions {
             modules: self.modules.clone(),
             perf: self.perf.clone().unwrap_or_else(|| "perf".into()),
             memory: self.memory.unwrap_or(MEMORY),
-            cpu: match self.cpu {
-                Some(CpuArg::Generic) => Cpu::Generic,
-                Some(CpuArg::Clx) | None => Cpu::CascadeLake,
-            },
+            cpu: self.cpu.cpu(),
             append: self.append.clone().unwrap_or_default(),
         };
         Ok(Some(LinuxJob { guest, kind }))

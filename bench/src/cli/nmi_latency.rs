@@ -161,6 +161,7 @@ pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
 
 pub(super) fn run(args: &NmiLatencyArgs, invocation: Invocation) -> Result<Exit, Error> {
     let mut spec = spec(&args.arms, &args.length, &args.sampling, Some(&args.host));
+    spec.common.cpu = args.linux.cpu.cpu();
     let linux = args.linux.job(Kind::Record)?;
     if linux.is_some() {
         fresh_guests(&args.length)?;

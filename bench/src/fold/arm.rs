@@ -300,6 +300,7 @@ impl ArmFold {
         add(&mut result.held, vcpu.pmi.held);
         add(&mut result.late, vcpu.pmi.late);
         add(&mut result.settled, vcpu.pmi.settled);
+        add(&mut result.merged, vcpu.pmi.merged);
         add(&mut result.undeliverable, vcpu.pmi.undeliverable);
         let host = &vcpu.host;
         add(&mut result.entries, host.entries);

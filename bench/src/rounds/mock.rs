@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use arch_pmu::spec::Vendor;
 use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::stats::{OpKind, OpStats, ns_histogram};
 use vmm::outcome::{End, HostSide, MsrExits, PmiStats, RunOutcome, TscMap, VcpuOutcome};
@@ -209,7 +210,7 @@ pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
             other => panic!("{other}"),
         }
     }
-    let events = workload.events.events(2_000_000).into_iter().map(|event| {
+    let events = workload.events.events(Vendor::Intel, 2_000_000).into_iter().map(|event| {
         let name = event.name.to_owned();
         let selector = format!("{:#x}", event.spec.selector);
         let fixed_counter = event.spec.fixed.checked_sub(1);

@@ -1,6 +1,9 @@
 //! From a specification to a checked plan of arms and rounds.
 
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::spec::Vendor;
 use std::time::Duration;
+use vmm::machine::Cpu;
 
 use guest::abi::EventSpec;
 use host_pmu::backend::BackendKey;
@@ -22,10 +25,6 @@ const BASELINE: Duration = Duration::from_millis(40);
 const TAIL_TICKS: u64 = 4;
 /// Most samples of a round over all vCPUs: each is a log entry of 48 bytes in guest memory.
 const MAX_LOG: u64 = 20_000_000;
-/// Counters of a Cascade Lake with hyper-threading (CPUID leaf 0AH).
-const GP_COUNTERS: u64 = 4;
-/// Fixed counters, likewise.
-const FIXED_COUNTERS: u64 = 3;
 /// Most samples of a warm-up run.
 const WARMUP_SAMPLES: u64 = 500;
 
@@ -100,6 +99,8 @@ impl Plan {
             u64::try_from(ticks).unwrap_or(u64::MAX).max(1)
         };
         let (events, event_parameters) = task.events.into_iter().unzip();
+        let pmu = spec.cpu.pmu();
+        let (gp_counters, fixed_counters) = pmu.count();
         let guest = GuestPlan {
             workload: task.workload,
             events,
@@ -116,10 +117,11 @@ impl Plan {
             hard_limit: spec.time_limit * 2 + spec.mux_interval * 16 + Duration::from_secs(5),
             vcpus: spec.vcpus,
             pin,
+            cpu: spec.cpu,
             pmu_version: spec.pmu_version,
             seccomp: spec.seccomp,
-            gp_counters: GP_COUNTERS,
-            fixed_counters: FIXED_COUNTERS,
+            gp_counters: gp_counters.into(),
+            fixed_counters: fixed_counters.into(),
         };
         let warmup_samples = spec.samples.div_ceil(4).min(WARMUP_SAMPLES);
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -144,9 +146,13 @@ impl Plan {
             warmup_rounds: Some(spec.warmup),
             duration_ns: spec.duration.map(nanos),
             time_limit_ns: nanos(spec.time_limit),
-            pmu_version: spec.pmu_version,
-            gp_counters: GP_COUNTERS,
-            fixed_counters: FIXED_COUNTERS,
+            cpu: spec.cpu.name().to_owned(),
+            pmu_version: match pmu {
+                PmuCaps::Intel(_) => spec.pmu_version,
+                PmuCaps::Amd(caps) => caps.version().into(),
+            },
+            gp_counters: gp_counters.into(),
+            fixed_counters: fixed_counters.into(),
             baseline_ticks: guest.baseline_ticks,
             tail_ticks: guest.tail_ticks,
             set_up: None,
@@ -195,6 +201,7 @@ impl Plan {
 }
 
 fn check(spec: &CommonSpec) -> Result<(), Error> {
+    check_version(spec.cpu, spec.pmu_version)?;
     if spec.samples.saturating_mul(spec.vcpus) > MAX_LOG {
         return Err(Error::usage(
             format!("{} samples on {} vCPUs do not fit the guest's log", spec.samples, spec.vcpus),
@@ -207,6 +214,21 @@ fn check(spec: &CommonSpec) -> Result<(), Error> {
             format!("--time-limit {:?} is shorter than two ticks", spec.time_limit),
             format!("--mux-interval is {:?}", spec.mux_interval),
             "raise the one or lower the other",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether the processor's PMU has versions to choose from, if another one than the default is asked for.
+///
+/// # Errors
+/// Exit 2 if it has none.
+pub fn check_version(cpu: Cpu, version: u64) -> Result<(), Error> {
+    if cpu.vendor() == Vendor::Amd && version != CommonSpec::default().pmu_version {
+        return Err(Error::usage(
+            format!("--pmu-version {version} is not for --cpu {}", cpu.name()),
+            "it is the version of Intel's PMU",
+            "leave it out",
         ));
     }
     Ok(())

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use vmm::machine::Cpu;
+
 use crate::backend::BackendChoice;
 use crate::rounds::pin::PinChoice;
 use crate::strategy::StrategyChoice;
@@ -44,7 +46,9 @@ pub struct CommonSpec {
     pub duration: Option<Duration>,
     /// Seed of the order of arms within each round.
     pub seed: u64,
-    /// Architectural PMU version of the guest: 2 or 4.
+    /// The guest's processor.
+    pub cpu: Cpu,
+    /// Architectural PMU version of a guest with an Intel processor: 2 or 4.
     pub pmu_version: u64,
     /// Whether vCPU threads run under a seccomp filter.
     pub seccomp: bool,
@@ -67,6 +71,7 @@ impl Default for CommonSpec {
             quick: false,
             duration: None,
             seed: 1,
+            cpu: Cpu::default(),
             pmu_version: 2,
             seccomp: true,
         }

@@ -220,6 +220,9 @@ pub struct GuestArm {
     /// Of those, without a delivery of their own: the overflow was acknowledged by then, or the next delivery's handler found it.
     #[serde(default, skip_serializing_if = "none")]
     pub settled: u64,
+    /// PMIs that found the NMI of an earlier one still pending, on a guest's processor whose deliveries do not mask LVTPC.
+    #[serde(default, skip_serializing_if = "none")]
+    pub merged: u64,
     /// PMIs with an unknown delivery mode.
     pub undeliverable: u64,
     /// Guest log entries that did not fit.

@@ -28,6 +28,11 @@ pub struct StrategyParameter {
     pub definition: Option<String>,
 }
 
+/// The processor of guests before there was a choice.
+fn clx() -> String {
+    "clx".to_owned()
+}
+
 /// Every parameter of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -77,7 +82,10 @@ pub struct Parameters {
     pub duration_ns: Option<u64>,
     /// A measured phase's time limit.
     pub time_limit_ns: u64,
-    /// PMU version the guest sees.
+    /// Processor of the guest: clx in documents older than the option.
+    #[serde(default = "clx")]
+    pub cpu: String,
+    /// PMU version the guest sees; of AMD's 1, or 2 for PerfMonV2.
     pub pmu_version: u64,
     /// General-purpose counters the guest sees.
     pub gp_counters: u64,

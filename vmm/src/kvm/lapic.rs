@@ -1,7 +1,8 @@
 //! LVTPC: where a PMI goes.
 //!
 //! The LAPIC is KVM's, so a PMI is delivered in userspace as KVM's own vPMU does it in the kernel
-//! (`kvm_apic_local_deliver`): read the entry, obey mask and mode, set the mask bit (a16eb25b09c0).
+//! (`kvm_apic_local_deliver`): read the entry, obey mask and mode, set the mask bit (a16eb25b09c0). AMD's processors leave the entry as
+//! it is (49ff3b4aec51): a PMI then meets no mask of a delivery, and one that finds an NMI still pending is that NMI.
 //!
 //! A LAPIC that is switched off (IA32_APIC_BASE bit 11) delivers nothing (SDM vol. 3, 12.4.3), as KVM's does not. Its mode is looked
 //! at for each PMI, as the guest may change it at any time.
@@ -79,6 +80,14 @@ pub(crate) struct Delivered {
     pub(crate) delivery: Delivery,
     /// A tick that the delivery met.
     pub(crate) tick: Tick,
+    /// An NMI was pending already, and this PMI is none of its own.
+    pub(crate) merged: bool,
+}
+
+impl Delivered {
+    const fn new(delivery: Delivery) -> Self {
+        Self { delivery, tick: Tick::None, merged: false }
+    }
 }
 
 /// What a delivery needs of KVM.
@@ -101,16 +110,18 @@ pub(crate) trait PmiPort {
     fn nmi(&mut self) -> Result<(), Self::Error>;
     /// KVM_SIGNAL_MSI to this vCPU.
     fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error>;
+    /// Whether an NMI waits for the guest, or is on its way.
+    fn nmi_pending(&mut self) -> Result<bool, Self::Error>;
     /// Whether a handler of such interrupts runs in the guest, or is about to.
     fn in_handler(&mut self, delivery: Delivery) -> Result<bool, Self::Error>;
 }
 
-/// Delivers a PMI as the LAPIC does: by LVTPC's mode, unless masked, and masks the entry (SDM vol. 3, 12.5.1).
+/// Delivers a PMI as the LAPIC does: by LVTPC's mode, unless masked, and where a delivery `masks` (SDM vol. 3, 12.5.1), masks the entry.
 ///
 /// `contended`: others write to this LAPIC, so its page is never written back as it was read a while ago.
-pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool) -> Result<Delivered, P::Error> {
+pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool, masks: bool) -> Result<Delivered, P::Error> {
     let by_msr = match port.mode() {
-        Mode::Off => return Ok(Delivered { delivery: Delivery::Masked, tick: Tick::None }),
+        Mode::Off => return Ok(Delivered::new(Delivery::Masked)),
         Mode::XApic => None,
         Mode::X2Apic => port.lvtpc_msr()?,
     };
@@ -118,11 +129,16 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool) -> Result<Deliv
     let mut page = if by_msr.is_none() { Some(port.lapic()?) } else { None };
     let entry = by_msr.or_else(|| page.as_ref().map(lvtpc)).unwrap_or_default();
     let delivery = entry.delivery();
-    let mut tick = Tick::None;
+    let mut delivered = Delivered::new(delivery);
     match delivery {
-        Delivery::Masked | Delivery::Unsupported(_) => return Ok(Delivered { delivery, tick }),
+        Delivery::Masked | Delivery::Unsupported(_) => return Ok(delivered),
+        // KVM would keep two.
+        Delivery::Nmi if !masks && port.nmi_pending()? => delivered.merged = true,
         Delivery::Nmi => port.nmi()?,
         Delivery::Fixed(vector) => port.interrupt(vector)?,
+    }
+    if !masks {
+        return Ok(delivered);
     }
     let masked = entry.with_masked(true);
     if let Some(page) = &mut page {
@@ -133,12 +149,12 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool) -> Result<Deliv
         }
         set_lvtpc(page, masked);
         let (_, most) = port.ns_outside();
-        tick = tick::put_back(page, least, most);
+        delivered.tick = tick::put_back(page, least, most);
         port.set_lapic(page)?;
     } else {
         port.set_lvtpc_msr(masked)?;
     }
-    Ok(Delivered { delivery, tick })
+    Ok(delivered)
 }
 
 /// Whether `page` has the interrupt requested or in service.
@@ -220,6 +236,11 @@ impl PmiPort for LocalApic<'_> {
         self.vm.signal_msi(msi).map(|_| ()).map_err(failed("KVM_SIGNAL_MSI"))
     }
 
+    fn nmi_pending(&mut self) -> Result<bool, End> {
+        let nmi = self.fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?.nmi;
+        Ok(nmi.injected | nmi.pending != 0)
+    }
+
     fn in_handler(&mut self, delivery: Delivery) -> Result<bool, End> {
         match delivery {
             Delivery::Nmi => {
@@ -235,6 +256,7 @@ impl PmiPort for LocalApic<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kvm::Cpu;
 
     /// A LAPIC that pends what it is sent: an interrupt shows in its page, NMIs are counted.
     #[derive(Default)]
@@ -246,6 +268,7 @@ mod tests {
         /// ns since KVM_RUN returned.
         outside: u64,
         nmis: u32,
+        pending: bool,
     }
 
     impl PmiPort for Fake {
@@ -276,12 +299,16 @@ mod tests {
         }
         fn nmi(&mut self) -> Result<(), Self::Error> {
             self.nmis += 1;
+            self.pending = true;
             Ok(())
         }
         fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error> {
             let page = self.page.as_mut().ok_or("there is no LAPIC in the kernel")?;
             page.regs[IRR + usize::from(vector / 32) * 16 + usize::from(vector / 8 % 4)] |= 1 << (vector % 8);
             Ok(())
+        }
+        fn nmi_pending(&mut self) -> Result<bool, Self::Error> {
+            Ok(self.pending)
         }
         fn in_handler(&mut self, delivery: Delivery) -> Result<bool, Self::Error> {
             Ok(match delivery {
@@ -298,7 +325,7 @@ mod tests {
     }
 
     fn delivery<P: PmiPort>(port: &mut P, contended: bool) -> Result<Delivery, P::Error> {
-        deliver(port, contended).map(|delivered| delivered.delivery)
+        deliver(port, contended, true).map(|delivered| delivered.delivery)
     }
 
     fn entry(fake: &Fake) -> u32 {
@@ -313,6 +340,21 @@ mod tests {
             assert_eq!(delivery(&mut fake, false), Ok(Delivery::Masked));
         }
         assert_eq!(fake.nmis, 1);
+    }
+
+    #[test]
+    fn a_delivery_on_amd_leaves_lvtpc_and_a_pending_nmi_takes_the_next_with_it() {
+        let masks = Cpu::Milan.pmu().delivery_masks_lvtpc();
+        let mut fake = with(0x400);
+        let mut deliver = |pending| {
+            fake.pending &= pending;
+            let merged = deliver(&mut fake, false, masks).unwrap().merged;
+            (merged, entry(&fake), fake.nmis)
+        };
+        assert_eq!((deliver(false), deliver(true)), ((false, 0x400, 1), (true, 0x400, 1)));
+        assert_eq!(deliver(false), (false, 0x400, 2), "the handler runs, and the next is pending behind it");
+        let mut masked = with(0x1_0400);
+        assert_eq!(super::deliver(&mut masked, false, masks), Ok(Delivered::new(Delivery::Masked)));
     }
 
     #[test]
@@ -370,6 +412,9 @@ mod tests {
             }
             fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error> {
                 self.0.interrupt(vector)
+            }
+            fn nmi_pending(&mut self) -> Result<bool, Self::Error> {
+                self.0.nmi_pending()
             }
             fn in_handler(&mut self, delivery: Delivery) -> Result<bool, Self::Error> {
                 self.0.in_handler(delivery)
@@ -429,7 +474,7 @@ mod tests {
                     page.regs[at + i] = byte.cast_signed();
                 }
             }
-            assert_eq!(deliver(&mut fake, false), Ok(Delivered { delivery: Delivery::Nmi, tick }));
+            assert_eq!(deliver(&mut fake, false, true), Ok(Delivered { tick, ..Delivered::new(Delivery::Nmi) }));
             let pending = fake.page.unwrap().regs[IRR + 0x12];
             assert_eq!((pending, entry(&fake)), (i8::from(tick == Tick::None) << 1, 0x1_0400));
         }

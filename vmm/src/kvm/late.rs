@@ -193,7 +193,8 @@ fn deliver_late<P: PmiPort>(port: &mut P, by: Delivery, contended: bool) -> Resu
     if delivery == Delivery::Masked || port.in_handler(delivery)? {
         return Ok(Late::Waits);
     }
-    deliver(port, contended).map(Late::Delivered)
+    // Only where a delivery masks LVTPC is a PMI held.
+    deliver(port, contended, true).map(Late::Delivered)
 }
 
 /// Whether LVTPC is that of the delivery `by`, masked or not. An INIT of the CPU or another kernel (kexec) gives it its reset value

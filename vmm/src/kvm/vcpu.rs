@@ -224,16 +224,17 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         }
     }
 
-    /// Delivers a PMI through LVTPC, which a delivery masks.
+    /// Delivers a PMI through LVTPC, which on Intel's processors a delivery masks.
     fn deliver_pmi(&mut self) -> Result<(), End> {
         let (pmu, seen_at) = (self.pmi_state(), self.returned_at);
         let mut port = local_apic!(self);
-        let delivered = lapic::deliver(&mut port, self.contended)?;
+        let masks = self.pmu.caps().delivery_masks_lvtpc();
+        let delivered = lapic::deliver(&mut port, self.contended, masks)?;
         let off = delivered.delivery == Delivery::Masked && port.mode() == Mode::Off;
         match delivered.delivery {
             Delivery::Masked => self.held.met_mask(off, pmu, seen_at, &mut self.stats.pmi),
-            by @ (Delivery::Nmi | Delivery::Fixed(_)) => self.held.delivered(by, pmu, &mut self.stats.pmi),
-            Delivery::Unsupported(_) => {}
+            by @ (Delivery::Nmi | Delivery::Fixed(_)) if masks => self.held.delivered(by, pmu, &mut self.stats.pmi),
+            Delivery::Nmi | Delivery::Fixed(_) | Delivery::Unsupported(_) => {}
         }
         if delivered.delivery != Delivery::Nmi {
             self.pmu.pmi_not_handled();
@@ -261,7 +262,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         }
     }
 
-    fn count_delivery(&mut self, Delivered { delivery, tick }: Delivered, seen_at: u64) {
+    fn count_delivery(&mut self, Delivered { delivery, tick, merged }: Delivered, seen_at: u64) {
         let pmi = &mut self.stats.pmi;
         pmi.ticks_uncertain += u64::from(tick == Tick::Uncertain);
         match delivery {
@@ -269,6 +270,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             Delivery::Masked => {}
             Delivery::Unsupported(_) => pmi.undeliverable += 1,
             Delivery::Fixed(_) => pmi.fixed += 1,
+            Delivery::Nmi if merged => pmi.merged += 1,
             Delivery::Nmi => {
                 pmi.nmis += 1;
                 if self.stats.deliveries.len() < self.stats.deliveries.capacity() {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use arch_pmu::spec::Vendor;
 use guest::abi::{EventSpec, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, MAX_EVENTS};
 use vmm::boot::layout::MAX_LOG;
 
@@ -107,7 +108,7 @@ impl GuestStatSpec {
         }
         let task = GuestTask {
             workload: WORKLOAD,
-            events: events(count),
+            events: events(count, self.common.cpu.vendor()),
             flags: FLAG_STAT_SETUP | if self.enable == Enable::Once { FLAG_ENABLE_ONCE } else { 0 },
             period: 0,
             freq_hz: None,
@@ -152,15 +153,15 @@ pub fn workload(events: u64) -> String {
 
 /// The first so many events as documents have them; their codes come again after some 260.
 #[must_use]
-pub fn event_parameters(count: u64) -> Vec<EventParameter> {
-    events(count).into_iter().map(|(_, parameter)| parameter).collect()
+pub fn event_parameters(count: u64, vendor: Vendor) -> Vec<EventParameter> {
+    events(count, vendor).into_iter().map(|(_, parameter)| parameter).collect()
 }
 
 /// The first so many events; beyond those with a name, raw ones that differ from each other.
-fn events(count: u64) -> Vec<(EventSpec, EventParameter)> {
+fn events(count: u64, vendor: Vendor) -> Vec<(EventSpec, EventParameter)> {
     let raw = (0..).map(|n| n & 0xff).map(|n| (format!("r{n:02x}d1"), n << 8 | 0xd1, None));
     let named = NAMED.into_iter().filter_map(|name| {
-        let (code, fixed) = hardware_event(name)?;
+        let (name, code, fixed) = hardware_event(name, vendor)?;
         Some((name.to_owned(), code, fixed))
     });
     named
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn every_name_is_a_hardware_event() {
-        for (name, (_, event)) in NAMED.into_iter().zip(events(10)) {
+        for (name, (_, event)) in NAMED.into_iter().zip(events(10, Vendor::Intel)) {
             assert_eq!(event.name, name);
         }
     }
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn events_differ_and_the_first_seven_fit_the_counters() {
-        let all = events(MAX_EVENTS as u64);
+        let all = events(MAX_EVENTS as u64, Vendor::Intel);
         let mut selectors: Vec<_> = all.iter().map(|(spec, _)| spec.selector).collect();
         selectors.sort_unstable();
         selectors.dedup();

@@ -56,7 +56,7 @@ impl NmiLatencySpec {
     /// Exit 2 for parameters that contradict each other or the host.
     pub fn plan(&self, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
         let period = self.period.unwrap_or_else(|| default_period(&chosen.backend));
-        let events = self.workload.events.events(period);
+        let events = self.workload.events.events(self.common.cpu.vendor(), period);
         let parameter = |name: &str, selector: u64, fixed: u64, period| EventParameter {
             name: name.to_owned(),
             selector: format!("{selector:#x}"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use arch_pmu::intel::IntelCaps;
+use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::strategy::Strategy;
 use results::published::{Number, Origin};
@@ -183,7 +184,7 @@ impl Simulations {
 
     fn plan(&self, question: &Question, strategy: Strategy) -> Plan {
         let mut events = [EventSpec::default(); MAX_EVENTS];
-        let named = question.events.events(question.period);
+        let named = question.events.events(Vendor::Intel, question.period);
         for (slot, event) in events.iter_mut().zip(&named) {
             *slot = event.spec;
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use arch_pmu::intel::IntelCaps;
+use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::Strategy;
@@ -79,7 +80,7 @@ impl Simulator {
 }
 
 fn simulate(model: &Model, point: &GridPoint, workload: Workload, behind: Behind) -> Totals {
-    let named = workload.events.events(point.period);
+    let named = workload.events.events(Vendor::Intel, point.period);
     let mut events = [EventSpec::default(); MAX_EVENTS];
     for (slot, event) in events.iter_mut().zip(&named) {
         *slot = event.spec;

@@ -63,6 +63,9 @@ impl PmiPort for Port {
     fn interrupt(&mut self, _vector: u8) -> Result<(), Self::Error> {
         Err("LVTPC is in NMI mode")
     }
+    fn nmi_pending(&mut self) -> Result<bool, Self::Error> {
+        Ok(self.pending > 0)
+    }
     fn in_handler(&mut self, _delivery: Delivery) -> Result<bool, Self::Error> {
         Ok(self.in_nmi || self.pending > 0)
     }
@@ -245,7 +248,7 @@ impl Machine {
     fn entry(&mut self, pmi: bool, kicked: bool) {
         let pmu = self.pmu();
         if pmi {
-            match deliver(&mut self.port, false).unwrap().delivery {
+            match deliver(&mut self.port, false, true).unwrap().delivery {
                 Delivery::Masked => self.held.met_mask(false, pmu, 0, &mut self.stats),
                 by => self.held.delivered(by, pmu, &mut self.stats),
             }
@@ -361,7 +364,7 @@ proptest! {
                 1 => port.off = !port.off,
                 2 => pmu.unacknowledged = !pmu.unacknowledged,
                 3 => (port.pending, port.in_nmi) = (0, false),
-                4 => match deliver(&mut port, false).unwrap().delivery {
+                4 => match deliver(&mut port, false, true).unwrap().delivery {
                     Delivery::Masked => held.met_mask(port.off, pmu, 0, &mut stats),
                     Delivery::Unsupported(_) => {}
                     by => held.delivered(by, pmu, &mut stats),
