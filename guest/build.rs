@@ -43,6 +43,7 @@ const SOURCES: &[&str] = &[
     "payload/main.c",
     "payload/pmu.c",
     "payload/amd.c",
+    "payload/amd_nmi.c",
     "payload/sched.c",
     "payload/nmi.c",
     "payload/loop.c",

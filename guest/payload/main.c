@@ -3,6 +3,10 @@
 
 struct cpu cpus[MAX_VCPUS];
 
+/* Called by the interrupt stubs. */
+void (*pmi_handler)(const struct interrupt *frame);
+void (*pmi_fixed_handler)(const struct interrupt *frame);
+
 _Noreturn void payload_main(BootPage *boot);
 _Noreturn void enter_ring3(const void *rip, volatile UserPage *user, u64 rsp);
 
@@ -27,6 +31,24 @@ static void apic_setup(u64 tick_count, u32 timer_mode)
 	wrmsr(MSR_TIMER_COUNT, (u32)tick_count);
 }
 
+/* By CPUID: every vCPU writes the same. */
+static void choose_driver(void)
+{
+	switch (pmu_kind = cpuid_pmu()) {
+	case PMU_AMD_CORE:
+		pmi_handler = pmi_amd;
+		pmi_fixed_handler = pmi_amd_with_eoi;
+		break;
+	case PMU_AMD_V2:
+		pmi_handler = pmi_amd_v2;
+		pmi_fixed_handler = pmi_amd_v2_with_eoi;
+		break;
+	default:
+		pmi_handler = pmi;
+		pmi_fixed_handler = pmi_with_eoi;
+	}
+}
+
 _Noreturn void payload_main(BootPage *boot)
 {
 	if (boot->magic != MAGIC || boot->version != VERSION || boot->cpu >= MAX_VCPUS || boot->event_count > MAX_EVENTS ||
@@ -43,6 +65,7 @@ _Noreturn void payload_main(BootPage *boot)
 	c->report->magic = MAGIC;
 
 	exchange_tsc(c->report);
+	choose_driver();
 	pmu_setup(c);
 	c->stat_setup = boot->flags & FLAG_STAT_SETUP;
 	c->turns = boot->flags & FLAG_TURNS;

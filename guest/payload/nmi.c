@@ -7,10 +7,6 @@
  */
 #include "state.h"
 
-/* By vendor. */
-void (*pmi_handler)(const struct interrupt *frame);
-void (*pmi_fixed_handler)(const struct interrupt *frame);
-
 /* x86_perf_event_update and _set_period in one, of a counter with this value. */
 static inline __attribute__((always_inline)) void restart_from(struct event *e, u64 value)
 {

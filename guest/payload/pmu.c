@@ -9,9 +9,6 @@ void pmu_setup(struct cpu *c)
 	const BootPage *boot = c->boot;
 	u64 n = 0;
 
-	pmu_kind = cpuid_pmu();
-	pmi_handler = pmu_kind == PMU_INTEL ? pmi : pmu_kind == PMU_AMD_V2 ? pmi_amd_v2 : pmi_amd;
-	pmi_fixed_handler = pmu_kind == PMU_INTEL ? pmi_with_eoi : pmu_kind == PMU_AMD_V2 ? pmi_amd_v2_with_eoi : pmi_amd_with_eoi;
 	c->gp_mask = (1ull << boot->gp_counters) - 1;
 	c->global_ctrl = c->gp_mask | ((1ull << boot->fixed_counters) - 1) << FIXED;
 	c->map = c->maps[0];

@@ -138,6 +138,7 @@ void pmu_adjust_overflow(struct event *e, u64 now, u64 tick, const BootPage *boo
 void pmu_adjust_tick(struct cpu *c);
 
 /* amd.c: what AMD's driver does where Intel's does something else */
+#define AMD_TOP_BIT (1ull << 47)
 extern enum pmu_kind pmu_kind;
 void amd_off_at_reset(void);
 void amd_disable_all(struct cpu *c);
@@ -145,10 +146,7 @@ void amd_enable_all(struct cpu *c);
 void amd_start(struct cpu *c, struct event *e);
 void amd_stopped(struct cpu *c, struct event *e);
 
-/* nmi.c */
-struct interrupt;
-extern void (*pmi_handler)(const struct interrupt *frame);
-extern void (*pmi_fixed_handler)(const struct interrupt *frame);
+/* nmi.c, amd_nmi.c */
 void pmi(const struct interrupt *frame);
 void pmi_with_eoi(const struct interrupt *frame);
 void pmi_amd(const struct interrupt *frame);

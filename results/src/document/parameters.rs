@@ -28,6 +28,14 @@ pub struct StrategyParameter {
     pub definition: Option<String>,
 }
 
+impl Parameters {
+    /// Whether the guest's processor is an AMD.
+    #[must_use]
+    pub fn has_amd(&self) -> bool {
+        ["milan", "genoa"].contains(&self.cpu.as_str())
+    }
+}
+
 /// The processor of guests before there was a choice.
 fn clx() -> String {
     "clx".to_owned()
@@ -83,7 +91,7 @@ pub struct Parameters {
     /// A measured phase's time limit.
     pub time_limit_ns: u64,
     /// Processor of the guest: clx in documents older than the option.
-    #[serde(default = "clx")]
+    #[serde(default = "clx", skip_serializing_if = "String::is_empty")]
     pub cpu: String,
     /// PMU version the guest sees; of AMD's 1, or 2 for PerfMonV2.
     pub pmu_version: u64,
