@@ -37,19 +37,6 @@ static void power_off(void)
         pause_ms(1000);
 }
 
-/* Lets the driver stop the sender with RTS when the terminal has no room for more (CRTSCTS). */
-static void use_flow_control(long tty)
-{
-    struct {
-        u32 input, output, control, local;
-        u8 discipline, characters[19];
-    } settings;
-    if (call3(SYS_ioctl, tty, 0x5401, &settings) < 0)
-        return;
-    settings.control |= 0x80000000;
-    call3(SYS_ioctl, tty, 0x5402, &settings);
-}
-
 /* A shell on the serial port, with job control: its process, or -1 if there is none. */
 static long start_shell(void)
 {
@@ -65,7 +52,6 @@ static long start_shell(void)
         long tty = call2(SYS_open, "/dev/ttyS0", O_RDWR);
         if (tty >= 0) {
             call3(SYS_ioctl, tty, 0x540e, 0);
-            use_flow_control(tty);
             for (int fd = 0; fd < 3; fd++)
                 call2(SYS_dup2, tty, fd);
             if (tty > 2)

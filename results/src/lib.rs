@@ -48,4 +48,5 @@ pub mod sweep;
 #[cfg(any(test, feature = "testing"))]
 pub mod synthetic;
 pub mod table;
+mod template;
 pub mod write;

@@ -247,13 +247,24 @@ impl Drop for OutputFolder {
     }
 }
 
+/// Now, in seconds since 1970; 0 before that.
+#[must_use]
+pub fn now_unix() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// A time in UTC: `2026-01-31T23:59:59Z`.
+#[must_use]
+pub fn utc(unix: u64) -> String {
+    // The last second of the year 9999; a clock that is further off gets it.
+    const LAST: u64 = 253_402_300_799;
+    humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_secs(unix.min(LAST))).to_string()
+}
+
 /// A file name for the time, UTC: `20260131T235959Z`.
 #[must_use]
 pub fn time_stamp(unix: u64) -> String {
-    // The last second of the year 9999; a clock that is further off gets it.
-    const LAST: u64 = 253_402_300_799;
-    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(unix.min(LAST));
-    humantime::format_rfc3339_seconds(at).to_string().replace(['-', ':'], "")
+    utc(unix).replace(['-', ':'], "")
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! The files of a run.
 
-use std::time::SystemTime;
-
 use results::document::Document;
 use results::error::Error;
 use results::export;
-use results::write::{OutputFolder, time_stamp};
+use results::write::{OutputFolder, now_unix, time_stamp};
 
 use crate::console::{complain, internal};
 use crate::fold::arm::ArmFold;
@@ -28,7 +26,7 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn new(folder: Option<OutputFolder>) -> Self {
-        let opened_unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let opened_unix = now_unix();
         Self { folder, opened_unix, failed: None }
     }
 

@@ -9,7 +9,7 @@ use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
 
 use super::linux::CpuArg;
 use crate::linux_arms::job::{Kind, LinuxJob};
-use crate::linux_arms::spec::{LinuxSpec, MEMORY};
+use crate::linux_arms::spec::{MEMORY, PerfGuest};
 use crate::parse::size_in;
 
 /// The guest of an experiment.
@@ -64,7 +64,7 @@ impl LinuxGuestOptions {
         if self.guest == GuestKind::Payload {
             return Err(Error::usage("--kernel is for a Linux guest", "the guest is the payload", "add --guest linux"));
         }
-        let guest = LinuxSpec {
+        let guest = PerfGuest {
             kernel: kernel.clone(),
             modules: self.modules.clone(),
             perf: self.perf.clone().unwrap_or_else(|| "perf".into()),

@@ -6,11 +6,12 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
 use results::host::finding::Status;
+use results::write::now_unix;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::element::Element;
@@ -120,7 +121,7 @@ pub fn run(
     }
     let done = Done {
         name: element.name.clone(),
-        ended_unix: now(),
+        ended_unix: now_unix(),
         exit,
         signal: status.signal(),
         documents,
@@ -150,13 +151,9 @@ fn begin(element: &Element, attempt: u32) -> Attempt {
         host: node.or(diagnosis.host.name),
         boot: diagnosis.host.boot,
         job,
-        began_unix: now(),
+        began_unix: now_unix(),
         findings: findings.collect(),
     }
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn start(

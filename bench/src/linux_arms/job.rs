@@ -7,7 +7,7 @@ use results::error::Error;
 
 use super::machine::Boot;
 use super::runner::LinuxRunner;
-use super::spec::LinuxSpec;
+use super::spec::PerfGuest;
 use super::task::Task;
 use crate::arm::limits;
 use crate::arm::runner::ArmRunner;
@@ -27,7 +27,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinuxJob {
     /// The guest.
-    pub guest: LinuxSpec,
+    pub guest: PerfGuest,
     /// What it does.
     pub kind: Kind,
 }
@@ -106,7 +106,7 @@ mod tests {
     use vmm::machine::Cpu;
 
     fn job(kind: Kind) -> LinuxJob {
-        let guest = LinuxSpec {
+        let guest = PerfGuest {
             kernel: "vmlinuz".into(),
             modules: None,
             perf: "perf".into(),

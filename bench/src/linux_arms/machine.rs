@@ -20,7 +20,7 @@ use vmm::outcome::{End, RunOutcome};
 
 use super::runner::{Boots, Left, vcpu};
 use super::session::{Ended, Shell};
-use super::spec::LinuxSpec;
+use super::spec::PerfGuest;
 use super::task::{FTEST, PERF};
 use crate::arm::guest::GuestPlan;
 use crate::linux::guest::{LinuxGuest, channel, kernel_log};
@@ -42,14 +42,14 @@ pub(super) struct Boot {
     kernel: Kernel,
     initrd: Vec<u8>,
     guest: GuestPlan,
-    spec: LinuxSpec,
+    spec: PerfGuest,
     /// perf's own words on its version.
     version: String,
 }
 
 impl Boot {
     /// Reads the kernel and makes the initial RAM disk.
-    pub(super) fn new(spec: &LinuxSpec, guest: &GuestPlan) -> Result<Self, Error> {
+    pub(super) fn new(spec: &PerfGuest, guest: &GuestPlan) -> Result<Self, Error> {
         linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
         let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
         let kernel = job::kernel(&spec.kernel)?;

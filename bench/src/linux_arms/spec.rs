@@ -7,9 +7,9 @@ use vmm::machine::Cpu;
 /// Guest memory unless another size is given, bytes.
 pub const MEMORY: u64 = 768 << 20;
 
-/// A Linux guest.
+/// A Linux guest with perf in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinuxSpec {
+pub struct PerfGuest {
     /// A bzImage or vmlinux.
     pub kernel: PathBuf,
     /// Folder of the kernel's modules; `None`: beside the kernel.

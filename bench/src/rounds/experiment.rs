@@ -4,7 +4,7 @@
 //! processes: whoever drives them calls [`Experiment::turn`] for one arm at a time.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use super::plan::Plan;
 use crate::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
@@ -15,6 +15,7 @@ use results::document::ArmKind;
 use results::document::{Document, GuestExtra, Parameters, SCHEMA, Status, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
+use results::write::now_unix;
 
 /// Number of failed turns in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
 /// every round.
@@ -123,11 +124,7 @@ impl<'a> Experiment<'a> {
             ));
         }
         // A simulation has no date and no wall clock: its document follows from the model, the seed and the parameters.
-        let began_unix = if plan.simulated {
-            0
-        } else {
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
-        };
+        let began_unix = if plan.simulated { 0 } else { now_unix() };
         Ok(Self {
             plan,
             runner,

@@ -15,14 +15,12 @@ use parquet::schema::types::Type;
 
 use crate::error::Error;
 use crate::fleet::{Figure, Level, Run};
+use crate::stats::interval::NORMAL_95;
 
 /// Rows of a row group: readers take one at a time.
 const GROUP: usize = 100_000;
 /// Name and version of the columns, in the file's metadata.
 const COLUMNS: &str = "vpmu-figures/1";
-/// Half of a 95 % interval, standard errors.
-const WIDTH: f64 = 1.959_964;
-
 type Row<'a> = (&'a Run, &'a Figure);
 
 type TextOf = Box<dyn for<'a> Fn(Row<'a>) -> Option<&'a str>>;
@@ -59,7 +57,7 @@ fn name_of(fact: &str) -> String {
 /// One end of a figure's 95 % interval.
 fn end(level: Option<Level>, sign: f64) -> Option<f64> {
     let Level { log, error } = level?;
-    Some((log + sign * WIDTH * error?).exp())
+    Some((log + sign * NORMAL_95 * error?).exp())
 }
 
 fn columns(runs: &[Run]) -> Vec<Column> {
@@ -248,7 +246,7 @@ mod tests {
             assert_eq!(float("ratio").is_none(), &*figure.arm == "floor");
             if let (Some(low), Some(ratio), Some(high)) = (float("ratio_low"), float("ratio"), float("ratio_high")) {
                 assert!(low < ratio && ratio < high);
-                assert!(((high / low).ln() / 2.0 / WIDTH - figure.ratio.unwrap().error.unwrap()).abs() < 1e-12);
+                assert!(((high / low).ln() / 2.0 / NORMAL_95 - figure.ratio.unwrap().error.unwrap()).abs() < 1e-12);
             }
         }
         // A governor that the host does not tell is null.

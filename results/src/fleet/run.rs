@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::compare::{doubt_of, facts, group_key, group_label};
 use crate::document::{Any, Arm, ArmKind, Record};
 use crate::paired::{self, Statistic};
+use crate::stats::interval::NORMAL_95;
 use crate::stats::jackknife::Estimate;
 
 /// What a campaign says of a run, beside its document.
@@ -147,8 +148,7 @@ fn of_arm<'a>(
 
 /// The standard error behind a 95 % interval.
 fn error_of(low: f64, high: f64) -> f64 {
-    const WIDTH: f64 = 2.0 * 1.959_964;
-    (high - low).max(0.0) / WIDTH
+    (high - low).max(0.0) / (2.0 * NORMAL_95)
 }
 
 #[cfg(test)]

@@ -11,3 +11,6 @@ pub struct Interval {
     /// Upper bound.
     pub high: f64,
 }
+
+/// Half of a 95 % interval of a normal distribution, in standard deviations.
+pub const NORMAL_95: f64 = 1.959_964;

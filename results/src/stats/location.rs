@@ -65,12 +65,19 @@ pub fn hodges_lehmann(values: &[f64]) -> Option<f64> {
 /// The biweight's centre. The median where more than half of the values are equal. `None` without values.
 #[must_use]
 pub fn centre(values: &[f64]) -> Option<f64> {
-    let mut at = median(values)?;
+    let middle = median(values)?;
     let reach = CUT * scale(values)?;
     if reach <= 0.0 {
-        return Some(at);
+        return Some(middle);
     }
-    for _ in 0..STEPS {
+    Some(biweight(values, middle, reach, STEPS))
+}
+
+/// The mean of values with Tukey's weights, which are 0 from a distance of `reach` on; at most `steps` steps from `middle`, their median.
+#[must_use]
+pub fn biweight(values: &[f64], middle: f64, reach: f64, steps: usize) -> f64 {
+    let mut at = middle;
+    for _ in 0..steps {
         let (mut sum, mut weights) = (0.0, 0.0);
         for value in values {
             let inside = 1.0 - ((value - at) / reach).powi(2);
@@ -79,7 +86,7 @@ pub fn centre(values: &[f64]) -> Option<f64> {
                 weights += inside * inside;
             }
         }
-        // Half of the values lie within a seventh of the reach around the median, so there is always some weight.
+        // Half of the values lie within a fifth of the reach around the median, so there is always some weight.
         let next = sum / weights;
         let moved = (next - at).abs();
         at = next;
@@ -87,7 +94,7 @@ pub fn centre(values: &[f64]) -> Option<f64> {
             break;
         }
     }
-    Some(at)
+    at
 }
 
 #[cfg(test)]

@@ -56,6 +56,11 @@ impl<'a> Shared<'a> {
         self.with_serial(|serial| serial.receive(bytes))
     }
 
+    /// Whether the guest has not read all input yet.
+    pub fn has_input(&self) -> bool {
+        self.lock().serial.has_input()
+    }
+
     fn with_serial<T>(&self, access: impl FnOnce(&mut Serial<&'a Console>) -> T) -> T {
         let mut port = self.lock();
         let result = access(&mut port.serial);

@@ -163,6 +163,12 @@ impl<W: Write> Serial<W> {
         fits
     }
 
+    /// Whether received bytes wait for the guest.
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        !self.received.is_empty()
+    }
+
     /// Level of the interrupt line.
     #[must_use]
     pub fn interrupts(&self) -> bool {
@@ -260,9 +266,9 @@ mod tests {
         port.write(COM1 + 4, &[0x01]);
         assert_eq!(port.receive(b"too fast"), 0, "a driver that has enough drops RTS");
         port.write(COM1 + 4, &[0x03]);
-        assert_eq!((read(&mut port, 0), port.receive(b"bc")), (b'a', 1));
+        assert_eq!((read(&mut port, 0), port.receive(b"bc"), port.has_input()), (b'a', 1, true));
         port.write(COM1 + 2, &[3]);
-        assert_eq!((read(&mut port, 0), read(&mut port, 5)), (0, 0x60));
+        assert_eq!((read(&mut port, 0), read(&mut port, 5), port.has_input()), (0, 0x60, false));
     }
 
     #[test]

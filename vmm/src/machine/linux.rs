@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvm_bindings::{kvm_regs, kvm_sregs};
 use kvm_ioctls::VmFd;
@@ -44,10 +44,10 @@ pub const MAX_VCPUS: usize = 254;
 /// Interrupt of the serial port.
 const SERIAL_GSI: u32 = 4;
 
-/// Our part of the command line: the console, a reset after a panic, the way to reset (with hardware-reduced ACPI Linux looks for
+/// Our part of the command line: the console, with RTS and CTS so that input waits for room, a reset after a panic, the way to reset (with hardware-reduced ACPI Linux looks for
 /// EFI), no search for a PCI bus, which is not there, and a console with warnings, which [`Complaints`] reads by their stamps, and no
 /// more.
-pub const COMMAND_LINE_START: &str = "console=ttyS0 panic=-1 reboot=acpi pci=off printk.time=1 loglevel=5";
+pub const COMMAND_LINE_START: &str = "console=ttyS0,115200n8r panic=-1 reboot=acpi pci=off printk.time=1 loglevel=5";
 
 /// Data segment and code segment of the boot protocol, at their place in the table.
 const GDT_ENTRIES: [u64; 4] = [0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
@@ -171,8 +171,10 @@ impl Drop for Ending<'_> {
 
 /// Passes `input` to the serial port until its end or the run's.
 fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
-    /// How often the end of the run is looked for, and room for more input.
+    /// How often the end of the run is looked for.
     const POLL: Duration = Duration::from_millis(20);
+    /// How often room for more input is looked for.
+    const ROOM: Duration = Duration::from_millis(2);
     let mut buffer = [0; 64];
     let timeout = Timespec { tv_sec: 0, tv_nsec: POLL.as_nanos() as i64 };
     while !over.load(Ordering::Relaxed) {
@@ -187,8 +189,14 @@ fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
         while !bytes.is_empty() && !over.load(Ordering::Relaxed) {
             let taken = devices.receive(bytes);
             bytes = &bytes[taken..];
-            if taken == 0 {
-                std::thread::sleep(POLL / 10);
+            let given = Instant::now();
+            std::thread::sleep(ROOM);
+            while taken > 0 && devices.has_input() && !over.load(Ordering::Relaxed) {
+                std::thread::sleep(ROOM);
+            }
+            if taken > 1 {
+                // The guest has as much time again for other work: each byte costs it exits in its interrupt handler.
+                std::thread::sleep(given.elapsed());
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use results::error::{Error, Exit};
 use results::table::layout::plural;
+use results::write::now_unix;
 use slurm::command::Slurm;
 use slurm::script::COPIES;
 
@@ -29,7 +29,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
         slurm.config()?;
         known_hosts(&slurm, &plan)?;
     }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = now_unix();
     let (folder, campaign) = Folder::submit(&dir, &plan, elements, now)?;
     let _lock = lock(&folder, "submission")?;
     let states = on_slurm::states(&slurm, &folder)?;

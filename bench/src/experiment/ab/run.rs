@@ -1,13 +1,14 @@
 //! Sessions of two processes, rounds of turns, until there is enough.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use cpu_list::CpuList;
 use results::document::Status;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::paired::{Looks, Statistic};
+use results::write::now_unix;
 
 use super::document::{AbDocument, AbSide, SCHEMA};
 use super::peer::{Peer, same};
@@ -58,7 +59,7 @@ impl std::fmt::Debug for Context<'_> {
 /// # Errors
 /// A side that does not start, or fails before there is a round. A later failure ends the run; the rounds before it count.
 pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Option<Error>), Error> {
-    let started_unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let started_unix = now_unix();
     let mut run = Run {
         spec,
         stop: context.stop,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use stat_setup::costs::calibrate;
 use stat_setup::list::EventList;
@@ -25,6 +25,7 @@ use results::document::{SCHEMA, Status};
 use results::document::{Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
+use results::write::now_unix;
 
 /// Repetitions of the calibration.
 const REPETITIONS: u64 = 3;
@@ -37,7 +38,7 @@ const SIZES: [usize; 5] = [100, 200, 400, 800, 1600];
 /// Exit 2 for bad input; exit 4 if the host cannot do it or the peer is missing.
 pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn Progress) -> Result<Document, Error> {
     let began = Instant::now();
-    let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let started_unix = now_unix();
     let fs = HostFs::default();
     let mut host = HostFacts::read(&fs);
     let mut sysfs = Sysfs::host();

@@ -1,15 +1,15 @@
 //! A fleet as one self-contained page: no script, nothing loaded.
 
-use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, Value, context};
+use minijinja::{Value, context};
 use serde::Serialize;
 
 use super::elements::{ElementLine, HEAD};
 use super::map;
 use super::tables::{self, Cells};
-use crate::error::{Error, Exit};
+use crate::error::Error;
 use crate::fleet::statistics::{Analysis, HeatRow};
+use crate::template;
 
 /// Most odd hosts with a row of the heat map and of the table.
 const ODD: usize = 100;
@@ -109,9 +109,6 @@ fn key() -> Vec<String> {
 /// # Errors
 /// Exit 70: the template is wrong.
 pub fn page(analysis: &Analysis, elements: &[ElementLine], title: &str) -> Result<String, Error> {
-    let failed = |error: minijinja::Error| {
-        Error::new(Exit::Internal, "cannot make the page", format!("{error:#}"), "please report this as a bug")
-    };
     let bad = ElementLine::with_a_problem(elements);
     let caption = ElementLine::caption(elements);
     let rows = bad.iter().map(|element| element.cells().to_vec()).collect();
@@ -142,23 +139,10 @@ pub fn page(analysis: &Analysis, elements: &[ElementLine], title: &str) -> Resul
         variance: laid(tables::variance(analysis, true)),
         remarks: tables::remarks(analysis),
     };
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    environment.set_syntax(
-        SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .keep_trailing_newline(true)
-            .build()
-            .map_err(failed)?,
-    );
-    environment.add_template("page", include_str!("page.html")).map_err(failed)?;
-    let template = environment.get_template("page").map_err(failed)?;
-    template
-        .render(context! {
-            page => Value::from(Serde(&page)),
-            style => include_str!("../../report/page.css"),
-            own_style => include_str!("page.css"),
-        })
-        .map_err(failed)
+    let values = context! {
+        page => Value::from(Serde(&page)),
+        style => include_str!("../../report/page.css"),
+        own_style => include_str!("page.css"),
+    };
+    template::page(include_str!("page.html"), values)
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::fleet::run::Run;
 use crate::stats::median;
+use crate::write::utc;
 
 /// Seconds of a day.
 const DAY: u64 = 86_400;
@@ -44,8 +45,7 @@ pub(super) fn of(runs: &[Run]) -> (Vec<String>, bool, Vec<usize>) {
 /// The date of a time, UTC.
 #[expect(clippy::cast_sign_loss, reason = "no time is before 1970")]
 fn date(unix: f64) -> String {
-    let text = humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + std::time::Duration::from_secs(unix as u64));
-    text.to_string().chars().take(10).collect()
+    utc(unix as u64).chars().take(10).collect()
 }
 
 /// A host whose clock differs from the others'.

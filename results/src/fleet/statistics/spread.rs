@@ -1,5 +1,6 @@
 //! Spreads that a few values far out do not move.
 
+use crate::stats::location::biweight;
 use crate::stats::{median, median_of};
 
 /// Standard deviation of a normal distribution over the median of absolute deviations.
@@ -11,15 +12,15 @@ const KEPT: f64 = 0.977_56;
 /// Degrees of freedom of such a spread over those of a standard deviation.
 pub(super) const EFFICIENCY: f64 = 0.85;
 
-/// Reach of the bisquare in standard deviations: 95 % as sharp as a mean where all values are normal.
+/// Reach of Tukey's weights in standard deviations: 95 % as sharp as a mean where all values are normal.
 const REACH: f64 = 4.685;
-/// Steps of the bisquare from the median.
+/// Most steps from the median.
 const STEPS: usize = 4;
 
-/// A bisquare centre by a fixed number of steps; the median where more than half of the values are the same. `None` without values.
+/// The mean with Tukey's weights after a few steps; the median where more than half of the values are the same. `None` without values.
 pub(super) fn centre(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
-    let mut at = median_of(&mut sorted)?;
+    let at = median_of(&mut sorted)?;
     if values.len() < 3 {
         return Some(at);
     }
@@ -28,18 +29,7 @@ pub(super) fn centre(values: &[f64]) -> Option<f64> {
     if reach <= 0.0 {
         return Some(at);
     }
-    for _ in 0..STEPS {
-        let (mut sum, mut weights) = (0.0, 0.0);
-        for value in values {
-            let inside = 1.0 - ((value - at) / reach).powi(2);
-            if inside > 0.0 {
-                sum += inside * inside * value;
-                weights += inside * inside;
-            }
-        }
-        at = sum / weights;
-    }
-    Some(at)
+    Some(biweight(values, at, reach, STEPS))
 }
 
 /// Standard deviation of values around 0, those far out cut; `None` without values.

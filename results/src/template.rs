@@ -1,0 +1,42 @@
+//! Templates of HTML pages: what is put in is escaped.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{AutoEscape, Environment, Value};
+
+use crate::error::{Error, Exit};
+
+/// The page that `source` gives with `values`.
+///
+/// # Errors
+/// Exit 70: the template is wrong.
+pub(crate) fn page(source: &str, values: Value) -> Result<String, Error> {
+    let rendered = environment().and_then(|mut environment| {
+        environment.add_template("page", source)?;
+        environment.get_template("page")?.render(values)
+    });
+    rendered.map_err(|error| {
+        Error::new(Exit::Internal, "cannot make the page", format!("{error:#}"), "please report this as a bug")
+    })
+}
+
+fn environment<'a>() -> Result<Environment<'a>, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build()?;
+    environment.set_syntax(syntax);
+    Ok(environment)
+}
+
+#[cfg(test)]
+mod tests {
+    use minijinja::context;
+
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_is_escaped_and_lines_of_the_template_leave_none() {
+        let source = "{% if true %}\n<p>{{ text }}</p>\n{% endif %}\n";
+        assert_eq!(page(source, context! { text => "a < b" }).unwrap(), "<p>a &lt; b</p>\n");
+        assert!(page("{% if %}", context! {}).unwrap_err().to_string().contains("cannot make the page"));
+    }
+}
