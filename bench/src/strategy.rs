@@ -89,6 +89,15 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
     Ok(found)
 }
 
+/// Checks the names in a list, and leaves files to where they are.
+///
+/// # Errors
+/// Exit 2 for an unknown preset, or one that is there twice.
+pub fn check_names(list: &[StrategyChoice]) -> Result<(), Error> {
+    let names: Vec<_> = list.iter().filter(|choice| matches!(choice, StrategyChoice::Preset(_))).cloned().collect();
+    resolve(&names).map(drop)
+}
+
 /// Reads a definition: its text, named by its `name` key or else by its file.
 fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     let refuse = |why: String| {

@@ -34,14 +34,25 @@ pub fn model(name: &str) -> Result<Model, Error> {
     model_text(name).map(|(_, model)| model)
 }
 
-/// The same with its text.
+/// Checks the name of an embedded model, and leaves a file to where it is.
+///
+/// # Errors
+/// Exit 2 for a name that is none.
+pub fn check_name(name: &str) -> Result<(), Error> {
+    if is_file(name) { Ok(()) } else { model(name).map(drop) }
+}
+
+fn is_file(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "toml")
+}
+
+/// The model with its text.
 ///
 /// # Errors
 /// Exit 2, with the key that is wrong.
 pub fn model_text(name: &str) -> Result<(String, Model), Error> {
     let refuse = |why: String| Error::usage("cannot use the simulator's model", why, "docs/simulator.md has the keys");
-    let path = Path::new(name);
-    if path.extension().is_none_or(|extension| extension != "toml") {
+    if !is_file(name) {
         let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) else {
             let known = EMBEDDED.map(|(known, _)| known);
             return Err(Error::usage(
@@ -54,7 +65,7 @@ pub fn model_text(name: &str) -> Result<(String, Model), Error> {
         return Ok(((*text).to_owned(), model));
     }
     let mut text = String::new();
-    std::fs::File::open(path)
+    std::fs::File::open(name)
         .and_then(|file| file.take(MAX_MODEL + 1).read_to_string(&mut text))
         .map_err(|error| refuse(format!("{name}: {error}")))?;
     if text.len() as u64 > MAX_MODEL {

@@ -31,7 +31,11 @@ use super::{
     ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency, report,
     reproduce, run, shell, show, stat_setup, sweep, turns, usage,
 };
+use crate::arm::sim;
+use crate::backend::BackendChoice;
 use crate::console::print;
+use crate::rounds::spec::CommonSpec;
+use crate::strategy;
 use crate::tool::VERSION;
 
 /// What stands behind a guest's performance counters, and what does each choice cost?
@@ -248,12 +252,30 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     }
 }
 
-/// Checks a command line, program name first, and says how long it takes about; `None`: unknown.
+/// Checks a command line, program name first, and says how long it takes about; `None`: unknown. Files are not looked for: where the
+/// command runs may be another folder.
 fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
-    Ok(match parse(line)? {
-        Parsed::Run(Command::NmiLatency(args)) => nmi_latency::estimate(&args),
-        Parsed::Run(_) | Parsed::Print(_) => None,
-    })
+    let Parsed::Run(command) = parse(line)? else { return Ok(None) };
+    let names = |common: &CommonSpec| {
+        strategy::check_names(&common.strategies)?;
+        if let BackendChoice::Sim(model) = &common.backend { sim::check_name(model) } else { Ok(()) }
+    };
+    match command {
+        Command::NmiLatency(args) => {
+            names(&args.arms.spec(Some(&args.host)))?;
+            Ok(nmi_latency::estimate(&args))
+        }
+        Command::GuestStat(args) => {
+            names(&args.arms.spec(Some(&args.host)))?;
+            Ok(guest_stat::estimate(&args))
+        }
+        Command::Sim(args) => {
+            names(&args.arms.spec(None))?;
+            sim::check_name(&args.model).map(|()| None)
+        }
+        Command::StatSetup(args) => stat_setup::check_names(&args).map(|()| None),
+        _ => Ok(None),
+    }
 }
 
 #[cfg(test)]
@@ -265,6 +287,28 @@ mod tests {
             Parsed::Run(Command::NmiLatency(args)) => Ok(*args),
             other => panic!("not nmi-latency: {other:?}"),
         }
+    }
+
+    #[test]
+    fn a_line_of_a_plan_is_checked_to_its_names_and_estimated() {
+        let check =
+            |line: &[&str]| check(std::iter::once("vpmu").chain(line.iter().copied()).map(str::to_owned).collect());
+        for (line, needle) in [
+            (&["nmi-latency", "--strategy", "reues"][..], "unknown strategy 'reues'"),
+            (&["nmi-latency", "--backend", "sim:hots"], "no model 'hots'"),
+            (&["sim", "no-model"], "no model 'no-model'"),
+            (&["guest-stat", "--strategy", "reues"], "unknown strategy"),
+            (&["stat-setup", "--strategy", "reues"], "reues"),
+            (&["nmi-latency", "--rond", "3"], "--rond"),
+        ] {
+            let error = check(line).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error} lacks {needle:?}");
+        }
+        // A file is looked for where the command runs.
+        assert!(check(&["sim", "elsewhere.toml", "--strategy", "reuse,mine.toml"]).unwrap().is_none());
+        assert!(check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]).unwrap().is_none());
+        let one = check(&["guest-stat", "--events", "10"]).unwrap().unwrap();
+        assert!(check(&["guest-stat", "--events", "10,10"]).unwrap().unwrap() == 2 * one && !one.is_zero());
     }
 
     #[test]

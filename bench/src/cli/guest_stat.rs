@@ -1,13 +1,15 @@
 //! `vpmu guest-stat`.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use clap::{Args, Command, ValueEnum};
 use results::error::{Error, Exit};
 
 use super::baseline::BaselineOptions;
-use super::linux_guest::{self, LinuxGuestOptions};
+use super::linux_guest::{self, GuestKind, LinuxGuestOptions};
 use super::measure::{Invocation, Wanted, measure};
+use super::nmi_latency::estimated;
 use super::options::{ArmsOptions, HostOptions, ResultOptions};
 use crate::backend::Chosen;
 use crate::experiment::guest_stat::spec::{self, GuestStatSpec, MAX, MAX_LINUX};
@@ -114,6 +116,18 @@ fn spec(args: &GuestStatArgs, events: u64) -> GuestStatSpec {
         },
         window_ticks: args.window,
     }
+}
+
+/// How long these options take about; `None`: unknown.
+pub(super) fn estimate(args: &GuestStatArgs) -> Option<Duration> {
+    if args.linux.guest == GuestKind::Linux {
+        return None;
+    }
+    let each = args.events.iter().map(|&events| {
+        let spec = spec(args, events);
+        estimated(&spec.common, |chosen| spec.plan(chosen, None))
+    });
+    each.sum()
 }
 
 pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit, Error> {

@@ -15,6 +15,7 @@ use crate::backend::{BackendChoice, Chosen};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::linux_arms::job::{Kind, LinuxJob};
 use crate::parse::number_in;
+use crate::rounds::plan::Plan;
 use crate::rounds::spec::CommonSpec;
 use crate::workload::Workload;
 use results::error::{Error, Exit};
@@ -148,14 +149,20 @@ pub(super) fn with_samples(common: CommonSpec, sampling: &SamplingOptions) -> Nm
 pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
     let spec = spec(&args.arms, &args.length, &args.sampling, Some(&args.host));
     // A boot of Linux takes two seconds or twenty.
-    if matches!(spec.common.backend, BackendChoice::Sim(_)) || args.linux.guest == GuestKind::Linux {
+    if args.linux.guest == GuestKind::Linux {
         return None;
     }
-    let key = match &spec.common.backend {
+    estimated(&spec.common, |chosen| spec.plan(chosen, None))
+}
+
+/// How long a plan for this host takes about; `None`: unknown, as of a simulation.
+pub(super) fn estimated(common: &CommonSpec, plan: impl Fn(&Chosen) -> Result<Plan, Error>) -> Option<Duration> {
+    let key = match &common.backend {
         BackendChoice::Key(key) => key.clone(),
-        BackendChoice::Auto | BackendChoice::Sim(_) => BackendKey::CpuClock,
+        BackendChoice::Auto => BackendKey::CpuClock,
+        BackendChoice::Sim(_) => return None,
     };
-    let plan = spec.plan(&Chosen::here(key, String::new()), None).ok()?;
+    let plan = plan(&Chosen::here(key, String::new())).ok()?;
     Some(plan.estimate(plan.arms.len()))
 }
 

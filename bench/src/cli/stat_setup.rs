@@ -182,6 +182,11 @@ fn spec_of(args: &StatSetupArgs) -> StatSetupSpec {
     }
 }
 
+/// Checks the strategies' names.
+pub(super) fn check_names(args: &StatSetupArgs) -> Result<(), Error> {
+    spec_of(args).strategies().map(drop)
+}
+
 pub(super) fn run(args: &StatSetupArgs, invocation: Invocation) -> Result<Exit, Error> {
     let spec = spec_of(args);
     spec.strategies()?;
