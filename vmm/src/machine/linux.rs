@@ -175,6 +175,8 @@ fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
     const POLL: Duration = Duration::from_millis(20);
     /// How often room for more input is looked for.
     const ROOM: Duration = Duration::from_millis(2);
+    /// Longest pause between two pieces of input.
+    const PAUSE: Duration = Duration::from_millis(100);
     let mut buffer = [0; 64];
     let timeout = Timespec { tv_sec: 0, tv_nsec: POLL.as_nanos() as i64 };
     while !over.load(Ordering::Relaxed) {
@@ -196,7 +198,7 @@ fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
             }
             if taken > 1 {
                 // The guest has as much time again for other work: each byte costs it exits in its interrupt handler.
-                std::thread::sleep(given.elapsed());
+                std::thread::sleep(given.elapsed().min(PAUSE));
             }
         }
     }
