@@ -55,6 +55,8 @@ const CONFORMANCE_SOURCES: &[&str] = &[
     "payload/conformance_counting.c",
     "payload/conformance_overflow.c",
     "payload/conformance_delivery.c",
+    "payload/conformance_amd.c",
+    "payload/conformance_amd_overflow.c",
     "payload/workload.c",
 ];
 

@@ -4,11 +4,14 @@ use std::process::{Command, ExitCode};
 
 use trials::Case;
 
-/// Every strategy over the stand-in and over exact counts; the floor, which has no strategies.
-const TRIALS: [(&str, &[&str]); 3] = [
+/// Every strategy over the stand-in and over exact counts; the floor, which has no strategies. Intel's PMU, and AMD's.
+const TRIALS: [(&str, &[&str]); 6] = [
     ("conformance::cpu_clock", &["--backend", "cpu-clock"]),
     ("conformance::step", &["--backend", "step"]),
     ("conformance::floor", &["--backend", "none"]),
+    ("conformance::amd_cpu_clock", &["--cpu", "milan,genoa", "--backend", "cpu-clock"]),
+    ("conformance::amd_step", &["--cpu", "milan,genoa", "--backend", "step"]),
+    ("conformance::amd_floor", &["--cpu", "milan,genoa", "--backend", "none"]),
 ];
 
 fn main() -> ExitCode {

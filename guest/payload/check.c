@@ -2,6 +2,7 @@
  * What the conformance cases stand on: checks that end a case at the first difference, the counters, the PMI handlers, and one
  * case from a reset PMU.
  */
+#include "amd_pmu.h"
 #include "check.h"
 
 struct state s;
@@ -51,11 +52,29 @@ static void overflow_before_unmask(void)
 	wrmsr(MSR_LVTPC, LVT_NMI);
 }
 
+/* On an AMD counter 0 is armed again as often as was ordered, and LVTPC left alone. */
+static void note_amd(void)
+{
+	s.status = amd_status(s.pmu);
+	s.lvtpc = rdmsr(MSR_LVTPC);
+	if (s.rearm_left) {
+		s.rearm_left--;
+		if (s.pmu == PMU_AMD_V2)
+			wrmsr(MSR_AMD_STATUS_CLR, 1);
+		amd_set(0, -s.rearm);
+	}
+}
+
 static void note(const struct interrupt *frame, u64 vector)
 {
 	s.vector = vector;
 	s.rip = frame->rip;
 	s.cs = frame->cs;
+	if (s.pmu != PMU_INTEL) {
+		note_amd();
+		s.pmis++;
+		return;
+	}
 	s.status = status();
 	s.lvtpc = rdmsr(MSR_LVTPC);
 	s.global_ctrl = rdmsr(MSR_GLOBAL_CTRL);
@@ -160,6 +179,19 @@ bool wait_status(u64 bits)
 	return false;
 }
 
+static void reset_handler(void)
+{
+	wrmsr(MSR_LVTPC, LVT_NMI);
+	s.unmask = 0;
+	s.rearm_left = 0;
+	s.leave_ring3 = false;
+	s.late = false;
+	s.late_acknowledged = false;
+	s.pmis = 0;
+	s.status = 0;
+	s.vector = 0;
+}
+
 static void reset_pmu(void)
 {
 	stop();
@@ -172,15 +204,13 @@ static void reset_pmu(void)
 		wrmsr(MSR_FIXED_CTR0 + i, 0);
 	wrmsr(MSR_DEBUGCTL, 0);
 	wrmsr(MSR_GLOBAL_OVF_CTRL, GLOBAL_MASK | BIT(62) | BIT(63) | (s.v4 ? V4_STATUS : 0));
-	wrmsr(MSR_LVTPC, LVT_NMI);
-	s.unmask = 0;
-	s.rearm_left = 0;
-	s.leave_ring3 = false;
-	s.late = false;
-	s.late_acknowledged = false;
-	s.pmis = 0;
-	s.status = 0;
-	s.vector = 0;
+	reset_handler();
+}
+
+static void reset_amd(void)
+{
+	amd_reset(s.pmu);
+	reset_handler();
 }
 
 void run_case(u64 id, void (*body)(void))
@@ -188,6 +218,13 @@ void run_case(u64 id, void (*body)(void))
 	s.report->running = id + 1;
 	s.now = &s.report->results[id];
 	s.now->outcome = CONFORMANCE_PASS;
+	if (s.pmu != PMU_INTEL) {
+		if (id != CASE_AMD_RESET)
+			reset_amd();
+		body();
+		amd_stop_all();
+		return;
+	}
 	if (id != CASE_RESET)
 		reset_pmu();
 	body();

@@ -36,6 +36,7 @@ struct state {
 	BootPage *boot;
 	ConformanceReport *report;
 	ConformanceResult *now;   /* of the case that runs */
+	enum pmu_kind pmu;
 	bool v4, exact, events;
 	u64 near;                 /* a period that is soon over, in counts */
 	u64 window;               /* TSC ticks in which `near` is over several times */
@@ -84,7 +85,6 @@ static inline bool faults_read(u32 msr)
 	return gp_faults != before;
 }
 
-void counters_off(void);
 void run(u64 counters);
 void stop(void);
 /* Lets enough happen for `near` to pass several times. */
@@ -117,5 +117,10 @@ void visit_ring3(const void *rip, volatile UserPage *user, u64 rsp);
 extern u64 ring3_return_rsp;
 extern const char ring3_return[];
 extern const char ring3_ftest[];
+
+/* The same loops with another register: `on` starts the counter, 0 stops it. */
+void counted_loop_by(u64 on, u64 turns, u32 msr);
+void counted_nops_by(u64 on, u64 turns, u32 msr);
+extern const char counted_nops_by_first[];
 
 void run_case(u64 id, void (*body)(void));

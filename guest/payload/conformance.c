@@ -19,7 +19,7 @@ static u64 usual_exit(void)
 
 	for (u32 i = 0; i < EXITS; i++) {
 		u64 before = rdtsc();
-		rdmsr(MSR_GLOBAL_STATUS);
+		rdmsr(s.pmu == PMU_INTEL ? MSR_GLOBAL_STATUS : MSR_AMD_CTL0);
 		u64 time = rdtsc() - before;
 		u32 at = i;
 		for (; at > 0 && took[at - 1] > time; at--)
@@ -43,9 +43,10 @@ static void calibrate(void)
 
 _Noreturn void payload_main(BootPage *boot)
 {
-	if (boot->magic != MAGIC || boot->version != VERSION || boot->gp_counters != GP || boot->fixed_counters != FIXED_COUNT)
+	if (boot->magic != MAGIC || boot->version != VERSION || boot->gp_counters != (cpuid_pmu() == PMU_INTEL ? GP : 6) || boot->fixed_counters != (cpuid_pmu() == PMU_INTEL ? FIXED_COUNT : 0))
 		fail(FAULT_BOOT_PAGE, 0, (u64)payload_main, 0);
 	s.boot = boot;
+	s.pmu = cpuid_pmu();
 	s.report = (ConformanceReport *)boot->report_addr;
 	s.report->magic = CONFORMANCE_MAGIC;
 	s.v4 = boot->flags & FLAG_PMU_V4;
@@ -57,10 +58,15 @@ _Noreturn void payload_main(BootPage *boot)
 	wrmsr(MSR_LVT_TIMER, LVT_MASKED | VECTOR_TIMER);
 	calibrate();
 
-	register_cases();
-	counting_cases();
-	overflow_cases();
-	delivery_cases();
+	if (s.pmu == PMU_INTEL) {
+		register_cases();
+		counting_cases();
+		overflow_cases();
+		delivery_cases();
+	} else {
+		amd_register_and_counting_cases();
+		amd_overflow_and_delivery_cases();
+	}
 	s.report->running = 0;
 	s.report->complete = 1;
 	ring(DB_DONE);

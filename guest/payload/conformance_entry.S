@@ -39,6 +39,42 @@ counted_nops_end:
 	wrmsr
 	ret
 
+	.macro	register_on             /* RDI: the value, EDX: the register; leaves ECX = the register, EAX and EDX free */
+	mov	%edx, %ecx
+	mov	%edi, %eax
+	mov	%rdi, %rdx
+	shr	$32, %rdx
+	wrmsr
+	.endm
+
+/* void counted_loop_by(on, turns, msr): as counted_loop. */
+	.globl	counted_loop_by
+counted_loop_by:
+	register_on
+	nop
+	nop
+1:	test	%rsi, %rsi
+	jz	2f
+	dec	%rsi
+	jnz	1b
+2:	xor	%eax, %eax
+	xor	%edx, %edx
+	nop
+	wrmsr
+	ret
+
+	.globl	counted_nops_by, counted_nops_by_first
+counted_nops_by:
+	register_on
+counted_nops_by_first:
+	.rept	CONFORMANCE_NOPS
+	nop
+	.endr
+	xor	%eax, %eax
+	xor	%edx, %edx
+	wrmsr
+	ret
+
 /* void visit_ring3(rip, user page, rsp): comes back when the PMI handler returns to ring3_return. */
 	.globl	visit_ring3, ring3_return
 visit_ring3:

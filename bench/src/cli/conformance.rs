@@ -1,14 +1,16 @@
 //! `vpmu conformance`.
 
+use arch_pmu::spec::Vendor;
 use clap::Args;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
 
+use super::linux::CpuArg;
 use crate::backend::{BackendChoice, Chosen, choose};
 use crate::console::{complain, internal, print};
 use crate::experiment::conformance::run::{self, Checks};
-use crate::experiment::conformance::tap;
+use crate::experiment::conformance::tap::{self, Checked};
 use crate::parse::pmu_version;
 use crate::probe::ThisHost;
 use crate::strategy::{StrategyChoice, ready};
@@ -20,6 +22,8 @@ Examples:
   vpmu conformance
   # and every count exactly
   vpmu conformance --backend step --strategy reuse
+  # an AMD's PMU without and with PerfMonV2
+  vpmu conformance --cpu milan,genoa
   # failed cases, for a script
   vpmu conformance --json | jq '.runs[].cases[]
     | select(.outcome == \"fail\")'
@@ -45,7 +49,11 @@ pub struct ConformanceArgs {
     #[arg(long, value_name = "KEY", default_value = "auto", help = backends())]
     pub backend: BackendChoice,
 
-    /// Architectural PMU versions of the guest
+    /// Processors of the guest
+    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', default_value = "clx")]
+    pub cpu: Vec<CpuArg>,
+
+    /// Architectural PMU versions of a guest with an Intel processor
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4", value_parser = pmu_version)]
     pub pmu_version: Vec<u64>,
 
@@ -68,6 +76,12 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     let mut versions: Vec<u8> = args.pmu_version.iter().map(|&version| version as u8).collect();
     versions.sort_unstable();
     versions.dedup();
+    let mut guests = Vec::new();
+    for cpu in args.cpu.iter().map(|cpu| cpu.cpu()) {
+        // An AMD's PMU has one version.
+        let of_cpu = if cpu.vendor() == Vendor::Amd { &versions[..1] } else { &versions[..] };
+        guests.extend(of_cpu.iter().map(|&version| Checked { cpu, version }));
+    }
     if let BackendChoice::Key(BackendKey::Tracepoint { .. }) = args.backend {
         return Err(Error::usage(
             format!("backend {} does not serve conformance", args.backend),
@@ -86,9 +100,9 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     }
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     if !args.json {
-        print(&tap::head(versions.len() * strategies.len()))?;
+        print(&tap::head(guests.len() * strategies.len()))?;
     }
-    let checks = Checks { versions, strategies, backend, seccomp: !args.no_seccomp };
+    let checks = Checks { guests, strategies, backend, seccomp: !args.no_seccomp };
     let mut number = 0;
     let runs = run::run(&checks, sys::interrupted(), |run| {
         number += 1;

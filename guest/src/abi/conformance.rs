@@ -28,6 +28,10 @@ shared_constants! {
     SKIP_NEEDS_V4: u64 = 5;
     /// Skipped: only versions below 4 have it.
     SKIP_NEEDS_V2: u64 = 6;
+    /// Skipped: only PerfMonV2 has it.
+    SKIP_NEEDS_PERFMON_V2: u64 = 7;
+    /// Skipped: PerfMonV2 has it.
+    SKIP_NEEDS_CORE: u64 = 8;
     /// NOPs in the row in which each PMI is located.
     CONFORMANCE_NOPS: usize = 50;
 
@@ -199,8 +203,82 @@ shared_constants! {
     CASE_LATE_UNMASK: usize = 82;
     /// Conformance case: see the table of the tool.
     CASE_LATE_UNMASK_ACKNOWLEDGED: usize = 83;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_RESET: usize = 84;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_CPUID: usize = 85;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_ABSENT_COUNTERS: usize = 86;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_SELECTOR_BITS: usize = 87;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_COUNTER_WIDTH: usize = 88;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_ALIASES: usize = 89;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_GLOBAL_ABSENT: usize = 90;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_GLOBAL_CTL_BITS: usize = 91;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_STATUS_READ_ONLY: usize = 92;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_STATUS_SET_CLR: usize = 93;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_RDPMC: usize = 94;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_OWN_ENABLE: usize = 95;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_GLOBAL_ENABLE: usize = 96;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_GROWTH: usize = 97;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_PAUSE: usize = 98;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_WRITE_WHILE_RUNNING: usize = 99;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_SELECT_12_BITS: usize = 100;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_GUEST_HOST_ONLY: usize = 101;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_COUNT_INSTRUCTIONS: usize = 102;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_COUNT_BRANCHES: usize = 103;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_COUNT_RINGS: usize = 104;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_WITHOUT_INT: usize = 105;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_WITH_INT: usize = 106;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_ZERO_HAS_ITS_WIDTH: usize = 107;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_WRITE_MOVES: usize = 108;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_STATUS_IS_STICKY: usize = 109;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_SAMPLING: usize = 110;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_TOGETHER: usize = 111;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_PRESET_IS_EXACT: usize = 112;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_PMI_IS_EXACT: usize = 113;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_NOT_MASKED: usize = 114;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_NEXT_WITHOUT_UNMASK: usize = 115;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_MASKED: usize = 116;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_FIXED_VECTOR: usize = 117;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_HLT_IS_WOKEN: usize = 118;
+    /// Conformance case of an AMD: see the table of the tool.
+    CASE_AMD_NOT_FROZEN: usize = 119;
     /// Number of conformance cases; their numbers are dense.
-    CONFORMANCE_CASES: usize = 84;
+    CONFORMANCE_CASES: usize = 120;
+    /// Number of the first case of an AMD's PMU; those below are of an Intel's.
+    AMD_CASES_FROM: usize = 84;
 }
 
 shared_struct! {

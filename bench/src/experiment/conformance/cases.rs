@@ -14,12 +14,17 @@ pub struct Case {
     pub pitfalls: &'static [u8],
 }
 
-const fn case(key: &'static str, claim: &'static str, source: &'static str, pitfalls: &'static [u8]) -> Case {
+pub(super) const fn case(
+    key: &'static str,
+    claim: &'static str,
+    source: &'static str,
+    pitfalls: &'static [u8],
+) -> Case {
     Case { key, claim, source, pitfalls }
 }
 
-/// Every case, in the payload's order.
-pub const CASES: [Case; guest::abi::CONFORMANCE_CASES] = [
+/// Every case of an Intel's PMU, in the payload's order.
+pub const CASES: [Case; guest::abi::AMD_CASES_FROM] = [
     // Registers.
     case("reset", "GLOBAL_CTRL has the PMC bits at RESET, everything else is 0", "Processor State After RESET", &[15]),
     case(
@@ -151,12 +156,15 @@ pub fn skip_reason(code: u64) -> &'static str {
         guest::abi::SKIP_STEP_CYCLES => "backend step knows no cycles",
         guest::abi::SKIP_NEEDS_V4 => "needs a version 4 PMU",
         guest::abi::SKIP_NEEDS_V2 => "needs a PMU below version 4",
+        guest::abi::SKIP_NEEDS_PERFMON_V2 => "needs PerfMonV2",
+        guest::abi::SKIP_NEEDS_CORE => "needs a PMU without PerfMonV2",
         _ => "the guest gave no reason this tool knows",
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::amd_cases::AMD_CASES;
     use guest::abi::{CASE_GROWTH, CASE_NO_PMI_NO_FREEZE, CASE_PMI_IS_EXACT, CASE_RDPMC, CASE_RESET, CASE_SAMPLING};
 
     use super::*;
@@ -181,8 +189,9 @@ mod tests {
 
     #[test]
     fn keys_are_unique_and_lines_need_no_escaping() {
-        for (number, case) in CASES.iter().enumerate() {
-            assert!(CASES[..number].iter().all(|other| other.key != case.key), "{}", case.key);
+        let all: Vec<_> = CASES.iter().chain(&AMD_CASES).collect();
+        for (number, case) in all.iter().enumerate() {
+            assert!(all[..number].iter().all(|other| other.key != case.key), "{}", case.key);
             for text in [case.key, case.claim, case.source] {
                 assert!(!text.is_empty() && !text.contains(['#', '\\', '\n']), "{text}");
             }

@@ -5,11 +5,15 @@
 
 use std::fmt::Write as _;
 
-use guest::abi::{CONFORMANCE_FAIL, CONFORMANCE_PASS, CONFORMANCE_SKIP, ConformanceReport};
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::spec::Vendor;
+use guest::abi::{AMD_CASES_FROM, CONFORMANCE_FAIL, CONFORMANCE_PASS, CONFORMANCE_SKIP, ConformanceReport};
 use serde::Serialize;
+use vmm::machine::Cpu;
 use vmm::outcome::End;
 
-use super::cases::{CASES, skip_reason};
+use super::amd_cases::AMD_CASES;
+use super::cases::{CASES, Case, skip_reason};
 use results::error::one_line;
 use results::table::layout::plural;
 
@@ -48,11 +52,48 @@ impl Verdict {
     }
 }
 
+/// A guest whose PMU is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// Its processor.
+    pub cpu: Cpu,
+    /// Architectural version of an Intel's PMU.
+    pub version: u8,
+}
+
+impl Checked {
+    /// Its cases, and the payload's number of the first.
+    #[must_use]
+    pub fn cases(self) -> (&'static [Case], usize) {
+        match self.cpu.vendor() {
+            Vendor::Intel => (&CASES, 0),
+            Vendor::Amd => (&AMD_CASES, AMD_CASES_FROM),
+        }
+    }
+
+    /// 1 and 2 of an AMD are its PMU without and with PerfMonV2.
+    fn pmu_version(self) -> u8 {
+        match self.cpu.pmu_of_version(self.version) {
+            PmuCaps::Intel(caps) => caps.version,
+            PmuCaps::Amd(caps) => caps.version(),
+        }
+    }
+
+    fn name(self) -> String {
+        match self.cpu {
+            Cpu::CascadeLake => format!("version {}", self.version),
+            Cpu::Generic => format!("generic, version {}", self.version),
+            Cpu::Milan | Cpu::Genoa => self.cpu.name().to_owned(),
+        }
+    }
+}
+
 /// One run of the payload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// Architectural version of the guest's PMU.
-    pub pmu_version: u8,
+    /// The guest's processor, and the architectural version of its PMU if it is an Intel's.
+    #[serde(skip)]
+    pub guest: Checked,
     /// The strategy's name.
     pub strategy: String,
     /// By case number.
@@ -72,9 +113,10 @@ pub fn summary(runs: &[Run]) -> String {
 impl Run {
     /// Judges what a run left. The report is the guest's word and may be anything.
     #[must_use]
-    pub fn new(pmu_version: u8, strategy: &str, end: &End, report: Option<&ConformanceReport>) -> Self {
+    pub fn new(guest: Checked, strategy: &str, end: &End, report: Option<&ConformanceReport>) -> Self {
         let ended = one_line(&end.to_string());
         let whole = end.is_complete() && report.is_some_and(|report| report.complete == 1);
+        let (cases, first) = guest.cases();
         let verdict = |number: usize| {
             let Some(report) = report else { return Verdict::NotRun { why: ended.clone() } };
             let result = report.results[number];
@@ -89,7 +131,7 @@ impl Run {
                 other => Verdict::NotRun { why: format!("the guest gave an unknown outcome {other:#x}") },
             }
         };
-        Self { pmu_version, strategy: strategy.to_owned(), verdicts: (0..CASES.len()).map(verdict).collect() }
+        Self { guest, strategy: strategy.to_owned(), verdicts: (first..first + cases.len()).map(verdict).collect() }
     }
 
     /// Whether every case is ok.
@@ -99,24 +141,25 @@ impl Run {
     }
 
     fn name(&self) -> String {
-        format!("version {}, {}", self.pmu_version, self.strategy)
+        format!("{}, {}", self.guest.name(), self.strategy)
     }
 
     /// The run as a subtest of a TAP 14 stream, number `number` in it.
     #[must_use]
     pub fn tap(&self, number: usize) -> String {
         let mut tap = format!("# Subtest: {}\n    1..{}\n", self.name(), self.verdicts.len());
-        for (i, (case, verdict)) in CASES.iter().zip(&self.verdicts).enumerate() {
+        let (cases, first) = self.guest.cases();
+        for (i, (case, verdict)) in cases.iter().zip(&self.verdicts).enumerate() {
             let ok = if verdict.is_ok() { "ok" } else { "not ok" };
             let pitfalls: String = case.pitfalls.iter().fold(String::new(), |mut text, n| {
                 let _ = write!(text, ", pitfall {n}");
                 text
             });
             let commit = case.source.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let source = if commit || case.source.starts_with("Linux") {
+            let source = if commit || case.source.starts_with("Linux") || case.source.starts_with("PPR") {
                 case.source.to_owned()
             } else {
-                format!("SDM {}", case.source)
+                format!("{} {}", if first == 0 { "SDM" } else { "APM" }, case.source)
             };
             let _ = write!(tap, "    {ok} {} - {}: {} ({source}{pitfalls})", i + 1, case.key, case.claim);
             match verdict {
@@ -160,9 +203,9 @@ pub fn json(backend: &str, runs: &[Run]) -> Result<String, serde_json::Error> {
         .iter()
         .map(|run| {
             let cases: Vec<_> =
-                CASES.iter().zip(&run.verdicts).map(|(case, verdict)| CaseJson { case: case.key, verdict }).collect();
+                run.guest.cases().0.iter().zip(&run.verdicts).map(|(case, verdict)| CaseJson { case: case.key, verdict }).collect();
             serde_json::json!({
-                "pmu_version": run.pmu_version, "strategy": run.strategy, "ok": run.is_ok(), "cases": cases,
+                "cpu": run.guest.cpu.name(), "pmu_version": run.guest.pmu_version(), "strategy": run.strategy, "ok": run.is_ok(), "cases": cases,
             })
         })
         .collect();
@@ -177,6 +220,8 @@ mod tests {
 
     use super::*;
 
+    const V2: Checked = Checked { cpu: Cpu::CascadeLake, version: 2 };
+
     fn report() -> ConformanceReport {
         let mut report = ConformanceReport { magic: CONFORMANCE_MAGIC, complete: 1, ..ConformanceReport::default() };
         report.results.fill(ConformanceResult { outcome: CONFORMANCE_PASS, ..ConformanceResult::default() });
@@ -187,7 +232,7 @@ mod tests {
     fn a_whole_run_is_ok_and_its_lines_are_numbered() {
         let mut report = report();
         report.results[3] = ConformanceResult { outcome: CONFORMANCE_SKIP, got: SKIP_NEEDS_V4, ..report.results[3] };
-        let run = Run::new(2, "reuse", &End::Done, Some(&report));
+        let run = Run::new(V2, "reuse", &End::Done, Some(&report));
         assert!(run.is_ok());
         let tap = run.tap(1);
         let begin = format!("# Subtest: version 2, reuse\n    1..{}\n    ok 1 - reset: ", CASES.len());
@@ -201,7 +246,7 @@ mod tests {
     fn a_failure_says_what_was_expected() {
         let mut report = report();
         report.results[0] = ConformanceResult { outcome: CONFORMANCE_FAIL, line: 7, expected: 0xf, got: 0 };
-        let run = Run::new(4, "pool", &End::Done, Some(&report));
+        let run = Run::new(Checked { version: 4, ..V2 }, "pool", &End::Done, Some(&report));
         let tap = run.tap(2);
         assert!(!run.is_ok() && tap.contains("    not ok 1 - reset"), "{tap}");
         assert!(tap.contains("      ---\n      expected: 0xf\n      got: 0x0\n      line: 7\n      ...\n"));
@@ -218,23 +263,37 @@ mod tests {
         let mut cut = report();
         (cut.complete, cut.running) = (0, 5);
         cut.results[5..].fill(ConformanceResult::default());
-        let run = Run::new(2, "reuse", &End::TimedOut, Some(&cut));
+        let run = Run::new(V2, "reuse", &End::TimedOut, Some(&cut));
         assert_eq!(run.verdicts[3], Verdict::Pass);
         assert_eq!(
             run.verdicts[4],
             Verdict::NotRun { why: "the run ended in this case: the time limit passed".into() }
         );
         assert!(matches!(run.verdicts[5], Verdict::NotRun { .. }) && !run.is_ok());
-        let none = Run::new(2, "reuse", &End::TripleFault, None);
+        let none = Run::new(V2, "reuse", &End::TripleFault, None);
         assert!(none.verdicts.iter().all(|verdict| !verdict.is_ok()));
         let mut hostile = report();
         hostile.results[9].outcome = u64::MAX;
-        assert!(!Run::new(2, "reuse", &End::Done, Some(&hostile)).is_ok());
+        assert!(!Run::new(V2, "reuse", &End::Done, Some(&hostile)).is_ok());
+    }
+
+    #[test]
+    fn an_amd_has_cases_of_its_own() {
+        let mut report = report();
+        report.results[..AMD_CASES_FROM].fill(ConformanceResult::default());
+        let run = Run::new(Checked { cpu: Cpu::Milan, ..V2 }, "reuse", &End::Done, Some(&report));
+        assert!(run.is_ok(), "the others' cases do not run");
+        let tap = run.tap(1);
+        let begin = format!("# Subtest: milan, reuse\n    1..{}\n    ok 1 - amd-reset: ", AMD_CASES.len());
+        assert!(tap.starts_with(&begin) && tap.contains("(APM 13.2.1"), "{tap}");
+        let value: serde_json::Value = serde_json::from_str(&json("step", &[run]).unwrap()).unwrap();
+        assert_eq!((&value["runs"][0]["cpu"], &value["runs"][0]["pmu_version"]), (&"milan".into(), &1.into()));
+        assert_eq!(value["runs"][0]["cases"][5]["case"], "amd-aliases");
     }
 
     #[test]
     fn json_names_every_case() {
-        let run = Run::new(2, "reuse", &End::Done, Some(&report()));
+        let run = Run::new(V2, "reuse", &End::Done, Some(&report()));
         let value: serde_json::Value = serde_json::from_str(&json("step", &[run]).unwrap()).unwrap();
         assert_eq!(value["schema"], "vpmu-conformance/1");
         assert_eq!(value["runs"][0]["cases"].as_array().unwrap().len(), CASES.len());
