@@ -21,7 +21,7 @@ use host_pmu::strategy::{OnOverflow, Strategy};
 use model::Shape;
 use model::host::Failing;
 use model::pair::{Activity, Op, Pair, Records, Signal};
-use ops::{ops, records, shape, strategy};
+use ops::{amd_shape, ops, records, shape, strategy};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 /// Operations in `cargo test`.
@@ -31,6 +31,16 @@ const LONGEST: usize = 600;
 
 #[test]
 fn the_vpmu_is_the_ideal_one_by_every_strategy() {
+    agree(shape(), false);
+}
+
+#[test]
+fn amds_vpmu_is_the_ideal_one_by_every_strategy() {
+    agree(amd_shape(), true);
+}
+
+/// Runs sequences on PMUs of these shapes.
+fn agree(shapes: impl proptest::strategy::Strategy<Value = Shape>, amd: bool) {
     let wanted = std::env::var("VPMU_DIFFERENTIAL_OPS").map_or(OPS, |n| n.parse().expect("VPMU_DIFFERENTIAL_OPS"));
     let cases = u32::try_from(wanted / (LONGEST as u64 / 2)).expect("fewer than 2^32 sequences").max(1);
     let mut config = Config { cases, failure_persistence: None, ..Config::default() };
@@ -46,7 +56,7 @@ fn the_vpmu_is_the_ideal_one_by_every_strategy() {
     let done = Cell::new(0u64);
     let activity = Cell::new(Activity::default());
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let result = runner.run(&(shape(), strategy(), records(), ops(LONGEST)), |(shape, strategy, records, ops)| {
+    let result = runner.run(&(shapes, strategy(), records(), ops(amd, LONGEST)), |(shape, strategy, records, ops)| {
         let mut pair = Pair::new(shape, strategy, records);
         for (at, op) in ops.iter().enumerate() {
             pair.step(op).map_err(|why| TestCaseError::fail(format!("operation {at}, {op:x?}: {why}")))?;
@@ -82,8 +92,16 @@ fn scripts_of_random_bytes_agree_too() {
 /// Sequences that found a bug once.
 #[test]
 fn sequences_of_former_bugs_agree() {
-    let shape =
-        Shape { version: 1, gp: 4, fixed: 0, width: 33, full_width: false, transactions: false, debug_store: false };
+    let shape = Shape {
+        amd: None,
+        version: 1,
+        gp: 4,
+        fixed: 0,
+        width: 33,
+        full_width: false,
+        transactions: false,
+        debug_store: false,
+    };
     let run = |seed, bits, signal| Op::Run { seed, bits, signal, take_pmi: false };
     let base = Strategy::preset("reuse").expect("a preset");
     let strategy = Strategy { overflow: OnOverflow::Stop, gate: true, ..base };

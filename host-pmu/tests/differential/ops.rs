@@ -4,9 +4,9 @@ use host_pmu::strategy::Strategy as Kept;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::model::Shape;
 use crate::model::host::Failing;
-use crate::model::pair::{EVENTS, Op, Records, Signal};
+use crate::model::pair::{AMD_EVENTS, EVENTS, Op, Records, Signal};
+use crate::model::{Amd, Shape};
 
 fn msr() -> impl Strategy<Value = u32> {
     prop_oneof![
@@ -84,14 +84,55 @@ fn value(msr: u32) -> BoxedStrategy<u64> {
     }
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn amd_msr() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        8 => (0..6u32).prop_map(|n| 0xc001_0201 + 2 * n),
+        6 => (0..6u32).prop_map(|n| 0xc001_0200 + 2 * n),
+        4 => 0xc001_0000..=0xc001_0007u32,
+        6 => 0xc000_0300..=0xc000_0303u32,
+        1 => prop_oneof![Just(0xc001_020c), Just(0xc001_01ff), Just(0xc000_0304), Just(0xc1), Just(0x38f), any::<u32>()],
+    ]
+}
+
+fn amd_selector() -> impl Strategy<Value = u64> {
+    let event = prop::sample::select(AMD_EVENTS.to_vec());
+    (event, prop::sample::select(vec![1u64, 2, 3, 3]), any::<bool>(), prop::bool::weighted(0.85), 0..20u64).prop_map(
+        |(event, ring, int, enable, rare)| {
+            let rare = match rare {
+                0 => 1 << 18,
+                1 => 1 << 23 | 2 << 24,
+                2 => 1 << 40,
+                3 => 1 << 41,
+                4 => 1 << 19 | 1 << 21 | 1 << 36,
+                _ => 0,
+            };
+            event & 0xffff | event >> 16 << 32 | ring << 16 | u64::from(int) << 20 | u64::from(enable) << 22 | rare
+        },
+    )
+}
+
+fn amd_value(msr: u32) -> BoxedStrategy<u64> {
+    let odd = prop_oneof![any::<u64>(), (0..64u32).prop_map(|bit| 1 << bit), Just(0), Just(u64::MAX)];
+    let counter = prop_oneof![4 => (0..2000u64).prop_map(|n| 0u64.wrapping_sub(n)), 1 => odd.clone()];
+    match msr {
+        0xc001_0000..=0xc001_0003 => prop_oneof![9 => amd_selector(), 1 => odd].boxed(),
+        0xc001_0200..=0xc001_020b if msr % 2 == 0 => prop_oneof![9 => amd_selector(), 1 => odd].boxed(),
+        0xc000_0300..=0xc000_0303 => prop_oneof![3 => Just(0x3f), 3 => 0..64u64, 1 => odd].boxed(),
+        _ => counter.boxed(),
+    }
+}
+
+fn op(amd: bool) -> impl Strategy<Value = Op> {
+    let (msr, value): (BoxedStrategy<u32>, fn(u32) -> BoxedStrategy<u64>) =
+        if amd { (amd_msr().boxed(), amd_value) } else { (msr().boxed(), value) };
+    let selector = if amd { amd_selector().boxed() } else { selector().boxed() };
     let flag = || prop::bool::weighted(0.5);
     let signal = prop_oneof![4 => Just(Signal::OnTime), 1 => Just(Signal::Held)];
     let bits = || prop::sample::select(vec![0u32, 1, 4, 8, 11, 11, 20, 40]);
     prop_oneof![
-        60 => msr().prop_map(Op::Read),
-        60 => msr().prop_flat_map(|m| value(m).prop_map(move |v| Op::Write(m, v))),
-        20 => (0..12u32, selector(), bits(), any::<u64>()).prop_map(|(n, selector, bits, back)| Op::Arm {
+        60 => msr.clone().prop_map(Op::Read),
+        60 => msr.prop_flat_map(move |m| value(m).prop_map(move |v| Op::Write(m, v))),
+        20 => (0..12u32, selector, bits(), any::<u64>()).prop_map(|(n, selector, bits, back)| Op::Arm {
             n, selector: selector | 1 << 22, bits, back
         }),
         60 => (any::<u64>(), bits(), signal, flag()).prop_map(|(seed, bits, signal, take_pmi)| Op::Run {
@@ -112,8 +153,22 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-pub(crate) fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
-    vec(op(), 1..=most)
+pub(crate) fn ops(amd: bool, most: usize) -> impl Strategy<Value = Vec<Op>> {
+    vec(op(amd), 1..=most)
+}
+
+pub(crate) fn amd_shape() -> impl Strategy<Value = Shape> {
+    let of = |amd, version: u8, gp| Shape {
+        amd: Some(amd),
+        version,
+        gp,
+        fixed: 0,
+        width: 48,
+        full_width: false,
+        transactions: false,
+        debug_store: false,
+    };
+    prop_oneof![Just(of(Amd::Core, 1, 6)), Just(of(Amd::V2, 2, 6)), (1..=6u8).prop_map(move |gp| of(Amd::V2, 2, gp))]
 }
 
 pub(crate) fn shape() -> impl Strategy<Value = Shape> {
@@ -121,6 +176,7 @@ pub(crate) fn shape() -> impl Strategy<Value = Shape> {
     let usual = prop::sample::select(vec![(2u8, 4u8, 3u8, 48u8), (4, 4, 3, 48), (4, 8, 4, 48)]);
     (prop_oneof![numbers, usual], any::<[bool; 3]>()).prop_map(
         |((version, gp, fixed, width), [full_width, transactions, debug_store])| Shape {
+            amd: None,
             version,
             gp,
             // Fixed counters came with version 2.

@@ -39,6 +39,7 @@ impl Bytes<'_> {
         let fixed = self.below(5)?;
         let width = [48, 48, 33, 40][usize::from(self.below(4)?)];
         Some(Shape {
+            amd: None,
             version,
             gp,
             // Fixed counters came with version 2.

@@ -63,7 +63,7 @@ impl Event {
     /// What it counts of `burst`.
     fn counts(&self, burst: Burst) -> u64 {
         let select = match self.spec.0 {
-            Source::Selector(selection) => selection.code().into(),
+            Source::Selector(selection) => u64::from(selection.code()) | u64::from(selection.select() >> 8) << 16,
             Source::Fixed { index, .. } => [0xc0, 0x3c, 0x13c, 0x1a4][usize::from(index)],
         };
         burst.count(select, self.spec.kernel(), self.spec.user())

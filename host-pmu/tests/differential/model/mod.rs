@@ -7,23 +7,15 @@
 //! of possible [`World`]s: an overflow that nobody looked at yet may or may not be seen at each step, must be seen where
 //! the promise is (see [`Model::must_see`]), and each observation leaves only the worlds that agree with it.
 
+mod amd;
 pub(crate) mod bytes;
 pub(crate) mod host;
 pub(crate) mod pair;
+mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The guest's PMU.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) version: u8,
-    pub(crate) gp: u8,
-    pub(crate) fixed: u8,
-    pub(crate) width: u8,
-    pub(crate) full_width: bool,
-    pub(crate) transactions: bool,
-    pub(crate) debug_store: bool,
-}
+pub(crate) use shape::{Amd, Burst, Shape};
 
 /// A counter by its bit in GLOBAL_CTRL.
 pub(crate) type Line = u32;
@@ -36,10 +28,14 @@ enum Rule {
     Bits(u64),
     /// Keeps any of the first; the second always read as 1, and a write to them is ignored.
     BitsBeside(u64, u64),
+    /// Of any value keeps these bits, in the register at this address.
+    Kept(u32, u64),
     Counter {
         line: Line,
         full_width: bool,
     },
+    /// Takes the bits of its width and ignores the others.
+    WideCounter(Line),
     Status,
     ClearStatus,
     SetStatus,
@@ -55,33 +51,6 @@ struct World {
     /// Counters whose overflow nobody looked at yet.
     unseen: u64,
     pmi: bool,
-}
-
-/// What the guest executed: a count for each event and privilege.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Burst {
-    pub(crate) seed: u64,
-    /// Each count is below 2^bits.
-    pub(crate) bits: u32,
-    /// The part of it that was executed before an exit, as numerator and denominator.
-    pub(crate) part: (u64, u64),
-}
-
-impl Burst {
-    pub(crate) const fn new(seed: u64, bits: u32) -> Self {
-        Self { seed, bits, part: (1, 1) }
-    }
-
-    /// How often `event` (umask << 8 | select) came, in ring 0 and in ring 3.
-    pub(crate) fn count(self, event: u64, os: bool, usr: bool) -> u64 {
-        let ring = |ring: u64| {
-            let x = (self.seed ^ event << 3 ^ ring).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let x = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            (x ^ x >> 32) & ((1 << self.bits) - 1)
-        };
-        let whole = u128::from(os) * u128::from(ring(0)) + u128::from(usr) * u128::from(ring(3));
-        (whole * u128::from(self.part.0) / u128::from(self.part.1)) as u64
-    }
 }
 
 /// What a counter counts: (event, OS, USR).
@@ -156,6 +125,9 @@ impl Model {
     }
 
     fn rule(&self, msr: u32) -> Rule {
+        if let Some(kind) = self.shape.amd {
+            return amd::rule(kind, self.shape.gp, msr);
+        }
         let Shape { version, gp, fixed, full_width, transactions, debug_store, .. } = self.shape;
         let (gp, fixed) = (u32::from(gp), u32::from(fixed));
         let within = |first: u32, n: u32| msr.checked_sub(first).filter(|&i| i < n);
@@ -201,6 +173,9 @@ impl Model {
             return (nibble & 3 != 0).then_some((event, nibble & 1 != 0, nibble & 2 != 0));
         }
         let selector = self.get(0x186 + line);
+        if self.shape.amd.is_some() {
+            return amd::selection(selector);
+        }
         (selector >> 22 & 1 != 0).then_some((selector & 0xffff, selector >> 17 & 1 != 0, selector >> 16 & 1 != 0))
     }
 
@@ -216,7 +191,8 @@ impl Model {
         match line.checked_sub(32) {
             Some(n) => fixed >> n & 1 != 0,
             None => {
-                let event = self.get(0x186 + line) & 0xffff;
+                let selector = self.get(0x186 + line);
+                let event = if self.shape.amd.is_some() { amd::event(selector) } else { selector & 0xffff };
                 if known.contains(&event) { denied.contains(&event) } else { *others }
             }
         }
@@ -334,6 +310,7 @@ impl Model {
             Rule::Constant(value) => Some(value),
             Rule::Bits(_) | Rule::Canonical => Some(self.get(msr)),
             Rule::BitsBeside(_, ones) => Some(self.get(msr) | ones),
+            Rule::Kept(at, _) => Some(self.get(at)),
             Rule::ClearStatus | Rule::SetStatus => Some(0),
             Rule::InUse => Some(self.in_use()),
             Rule::Status => {
@@ -341,7 +318,7 @@ impl Model {
                 let flags = self.flags;
                 return self.keep(|w| w.status | flags == status, &format!("STATUS {status:#x}"));
             }
-            Rule::Counter { line, .. } => {
+            Rule::Counter { line, .. } | Rule::WideCounter(line) => {
                 self.must_see(1 << line);
                 return self.read_counter(line, observed);
             }
@@ -374,21 +351,34 @@ impl Model {
     /// The guest wrote `value`; whether it is #GP.
     pub(crate) fn write(&mut self, msr: u32, value: u64) -> bool {
         self.may_see();
+        // An AMD ignores what an Intel refuses.
+        let lenient = self.shape.amd;
+        let value = if lenient.is_some() && (0xc000_0302..=0xc000_0303).contains(&msr) {
+            value & self.line_bits()
+        } else {
+            value
+        };
         let clearable = {
             let more = if self.shape.version >= 4 { 0xf << 58 } else { 0 };
             self.line_bits() | 3 << 62 | more
         };
         let fault;
         match self.rule(msr) {
-            Rule::Absent | Rule::Constant(_) | Rule::Status | Rule::InUse => fault = true,
+            Rule::Status => fault = lenient.is_none(),
+            Rule::Absent | Rule::Constant(_) | Rule::InUse => fault = true,
             Rule::Bits(bits) => {
                 fault = value & !bits != 0;
                 if !fault {
-                    let changed = self.get(msr) ^ value;
-                    let lines = self.lines().filter(|&line| Self::selected_by(line, msr, changed));
-                    self.must_see(lines.fold(0, |bits, line| bits | 1 << line));
-                    self.registers.insert(msr, value);
+                    self.set_bits(msr, value);
                 }
+            }
+            Rule::Kept(at, bits) => {
+                fault = false;
+                self.set_bits(at, value & bits);
+            }
+            Rule::WideCounter(line) => {
+                fault = false;
+                self.set_counter(line, value);
             }
             Rule::BitsBeside(bits, ones) => {
                 fault = value & !(bits | ones) != 0;
@@ -399,10 +389,8 @@ impl Model {
             Rule::Counter { line, full_width } => {
                 fault = full_width && u128::from(value) >= self.modulus();
                 if !fault {
-                    self.must_see(1 << line);
                     let value = if line < 32 && !full_width { i64::from(value as i32).cast_unsigned() } else { value };
-                    self.totals.insert(line, u128::from(value) % self.modulus());
-                    self.gained.remove(&line);
+                    self.set_counter(line, value);
                 }
             }
             Rule::ClearStatus => {
@@ -429,6 +417,19 @@ impl Model {
             }
         }
         fault
+    }
+
+    fn set_bits(&mut self, at: u32, value: u64) {
+        let changed = self.get(at) ^ value;
+        let lines = self.lines().filter(|&line| Self::selected_by(line, at, changed));
+        self.must_see(lines.fold(0, |bits, line| bits | 1 << line));
+        self.registers.insert(at, value);
+    }
+
+    fn set_counter(&mut self, line: Line, value: u64) {
+        self.must_see(1 << line);
+        self.totals.insert(line, u128::from(value) % self.modulus());
+        self.gained.remove(&line);
     }
 
     /// Whether `changed` bits of `msr` change what `line` selects or whether it interrupts.
@@ -475,9 +476,10 @@ impl Model {
             return None;
         }
         let config = if line >= 32 { 1 << 63 | u64::from(line) } else { self.get(0x186 + line) };
-        let event = if line >= 32 { config } else { config & 0x3_ff84_ffff };
+        let of_event = if self.shape.amd.is_some() { amd::EVENT } else { 0x3_ff84_ffff };
+        let event = if line >= 32 { config } else { config & of_event };
         // IN_TXCP counts and does not signal.
-        let signals = line >= 32 || config >> 33 & 1 == 0;
+        let signals = line >= 32 || self.shape.amd.is_some() || config >> 33 & 1 == 0;
         let left = (self.modulus() - u128::from(self.value(line))) as u64;
         Some((event, os, usr, if signals { left } else { 0 }))
     }

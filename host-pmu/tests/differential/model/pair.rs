@@ -2,7 +2,6 @@
 
 use arch_pmu::Vpmu;
 use arch_pmu::filter::{Action, Event, EventFilter};
-use arch_pmu::intel::IntelCaps;
 use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu as _;
 use host_pmu::strategy::{OnOverflow, Reuse, Strategy};
@@ -12,6 +11,8 @@ use super::{Armed, Burst, Line, Model, Shape};
 
 /// Events that the sequences select.
 pub(crate) const EVENTS: [u64; 4] = [0xc0, 0x3c, 0x13c, 0xc4];
+/// The same of an AMD; bits 11:8 of the select are 19:16 here. Two differ in those alone.
+pub(crate) const AMD_EVENTS: [u64; 4] = [0xc0, 0x76, 0x1_00c0, 0x02c2];
 
 /// What the host records of overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,18 +139,9 @@ impl Pair {
         let stops = strategy.overflow == OnOverflow::Stop && records != Records::None;
         let early = strategy.overflow == OnOverflow::Keep;
         let pool = if let Reuse::Pool(k) = strategy.reuse { k as u64 } else { 0 };
-        let caps = IntelCaps {
-            version: shape.version,
-            gp: shape.gp,
-            fixed: shape.fixed,
-            width: shape.width,
-            full_width_writes: shape.full_width,
-            transactions: shape.transactions,
-            debug_store: shape.debug_store,
-        };
         Self {
             model: Model::new(shape),
-            vpmu: Vpmu::new(caps, Bank::new(host.clone(), strategy)),
+            vpmu: Vpmu::new(shape.caps(), Bank::new(host.clone(), strategy)),
             host,
             early,
             stops,
@@ -172,12 +164,7 @@ impl Pair {
     fn write(&mut self, msr: u32, value: u64) -> Result<(), String> {
         let fault = self.vpmu.wrmsr(msr, value).is_err();
         // A counter that the guest writes is not left to a handler.
-        let line = match msr {
-            0xc1..=0xc8 => Some(msr - 0xc1),
-            0x4c1..=0x4c8 => Some(msr - 0x4c1),
-            0x309..=0x30c => Some(msr - 0x309 + 32),
-            _ => None,
-        };
+        let line = self.shape.line(msr);
         self.overflowed &= !line.filter(|_| !fault).map_or(0, |line| 1 << line);
         if self.model.write(msr, value) == fault {
             Ok(())
@@ -307,13 +294,13 @@ impl Pair {
             self.enter()?;
         }
         for line in self.model.lines() {
-            let msr = if line < 32 { 0xc1 + line } else { 0x309 + line - 32 };
+            let msr = if line < 32 { self.shape.counter(line) } else { 0x309 + line - 32 };
             self.read(msr)?;
             self.write(msr, 0)?;
         }
         let lines = self.model.lines().fold(0, |bits, line| bits | 1 << line);
         if self.shape.version >= 2 {
-            self.write(0x390, lines)?;
+            self.write(self.shape.clear(), lines)?;
         }
         self.pmi()?;
         self.model.trust();
@@ -327,13 +314,14 @@ impl Pair {
     }
 
     fn filter(&mut self, denied: u8, fixed: u32, allow: bool) {
+        let events = if self.shape.amd.is_some() { AMD_EVENTS } else { EVENTS };
         let mut listed = Vec::new();
-        let of_events = EVENTS.iter().enumerate().filter(|(i, _)| denied >> i & 1 != 0).map(|(_, event)| *event);
+        let of_events = events.iter().enumerate().filter(|(i, _)| denied >> i & 1 != 0).map(|(_, event)| *event);
         // What is not on a list of what is allowed is denied.
-        self.model.filter(EVENTS.iter().copied().collect(), of_events.collect(), allow, fixed);
-        for (i, event) in EVENTS.iter().enumerate() {
+        self.model.filter(events.iter().copied().collect(), of_events.collect(), allow, fixed);
+        for (i, event) in events.iter().enumerate() {
             if (denied >> i & 1 != 0) != allow {
-                listed.push(Event { event: (event & 0xff) as u16, umask: (event >> 8) as u8 });
+                listed.push(Event { event: (event & 0xff | event >> 16 << 8) as u16, umask: (event >> 8) as u8 });
             }
         }
         let (action, fixed) = if allow { (Action::Allow, !fixed) } else { (Action::Deny, fixed) };
@@ -347,9 +335,9 @@ impl Pair {
             Op::Arm { n, selector, bits, back } => {
                 let start = 0u64.wrapping_sub(back & ((1 << bits.min(31)) - 1));
                 if n < u32::from(self.shape.gp) {
-                    self.write(0xc1 + n, start)?;
-                    self.write(0x186 + n, selector)?;
-                    self.write(0x38f, u64::MAX >> (64 - u32::from(self.shape.gp)))?;
+                    self.write(self.shape.counter(n), start)?;
+                    self.write(self.shape.selector(n), selector)?;
+                    self.write(self.shape.global(), u64::MAX >> (64 - u32::from(self.shape.gp)))?;
                 } else if n - u32::from(self.shape.gp) < u32::from(self.shape.fixed) {
                     let fixed = n - u32::from(self.shape.gp);
                     self.write(0x309 + fixed, start)?;
@@ -406,7 +394,8 @@ impl Pair {
         self.kick();
         self.enter()?;
         let few = (0xc1..=0xc8).chain(0x186..=0x18d).chain(0x309..=0x30c).chain(0x38d..=0x392).chain(0x4c1..=0x4c8);
-        for msr in few.chain([0x1a0, 0x1d9, 0x345, 0x3f1, 0x600]) {
+        let amds = (0xc000_0300..=0xc000_0303).chain(0xc001_0000..=0xc001_0007).chain(0xc001_0200..=0xc001_020b);
+        for msr in few.chain([0x1a0, 0x1d9, 0x345, 0x3f1, 0x600]).chain(amds) {
             self.read(msr)?;
         }
         self.pmi()?;
