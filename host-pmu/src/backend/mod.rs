@@ -1,6 +1,7 @@
 //! Backends: what counts on behalf of a vPMC. A new one is a file here, a row in `key.rs` and an arm in [`crate::open`].
 
 pub mod attr;
+mod encoding;
 mod key;
 pub mod monitor;
 mod offers;
@@ -13,7 +14,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use arch_pmu::spec::Spec;
+use arch_pmu::spec::{Spec, Vendor};
 pub use key::{BackendKey, UnknownBackend};
 pub use scale::Scale;
 
@@ -123,6 +124,18 @@ pub enum HostError {
     Absent {
         /// The event.
         what: &'static str,
+    },
+    /// The event has an encoding of the other vendor, and no counterpart on this host.
+    #[error(
+        "event {config:#x} has {name}'s encoding and no known counterpart on this host's PMU: give the guest a --cpu of the host's \
+         vendor",
+        name = match vendor { Vendor::Intel => "Intel", Vendor::Amd => "AMD" }
+    )]
+    Foreign {
+        /// The event as its vendor encodes it.
+        config: u64,
+        /// That vendor.
+        vendor: Vendor,
     },
     /// A pinned event lost its counter and counts no more (its read is at end of file).
     #[error("a pinned host event lost its hardware counter to another user of the PMU")]

@@ -9,11 +9,11 @@ use std::time::Instant;
 use super::attr::{EventKind, event_attr, gate_attr};
 use super::monitor::Monitor;
 use super::offers::Offers;
-use super::{Backend, BackendKey, HostError, Overflow, Scale};
+use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding};
 use crate::strategy::{MAX_POOL, OnOverflow, Strategy};
 use crate::{kick, sys};
 use arch_pmu::intel::PerfEvtSel;
-use arch_pmu::spec::{MAX_COUNTERS, Spec};
+use arch_pmu::spec::{MAX_COUNTERS, Spec, Vendor};
 
 /// Where tracefs may be mounted.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -46,6 +46,8 @@ pub struct PerfBackend {
     kind: EventKind,
     /// What hardware events it may ask for.
     offers: Offers,
+    /// The host's.
+    vendor: Option<Vendor>,
     scale: Scale,
     /// In host counts.
     shortest_period: u64,
@@ -94,6 +96,7 @@ impl PerfBackend {
         Ok(Self {
             kind,
             offers,
+            vendor: (kind == EventKind::Hardware).then(encoding::host_vendor).flatten(),
             scale,
             shortest_period,
             monitor,
@@ -186,9 +189,10 @@ impl PerfBackend {
 impl Backend for PerfBackend {
     type Event = PerfEvent;
 
-    fn open(&mut self, spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
+    fn open(&mut self, mut spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
         if self.kind == EventKind::Hardware {
             self.offers.check(spec)?;
+            spec = encoding::on_host(spec, self.vendor)?;
         }
         let mut attr = event_attr(self.kind, spec, self.host_period(period));
         if self.gate.is_some() {

@@ -1,0 +1,131 @@
+//! Events in the encoding of the host's vendor.
+//!
+//! An encoding of one vendor counts something else on the other's PMU, or nothing. The architectural events have a counterpart, by
+//! which Linux maps its generic events (`intel_perfmon_event_map`, `amd_zen2_perfmon_event_map`); any other is refused.
+
+use std::io::Read as _;
+
+use arch_pmu::spec::{Selection, Source, Spec, Vendor};
+
+use super::HostError;
+
+/// Select and unit mask of the same event on an Intel and on an AMD of family 17h or later: cycles, instructions, branches, branch
+/// misses, references to the last level of cache that is the core's, and its misses.
+const SAME: [[(u16, u8); 2]; 6] = [
+    [(0x3c, 0x00), (0x76, 0x00)],
+    [(0xc0, 0x00), (0xc0, 0x00)],
+    [(0xc4, 0x00), (0xc2, 0x00)],
+    [(0xc5, 0x00), (0xc3, 0x00)],
+    [(0x2e, 0x4f), (0x60, 0xff)],
+    [(0x2e, 0x41), (0x64, 0x09)],
+];
+
+/// Bytes of /proc/cpuinfo in which the first processor's vendor is.
+const CPUINFO: u64 = 4096;
+
+/// This host's vendor, if it is one of both. Hygon's processors have AMD's PMU.
+pub(super) fn host_vendor() -> Option<Vendor> {
+    let mut text = Vec::new();
+    std::fs::File::open("/proc/cpuinfo").ok()?.take(CPUINFO).read_to_end(&mut text).ok()?;
+    vendor_in(&String::from_utf8_lossy(&text))
+}
+
+fn vendor_in(cpuinfo: &str) -> Option<Vendor> {
+    let line = cpuinfo.lines().find_map(|line| line.strip_prefix("vendor_id")?.split_once(':'))?;
+    match line.1.trim() {
+        "GenuineIntel" => Some(Vendor::Intel),
+        "AuthenticAMD" | "HygonGenuine" => Some(Vendor::Amd),
+        _ => None,
+    }
+}
+
+/// `spec` in the encoding of a host of this vendor.
+pub(super) fn on_host(spec: Spec, host: Option<Vendor>) -> Result<Spec, HostError> {
+    // Of a fixed counter the kernel is asked for a generic event.
+    let Source::Selector(selection) = spec.0 else { return Ok(spec) };
+    if Some(selection.vendor()) == host {
+        return Ok(spec);
+    }
+    let translated = host.and_then(|host| translated(selection, host));
+    let foreign = HostError::Foreign { config: selection.raw_config(), vendor: selection.vendor() };
+    translated.map(|selection| Spec(Source::Selector(selection))).ok_or(foreign)
+}
+
+/// The same architectural event for `host`; `None` for any other, or one that is counted in another way than each time it occurs.
+fn translated(selection: Selection, host: Vendor) -> Option<Selection> {
+    if selection.edge() || selection.invert() || selection.cmask() != 0 || selection.in_tx() || selection.in_txcp() {
+        return None;
+    }
+    let (from, to) = (selection.vendor() as usize, host as usize);
+    let same = SAME.iter().find(|same| same[from] == (selection.select(), selection.umask()))?;
+    Some(selection.with_vendor(host).with_select(same[to].0).with_umask(same[to].1))
+}
+
+#[cfg(test)]
+mod tests {
+    use arch_pmu::amd::PerfCtl;
+    use arch_pmu::intel::PerfEvtSel;
+    use perf_event_open_sys::bindings::{PERF_TYPE_HARDWARE, PERF_TYPE_RAW};
+
+    use super::super::attr::{EventKind, event_attr};
+    use super::*;
+
+    /// EN, INT, USR.
+    const SAMPLED: u64 = 0x51_0000;
+
+    fn opened(spec: Spec, host: Vendor) -> Option<(u32, u64, u64, u64)> {
+        let attr = event_attr(EventKind::Hardware, on_host(spec, Some(host)).ok()?, 1000);
+        Some((attr.type_, attr.config, attr.exclude_user(), attr.exclude_kernel()))
+    }
+
+    #[test]
+    fn architectural_events_are_opened_in_the_hosts_encoding() {
+        for (intel, amd) in [(0x3c, 0x76), (0xc0, 0xc0), (0xc4, 0xc2), (0xc5, 0xc3), (0x4f2e, 0xff60), (0x412e, 0x0964)]
+        {
+            let specs = [PerfEvtSel::from_bits(intel | SAMPLED).spec(), PerfCtl::from_bits(amd | SAMPLED).spec()];
+            for spec in specs {
+                assert_eq!(opened(spec, Vendor::Intel), Some((PERF_TYPE_RAW, intel, 0, 1)), "{spec:x?}");
+                assert_eq!(opened(spec, Vendor::Amd), Some((PERF_TYPE_RAW, amd, 0, 1)), "{spec:x?}");
+            }
+        }
+    }
+
+    #[test]
+    fn fixed_counters_are_generic_events_on_any_host() {
+        let cycles = Spec(Source::Fixed { index: 1, control: 0xb });
+        for host in [Vendor::Intel, Vendor::Amd] {
+            assert_eq!(opened(cycles, host), Some((PERF_TYPE_HARDWARE, 0, 0, 0)));
+        }
+    }
+
+    #[test]
+    fn the_hosts_own_events_are_left_as_they_are_and_all_12_bits_of_a_select_are_raw() {
+        let amd = PerfCtl::from_bits(1 << 32 | 0x02d6 | SAMPLED).spec();
+        assert_eq!(opened(amd, Vendor::Amd), Some((PERF_TYPE_RAW, 0x1_0000_02d6, 0, 1)));
+        let intel = PerfEvtSel::from_bits(0x0151 | SAMPLED).spec();
+        assert_eq!(opened(intel, Vendor::Intel), Some((PERF_TYPE_RAW, 0x0151, 0, 1)));
+    }
+
+    #[test]
+    fn what_has_no_counterpart_is_refused() {
+        let foreign = [
+            (PerfEvtSel::from_bits(0x0151 | SAMPLED).spec(), Vendor::Amd),
+            (PerfEvtSel::from_bits(1 << 24 | 0x3c | SAMPLED).spec(), Vendor::Amd),
+            (PerfCtl::from_bits(1 << 32 | 0xc0 | SAMPLED).spec(), Vendor::Intel),
+            (PerfCtl::from_bits(0x3c | SAMPLED).spec(), Vendor::Intel),
+        ];
+        for (spec, host) in foreign {
+            let error = on_host(spec, Some(host)).unwrap_err();
+            assert!(error.to_string().contains("--cpu"), "{error}");
+        }
+        let cycles = PerfEvtSel::from_bits(0x3c | SAMPLED).spec();
+        assert!(on_host(cycles, None).is_err(), "a host of neither vendor");
+    }
+
+    #[test]
+    fn the_vendor_is_that_of_the_first_processor() {
+        let of = |name: &str| vendor_in(&format!("processor\t: 0\nvendor_id\t: {name}\ncpu family\t: 25\n"));
+        assert_eq!([of("GenuineIntel"), of("AuthenticAMD")], [Some(Vendor::Intel), Some(Vendor::Amd)]);
+        assert_eq!([of("HygonGenuine"), of("CentaurHauls")], [Some(Vendor::Amd), None]);
+    }
+}
