@@ -22,6 +22,8 @@ pub struct VpmuStats {
     pub overflows: u64,
     /// Of those, of counters with their interrupt enable on.
     pub pmi_requests: u64,
+    /// Of these, overflows of a counter with an earlier one in the status register.
+    pub status_shared: u64,
 }
 
 /// The configuration of one counter, from its control register.
@@ -363,9 +365,11 @@ impl<H: HostCounters> Counters<H> {
     }
 
     fn overflow(&mut self, counter: CounterId) {
+        let again = self.overflowed.contains(counter);
         self.overflowed.insert(counter);
         self.stats.overflows += 1;
         if self.interrupts.contains(counter) {
+            self.stats.status_shared += u64::from(again);
             self.asked.insert(counter);
             self.stats.pmi_requests += 1;
             self.pmi_pending = true;

@@ -118,6 +118,8 @@ pub struct PmiStats {
     pub overflows: u64,
     /// Of those, overflows of counters with INT (each asks for a PMI; several may share one).
     pub pmi_requests: u64,
+    /// Of these, overflows of a counter with an earlier one in STATUS: a driver sees one.
+    pub status_shared: u64,
     /// PMIs delivered as NMI.
     pub nmis: u64,
     /// PMIs delivered as interrupts in fixed delivery mode.
@@ -145,7 +147,8 @@ impl PmiStats {
     /// may not see them.
     #[must_use]
     pub const fn overflows_lost(&self, handled: u64) -> u64 {
-        let (missed, surplus) = (self.pmi_requests.saturating_sub(handled), handled.saturating_sub(self.overflows));
+        let least = self.pmi_requests.saturating_sub(self.status_shared);
+        let (missed, surplus) = (least.saturating_sub(handled), handled.saturating_sub(self.overflows));
         if missed > surplus { missed } else { surplus }
     }
 }
@@ -158,6 +161,8 @@ mod tests {
     fn a_driver_may_leave_out_overflows_that_ask_for_no_pmi() {
         let stats = PmiStats { overflows: 10, pmi_requests: 7, ..PmiStats::default() };
         assert_eq!([5, 7, 8, 10, 13].map(|handled| stats.overflows_lost(handled)), [2, 0, 0, 0, 3]);
+        let shared = PmiStats { status_shared: 1, ..stats };
+        assert_eq!([5, 6, 13].map(|handled| shared.overflows_lost(handled)), [1, 0, 3], "two in one STATUS bit");
     }
 
     #[test]

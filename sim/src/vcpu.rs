@@ -393,6 +393,7 @@ impl<H: SimHost> Vcpu<H> {
             pmi: PmiStats {
                 overflows: pmu.overflows - before.overflows,
                 pmi_requests: pmu.pmi_requests - before.pmi_requests,
+                status_shared: pmu.status_shared - before.status_shared,
                 ..pmi
             },
             msrs: std::mem::take(&mut self.msrs).exits(),

@@ -292,6 +292,7 @@ impl ArmFold {
         let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
         add(&mut result.overflows, vcpu.pmi.overflows);
         add(&mut result.pmi_requests, vcpu.pmi.pmi_requests);
+        add(&mut result.status_shared, vcpu.pmi.status_shared);
         add(&mut result.pmis, vcpu.pmi.nmis.saturating_add(vcpu.pmi.fixed));
         if let Some(sum) = &mut result.nmis_delivered {
             add(sum, vcpu.pmi.nmis);

@@ -309,6 +309,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             pmi: PmiStats {
                 overflows: pmu.overflows - before.overflows,
                 pmi_requests: pmu.pmi_requests - before.pmi_requests,
+                status_shared: pmu.status_shared - before.status_shared,
                 ..stats.pmi
             },
             msr_exits: stats.msr_exits,
