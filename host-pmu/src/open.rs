@@ -26,6 +26,7 @@ pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: 
         BackendKey::Step => Ok(work.run(Bank::new(StepBackend::new(), strategy.clone()))),
         BackendKey::Hardware
         | BackendKey::CpuClock
+        | BackendKey::CpuClockAt { .. }
         | BackendKey::TaskClock
         | BackendKey::Tracepoint { .. }
         | BackendKey::None => Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()))),
@@ -40,8 +41,10 @@ pub fn probe(key: &BackendKey) -> Result<(), HostError> {
     match key {
         BackendKey::Step | BackendKey::None => Ok(()),
         // The scale of clocks does not matter to whether an event opens.
-        BackendKey::Hardware | BackendKey::CpuClock | BackendKey::TaskClock | BackendKey::Tracepoint { .. } => {
-            PerfBackend::new(key, 1_000_000)?.probe()
-        }
+        BackendKey::Hardware
+        | BackendKey::CpuClock
+        | BackendKey::CpuClockAt { .. }
+        | BackendKey::TaskClock
+        | BackendKey::Tracepoint { .. } => PerfBackend::new(key, 1_000_000)?.probe(),
     }
 }

@@ -103,6 +103,21 @@ fn an_overflow_without_int_sets_status_alone() {
 }
 
 #[test]
+fn overflows_that_share_a_status_bit_are_counted_apart() {
+    let mut vpmu = sampling((1 << 48) - 10);
+    let mut overflow = || {
+        vpmu.host().pending[0] = 10;
+        assert_eq!(vpmu.kick(), 1);
+        vpmu.wrmsr(IA32_PMC0, (-10i64).cast_unsigned()).unwrap();
+        vpmu.stats().status_shared
+    };
+    assert_eq!([overflow(), overflow(), overflow()], [0, 1, 2]);
+    vpmu.wrmsr(CLEAR, 1).unwrap();
+    vpmu.host().pending[0] = 10;
+    assert_eq!((vpmu.kick(), vpmu.stats().status_shared, vpmu.stats().pmi_requests), (1, 2, 4), "acknowledged between");
+}
+
+#[test]
 fn pitfall_10_an_overflow_before_a_write_is_not_lost_by_it() {
     let mut vpmu = sampling((1 << 48) - 10);
     vpmu.host().pending[0] = 10;

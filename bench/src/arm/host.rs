@@ -19,7 +19,7 @@ use results::error::Error;
 pub struct HostRunner {
     host: Arc<Host>,
     guest: GuestPlan,
-    /// Counts per millisecond of the floor, where the arms beside it count no clock.
+    /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
     paced: Option<u64>,
 }
 
@@ -27,9 +27,7 @@ impl HostRunner {
     /// For guests of this configuration. `period` is that of the strategies' `backend`.
     #[must_use]
     pub fn new(host: Arc<Host>, guest: GuestPlan, backend: &BackendKey, period: u64) -> Self {
-        // A tracepoint's period is a few occurrences: at one count per TSC tick the floor would do nothing but overflow.
-        let paced = matches!(backend, BackendKey::Tracepoint { .. }).then_some(period);
-        Self { host, guest, paced }
+        Self { host, guest, paced: backend.pace(period) }
     }
 }
 

@@ -148,6 +148,9 @@ pub struct LinuxArgs {
     pub strategy: StrategyChoice,
 
     /// Event source behind the guest's counters; none = the TSC, and a timer raises the PMIs
+    ///
+    /// cpu-clock counts at the TSC's rate. cpu-clock:RATE counts at one of its own, e.g. cpu-clock:20MHz on a host with slow exits: there
+    /// the handling of a PMI takes longer than a short period at the TSC's rate, and the guest makes no progress.
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendChoice,
 

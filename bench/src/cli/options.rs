@@ -75,7 +75,7 @@ pub struct ArmsOptions {
 /// The help of `--backend`.
 fn backends() -> String {
     format!(
-        "Event source behind the guest's counters\n\nauto, {}, tracepoint:GROUP/NAME or sim:MODEL (`vpmu show models`). auto takes \
+        "Event source behind the guest's counters\n\nauto, {}, cpu-clock:RATE (as 20MHz), tracepoint:GROUP/NAME or sim:MODEL (`vpmu show models`). auto takes \
          hardware where the host has a PMU, else cpu-clock, a stand-in, else a simulation; `vpmu doctor` says which and why.",
         BackendKey::PLAIN.join(", ")
     )

@@ -64,7 +64,7 @@ pub struct LinuxRunner<B> {
 impl<B: Boots> LinuxRunner<B> {
     /// For guests of this configuration that do `task`. `period` is that of the strategies' `backend`.
     pub fn new(boots: B, guest: &GuestPlan, task: Task, backend: &BackendKey, period: u64) -> Self {
-        let paced = matches!(backend, BackendKey::Tracepoint { .. }).then_some(period);
+        let paced = backend.pace(period);
         Self { boots, guest: guest.clone(), task, paced, left: None }
     }
 }

@@ -16,6 +16,12 @@ pub enum BackendKey {
     Hardware,
     /// ns of the vCPU thread, as stand-in for cycles.
     CpuClock,
+    /// The same, at a rate of its own in place of the TSC's: for hosts on which an exit takes long, so that short periods leave the guest
+    /// time.
+    CpuClockAt {
+        /// Counts per microsecond, 1 to 10 000.
+        mhz: u32,
+    },
     /// The same by the task clock.
     TaskClock,
     /// A tracepoint, as stand-in.
@@ -31,6 +37,12 @@ pub enum BackendKey {
     None,
 }
 
+/// The highest rate of a stand-in.
+const MOST_MHZ: u32 = 10_000;
+
+/// Before and after the rate of a [`BackendKey::CpuClockAt`].
+const AT: (&str, &str) = ("cpu-clock:", "MHz");
+
 /// A backend with a plain name.
 struct Row {
     key: BackendKey,
@@ -39,7 +51,7 @@ struct Row {
     stand_in: bool,
 }
 
-/// The backends, one row each. The name of a tracepoint has the event in it.
+/// The backends, one row each. The name of a tracepoint has the event in it, that of a clock of its own rate has the rate.
 const TABLE: [Row; 5] = [
     Row { key: BackendKey::Hardware, name: "hardware", stand_in: false },
     Row { key: BackendKey::CpuClock, name: "cpu-clock", stand_in: true },
@@ -59,6 +71,18 @@ impl BackendKey {
         matches!(self, Self::Hardware | Self::Tracepoint { .. })
     }
 
+    /// The rate at which a guest counts that has no host event, and whose counters overflow about as often as with this backend: counts
+    /// per ms; `None` for the TSC's rate. `period` is the guest's.
+    #[must_use]
+    pub fn pace(&self, period: u64) -> Option<u64> {
+        match self {
+            // A period is a few occurrences: at one count per TSC tick the guest would do nothing but overflow.
+            Self::Tracepoint { .. } => Some(period),
+            Self::CpuClockAt { mhz } => Some(u64::from(*mhz) * 1000),
+            _ => None,
+        }
+    }
+
     /// Whether its counts stand in for those the guest asked for.
     #[must_use]
     pub fn is_stand_in(&self) -> bool {
@@ -70,6 +94,9 @@ impl fmt::Display for BackendKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Tracepoint { group, name } = self {
             return write!(f, "tracepoint:{group}/{name}");
+        }
+        if let Self::CpuClockAt { mhz } = self {
+            return write!(f, "{}{mhz}{}", AT.0, AT.1);
         }
         f.write_str(TABLE.iter().find(|row| row.key == *self).map_or("", |row| row.name))
     }
@@ -84,7 +111,7 @@ impl From<BackendKey> for String {
 /// A backend key that names no backend.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "unknown backend '{0}'; use auto, {plain}, tracepoint:GROUP/NAME or sim:MODEL",
+    "unknown backend '{0}'; use auto, {plain}, cpu-clock:RATE (1MHz to {MOST_MHZ}MHz), tracepoint:GROUP/NAME or sim:MODEL",
     plain = BackendKey::PLAIN.join(", ")
 )]
 pub struct UnknownBackend(pub String);
@@ -97,6 +124,11 @@ impl FromStr for BackendKey {
             return Ok(row.key.clone());
         }
         let unknown = || UnknownBackend(text.to_owned());
+        if let Some(rate) = text.strip_prefix(AT.0) {
+            let mhz = rate.strip_suffix(AT.1).filter(|number| number.bytes().all(|b| b.is_ascii_digit()));
+            let mhz = mhz.and_then(|number| number.parse().ok()).filter(|mhz| (1..=MOST_MHZ).contains(mhz));
+            return mhz.map(|mhz| Self::CpuClockAt { mhz }).ok_or_else(unknown);
+        }
         // A path is built from both parts: neither may climb out of events/.
         let part = |p: &str| {
             let fits = !p.is_empty()
@@ -116,13 +148,34 @@ mod tests {
 
     #[test]
     fn keys_survive_their_text() {
-        for text in ["hardware", "cpu-clock", "task-clock", "step", "none", "tracepoint:kvm/kvm_userspace_exit"] {
+        for text in [
+            "hardware",
+            "cpu-clock",
+            "cpu-clock:20MHz",
+            "task-clock",
+            "step",
+            "none",
+            "tracepoint:kvm/kvm_userspace_exit",
+        ] {
             assert_eq!(text.parse::<BackendKey>().unwrap().to_string(), text);
+        }
+        for bad in
+            ["cpu-clock:", "cpu-clock:20", "cpu-clock:MHz", "cpu-clock:0MHz", "cpu-clock:+1MHz", "cpu-clock:10001MHz"]
+        {
+            assert!(bad.parse::<BackendKey>().is_err(), "{bad}");
         }
         for bad in
             ["", "cpuclock", "tracepoint:", "tracepoint:kvm", "tracepoint:../x", "tracepoint:a/b/c", "tracepoint:a/.."]
         {
             assert!(bad.parse::<BackendKey>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_clock_at_a_rate_of_its_own_has_a_floor_at_that_rate() {
+        let slow = BackendKey::CpuClockAt { mhz: 20 };
+        assert_eq!((slow.pace(7), slow.is_stand_in(), BackendKey::CpuClock.pace(7)), (Some(20_000), true, None));
+        let tracepoint = BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_exit".to_owned() };
+        assert_eq!(tracepoint.pace(7), Some(7));
     }
 }

@@ -82,6 +82,7 @@ impl PerfBackend {
         let (kind, scale) = match key {
             BackendKey::Hardware => (EventKind::Hardware, Scale::ONE),
             BackendKey::CpuClock => (EventKind::CpuClock, clock),
+            BackendKey::CpuClockAt { mhz } => (EventKind::CpuClock, Scale::new(u64::from(*mhz), 1000)),
             BackendKey::TaskClock => (EventKind::TaskClock, clock),
             BackendKey::Tracepoint { group, name } => (EventKind::Tracepoint(tracepoint_id(group, name)?), Scale::ONE),
             _ => {
