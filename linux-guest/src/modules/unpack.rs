@@ -22,8 +22,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
     } else if name.ends_with(".xz") {
         all(lzma_rust2::XzReader::new(file, true)).map_err(error)
     } else if name.ends_with(".zst") {
-        let decoder = ruzstd::decoding::StreamingDecoder::new(file);
-        all(decoder.map_err(|what| error(io::Error::other(what.to_string())))?).map_err(error)
+        zstd::Decoder::with_buffer(file).and_then(all).map_err(error)
     } else {
         all(file).map_err(error)
     }

@@ -5,8 +5,6 @@
 
 use std::io::{self, Read};
 
-use ruzstd::decoding::errors::FrameDecoderError;
-
 use super::error::{KernelError, MAX_UNPACKED};
 
 /// Most memory for the dictionary of XZ; Linux's build uses 32 or 128 MiB.
@@ -69,9 +67,9 @@ fn read(format: &'static str, decoder: impl Read, size: usize) -> Result<Vec<u8>
 
 fn zstd(stream: &[u8], size: usize) -> Result<Vec<u8>, KernelError> {
     let mut unpacked = vec![0; size];
-    match ruzstd::decoding::FrameDecoder::new().decode_all(stream, &mut unpacked) {
+    match zstd::bulk::decompress_to_buffer(stream, &mut unpacked[..]) {
         Ok(length) if length == size => Ok(unpacked),
-        Ok(_) | Err(FrameDecoderError::TargetTooSmall) => Err(wrong_size("zstd", size)),
+        Ok(_) => Err(wrong_size("zstd", size)),
         Err(error) => Err(damaged("zstd", error)),
     }
 }
