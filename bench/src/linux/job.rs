@@ -56,7 +56,7 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
         Some(command) => command::run(&host, kernel, plan, spec, command)?,
     };
     if let Some(outcome) = &ran.outcome {
-        machine::say(&report::of(outcome, backend), spec.quiet);
+        machine::say(&report::of(outcome, backend, !ran.errors.is_empty()), spec.quiet);
     }
     for error in &ran.errors {
         complain(&format!("error: {error}"));

@@ -6,8 +6,8 @@ use vmm::outcome::End;
 
 use crate::summary::{self, Ran, Report};
 
-/// The report of a guest that ended.
-pub(super) fn of(outcome: &LinuxOutcome, backend: &BackendKey) -> Report {
+/// The report of a guest that ended. `failed`: an error that names its end follows.
+pub(super) fn of(outcome: &LinuxOutcome, backend: &BackendKey, failed: bool) -> Report {
     let ran = Ran {
         end: &outcome.end,
         wall: outcome.wall,
@@ -19,7 +19,7 @@ pub(super) fn of(outcome: &LinuxOutcome, backend: &BackendKey) -> Report {
     };
     let mut report = summary::of(&ran, backend);
     // What ends a guest otherwise is said even where the summary is not.
-    if outcome.end != End::PowerOff {
+    if outcome.end != End::PowerOff && !failed {
         report.warnings.push(format!("the guest did not switch itself off: {}", outcome.end));
     }
     if outcome.rewritten == 0 {
