@@ -247,8 +247,8 @@ pub(crate) fn bad_input(parts: &Parts) -> Result<()> {
         for needle in needles {
             ensure!(said.contains(needle), "{what}: {said} lacks {needle}");
         }
-        let errors = said.lines().filter(|line| line.contains("error: ")).count();
-        ensure!(errors == usize::from(status != 137) && !said.contains("warning: "), "{what}: not one clear line: {said}");
+        let clear = said.lines().filter(|line| line.contains(": error: ") || line.contains(": warning: ")).count();
+        ensure!(clear == usize::from(status != 137), "{what}: not one clear line: {said}");
     }
     Ok(())
 }
