@@ -116,15 +116,15 @@ fn amd_value(msr: u32) -> BoxedStrategy<u64> {
     let counter = prop_oneof![4 => (0..2000u64).prop_map(|n| 0u64.wrapping_sub(n)), 1 => odd.clone()];
     match msr {
         0xc001_0000..=0xc001_0003 => prop_oneof![9 => amd_selector(), 1 => odd].boxed(),
-        0xc001_0200..=0xc001_020b if msr % 2 == 0 => prop_oneof![9 => amd_selector(), 1 => odd].boxed(),
+        0xc001_0200..=0xc001_020b if msr.is_multiple_of(2) => prop_oneof![9 => amd_selector(), 1 => odd].boxed(),
         0xc000_0300..=0xc000_0303 => prop_oneof![3 => Just(0x3f), 3 => 0..64u64, 1 => odd].boxed(),
         _ => counter.boxed(),
     }
 }
 
 fn op(amd: bool) -> impl Strategy<Value = Op> {
-    let (msr, value): (BoxedStrategy<u32>, fn(u32) -> BoxedStrategy<u64>) =
-        if amd { (amd_msr().boxed(), amd_value) } else { (msr().boxed(), value) };
+    let msr = if amd { amd_msr().boxed() } else { msr().boxed() };
+    let value = if amd { amd_value } else { value };
     let selector = if amd { amd_selector().boxed() } else { selector().boxed() };
     let flag = || prop::bool::weighted(0.5);
     let signal = prop_oneof![4 => Just(Signal::OnTime), 1 => Just(Signal::Held)];

@@ -30,6 +30,7 @@ const TRIALS: &[Entry] = &[
     ("recreate_opens_at_least_once_per_pmi", runs::recreate_opens_per_pmi, Need::Perf),
     ("lazy_release_leaves_nothing_one_slice_after_sampling", runs::lazy_release, Need::Perf),
     ("no_overflow_is_lost_by_any_strategy", runs::nothing_is_lost, Need::Perf),
+    ("no_overflow_is_lost_by_an_amds_drivers", runs::nothing_is_lost_on_amd, Need::Perf),
     ("no_overflow_is_lost_on_two_vcpus", runs::nothing_is_lost_on_two_vcpus, Need::Perf),
     ("multiplexed_events_all_get_their_share", runs::multiplexing, Need::Perf),
     ("a_tracepoint_stands_in", runs::tracepoint, Need::Tracefs),

@@ -7,7 +7,7 @@ use guest::abi::{FLAG_PMI_FIXED, LOG_NMI, LOG_ROTATION, WORKLOAD_IDLE, WORKLOAD_
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::{PRESETS, Strategy};
-use vmm::machine::{Behind, MachineError};
+use vmm::machine::{Behind, Cpu, MachineError};
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 
 use crate::guests::{JULY_2021, PERIOD, SINGLE, clock, fixed, gp, nmis_logged, plan, report, run, run_until};
@@ -100,6 +100,28 @@ pub(crate) fn floor_timer() {
     whole(vcpu);
     let (calls, pmis, restarts) = (vcpu.host.timer_calls, vcpu.pmi.nmis, report(vcpu).rotations);
     assert!(calls <= pmis + 2 * restarts + TIMER_SPARE, "{calls} calls for {pmis} PMIs and {restarts} restarts");
+}
+
+/// AMD's drivers, with and without a global control: every overflow is handled, and each NMI that was sent is taken.
+pub(crate) fn nothing_is_lost_on_amd() {
+    for (cpu, exits) in [(Cpu::Milan, 2.0), (Cpu::Genoa, 6.0)] {
+        for behind in [Behind::Floor, clock("reuse-lazy"), clock("deferred")] {
+            for events in [SINGLE, JULY_2021] {
+                let mut plan = plan(behind.clone(), events, 300);
+                (plan.machine.cpu, plan.machine.pmu) = (cpu, cpu.pmu());
+                let outcome = run(&plan);
+                let vcpu = only(&outcome);
+                whole(vcpu);
+                assert_eq!((vcpu.pmi.held, vcpu.pmi.masked), (0, 0), "a delivery masks nothing");
+                let accesses = vcpu.msr_exits.iter().map(|line| line.reads + line.writes).sum::<u64>() as f64;
+                if events == SINGLE {
+                    // A start and an end beside the PMIs.
+                    let per_pmi = (accesses - 20.0) / vcpu.pmi.nmis as f64;
+                    assert!((exits - 0.2..exits + 0.3).contains(&per_pmi), "{cpu:?}: {per_pmi:.2} accesses per PMI");
+                }
+            }
+        }
+    }
 }
 
 pub(crate) fn reuse_opens_once() {

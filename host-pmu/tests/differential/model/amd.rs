@@ -21,7 +21,7 @@ pub(super) fn rule(kind: Amd, counters: u8, msr: u32) -> Rule {
         // The old indices of the first four.
         0xc001_0000..=0xc001_0003 => one(msr & 3, true),
         0xc001_0004..=0xc001_0007 => one(msr & 3, false),
-        0xc001_0200..=0xc001_020b => one((msr - 0xc001_0200) / 2, msr % 2 == 0),
+        0xc001_0200..=0xc001_020b => one((msr - 0xc001_0200) / 2, msr.is_multiple_of(2)),
         0xc000_0300 if kind == Amd::V2 => Rule::Status,
         0xc000_0301 if kind == Amd::V2 => Rule::Kept(0x38f, all),
         0xc000_0302 if kind == Amd::V2 => Rule::ClearStatus,
@@ -37,6 +37,6 @@ pub(super) fn event(selector: u64) -> u64 {
 
 /// What a selector selects if its counter's own enable is on. GuestOnly and HostOnly count while EFER.SVME is 1, which it never is.
 pub(super) fn selection(selector: u64) -> Option<Selection> {
-    let counts = selector >> 22 & 1 != 0 && selector >> 40 & 3 == 0;
+    let counts = selector >> 22 & 1 != 0 && selector & 3 << 40 == 0;
     counts.then_some((event(selector), selector >> 17 & 1 != 0, selector >> 16 & 1 != 0))
 }

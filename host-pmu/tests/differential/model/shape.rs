@@ -29,7 +29,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn caps(&self) -> PmuCaps {
+    pub(crate) fn caps(self) -> PmuCaps {
         if let Some(kind) = self.amd {
             return AmdCaps { perfmon_v2: kind == Amd::V2, counters: self.gp }.into();
         }
@@ -45,24 +45,24 @@ impl Shape {
     }
 
     /// The counter, the selector and the global control of general-purpose counter `n`, and what clears STATUS.
-    pub(crate) const fn counter(&self, n: u32) -> u32 {
+    pub(crate) const fn counter(self, n: u32) -> u32 {
         if self.amd.is_some() { 0xc001_0201 + 2 * n } else { 0xc1 + n }
     }
 
-    pub(crate) const fn selector(&self, n: u32) -> u32 {
+    pub(crate) const fn selector(self, n: u32) -> u32 {
         if self.amd.is_some() { 0xc001_0200 + 2 * n } else { 0x186 + n }
     }
 
-    pub(crate) const fn global(&self) -> u32 {
+    pub(crate) const fn global(self) -> u32 {
         if self.amd.is_some() { 0xc000_0301 } else { 0x38f }
     }
 
-    pub(crate) const fn clear(&self) -> u32 {
+    pub(crate) const fn clear(self) -> u32 {
         if self.amd.is_some() { 0xc000_0302 } else { 0x390 }
     }
 
     /// The counter that `msr` is.
-    pub(crate) fn line(&self, msr: u32) -> Option<u32> {
+    pub(crate) fn line(self, msr: u32) -> Option<u32> {
         match (self.amd, msr) {
             (None, 0xc1..=0xc8) => Some(msr - 0xc1),
             (None, 0x4c1..=0x4c8) => Some(msr - 0x4c1),
