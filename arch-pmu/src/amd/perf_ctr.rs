@@ -19,9 +19,15 @@ impl Register<Amd> for PerfCtr {
         CounterId::gp(n).map_or(0, |counter| state.counters.read(counter))
     }
 
+    /// Without a status register a driver acknowledges an overflow by its write of the counter.
     fn write<H: HostCounters>(state: &mut State<'_, H>, n: usize, value: u64) -> Result<(), GeneralProtection> {
         let counter = CounterId::gp(n).ok_or(GeneralProtection)?;
         state.counters.write(counter, value);
+        if !state.caps.perfmon_v2 {
+            let mut left = state.counters.overflowed();
+            left.remove(counter);
+            state.counters.set_overflowed(left);
+        }
         Ok(())
     }
 }

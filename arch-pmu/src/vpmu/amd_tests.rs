@@ -116,6 +116,19 @@ fn an_overflow_asks_for_one_pmi_and_nothing_freezes() {
 }
 
 #[test]
+fn a_counter_that_is_written_anew_has_no_overflow_left_where_there_is_no_status() {
+    for (vpmu, shared) in [(milan(), 0), (genoa(), 1)] {
+        let mut vpmu = sampling(vpmu, NEAR);
+        for _ in 0..2 {
+            vpmu.host().pending[0] = 12;
+            assert_eq!(vpmu.kick(), 1);
+            vpmu.wrmsr(PERF_CTR0, NEAR).unwrap();
+        }
+        assert_eq!(vpmu.stats().status_shared, shared, "Genoa's status was not cleared between");
+    }
+}
+
+#[test]
 fn without_perfmon_v2_there_is_no_global_register() {
     let mut vpmu = milan();
     for msr in PERF_CNTR_GLOBAL_STATUS..=PERF_CNTR_GLOBAL_STATUS_SET {
