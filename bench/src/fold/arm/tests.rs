@@ -205,12 +205,12 @@ fn overflows_are_compared_between_host_and_guest() {
     assert_eq!(one(|_| {}).own.overflows_lost, Some(0));
     let more = |vmm: &mut PmiStats| (vmm.overflows, vmm.pmi_requests) = (vmm.overflows + 2, vmm.pmi_requests + 2);
     assert_eq!(one(|vcpu| more(&mut vcpu.pmi)).own.overflows_lost, Some(2));
-    let merged = one(|vcpu| {
+    let shared = one(|vcpu| {
         more(&mut vcpu.pmi);
-        vcpu.pmi.merged = 1;
+        vcpu.pmi.status_shared = 1;
     });
     assert_eq!(
-        (merged.own.merged, merged.own.overflows_lost),
+        (shared.own.status_shared, shared.own.overflows_lost),
         (1, Some(1)),
         "two in one STATUS bit are one to a driver"
     );
