@@ -22,7 +22,7 @@ pub struct VpmuStats {
     pub overflows: u64,
     /// Of those, of counters with their interrupt enable on.
     pub pmi_requests: u64,
-    /// Of these, overflows of a counter with an earlier one in the status register.
+    /// Of these, overflows of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
     pub status_shared: u64,
 }
 
@@ -60,6 +60,8 @@ pub(crate) struct Counters<H> {
     overflowed: CounterSet,
     /// Of those, counters with an overflow that asked for a PMI.
     asked: CounterSet,
+    /// Of those, counters whose overflow no driver has handled yet, as far as can be seen: for the statistics.
+    unhandled: CounterSet,
     /// How often the guest turned an own enable on.
     turned_on: u64,
     /// Counters started on the host side.
@@ -87,6 +89,7 @@ impl<H: HostCounters> Counters<H> {
             denied: CounterSet::EMPTY,
             frozen: false,
             overflowed: CounterSet::EMPTY,
+            unhandled: CounterSet::EMPTY,
             asked: CounterSet::EMPTY,
             turned_on: 0,
             running: CounterSet::EMPTY,
@@ -217,6 +220,12 @@ impl<H: HostCounters> Counters<H> {
     pub(crate) const fn set_overflowed(&mut self, overflowed: CounterSet) {
         self.overflowed = overflowed;
         self.asked = self.asked.and(overflowed);
+        self.unhandled = self.unhandled.and(overflowed);
+    }
+
+    /// The guest has seen the counter's overflow without the status register.
+    pub(crate) fn handled(&mut self, counter: CounterId) {
+        self.unhandled.remove(counter);
     }
 
     /// Whether the status register has an overflow that asked for a PMI.
@@ -365,11 +374,11 @@ impl<H: HostCounters> Counters<H> {
     }
 
     fn overflow(&mut self, counter: CounterId) {
-        let again = self.overflowed.contains(counter);
         self.overflowed.insert(counter);
         self.stats.overflows += 1;
         if self.interrupts.contains(counter) {
-            self.stats.status_shared += u64::from(again);
+            self.stats.status_shared += u64::from(self.unhandled.contains(counter));
+            self.unhandled.insert(counter);
             self.asked.insert(counter);
             self.stats.pmi_requests += 1;
             self.pmi_pending = true;

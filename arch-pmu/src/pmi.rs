@@ -118,7 +118,7 @@ pub struct PmiStats {
     pub overflows: u64,
     /// Of those, overflows of counters with INT (each asks for a PMI; several may share one).
     pub pmi_requests: u64,
-    /// Of these, overflows of a counter with an earlier one in STATUS: a driver sees one.
+    /// Of these, overflows of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
     pub status_shared: u64,
     /// PMIs delivered as NMI.
     pub nmis: u64,

@@ -1,4 +1,4 @@
-//! The machine of a guest that is not the project's own: what its options say, its files, and its report at the end.
+//! The machine of `vpmu run` and `vpmu linux`: its options, the files that it reads, its report at the end.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -13,6 +13,7 @@ use vmm::machine::{Behind, Cpu, MachineError, Plan};
 use crate::backend::BackendChoice;
 use crate::console::complain;
 use crate::rounds::pin::{PinChoice, usable_cpus};
+use crate::rounds::plan::check_version;
 use crate::strategy::{StrategyChoice, resolve_one};
 use crate::summary::Report;
 
@@ -61,6 +62,7 @@ impl MachineSpec {
     /// # Errors
     /// The strategy cannot be read, or the CPUs to pin to are not usable.
     pub fn plan(&self, backend: &BackendKey) -> Result<Plan, Error> {
+        check_version(self.cpu, self.pmu_version)?;
         let behind = if *backend == BackendKey::None {
             Behind::Floor
         } else {

@@ -1,6 +1,7 @@
 /*
- * AMD's PMI handlers: that of PERFCTR_CORE finds an overflow by the top bit of each counter, that of PerfMonV2 by STATUS, and never
- * writes LVTPC: a delivery does not mask it. An NMI behind one that handled its overflow, too, finds nothing, as on hardware.
+ * AMD's PMI handlers. PERFCTR_CORE's finds overflows by the top bit of each counter and writes LVTPC, as Linux's does. PerfMonV2's reads
+ * STATUS and leaves LVTPC alone. No delivery masks LVTPC on an AMD. An NMI whose overflow an earlier handler took finds nothing, as on
+ * hardware.
  */
 #include "state.h"
 

@@ -1,9 +1,10 @@
 /*
  * The conformance payload: checks the vPMU from inside, register by register. Each case begins with the PMU as reset_pmu() leaves
- * it and writes one ConformanceResult; the tool's table has each case's name and section of the SDM.
+ * it and writes one ConformanceResult; the tool's table has each case's name and the source of its rule.
  *
  * Ring 0 may be emulated or single-stepped: the code is plain and the windows short.
  */
+#include "amd_pmu.h"
 #include "cases.h"
 
 _Noreturn void payload_main(BootPage *boot);
@@ -43,10 +44,13 @@ static void calibrate(void)
 
 _Noreturn void payload_main(BootPage *boot)
 {
-	if (boot->magic != MAGIC || boot->version != VERSION || boot->gp_counters != (cpuid_pmu() == PMU_INTEL ? GP : 6) || boot->fixed_counters != (cpuid_pmu() == PMU_INTEL ? FIXED_COUNT : 0))
+	s.pmu = cpuid_pmu();
+	bool intel = s.pmu == PMU_INTEL;
+
+	if (boot->magic != MAGIC || boot->version != VERSION || boot->gp_counters != (intel ? GP : AMD_GP) ||
+	    boot->fixed_counters != (intel ? FIXED_COUNT : 0))
 		fail(FAULT_BOOT_PAGE, 0, (u64)payload_main, 0);
 	s.boot = boot;
-	s.pmu = cpuid_pmu();
 	s.report = (ConformanceReport *)boot->report_addr;
 	s.report->magic = CONFORMANCE_MAGIC;
 	s.v4 = boot->flags & FLAG_PMU_V4;

@@ -146,7 +146,7 @@ impl HostCounters for Floor {
     fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
-        self.arming.moved(counter, sys::rdtsc().saturating_add(self.pace.to_host(period)));
+        self.arming.moved(counter, sys::rdtsc(), self.pace.to_host(period));
     }
 
     fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
@@ -234,7 +234,7 @@ mod tests {
         // The counter is due at `due` and found at `found`, `since_return` ns after the return.
         let overflow = |floor: &mut Floor, due: u64, found: u64, since_return: u64| {
             floor.arming.entry(CounterSet::EMPTY, || due);
-            floor.arming.moved(counter, due);
+            floor.arming.moved(counter, due, 0);
             floor.arming.overflowed(counter, found);
             floor.saw_signal_at(found, since_return);
             values(floor)

@@ -132,7 +132,7 @@ impl HostCounters for SimFloor {
     fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
-        self.arming.moved(counter, self.clock.now().saturating_add(self.ns_of(period)));
+        self.arming.moved(counter, self.clock.now(), self.ns_of(period));
     }
 
     fn touch(&mut self, _counter: CounterId, _touch: Touch) {}

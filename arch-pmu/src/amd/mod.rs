@@ -1,4 +1,4 @@
-//! AMD's core PMU: its registers, one file each or one for several of a kind, and a table of all (`table.rs`).
+//! AMD's core PMU: its registers, those of one kind in one file, and the table of them (`table.rs`).
 
 mod caps;
 mod global;

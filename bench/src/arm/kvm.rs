@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arch_pmu::spec::Vendor;
 use vmm::kvm::Host;
 use vmm::machine::Behind;
 use vmm::outcome::RunOutcome;
@@ -28,7 +29,15 @@ impl KvmRunner {
 
 impl ArmRunner for KvmRunner {
     fn available(&mut self, _arm: &Arm) -> Result<(), String> {
-        self.host.kvm_pmu()
+        self.host.kvm_pmu()?;
+        // KVM shows a guest the PMU of the host's vendor.
+        if self.guest.cpu.vendor() == Vendor::Amd {
+            return Err(format!(
+                "KVM's vPMU has not been tried with --cpu {}: it shows the PMU of the host's own vendor",
+                self.guest.cpu.name()
+            ));
+        }
+        Ok(())
     }
 
     fn run(&mut self, _arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {

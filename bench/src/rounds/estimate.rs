@@ -14,8 +14,8 @@ const OVERHEAD: f64 = 1.25;
 const START: Duration = Duration::from_millis(25);
 
 impl Plan {
-    /// Time that `arms` arms take about, without the boots of Linux guests, if the host is like those it was tried on and nothing hangs. Of a tracepoint's rate nothing is
-    /// known but the time limit.
+    /// About how long `arms` arms take on a host like those it was tried on, without the boots of Linux guests. The rate of a tracepoint
+    /// is unknown: its time limit counts.
     #[must_use]
     pub fn estimate(&self, arms: usize) -> Duration {
         let bounded = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
@@ -57,9 +57,10 @@ impl Plan {
 
     fn turn(&self, samples: u64) -> Duration {
         let limit = Duration::from_nanos(self.parameters.time_limit_ns);
+        let rate = if let BackendKey::CpuClockAt { mhz } = self.backend { f64::from(mhz) * 1e6 } else { RATE };
         let of = |event: &guest::abi::EventSpec| match (event.period, self.guest.freq_hz) {
             (0, _) => 0.0,
-            (period, 0) => RATE / period as f64,
+            (period, 0) => rate / period as f64,
             (_, hz) => hz as f64,
         };
         let rate: f64 = self.guest.events.iter().map(of).sum();

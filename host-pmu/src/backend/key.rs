@@ -110,11 +110,20 @@ impl From<BackendKey> for String {
 
 /// A backend key that names no backend.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "unknown backend '{0}'; use auto, {plain}, cpu-clock:RATE (1MHz to {MOST_MHZ}MHz), tracepoint:GROUP/NAME or sim:MODEL",
-    plain = BackendKey::PLAIN.join(", ")
-)]
+#[error("{}", why(.0))]
 pub struct UnknownBackend(pub String);
+
+fn why(text: &str) -> String {
+    if let Some(rate) = text.strip_prefix(AT.0) {
+        return format!(
+            "backend cpu-clock has no rate '{rate}'; give a whole number of MHz, 1MHz to {MOST_MHZ}MHz, as cpu-clock:20MHz"
+        );
+    }
+    let plain = BackendKey::PLAIN.join(", ");
+    format!(
+        "unknown backend '{text}'; use auto, {plain}, cpu-clock:20MHz (any rate), tracepoint:GROUP/NAME or sim:MODEL"
+    )
+}
 
 impl FromStr for BackendKey {
     type Err = UnknownBackend;
@@ -162,7 +171,8 @@ mod tests {
         for bad in
             ["cpu-clock:", "cpu-clock:20", "cpu-clock:MHz", "cpu-clock:0MHz", "cpu-clock:+1MHz", "cpu-clock:10001MHz"]
         {
-            assert!(bad.parse::<BackendKey>().is_err(), "{bad}");
+            let error = bad.parse::<BackendKey>().unwrap_err().to_string();
+            assert!(error.contains("no rate") && error.contains("20MHz"), "{error}");
         }
         for bad in
             ["", "cpuclock", "tracepoint:", "tracepoint:kvm", "tracepoint:../x", "tracepoint:a/b/c", "tracepoint:a/.."]

@@ -126,6 +126,7 @@ pub(crate) fn group_label(record: &Record) -> String {
     }
     parts.extend(["workload", "backend"].into_iter().filter_map(|name| record.parameter(name)));
     parts.extend(record.parameter("vcpus").map(|vcpus| format!("{vcpus} vCPU")));
+    parts.extend(record.other_cpu());
     parts.join(", ")
 }
 

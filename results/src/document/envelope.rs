@@ -127,6 +127,12 @@ impl Record {
         self.parameters.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 
+    /// The guest's processor, if it is not the usual one.
+    #[must_use]
+    pub fn other_cpu(&self) -> Option<String> {
+        self.parameter("cpu").filter(|cpu| super::parameters::other_cpu(cpu).is_some())
+    }
+
     /// A parameter that is a number, or the length of one that is a list: how many `events`, `cpus`, `vcpus`.
     #[must_use]
     pub fn size(&self, name: &str) -> Option<u64> {

@@ -183,7 +183,7 @@ pub struct GuestArm {
     pub guest_overflows: u64,
     /// Overflows of counters with INT: each asks for a PMI, several may share one.
     pub pmi_requests: u64,
-    /// Of these, overflows of a counter with an earlier one in STATUS: the guest's driver sees one.
+    /// Of these, overflows of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
     #[serde(default, skip_serializing_if = "none")]
     pub status_shared: u64,
     /// PMIs delivered, in any delivery mode.

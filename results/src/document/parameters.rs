@@ -29,6 +29,12 @@ pub struct StrategyParameter {
 }
 
 impl Parameters {
+    /// The guest's processor, if it is not the usual one.
+    #[must_use]
+    pub fn other_cpu(&self) -> Option<&str> {
+        other_cpu(&self.cpu)
+    }
+
     /// Whether the guest's processor is an AMD.
     #[must_use]
     pub fn has_amd(&self) -> bool {
@@ -36,9 +42,16 @@ impl Parameters {
     }
 }
 
-/// The processor of guests before there was a choice.
+/// The processor of guests unless another is chosen, and of those before there was a choice.
+const CLX: &str = "clx";
+
 fn clx() -> String {
-    "clx".to_owned()
+    CLX.to_owned()
+}
+
+/// A guest's processor, if it is not the usual one: what is measured in such a guest is another thing, and its name says so.
+pub(crate) fn other_cpu(cpu: &str) -> Option<&str> {
+    Some(cpu).filter(|cpu| !cpu.is_empty() && *cpu != CLX)
 }
 
 /// Every parameter of the experiment.

@@ -5,13 +5,14 @@ use csv::{Terminator, WriterBuilder};
 
 use crate::document::{Any, Arm, Record, Summary};
 
-const HEADER: [&str; 21] = [
+const HEADER: [&str; 22] = [
     "file",
     "experiment",
     "started_unix",
     "git_revision",
     "host_class",
     "workload",
+    "guest_cpu",
     "backend",
     "stand_in",
     "arm",
@@ -56,6 +57,7 @@ fn row(record: &Record, arm: &Arm<Any>, round: &str, metric: Option<(&str, &Summ
         plain(&record.tool.git_revision),
         plain(&record.host.class),
         plain(&record.parameter("workload").unwrap_or_default()),
+        plain(&record.parameter("cpu").unwrap_or_default()),
         plain(&arm.backend),
         arm.stand_in.to_string(),
         plain(&arm.name),

@@ -33,12 +33,13 @@ pub fn text(document: &Document) -> String {
     // Writing to a String cannot fail.
     let _ = write!(
         out,
-        "goos: {}\ngoarch: {arch}\npkg: vpmu/{}\ncpu: {}\nhost: {}\nworkload: {}\ntool: {} {}\n",
+        "goos: {}\ngoarch: {arch}\npkg: vpmu/{}\ncpu: {}\nhost: {}\nworkload: {}\nprocessor: {}\ntool: {} {}\n",
         std::env::consts::OS,
         document.experiment,
         clean(cpu),
         clean(&document.host.class),
         parameters.workload,
+        clean(&parameters.cpu),
         document.tool.version,
         document.tool.git_revision,
     );

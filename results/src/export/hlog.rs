@@ -53,8 +53,13 @@ pub fn text(document: &Document, arms: &[&[Interval]]) -> Result<Vec<u8>, String
     }
     let parameters = &document.parameters;
     let comment = format!(
-        "vpmu {} {}, {}, backend {}, {}; values in ns",
-        document.tool.version, document.experiment, parameters.workload, parameters.backend, document.host.class,
+        "vpmu {} {}, {}, guest {}, backend {}, {}; values in ns",
+        document.tool.version,
+        document.experiment,
+        parameters.workload,
+        parameters.cpu,
+        parameters.backend,
+        document.host.class,
     );
     write(&comment, document.started_unix, lines)
 }

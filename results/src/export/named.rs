@@ -13,6 +13,9 @@ pub(super) fn subject(record: &Record) -> String {
             text.push_str(unit);
         }
     }
+    if let Some(cpu) = record.other_cpu() {
+        text = format!("{text}/{cpu}");
+    }
     text.split_whitespace().collect::<Vec<_>>().join("-")
 }
 

@@ -109,6 +109,9 @@ pub(super) fn title(record: &Record) -> String {
     if enable(record) == Some("once") {
         title.push_str(", enabled at once");
     }
+    if let Some(cpu) = record.other_cpu() {
+        title = format!("{title}, {cpu}");
+    }
     format!("{title}, {}", backend(record))
 }
 

@@ -25,13 +25,16 @@ pub(super) struct Published {
     pub(super) fitted: Table,
 }
 
-/// The documents that may hold measured counterparts of published figures, the newest first.
+/// The documents that may hold measured counterparts of published figures, the newest first. Those are of Intel processors.
 ///
 /// # Errors
 /// Exit 2, if a document is no longer what it was.
 pub fn documents(records: &[Record]) -> Result<Vec<Document>, Error> {
     let mut newest: BTreeMap<(Option<String>, Option<String>), &Record> = BTreeMap::new();
-    for record in records.iter().filter(|record| record.experiment == NMI_LATENCY && !is_simulated(record)) {
+    for record in records
+        .iter()
+        .filter(|record| record.experiment == NMI_LATENCY && !is_simulated(record) && record.other_cpu().is_none())
+    {
         let kept = newest.entry((record.parameter("workload"), record.parameter("backend"))).or_insert(record);
         if record.started_unix > kept.started_unix {
             *kept = record;

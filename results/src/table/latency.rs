@@ -87,7 +87,8 @@ pub fn text(document: &Document, width: usize) -> String {
     let mut out = String::new();
     let what = if sampling { "Guest NMI handler latency" } else { "Guest rotation latency (all events, at a tick)" };
     let parameters = &document.parameters;
-    let _ = writeln!(out, "{what}, {}, {} vCPU", parameters.workload, parameters.vcpus);
+    let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
+    let _ = writeln!(out, "{what}, {}, {} vCPU{cpu}", parameters.workload, parameters.vcpus);
     out.push_str(&sure::text(document, metric, width));
     let _ = writeln!(out, "\nAll samples of all rounds together");
     let _ = writeln!(out, "{}", latencies.text(width));

@@ -103,7 +103,8 @@ pub(super) fn text(document: &Document, width: usize) -> String {
     let mut out = String::new();
     let how = parameters.set_up.as_ref().map_or("each", |set_up| set_up.enable.as_str());
     let _ = writeln!(out, "perf stat in the guest, {}", parameters.workload);
-    let _ = writeln!(out, "enabled {how}, {} vCPU", parameters.vcpus);
+    let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
+    let _ = writeln!(out, "enabled {how}, {} vCPU{cpu}", parameters.vcpus);
     out.push_str(&sure::text(document, &metric::SET_UP, width));
     let _ = writeln!(out, "\nAll set-ups of all rounds together");
     let _ = writeln!(out, "{}\n{}", times.text(width), legend(&TIMES_LEGEND, width));
