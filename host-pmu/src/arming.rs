@@ -121,12 +121,16 @@ impl Arming {
         }
     }
 
-    /// The guest wrote a running counter at `now`: it is due after `period`. A handler that leaves its counters on, as that of AMD's
-    /// PERFCTR_CORE, arms them again so, and is over once it has done that with each that overflowed.
+    /// A running counter is due `period` after `now`: the guest wrote it, or a signal was early and its period is set anew. A handler
+    /// that leaves its counters on, as that of AMD's PERFCTR_CORE, arms them again by a write, and is over once it has done that with
+    /// each that overflowed.
     pub fn moved(&mut self, counter: CounterId, now: u64, period: u64) {
         let counter = &mut self.counters[counter.index()];
-        counter.due = now.saturating_add(period);
-        if self.stage != (Stage::Coming { set: true }) {
+        let due = now.saturating_add(period);
+        let before = std::mem::replace(&mut counter.due, due);
+        // One that is due when it was due before was not written.
+        let is_written = due.abs_diff(before) > SHORTEST_US * self.per_us;
+        if !is_written || self.stage != (Stage::Coming { set: true }) {
             return;
         }
         let Some(late) = counter.late.take() else { return };
@@ -348,7 +352,10 @@ mod tests {
             arming.overflowed(counter(), now);
             arming.started(counter(), now, 1 << 40);
             arming.entry(running(), || now);
-            now += 80;
+            now += 40;
+            // A signal while the handler runs finds no overflow, and the wrapped counter's period is set anew.
+            arming.moved(counter(), now, (1 << 40) - 41);
+            now += 40;
             left = if over < PERIOD { PERIOD - over } else { PERIOD };
             arming.moved(counter(), now, left);
             arming.entry(running(), || now);
