@@ -23,6 +23,7 @@ use super::session::{Ended, Shell};
 use super::spec::PerfGuest;
 use super::task::{FTEST, PERF};
 use crate::arm::guest::GuestPlan;
+use crate::arm::kvm;
 use crate::linux::guest::{LinuxGuest, channel, kernel_log};
 use crate::linux::job;
 use crate::linux::place::in_path;
@@ -167,7 +168,7 @@ impl Boots for Boot {
     }
 
     fn kvm_pmu(&mut self) -> Result<(), String> {
-        self.host.kvm_pmu()
+        kvm::available(&self.host, self.spec.cpu)
     }
 }
 

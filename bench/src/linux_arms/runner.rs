@@ -56,7 +56,7 @@ pub struct LinuxRunner<B> {
     boots: B,
     guest: GuestPlan,
     task: Task,
-    /// Counts per millisecond of the floor, where the arms beside it count no clock.
+    /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
     paced: Option<u64>,
     left: Option<LinuxTurn>,
 }
