@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::spec::CompareSpec;
 use super::whole;
-use crate::document::{Any, Arm, ArmKind, Record, Round, Summary};
+use crate::document::{Any, Arm, ArmKind, Record, Round, Summary, USUAL_CPU};
 use crate::error::Error;
 use crate::paired::{self, Statistic};
 use crate::stats::median;
@@ -111,6 +111,10 @@ pub(super) struct Sample {
 pub(crate) fn group_key(record: &Record) -> BTreeMap<String, Value> {
     let parameters = record.parameters.iter().filter(|(name, _)| !HOW_MUCH.contains(&name.as_str()));
     let mut key: BTreeMap<String, Value> = parameters.map(|(name, value)| (name.clone(), value.clone())).collect();
+    // The usual processor goes without saying: documents older than the choice do not name it.
+    if record.other_cpu().is_none() {
+        key.remove("cpu");
+    }
     key.insert("experiment".to_owned(), record.experiment.clone().into());
     key
 }
@@ -177,7 +181,8 @@ pub(super) fn pairs<'a>(
 fn first_difference(a: &Record, b: &Record) -> String {
     let (a, b) = (group_key(a), group_key(b));
     let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    let shown = |value: Option<&Value>| match value {
+    let shown = |name: &str, value: Option<&Value>| match value {
+        None if name == "cpu" => USUAL_CPU.to_owned(),
         None => "absent".to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_string(),
@@ -189,7 +194,7 @@ fn first_difference(a: &Record, b: &Record) -> String {
     };
     let workload = unlike.iter().find(|name| **name == "workload");
     match workload.or_else(|| unlike.iter().find(plain)) {
-        Some(name) => format!("{name} is {} and {}", shown(a.get(*name)), shown(b.get(*name))),
+        Some(name) => format!("{name} is {} and {}", shown(name, a.get(*name)), shown(name, b.get(*name))),
         None => unlike.first().map_or_else(String::new, |name| format!("their {name} differ")),
     }
 }

@@ -85,6 +85,23 @@ fn few_nanoseconds_are_not_strong_whatever_their_share() {
 }
 
 #[test]
+fn a_document_older_than_the_choice_of_a_processor_is_of_the_usual_one() {
+    let with = |cpu: Option<&str>, at| {
+        let mut value = value(10, at, |_, round| ns(round));
+        let parameters = value["parameters"].as_object_mut().unwrap();
+        match cpu {
+            Some(cpu) => parameters.insert("cpu".to_owned(), cpu.into()),
+            None => parameters.remove("cpu"),
+        };
+        changed(value)
+    };
+    assert_eq!(of(&with(None, 5), &with(Some("clx"), 6), &request()).exit, 0);
+    let (old, milan) = (with(None, 5), with(Some("milan"), 6));
+    let error = compare(("a", &[old]), ("b", &[milan]), &request()).unwrap_err();
+    assert!(error.to_string().contains("cpu is clx and milan"), "{error}");
+}
+
+#[test]
 fn too_few_rounds_cannot_be_judged() {
     let found = of(&record(4, 5, |_, _| 70_000), &record(4, 6, |_, _| 99_000), &request());
     assert_eq!(found.exit, 3);

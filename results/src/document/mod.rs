@@ -31,6 +31,7 @@ pub use guest::{
 pub use linux::{LinuxArm, LinuxParameters};
 pub use metrics::Metrics;
 pub(crate) use nested::find_summaries;
+pub(crate) use parameters::USUAL_CPU;
 pub use parameters::{EventParameter, Parameters, SetUpParameters, StrategyParameter};
 pub use phases::{EventCount, PhaseResult, SET_UP};
 pub use scaling::ScalePoint;

@@ -43,15 +43,15 @@ impl Parameters {
 }
 
 /// The processor of guests unless another is chosen, and of those before there was a choice.
-const CLX: &str = "clx";
+pub(crate) const USUAL_CPU: &str = "clx";
 
 fn clx() -> String {
-    CLX.to_owned()
+    USUAL_CPU.to_owned()
 }
 
 /// A guest's processor, if it is not the usual one: what is measured in such a guest is another thing, and its name says so.
 pub(crate) fn other_cpu(cpu: &str) -> Option<&str> {
-    Some(cpu).filter(|cpu| !cpu.is_empty() && *cpu != CLX)
+    Some(cpu).filter(|cpu| !cpu.is_empty() && *cpu != USUAL_CPU)
 }
 
 /// Every parameter of the experiment.
