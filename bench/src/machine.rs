@@ -5,6 +5,8 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
+use arch_pmu::amd::AmdCaps;
+use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
@@ -34,6 +36,8 @@ pub struct MachineSpec {
     pub backend: BackendChoice,
     /// Architectural PMU version of the guest: 2 or 4.
     pub pmu_version: u64,
+    /// Whether the guest's processor has SVM, for guests of its own.
+    pub nested: bool,
     /// Time after which the run is ended.
     pub time_limit: Duration,
     /// Whether the threads that the guest reaches run under seccomp filters.
@@ -52,8 +56,22 @@ impl MachineSpec {
             strategy: StrategyChoice::Preset("reuse-lazy".to_owned()),
             backend: BackendChoice::Auto,
             pmu_version: 2,
+            nested: false,
             time_limit,
             seccomp: true,
+        }
+    }
+
+    /// The guest's PMU.
+    fn pmu(&self) -> Result<PmuCaps, Error> {
+        match self.cpu.pmu_of_version(self.pmu_version as u8) {
+            PmuCaps::Amd(pmu) => Ok(PmuCaps::Amd(AmdCaps { svm: self.nested, ..pmu })),
+            PmuCaps::Intel(_) if self.nested => Err(Error::usage(
+                "--nested: a guest is a host by AMD's SVM alone",
+                format!("--cpu {} is an Intel processor", self.cpu.name()),
+                "give --cpu milan or --cpu genoa",
+            )),
+            intel @ PmuCaps::Intel(_) => Ok(intel),
         }
     }
 
@@ -63,6 +81,7 @@ impl MachineSpec {
     /// The strategy cannot be read, or the CPUs to pin to are not usable.
     pub fn plan(&self, backend: &BackendKey) -> Result<Plan, Error> {
         check_version(self.cpu, self.pmu_version)?;
+        let pmu = self.pmu()?;
         let behind = if *backend == BackendKey::None {
             Behind::Floor
         } else {
@@ -74,7 +93,7 @@ impl MachineSpec {
         Ok(Plan {
             behind,
             cpu: self.cpu,
-            pmu: self.cpu.pmu_of_version(self.pmu_version as u8),
+            pmu,
             vcpus: self.vcpus as usize,
             pin: pin.into_iter().map(|cpu| cpu as usize).collect(),
             time_limit: self.time_limit,
@@ -136,6 +155,15 @@ mod tests {
         assert!(few.plan(&BackendKey::CpuClock).unwrap_err().to_string().contains("1 CPUs for 2 vCPUs"));
         let misspelt = StrategyChoice::Preset("reues".to_owned());
         assert!(MachineSpec { strategy: misspelt, ..spec }.plan(&BackendKey::CpuClock).is_err());
+    }
+
+    #[test]
+    fn a_guest_that_is_a_host_is_an_amd() {
+        let spec = |cpu| MachineSpec { cpu, nested: true, ..MachineSpec::new(1 << 28, Duration::MAX) };
+        let plan = spec(Cpu::Genoa).plan(&BackendKey::CpuClock).unwrap();
+        assert_eq!(plan.pmu, PmuCaps::Amd(AmdCaps { svm: true, ..AmdCaps::GENOA }));
+        let error = spec(Cpu::CascadeLake).plan(&BackendKey::CpuClock).unwrap_err();
+        assert!(error.exit.code() == 2 && error.to_string().contains("--cpu genoa"), "{error}");
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct KvmReport {
     pub max_vcpus: u64,
     /// KVM_CHECK_EXTENSION of each of [`CAPABILITIES`]; 0 = absent.
     pub capabilities: Vec<(Capability, i32)>,
+    /// Why KVM's own vPMU cannot serve a guest, if it cannot.
+    pub own_pmu: Result<(), String>,
 }
 
 impl KvmReport {
@@ -109,6 +111,7 @@ impl KvmProbe for ThisHost {
             api_version: facts.api_version,
             max_vcpus: facts.max_vcpus as u64,
             capabilities: CAPABILITIES.iter().map(|&cap| (cap, facts.capability(cap.number))).collect(),
+            own_pmu: vmm::kvm::Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
         })
     }
 }
@@ -141,6 +144,8 @@ fn tracepoints(roots: &[&Path], group: &str) -> Option<String> {
 
 #[cfg(test)]
 pub(crate) mod fake {
+    use vmm::kvm::PMU_CAPABILITY;
+
     use super::*;
 
     /// Opens exactly the backends named.
@@ -165,6 +170,7 @@ pub(crate) mod fake {
                 api_version: vmm::kvm::API_VERSION,
                 max_vcpus: 4,
                 capabilities: CAPABILITIES.iter().map(|&cap| (cap, i32::from(!self.0.contains(&cap.name)))).collect(),
+                own_pmu: if self.0.contains(&PMU_CAPABILITY.name) { Err("it has no vPMU".to_owned()) } else { Ok(()) },
             })
         }
     }

@@ -9,11 +9,13 @@ pub struct AmdCaps {
     pub perfmon_v2: bool,
     /// Counters. PERFCTR_CORE has six; PerfMonV2 says how many there are.
     pub counters: u8,
+    /// The guest has SVM: Guest-Only and Host-Only have a meaning ([`PerfCtl::enabled`](super::PerfCtl::enabled)).
+    pub svm: bool,
 }
 
 impl Default for AmdCaps {
     fn default() -> Self {
-        Self { perfmon_v2: false, counters: Self::CORE }
+        Self { perfmon_v2: false, counters: Self::CORE, svm: false }
     }
 }
 
@@ -25,7 +27,7 @@ impl AmdCaps {
     pub const COUNTER_MASK: u64 = (1 << 48) - 1;
 
     /// Genoa's (family 19h, Zen 4): PerfMonV2 with six counters.
-    pub const GENOA: Self = Self { perfmon_v2: true, counters: Self::CORE };
+    pub const GENOA: Self = Self { perfmon_v2: true, counters: Self::CORE, svm: false };
 
     /// The version as Linux and KVM count: 2 with PerfMonV2.
     #[must_use]

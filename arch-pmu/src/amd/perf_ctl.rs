@@ -84,10 +84,13 @@ impl PerfCtl {
     }
 
     /// Whether the counter's own enable is on. With Guest-Only or Host-Only it counts while EFER.SVME is 1 alone (PPR, PERF_CTL
-    /// HostGuestOnly), which it never is: the guest has no SVM. Linux masks Host-Only for that reason.
+    /// HostGuestOnly), which it never is in a guest without SVM. Linux masks Host-Only for that reason.
+    ///
+    /// Of a guest with SVM neither EFER nor its entries to guests of its own are seen here: SVME is taken as 1, and a counter with
+    /// either bit counts in both modes.
     #[must_use]
-    pub const fn enabled(self) -> bool {
-        self.en() && !self.guest_only() && !self.host_only()
+    pub const fn enabled(self, caps: AmdCaps) -> bool {
+        self.en() && (caps.svm || !self.guest_only() && !self.host_only())
     }
 
     fn allowed(self, filter: &EventFilter) -> bool {
@@ -126,7 +129,7 @@ impl Register<Amd> for PerfCtl {
             let selector = Self::from_bits(value);
             let config = Config {
                 spec: selector.spec(),
-                enabled: selector.enabled(),
+                enabled: selector.enabled(state.caps),
                 interrupts: selector.int(),
                 allowed: selector.allowed(state.filter),
             };

@@ -18,14 +18,21 @@ use results::error::Error;
 /// Why not.
 pub fn available(host: &Host, cpu: Cpu) -> Result<(), String> {
     host.kvm_pmu()?;
-    // KVM shows a guest the PMU of the host's vendor.
-    if cpu.vendor() == Vendor::Amd {
-        let name = cpu.name();
-        return Err(format!(
-            "KVM's vPMU has not been tried with --cpu {name}: it shows the PMU of the host's own vendor"
-        ));
-    }
-    Ok(())
+    fits(host.vendor(), cpu)
+}
+
+/// KVM shows a guest the PMU of the host's vendor, and the guest's events are of the vendor of `cpu`.
+fn fits(host: Option<Vendor>, cpu: Cpu) -> Result<(), String> {
+    let (shown, remedy) = match host {
+        Some(vendor) if vendor == cpu.vendor() => return Ok(()),
+        Some(Vendor::Amd) => ("an AMD's PMU", "--cpu milan or genoa"),
+        Some(Vendor::Intel) => ("an Intel's PMU", "--cpu clx"),
+        None => return Err("this host's processor is neither an Intel's nor an AMD's".to_owned()),
+    };
+    Err(format!(
+        "KVM shows a guest {shown} here, the host's own, and the guest's events are for --cpu {}: give {remedy}",
+        cpu.name()
+    ))
 }
 
 /// Runs guests on KVM's own vPMU.
@@ -54,5 +61,25 @@ impl ArmRunner for KvmRunner {
 
     fn open(&mut self, _arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
         start(&self.host, &self.guest, Behind::Kvm, samples)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_of_kvms_vpmu_has_the_hosts_vendor() {
+        for (host, cpu, needle) in [
+            (Some(Vendor::Intel), Cpu::CascadeLake, ""),
+            (Some(Vendor::Amd), Cpu::Genoa, ""),
+            (Some(Vendor::Amd), Cpu::CascadeLake, "--cpu milan"),
+            (Some(Vendor::Intel), Cpu::Milan, "--cpu clx"),
+            (None, Cpu::Milan, "neither"),
+        ] {
+            let why = fits(host, cpu).err().unwrap_or_default();
+            assert_eq!(why.is_empty(), needle.is_empty(), "{why}");
+            assert!(why.contains(needle), "{why}");
+        }
     }
 }

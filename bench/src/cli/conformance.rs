@@ -1,7 +1,7 @@
 //! `vpmu conformance`.
 
 use arch_pmu::spec::Vendor;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
@@ -9,7 +9,7 @@ use results::error::{Error, Exit};
 use super::linux::CpuArg;
 use crate::backend::{BackendChoice, Chosen, choose};
 use crate::console::{complain, internal, print};
-use crate::experiment::conformance::run::{self, Checks};
+use crate::experiment::conformance::run::{self, Checks, Target};
 use crate::experiment::conformance::tap::{self, Checked};
 use crate::parse::pmu_version;
 use crate::probe::ThisHost;
@@ -24,6 +24,8 @@ Examples:
   vpmu conformance --backend step --strategy reuse
   # an AMD's PMU without and with PerfMonV2
   vpmu conformance --cpu milan,genoa
+  # KVM's own vPMU, on a host that has one
+  vpmu conformance --on kvm
   # failed cases, for a script
   vpmu conformance --json | jq '.runs[].cases[]
     | select(.outcome == \"fail\")'
@@ -31,6 +33,15 @@ Examples:
 Exit codes: 0 every case passed, 1 a case failed, 2 bad usage,
 3 interrupted, 4 the host cannot run guests,
 70 a bug of vpmu.";
+
+/// Whose PMU is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum On {
+    /// The userspace vPMU
+    Vpmu,
+    /// KVM's own vPMU
+    Kvm,
+}
 
 /// Options of `vpmu conformance`.
 #[derive(Clone, Debug, Args)]
@@ -48,6 +59,16 @@ pub struct ConformanceArgs {
     /// Event source behind the guest's counters
     #[arg(long, value_name = "KEY", default_value = "auto", help = backends())]
     pub backend: BackendChoice,
+
+    /// Whose PMU to check: this tool's, or KVM's own
+    ///
+    /// KVM's is that of the host's vendor, and has neither strategies nor a backend.
+    #[arg(long, value_name = "WHOSE", value_enum, default_value = "vpmu")]
+    pub on: On,
+
+    /// The host's hardware events are no events, but a clock (a PMU of `vpmu linux`): leave out what compares counts with the guest's work
+    #[arg(long)]
+    pub counts_time: bool,
 
     /// Processors of the guest
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', default_value = "clx")]
@@ -74,7 +95,30 @@ fn backends() -> String {
     format!("Event source behind the guest's counters: auto, {}", BackendKey::PLAIN.join(", "))
 }
 
+/// KVM's own vPMU: one run.
+fn on_kvm(args: &ConformanceArgs) -> Result<Exit, Error> {
+    let given = [
+        (args.strategy != PRESETS.map(|name| StrategyChoice::Preset(name.to_owned())), "--strategy"),
+        (args.backend != BackendChoice::Auto, "--backend"),
+        (args.cpu != [CpuArg::Clx], "--cpu"),
+        (args.pmu_version != VERSIONS, "--pmu-version"),
+    ];
+    if let Some((_, option)) = given.iter().find(|(given, _)| *given) {
+        return Err(Error::usage(
+            format!("{option} does not go with --on kvm"),
+            "KVM's vPMU has no strategies and no backend, and is that of the host's processor",
+            "leave it out",
+        ));
+    }
+    let guest = run::of_kvm()?;
+    let target = Target::Kvm { counts_events: !args.counts_time };
+    checked(args, &Checks { guests: vec![guest], target, seccomp: !args.no_seccomp })
+}
+
 pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
+    if args.on == On::Kvm {
+        return on_kvm(args);
+    }
     let mut strategies = ready(&args.strategy)?;
     let mut versions: Vec<u8> = args.pmu_version.iter().map(|&version| version as u8).collect();
     versions.sort_unstable();
@@ -109,19 +153,24 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     if backend == BackendKey::Step {
         complain("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
     }
+    let target = Target::Vpmu { strategies, counts_time: args.counts_time, backend };
+    checked(args, &Checks { guests, target, seccomp: !args.no_seccomp })
+}
+
+/// Runs the checks and prints what they say.
+fn checked(args: &ConformanceArgs, checks: &Checks) -> Result<Exit, Error> {
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     if !args.json {
-        print(&tap::head(guests.len() * strategies.len()))?;
+        print(&tap::head(checks.guests.len() * checks.target.names().len()))?;
     }
-    let checks = Checks { guests, strategies, backend, seccomp: !args.no_seccomp };
     let mut number = 0;
-    let runs = run::run(&checks, sys::interrupted(), |run| {
+    let runs = run::run(checks, sys::interrupted(), |run| {
         number += 1;
         if args.json { Ok(()) } else { print(&run.tap(number)) }
     })?;
     if args.json {
         let json =
-            tap::json(&checks.backend.to_string(), &runs).map_err(|error| internal("cannot show the result", error))?;
+            tap::json(&checks.target.backend(), &runs).map_err(|error| internal("cannot show the result", error))?;
         print(&(json + "\n"))?;
     }
     if !args.json {

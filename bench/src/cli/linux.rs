@@ -30,6 +30,9 @@ Examples:
   vpmu linux vmlinuz --vcpus 2 --with perf --with ./work \\
     --run 'perf record -a -o /tmp/perf.data work' \\
     --get /tmp/perf.data
+  # a KVM host with a PMU, made by ourselves
+  vpmu linux vmlinuz --cpu genoa --nested --load kvm-amd \\
+    --memory 1G --with vpmu --run 'vpmu doctor'
   # a kernel of another place with its modules
   vpmu linux root/boot/vmlinuz-6.12 --run dmesg \\
     --modules root/lib/modules/6.12
@@ -139,6 +142,12 @@ pub struct LinuxArgs {
     #[arg(long, value_name = "MODEL", value_enum, default_value = "clx")]
     pub cpu: CpuArg,
 
+    /// Give the guest's processor SVM: with the modules kvm and kvm-amd (--load kvm-amd) the guest is a KVM host with a PMU
+    ///
+    /// Needs --cpu milan or genoa, and SVM of this host with kvm_amd's nested=1.
+    #[arg(long)]
+    pub nested: bool,
+
     /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
     #[arg(long, value_name = "CPULIST", default_value = "none")]
     pub pin: PinChoice,
@@ -202,6 +211,7 @@ impl LinuxArgs {
                 strategy: self.strategy,
                 backend: self.backend,
                 pmu_version: self.pmu_version,
+                nested: self.nested,
                 time_limit,
                 seccomp: !self.no_seccomp,
             },

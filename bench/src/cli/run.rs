@@ -125,6 +125,7 @@ impl RunArgs {
                 strategy: self.strategy,
                 backend: self.backend,
                 pmu_version: self.pmu_version,
+                nested: false,
                 time_limit: self.time_limit,
                 seccomp: !self.no_seccomp,
             },

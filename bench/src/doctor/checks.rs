@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use results::host::finding::{Finding, Status};
 use results::host::{HostFacts, HostFs};
-use vmm::kvm::{API_VERSION, CAPABILITIES, PMU_CAPABILITY};
+use vmm::kvm::{API_VERSION, CAPABILITIES};
 
 use super::diagnosis::Limits;
 use crate::arm::limits;
@@ -59,14 +59,15 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
     };
     findings.push(Finding { vital: true, ..Finding::new("KVM capabilities", status, found, why, upgrade) });
 
-    let own = report.is_some_and(|r| r.value(PMU_CAPABILITY) > 0) && host.kvm_enable_pmu.as_deref() != Some("N");
+    let own = report.map_or_else(|| Err("KVM cannot be asked".to_owned()), |report| report.own_pmu);
     findings.push(Finding::new(
         "KVM's own vPMU",
-        Status::warn_unless(own),
+        Status::warn_unless(own.is_ok()),
         format!(
-            "{}, kvm.enable_pmu={}",
+            "{}, kvm.enable_pmu={}{}",
             host.kvm.as_deref().unwrap_or("no KVM vendor module seen"),
-            host.kvm_enable_pmu.as_deref().unwrap_or("unknown")
+            host.kvm_enable_pmu.as_deref().unwrap_or("unknown"),
+            own.err().map(|why| format!(": {why}")).unwrap_or_default()
         ),
         "arm `kvm` measures it with the same payload",
         "needs a hardware PMU, kvm_intel or kvm_amd, and kvm.enable_pmu=Y; the other arms run without",

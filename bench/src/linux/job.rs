@@ -32,6 +32,10 @@ use crate::sys;
 pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+    let machine = spec.machine.plan(backend)?;
+    if spec.machine.nested {
+        host.nested_svm().map_err(|why| Error::host("--nested", why, ""))?;
+    }
     outputs_exist(spec)?;
     let kernel = kernel(&spec.kernel)?;
     let initrd = match &spec.initrd {
@@ -47,7 +51,6 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
     };
     let interactive = spec.run.is_none() && spec.initrd.is_none();
     let append = if interactive { format!("{} {}", linux_guest::SHELL_WORD, spec.append) } else { spec.append.clone() };
-    let machine = spec.machine.plan(backend)?;
     let plan = LinuxPlan { machine, memory: spec.machine.memory, initrd, command_line: append };
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let host = Arc::new(host);

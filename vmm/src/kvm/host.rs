@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use kvm_bindings::{
-    KVM_CAP_PMU_CAPABILITY, KVM_CAP_X86_USER_SPACE_MSR, KVM_MSR_EXIT_REASON_FILTER, KVM_PIT_SPEAKER_DUMMY,
+    CpuId, KVM_CAP_PMU_CAPABILITY, KVM_CAP_X86_USER_SPACE_MSR, KVM_MSR_EXIT_REASON_FILTER, KVM_PIT_SPEAKER_DUMMY,
     KVM_PMU_CAP_DISABLE, kvm_enable_cap, kvm_pit_config,
 };
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
@@ -13,9 +13,12 @@ use vm_memory::GuestMemoryMmap;
 
 use super::capability::{API_VERSION, CAPABILITIES};
 use super::cpuid::{self, Cpu};
+use super::foreign::OneMsr;
 use super::msr_filter::{self, Also};
 use crate::sys;
+use arch_pmu::amd::PERF_LEGACY_CTL0;
 use arch_pmu::caps::PmuCaps;
+use arch_pmu::spec::Vendor;
 
 /// Why KVM cannot be used, with the remedy.
 #[derive(Debug, Error)]
@@ -107,18 +110,62 @@ impl Host {
 
     /// Whether KVM's own vPMU can serve a guest, and why not.
     pub fn kvm_pmu(&self) -> Result<(), String> {
-        let capability = self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into());
-        let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(|error| error.to_string())?;
-        if capability <= 0 {
+        let capability = self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) > 0;
+        // Kernels before 5.18 have neither the capability nor, before 5.17, the parameter.
+        let parameter = Path::new("/sys/module/kvm/parameters/enable_pmu").exists();
+        if !capability && parameter {
             return Err(
                 "this host's KVM has no vPMU: KVM_CAP_PMU_CAPABILITY is 0 (kvm.enable_pmu=N, or no hardware PMU)"
                     .to_owned(),
             );
         }
-        if !cpuid::kvm_has_pmu(&supported) {
-            return Err("this host's KVM shows no performance counters in CPUID leaf 0AH".to_owned());
+        let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(|error| error.to_string())?;
+        match cpuid::vendor(&supported) {
+            Some(Vendor::Amd) => self.answers_perf_ctl(&supported),
+            _ if cpuid::kvm_has_pmu(&supported) => Ok(()),
+            _ => Err("this host's KVM shows no performance counters in CPUID leaf 0AH".to_owned()),
         }
-        Ok(())
+    }
+
+    /// The vendor of the PMU that KVM shows a guest: the host's.
+    #[must_use]
+    pub fn vendor(&self) -> Option<Vendor> {
+        cpuid::vendor(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
+    }
+
+    /// Whether a vCPU has the first selector of an AMD, for which no leaf of CPUID is needed: without a vPMU it reads 0 whatever is written.
+    fn answers_perf_ctl(&self, supported: &CpuId) -> Result<(), String> {
+        // Cycles in ring 3, without EN: nothing is opened.
+        const SELECTOR: u64 = 0x1_0076;
+        let tried = || -> Result<bool, kvm_ioctls::Error> {
+            let vm = self.0.create_vm()?;
+            let vcpu = vm.create_vcpu(0)?;
+            vcpu.set_cpuid2(supported)?;
+            let mut one = OneMsr::new();
+            let written = one.write(&vcpu, PERF_LEGACY_CTL0, SELECTOR);
+            Ok(written && one.read(&vcpu, PERF_LEGACY_CTL0) == Some(SELECTOR))
+        };
+        match tried() {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                Err("this host's KVM keeps no selector of an AMD's PMU (kvm.enable_pmu=N, or no hardware PMU)"
+                    .to_owned())
+            }
+            Err(error) => Err(format!("this host's KVM cannot be tried for a vPMU: {error}")),
+        }
+    }
+
+    /// Whether a guest may have guests of its own, by SVM.
+    ///
+    /// # Errors
+    /// Why not, with the remedy.
+    pub fn nested_svm(&self) -> Result<(), String> {
+        let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(|error| error.to_string())?;
+        if cpuid::has_svm(&supported) {
+            return Ok(());
+        }
+        let parameter = std::fs::read_to_string("/sys/module/kvm_amd/parameters/nested");
+        Err(without_svm(parameter.ok().as_deref()).to_owned())
     }
 
     /// A VM with `memory`, an in-kernel interrupt controller, with `pit` KVM's timer and its port 0x61, and, unless KVM
@@ -174,6 +221,20 @@ impl Host {
         }
         vcpu.set_cpuid2(&cpuid).map_err(call("KVM_SET_CPUID2"))?;
         Ok(vcpu)
+    }
+}
+
+/// Why KVM offers no SVM, by kvm_amd's parameter `nested`.
+fn without_svm(nested: Option<&str>) -> &'static str {
+    match nested.map(str::trim) {
+        Some("0" | "N") => {
+            "kvm_amd was loaded with nested=0; load it anew, while no guest runs: modprobe -r kvm_amd && modprobe kvm_amd nested=1"
+        }
+        Some(_) => "this host's KVM offers its guests no SVM; look for kvm in the kernel's log",
+        None => {
+            "this host's KVM is not kvm_amd, and a guest with an AMD processor is a host by SVM alone; use a host with SVM (QEMU with \
+                 -cpu max,+svm will do)"
+        }
     }
 }
 
@@ -236,4 +297,17 @@ pub(crate) enum GuestPmu {
     Userspace(PmuCaps),
     /// KVM's own.
     Kvm,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_nesting_says_what_helps() {
+        for (nested, needle) in [(Some("0\n"), "nested=1"), (Some("N"), "nested=1"), (Some("1"), "log"), (None, "+svm")]
+        {
+            assert!(without_svm(nested).contains(needle), "{nested:?}");
+        }
+    }
 }

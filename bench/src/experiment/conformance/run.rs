@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, FLAG_COUNTS_EVENTS, FLAG_COUNTS_EXACT, FLAG_PMU_V4};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
-use vmm::machine::{Behind, MachineError, Plan};
+use vmm::machine::{Behind, Cpu, MachineError, Plan};
 
 use super::tap::{Checked, Run};
 use results::error::{Error, Exit};
@@ -18,15 +19,86 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The same for backend `step`, where every instruction is an exit.
 const STEP_LIMIT: Duration = Duration::from_secs(600);
 
+/// Whose PMU is checked.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// The userspace vPMU.
+    Vpmu {
+        /// Its strategies, one run each.
+        strategies: Vec<Strategy>,
+        /// Hardware events count time in place of what was selected.
+        counts_time: bool,
+        /// Its backend.
+        backend: BackendKey,
+    },
+    /// KVM's own.
+    Kvm {
+        /// The host's hardware events count what was selected.
+        counts_events: bool,
+    },
+}
+
+impl Target {
+    /// Of each run.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Vpmu { strategies, .. } => strategies.iter().map(|strategy| strategy.name.as_str()).collect(),
+            Self::Kvm { .. } => vec!["kvm"],
+        }
+    }
+
+    /// The backend, or KVM.
+    #[must_use]
+    pub fn backend(&self) -> String {
+        match self {
+            Self::Vpmu { backend, .. } => backend.to_string(),
+            Self::Kvm { .. } => "kvm".to_owned(),
+        }
+    }
+
+    /// Of run `n`: what is behind the counters, what these count (`FLAG_COUNTS_*`), and the time it may take.
+    fn run(&self, n: usize) -> (Behind, u64, Duration) {
+        match self {
+            Self::Kvm { counts_events } => (Behind::Kvm, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, LIMIT),
+            Self::Vpmu { backend: BackendKey::None, .. } => (Behind::Floor, 0, LIMIT),
+            Self::Vpmu { strategies, counts_time, backend } => {
+                let strategy = strategies[n].clone();
+                let behind = Behind::Events { backend: backend.clone(), strategy };
+                match backend {
+                    BackendKey::Step => (behind, FLAG_COUNTS_EXACT, STEP_LIMIT),
+                    BackendKey::Hardware if !counts_time => (behind, FLAG_COUNTS_EVENTS, LIMIT),
+                    _ => (behind, 0, LIMIT),
+                }
+            }
+        }
+    }
+}
+
+/// The guest of KVM's own vPMU: of the host's vendor, and with an Intel's PMU of version 2.
+///
+/// # Errors
+/// Exit 4: this host's KVM has none.
+pub fn of_kvm() -> Result<Checked, Error> {
+    let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+    host.kvm_pmu().map_err(|why| {
+        Error::host(
+            "KVM's own vPMU cannot be checked",
+            why,
+            "use a host with a PMU, or one made by `vpmu linux --nested`",
+        )
+    })?;
+    let cpu = if host.vendor() == Some(Vendor::Amd) { Cpu::Milan } else { Cpu::CascadeLake };
+    Ok(Checked { cpu, version: 2 })
+}
+
 /// The vPMUs to check.
 #[derive(Clone, Debug)]
 pub struct Checks {
     /// The guests.
     pub guests: Vec<Checked>,
-    /// Strategies.
-    pub strategies: Vec<Strategy>,
-    /// The backend.
-    pub backend: BackendKey,
+    /// What stands behind their counters.
+    pub target: Target,
     /// Whether vCPU threads are confined.
     pub seccomp: bool,
 }
@@ -43,13 +115,13 @@ pub fn run(
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
     let mut runs = Vec::new();
     for &guest in &checks.guests {
-        for strategy in &checks.strategies {
-            let plan = plan(guest, strategy, &checks.backend, checks.seccomp);
+        for (n, name) in checks.target.names().into_iter().enumerate() {
+            let plan = plan(guest, checks.target.run(n), checks.seccomp);
             let outcome = payload::run_conformance(&host, &plan, interrupted).map_err(|error| match error {
                 MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
                 other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),
             })?;
-            let run = Run::new(guest, &strategy.name, &outcome.end, outcome.report.as_deref());
+            let run = Run::new(guest, name, &outcome.end, outcome.report.as_deref());
             done(&run)?;
             runs.push(run);
             if interrupted.load(Ordering::Relaxed) {
@@ -60,23 +132,15 @@ pub fn run(
     Ok(runs)
 }
 
-fn plan(guest: Checked, strategy: &Strategy, backend: &BackendKey, seccomp: bool) -> PayloadPlan {
-    let counts = match backend {
-        BackendKey::Step => FLAG_COUNTS_EXACT,
-        BackendKey::Hardware => FLAG_COUNTS_EVENTS,
-        _ => 0,
-    };
+fn plan(guest: Checked, (behind, counts, time_limit): (Behind, u64, Duration), seccomp: bool) -> PayloadPlan {
     let v4 = if guest.version >= 4 { FLAG_PMU_V4 } else { 0 };
     let machine = Plan {
-        behind: match backend {
-            BackendKey::None => Behind::Floor,
-            backend => Behind::Events { backend: backend.clone(), strategy: strategy.clone() },
-        },
+        behind,
         cpu: guest.cpu,
         pmu: guest.cpu.pmu_of_version(guest.version),
         vcpus: 1,
         pin: Vec::new(),
-        time_limit: if *backend == BackendKey::Step { STEP_LIMIT } else { LIMIT },
+        time_limit,
         seccomp,
     };
     PayloadPlan { machine, log_entries: 1, boot: BootPage { flags: counts | v4, ..BootPage::default() } }
@@ -84,25 +148,27 @@ fn plan(guest: Checked, strategy: &Strategy, backend: &BackendKey, seccomp: bool
 
 #[cfg(test)]
 mod tests {
-    use vmm::machine::Cpu;
-
     use super::*;
 
     /// The payload must not expect of a stand-in what only real counts can show, nor of one version what the other has.
     #[test]
     fn the_guest_knows_what_counts_and_which_version_it_has() {
-        let strategy = Strategy::preset("pool").unwrap();
+        let strategies = vec![Strategy::preset("pool").unwrap()];
         for (backend, flags) in [
             (BackendKey::Step, FLAG_COUNTS_EXACT),
             (BackendKey::Hardware, FLAG_COUNTS_EVENTS),
             (BackendKey::CpuClock, 0),
             (BackendKey::None, 0),
         ] {
-            let v2 = plan(Checked { cpu: Cpu::default(), version: 2 }, &strategy, &backend, true);
-            let v4 = plan(Checked { cpu: Cpu::default(), version: 4 }, &strategy, &backend, true);
+            let target = Target::Vpmu { strategies: strategies.clone(), counts_time: false, backend: backend.clone() };
+            let v2 = plan(Checked { cpu: Cpu::default(), version: 2 }, target.run(0), true);
+            let v4 = plan(Checked { cpu: Cpu::default(), version: 4 }, target.run(0), true);
             assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
             assert_eq!([v2.machine.pmu, v4.machine.pmu], [2, 4].map(|version| Cpu::default().pmu_of_version(version)));
             assert_eq!(v2.machine.behind == Behind::Floor, backend == BackendKey::None);
         }
+        let clocked = Target::Vpmu { strategies, counts_time: true, backend: BackendKey::Hardware };
+        assert_eq!([clocked.run(0).1, Target::Kvm { counts_events: false }.run(0).1], [0, 0], "a PMU that counts time");
+        assert_eq!(Target::Kvm { counts_events: true }.run(0).0, Behind::Kvm);
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn caps(self) -> PmuCaps {
         if let Some(kind) = self.amd {
-            return AmdCaps { perfmon_v2: kind == Amd::V2, counters: self.gp }.into();
+            return AmdCaps { perfmon_v2: kind == Amd::V2, counters: self.gp, svm: false }.into();
         }
         PmuCaps::Intel(IntelCaps {
             version: self.version,

@@ -24,13 +24,23 @@ const PERFCTR_CORE: u32 = 1 << 23;
 const PERFCTR_NB: u32 = 1 << 24;
 const PERFCTR_LLC: u32 = 1 << 28;
 
-/// Leaves that this guest has not: Intel's of caches, performance monitoring and trace, those of SVM, IBS, extended topology, encrypted
-/// memory.
-const ABSENT: [u32; 9] = [2, 4, 0xa, 0x14, 0x8000_000a, 0x8000_001b, 0x8000_001d, 0x8000_001e, 0x8000_001f];
+/// SVM's own leaf: its revision, its address spaces, its features.
+const SVM_FEATURES: u32 = 0x8000_000a;
+
+/// Leaves that this guest has not: Intel's of caches, performance monitoring and trace, those of IBS, extended topology, encrypted memory.
+const ABSENT: [u32; 8] = [2, 4, 0xa, 0x14, 0x8000_001b, 0x8000_001d, 0x8000_001e, 0x8000_001f];
+
+/// Whether KVM offers SVM to a guest.
+pub(super) fn has_svm(supported: &CpuId) -> bool {
+    let leaf = |function| supported.as_slice().iter().find(|entry| entry.function == function);
+    leaf(EXTENDED_FEATURES).is_some_and(|entry| entry.ecx & SVM != 0) && leaf(SVM_FEATURES).is_some()
+}
 
 /// Makes the processor AMD's `model` with `pmu` and `cpus` cores.
 pub(super) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: AmdCaps, cpus: u32) -> Result<(), CpuidFull> {
-    cpuid.retain(|entry| !ABSENT.contains(&entry.function) && entry.function != PERFMON_V2);
+    let absent =
+        |function: u32| ABSENT.contains(&function) || function == PERFMON_V2 || function == SVM_FEATURES && !pmu.svm;
+    cpuid.retain(|entry| !absent(entry.function));
     for entry in cpuid.as_mut_slice() {
         match entry.function {
             0 => [entry.ebx, entry.edx, entry.ecx] = NAME,
@@ -40,11 +50,13 @@ pub(super) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: AmdCaps, cpus: u32) -> R
         }
     }
     let largest = leaf(cpuid, LARGEST_EXTENDED)?;
-    largest.eax = largest.eax.max(if pmu.perfmon_v2 { PERFMON_V2 } else { SIZES });
+    let has = [SIZES, if pmu.svm { SVM_FEATURES } else { 0 }, if pmu.perfmon_v2 { PERFMON_V2 } else { 0 }];
+    largest.eax = has.into_iter().fold(largest.eax, u32::max);
     [largest.ebx, largest.edx, largest.ecx] = NAME;
     let features = leaf(cpuid, EXTENDED_FEATURES)?;
     features.eax = model.signature();
-    features.ecx &= !(CMP_LEGACY | SVM | IBS | TOPOLOGY_EXTENSIONS | PERFCTR_NB | PERFCTR_LLC);
+    features.ecx &=
+        !(CMP_LEGACY | if pmu.svm { 0 } else { SVM } | IBS | TOPOLOGY_EXTENSIONS | PERFCTR_NB | PERFCTR_LLC);
     features.ecx |= PERFCTR_CORE | if cpus > 1 { CMP_LEGACY } else { 0 };
     let sizes = leaf(cpuid, SIZES)?;
     // Bits of the APIC id that number the core, and cores but one.

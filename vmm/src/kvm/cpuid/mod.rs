@@ -47,7 +47,7 @@ pub(crate) fn adapt(cpuid: &mut CpuId, model: Cpu, pmu: PmuCaps, cpu: u32, cpus:
 const BY_HYPERCALL: u32 = 1 << 7 | 1 << 11 | 1 << 13;
 
 /// The host's vendor, if it is one of both.
-fn vendor(supported: &CpuId) -> Option<Vendor> {
+pub(crate) fn vendor(supported: &CpuId) -> Option<Vendor> {
     let zero = supported.as_slice().iter().find(|entry| entry.function == 0)?;
     match zero.ebx {
         ebx if ebx == intel::NAME[0] => Some(Vendor::Intel),
@@ -112,6 +112,11 @@ pub(crate) fn hide_misemulated(cpuid: &mut CpuId) {
             _ => {}
         }
     }
+}
+
+/// Whether KVM lets a guest have guests of its own with SVM.
+pub(crate) fn has_svm(supported: &CpuId) -> bool {
+    amd::has_svm(supported)
 }
 
 /// The APIC id alone, for a guest that keeps KVM's own PMU.
@@ -188,6 +193,28 @@ mod tests {
             assert_eq!(leaf(0x8000_0008).unwrap().ecx, 2 << 12 | 3);
             assert!([2, 4, 0xa, 0x8000_000a, 0x8000_001e].into_iter().all(|function| leaf(function).is_none()));
         }
+    }
+
+    #[test]
+    fn a_guest_that_is_a_host_has_svm_and_its_leaf() {
+        let svm = kvm_cpuid_entry2 { eax: 1, ebx: 8, ecx: 0, edx: 0x9, ..entry(0x8000_000a) };
+        let supported = [entry(0), entry(1), entry(0x8000_0000), entry(0x8000_0001), entry(0x8000_0008), svm];
+        let mut cpuid = CpuId::from_entries(&supported).unwrap();
+        assert!(has_svm(&cpuid));
+        let pmu = PmuCaps::Amd(arch_pmu::amd::AmdCaps { svm: true, ..arch_pmu::amd::AmdCaps::GENOA });
+        adapt(&mut cpuid, Cpu::Genoa, pmu, 0, 1).unwrap();
+        let leaf = |function| cpuid.as_slice().iter().find(|e| e.function == function).copied();
+        assert_eq!(leaf(0x8000_0001).unwrap().ecx >> 2 & 1, 1);
+        assert_eq!(leaf(0x8000_000a), Some(svm), "KVM's own");
+        assert!(has_svm(&cpuid));
+        adapt(&mut cpuid, Cpu::Genoa, Cpu::Genoa.pmu(), 0, 1).unwrap();
+        assert!(!has_svm(&cpuid) && leaf_of(&cpuid, 0x8000_000a).is_none());
+        let without = CpuId::from_entries(&[kvm_cpuid_entry2 { ecx: 0, ..entry(0x8000_0001) }, svm]).unwrap();
+        assert!(!has_svm(&without));
+    }
+
+    fn leaf_of(cpuid: &CpuId, function: u32) -> Option<kvm_cpuid_entry2> {
+        cpuid.as_slice().iter().find(|entry| entry.function == function).copied()
     }
 
     #[test]
