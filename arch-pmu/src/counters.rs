@@ -180,8 +180,10 @@ impl<H: HostCounters> Counters<H> {
     pub(crate) fn set_global(&mut self, enables: CounterSet) {
         let changed = self.global.xor(enables).and(self.existing);
         self.global = enables;
-        for counter in changed {
-            self.host.touch(counter, Touch::GlobalCtrl);
+        self.host.touch_all(changed, Touch::GlobalCtrl);
+        // A guest turns all its counters off and on at once, of which it uses few.
+        let unused = self.host.keeps_nothing_for().and(self.on().complement()).and(self.running.complement());
+        for counter in changed.and(unused.complement()) {
             self.changed(counter);
         }
     }
@@ -353,8 +355,10 @@ impl<H: HostCounters> Counters<H> {
         let gathered = self.host.pause(counter);
         self.running.remove(counter);
         self.dirty.remove(counter);
-        self.advance(counter, gathered);
-        if self.counts(counter) {
+        if gathered > 0 {
+            self.advance(counter, gathered);
+        }
+        if self.on().contains(counter) {
             self.running.insert(counter);
             self.host.start(counter, self.specs[counter.index()], self.distance(counter));
         } else {
@@ -385,9 +389,8 @@ impl<H: HostCounters> Counters<H> {
         }
     }
 
-    /// Own enable AND global enable AND not frozen AND not denied.
-    fn counts(&self, counter: CounterId) -> bool {
-        let on = self.enabled.and(self.global).and(self.denied.complement());
-        !self.frozen && on.contains(counter)
+    /// Counters that are to count: own enable AND global enable AND not frozen AND not denied.
+    const fn on(&self) -> CounterSet {
+        if self.frozen { CounterSet::EMPTY } else { self.enabled.and(self.global).and(self.denied.complement()) }
     }
 }

@@ -86,6 +86,16 @@ pub trait HostCounters {
     /// The guest accessed the counter.
     fn touch(&mut self, counter: CounterId, touch: Touch);
 
+    /// The guest accessed the counters.
+    fn touch_all(&mut self, counters: CounterSet, touch: Touch) {
+        counters.into_iter().for_each(|counter| self.touch(counter, touch));
+    }
+
+    /// Counters for which it keeps nothing: to pause or stop one of them would do nothing.
+    fn keeps_nothing_for(&self) -> CounterSet {
+        CounterSet::EMPTY
+    }
+
     /// Counters to reprogram before the guest entry that is about to happen, beside those [`changed`](Self::changed)
     /// deferred. `pmi`: the entry delivers a PMI.
     fn due(&mut self, pmi: bool) -> CounterSet;

@@ -151,6 +151,10 @@ impl HostCounters for Floor {
 
     fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
 
+    fn keeps_nothing_for(&self) -> CounterSet {
+        self.running.complement()
+    }
+
     fn on_entry(&mut self, _enabled: CounterSet) {
         self.entries += 1;
         if let Some(setting) = self.arming.entry(self.running, sys::rdtsc) {

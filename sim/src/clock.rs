@@ -21,7 +21,12 @@ pub struct Times {
 /// Clock, schedule and random numbers of a vCPU thread.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    times: Times,
+    now: u64,
+    /// Of `now`, the time off the CPU.
+    away: u64,
+    user: u64,
+    kernel: u64,
+    exits: u64,
     /// Remainder of ring-0 time below a nanosecond, ps.
     rest_ps: u64,
     schedule: Schedule,
@@ -34,22 +39,35 @@ impl Clock {
     /// A clock that starts at the first slice of `schedule`.
     #[must_use]
     pub fn new(schedule: Schedule, stream: Stream) -> Self {
-        let times = Times { now: schedule.first(), ..Times::default() };
-        Self { times, rest_ps: 0, schedule, stream, switched_in: false, slept: false }
+        let first = schedule.first();
+        let (user, kernel, exits) = (0, 0, 0);
+        Self {
+            now: first,
+            away: first,
+            user,
+            kernel,
+            exits,
+            rest_ps: 0,
+            schedule,
+            stream,
+            switched_in: false,
+            slept: false,
+        }
     }
 
     /// All times.
     #[inline]
     #[must_use]
     pub const fn times(&self) -> Times {
-        self.times
+        let Self { now, away, user, kernel, exits, .. } = *self;
+        Times { now, thread: now - away, user, kernel, exits }
     }
 
     /// ns since the start of the simulation.
     #[inline]
     #[must_use]
     pub const fn now(&self) -> u64 {
-        self.times.now
+        self.now
     }
 
     /// The random numbers.
@@ -60,15 +78,14 @@ impl Clock {
     /// The thread works for the host.
     #[inline]
     pub const fn host(&mut self, ns: u64) {
-        self.times.now += ns;
-        self.times.thread += ns;
+        self.now += ns;
     }
 
     /// The guest runs in ring 3.
     #[inline]
     pub const fn user(&mut self, ns: u64) {
         self.host(ns);
-        self.times.user += ns;
+        self.user += ns;
     }
 
     /// The guest runs in ring 0.
@@ -77,13 +94,13 @@ impl Clock {
         let ps = self.rest_ps + ps;
         self.rest_ps = ps % 1000;
         self.host(ps / 1000);
-        self.times.kernel += ps / 1000;
+        self.kernel += ps / 1000;
     }
 
     /// The guest exits to userspace.
     #[inline]
     pub const fn exit(&mut self) {
-        self.times.exits += 1;
+        self.exits += 1;
     }
 
     /// End of the current slice.
@@ -95,17 +112,24 @@ impl Clock {
     /// Yields the CPU if the slice is over.
     #[inline]
     pub fn preempt_if_due(&mut self) {
-        if self.times.now >= self.schedule.ends() {
-            self.times.now = self.schedule.next_turn(self.times.now, &mut self.stream);
-            self.switched_in = true;
+        if self.now >= self.schedule.ends() {
+            let at = self.schedule.next_turn(self.now, &mut self.stream);
+            self.goes_on(at);
         }
     }
 
     /// Sleeps until `at`, then waits for a slice.
     pub fn sleep_until(&mut self, at: u64) {
-        self.times.now = self.schedule.woken(self.times.now.max(at), &mut self.stream);
-        self.switched_in = true;
+        let at = self.schedule.woken(self.now.max(at), &mut self.stream);
+        self.goes_on(at);
         self.slept = true;
+    }
+
+    /// The thread gets its CPU again.
+    const fn goes_on(&mut self, at: u64) {
+        self.away += at - self.now;
+        self.now = at;
+        self.switched_in = true;
     }
 
     /// Whether the thread was switched in since the last call.

@@ -137,6 +137,10 @@ impl HostCounters for SimFloor {
 
     fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
 
+    fn keeps_nothing_for(&self) -> CounterSet {
+        self.running.complement()
+    }
+
     fn on_entry(&mut self, _enabled: CounterSet) {
         self.entries += 1;
         let now = self.clock.now();

@@ -84,6 +84,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn start(&mut self, counter: CounterId, spec: Spec, period: u64) {
+        self.kept.insert(counter);
         self.start_counter(counter, spec, period);
     }
 
@@ -98,6 +99,7 @@ impl<B: Backend> HostCounters for Bank<B> {
                 held.parked_at = now;
             }
         }
+        self.kept.set(counter, self.slots[counter.index()].is_some());
     }
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
@@ -126,14 +128,19 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn touch(&mut self, counter: CounterId, touch: Touch) {
-        let marks = match touch {
-            Touch::Write => true,
-            Touch::Read => self.strategy.mark.reads,
-            Touch::GlobalCtrl => self.strategy.mark.global_ctrl,
-        };
-        if marks {
+        if self.marks(touch) {
             self.in_use.insert(counter);
         }
+    }
+
+    fn touch_all(&mut self, counters: CounterSet, touch: Touch) {
+        if self.marks(touch) {
+            self.in_use.extend(counters);
+        }
+    }
+
+    fn keeps_nothing_for(&self) -> CounterSet {
+        self.kept.complement()
     }
 
     fn due(&mut self, pmi: bool) -> CounterSet {

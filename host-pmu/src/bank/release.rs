@@ -5,9 +5,19 @@ use std::time::Duration;
 use super::held::Held;
 use super::store::{Bank, counter_at};
 use crate::backend::Backend;
+use arch_pmu::host::Touch;
 use arch_pmu::spec::{CounterSet, MAX_COUNTERS};
 
 impl<B: Backend> Bank<B> {
+    /// Whether an access keeps its counter in use.
+    pub(super) const fn marks(&self, touch: Touch) -> bool {
+        match touch {
+            Touch::Write => true,
+            Touch::Read => self.strategy.mark.reads,
+            Touch::GlobalCtrl => self.strategy.mark.global_ctrl,
+        }
+    }
+
     /// Gives back the event that was parked first: of the pool, or else of a counter that is off.
     pub(super) fn release_oldest(&mut self) -> bool {
         if self.release_oldest_of_pool() {

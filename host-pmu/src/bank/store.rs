@@ -31,6 +31,8 @@ pub struct Bank<B: Backend> {
     pub(super) wanted: [Option<Wanted>; MAX_COUNTERS],
     /// Counters with a place in `wanted`: a look at each place at every entry would cost as much as the entry.
     pub(super) wanting: CounterSet,
+    /// Counters that may have an event, wait for one, or are to be tried again.
+    pub(super) kept: CounterSet,
     /// Whether the events behind the gate count, if there is one.
     pub(super) gate_open: bool,
     /// Counters with an overflow record that no kick has looked at; `None`: records were lost, any of them may have overflowed.
@@ -63,6 +65,7 @@ impl<B: Backend> Bank<B> {
             pool_cap,
             wanted: [None; MAX_COUNTERS],
             wanting: CounterSet::EMPTY,
+            kept: CounterSet::EMPTY,
             gate_open: false,
             recorded: Some(CounterSet::EMPTY),
             stopped: Stopped::default(),

@@ -73,13 +73,20 @@ impl Recorder {
         // Fibonacci hashing: the top four bits of the product.
         let place = ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         let (value, times) = &mut self.waiting[place as usize];
-        if *value != ns {
-            if *times > 0 {
-                self.histogram.saturating_record_n(*value, *times);
-            }
-            (*value, *times) = (ns, 0);
+        if *value == ns {
+            *times += 1;
+        } else {
+            self.replace(place as usize, ns);
         }
-        *times += 1;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn replace(&mut self, place: usize, ns: u64) {
+        let (value, times) = std::mem::replace(&mut self.waiting[place], (ns, 1));
+        if times > 0 {
+            self.histogram.saturating_record_n(value, times);
+        }
     }
 
     /// Forgets all values, in place.
