@@ -52,8 +52,12 @@ pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
     }
     let faults = sum(|vcpu| vcpu.msr_exits.iter().map(|line| line.faults).sum());
     let accesses = sum(|vcpu| vcpu.msr_exits.iter().map(|line| line.reads + line.writes).sum());
+    let merged = match sum(|vcpu| vcpu.pmi.merged) {
+        0 => String::new(),
+        merged => format!(", {merged} merged with a pending NMI"),
+    };
     lines.push(format!(
-        "PMU: {accesses} register accesses ({faults} #GP), {} overflows, PMIs: {} NMI, {} fixed, {} masked, {} held ({} late, {} settled)",
+        "PMU: {accesses} register accesses ({faults} #GP), {} overflows, PMIs: {} NMI, {} fixed, {} masked, {} held ({} late, {} settled){merged}",
         sum(|vcpu| vcpu.pmi.overflows),
         sum(|vcpu| vcpu.pmi.nmis),
         sum(|vcpu| vcpu.pmi.fixed),

@@ -120,6 +120,9 @@ fn surroundings(document: &Document) -> String {
         let GuestArm { held, late, settled, .. } = &arm.own;
         let _ = writeln!(out, "  {}: {held} PMIs met LVTPC's mask: {late} delivered late, {settled} settled", arm.name);
     }
+    for arm in document.arms.iter().filter(|arm| arm.own.merged > 0) {
+        let _ = writeln!(out, "  {}: {} PMIs merged with an NMI that was pending", arm.name, arm.own.merged);
+    }
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
     let asked = plural(usize::try_from(parameters.rounds).unwrap_or(usize::MAX), "round");
