@@ -185,14 +185,13 @@ where
     T: Into<OsString>,
 {
     let args = help_first(run::as_qemu_spells(args.into_iter().map(Into::into).collect()));
-    let command = definition();
-    let matched = command.clone().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
+    let matched = definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
     match matched {
         Ok(cli) => Ok(Parsed::Run(cli.command.unwrap_or(Command::NmiLatency(Box::new(cli.nmi_latency))))),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Print(error.to_string()))
         }
-        Err(error) => Err(usage::error(&error, &command, &args)),
+        Err(error) => Err(usage::error(&error, &definition(), &args)),
     }
 }
 
