@@ -2,7 +2,7 @@
 //!
 //! From the bottom: [`arm`] runs one guest, on this host or simulated. [`rounds`] runs arms round by round and writes the
 //! document. [`experiment`] has a folder for each experiment, with its plain specification. [`fleet`] runs many
-//! of them on many hosts. [`cli`] is the top floor: it
+//! of them on many hosts. [`record`] samples a guest. [`cli`] is the top floor: it
 //! turns options into a specification, runs it and shows the result; nothing below imports it.
 
 pub mod arm;
@@ -23,6 +23,7 @@ pub mod parse;
 pub mod probe;
 pub mod process;
 pub mod progress;
+pub mod record;
 pub mod rounds;
 pub mod run;
 pub mod strategy;

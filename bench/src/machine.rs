@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arch_pmu::amd::AmdCaps;
@@ -11,6 +12,7 @@ use host_pmu::backend::BackendKey;
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use vmm::machine::{Behind, Cpu, MachineError, Plan};
+use vmm::sample::Sampling;
 
 use crate::backend::BackendChoice;
 use crate::console::complain;
@@ -42,6 +44,8 @@ pub struct MachineSpec {
     pub time_limit: Duration,
     /// Whether the threads that the guest reaches run under seccomp filters.
     pub seccomp: bool,
+    /// Samples of the guest, if it is recorded.
+    pub sampling: Option<Arc<Sampling>>,
 }
 
 impl MachineSpec {
@@ -59,6 +63,7 @@ impl MachineSpec {
             nested: false,
             time_limit,
             seccomp: true,
+            sampling: None,
         }
     }
 
@@ -98,6 +103,7 @@ impl MachineSpec {
             pin: pin.into_iter().map(|cpu| cpu as usize).collect(),
             time_limit: self.time_limit,
             seccomp: self.seccomp,
+            sampling: self.sampling.clone(),
         })
     }
 }

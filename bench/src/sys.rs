@@ -1,7 +1,9 @@
 //! The only place of this crate that calls libc: SIGINT and SIGTERM set a flag; the CPUs of this process.
 #![expect(unsafe_code, reason = "sigaction and sched_getaffinity have no safe wrapper")]
 
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -36,6 +38,30 @@ pub fn catch_interrupts() -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Takes stdout away for this program's own use: from now on everything written to it goes to stderr.
+///
+/// # Errors
+/// Those of `dup` and `dup2`.
+pub fn take_stdout() -> std::io::Result<OwnedFd> {
+    let taken = std::io::stdout().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdout(std::io::stderr())?;
+    Ok(taken)
+}
+
+/// CLOCK_MONOTONIC, ns.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+/// Processor time of the calling thread.
+#[must_use]
+pub fn thread_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! - [`strategy`]: the choices, as data; [`bank`]: the host events of one vCPU, kept by a strategy.
 //! - [`backend`]: the host operations open, pause, resume, set period, release, and the counts; [`open`]: a bank over one of them.
 //! - [`floor`]: no host event at all.
+//! - [`sampler`]: host events that sample the thread, apart from those behind its counters.
 //! - [`side`]: either of them, as a VMM or a simulator sees it. The PMU sees it as an [`arch_pmu::HostCounters`].
 //!
 //! Nothing here knows KVM or the width of a counter.
@@ -15,6 +16,7 @@ pub mod bank;
 pub mod floor;
 pub mod kick;
 pub mod open;
+pub mod sampler;
 pub mod side;
 pub mod stats;
 pub mod strategy;

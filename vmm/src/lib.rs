@@ -4,6 +4,7 @@
 //! - [`kvm`]: the VM, the vCPU loop, the MSR filter, the LAPIC's LVTPC, single-stepping.
 //! - [`boot`]: a guest's initial memory and registers; [`devices`]: its few devices.
 //! - [`outcome`]: the results of a run.
+//! - [`sample`]: samples of a guest, with call chains.
 //! - [`seccomp`]: the system calls of a vCPU thread.
 
 pub mod boot;
@@ -12,5 +13,6 @@ pub mod kvm;
 pub mod machine;
 pub mod outcome;
 mod probe;
+pub mod sample;
 pub mod seccomp;
 mod sys;

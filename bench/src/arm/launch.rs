@@ -8,6 +8,7 @@ use vmm::machine::live;
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, Behind, MachineError};
 use vmm::outcome::RunOutcome;
+use vmm::sample::Sampling;
 
 use super::guest::GuestPlan;
 use super::runner::{LiveGuest, Opened, TurnOutcome};
@@ -17,6 +18,19 @@ use results::error::Error;
 /// Runs the payload with `behind` its counters.
 pub(super) fn launch(host: &Host, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<RunOutcome, Error> {
     payload::run(host, guest::PMU_PAYLOAD, &plan(guest, behind, samples), sys::interrupted()).map_err(refused)
+}
+
+/// The same, recorded.
+pub(crate) fn recorded(
+    host: &Host,
+    guest: &GuestPlan,
+    behind: Behind,
+    samples: u64,
+    sampling: Arc<Sampling>,
+) -> Result<RunOutcome, Error> {
+    let mut plan = plan(guest, behind, samples);
+    plan.machine.sampling = Some(sampling);
+    payload::run(host, guest::PMU_PAYLOAD, &plan, sys::interrupted()).map_err(refused)
 }
 
 /// A run of `samples` samples.
@@ -30,6 +44,7 @@ fn plan(guest: &GuestPlan, behind: Behind, samples: u64) -> PayloadPlan {
             pin: guest.pin.iter().map(|&cpu| cpu as usize).collect(),
             time_limit: guest.hard_limit,
             seccomp: guest.seccomp,
+            sampling: None,
         },
         log_entries: guest.log_entries(samples),
         boot: guest.boot_page(samples),

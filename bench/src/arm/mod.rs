@@ -6,7 +6,7 @@
 pub mod guest;
 pub mod host;
 pub mod kvm;
-mod launch;
+pub(crate) mod launch;
 pub mod limits;
 pub mod real;
 pub mod runner;

@@ -19,6 +19,7 @@ use super::history::HistoryArgs;
 use super::linux::LinuxArgs;
 use super::measure::Invocation;
 use super::nmi_latency::{NmiLatencyArgs, SimArgs};
+use super::record::RecordArgs;
 use super::report::ReportArgs;
 use super::reproduce::ReproduceArgs;
 use super::run::RunArgs;
@@ -28,7 +29,7 @@ use super::stat_setup::StatSetupArgs;
 use super::sweep::SweepArgs;
 use super::turns::TurnsArgs;
 use super::{
-    ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency, report,
+    ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency, record, report,
     reproduce, run, shell, show, stat_setup, sweep, turns, usage,
 };
 use crate::arm::sim;
@@ -133,6 +134,12 @@ pub enum Command {
     /// --run its serial console is this terminal, with a shell.
     #[command(after_help = linux::EXAMPLES)]
     Linux(Box<LinuxArgs>),
+    /// Record where a guest spends its time, as a perf.data file
+    ///
+    /// A host event samples the thread of each vCPU; the VMM takes the guest's registers and its call chain from the guest's memory. Stock
+    /// perf reads the file. The events behind the guest's own counters are not touched.
+    #[command(after_help = record::EXAMPLES, override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [OPTIONS OF THE GUEST]")]
+    Record(Box<RecordArgs>),
     /// Time setting up N perf events on M CPUs, by strategy and beside stock perf
     ///
     /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
@@ -184,7 +191,7 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString>,
 {
-    let args = help_first(run::as_qemu_spells(args.into_iter().map(Into::into).collect()));
+    let args = help_first(record::as_perf_spells(run::as_qemu_spells(args.into_iter().map(Into::into).collect())));
     let matched = definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
     match matched {
         Ok(cli) => Ok(Parsed::Run(cli.command.unwrap_or(Command::NmiLatency(Box::new(cli.nmi_latency))))),
@@ -240,6 +247,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Conformance(args) => conformance::run(&args),
         Command::Run(args) => run::run(*args),
         Command::Linux(args) => linux::run(*args),
+        Command::Record(args) => record::run(*args, invocation),
         Command::StatSetup(args) => stat_setup::run(&args, invocation),
         Command::GuestStat(args) => guest_stat::run(&args, &invocation),
         Command::Doctor(args) => doctor::run(&args),

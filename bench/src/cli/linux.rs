@@ -201,6 +201,7 @@ impl LinuxArgs {
             stdin: self.stdin,
             get: self.get,
             output: self.output,
+            symbols: None,
             share: self.share,
             console: self.console,
             machine: MachineSpec {
@@ -214,6 +215,7 @@ impl LinuxArgs {
                 nested: self.nested,
                 time_limit,
                 seccomp: !self.no_seccomp,
+                sampling: None,
             },
             quiet: self.quiet,
         }

@@ -22,6 +22,7 @@ pub mod linux_guest;
 pub(crate) mod measure;
 pub mod nmi_latency;
 pub mod options;
+pub mod record;
 pub mod report;
 pub mod reproduce;
 pub mod run;

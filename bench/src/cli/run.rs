@@ -128,6 +128,7 @@ impl RunArgs {
                 nested: false,
                 time_limit: self.time_limit,
                 seccomp: !self.no_seccomp,
+                sampling: None,
             },
             rdpmc: match self.rdpmc {
                 RdpmcArg::Rewrite => Rdpmc::Rewrite,

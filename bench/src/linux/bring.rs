@@ -42,6 +42,12 @@ pub(super) fn get(agent: &mut Agent<'_>, path: &str, output: &Path) -> Result<()
     fs::rename(&copy, &target).map_err(failed(&target))
 }
 
+/// Brings a file of the guest's kernel to `target`, which is replaced.
+pub(super) fn fetch(agent: &mut Agent<'_>, path: &str, target: &Path) -> Result<(), AgentError> {
+    let mut file = fs::File::create(target).map_err(failed(target))?;
+    agent.get(path, &mut file).map(drop)
+}
+
 /// Brings the guest's folder `path` into `folder`, which exists: files of the same name are replaced, others stay.
 pub(super) fn merge(agent: &mut Agent<'_>, path: &str, folder: &Path) -> Result<(), AgentError> {
     let scratch = scratch(folder)?;

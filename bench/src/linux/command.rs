@@ -161,6 +161,13 @@ impl Session<'_> {
         if let Some(folder) = &self.spec.share {
             self.keep(bring::merge(agent, SHARE, folder), "cannot copy --share back")?;
         }
+        if let Some((symbols, modules)) = &self.spec.symbols {
+            let restricted = "/proc/sys/kernel/kptr_restrict";
+            // The agent is root in the guest: a value of 1 hides nothing from it.
+            for (from, to) in [("/proc/kallsyms", symbols), ("/proc/modules", modules)] {
+                self.keep(bring::fetch(agent, from, to), &format!("cannot get {from} from the guest ({restricted})"))?;
+            }
+        }
         self.log = guest::kernel_log(agent);
         agent.power_off().map_err(failed("the guest did not power off"))?;
         Ok(ended)

@@ -39,6 +39,8 @@ pub struct LinuxSpec {
     pub output: PathBuf,
     /// A folder that the guest has a copy of, and whose changes come back.
     pub share: Option<PathBuf>,
+    /// Where the kernel's list of symbols goes, and that of its modules.
+    pub symbols: Option<(PathBuf, PathBuf)>,
     /// Where the console's output goes while a command runs.
     pub console: Option<PathBuf>,
     /// The machine.
@@ -63,6 +65,7 @@ impl LinuxSpec {
             stdin: None,
             get: Vec::new(),
             output: PathBuf::from("."),
+            symbols: None,
             share: None,
             console: None,
             machine: MachineSpec::new(MEMORY, Duration::MAX),

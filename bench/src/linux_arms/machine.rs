@@ -94,6 +94,7 @@ impl Boot {
             pin: guest.pin.iter().map(|&cpu| cpu as usize).collect(),
             time_limit: LONGEST,
             seccomp: guest.seccomp,
+            sampling: None,
         };
         let (initrd, command_line) = (self.initrd.clone(), self.spec.append.clone());
         LinuxPlan { machine, memory: self.spec.memory, initrd, command_line }

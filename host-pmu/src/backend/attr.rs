@@ -77,6 +77,16 @@ pub fn monitor_attr() -> perf_event_attr {
     attr
 }
 
+/// The attribute of an event that samples a thread, disabled at first. Fields of its records and its period are the caller's.
+#[must_use]
+pub fn sampling_attr(type_: u32, config: u64) -> perf_event_attr {
+    let mut attr = base(type_, config);
+    use_monotonic(&mut attr);
+    attr.__bindgen_anon_2.wakeup_events = 1;
+    attr.set_disabled(1);
+    attr
+}
+
 /// The attribute of a gate: it counts nothing and leads a group of events of `kind`, which stop and start with it.
 #[must_use]
 pub fn gate_attr(kind: EventKind) -> perf_event_attr {

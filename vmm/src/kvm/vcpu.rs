@@ -27,6 +27,7 @@ use super::stats::LoopStats;
 use super::tick::Tick;
 use crate::devices::bus::Bus;
 use crate::outcome::End;
+use crate::sample::VcpuSampler;
 use crate::sys::{self, KickGuard};
 
 /// Most PMIs of one entry: one of each counter.
@@ -83,6 +84,8 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) alarm: kick::Timer,
     /// The vCPU stops when this is set and it is kicked.
     pub(crate) stop: &'a AtomicBool,
+    /// Samples of this vCPU, if it is recorded.
+    pub(crate) sampler: Option<VcpuSampler<'a>>,
     /// Name of the strategy, if there is one.
     #[cfg(feature = "planted-slowdown")]
     pub(crate) strategy: Option<&'a str>,
@@ -97,6 +100,9 @@ pub(crate) struct Vcpu<'a, H, B> {
     apic_id: u32,
     pub(super) pmu: Vpmu<H>,
     stop: &'a AtomicBool,
+    sampler: Option<VcpuSampler<'a>>,
+    /// The last KVM_RUN was interrupted in the guest.
+    ran: bool,
     bus: B,
     foreign: Option<ForeignMsrs>,
     contended: bool,
@@ -140,6 +146,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             apic_id: parts.apic_id,
             pmu: parts.pmu,
             stop: parts.stop,
+            sampler: parts.sampler,
+            ran: false,
             bus: parts.bus,
             foreign: parts.foreign,
             contended: parts.contended,
@@ -164,9 +172,14 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             if self.stop.load(Ordering::Relaxed) {
                 return Some(End::Stopped);
             }
-            self.stats.empty_kicks += u64::from(self.pmu.kick() == 0);
-            let since_return = self.stats.clock.ns(sys::rdtsc().saturating_sub(self.returned_at));
-            self.pmu.host().saw_signals(since_return);
+            let sampled = self.sampler.as_mut().map_or(0, |sampler| sampler.take(&self.fd, self.ran));
+            let empty = self.pmu.kick() == 0;
+            // A kick of the recording's own events is none of the counters'.
+            if !empty || sampled == 0 {
+                self.stats.empty_kicks += u64::from(empty);
+                let since_return = self.stats.clock.ns(sys::rdtsc().saturating_sub(self.returned_at));
+                self.pmu.host().saw_signals(since_return);
+            }
         }
         self.pmu.enter();
         if let Err(end) = deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi) {
@@ -190,7 +203,10 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     pub(super) fn enter(&mut self) -> Exit {
         let (exit, at) = Exit::next(&mut self.fd);
         self.returned_at = at;
-        if exit != Exit::Interrupted || self.has_run() {
+        let interrupted = exit == Exit::Interrupted;
+        let has_run = !interrupted || self.has_run();
+        self.ran = interrupted && has_run;
+        if has_run {
             self.ran_until = at;
         }
         exit
@@ -301,6 +317,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         let before = std::mem::replace(&mut self.counted, pmu);
         let rdpmcs = self.foreign.as_ref().map_or(0, ForeignMsrs::rdpmcs);
         let rdpmcs_elsewhere = self.foreign.as_ref().map_or(0, ForeignMsrs::elsewhere);
+        let sampled = self.sampler.as_mut().map_or(0, VcpuSampler::take_signals);
         let host = self.pmu.host();
         let stats = self.stats.take(host.ops());
         Account {
@@ -317,7 +334,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             exit_path_ns: stats.exit_path_ns,
             phases: stats.phases,
             host: HostSide {
-                signals: sys::take_kicks(),
+                signals: sys::take_kicks().saturating_sub(sampled),
                 empty_kicks: stats.empty_kicks,
                 held_at_end: host.held(),
                 ..host.account()

@@ -58,7 +58,9 @@ impl Crew {
                 .enumerate()
                 .map(|(cpu, vcpu)| {
                     let (done, work) = (Done(Some(done.clone())), &work);
-                    scope.spawn(move || {
+                    // The name by which perf inject finds the threads of QEMU's vCPUs.
+                    let named = std::thread::Builder::new().name(format!("CPU {cpu}/KVM"));
+                    named.spawn_scoped(scope, move || {
                         lock(&self.tids).push(sys::gettid());
                         let left = work(cpu, vcpu);
                         done.say(left.others_go_on);
@@ -67,7 +69,8 @@ impl Crew {
                 })
                 .collect();
             let timed_out = self.watch(&finished, threads.len(), limits);
-            (threads.into_iter().map(|thread| thread.join().ok()).collect(), timed_out)
+            // A thread that could not be started counts as one that panicked; the others are stopped.
+            (threads.into_iter().map(|thread| thread.ok()?.join().ok()).collect(), timed_out)
         })
     }
 

@@ -281,6 +281,7 @@ mod tests {
                 pin: Vec::new(),
                 time_limit: Duration::from_secs(1),
                 seccomp: true,
+                sampling: None,
             },
             memory,
             program: "x".to_owned(),

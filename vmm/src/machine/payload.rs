@@ -276,6 +276,7 @@ mod tests {
             pin: Vec::new(),
             time_limit: Duration::ZERO,
             seccomp: false,
+            sampling: None,
         };
         let plan = PayloadPlan { machine: plan, log_entries: 1, boot: BootPage::default() };
         let guest = PayloadGuest::new(&[], &plan, None);

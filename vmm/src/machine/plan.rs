@@ -1,5 +1,6 @@
 //! The choices of a run that do not depend on the kind of guest.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
@@ -7,6 +8,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 
 pub use crate::kvm::Cpu;
+use crate::sample::Sampling;
 
 /// The host side of the guest's counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,4 +59,6 @@ pub struct Plan {
     pub time_limit: Duration,
     /// Whether the threads that the guest reaches run under seccomp filters.
     pub seccomp: bool,
+    /// Samples of the guest, if it is recorded.
+    pub sampling: Option<Arc<Sampling>>,
 }

@@ -22,6 +22,7 @@ use crate::kvm::vcpu::{Parts, Vcpu};
 use crate::kvm::{GuestPmu, Host, KvmError, Look, run_loop};
 use crate::outcome::End;
 use crate::probe;
+use crate::sample::VcpuSampler;
 use crate::seccomp::{Answer, Jail};
 use crate::sys;
 
@@ -139,6 +140,13 @@ impl<G: Guest> open::Work for Work<'_, G> {
     fn run<H: HostPmu>(self, host: H) -> Self::Out {
         let Self { shared, cpu, fd, tsc_khz } = self;
         let alarm = kick::Timer::new().map_err(|error| MachineError::Host(format!("timer_create: {error}")))?;
+        let sampler = match &shared.plan.sampling {
+            Some(sampling) => {
+                let opened = VcpuSampler::open(sampling, cpu, shared.memory);
+                Some(opened.map_err(|why| MachineError::Host(format!("sampling: {why}")))?)
+            }
+            None => None,
+        };
         let mut vcpu = Vcpu::new(Parts {
             vm: shared.vm,
             fd,
@@ -152,6 +160,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             deliveries: shared.guest.deliveries(),
             alarm,
             stop: &shared.crew.stop,
+            sampler,
             #[cfg(feature = "planted-slowdown")]
             strategy: shared.plan.behind.strategy_name(),
         });

@@ -142,6 +142,7 @@ fn plan(guest: Checked, (behind, counts, time_limit): (Behind, u64, Duration), s
         pin: Vec::new(),
         time_limit,
         seccomp,
+        sampling: None,
     };
     PayloadPlan { machine, log_entries: 1, boot: BootPage { flags: counts | v4, ..BootPage::default() } }
 }

@@ -1,0 +1,191 @@
+//! Runs a guest and records it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use perf_data::feature::{Facts, HostFacts};
+use results::error::{Error, Exit};
+use results::host::{self, HostFs};
+use vmm::machine::Behind;
+use vmm::sample::{Orc, OrcError, Sampling};
+
+use super::layout::{Kind, of_elf, of_kernel};
+use super::recorder::{Recorder, Subject, output};
+use super::spec::{GuestSpec, PayloadSpec, RecordSpec};
+use super::summary;
+use crate::arm::launch;
+use crate::arm::limits;
+use crate::backend::{BackendChoice, choose};
+use crate::console::complain;
+use crate::linux::job;
+use crate::linux::spec::LinuxSpec;
+use crate::machine;
+use crate::probe::ThisHost;
+use crate::rounds::pin::usable_cpus;
+use crate::run;
+use crate::run::spec::RunSpec;
+use crate::strategy::resolve_one;
+use crate::sys;
+
+/// Runs the guest and records it.
+///
+/// # Errors
+/// Conditions that keep it from starting, and a recording that ended early.
+pub fn record(spec: &RecordSpec, guest: GuestSpec) -> Result<Exit, Error> {
+    match guest {
+        GuestSpec::Payload(payload) => of_payload(spec, &payload),
+        GuestSpec::Image(image) => of_image(spec, *image),
+        GuestSpec::Linux(linux) => of_linux(spec, *linux),
+    }
+}
+
+fn sampling(spec: &RecordSpec, vcpus: u64) -> Sampling {
+    Sampling::new(spec.events.clone(), spec.rate, spec.chains, vcpus as usize)
+}
+
+fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
+    let backend = choose(&image.machine.backend, &ThisHost)?.backend;
+    let bytes = machine::read(&image.image, "the image")?;
+    let path = fs::canonicalize(&image.image).unwrap_or_else(|_| image.image.clone());
+    let subject = Subject { kind: Kind::Task, mappings: of_elf(&bytes, &path, std::process::id()) };
+    if subject.mappings.is_empty() {
+        complain("warning: the image is no ELF file: its functions have no names");
+    }
+    image.quiet |= spec.quiet;
+    let sampling = Arc::new(sampling(spec, image.machine.vcpus));
+    image.machine.sampling = Some(Arc::clone(&sampling));
+    recorded(spec, sampling, subject, || run::run(&image, &backend))
+}
+
+fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
+    let backend = choose(&linux.machine.backend, &ThisHost)?.backend;
+    let kernel = job::kernel(&linux.kernel)?;
+    let mut sampling = sampling(spec, linux.machine.vcpus);
+    if spec.chains {
+        match Orc::of_kernel(kernel.image(), kernel.release()) {
+            Ok(orc) => sampling.orc = Some(orc),
+            Err(why @ (OrcError::Absent | OrcError::Damaged(_))) => {
+                complain(&format!("warning: {why}: chains of the kernel follow frame pointers, which it may not have"));
+            }
+        }
+    }
+    let kind = Kind::of_linux(spec.guest_as, spec.chains);
+    let text = perf_data::symbols::text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT);
+    drop(kernel);
+    let subject = Subject { kind, mappings: vec![of_kernel(kind, text, std::process::id())] };
+    if linux.run.is_some() {
+        linux.symbols = Some((spec.beside("kallsyms"), spec.beside("modules")));
+    } else {
+        complain("warning: without --run the guest's symbols are not fetched: functions of its kernel have no names");
+    }
+    linux.quiet |= spec.quiet;
+    let sampling = Arc::new(sampling);
+    linux.machine.sampling = Some(Arc::clone(&sampling));
+    recorded(spec, sampling, subject, || job::run(&linux, &backend))
+}
+
+/// `_text` of a kernel whose image does not say it.
+const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
+
+fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
+    let common = &payload.experiment.common;
+    if let BackendChoice::Sim(_) = common.backend {
+        return Err(Error::usage("cannot record a simulated guest", "it runs no code", "give another --backend"));
+    }
+    let chosen = choose(&common.backend, &ThisHost)?;
+    let fs_of_host = HostFs::default();
+    let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
+    let plan = payload.experiment.plan(&chosen, usable.as_deref())?;
+    let behind = if chosen.backend == host_pmu::backend::BackendKey::None {
+        Behind::Floor
+    } else {
+        Behind::Events { backend: chosen.backend.clone(), strategy: resolve_one(&payload.strategy)? }
+    };
+    let host = vmm::kvm::Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+    limits::ensure(common.vcpus)?;
+    sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
+    // perf reads the functions' names from a file.
+    let elf = spec.beside("payload");
+    let written = fs::write(&elf, guest::PMU_PAYLOAD).and_then(|()| fs::canonicalize(&elf));
+    let elf = written.map_err(|error| {
+        Error::usage(format!("cannot write the payload to {}", elf.display()), error.to_string(), "give another --output")
+    })?;
+    let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
+    let subject = Subject { kind: Kind::Task, mappings };
+    let sampling = Arc::new(sampling(spec, common.vcpus));
+    let sampled = Arc::clone(&sampling);
+    recorded(spec, sampling, subject, || {
+        let outcome = launch::recorded(&host, &plan.guest, behind, plan.samples, sampled)?;
+        let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.pmi.nmis).sum();
+        if !spec.quiet {
+            complain(&format!("the payload ended ({}) after {:.1} s and {nmis} NMIs", outcome.end, outcome.wall.as_secs_f64()));
+        }
+        Ok(if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive })
+    })
+}
+
+/// Records while `guest` runs, and says what came of it.
+fn recorded(
+    spec: &RecordSpec,
+    sampling: Arc<Sampling>,
+    subject: Subject,
+    guest: impl FnOnce() -> Result<Exit, Error>,
+) -> Result<Exit, Error> {
+    let (kind, vcpus) = (subject.kind, sampling.channels.len());
+    super::recorder::events(&sampling)?;
+    let recorder = Recorder::start(sampling, output(spec)?, subject, spec, facts(spec, vcpus))?;
+    let ended = guest();
+    let recorded = recorder.finish()?;
+    let exit = match ended {
+        Ok(exit) => exit,
+        Err(error) => {
+            if recorded.counts.samples == 0 && !spec.is_pipe() {
+                // A guest that did not begin leaves no recording.
+                let _ = fs::remove_file(&spec.output);
+            }
+            return Err(error);
+        }
+    };
+    let (lines, warnings) = summary::lines(&recorded, spec, vcpus);
+    let commands = summary::commands(spec, kind).filter(|_| recorded.counts.samples > 0);
+    for line in lines.iter().chain(&commands).filter(|_| !spec.quiet) {
+        complain(line);
+    }
+    for warning in warnings {
+        complain(&format!("warning: {warning}"));
+    }
+    match summary::error(&recorded, Path::new(&spec.output)) {
+        Some(error) => Err(error),
+        // The recording's end is not the guest's failure.
+        None if recorded.by_duration && exit == Exit::Inconclusive => Ok(Exit::Done),
+        None => Ok(exit),
+    }
+}
+
+fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {
+    let fs_of_host = HostFs::default();
+    let facts = host::HostFacts::read(&fs_of_host);
+    let memory = fs_of_host.text("proc/meminfo").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    });
+    let hostname = fs_of_host.text("proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
+    let os_release = fs_of_host.text("proc/sys/kernel/osrelease").map(|text| text.trim().to_owned());
+    let ns = |since: Duration| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, ns);
+    Facts {
+        host: HostFacts {
+            hostname: hostname.unwrap_or_default(),
+            os_release: os_release.unwrap_or_default(),
+            version: format!("vpmu {}", env!("CARGO_PKG_VERSION")),
+            cpu: facts.cpu_model.unwrap_or_default(),
+            memory_kib: memory.unwrap_or(0),
+            command_line: spec.command_line.clone(),
+        },
+        cpus: vcpus as u32,
+        clocks: (wall, sys::monotonic_ns()),
+        ..Facts::default()
+    }
+}

@@ -1,0 +1,169 @@
+//! What stock perf takes a guest for. It can name the functions of a user task, of its host's kernel, and of a guest's kernel,
+//! but drops call chains of guests.
+
+use std::path::Path;
+
+use clap::ValueEnum;
+use perf_data::record::{MOST_ENTRIES, Mapping, Mode, Sample};
+use perf_data::stacks::BROKEN_END;
+use vmm::boot::elf::Elf;
+use vmm::sample::Sample as Taken;
+
+/// The choice of a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum As {
+    /// A user task (payload, image); of Linux host with -g, else guest
+    #[default]
+    Auto,
+    /// A guest: for `perf kvm --guest report`, which shows no call chains
+    Guest,
+    /// The kernel and a task of a host: for `perf report --kallsyms`
+    Host,
+}
+
+/// What a guest is in the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A user task.
+    Task,
+    /// A guest.
+    Guest,
+    /// A host's kernel and its tasks.
+    Host,
+}
+
+impl Kind {
+    /// The kind of a Linux guest.
+    #[must_use]
+    pub const fn of_linux(choice: As, chains: bool) -> Self {
+        match (choice, chains) {
+            (As::Guest, _) | (As::Auto, false) => Self::Guest,
+            (As::Host, _) | (As::Auto, true) => Self::Host,
+        }
+    }
+
+    /// Modes of levels 0 and 3.
+    #[must_use]
+    pub const fn modes(self) -> [Mode; 2] {
+        match self {
+            Self::Task => [Mode::User; 2],
+            Self::Guest => [Mode::GuestKernel, Mode::GuestUser],
+            Self::Host => [Mode::Kernel, Mode::User],
+        }
+    }
+
+    /// A sample as a record; `chains` as the recording has them.
+    #[must_use]
+    pub fn sample(self, taken: &Taken, cpu: u32, pid: u32, tid: u32, chains: bool) -> Sample {
+        let modes = self.modes();
+        let mut chain = Vec::new();
+        if chains {
+            for (part, mode) in modes.into_iter().enumerate() {
+                let entries = &taken.chain[part];
+                let broken = !taken.complete[part];
+                if entries.is_empty() && !broken {
+                    continue;
+                }
+                if part == 0 || self != Self::Task || chain.is_empty() {
+                    chain.push(mode.context());
+                }
+                chain.extend(entries.iter().take(MOST_ENTRIES / 4));
+                if broken {
+                    chain.push(BROKEN_END);
+                }
+            }
+        }
+        Sample {
+            misc: modes[usize::from(taken.user)] as u16,
+            id: taken.event as u64 + 1,
+            ip: taken.rip,
+            pid,
+            tid,
+            time: taken.time,
+            cpu,
+            period: taken.period,
+            chain,
+        }
+    }
+}
+
+/// The mappings of an ELF file as a task; none for another image, of which no function has a name.
+#[must_use]
+pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
+    let Ok(elf) = Elf::parse(bytes) else { return Vec::new() };
+    let executable = elf.loads.into_iter().filter(|load| load.executable);
+    let mapping = |load: vmm::boot::elf::Load| {
+        // A mapping begins at a page, in memory and in the file.
+        let inside = load.virtual_address % 0x1000;
+        let inside = if load.file.start as u64 >= inside { inside } else { 0 };
+        Mapping {
+            misc: Mode::User as u16,
+            pid,
+            tid: pid,
+            address: load.virtual_address - inside,
+            length: (load.memory_size + inside).next_multiple_of(0x1000),
+            offset: load.file.start as u64 - inside,
+            file: path.to_string_lossy().into_owned(),
+        }
+    };
+    executable.map(mapping).collect()
+}
+
+/// The mapping of a guest's kernel with its text at `text`.
+#[must_use]
+pub fn of_kernel(kind: Kind, text: u64, pid: u32) -> Mapping {
+    let (name, pid, tid) = match kind {
+        Kind::Guest => ("[guest.kernel.kallsyms]_text", pid, pid),
+        // The kernel belongs to every task.
+        Kind::Host | Kind::Task => ("[kernel.kallsyms]_text", u32::MAX, 0),
+    };
+    Mapping {
+        misc: kind.modes()[0] as u16,
+        pid,
+        tid,
+        address: text,
+        length: u64::MAX - text,
+        offset: text,
+        file: name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken() -> Taken {
+        Taken {
+            event: 1,
+            time: 5,
+            period: 7,
+            rip: 0x10,
+            cr3: 0,
+            user: false,
+            at_exit: false,
+            complete: [true, false],
+            chain: [vec![0x10, 0x11], vec![0x12]],
+        }
+    }
+
+    #[test]
+    fn chains_have_the_contexts_that_perf_knows() {
+        let contexts = |kind: Kind| kind.sample(&taken(), 2, 3, 4, true).chain;
+        let (kernel, user) = (Mode::Kernel.context(), Mode::User.context());
+        assert_eq!(contexts(Kind::Host), [kernel, 0x10, 0x11, user, 0x12, BROKEN_END]);
+        assert_eq!(contexts(Kind::Task), [user, 0x10, 0x11, 0x12, BROKEN_END]);
+        let guest = [Mode::GuestKernel.context(), 0x10, 0x11, Mode::GuestUser.context(), 0x12, BROKEN_END];
+        assert_eq!(contexts(Kind::Guest), guest);
+        let sample = Kind::Host.sample(&Taken { user: true, ..taken() }, 2, 3, 4, false);
+        assert_eq!((sample.misc, sample.id, sample.cpu, sample.chain.len()), (2, 2, 2, 0));
+    }
+
+    #[test]
+    fn linux_is_a_host_where_there_are_chains() {
+        let kinds = [(As::Auto, true), (As::Auto, false), (As::Guest, true), (As::Host, false)];
+        let kinds = kinds.map(|(choice, chains)| Kind::of_linux(choice, chains));
+        assert_eq!(kinds, [Kind::Host, Kind::Guest, Kind::Guest, Kind::Host]);
+        let mapping = of_kernel(Kind::Host, 0xffff_ffff_8100_0000, 9);
+        assert_eq!((mapping.pid, mapping.misc), (u32::MAX, 1));
+    }
+}

@@ -1,0 +1,290 @@
+//! The thread that takes samples out of the vCPUs' queues, compresses and writes them. No vCPU waits for it.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use perf_data::attr::{Attr, Event};
+use perf_data::feature::Facts;
+use perf_data::record::{Mapping, Record, Stamp};
+use perf_data::writer::{self, Output, Writer};
+use results::error::{Error, Exit};
+use vmm::sample::{Sample, Sampling};
+
+use super::layout::Kind;
+use super::spec::RecordSpec;
+use crate::sys;
+
+/// How often queues are emptied.
+const POLL: Duration = Duration::from_millis(10);
+/// How often a file is brought up to date.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// What a recording counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Samples.
+    pub samples: u64,
+    /// Samples for which there was no room: in a queue of this program's, in the kernel's ring.
+    pub lost: [u64; 2],
+    /// Times the kernel throttled an event.
+    pub throttled: u64,
+    /// Samples that were taken while the host handled an exit.
+    pub at_exit: u64,
+    /// Samples with a part of the chain at level 0, and at level 3.
+    pub parts: [u64; 2],
+    /// How many of them were followed to their end.
+    pub complete: [u64; 2],
+    /// Processor time of the recorder.
+    pub cpu: Duration,
+}
+
+/// What came of a recording.
+#[derive(Debug)]
+pub struct Recorded {
+    /// Counts.
+    pub counts: Counts,
+    /// The file.
+    pub file: writer::Summary,
+    /// Why writing ended early.
+    pub failed: Option<io::Error>,
+    /// It ended by its duration.
+    pub by_duration: bool,
+}
+
+/// The guest in the recording.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// What it is.
+    pub kind: Kind,
+    /// Its code.
+    pub mappings: Vec<Mapping>,
+}
+
+/// A recording on its way.
+#[derive(Debug)]
+pub struct Recorder {
+    thread: Option<JoinHandle<Recorded>>,
+    done: Arc<AtomicBool>,
+}
+
+/// Opens the output. A file of the same name is kept as perf keeps it, with `.old` behind its name.
+///
+/// # Errors
+/// Exit 2: it cannot be written.
+pub fn output(spec: &RecordSpec) -> Result<Output<File>, Error> {
+    let cannot = |error: io::Error| {
+        let what = format!("cannot write the recording to {}", spec.output.display());
+        Error::usage(what, error.to_string(), "give another --output")
+    };
+    if spec.is_pipe() {
+        // Whatever the guest writes to stdout goes to stderr from here on.
+        return sys::take_stdout().map(|fd| Output::Pipe(File::from(fd))).map_err(cannot);
+    }
+    keep_old(&spec.output).map_err(cannot)?;
+    File::create(&spec.output).map(Output::File).map_err(cannot)
+}
+
+fn keep_old(path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
+        return Ok(());
+    }
+    let mut old = path.as_os_str().to_owned();
+    old.push(".old");
+    fs::rename(path, old)
+}
+
+/// The events of a recording.
+///
+/// # Errors
+/// Exit 4: this host does not have one.
+pub fn events(sampling: &Sampling) -> Result<Vec<Event>, Error> {
+    let event = |(at, event): (usize, &host_pmu::sampler::SampledEvent)| {
+        let encoding = event.encoding();
+        let (type_, config) =
+            encoding.map_err(|why| Error::host(format!("cannot sample by {event}"), why, "give another --event"))?;
+        let (period, by_frequency) = sampling.rate.of(event);
+        let attr =
+            Attr { type_, config, period, by_frequency, exclude_host: event.is_hardware(), ..Attr::default() };
+        Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
+    };
+    sampling.events.iter().enumerate().map(event).collect()
+}
+
+impl Recorder {
+    /// Begins to write the samples of `sampling`. At the end of `duration`, and when nothing more can be written, the guest is
+    /// interrupted.
+    ///
+    /// # Errors
+    /// The output's, or the host gives no thread.
+    pub fn start(
+        sampling: Arc<Sampling>,
+        output: Output<File>,
+        subject: Subject,
+        spec: &RecordSpec,
+        facts: Facts,
+    ) -> Result<Self, Error> {
+        let cannot = |error: io::Error| Error::usage("cannot begin the recording", error.to_string(), "");
+        let events = events(&sampling)?;
+        let writer = Writer::begin(output, &events, spec.chains, spec.level, &facts).map_err(cannot)?;
+        let done = Arc::new(AtomicBool::new(false));
+        let work = Work {
+            known: vec![false; sampling.channels.len()],
+            sampling,
+            writer,
+            subject,
+            facts,
+            chains: spec.chains,
+            counts: Counts::default(),
+            failed: None,
+            pid: std::process::id(),
+        };
+        let (until, duration) = (Arc::clone(&done), spec.duration);
+        let thread = std::thread::Builder::new().name("recorder".to_owned());
+        let thread = thread.spawn(move || work.run(&until, duration)).map_err(cannot)?;
+        Ok(Self { thread: Some(thread), done })
+    }
+
+    /// Takes the last samples out and completes the file.
+    ///
+    /// # Errors
+    /// Exit 70 for a panic of its thread.
+    pub fn finish(mut self) -> Result<Recorded, Error> {
+        self.done.store(true, Ordering::Relaxed);
+        let joined = self.thread.take().and_then(|thread| thread.join().ok());
+        joined.ok_or_else(|| Error::new(Exit::Internal, "this is a bug of vpmu: the recorder panicked", "", ""))
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A guest that could not begin left nothing.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Work {
+    sampling: Arc<Sampling>,
+    writer: Writer<File>,
+    subject: Subject,
+    facts: Facts,
+    chains: bool,
+    /// vCPUs whose thread has its name in the file.
+    known: Vec<bool>,
+    counts: Counts,
+    failed: Option<io::Error>,
+    pid: u32,
+}
+
+impl Work {
+    fn run(mut self, done: &AtomicBool, duration: Option<Duration>) -> Recorded {
+        let mut by_duration = false;
+        self.begin();
+        let (began, mut flushed) = (Instant::now(), Instant::now());
+        loop {
+            // Looked at before the queues: what is in them at the end is taken out.
+            let last = done.load(Ordering::Relaxed);
+            self.drain();
+            if duration.is_some_and(|duration| began.elapsed() >= duration) && !by_duration && !last {
+                by_duration = true;
+                sys::interrupted().store(true, Ordering::Relaxed);
+            }
+            if last {
+                break;
+            }
+            if flushed.elapsed() > FLUSH {
+                flushed = Instant::now();
+                let written = self.writer.flush();
+                self.keep(written);
+            }
+            std::thread::sleep(POLL);
+        }
+        self.lost();
+        self.counts.cpu = sys::thread_time();
+        let Self { writer, facts, counts, mut failed, .. } = self;
+        let file = writer.finish(&facts).unwrap_or_else(|error| {
+            failed.get_or_insert(error);
+            writer::Summary::default()
+        });
+        Recorded { counts, file, failed, by_duration }
+    }
+
+    /// The process and its code, ahead of all samples.
+    fn begin(&mut self) {
+        let pid = self.pid;
+        self.add(&Record::Comm { pid, tid: pid, name: "vpmu".to_owned() }, Stamp::default());
+        for mapping in self.subject.mappings.clone() {
+            self.add(&Record::Mapping(mapping), Stamp::default());
+        }
+    }
+
+    fn drain(&mut self) {
+        let sampling = Arc::clone(&self.sampling);
+        for (cpu, channel) in sampling.channels.iter().enumerate() {
+            while let Some(taken) = channel.queue.pop() {
+                let tid = channel.tid.load(Ordering::Relaxed).cast_unsigned();
+                if !std::mem::replace(&mut self.known[cpu], true) {
+                    let comm = Record::Comm { pid: self.pid, tid, name: format!("CPU {cpu}/KVM") };
+                    self.add(&comm, Stamp { pid: self.pid, tid, cpu: cpu as u32, ..Stamp::default() });
+                }
+                self.count(&taken);
+                let sample = self.subject.kind.sample(&taken, cpu as u32, self.pid, tid, self.chains);
+                self.add(&Record::Sample(sample), Stamp::default());
+            }
+        }
+    }
+
+    fn count(&mut self, taken: &Sample) {
+        self.counts.samples += 1;
+        self.counts.at_exit += u64::from(taken.at_exit);
+        if self.chains {
+            for part in 0..2 {
+                let (any, complete) = (!taken.chain[part].is_empty(), taken.complete[part]);
+                self.counts.parts[part] += u64::from(any || !complete);
+                self.counts.complete[part] += u64::from(any && complete);
+            }
+        }
+    }
+
+    /// What was lost, as perf says it.
+    fn lost(&mut self) {
+        let sampling = Arc::clone(&self.sampling);
+        for (cpu, channel) in sampling.channels.iter().enumerate() {
+            let (ours, kernels, throttled) = channel.queue.lost();
+            self.counts.lost[0] += ours;
+            self.counts.lost[1] += kernels;
+            self.counts.throttled += throttled;
+            if ours + kernels > 0 {
+                let stamp = Stamp { pid: self.pid, cpu: cpu as u32, id: 1, ..Stamp::default() };
+                self.add(&Record::Lost { id: 1, count: ours + kernels }, stamp);
+            }
+        }
+    }
+
+    fn add(&mut self, record: &Record, stamp: Stamp) {
+        let stamp = Stamp { id: stamp.id.max(1), ..stamp };
+        let added = self.writer.add(record, stamp);
+        self.keep(added);
+    }
+
+    /// Keeps the first error, and ends the guest: nothing more is recorded.
+    fn keep(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
+            sys::interrupted().store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether the reader of a pipe went away, which is no error.
+#[must_use]
+pub fn reader_left(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::BrokenPipe
+}

@@ -1,0 +1,236 @@
+//! Host events that sample the calling thread, apart from those behind its counters: a signal and a record at each overflow.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::str::FromStr;
+
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_HW_BRANCH_INSTRUCTIONS, PERF_COUNT_HW_BRANCH_MISSES, PERF_COUNT_HW_CACHE_MISSES,
+    PERF_COUNT_HW_CACHE_REFERENCES, PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_COUNT_SW_CPU_CLOCK,
+    PERF_COUNT_SW_TASK_CLOCK, PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_SAMPLE_PERIOD,
+    PERF_SAMPLE_TIME, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
+};
+
+use crate::backend::attr;
+use crate::backend::perf::tracepoint_id;
+use crate::{kick, sys};
+
+/// Pages of each event's ring.
+const PAGES: usize = 4;
+/// Names of events beside tracepoints: (name, type, config).
+const NAMED: [(&str, u32, u32); 8] = [
+    ("cpu-clock", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK),
+    ("task-clock", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK),
+    ("cycles", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES),
+    ("instructions", PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS),
+    ("branches", PERF_TYPE_HARDWARE, PERF_COUNT_HW_BRANCH_INSTRUCTIONS),
+    ("branch-misses", PERF_TYPE_HARDWARE, PERF_COUNT_HW_BRANCH_MISSES),
+    ("cache-references", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_REFERENCES),
+    ("cache-misses", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES),
+];
+
+/// An event to sample by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SampledEvent {
+    name: String,
+    type_: u32,
+    config: u64,
+    /// Group and name of a tracepoint.
+    tracepoint: Option<(String, String)>,
+}
+
+impl SampledEvent {
+    /// `type` and `config` of its attribute; those of a tracepoint are the host's.
+    ///
+    /// # Errors
+    /// This host has no such tracepoint, or hides it.
+    pub fn encoding(&self) -> Result<(u32, u64), String> {
+        match &self.tracepoint {
+            None => Ok((self.type_, self.config)),
+            Some((group, name)) => {
+                let id = tracepoint_id(group, name).map_err(|error| error.to_string())?;
+                Ok((PERF_TYPE_TRACEPOINT, id))
+            }
+        }
+    }
+
+    /// Whether it counts time.
+    #[must_use]
+    pub const fn is_clock(&self) -> bool {
+        self.type_ == PERF_TYPE_SOFTWARE
+    }
+
+    /// Whether the host's PMU counts it, in guest mode only.
+    #[must_use]
+    pub const fn is_hardware(&self) -> bool {
+        matches!(self.type_, PERF_TYPE_HARDWARE | PERF_TYPE_RAW)
+    }
+}
+
+impl fmt::Display for SampledEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl FromStr for SampledEvent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let event = |type_: u32, config: u64| Self { name: text.to_owned(), type_, config, tracepoint: None };
+        if let Some(&(_, type_, config)) = NAMED.iter().find(|(name, _, _)| *name == text) {
+            return Ok(event(type_, config.into()));
+        }
+        if let Some(config) = text.strip_prefix('r').and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
+            return Ok(event(PERF_TYPE_RAW, config));
+        }
+        let plain = |part: &str| {
+            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+        };
+        match text.split_once(':') {
+            Some((group, name)) if plain(group) && plain(name) => Ok(Self {
+                tracepoint: Some((group.to_owned(), name.to_owned())),
+                ..event(PERF_TYPE_TRACEPOINT, 0)
+            }),
+            _ => {
+                let names: Vec<_> = NAMED.iter().map(|(name, _, _)| *name).collect();
+                Err(format!("give {}, rHEX or a tracepoint as kvm:kvm_exit", names.join(", ")))
+            }
+        }
+    }
+}
+
+/// How often an event samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// So many samples a second: of a clock exactly, of other events as the kernel adjusts the period.
+    Hertz(u64),
+    /// One sample in so many counts; of a clock they are ns.
+    Period(u64),
+}
+
+impl Rate {
+    /// `sample_period` or `sample_freq` of an attribute, and whether it is the latter. A clock has a fixed period always.
+    #[must_use]
+    pub fn of(self, event: &SampledEvent) -> (u64, bool) {
+        match self {
+            Self::Period(period) => (period.max(1), false),
+            Self::Hertz(hertz) if event.is_clock() => ((1_000_000_000 / hertz.max(1)).max(1), false),
+            Self::Hertz(hertz) => (hertz.max(1), true),
+        }
+    }
+}
+
+/// An overflow of a sampling event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overflow {
+    /// Its number in the list that was opened.
+    pub event: usize,
+    /// CLOCK_MONOTONIC, ns.
+    pub time: u64,
+    /// Counts since the one before.
+    pub period: u64,
+}
+
+/// What a look at the rings found beside overflows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Overflows.
+    pub overflows: u64,
+    /// Overflows that found no room in a ring.
+    pub lost: u64,
+    /// Times that the kernel stopped an event since it took too much of a tick.
+    pub throttled: u64,
+}
+
+/// The sampling events of a thread.
+#[derive(Debug)]
+pub struct Sampler(Vec<(OwnedFd, sys::Ring)>);
+
+impl Sampler {
+    /// Opens `events` on the calling thread. They count at once, and each overflow raises [`kick::signal`] there.
+    ///
+    /// # Errors
+    /// The event that was refused, and why.
+    pub fn open(events: &[SampledEvent], rate: Rate) -> Result<Self, String> {
+        let open = |event: &SampledEvent| -> Result<_, String> {
+            let fd = sys::open_on_this_thread(attribute(event, rate)?, None).map_err(|error| refused(event, &error))?;
+            let ring = sys::Ring::map(&fd, PAGES);
+            let ring = ring.map_err(|error| format!("the ring of event {event}: {error}; raise ulimit -l"))?;
+            sys::signal_this_thread(&fd, kick::signal()).map_err(|error| format!("the signal of event {event}: {error}"))?;
+            sys::enable(&fd).map_err(|error| refused(event, &error))?;
+            Ok((fd, ring))
+        };
+        events.iter().map(open).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Reports the overflows since the last call. Without any it is a load of shared memory for each event.
+    #[inline]
+    pub fn take(&mut self, mut visit: impl FnMut(Overflow)) -> Taken {
+        let mut taken = Taken::default();
+        for (event, (_, ring)) in self.0.iter_mut().enumerate() {
+            ring.drain(|type_, [first, second, _]| match type_ {
+                PERF_RECORD_SAMPLE => {
+                    taken.overflows += 1;
+                    visit(Overflow { event, time: first, period: second });
+                }
+                PERF_RECORD_LOST => taken.lost += second,
+                PERF_RECORD_THROTTLE => taken.throttled += 1,
+                _ => {}
+            });
+        }
+        taken
+    }
+}
+
+fn refused(event: &SampledEvent, error: &io::Error) -> String {
+    let remedy = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            "; it needs CAP_PERFMON, or kernel.perf_event_paranoid at 1 (a clock) or -1 (a tracepoint)"
+        }
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => "; this host has no PMU that counts it: sample by cpu-clock",
+        _ => "",
+    };
+    format!("event {event}: {error}{remedy}")
+}
+
+fn attribute(event: &SampledEvent, rate: Rate) -> Result<perf_event_attr, String> {
+    let (type_, config) = event.encoding()?;
+    let mut attr = attr::sampling_attr(type_, config);
+    attr.sample_type = u64::from(PERF_SAMPLE_TIME | PERF_SAMPLE_PERIOD);
+    let (period, by_frequency) = rate.of(event);
+    attr.__bindgen_anon_1.sample_period = period;
+    attr.set_freq(u64::from(by_frequency));
+    attr.set_exclude_host(u64::from(event.is_hardware()));
+    Ok(attr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_perf() {
+        let encoding = |name: &str| name.parse::<SampledEvent>().unwrap().encoding().unwrap();
+        assert_eq!([encoding("cpu-clock"), encoding("task-clock")], [(1, 0), (1, 1)]);
+        assert_eq!([encoding("cycles"), encoding("branch-misses"), encoding("r1c2")], [(0, 0), (0, 5), (4, 0x1c2)]);
+        let exits: SampledEvent = "kvm:kvm_exit".parse().unwrap();
+        assert_eq!((exits.to_string().as_str(), exits.is_clock(), exits.is_hardware()), ("kvm:kvm_exit", false, false));
+        for wrong in ["", "cycels", "kvm:", "a:b:c", "../x:y", "rxyz"] {
+            assert!(wrong.parse::<SampledEvent>().unwrap_err().contains("cpu-clock"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_clock_has_a_fixed_period() {
+        let event = |name: &str| name.parse::<SampledEvent>().unwrap();
+        assert_eq!(Rate::Hertz(1000).of(&event("cpu-clock")), (1_000_000, false));
+        assert_eq!(Rate::Hertz(1000).of(&event("cycles")), (1000, true));
+        assert_eq!(Rate::Period(77).of(&event("cpu-clock")), (77, false));
+        let attr = attribute(&event("cycles"), Rate::Hertz(7)).unwrap();
+        assert_eq!((attr.freq(), attr.exclude_host(), sys::sample_period(&attr)), (1, 1, 7));
+        let attr = attribute(&event("cpu-clock"), Rate::Hertz(1000)).unwrap();
+        assert_eq!((attr.freq(), attr.exclude_host(), attr.disabled()), (0, 0, 1));
+    }
+}

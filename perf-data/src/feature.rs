@@ -1,0 +1,256 @@
+//! Features: what a recording says about its host, its command and its events.
+
+use crate::attr::{self, Attr, Event};
+use crate::bytes::{Put as _, Take};
+use crate::record::{HEADER, kind};
+
+/// Number of HEADER_BUILD_ID.
+pub const BUILD_ID: u8 = 2;
+/// Number of HEADER_CMDLINE.
+pub const CMDLINE: u8 = 11;
+/// Number of HEADER_EVENT_DESC.
+pub const EVENT_DESC: u8 = 12;
+/// Number of HEADER_SAMPLE_TIME.
+pub const SAMPLE_TIME: u8 = 21;
+/// Number of HEADER_COMPRESSED.
+pub const COMPRESSED: u8 = 27;
+
+/// Facts of the host, as perf names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostFacts {
+    /// Name of the host.
+    pub hostname: String,
+    /// Release of its kernel.
+    pub os_release: String,
+    /// Version of this tool.
+    pub version: String,
+    /// Its processor.
+    pub cpu: String,
+    /// Its memory, KiB.
+    pub memory_kib: u64,
+    /// The command line.
+    pub command_line: Vec<String>,
+}
+
+/// A build-id, and the file or kernel that it belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BuildId {
+    /// `misc` of its record: the [mode](crate::record::Mode).
+    pub misc: u16,
+    /// Process.
+    pub pid: i32,
+    /// The id, at most 20 bytes.
+    pub id: Vec<u8>,
+    /// The file's name, or a name in brackets.
+    pub file: String,
+}
+
+/// The length of the id is in its 21st byte (PERF_RECORD_MISC_BUILD_ID_SIZE).
+const HAS_SIZE: u16 = 1 << 15;
+/// Bytes of an id in a record.
+const ID: usize = 20;
+
+impl BuildId {
+    /// Appends the record.
+    pub(crate) fn put(&self, to: &mut Vec<u8>) {
+        let start = to.len();
+        to.u32(kind::BUILD_ID);
+        to.u16(self.misc | HAS_SIZE);
+        to.u16(0);
+        to.u32(self.pid.cast_unsigned());
+        let length = self.id.len().min(ID);
+        to.extend_from_slice(&self.id[..length]);
+        to.resize(start + HEADER + 4 + ID, 0);
+        to.push(length as u8);
+        to.resize(start + HEADER + 4 + 24, 0);
+        to.text(&self.file, 64);
+        let unpadded = to.len() - start;
+        to.resize(start + unpadded.next_multiple_of(8), 0);
+        let size = (to.len() - start) as u16;
+        to[start + 6..start + 8].copy_from_slice(&size.to_le_bytes());
+    }
+
+    pub(crate) fn take(misc: u16, body: &[u8]) -> Option<Self> {
+        let mut from = Take(body);
+        let pid = from.u32()?.cast_signed();
+        let id = from.bytes(24)?;
+        let length = if misc & HAS_SIZE != 0 { usize::from(id[ID]).min(ID) } else { ID };
+        Some(Self { misc: misc & !HAS_SIZE, pid, id: id[..length].to_vec(), file: from.text() })
+    }
+}
+
+/// The compression of a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compression {
+    /// zstd's level.
+    pub level: u32,
+    /// Uncompressed bytes per compressed byte, rounded.
+    pub ratio: u32,
+    /// Most bytes of what one record is decompressed to.
+    pub most: u32,
+}
+
+/// Everything that features say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The host.
+    pub host: HostFacts,
+    /// CPUs, which samples name.
+    pub cpus: u32,
+    /// Times of the first and last sample.
+    pub times: (u64, u64),
+    /// CLOCK_REALTIME, and CLOCK_MONOTONIC at the same time, ns.
+    pub clocks: (u64, u64),
+    /// The compression, if there is one.
+    pub compression: Option<Compression>,
+    /// Build-ids.
+    pub build_ids: Vec<BuildId>,
+}
+
+/// perf pads the text of features to this.
+const TEXT: usize = 64;
+
+fn string(text: &str) -> Vec<u8> {
+    let mut bytes = vec![0; 4];
+    bytes.text(text, TEXT);
+    let length = (bytes.len() - 4) as u32;
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    bytes
+}
+
+/// The features with their numbers, ascending.
+pub(crate) fn all(facts: &Facts, events: &[Event]) -> Vec<(u8, Vec<u8>)> {
+    let mut features = Vec::new();
+    if !facts.build_ids.is_empty() {
+        let mut bytes = Vec::new();
+        facts.build_ids.iter().for_each(|id| id.put(&mut bytes));
+        features.push((BUILD_ID, bytes));
+    }
+    let host = &facts.host;
+    for (number, text) in
+        [(3, host.hostname.as_str()), (4, &host.os_release), (5, &host.version), (6, std::env::consts::ARCH)]
+    {
+        features.push((number, string(text)));
+    }
+    let mut cpus = Vec::new();
+    cpus.u32(facts.cpus);
+    cpus.u32(facts.cpus);
+    features.push((7, cpus));
+    features.push((8, string(&host.cpu)));
+    features.push((10, host.memory_kib.to_le_bytes().to_vec()));
+    let mut command = Vec::new();
+    command.u32(host.command_line.len() as u32);
+    host.command_line.iter().for_each(|word| command.extend(string(word)));
+    features.push((CMDLINE, command));
+    features.push((EVENT_DESC, description(events)));
+    let mut times = Vec::new();
+    times.u64(facts.times.0);
+    times.u64(facts.times.1);
+    features.push((SAMPLE_TIME, times));
+    // HEADER_CLOCKID: the clock's resolution, ns.
+    features.push((23, 1_u64.to_le_bytes().to_vec()));
+    if let Some(compression) = facts.compression {
+        let mut bytes = Vec::new();
+        for field in [1, 1, compression.level, compression.ratio, compression.most] {
+            bytes.u32(field);
+        }
+        features.push((COMPRESSED, bytes));
+    }
+    // HEADER_CLOCK_DATA: version 1, CLOCK_MONOTONIC.
+    let mut clocks = Vec::new();
+    clocks.u32(1);
+    clocks.u32(1);
+    clocks.u64(facts.clocks.0);
+    clocks.u64(facts.clocks.1);
+    features.push((29, clocks));
+    features
+}
+
+fn description(events: &[Event]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.u32(events.len() as u32);
+    bytes.u32(attr::SIZE as u32);
+    for event in events {
+        event.attr.put(&mut bytes);
+        bytes.u32(event.ids.len() as u32);
+        bytes.extend(string(&event.name));
+        event.ids.iter().for_each(|&id| bytes.u64(id));
+    }
+    bytes
+}
+
+/// Most entries that a feature is believed to have.
+const MOST: u32 = 4096;
+
+/// The events of HEADER_EVENT_DESC; `None` if it makes no sense.
+pub(crate) fn take_description(bytes: &[u8]) -> Option<Vec<Event>> {
+    let mut from = Take(bytes);
+    let (count, size) = (from.u32()?, from.u32()? as usize);
+    if count > MOST {
+        return None;
+    }
+    (0..count)
+        .map(|_| {
+            let (attr, _) = Attr::take(from.bytes(size)?)?;
+            let ids = from.u32()?;
+            let name = take_string(&mut from)?;
+            if ids > MOST {
+                return None;
+            }
+            let ids = (0..ids).map(|_| from.u64()).collect::<Option<_>>()?;
+            Some(Event { attr, name, ids })
+        })
+        .collect()
+}
+
+fn take_string(from: &mut Take<'_>) -> Option<String> {
+    let length = from.u32()? as usize;
+    Some(Take(from.bytes(length)?).text())
+}
+
+/// The words of HEADER_CMDLINE.
+pub(crate) fn take_words(bytes: &[u8]) -> Option<Vec<String>> {
+    let mut from = Take(bytes);
+    let count = from.u32().filter(|&count| count <= MOST)?;
+    (0..count).map(|_| take_string(&mut from)).collect()
+}
+
+/// HEADER_COMPRESSED.
+pub(crate) fn take_compression(bytes: &[u8]) -> Option<Compression> {
+    let mut from = Take(bytes);
+    let (_version, _type) = (from.u32()?, from.u32()?);
+    Some(Compression { level: from.u32()?, ratio: from.u32()?, most: from.u32()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_id_comes_back() {
+        let id = BuildId { misc: 4, pid: -1, id: vec![7; 20], file: "[guest.kernel.kallsyms]".to_owned() };
+        let mut bytes = Vec::new();
+        id.put(&mut bytes);
+        assert_eq!((bytes.len() % 8, bytes[4..6].to_vec()), (0, vec![4, 0x80]));
+        assert_eq!(BuildId::take(0x8004, &bytes[8..]), Some(id));
+        assert_eq!(BuildId::take(4, &bytes[8..30]), None);
+    }
+
+    #[test]
+    fn events_come_back_and_a_count_that_is_a_lie_is_refused() {
+        let events = vec![Event { name: "kvm:kvm_exit".to_owned(), ids: vec![5, 6], ..Event::default() }];
+        let mut bytes = description(&events);
+        let mut found = take_description(&bytes).unwrap();
+        found[0].attr = Attr::default();
+        assert_eq!(found, events);
+        bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(take_description(&bytes), None);
+    }
+
+    #[test]
+    fn features_ascend() {
+        let facts = Facts { compression: Some(Compression::default()), ..Facts::default() };
+        let numbers: Vec<_> = all(&facts, &[]).into_iter().map(|(number, _)| number).collect();
+        assert!(numbers.is_sorted() && numbers.contains(&COMPRESSED) && numbers.contains(&EVENT_DESC));
+    }
+}

@@ -1,0 +1,87 @@
+//! The header of a recording.
+
+use std::ops::Range;
+
+use super::ReadError;
+use crate::attr::{Attr, Event};
+use crate::bytes::Take;
+use crate::writer::{FILE_HEADER, MAGIC, PIPE_HEADER};
+
+/// Most events of a recording.
+pub(super) const MOST_EVENTS: usize = 4096;
+/// Bytes of an entry of a section table.
+const ENTRY: usize = 16;
+
+/// What a header says.
+pub(super) struct Head<'a> {
+    /// Where the records are.
+    pub(super) data: Range<usize>,
+    pub(super) pipe: bool,
+    pub(super) events: Vec<Event>,
+    /// Features by number.
+    pub(super) features: Vec<(u8, &'a [u8])>,
+}
+
+pub(super) fn read(bytes: &[u8]) -> Result<Head<'_>, ReadError> {
+    let mut from = Take(bytes);
+    if from.bytes(8) != Some(MAGIC) {
+        return Err(ReadError::NotARecording);
+    }
+    match from.u64() {
+        Some(PIPE_HEADER) => {
+            let data = PIPE_HEADER as usize..bytes.len();
+            Ok(Head { data, pipe: true, events: Vec::new(), features: Vec::new() })
+        }
+        Some(FILE_HEADER) => file(bytes, from),
+        _ => Err(ReadError::Header("it has neither the size of a file's nor that of a pipe's")),
+    }
+}
+
+fn file<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadError> {
+    let mut word = || from.u64().and_then(|n| usize::try_from(n).ok()).ok_or(ReadError::Header("it is cut short"));
+    let entry = word()?;
+    let (attrs, attrs_size, data, data_size) = (word()?, word()?, word()?, word()?);
+    let (_, _) = (word()?, word()?);
+    let features = from.u64().ok_or(ReadError::Header("it is cut short"))?;
+    let attrs = section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file"))?;
+    if entry <= ENTRY || attrs.len() / entry > MOST_EVENTS {
+        return Err(ReadError::Header("its events have no size, or are too many"));
+    }
+    let mut events = Vec::new();
+    for bytes_of_event in attrs.chunks_exact(entry) {
+        let (attr, size) = Attr::take(bytes_of_event).ok_or(ReadError::Header("an event makes no sense"))?;
+        let mut from = Take(bytes_of_event.get(size..).unwrap_or_default());
+        let ids = match (from.u64(), from.u64()) {
+            (Some(at), Some(size)) => section(bytes, at as usize, size as usize).unwrap_or_default(),
+            _ => &[],
+        };
+        let ids = ids.chunks_exact(8).take(MOST_EVENTS).filter_map(|id| Take(id).u64()).collect();
+        events.push(Event { attr, name: String::new(), ids });
+    }
+    if data > bytes.len() {
+        return Err(ReadError::Header("its records lie outside of the file"));
+    }
+    // A recorder that was killed at its begin has written neither size nor features; a file that was cut is shorter than it says.
+    let end = if data_size == 0 && features == 0 { bytes.len() } else { data.saturating_add(data_size).min(bytes.len()) };
+    let table = bytes.get(data.saturating_add(data_size)..).unwrap_or_default();
+    let numbers = (0..64_u8).filter(|number| features >> number & 1 != 0);
+    let features = numbers
+        .zip(table.chunks_exact(ENTRY))
+        .filter_map(|(number, place)| {
+            let mut from = Take(place);
+            Some((number, section(bytes, from.u64()? as usize, from.u64()? as usize)?))
+        })
+        .collect();
+    Ok(Head { data: data..end, pipe: false, events, features })
+}
+
+fn section(bytes: &[u8], at: usize, size: usize) -> Option<&[u8]> {
+    bytes.get(at..at.checked_add(size)?)
+}
+
+/// The event of a PERF_RECORD_HEADER_ATTR.
+pub(super) fn take_attr(body: &[u8]) -> Option<Event> {
+    let (attr, size) = Attr::take(body)?;
+    let ids = body.get(size..)?.chunks_exact(8).filter_map(|id| Take(id).u64()).collect();
+    Some(Event { attr, name: String::new(), ids })
+}

@@ -1,0 +1,244 @@
+//! Reads recordings of files and pipes, ours and perf's. Every field is distrusted: sizes are checked before they are used, and
+//! what is decompressed is bounded.
+
+mod header;
+mod inflate;
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use crate::attr::{self, Event};
+use crate::bytes::Take;
+use crate::feature::{self, BuildId, Compression};
+use crate::record::{self, HEADER, Record, kind};
+use header::Head;
+use inflate::Inflate;
+
+/// Most bytes that the records of a file are decompressed to.
+pub const MOST_INFLATED: u64 = 4 << 30;
+
+/// Why a recording cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReadError {
+    /// It does not begin as one.
+    #[error("it is no perf.data: it does not begin with PERFILE2")]
+    NotARecording,
+    /// Its header makes no sense.
+    #[error("its header is damaged: {0}")]
+    Header(&'static str),
+}
+
+/// What reading met that it could not use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Records that were cut short or made no sense.
+    pub records: u64,
+    /// Compressed records that could not be decompressed.
+    pub frames: u64,
+    /// Bytes at the end that are no record.
+    pub rest: u64,
+    /// More was compressed than is decompressed ([`MOST_INFLATED`]).
+    pub too_much: bool,
+}
+
+impl Damage {
+    /// Whether there was any.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// A recording.
+#[derive(Clone, Debug)]
+pub struct Recording<'a> {
+    bytes: &'a [u8],
+    data: std::ops::Range<usize>,
+    pipe: bool,
+    /// Events by the ids of their records.
+    ids: BTreeMap<u64, usize>,
+    /// Its events.
+    pub events: Vec<Event>,
+    /// Its command line, if it says it.
+    pub command_line: Vec<String>,
+    /// Its compression, if it says it.
+    pub compression: Option<Compression>,
+    /// Build-ids of its files.
+    pub build_ids: Vec<BuildId>,
+}
+
+impl<'a> Recording<'a> {
+    /// Reads everything but the records.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn open(bytes: &'a [u8]) -> Result<Self, ReadError> {
+        let Head { data, pipe, events, features } = header::read(bytes)?;
+        let feature = |number: u8| features.iter().find(|(n, _)| *n == number).map(|(_, body)| *body);
+        let mut recording = Self {
+            bytes,
+            data,
+            pipe,
+            ids: BTreeMap::new(),
+            events,
+            command_line: feature(feature::CMDLINE).and_then(feature::take_words).unwrap_or_default(),
+            compression: feature(feature::COMPRESSED).and_then(feature::take_compression),
+            build_ids: Vec::new(),
+        };
+        recording.index();
+        if let Some(described) = feature(feature::EVENT_DESC).and_then(feature::take_description) {
+            recording.name(&described);
+        }
+        if let Some(mut rest) = feature(feature::BUILD_ID) {
+            while let Some((type_, misc, body, size)) = split(rest) {
+                if type_ == kind::BUILD_ID || type_ == 0 {
+                    recording.build_ids.extend(BuildId::take(misc, body));
+                }
+                rest = &rest[size..];
+            }
+        }
+        Ok(recording)
+    }
+
+    fn name(&mut self, described: &[Event]) {
+        for (at, event) in self.events.iter_mut().enumerate() {
+            let same = described.iter().find(|known| !known.ids.is_empty() && known.ids == event.ids);
+            if let Some(known) = same.or_else(|| described.get(at)) {
+                event.name.clone_from(&known.name);
+            }
+        }
+    }
+
+    /// Hands each record to `visit`, with the number of its event, in the order of the file, and says what could not be used.
+    pub fn records(&mut self, mut visit: impl FnMut(usize, Record)) -> Damage {
+        let mut damage = Damage::default();
+        let mut inflate = Inflate::new();
+        let bytes: &'a [u8] = self.bytes;
+        let mut rest = &bytes[self.data.clone()];
+        while let Some((type_, misc, body, mut size)) = split(rest) {
+            match type_ {
+                kind::COMPRESSED | kind::COMPRESSED2 => {
+                    let frame = if type_ == kind::COMPRESSED {
+                        Some(body)
+                    } else {
+                        let padded;
+                        (padded, size) = compressed2(rest, size);
+                        padded
+                    };
+                    let ok = frame.is_some_and(|frame| inflate.add(frame, &mut damage));
+                    damage.frames += u64::from(!ok);
+                    let used = self.plain(inflate.bytes(), &mut damage, &mut visit);
+                    inflate.used(used);
+                }
+                _ => self.one(type_, misc, body, &mut damage, &mut visit),
+            }
+            let Some(behind) = rest.get(size..) else { break };
+            rest = behind;
+        }
+        damage.rest = rest.len() as u64 + inflate.bytes().len() as u64;
+        damage
+    }
+
+    /// The whole records of `bytes`; returns how long they are.
+    fn plain(&mut self, bytes: &[u8], damage: &mut Damage, visit: &mut impl FnMut(usize, Record)) -> usize {
+        let mut at = 0;
+        while let Some((type_, misc, body, size)) = split(&bytes[at..]) {
+            self.one(type_, misc, body, damage, visit);
+            at += size;
+        }
+        at
+    }
+
+    fn one(&mut self, type_: u32, misc: u16, body: &[u8], damage: &mut Damage, visit: &mut impl FnMut(usize, Record)) {
+        match type_ {
+            kind::HEADER_ATTR if self.pipe => match header::take_attr(body) {
+                Some(event) if self.events.len() < header::MOST_EVENTS => {
+                    self.events.push(event);
+                    self.index();
+                }
+                _ => damage.records += 1,
+            },
+            kind::FEATURE if self.pipe => self.feature(body),
+            kind::BUILD_ID => match BuildId::take(misc, body) {
+                Some(id) => self.build_ids.push(id),
+                None => damage.records += 1,
+            },
+            _ => {
+                let known = matches!(type_, kind::SAMPLE | kind::COMM | kind::LOST | kind::MMAP2);
+                let at = if known { self.event_of(type_, body) } else { Some(0) };
+                let record = at.and_then(|at| {
+                    let empty = attr::Attr::default();
+                    let attr = self.events.get(at).map_or(&empty, |event| &event.attr);
+                    Some((at, record::take(type_, misc, body, attr)?))
+                });
+                match record {
+                    Some((at, record)) => visit(at, record),
+                    None => damage.records += 1,
+                }
+            }
+        }
+    }
+
+    fn feature(&mut self, body: &[u8]) {
+        let mut from = Take(body);
+        match from.u64() {
+            Some(number) if number == u64::from(feature::EVENT_DESC) => {
+                if let Some(described) = feature::take_description(from.0) {
+                    self.name(&described);
+                }
+            }
+            Some(number) if number == u64::from(feature::CMDLINE) => {
+                self.command_line = feature::take_words(from.0).unwrap_or_default();
+            }
+            Some(number) if number == u64::from(feature::COMPRESSED) => {
+                self.compression = feature::take_compression(from.0);
+            }
+            _ => {}
+        }
+    }
+
+    /// The event of a record. With several events of different fields the id says it.
+    fn event_of(&self, type_: u32, body: &[u8]) -> Option<usize> {
+        if self.events.len() <= 1 {
+            return Some(0).filter(|_| type_ != kind::SAMPLE || !self.events.is_empty());
+        }
+        let all = |has: &dyn Fn(&Event) -> bool| self.events.iter().all(has);
+        let id_all = self.events[0].attr.sample_id_all;
+        if all(&|event| event.attr.sample_type & attr::IDENTIFIER != 0)
+            && let Some(id) = record::identifier(type_, body, id_all)
+        {
+            let of = self.ids.get(&id).copied();
+            return of.or((type_ != kind::SAMPLE || id == 0).then_some(0));
+        }
+        all(&|event| event.attr.sample_type == self.events[0].attr.sample_type).then_some(0)
+    }
+
+    fn index(&mut self) {
+        let ids = |(at, event): (usize, &Event)| event.ids.iter().map(move |&id| (id, at)).collect::<Vec<_>>();
+        self.ids = self.events.iter().enumerate().flat_map(ids).collect();
+    }
+}
+
+/// The first record of `bytes`: type, misc, body, size.
+fn split(bytes: &[u8]) -> Option<(u32, u16, &[u8], usize)> {
+    let mut from = Take(bytes);
+    let (type_, misc, size) = (from.u32()?, from.u16()?, usize::from(from.u16()?));
+    let body = bytes.get(HEADER..size.max(HEADER)).filter(|_| size >= HEADER)?;
+    Some((type_, misc, body, size))
+}
+
+/// The frame of a PERF_RECORD_COMPRESSED2 and the size of the record. Its first writer let the size wrap for the longest records,
+/// and counted in `data_size` all records of a write in the first of them.
+fn compressed2(record: &[u8], size: usize) -> (Option<&[u8]>, usize) {
+    let Some(length) = Take(record.get(HEADER..).unwrap_or_default()).u64().and_then(|n| usize::try_from(n).ok())
+    else {
+        return (None, size);
+    };
+    let start = HEADER + 8;
+    let padded = length.checked_add(start).map(|end| end.next_multiple_of(8));
+    let wrapped = size < start && padded.is_some_and(|padded| padded & 0xffff == size && padded <= 1 << 17);
+    let size = if wrapped { padded.unwrap_or(size) } else { size };
+    let end = start.saturating_add(length).min(size);
+    (record.get(start..end), size.max(HEADER))
+}

@@ -1,0 +1,328 @@
+//! Records: what a recording consists of behind its header.
+
+use crate::attr::{self, Attr};
+use crate::bytes::{Put as _, Take};
+
+/// Bytes of a record's header.
+pub const HEADER: usize = 8;
+
+/// Record types of <linux/perf_event.h>, and those that perf itself writes.
+pub mod kind {
+    /// PERF_RECORD_LOST.
+    pub const LOST: u32 = 2;
+    /// PERF_RECORD_COMM.
+    pub const COMM: u32 = 3;
+    /// PERF_RECORD_SAMPLE.
+    pub const SAMPLE: u32 = 9;
+    /// PERF_RECORD_MMAP2.
+    pub const MMAP2: u32 = 10;
+    /// PERF_RECORD_HEADER_ATTR, in a pipe.
+    pub const HEADER_ATTR: u32 = 64;
+    /// PERF_RECORD_HEADER_BUILD_ID.
+    pub const BUILD_ID: u32 = 67;
+    /// PERF_RECORD_HEADER_FEATURE, in a pipe.
+    pub const FEATURE: u32 = 80;
+    /// PERF_RECORD_COMPRESSED.
+    pub const COMPRESSED: u32 = 81;
+    /// PERF_RECORD_COMPRESSED2, padded.
+    pub const COMPRESSED2: u32 = 83;
+}
+
+/// Processor mode of a record, in the low bits of its `misc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Mode {
+    /// Unknown.
+    Unknown = 0,
+    /// The host's kernel.
+    Kernel = 1,
+    /// A user task.
+    User = 2,
+    /// A hypervisor.
+    Hypervisor = 3,
+    /// A guest's kernel.
+    GuestKernel = 4,
+    /// A guest's user task.
+    GuestUser = 5,
+}
+
+impl Mode {
+    /// The mode in a record's `misc`.
+    #[must_use]
+    pub const fn of(misc: u16) -> Self {
+        match misc & 7 {
+            1 => Self::Kernel,
+            2 => Self::User,
+            3 => Self::Hypervisor,
+            4 => Self::GuestKernel,
+            5 => Self::GuestUser,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The entry of a call chain ahead of entries of this mode (PERF_CONTEXT_*).
+    #[must_use]
+    pub const fn context(self) -> u64 {
+        let distance: u64 = match self {
+            Self::Unknown | Self::Hypervisor => 32,
+            Self::Kernel => 128,
+            Self::User => 512,
+            Self::GuestKernel => 2176,
+            Self::GuestUser => 2560,
+        };
+        distance.wrapping_neg()
+    }
+}
+
+/// Entries of a call chain from here on are contexts, not addresses (PERF_CONTEXT_MAX).
+pub const CONTEXTS: u64 = 4095_u64.wrapping_neg();
+
+/// A sample.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// `misc` of the record: its [`Mode`].
+    pub misc: u16,
+    /// Id of the event; 0 if there is none.
+    pub id: u64,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Time, ns.
+    pub time: u64,
+    /// CPU.
+    pub cpu: u32,
+    /// Period.
+    pub period: u64,
+    /// Call chain with its contexts, innermost first.
+    pub chain: Vec<u64>,
+}
+
+/// A mapping of code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// `misc` of the record.
+    pub misc: u16,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// The file, or a name in brackets.
+    pub file: String,
+}
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The name of a thread.
+    Comm {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// A mapping.
+    Mapping(Mapping),
+    /// A sample.
+    Sample(Sample),
+    /// Records of an event that found no room.
+    Lost {
+        /// Id of the event.
+        id: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Anything else, of this type.
+    Other(u32),
+}
+
+/// What identifies a record other than a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Time, ns.
+    pub time: u64,
+    /// CPU.
+    pub cpu: u32,
+    /// Id of the event.
+    pub id: u64,
+}
+
+/// The fields of samples that [`put`] writes, without a call chain.
+pub const FIELDS: u64 = attr::IDENTIFIER | attr::IP | attr::TID | attr::TIME | attr::CPU | attr::PERIOD;
+
+/// PROT_READ | PROT_EXEC, and MAP_PRIVATE.
+const EXECUTABLE: (u32, u32) = (5, 2);
+
+/// Appends a record; samples have [`FIELDS`], and a call chain with `chains`. A chain that does not fit a record is cut at its end.
+pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool) {
+    let start = to.len();
+    let (type_, misc) = match record {
+        Record::Comm { .. } => (kind::COMM, 0),
+        Record::Mapping(mapping) => (kind::MMAP2, mapping.misc),
+        Record::Sample(sample) => (kind::SAMPLE, sample.misc),
+        Record::Lost { .. } => (kind::LOST, 0),
+        Record::Other(type_) => (*type_, 0),
+    };
+    to.u32(type_);
+    to.u16(misc);
+    to.u16(0);
+    match record {
+        Record::Comm { pid, tid, name } => {
+            to.u32(*pid);
+            to.u32(*tid);
+            to.text(cut(name, 256), 8);
+        }
+        Record::Mapping(mapping) => {
+            to.u32(mapping.pid);
+            to.u32(mapping.tid);
+            to.u64(mapping.address);
+            to.u64(mapping.length);
+            to.u64(mapping.offset);
+            // Device and inode.
+            to.u64(0);
+            to.u64(0);
+            to.u64(0);
+            to.u32(EXECUTABLE.0);
+            to.u32(EXECUTABLE.1);
+            to.text(cut(&mapping.file, 4095), 8);
+        }
+        Record::Sample(sample) => {
+            to.u64(sample.id);
+            to.u64(sample.ip);
+            to.u32(sample.pid);
+            to.u32(sample.tid);
+            to.u64(sample.time);
+            to.u32(sample.cpu);
+            to.u32(0);
+            to.u64(sample.period);
+            if chains {
+                let chain = &sample.chain[..sample.chain.len().min(MOST_ENTRIES)];
+                to.u64(chain.len() as u64);
+                chain.iter().for_each(|&entry| to.u64(entry));
+            }
+        }
+        Record::Lost { id, count } => {
+            to.u64(*id);
+            to.u64(*count);
+        }
+        Record::Other(_) => {}
+    }
+    if type_ != kind::SAMPLE {
+        to.u32(stamp.pid);
+        to.u32(stamp.tid);
+        to.u64(stamp.time);
+        to.u32(stamp.cpu);
+        to.u32(0);
+        to.u64(stamp.id);
+    }
+    let size = (to.len() - start) as u16;
+    to[start + 6..start + 8].copy_from_slice(&size.to_le_bytes());
+}
+
+/// Most entries of a call chain, with its contexts.
+pub const MOST_ENTRIES: usize = 1024;
+
+/// The first `length` bytes of `text`, or a few less.
+fn cut(text: &str, length: usize) -> &str {
+    let mut end = text.len().min(length);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// Reads a record's body by the attribute that says which fields it has. `None`: it is too short for them.
+pub(crate) fn take(type_: u32, misc: u16, body: &[u8], attr: &Attr) -> Option<Record> {
+    let mut from = Take(body);
+    Some(match type_ {
+        kind::SAMPLE => Record::Sample(take_sample(misc, from, attr)?),
+        kind::COMM => Record::Comm { pid: from.u32()?, tid: from.u32()?, name: from.text() },
+        kind::LOST => Record::Lost { id: from.u64()?, count: from.u64()? },
+        kind::MMAP2 => {
+            let (pid, tid) = (from.u32()?, from.u32()?);
+            let (address, length, offset) = (from.u64()?, from.u64()?, from.u64()?);
+            // Device and inode, or a build-id; protection and flags.
+            from.bytes(32)?;
+            Record::Mapping(Mapping { misc, pid, tid, address, length, offset, file: from.text() })
+        }
+        other => Record::Other(other),
+    })
+}
+
+fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
+    let has = |bit: u64| attr.sample_type & bit != 0;
+    let mut sample = Sample { misc, ..Sample::default() };
+    if has(attr::IDENTIFIER) {
+        sample.id = from.u64()?;
+    }
+    if has(attr::IP) {
+        sample.ip = from.u64()?;
+    }
+    if has(attr::TID) {
+        (sample.pid, sample.tid) = (from.u32()?, from.u32()?);
+    }
+    if has(attr::TIME) {
+        sample.time = from.u64()?;
+    }
+    if has(attr::ADDR) {
+        from.u64()?;
+    }
+    if has(attr::ID) {
+        sample.id = from.u64()?;
+    }
+    if has(attr::STREAM_ID) {
+        from.u64()?;
+    }
+    if has(attr::CPU) {
+        sample.cpu = from.u32()?;
+        from.u32()?;
+    }
+    if has(attr::PERIOD) {
+        sample.period = from.u64()?;
+    }
+    if has(attr::READ) {
+        skip_counts(&mut from, attr.read_format)?;
+    }
+    if has(attr::CALLCHAIN) {
+        let entries = usize::try_from(from.u64()?).ok()?;
+        let mut bytes = Take(from.bytes(entries.checked_mul(8)?)?);
+        sample.chain = (0..entries).map_while(|_| bytes.u64()).collect();
+    }
+    Some(sample)
+}
+
+/// Skips PERF_SAMPLE_READ.
+fn skip_counts(from: &mut Take<'_>, format: u64) -> Option<()> {
+    let (times, id, lost) = ((format & 3).count_ones() as usize, format >> 2 & 1, format >> 4 & 1);
+    let values = 1 + id as usize + lost as usize;
+    let words = if format & 8 == 0 {
+        times + values
+    } else {
+        times.checked_add(usize::try_from(from.u64()?).ok()?.checked_mul(values)?)?
+    };
+    from.bytes(words.checked_mul(8)?).map(drop)
+}
+
+/// The id of the event that a record belongs to, where all events have [`attr::IDENTIFIER`].
+pub(crate) fn identifier(type_: u32, body: &[u8], sample_id_all: bool) -> Option<u64> {
+    let at = match type_ {
+        kind::SAMPLE => 0,
+        _ if sample_id_all => body.len().checked_sub(8)?,
+        _ => return None,
+    };
+    Take(body.get(at..)?).u64()
+}

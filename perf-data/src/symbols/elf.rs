@@ -1,0 +1,34 @@
+//! Functions of an ELF file.
+
+use object::read::File;
+use object::{ObjectSegment as _, SegmentFlags, elf};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind, SymbolKind};
+
+use super::NAME;
+
+/// (start, size, name) of each function, and of each label in code.
+pub(super) fn read(bytes: &[u8]) -> Option<Vec<(u64, u64, String)>> {
+    let file = File::parse(bytes).ok()?;
+    let found = file.symbols().filter_map(|symbol| {
+        let name = symbol.name().ok().filter(|name| !name.is_empty() && name.len() <= NAME)?;
+        match symbol.kind() {
+            SymbolKind::Text => {}
+            SymbolKind::Label | SymbolKind::Unknown if !name.starts_with(['.', '$']) => {
+                let section = file.section_by_index(symbol.section_index()?).ok()?;
+                if section.kind() != SectionKind::Text {
+                    return None;
+                }
+            }
+            _ => return None,
+        }
+        symbol.is_definition().then(|| (symbol.address(), symbol.size(), name.to_owned()))
+    });
+    Some(found.collect())
+}
+
+/// The lowest address of executable code.
+pub(super) fn lowest_code(bytes: &[u8]) -> Option<u64> {
+    let file = File::parse(bytes).ok()?;
+    let executable = |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags.0 & elf::PF_X.0 != 0);
+    file.segments().filter(|segment| executable(segment.flags())).map(|segment| segment.address()).min()
+}

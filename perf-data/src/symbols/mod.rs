@@ -1,0 +1,91 @@
+//! Names of addresses.
+
+mod elf;
+mod kallsyms;
+
+/// Longest name that is kept.
+const NAME: usize = 512;
+
+/// Symbols by address.
+#[derive(Clone, Debug, Default)]
+pub struct Symbols {
+    /// (start, end, name), ascending and apart.
+    entries: Vec<(u64, u64, String)>,
+}
+
+/// The address of `_text` of a kernel's ELF image, if its segments say it: the lowest one of code in the kernel's half.
+#[must_use]
+pub fn text_of_kernel(image: &[u8]) -> Option<u64> {
+    elf::lowest_code(image).filter(|&address| address >> 63 != 0)
+}
+
+impl Symbols {
+    /// The functions of an ELF file at its own addresses. `None`: it is no ELF file.
+    #[must_use]
+    pub fn of_elf(bytes: &[u8]) -> Option<Self> {
+        elf::read(bytes).map(Self::new)
+    }
+
+    /// The functions of a kernel, as `/proc/kallsyms` lists them. A kernel that hides addresses lists zeros: none are known then.
+    #[must_use]
+    pub fn of_kallsyms(text: &str) -> Self {
+        Self::new(kallsyms::read(text))
+    }
+
+    /// From (start, size, name); a size of 0 reaches to the next symbol.
+    fn new(mut found: Vec<(u64, u64, String)>) -> Self {
+        // Of several names of one address the first is kept, and one with a size.
+        found.sort_by(|a, b| (a.0, a.1 == 0, &a.2).cmp(&(b.0, b.1 == 0, &b.2)));
+        found.dedup_by_key(|entry| entry.0);
+        let starts: Vec<u64> = found.iter().map(|entry| entry.0).skip(1).chain([u64::MAX]).collect();
+        let end = |start: u64, size: u64, next: u64| match size {
+            0 => next.min(start.saturating_add(1 << 20)),
+            size => start.saturating_add(size).min(next),
+        };
+        let entries = found.into_iter().zip(starts);
+        Self { entries: entries.map(|((start, size, name), next)| (start, end(start, size, next), name)).collect() }
+    }
+
+    /// The symbol at an address.
+    #[must_use]
+    pub fn find(&self, address: u64) -> Option<&str> {
+        let at = self.entries.partition_point(|entry| entry.0 <= address).checked_sub(1)?;
+        let (_, end, name) = &self.entries[at];
+        (address < *end).then_some(name.as_str())
+    }
+
+    /// The address of a symbol.
+    #[must_use]
+    pub fn address(&self, name: &str) -> Option<u64> {
+        self.entries.iter().find(|entry| entry.2 == name).map(|entry| entry.0)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_belongs_to_the_symbol_before_it_up_to_its_end() {
+        let of = |found: &[(u64, u64, &str)]| {
+            Symbols::new(found.iter().map(|&(start, size, name)| (start, size, name.to_owned())).collect())
+        };
+        let symbols = of(&[(0x30, 0, "c"), (0x10, 0, "a"), (0x20, 4, "b"), (0x20, 0, "alias")]);
+        let names: Vec<_> = [0xf, 0x10, 0x1f, 0x20, 0x23, 0x24, 0x30, 0x4_0000].map(|at| symbols.find(at)).into();
+        assert_eq!(names, [None, Some("a"), Some("a"), Some("b"), Some("b"), None, Some("c"), Some("c")]);
+        assert_eq!((symbols.find(u64::MAX), symbols.len(), symbols.address("c")), (None, 3, Some(0x30)));
+        assert!(Symbols::default().find(1).is_none());
+    }
+}

@@ -1,0 +1,193 @@
+//! Everything the writer writes, the reader reads: file and pipe, plain and compressed; and no damage is a panic or a surprise.
+
+use std::fs::File;
+use std::io::Read as _;
+
+use perf_data::attr::{Attr, Event};
+use perf_data::feature::{BuildId, Facts, HostFacts};
+use perf_data::reader::{Damage, Recording};
+use perf_data::record::{Mapping, Record, Sample, Stamp};
+use perf_data::writer::{Output, Writer};
+use proptest::prelude::*;
+
+fn events(count: usize) -> Vec<Event> {
+    let event = |n: u64| Event { attr: Attr { type_: 1, ..Attr::default() }, name: format!("event-{n}"), ids: vec![n + 1] };
+    (0..count as u64).map(event).collect()
+}
+
+fn facts() -> Facts {
+    let host = HostFacts { command_line: vec!["vpmu".into(), "record".into()], ..HostFacts::default() };
+    let build_ids = vec![BuildId { misc: 4, pid: 9, id: vec![3; 20], file: "[guest.kernel.kallsyms]".into() }];
+    Facts { host, cpus: 4, build_ids, ..Facts::default() }
+}
+
+fn written(records: &[Record], count: usize, chains: bool, level: u32, pipe: bool, flush_every: usize) -> Vec<u8> {
+    let mut file = tempfile::tempfile().unwrap();
+    let mut sent = Vec::new();
+    {
+        let output: Output<&mut Vec<u8>> =
+            if pipe { Output::Pipe(&mut sent) } else { Output::File(file.try_clone().unwrap()) };
+        let mut writer = Writer::begin(output, &events(count), chains, level, &facts()).unwrap();
+        for (at, record) in records.iter().enumerate() {
+            writer.add(record, Stamp { id: 1, ..Stamp::default() }).unwrap();
+            if at % flush_every == 0 {
+                writer.flush().unwrap();
+            }
+        }
+        writer.finish(&facts()).unwrap();
+    }
+    if !pipe {
+        std::io::Seek::rewind(&mut file).unwrap();
+        File::read_to_end(&mut file, &mut sent).unwrap();
+    }
+    sent
+}
+
+fn read(bytes: &[u8]) -> (Vec<(usize, Record)>, Damage, Vec<Event>) {
+    let mut recording = Recording::open(bytes).unwrap();
+    let mut records = Vec::new();
+    let damage = recording.records(|event, record| records.push((event, record)));
+    (records, damage, recording.events)
+}
+
+fn sample(events: usize) -> impl Strategy<Value = Record> {
+    (any::<(u64, u64, u32, u64, u32)>(), 0..events as u64, 0..6_u16, prop::collection::vec(any::<u64>(), 0..90)).prop_map(
+        |((ip, time, tid, period, cpu), id, misc, chain)| {
+            Record::Sample(Sample { misc, id: id + 1, ip, pid: 7, tid, time, cpu, period, chain })
+        },
+    )
+}
+
+fn record(events: usize) -> impl Strategy<Value = Record> {
+    prop_oneof![
+        8 => sample(events),
+        1 => ("[a-z/ ]{0,20}", any::<u32>()).prop_map(|(name, tid)| Record::Comm { pid: 7, tid, name }),
+        1 => ("[a-z/.]{0,300}", any::<(u64, u64, u64)>()).prop_map(|(file, (address, length, offset))| {
+            Record::Mapping(Mapping { misc: 2, pid: 7, tid: 7, address, length, offset, file })
+        }),
+        1 => any::<u64>().prop_map(|count| Record::Lost { id: 1, count }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn records_come_back(
+        count in 1_usize..4,
+        records in prop::collection::vec(record(3), 0..60),
+        chains: bool,
+        level in 0_u32..4,
+        pipe: bool,
+        flush_every in 1_usize..40,
+    ) {
+        let known = |record: &Record| !matches!(record, Record::Sample(sample) if sample.id > count as u64);
+        let records: Vec<_> = records.into_iter().filter(known).collect();
+        let bytes = written(&records, count, chains, level, pipe, flush_every);
+        let (found, damage, events) = read(&bytes);
+        prop_assert!(!damage.any(), "{damage:?}");
+        let found: Vec<_> = found.into_iter().filter(|(_, record)| !matches!(record, Record::Other(_))).collect();
+        prop_assert_eq!(found.len(), records.len());
+        for ((event, found), record) in found.iter().zip(&records) {
+            let expected = match record.clone() {
+                Record::Sample(sample) if !chains => Record::Sample(Sample { chain: Vec::new(), ..sample }),
+                other => other,
+            };
+            prop_assert_eq!(found, &expected);
+            if let Record::Sample(sample) = record {
+                prop_assert_eq!(*event as u64 + 1, sample.id);
+            }
+        }
+        prop_assert_eq!(events.len(), count);
+        let names: Vec<_> = (0..count).map(|n| format!("event-{n}")).collect();
+        prop_assert_eq!(events.into_iter().map(|event| event.name).collect::<Vec<_>>(), names);
+    }
+
+    #[test]
+    fn damaged_files_end_and_never_panic(
+        records in prop::collection::vec(record(2), 0..30),
+        level in 0_u32..2,
+        pipe: bool,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..12),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = written(&records, 2, true, level, pipe, 7);
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        if let Ok(mut recording) = Recording::open(&bytes) {
+            let mut seen = 0;
+            recording.records(|_, _| seen += 1);
+            prop_assert!(seen <= 1 << 20);
+        }
+    }
+}
+
+#[test]
+fn a_cut_file_says_what_is_missing_and_a_damaged_frame_costs_itself_alone() {
+    let sample = |time| Record::Sample(Sample { misc: 2, id: 1, time, ..Sample::default() });
+    let records: Vec<_> = (0..400).map(sample).collect();
+    let bytes = written(&records, 1, false, 1, false, 100);
+    let (all, damage, _) = read(&bytes);
+    assert!(all.len() == 400 && !damage.any());
+    // Frames begin with zstd's magic: the third of four or five.
+    let frames: Vec<_> = (0..bytes.len() - 4).filter(|&at| bytes[at..at + 4] == [0x28, 0xb5, 0x2f, 0xfd]).collect();
+    let mut damaged = bytes.clone();
+    damaged[frames[2] + 9] ^= 0xff;
+    let (found, damage, _) = read(&damaged);
+    assert!(found.len() < 400 && damage.any(), "{} {damage:?}", found.len());
+    assert!(found.iter().any(|(_, record)| *record == sample(399)), "the frames behind it are read");
+    let (found, damage, _) = read(&bytes[..frames[3] + 12]);
+    assert!(found.len() < 400 && damage.any(), "{damage:?}");
+}
+
+#[test]
+fn records_of_a_newer_kind_of_compression_are_read_with_the_faults_of_their_first_writer() {
+    let record = Record::Sample(Sample { misc: 2, id: 1, time: 5, ..Sample::default() });
+    let plain = written(std::slice::from_ref(&record), 1, false, 0, false, 1);
+    let compressed = written(std::slice::from_ref(&record), 1, false, 1, false, 1);
+    let (data, size) = (u64_at(&plain, 40) as usize, u64_at(&plain, 48) as usize);
+    let old = &compressed[u64_at(&compressed, 40) as usize..];
+    let frame = &old[8..usize::from(u16::from_le_bytes([old[6], old[7]]))];
+    for claimed in [frame.len(), frame.len() * 3] {
+        let size_of_record = (16 + frame.len()).next_multiple_of(8);
+        let mut bytes = plain[..data].to_vec();
+        bytes.extend(83_u32.to_le_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend((size_of_record as u16).to_le_bytes());
+        bytes.extend((claimed as u64).to_le_bytes());
+        bytes.extend(frame);
+        bytes.resize(data + size_of_record, 0);
+        bytes[48..56].copy_from_slice(&(size_of_record as u64).to_le_bytes());
+        bytes[72..80].fill(0);
+        let (found, _, _) = read(&bytes);
+        assert_eq!(found, [(0, record.clone())], "with a size of {claimed}, where {} are there", frame.len());
+    }
+    assert!(size > 0);
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+#[test]
+fn a_pipe_whose_reader_is_gone_is_an_error_once() {
+    struct Gone(usize);
+    impl std::io::Write for Gone {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += 1;
+            if self.0 > 1 { Err(std::io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) }
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut writer = Writer::begin(Output::Pipe(Gone(0)), &events(1), false, 0, &facts()).unwrap();
+    let record = Record::Lost { id: 1, count: 1 };
+    writer.add(&record, Stamp::default()).unwrap();
+    assert!(writer.flush().is_err());
+    writer.add(&record, Stamp::default()).unwrap();
+    assert!(writer.flush().is_ok());
+}

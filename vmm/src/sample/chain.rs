@@ -1,0 +1,260 @@
+//! The call chain of a sample: in a Linux kernel by its ORC tables, elsewhere by frame pointers.
+//!
+//! Every step moves up the stack, so that a stack of the guest's making ends the walk; it is marked as broken unless it ends
+//! where a chain ends: at a frame pointer or a return address of 0, or at ORC's end.
+
+use super::orc::{Base, Kind, Orc, Rule};
+use super::queue::{Words, flag};
+use super::space::Space;
+
+/// Most steps, entries or not.
+const MOST_STEPS: usize = 256;
+/// Most bytes between two frames by frame pointers.
+const MOST_APART: u64 = 1 << 20;
+/// Start of the kernel's half of linear addresses.
+const KERNEL: u64 = 1 << 63;
+
+/// Offsets in `struct pt_regs`.
+mod at {
+    pub(super) const R13: u64 = 16;
+    pub(super) const BP: u64 = 32;
+    pub(super) const R10: u64 = 56;
+    pub(super) const DX: u64 = 96;
+    pub(super) const DI: u64 = 112;
+    pub(super) const IP: u64 = 128;
+    pub(super) const CS: u64 = 136;
+    pub(super) const SP: u64 = 152;
+}
+
+/// The registers that a walk begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) ip: u64,
+    pub(super) sp: u64,
+    pub(super) bp: u64,
+}
+
+/// Registers of ORC's bases beside SP and BP, where they are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Others {
+    pub(super) dx: u64,
+    pub(super) di: u64,
+    pub(super) r10: u64,
+    pub(super) r13: u64,
+}
+
+/// The bytes of a word on the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    Bits32,
+    Bits64,
+}
+
+/// Adds the chain from `frame` on to `words`; returns the flags of what is broken.
+pub(super) fn follow(
+    space: &mut Space<'_>,
+    orc: Option<&Orc>,
+    frame: Frame,
+    others: Others,
+    user: bool,
+    width: Width,
+    words: &mut Words,
+) -> u64 {
+    let broken = |user: bool| if user { flag::USER_BROKEN } else { flag::KERNEL_BROKEN };
+    match orc {
+        Some(orc) if !user && frame.ip >= KERNEL => match by_orc(space, orc, frame, others, words) {
+            Ended::Complete => 0,
+            Ended::Broken => flag::KERNEL_BROKEN,
+            Ended::User(frame) if by_frame_pointers(space, frame, true, Width::Bits64, words) => 0,
+            Ended::User(_) => flag::USER_BROKEN,
+        },
+        _ if by_frame_pointers(space, frame, user, width, words) => 0,
+        _ => broken(user),
+    }
+}
+
+/// Follows frame pointers; returns whether the chain has an end.
+fn by_frame_pointers(space: &mut Space<'_>, frame: Frame, user: bool, width: Width, words: &mut Words) -> bool {
+    let size = match width {
+        Width::Bits32 => 4,
+        Width::Bits64 => 8,
+    };
+    let word = |space: &mut Space<'_>, at: u64| match width {
+        Width::Bits32 => space.u32(at).map(u64::from),
+        Width::Bits64 => space.u64(at),
+    };
+    if !words.entry(user, frame.ip) {
+        return false;
+    }
+    let (mut bp, mut least) = (frame.bp, frame.sp);
+    // The innermost function may not have its frame yet, or no more.
+    match edge(space, frame.ip, width) {
+        Edge::Inside => {}
+        Edge::NoFrame => {
+            let Some(caller) = word(space, frame.sp) else { return false };
+            if caller == 0 {
+                return true;
+            }
+            if !words.entry(user, caller) {
+                return false;
+            }
+        }
+        Edge::Pushed => {
+            let (Some(saved), Some(caller)) = (word(space, frame.sp), word(space, frame.sp.wrapping_add(size))) else {
+                return false;
+            };
+            if caller == 0 {
+                return true;
+            }
+            if !words.entry(user, caller) {
+                return false;
+            }
+            bp = saved;
+        }
+    }
+    for _ in 0..MOST_STEPS {
+        if bp == 0 {
+            return true;
+        }
+        if bp < least || bp - least > MOST_APART || bp % size != 0 {
+            return false;
+        }
+        let (Some(saved), Some(caller)) = (word(space, bp), word(space, bp.wrapping_add(size))) else { return false };
+        if caller == 0 {
+            return true;
+        }
+        if !words.entry(user, caller) {
+            return false;
+        }
+        least = bp + 2 * size;
+        bp = saved;
+    }
+    false
+}
+
+/// Where an instruction is in its function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edge {
+    /// The frame pointer is the function's.
+    Inside,
+    /// The return address is at the stack pointer, the frame pointer is the caller's.
+    NoFrame,
+    /// The caller's frame pointer was pushed, and the function's is not set.
+    Pushed,
+}
+
+/// Looks at the code at `ip`: `push %rbp`, `mov %rsp,%rbp`, `ret`.
+fn edge(space: &mut Space<'_>, ip: u64, width: Width) -> Edge {
+    let mut code = [0; 5];
+    for (at, byte) in code.iter_mut().enumerate() {
+        // Behind the last page there is no code.
+        *byte = space.u8(ip.wrapping_add(at as u64)).unwrap_or(0);
+    }
+    match (code, width) {
+        ([0x55 | 0xc3 | 0xc2, ..] | [0xf3, 0x0f, 0x1e, 0xfa | 0xfb, 0x55], _) => Edge::NoFrame,
+        ([0x48, 0x89, 0xe5, ..] | [0x48, 0x8b, 0xec, ..], Width::Bits64)
+        | ([0x89, 0xe5, ..] | [0x8b, 0xec, ..], Width::Bits32) => Edge::Pushed,
+        _ => Edge::Inside,
+    }
+}
+
+/// How a walk through the kernel ended.
+enum Ended {
+    Complete,
+    Broken,
+    /// At the entry from a user task with these registers.
+    User(Frame),
+}
+
+/// Follows ORC's rules as arch/x86/kernel/unwind_orc.c does.
+fn by_orc(space: &mut Space<'_>, orc: &Orc, mut frame: Frame, others: Others, words: &mut Words) -> Ended {
+    let (mut others, mut interrupted, mut least) = (Some(others), true, frame.sp);
+    for _ in 0..MOST_STEPS {
+        if !words.entry(false, frame.ip) {
+            return Ended::Broken;
+        }
+        // A return address may be behind the end of its function.
+        let Some(rule) = orc.rule(frame.ip - u64::from(!interrupted)) else { return Ended::Broken };
+        match rule.kind {
+            Kind::End => return Ended::Complete,
+            Kind::Undefined => return Ended::Broken,
+            Kind::Call | Kind::Registers | Kind::PartialRegisters => {}
+        }
+        let Some(sp) = stack_pointer(space, rule, frame, others) else { return Ended::Broken };
+        let base = frame.bp;
+        let before = frame;
+        match rule.kind {
+            Kind::Call => {
+                let Some(ip) = space.u64(sp.wrapping_sub(8)) else { return Ended::Broken };
+                frame = Frame { ip, sp, ..frame };
+                (others, interrupted) = (None, false);
+            }
+            Kind::Registers | Kind::PartialRegisters => {
+                let full = rule.kind == Kind::Registers;
+                // Of an interrupt's frame alone, the rest of `pt_regs` is missing below it.
+                let registers = if full { sp } else { sp.wrapping_sub(at::IP) };
+                let mut get = |offset: u64| space.u64(registers.wrapping_add(offset));
+                let (Some(ip), Some(cs), Some(next)) = (get(at::IP), get(at::CS), get(at::SP)) else {
+                    return Ended::Broken;
+                };
+                frame = Frame { ip, sp: next, ..frame };
+                if full {
+                    let (Some(bp), Some(dx), Some(di), Some(r10), Some(r13)) =
+                        (get(at::BP), get(at::DX), get(at::DI), get(at::R10), get(at::R13))
+                    else {
+                        return Ended::Broken;
+                    };
+                    frame.bp = bp;
+                    others = Some(Others { dx, di, r10, r13 });
+                } else {
+                    others = None;
+                }
+                interrupted = true;
+                if cs & 3 != 0 {
+                    return Ended::User(frame);
+                }
+            }
+            Kind::Undefined | Kind::End => return Ended::Broken,
+        }
+        let saved = match rule.bp.0 {
+            Base::PreviousSp => Some(sp.wrapping_add_signed(rule.bp.1.into())),
+            Base::Bp => Some(base.wrapping_add_signed(rule.bp.1.into())),
+            _ => None,
+        };
+        if let Some(place) = saved {
+            let Some(bp) = space.u64(place) else { return Ended::Broken };
+            frame.bp = bp;
+        }
+        if frame.ip == 0 {
+            return Ended::Complete;
+        }
+        // The same stack is left upwards; another one is another task's or an interrupt's.
+        let same_stack = frame.sp ^ before.sp < 0x4000 && frame.sp >= least;
+        if frame == before || (frame.sp >> 14 == least >> 14 && frame.sp < least && !same_stack) {
+            return Ended::Broken;
+        }
+        least = frame.sp;
+    }
+    Ended::Broken
+}
+
+/// The caller's stack pointer.
+fn stack_pointer(space: &mut Space<'_>, rule: Rule, frame: Frame, others: Option<Others>) -> Option<u64> {
+    let (base, offset) = rule.sp;
+    let add = |register: u64| register.wrapping_add_signed(offset.into());
+    Some(match base {
+        Base::Sp => add(frame.sp),
+        Base::Bp => add(frame.bp),
+        Base::SpIndirect => add(space.u64(frame.sp)?),
+        Base::BpIndirect => space.u64(add(frame.bp))?,
+        Base::R10 => others?.r10,
+        Base::R13 => others?.r13,
+        Base::Di => others?.di,
+        Base::Dx => others?.dx,
+        Base::Undefined | Base::PreviousSp => return None,
+    })
+}
+
+#[cfg(test)]
+#[path = "chain_tests.rs"]
+mod tests;

@@ -1,0 +1,216 @@
+//! A queue of samples from a vCPU's thread to one reader. Neither side waits or allocates.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Words of a queue: a second of samples at 4 kHz with chains of thirty.
+const WORDS: usize = 1 << 17;
+/// Most entries of a call chain, over both parts.
+pub const MOST_ENTRIES: usize = 126;
+/// Words ahead of the entries.
+const FIXED: usize = 6;
+/// Most words of a sample.
+pub(super) const MOST_WORDS: usize = FIXED + MOST_ENTRIES;
+
+/// Flags of a sample.
+pub(super) mod flag {
+    /// The vCPU was at privilege level 3.
+    pub(in crate::sample) const USER: u64 = 1;
+    /// The overflow came while the host handled an exit of the guest.
+    pub(in crate::sample) const AT_EXIT: u64 = 2;
+    /// The chain's part at level 0 was not followed to its end.
+    pub(in crate::sample) const KERNEL_BROKEN: u64 = 4;
+    /// The same at level 3.
+    pub(in crate::sample) const USER_BROKEN: u64 = 8;
+}
+
+/// A sample.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// The event's number.
+    pub event: usize,
+    /// Time of the overflow, CLOCK_MONOTONIC, ns.
+    pub time: u64,
+    /// Counts since the overflow before.
+    pub period: u64,
+    /// Instruction pointer.
+    pub rip: u64,
+    /// CR3.
+    pub cr3: u64,
+    /// Whether the vCPU was at privilege level 3.
+    pub user: bool,
+    /// Whether the host was handling an exit at this instruction.
+    pub at_exit: bool,
+    /// Whether each part of the chain was followed to its end: level 0, level 3.
+    pub complete: [bool; 2],
+    /// The chain, innermost first, from `rip` on: level 0, then level 3.
+    pub chain: [Vec<u64>; 2],
+}
+
+/// Samples of one vCPU.
+#[derive(Debug)]
+pub struct Queue {
+    words: Box<[AtomicU64]>,
+    /// Words ever written, and ever read.
+    head: AtomicU64,
+    tail: AtomicU64,
+    /// Samples without room.
+    lost: AtomicU64,
+    /// Overflows that the kernel had no room for.
+    lost_by_kernel: AtomicU64,
+    /// Times the kernel throttled an event.
+    throttled: AtomicU64,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            words: (0..WORDS).map(|_| zero()).collect(),
+            head: zero(),
+            tail: zero(),
+            lost: zero(),
+            lost_by_kernel: zero(),
+            throttled: zero(),
+        }
+    }
+}
+
+impl Queue {
+    /// Adds a sample of these words; one without room is counted. For one thread.
+    pub(super) fn push(&self, words: &[u64]) {
+        let head = self.head.load(Ordering::Relaxed);
+        let used = head - self.tail.load(Ordering::Acquire);
+        if used as usize + words.len() > WORDS {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        for (at, &word) in words.iter().enumerate() {
+            self.words[(head as usize + at) % WORDS].store(word, Ordering::Relaxed);
+        }
+        self.head.store(head + words.len() as u64, Ordering::Release);
+    }
+
+    pub(super) fn count(&self, lost_by_kernel: u64, throttled: u64) {
+        self.lost_by_kernel.fetch_add(lost_by_kernel, Ordering::Relaxed);
+        self.throttled.fetch_add(throttled, Ordering::Relaxed);
+    }
+
+    /// Takes the oldest sample. For one thread.
+    pub fn pop(&self) -> Option<Sample> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        if tail == self.head.load(Ordering::Acquire) {
+            return None;
+        }
+        let word = |at: usize| self.words[(tail as usize + at) % WORDS].load(Ordering::Relaxed);
+        let (first, lengths) = (word(0), word(5));
+        let (kernel, user) = (lengths as u32 as usize, (lengths >> 32) as usize);
+        let flags = first >> 32;
+        let part = |from: usize, length: usize| (from..from + length).map(|at| word(FIXED + at)).collect();
+        let sample = Sample {
+            event: first as u32 as usize,
+            time: word(1),
+            period: word(2),
+            rip: word(3),
+            cr3: word(4),
+            user: flags & flag::USER != 0,
+            at_exit: flags & flag::AT_EXIT != 0,
+            complete: [flags & flag::KERNEL_BROKEN == 0, flags & flag::USER_BROKEN == 0],
+            chain: [part(0, kernel), part(kernel, user)],
+        };
+        self.tail.store(tail + (FIXED + kernel + user) as u64, Ordering::Release);
+        Some(sample)
+    }
+
+    /// Samples that were lost so far: by this queue, and by the kernel's rings; and how often the kernel throttled an event.
+    #[must_use]
+    pub fn lost(&self) -> (u64, u64, u64) {
+        let [lost, by_kernel, throttled] =
+            [&self.lost, &self.lost_by_kernel, &self.throttled].map(|count| count.load(Ordering::Relaxed));
+        (lost, by_kernel, throttled)
+    }
+}
+
+/// A sample as words, for a fixed place in memory.
+#[derive(Debug)]
+pub(super) struct Words {
+    words: [u64; MOST_WORDS],
+    kernel: usize,
+    user: usize,
+}
+
+impl Words {
+    pub(super) const fn new() -> Self {
+        Self { words: [0; MOST_WORDS], kernel: 0, user: 0 }
+    }
+
+    pub(super) const fn begin(&mut self, rip: u64, cr3: u64) {
+        (self.kernel, self.user) = (0, 0);
+        self.words[3] = rip;
+        self.words[4] = cr3;
+    }
+
+    /// Adds an entry; `false`: there is no room.
+    pub(super) fn entry(&mut self, user: bool, address: u64) -> bool {
+        let Some(place) = self.words.get_mut(FIXED + self.kernel + self.user) else { return false };
+        *place = address;
+        if user {
+            self.user += 1;
+        } else {
+            self.kernel += 1;
+        }
+        true
+    }
+
+    /// The sample of one overflow.
+    pub(super) fn of(&mut self, event: usize, time: u64, period: u64, flags: u64) -> &[u64] {
+        self.words[0] = event as u64 | flags << 32;
+        self.words[1] = time;
+        self.words[2] = period;
+        self.words[5] = self.kernel as u64 | (self.user as u64) << 32;
+        &self.words[..FIXED + self.kernel + self.user]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_come_out_as_they_went_in_and_none_is_lost_silently() {
+        let queue = Queue::default();
+        let mut words = Words::new();
+        words.begin(10, 20);
+        assert!(words.entry(false, 10) && words.entry(false, 11) && words.entry(true, 12));
+        queue.push(words.of(3, 5, 7, flag::AT_EXIT | flag::USER_BROKEN));
+        let sample = Sample {
+            event: 3,
+            time: 5,
+            period: 7,
+            rip: 10,
+            cr3: 20,
+            user: false,
+            at_exit: true,
+            complete: [true, false],
+            chain: [vec![10, 11], vec![12]],
+        };
+        assert_eq!((queue.pop(), queue.pop()), (Some(sample), None));
+        let length = words.of(0, 0, 0, 0).len();
+        let fit = WORDS / length;
+        for _ in 0..fit + 5 {
+            queue.push(words.of(0, 0, 0, 0));
+        }
+        let taken = std::iter::from_fn(|| queue.pop()).count();
+        assert_eq!((taken, queue.lost()), (fit, (5, 0, 0)));
+        // Around the end of the ring.
+        queue.push(words.of(1, 2, 3, 0));
+        assert_eq!(queue.pop().unwrap().chain, [vec![10, 11], vec![12]]);
+    }
+
+    #[test]
+    fn a_chain_is_bounded() {
+        let mut words = Words::new();
+        words.begin(0, 0);
+        let room = (0..).take_while(|&n| words.entry(true, n)).count();
+        assert_eq!((room, words.of(0, 0, 0, 0).len()), (MOST_ENTRIES, MOST_WORDS));
+    }
+}
