@@ -89,10 +89,9 @@ impl FromStr for SampledEvent {
             !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
         };
         match text.split_once(':') {
-            Some((group, name)) if plain(group) && plain(name) => Ok(Self {
-                tracepoint: Some((group.to_owned(), name.to_owned())),
-                ..event(PERF_TYPE_TRACEPOINT, 0)
-            }),
+            Some((group, name)) if plain(group) && plain(name) => {
+                Ok(Self { tracepoint: Some((group.to_owned(), name.to_owned())), ..event(PERF_TYPE_TRACEPOINT, 0) })
+            }
             _ => {
                 let names: Vec<_> = NAMED.iter().map(|(name, _, _)| *name).collect();
                 Err(format!("give {}, rHEX or a tracepoint as kvm:kvm_exit", names.join(", ")))
@@ -158,7 +157,8 @@ impl Sampler {
             let fd = sys::open_on_this_thread(attribute(event, rate)?, None).map_err(|error| refused(event, &error))?;
             let ring = sys::Ring::map(&fd, PAGES);
             let ring = ring.map_err(|error| format!("the ring of event {event}: {error}; raise ulimit -l"))?;
-            sys::signal_this_thread(&fd, kick::signal()).map_err(|error| format!("the signal of event {event}: {error}"))?;
+            sys::signal_this_thread(&fd, kick::signal())
+                .map_err(|error| format!("the signal of event {event}: {error}"))?;
             sys::enable(&fd).map_err(|error| refused(event, &error))?;
             Ok((fd, ring))
         };
@@ -189,7 +189,9 @@ fn refused(event: &SampledEvent, error: &io::Error) -> String {
         Some(libc::EACCES | libc::EPERM) => {
             "; it needs CAP_PERFMON, or kernel.perf_event_paranoid at 1 (a clock) or -1 (a tracepoint)"
         }
-        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => "; this host has no PMU that counts it: sample by cpu-clock",
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
+            "; this host has no PMU that counts it: sample by cpu-clock"
+        }
         _ => "",
     };
     format!("event {event}: {error}{remedy}")

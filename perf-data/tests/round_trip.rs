@@ -11,7 +11,8 @@ use perf_data::writer::{Output, Writer};
 use proptest::prelude::*;
 
 fn events(count: usize) -> Vec<Event> {
-    let event = |n: u64| Event { attr: Attr { type_: 1, ..Attr::default() }, name: format!("event-{n}"), ids: vec![n + 1] };
+    let event =
+        |n: u64| Event { attr: Attr { type_: 1, ..Attr::default() }, name: format!("event-{n}"), ids: vec![n + 1] };
     (0..count as u64).map(event).collect()
 }
 
@@ -51,11 +52,10 @@ fn read(bytes: &[u8]) -> (Vec<(usize, Record)>, Damage, Vec<Event>) {
 }
 
 fn sample(events: usize) -> impl Strategy<Value = Record> {
-    (any::<(u64, u64, u32, u64, u32)>(), 0..events as u64, 0..6_u16, prop::collection::vec(any::<u64>(), 0..90)).prop_map(
-        |((ip, time, tid, period, cpu), id, misc, chain)| {
+    (any::<(u64, u64, u32, u64, u32)>(), 0..events as u64, 0..6_u16, prop::collection::vec(any::<u64>(), 0..90))
+        .prop_map(|((ip, time, tid, period, cpu), id, misc, chain)| {
             Record::Sample(Sample { misc, id: id + 1, ip, pid: 7, tid, time, cpu, period, chain })
-        },
-    )
+        })
 }
 
 fn record(events: usize) -> impl Strategy<Value = Record> {

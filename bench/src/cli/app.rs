@@ -29,8 +29,8 @@ use super::stat_setup::StatSetupArgs;
 use super::sweep::SweepArgs;
 use super::turns::TurnsArgs;
 use super::{
-    ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency, record, report,
-    reproduce, run, shell, show, stat_setup, sweep, turns, usage,
+    ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency, record,
+    report, reproduce, run, shell, show, stat_setup, sweep, turns, usage,
 };
 use crate::arm::sim;
 use crate::backend::BackendChoice;

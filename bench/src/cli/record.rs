@@ -232,7 +232,8 @@ mod tests {
         assert!(matches!(args.guest, RecordedGuest::Run(run) if run.vcpus == 2));
         let level = |args: &[&str]| record(args).unwrap().spec(Vec::new()).level;
         assert_eq!((level(&["-z5", "payload"]), level(&["-z=3", "--", "payload"]), level(&["payload"])), (5, 3, 0));
-        let args = record(&["-e", "cpu-clock,kvm:kvm_exit", "-c", "100", "linux", "vmlinuz", "--run", "ls -z9"]).unwrap();
+        let args =
+            record(&["-e", "cpu-clock,kvm:kvm_exit", "-c", "100", "linux", "vmlinuz", "--run", "ls -z9"]).unwrap();
         assert_eq!((args.event.len(), args.spec(Vec::new()).rate), (2, Rate::Period(100)));
         assert!(matches!(args.guest, RecordedGuest::Linux(linux) if linux.run.as_deref() == Some("ls -z9")));
     }

@@ -110,7 +110,11 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let elf = spec.beside("payload");
     let written = fs::write(&elf, guest::PMU_PAYLOAD).and_then(|()| fs::canonicalize(&elf));
     let elf = written.map_err(|error| {
-        Error::usage(format!("cannot write the payload to {}", elf.display()), error.to_string(), "give another --output")
+        Error::usage(
+            format!("cannot write the payload to {}", elf.display()),
+            error.to_string(),
+            "give another --output",
+        )
     })?;
     let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
     let subject = Subject { kind: Kind::Task, mappings };
@@ -120,7 +124,11 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
         let outcome = launch::recorded(&host, &plan.guest, behind, plan.samples, sampled)?;
         let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.pmi.nmis).sum();
         if !spec.quiet {
-            complain(&format!("the payload ended ({}) after {:.1} s and {nmis} NMIs", outcome.end, outcome.wall.as_secs_f64()));
+            complain(&format!(
+                "the payload ended ({}) after {:.1} s and {nmis} NMIs",
+                outcome.end,
+                outcome.wall.as_secs_f64()
+            ));
         }
         Ok(if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive })
     })

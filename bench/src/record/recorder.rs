@@ -108,8 +108,7 @@ pub fn events(sampling: &Sampling) -> Result<Vec<Event>, Error> {
         let (type_, config) =
             encoding.map_err(|why| Error::host(format!("cannot sample by {event}"), why, "give another --event"))?;
         let (period, by_frequency) = sampling.rate.of(event);
-        let attr =
-            Attr { type_, config, period, by_frequency, exclude_host: event.is_hardware(), ..Attr::default() };
+        let attr = Attr { type_, config, period, by_frequency, exclude_host: event.is_hardware(), ..Attr::default() };
         Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
     };
     sampling.events.iter().enumerate().map(event).collect()

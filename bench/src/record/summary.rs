@@ -58,7 +58,10 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
     }
     if counts.throttled > 0 {
         let often = "sysctl kernel.perf_event_max_sample_rate, kernel.perf_cpu_time_max_percent";
-        warnings.push(format!("the kernel throttled an event {} times: sample less often, or raise {often}", counts.throttled));
+        warnings.push(format!(
+            "the kernel throttled an event {} times: sample less often, or raise {often}",
+            counts.throttled
+        ));
     }
     if counts.samples == 0 {
         warnings.push(
@@ -67,7 +70,10 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
         );
     }
     if recorded.file.given_up > 0 {
-        warnings.push(format!("{} bytes of the last records were given up for the file's features", recorded.file.given_up));
+        warnings.push(format!(
+            "{} bytes of the last records were given up for the file's features",
+            recorded.file.given_up
+        ));
     }
     warnings
 }
@@ -77,7 +83,12 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
 pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
     let error = recorded.failed.as_ref().filter(|error| !reader_left(error))?;
     let what = format!("the recording {} ended early", output.display());
-    Some(Error::new(Exit::Inconclusive, what, error.to_string(), "what it has is readable; make room, and record again"))
+    Some(Error::new(
+        Exit::Inconclusive,
+        what,
+        error.to_string(),
+        "what it has is readable; make room, and record again",
+    ))
 }
 
 /// The commands that show a recording.
@@ -88,12 +99,12 @@ pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
     }
     let (file, kallsyms) = (spec.output.display(), spec.beside("kallsyms"));
     Some(match kind {
-        Kind::Task => format!("look at it: perf report -i {file}, or vpmu report {file}"),
+        Kind::Task => format!("look at it: perf report -i {file}"),
         Kind::Host => {
-            format!("look at it: perf report --kallsyms {} -i {file}, or vpmu report {file}", kallsyms.display())
+            format!("look at it: perf report --kallsyms {} -i {file}", kallsyms.display())
         }
         Kind::Guest => format!(
-            "look at it: perf kvm --guest --guestkallsyms {} --guestmodules {} report -i {file}, or vpmu report {file}",
+            "look at it: perf kvm --guest --guestkallsyms {} --guestmodules {} report -i {file}",
             kallsyms.display(),
             spec.beside("modules").display()
         ),
@@ -126,7 +137,12 @@ mod tests {
     }
 
     fn recorded(counts: Counts, failed: Option<io::Error>) -> Recorded {
-        Recorded { counts, file: Summary { bytes: 2000, ratio: 5.25, ..Summary::default() }, failed, by_duration: false }
+        Recorded {
+            counts,
+            file: Summary { bytes: 2000, ratio: 5.25, ..Summary::default() },
+            failed,
+            by_duration: false,
+        }
     }
 
     #[test]
@@ -142,7 +158,9 @@ mod tests {
         };
         let (lines, warnings) = lines(&recorded(counts, None), &spec(), 2);
         let text = lines.join("\n");
-        for needle in ["1000 samples of cpu-clock on 2 vCPUs in x.data: 2 KiB", "5.2:1 at level 1", "1.0 %", "99.89 % of 900"] {
+        for needle in
+            ["1000 samples of cpu-clock on 2 vCPUs in x.data: 2 KiB", "5.2:1 at level 1", "1.0 %", "99.89 % of 900"]
+        {
             assert!(text.contains(needle), "{text} lacks {needle}");
         }
         let text = warnings.join("\n");

@@ -62,7 +62,8 @@ fn file<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadError> 
         return Err(ReadError::Header("its records lie outside of the file"));
     }
     // A recorder that was killed at its begin has written neither size nor features; a file that was cut is shorter than it says.
-    let end = if data_size == 0 && features == 0 { bytes.len() } else { data.saturating_add(data_size).min(bytes.len()) };
+    let end =
+        if data_size == 0 && features == 0 { bytes.len() } else { data.saturating_add(data_size).min(bytes.len()) };
     let table = bytes.get(data.saturating_add(data_size)..).unwrap_or_default();
     let numbers = (0..64_u8).filter(|number| features >> number & 1 != 0);
     let features = numbers

@@ -1,8 +1,8 @@
 //! Functions of an ELF file.
 
 use object::read::File;
-use object::{ObjectSegment as _, SegmentFlags, elf};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind, SymbolKind};
+use object::{ObjectSegment as _, SegmentFlags, elf};
 
 use super::NAME;
 

@@ -20,7 +20,7 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) const fn new(level: u32) -> Self {
-        Self { level: level as i32, raw: 0, compressed: 0 }
+        Self { level: level.cast_signed(), raw: 0, compressed: 0 }
     }
 
     /// Appends `records` to `to` as compressed records.

@@ -184,7 +184,7 @@ impl<W: Write> Writer<W> {
         }
         let compression = self.frames.as_ref().map(|&(_, level)| Compression {
             level,
-            ratio: ratio.round() as u32,
+            ratio: rounded(ratio),
             most: CHUNK as u32 + (64 << 10),
         });
         let facts = Facts { compression, times: self.times, ..facts.clone() };
@@ -293,11 +293,8 @@ impl<W: Write> Writer<W> {
             event.ids.iter().for_each(|&id| body.u64(id));
             put(kind::HEADER_ATTR, &body);
         }
-        let compression = self.frames.as_ref().map(|&(_, level)| Compression {
-            level,
-            ratio: 1,
-            most: CHUNK as u32 + (64 << 10),
-        });
+        let compression =
+            self.frames.as_ref().map(|&(_, level)| Compression { level, ratio: 1, most: CHUNK as u32 + (64 << 10) });
         for (number, body) in feature::all(&Facts { compression, ..facts.clone() }, &self.events) {
             // Build-ids are records of their own, and times are not known.
             if number == feature::BUILD_ID || number == feature::SAMPLE_TIME {
@@ -312,4 +309,10 @@ impl<W: Write> Writer<W> {
         }
         bytes
     }
+}
+
+/// The nearest whole number of a ratio.
+#[expect(clippy::cast_sign_loss, reason = "a ratio of sizes is not negative, and the cast saturates")]
+const fn rounded(ratio: f64) -> u32 {
+    ratio.round() as u32
 }

@@ -202,14 +202,20 @@ pub(super) mod tests {
     fn layouts_follow_the_release() {
         let of = |release: &str| Layout::of(release);
         assert_eq!([of("5.10.0-28-amd64"), of("6.1.0-50-amd64"), of("6.2")], [Layout::EndAtBit10; 3]);
-        assert_eq!((of("6.3.1"), of("6.4-rc1"), of("7.0.2")), (Layout::EndAtBit11, Layout::TypeOf3Bits, Layout::TypeOf3Bits));
+        assert_eq!(
+            (of("6.3.1"), of("6.4-rc1"), of("7.0.2")),
+            (Layout::EndAtBit11, Layout::TypeOf3Bits, Layout::TypeOf3Bits)
+        );
         let kind = |layout, bits: u16| {
             let unwind = [&[8, 0, 0, 0][..], &bits.to_le_bytes()].concat();
             Orc::new(&[0; 4], 0x1000, &unwind, layout).unwrap().rule(0x1000).unwrap().kind
         };
         assert_eq!((kind(Layout::EndAtBit10, 0x405), kind(Layout::EndAtBit11, 0x805)), (Kind::End, Kind::End));
         assert_eq!((kind(Layout::EndAtBit11, 0x405), kind(Layout::EndAtBit10, 0x105)), (Kind::Call, Kind::Registers));
-        assert_eq!((kind(Layout::EndAtBit10, 0), kind(Layout::TypeOf3Bits, 0x405)), (Kind::Undefined, Kind::PartialRegisters));
+        assert_eq!(
+            (kind(Layout::EndAtBit10, 0), kind(Layout::TypeOf3Bits, 0x405)),
+            (Kind::Undefined, Kind::PartialRegisters)
+        );
     }
 
     #[test]

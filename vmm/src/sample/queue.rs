@@ -133,25 +133,25 @@ impl Queue {
 /// A sample as words, for a fixed place in memory.
 #[derive(Debug)]
 pub(super) struct Words {
-    words: [u64; MOST_WORDS],
+    all: [u64; MOST_WORDS],
     kernel: usize,
     user: usize,
 }
 
 impl Words {
     pub(super) const fn new() -> Self {
-        Self { words: [0; MOST_WORDS], kernel: 0, user: 0 }
+        Self { all: [0; MOST_WORDS], kernel: 0, user: 0 }
     }
 
     pub(super) const fn begin(&mut self, rip: u64, cr3: u64) {
         (self.kernel, self.user) = (0, 0);
-        self.words[3] = rip;
-        self.words[4] = cr3;
+        self.all[3] = rip;
+        self.all[4] = cr3;
     }
 
     /// Adds an entry; `false`: there is no room.
     pub(super) fn entry(&mut self, user: bool, address: u64) -> bool {
-        let Some(place) = self.words.get_mut(FIXED + self.kernel + self.user) else { return false };
+        let Some(place) = self.all.get_mut(FIXED + self.kernel + self.user) else { return false };
         *place = address;
         if user {
             self.user += 1;
@@ -163,11 +163,11 @@ impl Words {
 
     /// The sample of one overflow.
     pub(super) fn of(&mut self, event: usize, time: u64, period: u64, flags: u64) -> &[u64] {
-        self.words[0] = event as u64 | flags << 32;
-        self.words[1] = time;
-        self.words[2] = period;
-        self.words[5] = self.kernel as u64 | (self.user as u64) << 32;
-        &self.words[..FIXED + self.kernel + self.user]
+        self.all[0] = event as u64 | flags << 32;
+        self.all[1] = time;
+        self.all[2] = period;
+        self.all[5] = self.kernel as u64 | (self.user as u64) << 32;
+        &self.all[..FIXED + self.kernel + self.user]
     }
 }
 

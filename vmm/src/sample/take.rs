@@ -74,13 +74,7 @@ fn look(fd: &VcpuFd, memory: &GuestMemoryMmap, sampling: &Sampling, words: &mut 
     walk(&regs, &sregs, memory, sampling, words)
 }
 
-fn walk(
-    regs: &kvm_regs,
-    sregs: &kvm_sregs,
-    memory: &GuestMemoryMmap,
-    sampling: &Sampling,
-    words: &mut Words,
-) -> u64 {
+fn walk(regs: &kvm_regs, sregs: &kvm_sregs, memory: &GuestMemoryMmap, sampling: &Sampling, words: &mut Words) -> u64 {
     // The privilege level is that of the stack segment (SDM vol. 3, 6.5).
     let user = sregs.ss.dpl == 3;
     let flags = if user { flag::USER } else { 0 };
