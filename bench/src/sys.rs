@@ -61,7 +61,7 @@ pub fn monotonic_ns() -> u64 {
 #[must_use]
 pub fn thread_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
+    Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec.try_into().unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Everything the writer writes, the reader reads: file and pipe, plain and compressed; and no damage is a panic or a surprise.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 use std::fs::File;
 use std::io::Read as _;
 

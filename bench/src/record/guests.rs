@@ -143,9 +143,9 @@ fn recorded(
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     super::recorder::events(&sampling)?;
-    let recorder = Recorder::start(sampling, output(spec)?, subject, spec, facts(spec, vcpus))?;
+    let writing = Recorder::start(sampling, output(spec)?, subject, spec, facts(spec, vcpus))?;
     let ended = guest();
-    let recorded = recorder.finish()?;
+    let recorded = writing.finish()?;
     let exit = match ended {
         Ok(exit) => exit,
         Err(error) => {

@@ -313,6 +313,6 @@ impl<W: Write> Writer<W> {
 
 /// The nearest whole number of a ratio.
 #[expect(clippy::cast_sign_loss, reason = "a ratio of sizes is not negative, and the cast saturates")]
-const fn rounded(ratio: f64) -> u32 {
+fn rounded(ratio: f64) -> u32 {
     ratio.round() as u32
 }
