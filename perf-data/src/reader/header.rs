@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::ReadError;
+use super::damage::ReadError;
 use crate::attr::{Attr, Event};
 use crate::bytes::Take;
 use crate::writer::{FILE_HEADER, MAGIC, PIPE_HEADER};

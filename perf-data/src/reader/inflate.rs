@@ -2,7 +2,7 @@
 
 use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 
-use super::{Damage, MOST_INFLATED};
+use super::damage::{Damage, MOST_INFLATED};
 
 /// Most bytes that one record is decompressed to: more than any ring that perf empties at once.
 const MOST_OF_ONE: usize = 64 << 20;

@@ -1,54 +1,19 @@
 //! Reads recordings of files and pipes, ours and perf's. Every field is distrusted: sizes are checked before they are used, and
 //! what is decompressed is bounded.
 
+mod damage;
 mod header;
 mod inflate;
 
 use std::collections::BTreeMap;
 
-use thiserror::Error;
-
 use crate::attr::{self, Event};
 use crate::bytes::Take;
 use crate::feature::{self, BuildId, Compression};
 use crate::record::{self, HEADER, Record, kind};
+pub use damage::{Damage, MOST_INFLATED, ReadError};
 use header::Head;
 use inflate::Inflate;
-
-/// Most bytes that the records of a file are decompressed to.
-pub const MOST_INFLATED: u64 = 4 << 30;
-
-/// Why a recording cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ReadError {
-    /// It does not begin as one.
-    #[error("it is no perf.data: it does not begin with PERFILE2")]
-    NotARecording,
-    /// Its header makes no sense.
-    #[error("its header is damaged: {0}")]
-    Header(&'static str),
-}
-
-/// What reading met that it could not use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Damage {
-    /// Records that were cut short or made no sense.
-    pub records: u64,
-    /// Compressed records that could not be decompressed.
-    pub frames: u64,
-    /// Bytes at the end that are no record.
-    pub rest: u64,
-    /// More was compressed than is decompressed ([`MOST_INFLATED`]).
-    pub too_much: bool,
-}
-
-impl Damage {
-    /// Whether there was any.
-    #[must_use]
-    pub fn any(&self) -> bool {
-        *self != Self::default()
-    }
-}
 
 /// A recording.
 #[derive(Clone, Debug)]

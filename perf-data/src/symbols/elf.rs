@@ -4,7 +4,7 @@ use object::read::File;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind, SymbolKind};
 use object::{ObjectSegment as _, SegmentFlags, elf};
 
-use super::NAME;
+use super::limit::NAME;
 
 /// (start, size, name) of each function, and of each label in code.
 pub(super) fn read(bytes: &[u8]) -> Option<Vec<(u64, u64, String)>> {

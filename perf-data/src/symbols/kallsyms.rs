@@ -1,6 +1,6 @@
 //! A kernel's own list of its symbols: `ADDRESS TYPE NAME [MODULE]`.
 
-use super::NAME;
+use super::limit::NAME;
 
 /// Most lines that are read.
 const MOST: usize = 2_000_000;

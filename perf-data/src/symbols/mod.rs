@@ -2,9 +2,7 @@
 
 mod elf;
 mod kallsyms;
-
-/// Longest name that is kept.
-const NAME: usize = 512;
+mod limit;
 
 /// Symbols by address.
 #[derive(Clone, Debug, Default)]

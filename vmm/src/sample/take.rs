@@ -9,8 +9,8 @@ use vm_memory::GuestMemoryMmap;
 
 use super::chain::{Frame, Others, Width, follow};
 use super::queue::{Words, flag};
+use super::sampling::{Channel, Sampling};
 use super::space::Space;
-use super::{Channel, Sampling};
 use crate::sys;
 
 const EFER_LMA: u64 = 1 << 10;

@@ -1,0 +1,4 @@
+//! Bounds of what a list of symbols is believed.
+
+/// Longest name that is kept.
+pub(super) const NAME: usize = 512;
