@@ -1,5 +1,7 @@
 //! `vpmu conformance`.
 
+use std::time::Duration;
+
 use arch_pmu::spec::Vendor;
 use clap::{Args, ValueEnum};
 use host_pmu::backend::BackendKey;
@@ -11,7 +13,7 @@ use crate::backend::{BackendChoice, Chosen, choose};
 use crate::console::{complain, internal, print};
 use crate::experiment::conformance::run::{self, Checks, Target};
 use crate::experiment::conformance::tap::{self, Checked};
-use crate::parse::pmu_version;
+use crate::parse::{duration_in, pmu_version};
 use crate::probe::ThisHost;
 use crate::strategy::{StrategyChoice, ready};
 use crate::sys;
@@ -78,6 +80,10 @@ pub struct ConformanceArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4", value_parser = pmu_version)]
     pub pmu_version: Vec<u64>,
 
+    /// End a run after this time: what was not reached is not ok [default: 2m, 10m with backend step]
+    #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(86_400)))]
+    pub time_limit: Option<Duration>,
+
     /// Print one JSON document in place of TAP
     #[arg(long)]
     pub json: bool,
@@ -112,7 +118,7 @@ fn on_kvm(args: &ConformanceArgs) -> Result<Exit, Error> {
     }
     let guest = run::of_kvm()?;
     let target = Target::Kvm { counts_events: !args.counts_time };
-    checked(args, &Checks { guests: vec![guest], target, seccomp: !args.no_seccomp })
+    checked(args, &Checks { guests: vec![guest], target, time_limit: args.time_limit, seccomp: !args.no_seccomp })
 }
 
 pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
@@ -154,7 +160,7 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
         complain("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
     }
     let target = Target::Vpmu { strategies, counts_time: args.counts_time, backend };
-    checked(args, &Checks { guests, target, seccomp: !args.no_seccomp })
+    checked(args, &Checks { guests, target, time_limit: args.time_limit, seccomp: !args.no_seccomp })
 }
 
 /// Runs the checks and prints what they say.

@@ -42,7 +42,7 @@ fn job(parts: &Parts) -> Result<Job> {
 }
 
 /// The kernel's modules for virtio, where .ci/host-b-packages puts them.
-fn virtio_modules(parts: &Parts) -> Result<Vec<PathBuf>> {
+pub(crate) fn virtio_modules(parts: &Parts) -> Result<Vec<PathBuf>> {
     let root = parts.kernel.parent().and_then(Path::parent).context("the kernel's root")?;
     let mut folders = vec![root.join("lib/modules").join(parts.release())];
     let mut found = Vec::new();

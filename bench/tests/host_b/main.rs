@@ -14,6 +14,7 @@ mod linux;
 mod machine;
 mod measure;
 mod monitor;
+mod nest;
 mod parts;
 mod probe;
 mod script;
@@ -44,7 +45,7 @@ const CHECKS: [(&str, Check); 6] = [
     ("rig::watch", watch::check),
 ];
 
-const BOOTS: [(&str, Boot); 14] = [
+const BOOTS: [(&str, Boot); 15] = [
     ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
     ("boot::commands_come_back_exactly", commands_come_back_exactly),
     ("boot::kvm_is_there", kvm_is_there),
@@ -59,6 +60,7 @@ const BOOTS: [(&str, Boot); 14] = [
     ("images::instructions_are_counted", instructions_are_counted),
     ("linux::stock_perf", linux::stock_perf),
     ("linux::host_pmu", linux::host_pmu),
+    ("nest::hardware_and_kvm", nest::hardware_and_kvm),
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
@@ -100,7 +102,9 @@ fn main() -> ExitCode {
     }
     let long = std::env::var_os("VPMU_HOST_B_LONG").is_some_and(|value| value == "1");
     if !long && !arguments.list {
-        eprintln!("SKIP: boots of minutes (linux::sampling, linux::bad_input); remedy: VPMU_HOST_B_LONG=1");
+        eprintln!(
+            "SKIP: boots of minutes (linux::sampling, linux::bad_input, nest::kernel_*); remedy: VPMU_HOST_B_LONG=1"
+        );
     }
     let boots = LONG.iter().map(|boot| (boot, skip || !long));
     let boots = boots.chain(BOOTS.iter().map(|boot| (boot, skip))).chain(BOTH.iter().map(|boot| (boot, skip || !kvm)));
@@ -116,6 +120,10 @@ fn main() -> ExitCode {
     for (name, ignored, boot) in further {
         let found = found.clone();
         trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(ignored));
+    }
+    for (name, boot) in nest::trials() {
+        let found = found.clone();
+        trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(skip || !long));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -99,8 +99,17 @@ pub struct Checks {
     pub guests: Vec<Checked>,
     /// What stands behind their counters.
     pub target: Target,
+    /// Time after which a run is ended; `None`: as its backend needs.
+    pub time_limit: Option<Duration>,
     /// Whether vCPU threads are confined.
     pub seccomp: bool,
+}
+
+impl Checks {
+    fn run(&self, n: usize) -> (Behind, u64, Duration) {
+        let (behind, counts, limit) = self.target.run(n);
+        (behind, counts, self.time_limit.unwrap_or(limit))
+    }
 }
 
 /// Runs the payload for each guest and strategy, handing over each run when it is done.
@@ -116,7 +125,7 @@ pub fn run(
     let mut runs = Vec::new();
     for &guest in &checks.guests {
         for (n, name) in checks.target.names().into_iter().enumerate() {
-            let plan = plan(guest, checks.target.run(n), checks.seccomp);
+            let plan = plan(guest, checks.run(n), checks.seccomp);
             let outcome = payload::run_conformance(&host, &plan, interrupted).map_err(|error| match error {
                 MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
                 other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),

@@ -1,0 +1,185 @@
+//! The nest: host B, in it a guest of this VMM that is a KVM host with an AMD's PMU, in that this tool: backend `hardware`, and KVM's own
+//! vPMU, with the kernel's own code. Hardware events there count a clock.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::linux::virtio_modules;
+use super::machine::{Clock, Job, Report};
+use super::parts::Parts;
+
+/// A boot of one kernel.
+type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
+
+const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
+const KERNEL: &str = "/guest/vmlinuz";
+/// What KVM calls for its vPMU.
+const CALLS: [&str; 4] =
+    ["perf_event_create_kernel_counter", "perf_event_pause", "perf_event_period", "perf_event_enable"];
+/// Separates what a script prints.
+const MARK: &str = "== ";
+
+/// The middle host's script: calls of its KVM for `samples` PMIs of a counter beside `strategies`, then `more`.
+fn script(strategies: &str, rounds: u32, samples: u32, more: &str) -> String {
+    let probes = CALLS.map(|call| format!("echo p:n/{call} {call} >>kprobe_events; ")).concat();
+    // 4 ms of counts: a PMI takes a third of a millisecond there.
+    format!(
+        "cd /sys/kernel/tracing && {probes} echo 1 >events/n/enable; cd /; \
+         vpmu nmi-latency --backend hardware --cpu milan --strategy {strategies} --rounds {rounds} --warmup 0 --samples {samples} \
+         --period 4000000 --time-limit 5s --no-save --quiet --json; echo '{MARK}status' $?; \
+         echo '{MARK}calls'; cat /sys/kernel/tracing/kprobe_profile; {more}"
+    )
+}
+
+/// Host B with the middle host's kernel and its modules for virtio and KVM.
+fn job(middle: &Parts) -> Result<Job> {
+    let mut job = Job::new()
+        .clock(Clock::Instructions)
+        .binary("/vpmu", VPMU.as_ref())
+        .file(KERNEL, 0o644, &std::fs::read(&middle.kernel)?)
+        .memory("3G")
+        .limit(Duration::from_secs(1800))
+        .silence(Duration::from_secs(400));
+    for module in virtio_modules(middle)?.iter().chain(&middle.modules) {
+        let name = module.file_name().context("a name")?.to_string_lossy().into_owned();
+        job =
+            job.file(&format!("/guest/lib/modules/{}/kernel/{name}", middle.release()), 0o644, &std::fs::read(module)?);
+    }
+    Ok(job)
+}
+
+/// `vpmu linux` of the middle host.
+fn middle_host(script: &str) -> Vec<String> {
+    let words = [
+        "/vpmu",
+        "linux",
+        KERNEL,
+        "--modules",
+        "/guest/lib/modules",
+        "--cpu",
+        "milan",
+        "--nested",
+        "--load",
+        "kvm-amd",
+        "--backend",
+        "cpu-clock",
+        "--memory",
+        "1G",
+        "--with",
+        "/vpmu:/bin/vpmu",
+        "--run",
+        script,
+    ];
+    words.map(str::to_owned).to_vec()
+}
+
+/// What the script of [`script`] printed.
+struct Middle {
+    document: Value,
+    /// Of each of [`CALLS`].
+    calls: Vec<u64>,
+}
+
+fn middle(report: &Report, command: usize) -> Result<Middle> {
+    let done = report.commands.get(command).context("no such command")?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    ensure!(done.status == 0, "exit {}: {said}", done.status);
+    let mut parts = done.text()?.split(MARK);
+    let document = parts.next().context("no document")?;
+    let status = parts.next().context("no status")?;
+    ensure!(status.trim() == "status 0", "{status}: {document} {said}");
+    let profile = parts.next().context("no calls")?;
+    let calls = CALLS.iter().map(|call| {
+        let words = profile.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let hits =
+            words.into_iter().find(|words| words.first() == Some(call)).and_then(|words| words.get(1)?.parse().ok());
+        hits.with_context(|| format!("no {call} in {profile}"))
+    });
+    Ok(Middle { document: serde_json::from_str(document)?, calls: calls.collect::<Result<_>>()? })
+}
+
+impl Middle {
+    fn arm(&self, name: &str) -> Result<&Value> {
+        let arms = self.document["arms"].as_array().context("arms")?;
+        arms.iter()
+            .find(|arm| arm["strategy"] == name)
+            .with_context(|| format!("no arm {name}: {}", self.document["warnings"]))
+    }
+
+    /// NMIs of an arm.
+    fn nmis(&self, name: &str) -> Result<u64> {
+        let arm = self.arm(name)?;
+        arm["nmi_handler_ns"]["count"].as_u64().with_context(|| format!("{name}: {}", arm["nmi_handler_ns"]))
+    }
+
+    /// KVM's calls per PMI, for people.
+    fn per_pmi(&self, nmis: u64) -> String {
+        let each =
+            CALLS.iter().zip(&self.calls).map(|(call, &hits)| format!("{call} {:.2}", hits as f64 / nmis as f64));
+        each.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Backend `hardware` loses nothing, arm `kvm` is there, and its kernel reuses its event.
+pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
+    let report = job(parts)?
+        .command(["/vpmu", "linux", KERNEL, "--cpu", "clx", "--nested", "--run", "true"])
+        .command(middle_host(&script("recreate,reuse", 1, 20, "")))
+        .run(parts)?;
+    report.say("power-on to power-off");
+    let refused = &report.commands[0];
+    let said = String::from_utf8_lossy(&refused.stderr);
+    ensure!(refused.status == 2 && said.contains("--cpu genoa") && said.lines().count() == 1, "{said}");
+    let middle = middle(&report, 1)?;
+    ensure!(middle.document["parameters"]["backend"] == "hardware", "{}", middle.document["parameters"]);
+    for name in ["recreate", "reuse", "floor"] {
+        let arm = middle.arm(name)?;
+        ensure!(middle.nmis(name)? >= 20 && arm["lost"] == 0 && arm["overflows_lost"] == 0, "{name}: {arm}");
+    }
+    let nmis = middle.nmis("kvm")?;
+    ensure!(nmis >= 20, "kvm: {}", middle.arm("kvm")?);
+    eprintln!("# {}: KVM's calls per PMI: {}", parts.release(), middle.per_pmi(nmis));
+    let [creates, pauses, ..] = middle.calls[..] else { anyhow::bail!("{:?}", middle.calls) };
+    ensure!(creates < nmis / 4 && pauses >= nmis, "{:?} calls for {nmis} PMIs", middle.calls);
+    Ok(())
+}
+
+/// A trial for each kernel of .ci/host-b-kernels as the middle host: every strategy on `hardware` and the vPMU of its KVM.
+pub(crate) fn trials() -> Vec<(String, Boot)> {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let folder = std::env::var_os("VPMU_HOST_B_KERNELS").map_or_else(|| target.join("host-b-kernels"), PathBuf::from);
+    let roots = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut roots: Vec<_> = roots.map(|entry| entry.path()).filter(|root| root.join("boot").is_dir()).collect();
+    roots.sort();
+    let trial = |root: PathBuf| {
+        let name = format!("nest::kernel_{}", root.file_name().unwrap_or_default().to_string_lossy());
+        let boot: Boot = Box::new(move |parts| release(parts, &parts.with_kernel_of(&root)?));
+        (name, boot)
+    };
+    roots.into_iter().map(trial).collect()
+}
+
+fn release(parts: &Parts, middle_parts: &Parts) -> Result<()> {
+    let all = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate";
+    // Cases that its vPMU fails are no failure of this tree.
+    let conformance = format!("echo '{MARK}conformance'; vpmu conformance --on kvm --counts-time --time-limit 20s");
+    let more = format!("{conformance} | grep -v -E '^ *(ok|1\\.\\.|TAP)'");
+    let report = job(middle_parts)?.command(middle_host(&script(all, 3, 50, &more))).run(parts)?;
+    report.say("power-on to power-off");
+    let middle = middle(&report, 0)?;
+    let (release, nmis) = (middle_parts.release(), middle.nmis("kvm")?);
+    for name in all.split(',').chain(["floor", "kvm"]) {
+        let arm = middle.arm(name)?;
+        eprintln!("# {release}, {name}: {} NMIs, p50 {} ns", middle.nmis(name)?, arm["nmi_handler_ns"]["p50"]);
+        ensure!(middle.nmis(name)? >= 150, "{name}: {arm}");
+        ensure!(name == "kvm" || arm["lost"] == 0 && arm["overflows_lost"] == 0, "{name}: {arm}");
+    }
+    eprintln!("# {release}: KVM's calls per PMI: {}", middle.per_pmi(nmis));
+    for line in report.commands[0].text()?.split(MARK).last().unwrap_or_default().lines() {
+        eprintln!("# {line}");
+    }
+    Ok(())
+}
