@@ -79,8 +79,8 @@ fn middle_host(script: &str) -> Vec<String> {
 /// What the script of [`script`] printed.
 struct Middle {
     document: Value,
-    /// Of each of [`CALLS`].
-    calls: Vec<u64>,
+    /// Of each of [`CALLS`]; `None` where the kernel lets none be probed (seen: Debian's 5.10).
+    calls: [Option<u64>; CALLS.len()],
 }
 
 fn middle(report: &Report, command: usize) -> Result<Middle> {
@@ -92,13 +92,11 @@ fn middle(report: &Report, command: usize) -> Result<Middle> {
     let status = parts.next().context("no status")?;
     ensure!(status.trim() == "status 0", "{status}: {document} {said}");
     let profile = parts.next().context("no calls")?;
-    let calls = CALLS.iter().map(|call| {
-        let words = profile.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let hits =
-            words.into_iter().find(|words| words.first() == Some(call)).and_then(|words| words.get(1)?.parse().ok());
-        hits.with_context(|| format!("no {call} in {profile}"))
+    let calls = CALLS.map(|call| {
+        let line = profile.lines().find(|line| line.split_whitespace().next() == Some(call))?;
+        line.split_whitespace().nth(1)?.parse().ok()
     });
-    Ok(Middle { document: serde_json::from_str(document)?, calls: calls.collect::<Result<_>>()? })
+    Ok(Middle { document: serde_json::from_str(document)?, calls })
 }
 
 impl Middle {
@@ -117,8 +115,10 @@ impl Middle {
 
     /// KVM's calls per PMI, for people.
     fn per_pmi(&self, nmis: u64) -> String {
-        let each =
-            CALLS.iter().zip(&self.calls).map(|(call, &hits)| format!("{call} {:.2}", hits as f64 / nmis as f64));
+        let each = CALLS.iter().zip(self.calls).map(|(call, hits)| match hits {
+            Some(hits) => format!("{call} {:.2}", hits as f64 / nmis as f64),
+            None => format!("{call} not probed"),
+        });
         each.collect::<Vec<_>>().join(", ")
     }
 }
@@ -142,7 +142,7 @@ pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
     let nmis = middle.nmis("kvm")?;
     ensure!(nmis >= 20, "kvm: {}", middle.arm("kvm")?);
     eprintln!("# {}: KVM's calls per PMI: {}", parts.release(), middle.per_pmi(nmis));
-    let [creates, pauses, ..] = middle.calls[..] else { anyhow::bail!("{:?}", middle.calls) };
+    let [Some(creates), Some(pauses), ..] = middle.calls else { anyhow::bail!("{:?}", middle.calls) };
     ensure!(creates < nmis / 4 && pauses >= nmis, "{:?} calls for {nmis} PMIs", middle.calls);
     Ok(())
 }
@@ -164,7 +164,6 @@ pub(crate) fn trials() -> Vec<(String, Boot)> {
 
 fn release(parts: &Parts, middle_parts: &Parts) -> Result<()> {
     let all = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate";
-    // Cases that its vPMU fails are no failure of this tree.
     let conformance = format!("echo '{MARK}conformance'; vpmu conformance --on kvm --counts-time --time-limit 20s");
     let more = format!("{conformance} | grep -v -E '^ *(ok|1\\.\\.|TAP)'");
     let report = job(middle_parts)?.command(middle_host(&script(all, 3, 50, &more))).run(parts)?;
@@ -174,8 +173,9 @@ fn release(parts: &Parts, middle_parts: &Parts) -> Result<()> {
     for name in all.split(',').chain(["floor", "kvm"]) {
         let arm = middle.arm(name)?;
         eprintln!("# {release}, {name}: {} NMIs, p50 {} ns", middle.nmis(name)?, arm["nmi_handler_ns"]["p50"]);
-        ensure!(middle.nmis(name)? >= 150, "{name}: {arm}");
-        ensure!(name == "kvm" || arm["lost"] == 0 && arm["overflows_lost"] == 0, "{name}: {arm}");
+        // What its vPMU loses is no failure of this tree.
+        let whole = middle.nmis(name)? >= 150 && arm["lost"] == 0 && arm["overflows_lost"] == 0;
+        ensure!(name == "kvm" || whole, "{name}: {arm}");
     }
     eprintln!("# {release}: KVM's calls per PMI: {}", middle.per_pmi(nmis));
     for line in report.commands[0].text()?.split(MARK).last().unwrap_or_default().lines() {
