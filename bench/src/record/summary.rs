@@ -99,12 +99,12 @@ pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
     }
     let (file, kallsyms) = (spec.output.display(), spec.beside("kallsyms"));
     Some(match kind {
-        Kind::Task => format!("look at it: perf report -i {file}"),
+        Kind::Task => format!("look at it: perf report -i {file}, or vpmu report {file}"),
         Kind::Host => {
-            format!("look at it: perf report --kallsyms {} -i {file}", kallsyms.display())
+            format!("look at it: perf report --kallsyms {} -i {file}, or vpmu report {file}", kallsyms.display())
         }
         Kind::Guest => format!(
-            "look at it: perf kvm --guest --guestkallsyms {} --guestmodules {} report -i {file}",
+            "look at it: perf kvm --guest --guestkallsyms {} --guestmodules {} report -i {file}, or vpmu report {file}",
             kallsyms.display(),
             spec.beside("modules").display()
         ),

@@ -135,7 +135,25 @@ fn shares_and_chains() -> Result<()> {
         Some((rest.split_whitespace().last()?.to_owned(), share.parse().ok()?))
     };
     let shares: Vec<(String, f64)> = text.lines().filter_map(of_line).collect();
-    check_shares(&shares.iter().map(|(name, share)| (name.as_str(), *share)).collect(), "perf report")
+    check_shares(&shares.iter().map(|(name, share)| (name.as_str(), *share)).collect(), "perf report")?;
+    let folded = vpmu().current_dir(folder.path()).args(["report", "perf.data", "--format", "folded"]).output()?;
+    let text = String::from_utf8_lossy(&folded.stdout);
+    let mut leaves = Vec::new();
+    for line in text.lines() {
+        let (stack, count) = line.rsplit_once(' ').context("a line without a count")?;
+        let chain: Vec<_> = stack.split(';').collect();
+        let leaf = chain.last().copied().unwrap_or_default();
+        if SHARES.iter().any(|(name, _)| *name == leaf) && count.parse::<usize>()? > 10 {
+            ensure!(chain[..4] == ["CPU 0/KVM", "ring_3", "guest_main", "round_of_work"], "{line}");
+        }
+        leaves.extend(std::iter::repeat_n(leaf, count.parse()?));
+    }
+    ensure!(leaves.len() == samples, "{samples} samples, and {} in folded stacks", leaves.len());
+    check_shares(&shares_of(leaves.into_iter()), "folded stacks")?;
+    let page = vpmu().current_dir(folder.path()).args(["report", "perf.data", "-o", "page.html"]).output()?;
+    let text = std::fs::read_to_string(folder.path().join("page.html"))?;
+    ensure!(page.status.success() && text.contains("[\"three_tenths\","), "the page lacks a function");
+    Ok(())
 }
 
 fn levels_and_modes() -> Result<()> {
