@@ -136,8 +136,8 @@ fn shares_and_chains() -> Result<()> {
     };
     let shares: Vec<(String, f64)> = text.lines().filter_map(of_line).collect();
     check_shares(&shares.iter().map(|(name, share)| (name.as_str(), *share)).collect(), "perf report")?;
-    let folded = vpmu().current_dir(folder.path()).args(["report", "perf.data", "--format", "folded"]).output()?;
-    let text = String::from_utf8_lossy(&folded.stdout);
+    let printed = vpmu().current_dir(folder.path()).args(["report", "perf.data", "--format", "folded"]).output()?;
+    let text = String::from_utf8_lossy(&printed.stdout);
     let mut leaves = Vec::new();
     for line in text.lines() {
         let (stack, count) = line.rsplit_once(' ').context("a line without a count")?;
