@@ -161,7 +161,7 @@ pub struct Stamp {
     pub id: u64,
 }
 
-/// The fields of samples that [`put`] writes, without a call chain.
+/// The fields of samples that are written, without a call chain.
 pub const FIELDS: u64 = attr::IDENTIFIER | attr::IP | attr::TID | attr::TIME | attr::CPU | attr::PERIOD;
 
 /// PROT_READ | PROT_EXEC, and MAP_PRIVATE.
