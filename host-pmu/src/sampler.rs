@@ -61,6 +61,12 @@ impl SampledEvent {
         self.type_ == PERF_TYPE_SOFTWARE
     }
 
+    /// Whether it is a tracepoint of the host.
+    #[must_use]
+    pub const fn is_tracepoint(&self) -> bool {
+        self.tracepoint.is_some()
+    }
+
     /// Whether the host's PMU counts it, in guest mode only.
     #[must_use]
     pub const fn is_hardware(&self) -> bool {

@@ -21,6 +21,11 @@ pub trait HostPmu: HostCounters {
         let _ = since_return;
     }
 
+    /// Whether a signal that another user of the thread's signal explains was no counter's: records are complete, and name none.
+    fn nothing_overflowed(&mut self) -> bool {
+        false
+    }
+
     /// The vCPU rests, its counters off, until the next account begins: nothing may signal its thread, and the time does not count
     /// as time in which the guest left a counter idle.
     fn rest(&mut self) {}

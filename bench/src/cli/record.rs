@@ -32,14 +32,14 @@ Examples:
   # a distribution's kernel, its chains by ORC
   vpmu record -g -- linux vmlinuz --run 'sleep 5'
   perf report --kallsyms perf.data.kallsyms
-  # one sample in 100 exits; into a pipe
-  vpmu record -e kvm:kvm_exit -c 100 -o - -- run x.elf |
+  # one sample in 100 exits to the VMM; into a pipe
+  vpmu record -e kvm:kvm_userspace_exit -c 100 -o - -- run x.elf |
     perf script -i -
 
-Exit codes: those of the guest's command; 0 also for a guest that
---duration ended, 2 bad usage or input, 3 the recording ended
-early or was interrupted, 4 the host cannot do it, 70 a bug of
-vpmu.";
+Exit codes: 0 the guest is done, or --duration ended it; with
+run and linux otherwise that of the guest, 2 bad usage or input,
+3 the recording ended early or was interrupted, 4 the host
+cannot do it, 70 a bug of vpmu.";
 
 /// Options of `vpmu record`.
 #[derive(Clone, Debug, Args)]
@@ -61,7 +61,7 @@ pub struct RecordArgs {
     #[arg(short = 'F', long, value_name = "HZ", default_value = "999", value_parser = number_in(1..=100_000))]
     pub freq: u64,
 
-    /// One sample in N counts, in place of --freq; of a clock they are ns
+    /// One sample in N counts, in place of --freq; of a clock they are ns, 10000 and more
     #[arg(short, long, value_name = "N", conflicts_with = "freq", value_parser = number_in(1..=1 << 47))]
     pub count: Option<u64>,
 
@@ -69,7 +69,7 @@ pub struct RecordArgs {
     #[arg(short = 'g', long = "call-graph")]
     pub chains: bool,
 
-    /// Compress with zstd at this level, 1 to 22; -z is level 1
+    /// Compress with zstd at this level, 1 to 22 (0: not at all); -z is level 1
     #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = number_in(0..=22))]
     pub compression_level: Option<u64>,

@@ -1,10 +1,12 @@
 //! Runs a guest and records it.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use host_pmu::sampler::{Rate, SampledEvent};
 use perf_data::feature::{Facts, HostFacts};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
@@ -12,7 +14,7 @@ use vmm::machine::Behind;
 use vmm::sample::{Orc, OrcError, Sampling};
 
 use super::layout::{Kind, of_elf, of_kernel};
-use super::recorder::{Recorder, Subject, output};
+use super::recorder::{Recorder, Subject, old, output};
 use super::spec::{GuestSpec, PayloadSpec, RecordSpec};
 use super::summary;
 use crate::arm::launch;
@@ -34,10 +36,25 @@ use crate::sys;
 /// # Errors
 /// Conditions that keep it from starting, and a recording that ended early.
 pub fn record(spec: &RecordSpec, guest: GuestSpec) -> Result<Exit, Error> {
+    check(spec)?;
     match guest {
         GuestSpec::Payload(payload) => of_payload(spec, &payload),
         GuestSpec::Image(image) => of_image(spec, *image),
         GuestSpec::Linux(linux) => of_linux(spec, *linux),
+    }
+}
+
+/// Shortest period of the kernel's clocks, ns.
+const SHORTEST_NS: u64 = 10_000;
+
+fn check(spec: &RecordSpec) -> Result<(), Error> {
+    match spec.rate {
+        Rate::Period(ns) if ns < SHORTEST_NS && spec.events.iter().any(SampledEvent::is_clock) => Err(Error::usage(
+            format!("cannot sample a clock each {ns} ns"),
+            format!("the kernel's clocks sample each {SHORTEST_NS} ns at the most"),
+            "give a longer --count",
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -60,6 +77,13 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
 }
 
 fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
+    if linux.machine.nested {
+        return Err(Error::usage(
+            "cannot record a guest with --nested",
+            "while a guest of its own runs, the registers are that one's",
+            "leave --nested out",
+        ));
+    }
     let backend = choose(&linux.machine.backend, &ThisHost)?.backend;
     let kernel = job::kernel(&linux.kernel)?;
     let mut sampling = sampling(spec, linux.machine.vcpus);
@@ -75,6 +99,15 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     let text = perf_data::symbols::text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT);
     drop(kernel);
     let subject = Subject { kind, mappings: vec![of_kernel(kind, text, std::process::id())] };
+    // Those of an earlier recording are another kernel's.
+    for old in ["kallsyms", "modules"].map(|what| spec.beside(what)) {
+        match fs::remove_file(&old) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::usage(format!("cannot replace {}", old.display()), error.to_string(), ""));
+            }
+            _ => {}
+        }
+    }
     if linux.run.is_some() {
         linux.symbols = Some((spec.beside("kallsyms"), spec.beside("modules")));
     } else {
@@ -90,6 +123,11 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
 const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
 
 fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
+    if spec.chains {
+        complain(
+            "warning: the payload is built without frame pointers: its chains end after one function, or are wrong",
+        );
+    }
     let common = &payload.experiment.common;
     if let BackendChoice::Sim(_) = common.backend {
         return Err(Error::usage("cannot record a simulated guest", "it runs no code", "give another --backend"));
@@ -150,8 +188,9 @@ fn recorded(
         Ok(exit) => exit,
         Err(error) => {
             if recorded.counts.samples == 0 && !spec.is_pipe() {
-                // A guest that did not begin leaves no recording.
+                // A guest that did not begin leaves no recording, and an earlier one where it was.
                 let _ = fs::remove_file(&spec.output);
+                let _ = fs::rename(old(&spec.output), &spec.output);
             }
             return Err(error);
         }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -65,6 +65,9 @@ pub struct Subject {
     pub mappings: Vec<Mapping>,
 }
 
+/// PERF_TYPE_SOFTWARE and PERF_COUNT_SW_DUMMY.
+const DUMMY: (u32, u64) = (1, 9);
+
 /// A recording on its way.
 #[derive(Debug)]
 pub struct Recorder {
@@ -93,9 +96,15 @@ fn keep_old(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
         return Ok(());
     }
+    fs::rename(path, old(path))
+}
+
+/// Where an earlier recording of that name is kept.
+#[must_use]
+pub fn old(path: &Path) -> PathBuf {
     let mut old = path.as_os_str().to_owned();
     old.push(".old");
-    fs::rename(path, old)
+    old.into()
 }
 
 /// The events of a recording.
@@ -107,6 +116,8 @@ pub fn events(sampling: &Sampling) -> Result<Vec<Event>, Error> {
         let encoding = event.encoding();
         let (type_, config) =
             encoding.map_err(|why| Error::host(format!("cannot sample by {event}"), why, "give another --event"))?;
+        // perf refuses a file with a tracepoint and without its format. Its name is in the file, whatever its type.
+        let (type_, config) = if event.is_tracepoint() { DUMMY } else { (type_, config) };
         let (period, by_frequency) = sampling.rate.of(event);
         let attr = Attr { type_, config, period, by_frequency, exclude_host: event.is_hardware(), ..Attr::default() };
         Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })

@@ -69,6 +69,11 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if counts.at_exit * 2 > counts.samples {
+        warnings.push(
+            "most samples fell into the VMM: sampling leaves the guest little time; sample less often".to_owned(),
+        );
+    }
     if recorded.file.given_up > 0 {
         warnings.push(format!(
             "{} bytes of the last records were given up for the file's features",
@@ -87,7 +92,7 @@ pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
         Exit::Inconclusive,
         what,
         error.to_string(),
-        "what it has is readable; make room, and record again",
+        "what was written before that is readable, later samples are gone; make room, and record again",
     ))
 }
 

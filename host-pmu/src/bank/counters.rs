@@ -205,6 +205,11 @@ impl<B: Backend> HostPmu for Bank<B> {
         self.rests_since = Some(self.backend.now_ns());
     }
 
+    fn nothing_overflowed(&mut self) -> bool {
+        self.drain_records();
+        self.recorded.is_some_and(CounterSet::is_empty)
+    }
+
     #[inline]
     fn saw_signals(&mut self, since_return: u64) {
         if self.stats.signals.any() {

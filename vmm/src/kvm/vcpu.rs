@@ -173,9 +173,9 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
                 return Some(End::Stopped);
             }
             let sampled = self.sampler.as_mut().map_or(0, |sampler| sampler.take(&self.fd, self.ran));
-            let empty = self.pmu.kick() == 0;
-            // A kick of the recording's own events is none of the counters'.
-            if !empty || sampled == 0 {
+            // A kick of the recording's own events is none of the counters', unless one came with it.
+            if sampled == 0 || !self.pmu.host().nothing_overflowed() {
+                let empty = self.pmu.kick() == 0;
                 self.stats.empty_kicks += u64::from(empty);
                 let since_return = self.stats.clock.ns(sys::rdtsc().saturating_sub(self.returned_at));
                 self.pmu.host().saw_signals(since_return);

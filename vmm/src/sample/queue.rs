@@ -138,6 +138,13 @@ pub(super) struct Words {
     user: usize,
 }
 
+/// From here on perf takes an entry of a chain for a mark (`PERF_CONTEXT_MAX`).
+const MARKS: u64 = (-4095_i64).cast_unsigned();
+/// No system maps code at its first page.
+const LEAST: u64 = 0x1000;
+/// The upper half is the kernel's, with four levels of page tables and with five.
+const LAST_OF_USER: u64 = i64::MAX as u64;
+
 impl Words {
     pub(super) const fn new() -> Self {
         Self { all: [0; MOST_WORDS], kernel: 0, user: 0 }
@@ -149,8 +156,11 @@ impl Words {
         self.all[4] = cr3;
     }
 
-    /// Adds an entry; `false`: there is no room.
+    /// Adds an entry; `false`: there is no room, or no code of that ring can be there. To perf the highest addresses are marks.
     pub(super) fn entry(&mut self, user: bool, address: u64) -> bool {
+        if !(LEAST..MARKS).contains(&address) || (user && address > LAST_OF_USER) {
+            return false;
+        }
         let Some(place) = self.all.get_mut(FIXED + self.kernel + self.user) else { return false };
         *place = address;
         if user {
@@ -180,7 +190,7 @@ mod tests {
         let queue = Queue::default();
         let mut words = Words::new();
         words.begin(10, 20);
-        assert!(words.entry(false, 10) && words.entry(false, 11) && words.entry(true, 12));
+        assert!(words.entry(false, 0x1010) && words.entry(false, 0x1011) && words.entry(true, 0x1012));
         queue.push(words.of(3, 5, 7, flag::AT_EXIT | flag::USER_BROKEN));
         let sample = Sample {
             event: 3,
@@ -191,7 +201,7 @@ mod tests {
             user: false,
             at_exit: true,
             complete: [true, false],
-            chain: [vec![10, 11], vec![12]],
+            chain: [vec![0x1010, 0x1011], vec![0x1012]],
         };
         assert_eq!((queue.pop(), queue.pop()), (Some(sample), None));
         let length = words.of(0, 0, 0, 0).len();
@@ -203,14 +213,24 @@ mod tests {
         assert_eq!((taken, queue.lost()), (fit, (5, 0, 0)));
         // Around the end of the ring.
         queue.push(words.of(1, 2, 3, 0));
-        assert_eq!(queue.pop().unwrap().chain, [vec![10, 11], vec![12]]);
+        assert_eq!(queue.pop().unwrap().chain, [vec![0x1010, 0x1011], vec![0x1012]]);
     }
 
     #[test]
     fn a_chain_is_bounded() {
         let mut words = Words::new();
         words.begin(0, 0);
-        let room = (0..4096).take_while(|&n| words.entry(true, n)).count();
+        let room = (0x1000..0x2000).take_while(|&n| words.entry(true, n)).count();
         assert_eq!((room, words.of(0, 0, 0, 0).len()), (MOST_ENTRIES, MOST_WORDS));
+    }
+
+    #[test]
+    fn what_is_no_code_ends_a_chain() {
+        let mut words = Words::new();
+        words.begin(0x1010, 0);
+        for mark in [0, 0xfff, u64::MAX, (-128_i64).cast_unsigned(), (-4095_i64).cast_unsigned()] {
+            assert!(!words.entry(true, mark) && !words.entry(false, mark), "{mark:#x}");
+        }
+        assert!(!words.entry(true, 1 << 63) && words.entry(false, 1 << 63) && words.entry(true, 1 << 56));
     }
 }
