@@ -62,13 +62,13 @@ pub struct ConformanceArgs {
     #[arg(long, value_name = "KEY", default_value = "auto", help = backends())]
     pub backend: BackendChoice,
 
-    /// Whose PMU to check: this tool's, or KVM's own
+    /// PMU to check: the userspace vPMU, or KVM's own
     ///
     /// KVM's is that of the host's vendor, and has neither strategies nor a backend.
-    #[arg(long, value_name = "WHOSE", value_enum, default_value = "vpmu")]
+    #[arg(long, value_name = "PMU", value_enum, default_value = "vpmu")]
     pub on: On,
 
-    /// The host's hardware events are no events, but a clock (a PMU of `vpmu linux`): leave out what compares counts with the guest's work
+    /// Hardware events count time, as in a guest of `vpmu linux`: skip the checks of counts
     #[arg(long)]
     pub counts_time: bool,
 
@@ -80,7 +80,7 @@ pub struct ConformanceArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4", value_parser = pmu_version)]
     pub pmu_version: Vec<u64>,
 
-    /// End a run after this time: what was not reached is not ok [default: 2m, 10m with backend step]
+    /// Time limit of a run; cases not reached are `not ok` [default: 2m, 10m with backend step]
     #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(86_400)))]
     pub time_limit: Option<Duration>,
 

@@ -30,7 +30,7 @@ Examples:
   vpmu linux vmlinuz --vcpus 2 --with perf --with ./work \\
     --run 'perf record -a -o /tmp/perf.data work' \\
     --get /tmp/perf.data
-  # a KVM host with a PMU, made by ourselves
+  # a KVM host with a PMU
   vpmu linux vmlinuz --cpu genoa --nested --load kvm-amd \\
     --memory 1G --with vpmu --run 'vpmu doctor'
   # a kernel of another place with its modules
@@ -142,7 +142,7 @@ pub struct LinuxArgs {
     #[arg(long, value_name = "MODEL", value_enum, default_value = "clx")]
     pub cpu: CpuArg,
 
-    /// Give the guest's processor SVM: with the modules kvm and kvm-amd (--load kvm-amd) the guest is a KVM host with a PMU
+    /// Give the guest's processor SVM, so that it can run KVM (with --load kvm-amd)
     ///
     /// Needs --cpu milan or genoa, and SVM of this host with kvm_amd's nested=1.
     #[arg(long)]

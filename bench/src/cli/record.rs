@@ -50,7 +50,7 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
     pub output: PathBuf,
 
-    /// Host events that sample: cpu-clock, task-clock, cycles, instructions, rHEX, kvm:kvm_exit ...
+    /// Host events to sample by: cpu-clock, task-clock, cycles, instructions, rHEX, kvm:kvm_exit ...
     ///
     /// cpu-clock needs no PMU. cycles, instructions, branches, branch-misses, cache-references, cache-misses and rHEX count in guest
     /// mode only, on a host with a PMU. GROUP:NAME is a tracepoint of the host that happens on the vCPU's thread.
