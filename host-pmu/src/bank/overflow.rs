@@ -108,3 +108,31 @@ impl<B: Backend> Bank<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arch_pmu::host::HostCounters as _;
+    use arch_pmu::spec::CounterSet;
+
+    use super::super::fake::{A, bank, pmc};
+    use crate::side::HostPmu as _;
+
+    #[test]
+    fn a_signal_of_another_user_touches_no_event() {
+        let (mut bank, host) = bank("gate");
+        bank.start(pmc(0), A, 100);
+        bank.on_entry(CounterSet::EMPTY);
+        host.log();
+        assert!(!bank.nothing_overflowed(), "records that are not complete prove nothing");
+        host.0.borrow_mut().complete = true;
+        bank.signalled();
+        assert!(bank.nothing_overflowed() && host.log().is_empty());
+        host.0.borrow_mut().unreliable = vec![(0, 104)];
+        assert!(!bank.nothing_overflowed(), "one came with it");
+        assert_eq!(
+            (bank.signalled().counters, bank.take(pmc(0))),
+            ([pmc(0)].into_iter().collect(), 104),
+            "and is not forgotten"
+        );
+    }
+}

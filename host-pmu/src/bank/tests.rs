@@ -397,25 +397,6 @@ fn behind_a_gate_off_and_on_are_two_calls_whatever_the_number_of_counters() {
 }
 
 #[test]
-fn a_signal_of_another_user_touches_no_event() {
-    let (mut bank, host) = bank("gate");
-    bank.start(pmc(0), A, 100);
-    bank.on_entry(CounterSet::EMPTY);
-    host.log();
-    assert!(!bank.nothing_overflowed(), "records that are not complete prove nothing");
-    host.0.borrow_mut().complete = true;
-    bank.signalled();
-    assert!(bank.nothing_overflowed() && host.log().is_empty());
-    host.0.borrow_mut().unreliable = vec![(0, 104)];
-    assert!(!bank.nothing_overflowed(), "one came with it");
-    assert_eq!(
-        (bank.signalled().counters, bank.take(pmc(0))),
-        ([pmc(0)].into_iter().collect(), 104),
-        "and is not forgotten"
-    );
-}
-
-#[test]
 fn with_a_bound_events_are_opened_after_every_counter_took_what_is_parked() {
     let host = Host::default();
     let strategy = Strategy { reuse: Reuse::Pool(2), hold_max: 2, ..Strategy::preset("pool").unwrap() };
