@@ -181,6 +181,10 @@ fn description(events: &[Event]) -> Vec<u8> {
 
 /// Most entries that a feature is believed to have.
 const MOST: u32 = 4096;
+/// Most bytes of an event's name.
+pub const MOST_OF_NAME: usize = 4096;
+/// Most ids of all events of a recording together.
+pub const MOST_IDS: usize = 1 << 16;
 
 /// The events of HEADER_EVENT_DESC; `None` if it makes no sense.
 pub(crate) fn take_description(bytes: &[u8]) -> Option<Vec<Event>> {
@@ -194,7 +198,7 @@ pub(crate) fn take_description(bytes: &[u8]) -> Option<Vec<Event>> {
             let (attr, _) = Attr::take(from.bytes(size)?)?;
             let ids = from.u32()?;
             let name = take_string(&mut from)?;
-            if ids > MOST {
+            if ids as usize > MOST_IDS || name.len() > MOST_OF_NAME {
                 return None;
             }
             let ids = (0..ids).map(|_| from.u64()).collect::<Option<_>>()?;
@@ -245,6 +249,8 @@ mod tests {
         assert_eq!(found, events);
         bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(take_description(&bytes), None);
+        let long = [Event { name: "n".repeat(MOST_OF_NAME + 1), ..Event::default() }];
+        assert_eq!(take_description(&description(&long)), None, "a name that many events could share");
     }
 
     #[test]

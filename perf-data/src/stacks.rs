@@ -24,7 +24,8 @@ impl Stacks {
 
     /// Adds a stack, its root first.
     pub fn add(&mut self, frames: Vec<String>, weight: u64) {
-        *self.0.entry(frames).or_default() += weight;
+        let sum = self.0.entry(frames).or_default();
+        *sum = sum.saturating_add(weight);
     }
 
     /// Stacks and weights in ascending order of the stacks.
@@ -35,7 +36,7 @@ impl Stacks {
     /// The sum of the weights.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.values().sum()
+        self.0.values().fold(0, |sum, &weight| sum.saturating_add(weight))
     }
 
     /// As FlameGraph, inferno and speedscope read them: a line for each, frames apart by semicolons.
@@ -94,5 +95,15 @@ mod tests {
         let bare = Sample { misc: 2, ip: 9, ..Sample::default() };
         assert_eq!(frames(&bare, name), ["User;9"], "without a chain the instruction pointer");
         assert_eq!(stacks.total(), 3);
+    }
+
+    #[test]
+    fn weights_of_a_damaged_file_saturate() {
+        let mut stacks = Stacks::new();
+        stacks.add(vec!["a".to_owned()], u64::MAX);
+        stacks.add(vec!["a".to_owned()], 2);
+        stacks.add(vec!["b".to_owned()], 2);
+        assert_eq!(stacks.folded(), format!("a {}\nb 2\n", u64::MAX));
+        assert_eq!(stacks.total(), u64::MAX);
     }
 }

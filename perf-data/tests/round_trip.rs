@@ -192,3 +192,115 @@ fn a_pipe_whose_reader_is_gone_is_an_error_once() {
     writer.add(&record, Stamp::default()).unwrap();
     assert!(writer.flush().is_ok());
 }
+
+#[test]
+fn a_killed_recording_has_its_compression_and_names_at_each_flush() {
+    for level in [0, 1] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let output: Output<Vec<u8>> = Output::File(file.reopen().unwrap());
+        let mut writer = Writer::begin(output, &events(2), false, level, &facts()).unwrap();
+        for flushed in 0..4 {
+            let bytes = std::fs::read(file.path()).unwrap();
+            let (records, damage, events) = read(&bytes);
+            assert!(
+                records.len() == 100 * flushed && !damage.any(),
+                "{} of {flushed} flushes, {damage:?}",
+                records.len()
+            );
+            assert_eq!(events[1].name, "event-1");
+            let recording = Recording::open(&bytes).unwrap();
+            assert_eq!(recording.compression.map(|known| known.level), (level > 0).then_some(level));
+            assert_eq!(recording.command_line, ["vpmu", "record"]);
+            let end = bytes.len();
+            for time in 0..100 {
+                let record = Record::Sample(Sample { misc: 2, id: 1, time, ..Sample::default() });
+                writer.add(&record, Stamp::default()).unwrap();
+            }
+            writer.flush().unwrap();
+            // A disk that is full behind the old end leaves what the header means.
+            let mut cut = std::fs::read(file.path()).unwrap();
+            assert!(cut.len() > end, "the features are behind the new data");
+            cut.truncate(end);
+            cut[..104].copy_from_slice(&bytes[..104]);
+            assert_eq!(read(&cut).0.len(), 100 * flushed);
+        }
+        drop(writer);
+    }
+}
+
+/// A record of a file or pipe.
+fn raw(type_: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = type_.to_le_bytes().to_vec();
+    bytes.extend([0, 0]);
+    bytes.extend((8 + body.len() as u16).to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// A pipe without records, and the attribute in its first record.
+fn empty_pipe() -> (Vec<u8>, Vec<u8>) {
+    let bytes = written(&[], 1, false, 0, true, 1);
+    let attr = bytes[24..24 + 112].to_vec();
+    (bytes, attr)
+}
+
+#[test]
+fn ids_are_bounded_and_events_share_none_of_that_bound() {
+    let (mut bytes, attr) = empty_pipe();
+    for at in 0..9_u64 {
+        let mut body = attr.clone();
+        (0..8000).for_each(|id: u64| body.extend((at * 8000 + id).to_le_bytes()));
+        bytes.extend(raw(64, &body));
+    }
+    let (_, damage, events) = read(&bytes);
+    let ids: usize = events.iter().map(|event| event.ids.len()).sum();
+    assert_eq!((events.len(), ids, damage.records), (9, 64_001, 1));
+
+    // A file: each event names the same section of ids.
+    let file = |count: usize, ids: usize| {
+        let mut bytes = b"PERFILE2".to_vec();
+        let (attrs, data) = (104 + 8 * ids, 104 + 8 * ids + 128 * count);
+        for word in [104, 128, attrs, 128 * count, data, 0, 0, 0] {
+            bytes.extend((word as u64).to_le_bytes());
+        }
+        bytes.resize(attrs, 0);
+        for _ in 0..count {
+            bytes.extend(&attr);
+            bytes.extend(104_u64.to_le_bytes());
+            bytes.extend((8 * ids as u64).to_le_bytes());
+        }
+        Recording::open(&bytes).map(|recording| recording.events.len())
+    };
+    assert_eq!(file(16, 4096), Ok(16));
+    assert!(file(17, 4096).is_err());
+}
+
+#[test]
+fn what_takes_the_place_of_a_header_is_read_once_and_not_from_compressed_records() {
+    let (mut bytes, attr) = empty_pipe();
+    // Another description, with another name.
+    let mut body = 12_u64.to_le_bytes().to_vec();
+    body.extend([1_u32, 112].iter().flat_map(|word| word.to_le_bytes()));
+    body.extend(&attr);
+    body.extend([0_u32, 8].iter().flat_map(|word| word.to_le_bytes()));
+    body.extend(b"another\0");
+    bytes.extend(raw(80, &body));
+    let inner: Vec<u8> =
+        [raw(64, &attr), raw(80, &body), raw(67, &[0; 40]), raw(3, &[0; 56])].into_iter().flatten().collect();
+    bytes.extend(raw(81, &zstd::bulk::compress(&inner, 1).unwrap()));
+    let (records, damage, events) = read(&bytes);
+    assert_eq!((events.len(), events[0].name.as_str()), (1, "event-0"));
+    assert_eq!((records.len(), damage.records, damage.rest), (1, 3, 0), "{records:?}");
+}
+
+#[test]
+fn a_stream_that_stops_at_a_size_below_a_header_goes_on_with_the_next_frame() {
+    let (mut bytes, _) = empty_pipe();
+    let comm = raw(3, &[0; 56]);
+    let stops = [comm.clone(), vec![0; 1 << 20]].concat();
+    for records in [&stops, &stops, &comm] {
+        bytes.extend(raw(81, &zstd::bulk::compress(records, 1).unwrap()));
+    }
+    let (records, damage, _) = read(&bytes);
+    assert_eq!((records.len(), damage.records, damage.frames, damage.rest), (3, 2, 0, 0));
+}

@@ -5,10 +5,11 @@ use std::ops::Range;
 use super::damage::ReadError;
 use crate::attr::{Attr, Event};
 use crate::bytes::Take;
+use crate::feature::MOST_IDS;
 use crate::writer::{FILE_HEADER, MAGIC, PIPE_HEADER};
 
 /// Most events of a recording.
-pub(super) const MOST_EVENTS: usize = 4096;
+pub const MOST_EVENTS: usize = 4096;
 /// Bytes of an entry of a section table.
 const ENTRY: usize = 16;
 
@@ -48,6 +49,7 @@ fn file<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadError> 
         return Err(ReadError::Header("its events have no size, or are too many"));
     }
     let mut events = Vec::new();
+    let mut count = 0;
     for bytes_of_event in attrs.chunks_exact(entry) {
         let (attr, size) = Attr::take(bytes_of_event).ok_or(ReadError::Header("an event makes no sense"))?;
         let mut from = Take(bytes_of_event.get(size..).unwrap_or_default());
@@ -55,7 +57,12 @@ fn file<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadError> 
             (Some(at), Some(size)) => section(bytes, at as usize, size as usize).unwrap_or_default(),
             _ => &[],
         };
-        let ids = ids.chunks_exact(8).take(MOST_EVENTS).filter_map(|id| Take(id).u64()).collect();
+        // Events may name the same bytes.
+        count += ids.len() / 8;
+        if count > MOST_IDS {
+            return Err(ReadError::Header("its events have more than 65536 ids"));
+        }
+        let ids = ids.chunks_exact(8).filter_map(|id| Take(id).u64()).collect();
         events.push(Event { attr, name: String::new(), ids });
     }
     if data > bytes.len() {

@@ -3,11 +3,15 @@
 use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 
 use super::damage::{Damage, MOST_INFLATED};
+use crate::bytes::Take;
+use crate::record::HEADER;
 
 /// Most bytes that one record is decompressed to: more than any ring that perf empties at once.
 const MOST_OF_ONE: usize = 64 << 20;
 /// Bytes that are decompressed at once.
 const STEP: usize = 256 << 10;
+/// Most bytes that wait for the rest of their record: its size has 16 bits.
+pub const MOST_UNUSED: usize = 64 << 10;
 
 /// The stream, and what of it is not used yet.
 pub(super) struct Inflate {
@@ -68,8 +72,34 @@ impl Inflate {
         &self.out
     }
 
-    /// The first `length` bytes were used.
-    pub(super) fn used(&mut self, length: usize) {
+    /// The first `length` bytes were used. `false`: what is behind them cannot be the begin of a record, and is dropped.
+    pub(super) fn used(&mut self, length: usize) -> bool {
         self.out.drain(..length);
+        let size = self.out.get(6..).and_then(|size| Take(size).u16());
+        let begin = self.out.len() <= MOST_UNUSED && size.is_none_or(|size| usize::from(size) >= HEADER);
+        if !begin {
+            self.out.clear();
+        }
+        begin
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_become_a_record_does_not_wait() {
+        let mut inflate = Inflate::new();
+        let mut add = |bytes: &[u8], used: usize| {
+            let frame = zstd::bulk::compress(bytes, 1).unwrap();
+            assert!(inflate.add(&frame, &mut Damage::default()));
+            (inflate.used(used), inflate.bytes().len())
+        };
+        assert_eq!(add(&[9, 0, 0, 0, 0, 0, 16], 0), (true, 7), "a header in two parts");
+        assert_eq!(add(&[0, 1, 2], 0), (true, 10));
+        assert_eq!(add(&[3; 6], 16), (true, 0));
+        assert_eq!(add(&[9, 0, 0, 0, 0, 0, 7, 0, 1], 0), (false, 0), "a size below that of a header");
+        assert_eq!(add(&[0xff; MOST_UNUSED + 1], 0), (false, 0), "longer than a record");
     }
 }

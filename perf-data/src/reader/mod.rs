@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 
 use crate::attr::{self, Event};
 use crate::bytes::Take;
-use crate::feature::{self, BuildId, Compression};
+use crate::feature::{self, BuildId, Compression, MOST_IDS};
 use crate::record::{self, HEADER, Record, kind};
 pub use damage::{Damage, MOST_INFLATED, ReadError};
 use header::Head;
+pub use header::MOST_EVENTS;
 use inflate::Inflate;
+pub use inflate::MOST_UNUSED;
 
 /// A recording.
 #[derive(Clone, Debug)]
@@ -21,8 +23,9 @@ pub struct Recording<'a> {
     bytes: &'a [u8],
     data: std::ops::Range<usize>,
     pipe: bool,
-    /// Events by the ids of their records.
-    ids: BTreeMap<u64, usize>,
+    index: Index,
+    /// Whether the names of events were read.
+    described: bool,
     /// Its events.
     pub events: Vec<Event>,
     /// Its command line, if it says it.
@@ -31,6 +34,19 @@ pub struct Recording<'a> {
     pub compression: Option<Compression>,
     /// Build-ids of its files.
     pub build_ids: Vec<BuildId>,
+}
+
+/// What of all events is needed for each record.
+#[derive(Clone, Debug)]
+struct Index {
+    /// Events by the ids of their records.
+    ids: BTreeMap<u64, usize>,
+    /// Ids of all events; an id of two events counts twice.
+    count: usize,
+    /// Whether all events have [`attr::IDENTIFIER`].
+    identified: bool,
+    /// Whether all events have the same fields.
+    alike: bool,
 }
 
 impl<'a> Recording<'a> {
@@ -45,13 +61,16 @@ impl<'a> Recording<'a> {
             bytes,
             data,
             pipe,
-            ids: BTreeMap::new(),
-            events,
+            index: Index { ids: BTreeMap::new(), count: 0, identified: true, alike: true },
+            described: false,
+            events: Vec::with_capacity(events.len()),
             command_line: feature(feature::CMDLINE).and_then(feature::take_words).unwrap_or_default(),
             compression: feature(feature::COMPRESSED).and_then(feature::take_compression),
             build_ids: Vec::new(),
         };
-        recording.index();
+        for event in events {
+            recording.add(event);
+        }
         if let Some(described) = feature(feature::EVENT_DESC).and_then(feature::take_description) {
             recording.name(&described);
         }
@@ -66,9 +85,30 @@ impl<'a> Recording<'a> {
         Ok(recording)
     }
 
+    /// Adds an event; `false`: it is one too many, or its ids are.
+    fn add(&mut self, event: Event) -> bool {
+        let (at, index) = (self.events.len(), &mut self.index);
+        if at >= MOST_EVENTS || index.count + event.ids.len() > MOST_IDS {
+            return false;
+        }
+        index.count += event.ids.len();
+        index.ids.extend(event.ids.iter().map(|&id| (id, at)));
+        index.identified &= event.attr.sample_type & attr::IDENTIFIER != 0;
+        index.alike &= self.events.first().is_none_or(|first| first.attr.sample_type == event.attr.sample_type);
+        self.events.push(event);
+        true
+    }
+
+    /// Names events by the first description; others are not looked at.
     fn name(&mut self, described: &[Event]) {
+        if std::mem::replace(&mut self.described, true) {
+            return;
+        }
+        // The first of two events with equal ids counts.
+        let named = described.iter().rev().filter(|known| !known.ids.is_empty());
+        let by_ids: BTreeMap<&[u64], &Event> = named.map(|known| (known.ids.as_slice(), known)).collect();
         for (at, event) in self.events.iter_mut().enumerate() {
-            let same = described.iter().find(|known| !known.ids.is_empty() && known.ids == event.ids);
+            let same = by_ids.get(event.ids.as_slice()).copied();
             if let Some(known) = same.or_else(|| described.get(at)) {
                 event.name.clone_from(&known.name);
             }
@@ -94,9 +134,9 @@ impl<'a> Recording<'a> {
                     let ok = frame.is_some_and(|frame| inflate.add(frame, &mut damage));
                     damage.frames += u64::from(!ok);
                     let used = self.plain(inflate.bytes(), &mut damage, &mut visit);
-                    inflate.used(used);
+                    damage.records += u64::from(!inflate.used(used));
                 }
-                _ => self.one(type_, misc, body, &mut damage, &mut visit),
+                _ => self.outer(type_, misc, body, &mut damage, &mut visit),
             }
             let Some(behind) = rest.get(size..) else { break };
             rest = behind;
@@ -115,20 +155,34 @@ impl<'a> Recording<'a> {
         at
     }
 
-    fn one(&mut self, type_: u32, misc: u16, body: &[u8], damage: &mut Damage, visit: &mut impl FnMut(usize, Record)) {
+    /// A record that is not compressed: among them are those that take the place of a header.
+    fn outer(
+        &mut self,
+        type_: u32,
+        misc: u16,
+        body: &[u8],
+        damage: &mut Damage,
+        visit: &mut impl FnMut(usize, Record),
+    ) {
         match type_ {
-            kind::HEADER_ATTR if self.pipe => match header::take_attr(body) {
-                Some(event) if self.events.len() < header::MOST_EVENTS => {
-                    self.events.push(event);
-                    self.index();
-                }
-                _ => damage.records += 1,
-            },
+            kind::HEADER_ATTR if self.pipe => {
+                let added = header::take_attr(body).is_some_and(|event| self.add(event));
+                damage.records += u64::from(!added);
+            }
             kind::FEATURE if self.pipe => self.feature(body),
             kind::BUILD_ID => match BuildId::take(misc, body) {
                 Some(id) => self.build_ids.push(id),
                 None => damage.records += 1,
             },
+            _ => self.one(type_, misc, body, damage, visit),
+        }
+    }
+
+    fn one(&mut self, type_: u32, misc: u16, body: &[u8], damage: &mut Damage, visit: &mut impl FnMut(usize, Record)) {
+        match type_ {
+            // No recorder compresses these, and a small frame could hold any number of them.
+            kind::HEADER_ATTR | kind::FEATURE if self.pipe => damage.records += 1,
+            kind::BUILD_ID => damage.records += 1,
             _ => {
                 let known = matches!(type_, kind::SAMPLE | kind::COMM | kind::LOST | kind::MMAP2);
                 let at = if known { self.event_of(type_, body) } else { Some(0) };
@@ -148,7 +202,7 @@ impl<'a> Recording<'a> {
     fn feature(&mut self, body: &[u8]) {
         let mut from = Take(body);
         match from.u64() {
-            Some(number) if number == u64::from(feature::EVENT_DESC) => {
+            Some(number) if number == u64::from(feature::EVENT_DESC) && !self.described => {
                 if let Some(described) = feature::take_description(from.0) {
                     self.name(&described);
                 }
@@ -168,20 +222,14 @@ impl<'a> Recording<'a> {
         if self.events.len() <= 1 {
             return Some(0).filter(|_| type_ != kind::SAMPLE || !self.events.is_empty());
         }
-        let all = |has: &dyn Fn(&Event) -> bool| self.events.iter().all(has);
         let id_all = self.events[0].attr.sample_id_all;
-        if all(&|event| event.attr.sample_type & attr::IDENTIFIER != 0)
+        if self.index.identified
             && let Some(id) = record::identifier(type_, body, id_all)
         {
-            let of = self.ids.get(&id).copied();
+            let of = self.index.ids.get(&id).copied();
             return of.or((type_ != kind::SAMPLE || id == 0).then_some(0));
         }
-        all(&|event| event.attr.sample_type == self.events[0].attr.sample_type).then_some(0)
-    }
-
-    fn index(&mut self) {
-        let ids = |(at, event): (usize, &Event)| event.ids.iter().map(move |&id| (id, at)).collect::<Vec<_>>();
-        self.ids = self.events.iter().enumerate().flat_map(ids).collect();
+        self.index.alike.then_some(0)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Writes a recording to a file or a pipe.
 //!
-//! A file begins with a header that says how long its data is, and is brought up to date with every flush: a process that is killed
-//! leaves a file that perf reads, without features. When the disk is full, writing ends at the last whole record, and the
-//! features take the place of the last records.
+//! A file begins with a header that says how long its data is. With every flush the header and the features that are known at the
+//! begin are brought up to date, so that a process that is killed leaves a file that perf reads. When the disk is full, writing
+//! ends at the last whole record, and the features take the place of the last records.
 
 mod frames;
 
@@ -22,6 +22,8 @@ pub(crate) const FILE_HEADER: u64 = 104;
 pub(crate) const PIPE_HEADER: u64 = 16;
 /// Room that a full disk's features get: so much of the end of the data is given up for them.
 const ROOM: u64 = 64 << 10;
+/// Most bytes that one compressed record is decompressed to, as features say it.
+const MOST_OF_FRAME: u32 = CHUNK as u32 + (64 << 10);
 
 /// Where a recording goes.
 #[derive(Debug)]
@@ -57,6 +59,10 @@ pub struct Writer<W: Write> {
     frames: Option<(Frames, u32)>,
     /// Where the data of a file begins, and ends so far.
     data: (u64, u64),
+    /// Bytes of the features behind the data, so far.
+    tail: u64,
+    /// The features that are known at the begin. Without that of the compression perf reads no compressed record.
+    early: Vec<(u8, Vec<u8>)>,
     raw: u64,
     /// The ends of the last writes, for a full disk.
     ends: Vec<u64>,
@@ -77,6 +83,10 @@ impl<W: Write> Writer<W> {
             event.attr.sample_id_all = true;
         }
         let frames = (level > 0).then(|| (Frames::new(level), level));
+        let compression = (level > 0).then(|| Compression { level, ratio: 1, most: MOST_OF_FRAME });
+        let mut early = feature::all(&Facts { compression, ..facts.clone() }, &events);
+        // Times are not known, and build-ids come at the end of a file and as records of a pipe.
+        early.retain(|&(number, _)| number != feature::BUILD_ID && number != feature::SAMPLE_TIME);
         let mut writer = Self {
             output,
             events,
@@ -84,6 +94,8 @@ impl<W: Write> Writer<W> {
             pending: Vec::with_capacity(2 * CHUNK),
             frames,
             data: (0, 0),
+            tail: 0,
+            early,
             raw: 0,
             ends: Vec::new(),
             times: (0, 0),
@@ -97,7 +109,7 @@ impl<W: Write> Writer<W> {
         match &mut writer.output {
             Output::File(file) => {
                 file.write_all(&bytes)?;
-                writer.head(0)?;
+                writer.append(&[], None)?;
             }
             Output::Pipe(pipe) => pipe.write_all(&bytes)?,
         }
@@ -155,11 +167,7 @@ impl<W: Write> Writer<W> {
             return Ok(());
         }
         match &mut self.output {
-            Output::File(file) => {
-                file.write_all(bytes)?;
-                self.data.1 += bytes.len() as u64;
-                self.head(0)?;
-            }
+            Output::File(_) => self.append(bytes, None)?,
             Output::Pipe(pipe) => {
                 pipe.write_all(bytes)?;
                 pipe.flush()?;
@@ -182,14 +190,11 @@ impl<W: Write> Writer<W> {
         if matches!(self.output, Output::Pipe(_)) {
             return flushed.map(|()| summary);
         }
-        let compression = self.frames.as_ref().map(|&(_, level)| Compression {
-            level,
-            ratio: rounded(ratio),
-            most: CHUNK as u32 + (64 << 10),
-        });
+        let compression =
+            self.frames.as_ref().map(|&(_, level)| Compression { level, ratio: rounded(ratio), most: MOST_OF_FRAME });
         let facts = Facts { compression, times: self.times, ..facts.clone() };
         let features = feature::all(&facts, &self.events);
-        if self.append(&features).is_err() {
+        if self.append(&[], Some(&features)).is_err() {
             // The disk is full: the last records make room.
             let end = self.data.1;
             while self.data.1 > self.data.0 && end - self.data.1 < ROOM {
@@ -197,44 +202,52 @@ impl<W: Write> Writer<W> {
                 self.data.1 = self.ends.last().copied().unwrap_or(self.data.0);
             }
             summary.given_up = end - self.data.1;
-            if let Err(error) = self.append(&features) {
-                self.truncate()?;
-                self.head(0)?;
+            self.truncate()?;
+            if let Err(error) = self.append(&[], Some(&features)) {
+                if self.append(&[], None).is_err() {
+                    self.truncate()?;
+                }
                 return Err(error);
             }
         }
-        if let Output::File(file) = &mut self.output {
-            summary.bytes = file.stream_position()?;
-        }
+        summary.bytes = self.data.1 + self.tail;
         flushed.map(|()| summary)
     }
 
     /// Cuts a file at the end of its data.
     fn truncate(&mut self) -> io::Result<()> {
+        self.tail = 0;
+        self.head(0)?;
         let Output::File(file) = &mut self.output else { return Ok(()) };
-        file.set_len(self.data.1)?;
-        file.seek(SeekFrom::Start(self.data.1)).map(drop)
+        file.set_len(self.data.1)
     }
 
-    fn append(&mut self, features: &[(u8, Vec<u8>)]) -> io::Result<()> {
-        self.truncate()?;
-        let mut table = Vec::new();
-        let mut at = self.data.1 + 16 * features.len() as u64;
+    /// Appends `records` to the data of a file, and behind them `features`, by default those known at the begin.
+    fn append(&mut self, records: &[u8], features: Option<&[(u8, Vec<u8>)]>) -> io::Result<()> {
+        let Output::File(file) = &mut self.output else { return Ok(()) };
+        let features = features.unwrap_or(&self.early);
+        let (start, end) = (self.data.1, self.data.1 + records.len() as u64);
+        let mut bytes = records.to_vec();
+        let mut at = end + 16 * features.len() as u64;
         for (_, body) in features {
-            table.u64(at);
-            table.u64(body.len() as u64);
+            bytes.u64(at);
+            bytes.u64(body.len() as u64);
             at += body.len() as u64;
         }
-        let bodies = features.iter().flat_map(|(_, body)| body.iter().copied());
-        table.extend(bodies);
+        bytes.extend(features.iter().flat_map(|(_, body)| body.iter().copied()));
+        let bits = features.iter().fold(0, |bits, (number, _)| bits | 1 << number);
+        // The features that the header means are replaced last, just before the header: a full disk leaves them as they are, and
+        // there is hardly a moment in which the end of the process leaves records in their place.
+        let old = bytes.len().min(self.tail as usize);
+        file.seek(SeekFrom::Start(start + old as u64))?;
+        file.write_all(&bytes[old..])?;
+        file.seek(SeekFrom::Start(start))?;
+        file.write_all(&bytes[..old])?;
+        self.data.1 = end;
+        self.tail = at - end;
+        self.head(bits)?;
         let Output::File(file) = &mut self.output else { return Ok(()) };
-        file.write_all(&table)?;
-        let end = file.stream_position()?;
-        self.head(features.iter().fold(0, |bits, (number, _)| bits | 1 << number))?;
-        if let Output::File(file) = &mut self.output {
-            file.seek(SeekFrom::Start(end))?;
-        }
-        Ok(())
+        file.set_len(at)
     }
 
     /// Everything ahead of the data of a file.
@@ -252,7 +265,7 @@ impl<W: Write> Writer<W> {
         bytes
     }
 
-    /// Writes the header of a file and goes back to its end.
+    /// Writes the header of a file.
     fn head(&mut self, features: u64) -> io::Result<()> {
         let ids: usize = self.events.iter().map(|event| event.ids.len()).sum();
         let mut bytes = MAGIC.to_vec();
@@ -268,8 +281,7 @@ impl<W: Write> Writer<W> {
         bytes.resize(FILE_HEADER as usize, 0);
         let Output::File(file) = &mut self.output else { return Ok(()) };
         file.seek(SeekFrom::Start(0))?;
-        file.write_all(&bytes)?;
-        file.seek(SeekFrom::Start(self.data.1)).map(drop)
+        file.write_all(&bytes)
     }
 
     /// Everything ahead of the records of a pipe: attributes and features are records there.
@@ -293,14 +305,8 @@ impl<W: Write> Writer<W> {
             event.ids.iter().for_each(|&id| body.u64(id));
             put(kind::HEADER_ATTR, &body);
         }
-        let compression =
-            self.frames.as_ref().map(|&(_, level)| Compression { level, ratio: 1, most: CHUNK as u32 + (64 << 10) });
-        for (number, body) in feature::all(&Facts { compression, ..facts.clone() }, &self.events) {
-            // Build-ids are records of their own, and times are not known.
-            if number == feature::BUILD_ID || number == feature::SAMPLE_TIME {
-                continue;
-            }
-            let mut feature = u64::from(number).to_le_bytes().to_vec();
+        for (number, body) in &self.early {
+            let mut feature = u64::from(*number).to_le_bytes().to_vec();
             feature.extend(body);
             put(kind::FEATURE, &feature);
         }
