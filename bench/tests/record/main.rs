@@ -182,14 +182,16 @@ fn interrupted() -> Result<()> {
     ensure!(output.status.code() == Some(3), "{}", output.status);
     let (said, shown) = (said_samples(&output)?, perf_script(folder.path(), "perf.data")?.len());
     ensure!(said == shown && said > 0, "{said} samples, and perf script shows {shown}");
-    // Killed at once: without features, and with all that was flushed.
-    let mut child = vpmu();
-    child.current_dir(folder.path()).args(["record", "-g", "--", "run", "planted"]);
-    let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    std::thread::sleep(Duration::from_secs(3));
-    child.kill()?;
-    child.wait()?;
-    ensure!(!perf_script(folder.path(), "perf.data")?.is_empty(), "a killed recording has no sample");
+    // Killed at once: perf reads all that was flushed.
+    for level in ["-z=0", "-z"] {
+        let mut child = vpmu();
+        child.current_dir(folder.path()).args(["record", "-g", level, "--", "run", "planted"]);
+        let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        std::thread::sleep(Duration::from_secs(3));
+        child.kill()?;
+        child.wait()?;
+        ensure!(!perf_script(folder.path(), "perf.data")?.is_empty(), "{level}: a killed recording has no sample");
+    }
     Ok(())
 }
 

@@ -100,6 +100,6 @@ mod tests {
         assert_eq!(add(&[0, 1, 2], 0), (true, 10));
         assert_eq!(add(&[3; 6], 16), (true, 0));
         assert_eq!(add(&[9, 0, 0, 0, 0, 0, 7, 0, 1], 0), (false, 0), "a size below that of a header");
-        assert_eq!(add(&[0xff; MOST_UNUSED + 1], 0), (false, 0), "longer than a record");
+        assert_eq!(add(&vec![0xff; MOST_UNUSED + 1], 0), (false, 0), "longer than a record");
     }
 }

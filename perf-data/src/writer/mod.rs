@@ -83,7 +83,7 @@ impl<W: Write> Writer<W> {
             event.attr.sample_id_all = true;
         }
         let frames = (level > 0).then(|| (Frames::new(level), level));
-        let compression = (level > 0).then(|| Compression { level, ratio: 1, most: MOST_OF_FRAME });
+        let compression = (level > 0).then_some(Compression { level, ratio: 1, most: MOST_OF_FRAME });
         let mut early = feature::all(&Facts { compression, ..facts.clone() }, &events);
         // Times are not known, and build-ids come at the end of a file and as records of a pipe.
         early.retain(|&(number, _)| number != feature::BUILD_ID && number != feature::SAMPLE_TIME);
