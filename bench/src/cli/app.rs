@@ -137,7 +137,7 @@ pub enum Command {
     /// Record where a guest spends its time, as a perf.data file
     ///
     /// A host event samples the thread of each vCPU; the VMM takes the guest's registers and its call chain from the guest's memory. Stock
-    /// perf reads the file. The events behind the guest's own counters are not touched.
+    /// perf reads the file.
     #[command(after_help = record::EXAMPLES, override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]")]
     Record(Box<RecordArgs>),
     /// Time setting up N perf events on M CPUs, by strategy and beside stock perf

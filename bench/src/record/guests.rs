@@ -181,16 +181,18 @@ fn recorded(
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     super::recorder::events(&sampling)?;
+    let is_file = || !spec.is_pipe() && fs::symlink_metadata(&spec.output).is_ok_and(|found| found.is_file());
+    let had_one = is_file();
     let writing = Recorder::start(sampling, output(spec)?, subject, spec, facts(spec, vcpus))?;
     let ended = guest();
     let recorded = writing.finish()?;
     let exit = match ended {
         Ok(exit) => exit,
         Err(error) => {
-            if recorded.counts.samples == 0 && !spec.is_pipe() {
-                // A guest that did not begin leaves no recording, and an earlier one where it was.
-                let _ = fs::remove_file(&spec.output);
-                let _ = fs::rename(old(&spec.output), &spec.output);
+            // A guest that did not begin leaves no recording, and an earlier one where it was. A device stays.
+            if recorded.counts.samples == 0 && is_file() {
+                let _ =
+                    if had_one { fs::rename(old(&spec.output), &spec.output) } else { fs::remove_file(&spec.output) };
             }
             return Err(error);
         }

@@ -39,8 +39,6 @@ pub struct Counts {
     pub parts: [u64; 2],
     /// How many of them were followed to their end.
     pub complete: [u64; 2],
-    /// Processor time of the recorder.
-    pub cpu: Duration,
 }
 
 /// What came of a recording.
@@ -217,7 +215,6 @@ impl Work {
             std::thread::sleep(POLL);
         }
         self.lost();
-        self.counts.cpu = sys::thread_time();
         let Self { writer, facts, counts, mut failed, .. } = self;
         let file = writer.finish(&facts).unwrap_or_else(|error| {
             failed.get_or_insert(error);

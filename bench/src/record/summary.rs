@@ -152,15 +152,8 @@ mod tests {
 
     #[test]
     fn everything_lost_is_said() {
-        let counts = Counts {
-            samples: 1000,
-            lost: [3, 4],
-            at_exit: 10,
-            parts: [900, 100],
-            complete: [899, 0],
-            throttled: 2,
-            ..Counts::default()
-        };
+        let counts =
+            Counts { samples: 1000, lost: [3, 4], at_exit: 10, parts: [900, 100], complete: [899, 0], throttled: 2 };
         let (lines, warnings) = lines(&recorded(counts, None), &spec(), 2);
         let text = lines.join("\n");
         for needle in

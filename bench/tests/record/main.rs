@@ -264,5 +264,19 @@ fn refusals() -> Result<()> {
         ensure!(said.contains(needle), "{said} lacks {needle}");
         ensure!(!folder.path().join("perf.data").exists(), "{options:?} left a recording");
     }
+    // A guest that does not begin leaves earlier recordings where they are: none, and one of the name.
+    let (file, old) = (folder.path().join("perf.data"), folder.path().join("perf.data.old"));
+    std::fs::write(&old, "older")?;
+    for before in [None, Some("newer")] {
+        if let Some(text) = before {
+            std::fs::write(&file, text)?;
+        }
+        let output = vpmu().current_dir(folder.path()).args(["record", "--", "run", "empty"]).output()?;
+        ensure!(matches!(output.status.code(), Some(2 | 4)), "{}", output.status);
+        ensure!(std::fs::read_to_string(&file).ok().as_deref() == before, "{before:?}");
+    }
+    let output =
+        vpmu().current_dir(folder.path()).args(["record", "-o", "/dev/null", "--", "run", "empty"]).output()?;
+    ensure!(!output.status.success() && std::path::Path::new("/dev/null").exists(), "a device is gone");
     Ok(())
 }
