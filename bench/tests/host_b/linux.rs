@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use perf_data::reader::Recording;
+use perf_data::record::Record;
 use vmm::devices::complaints::Watch;
 
 use super::frames::Finished;
@@ -172,6 +174,46 @@ fn sampled(record: &Finished) -> Result<()> {
         said.lines().find(|line| line.contains("overflows")).unwrap_or("-")
     );
     ensure!(overflows == Some(samples), "{overflows:?} overflows, {samples} samples: {said}");
+    Ok(())
+}
+
+/// A recording of a guest knows its kernel and its modules: mappings, build-ids, names.
+pub(crate) fn recorded(parts: &Parts) -> Result<()> {
+    // The output passes through virtio_console and virtio_ring.
+    let work = "for i in 1 2 3 4; do head -c 1000000 /dev/zero; done";
+    // In this machine an NMI of the guest's that meets a sample can reach the host's kernel, which panics.
+    let guest = linux(UNPACKED, &["--append", "nmi_watchdog=0"], work);
+    let record = ["/vpmu", "record", "-g", "-o", "/tmp/perf.data", "--"].map(str::to_owned);
+    let report = job(parts)?
+        .command(record.into_iter().chain(guest.into_iter().skip(1)))
+        .command(["/vpmu", "report", "/tmp/perf.data", "--format", "folded"])
+        .command(["cat", "/tmp/perf.data"])
+        .command(["cat", "/tmp/perf.data.modules"])
+        .run(parts)?;
+    report.say("boot to power-off");
+    let [record, folded, file, modules] = &report.commands[..] else {
+        anyhow::bail!("{} commands came back", report.commands.len());
+    };
+    let said = String::from_utf8_lossy(&record.stderr);
+    ensure!(record.status == 0 && record.stdout.len() == 4_000_000, "exit {}: {said}", record.status);
+    ensure!(said.contains("chains at level 0") && !said.contains("modules are broken"), "{said}");
+    eprintln!("# {}", said.lines().filter(|line| line.contains("chains")).collect::<Vec<_>>().join("; "));
+    ensure!(text(folded)?.lines().all(|line| line.starts_with("CPU 0/KVM;")), "another thread");
+    let mut recording = Recording::open(&file.stdout)?;
+    let mut mapped = Vec::new();
+    let damage = recording.records(|_, record| {
+        if let Record::Mapping(mapping) = record {
+            mapped.push((mapping.file, mapping.build_id));
+        }
+    });
+    ensure!(!damage.any(), "{damage:?}");
+    let names = text(modules)?.lines().filter_map(|line| Some(format!("[{}]", line.split_once(' ')?.0)));
+    for name in names.chain(["[kernel.kallsyms]_text".to_owned()]) {
+        let id = mapped.iter().find(|(file, _)| *file == name).with_context(|| format!("no mapping of {name}"))?;
+        let known = recording.build_ids.iter().any(|known| name.starts_with(&known.file) && known.id == id.1);
+        ensure!(id.1.len() == 20 && known, "the build-id of {name}: {:?}", recording.build_ids);
+    }
+    ensure!(mapped.iter().any(|(file, _)| file == "[virtio_console]"), "{mapped:?}");
     Ok(())
 }
 

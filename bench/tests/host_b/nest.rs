@@ -42,7 +42,7 @@ fn job(middle: &Parts) -> Result<Job> {
         .file(KERNEL, 0o644, &std::fs::read(&middle.kernel)?)
         .memory("3G")
         .limit(Duration::from_secs(1800))
-        .silence(Duration::from_secs(400));
+        .silence(Duration::from_secs(200));
     for module in virtio_modules(middle)?.iter().chain(&middle.modules) {
         let name = module.file_name().context("a name")?.to_string_lossy().into_owned();
         job =

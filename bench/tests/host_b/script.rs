@@ -11,8 +11,13 @@ pub(crate) const MODULES: &str = "/modules";
 /// First words of a sign of life on the console; the time since boot follows.
 pub(crate) const BEAT: &str = "# host B is up";
 
-/// The script. `modules` are file names under [`MODULES`] in the order of insertion; a command is its words.
-pub(crate) fn init(modules: &[String], commands: &[Vec<String>]) -> String {
+/// Turns of the shell's loop by which each further boot is later: some milliseconds.
+const LATER: u32 = 997;
+
+/// The script of boot number `boot`, from 0. `modules` are file names under [`MODULES`] in the order of insertion; a command is its words.
+///
+/// Under the instruction clock two equal boots hang in the same place, so a further one comes to everything at another time.
+pub(crate) fn init(modules: &[String], commands: &[Vec<String>], boot: u32) -> String {
     let mut script = format!(
         r##"#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -76,6 +81,9 @@ run() {{
 }}
 "##
     );
+    if boot > 0 {
+        let _ = writeln!(script, "turn=0; while [ $turn -lt {} ]; do turn=$((turn + 1)); done", boot * LATER);
+    }
     for module in modules {
         let path = quoted(&format!("{MODULES}/{module}"));
         let _ = writeln!(script, "insmod {path} 2>/run/why || give_up \"$(cat /run/why)\"");
