@@ -87,6 +87,7 @@ pub fn reproduction() -> Reproduction {
         error: Some(5.0),
         origin,
         measured,
+        not_explained: None,
     };
     let measured =
         Measured { value: 1.5, backend: "cpu-clock".to_owned(), stand_in: true, host: "development host".to_owned() };

@@ -8,7 +8,7 @@
 use super::sample::{MIN_RUNS, Run, Sides};
 use crate::paired::groups::groups;
 use crate::paired::{LAYOUT, MIN_ROUNDS, Method, Pair};
-use crate::stats::jackknife::{Estimate, over_groups};
+use crate::stats::jackknife::{Estimate, left_out, of_left_out, over_groups};
 
 /// Allowance for what differs between two processes in one arm's ratio to another, standard deviation of a logarithm: 1 % of each arm.
 pub const PROCESS: f64 = 0.015;
@@ -68,32 +68,31 @@ fn blocks(base: &[u64], new: &[u64]) -> Option<(Vec<usize>, Vec<usize>, usize)> 
     (count >= MIN_RUNS && matched >= BLOCKED).then_some((base, new, count))
 }
 
-/// A difference of two figures with runs as groups: by blocks if there are any, else of independent sides.
+/// A difference of two figures with runs as groups: by blocks if there are any, else of independent sides. `without` gives the figures
+/// without each of so many groups.
 fn by_runs<T: Copy>(
     base: &[(u64, Vec<T>)],
     new: &[(u64, Vec<T>)],
     figure: impl Fn(&[T]) -> Option<f64>,
+    without: impl Fn(&[T], &[usize], usize) -> Option<Vec<f64>>,
 ) -> Option<(Estimate, usize)> {
+    let side = |runs: &[(u64, Vec<T>)], groups: &[usize], count: usize| -> Option<(f64, Vec<f64>)> {
+        let of_run =
+            |((_, values), group): (&(u64, Vec<T>), &usize)| values.iter().map(|value| (*value, *group)).collect();
+        let (values, group): (Vec<T>, Vec<usize>) = runs.iter().zip(groups).flat_map::<Vec<_>, _>(of_run).unzip();
+        Some((figure(&values)?, without(&values, &group, count)?))
+    };
     let starts = |runs: &[(u64, Vec<T>)]| runs.iter().map(|(at, _)| *at).collect::<Vec<_>>();
     if let Some((of_base, of_new, count)) = blocks(&starts(base), &starts(new)) {
-        let sides =
-            base.iter().zip(&of_base).map(|run| (run, false)).chain(new.iter().zip(&of_new).map(|run| (run, true)));
-        let (values, group): (Vec<(bool, T)>, Vec<usize>) = sides
-            .flat_map(|(((_, values), block), is_new)| values.iter().map(move |value| ((is_new, *value), *block)))
-            .unzip();
-        let one = |values: &[(bool, T)], wanted: bool| {
-            let own: Vec<T> = values.iter().filter(|(is_new, _)| *is_new == wanted).map(|(_, value)| *value).collect();
-            figure(&own)
-        };
-        let found = over_groups(&values, &group, |values| Some(one(values, true)? - one(values, false)?))?;
-        return Some((found, count));
+        let ((one, without_one), (two, without_two)) = (side(base, &of_base, count)?, side(new, &of_new, count)?);
+        let differences: Vec<f64> = without_two.iter().zip(&without_one).map(|(two, one)| two - one).collect();
+        return Some((of_left_out(two - one, &differences)?, count));
     }
-    let side = |runs: &[(u64, Vec<T>)]| {
-        let all = runs.iter().enumerate().flat_map(|(run, (_, values))| values.iter().map(move |value| (*value, run)));
-        let (values, group): (Vec<T>, Vec<usize>) = all.unzip();
-        over_groups(&values, &group, &figure)
+    let alone = |runs: &[(u64, Vec<T>)]| {
+        let (value, without) = side(runs, &(0..runs.len()).collect::<Vec<_>>(), runs.len())?;
+        of_left_out(value, &without)
     };
-    Some((side(new)?.less(&side(base)?), 0))
+    Some((alone(new)?.less(&alone(base)?), 0))
 }
 
 /// How an arm's ratio to the reference arm changed. `None` with too few rounds for an interval.
@@ -111,7 +110,8 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
     let method = Method { probed: a.probed && b.probed, ..a };
     let centre = |pairs: &[Pair]| method.centre(pairs);
     if base.len().min(new.len()) >= MIN_RUNS {
-        let (log, blocks) = by_runs(&base, &new, centre)?;
+        let (log, blocks) =
+            by_runs(&base, &new, centre, |pairs, group, count| method.without_each(pairs, group, count))?;
         return Some(Change { log, allowance: 0.0, blocks });
     }
     let side = |runs: &[(u64, Vec<Pair>)], pooled: &[Pair]| -> Option<(Estimate, f64)> {
@@ -142,8 +142,8 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
 /// How the times of all arms changed together: their mean logarithm over arms, by round, and its trimmed mean over rounds.
 /// `arms` are the runs of each arm, BASE and NEW.
 pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
-    let side = |pick: fn(&Sides<'_>) -> Vec<Run>| -> Option<Vec<Rounds>> {
-        let arms: Vec<Vec<Run>> = arms.iter().map(pick).collect();
+    let side = |pick: for<'a> fn(&Sides<'a>) -> &'a [Run]| -> Option<Vec<Rounds>> {
+        let arms: Vec<&[Run]> = arms.iter().map(pick).collect();
         let (first, others) = arms.split_first()?;
         let rounds_of = |run: &Run| -> Option<(u64, Vec<(u64, f64)>)> {
             let others: Option<Vec<&Run>> = others.iter().map(|runs| of_document(runs, run.document)).collect();
@@ -157,7 +157,7 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
         };
         Some(first.iter().filter_map(rounds_of).collect())
     };
-    let (base, new) = (side(|both| both.0.to_vec())?, side(|both| both.1.to_vec())?);
+    let (base, new) = (side(|both| both.0)?, side(|both| both.1)?);
     // Each run counts once, however many rounds it has.
     let levels = |runs: &[Rounds]| -> Vec<(u64, Vec<f64>)> {
         runs.iter().filter_map(|(at, rounds)| Some((*at, vec![trimmed(&logs(rounds))?]))).collect()
@@ -165,7 +165,8 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
     let (base_levels, new_levels) = (levels(&base), levels(&new));
     let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     if base_levels.len().min(new_levels.len()) >= MIN_RUNS {
-        let (log, blocks) = by_runs(&base_levels, &new_levels, mean)?;
+        let without = |values: &[f64], group: &[usize], count: usize| left_out(values, group, count, mean);
+        let (log, blocks) = by_runs(&base_levels, &new_levels, mean, without)?;
         return Some(Change { log, allowance: 0.0, blocks });
     }
     let within = |runs: &[Rounds]| {
@@ -179,7 +180,8 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
 }
 
 fn of_document(runs: &[Run], document: usize) -> Option<&Run> {
-    runs.iter().find(|run| run.document == document)
+    // In order of their documents.
+    runs.binary_search_by_key(&document, |run| run.document).ok().map(|found| &runs[found])
 }
 
 fn logs(rounds: &[(u64, f64)]) -> Vec<f64> {

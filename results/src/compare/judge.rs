@@ -90,7 +90,7 @@ impl Comparison {
     }
 }
 
-fn side(source: &str, records: &[Record]) -> Side {
+fn side(source: &str, records: &[&Record]) -> Side {
     let mut revisions: Vec<String> = records.iter().map(|record| record.tool.git_revision.clone()).collect();
     revisions.dedup();
     Side {
@@ -107,12 +107,14 @@ fn side(source: &str, records: &[Record]) -> Side {
 /// Exit 2: they measured different things, or an arm or metric that was asked for is in neither.
 pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &CompareSpec) -> Result<Comparison, Error> {
     let (mut notes, mut same_runs) = (Vec::new(), Vec::new());
-    let of_base = |record: &&Record| base.1.iter().find(|of_base| whole::same_run(of_base, record));
-    let others: Vec<Record> = new.1.iter().filter(|record| of_base(record).is_none()).cloned().collect();
+    let of_base = whole::Runs::new(base.1);
+    let found: Vec<(&Record, Option<&Record>)> =
+        new.1.iter().map(|record| (record, of_base.same_run(record))).collect();
+    let others: Vec<&Record> = found.iter().filter(|(_, same)| same.is_none()).map(|(record, _)| *record).collect();
     // A folder often has the baseline's own run, too.
     let left_out = !others.is_empty() && others.len() < new.1.len();
-    for record in new.1 {
-        let Some(same) = of_base(&record) else { continue };
+    for (record, same) in found {
+        let Some(same) = same else { continue };
         let path = record.path.display();
         if left_out {
             same_runs.push(format!("left out of NEW, as it is a run of BASE: {path}"));
@@ -120,8 +122,9 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
             same_runs.push(format!("{SAME}: {} and {path}", same.path.display()));
         }
     }
-    let new = if left_out { (new.0, others.as_slice()) } else { new };
-    let pairs = sample::pairs(base, new, &mut notes)?;
+    let base = (base.0, base.1.iter().collect::<Vec<_>>());
+    let new = (new.0, if left_out { others } else { new.1.iter().collect() });
+    let pairs = sample::pairs((base.0, &base.1), (new.0, &new.1), &mut notes)?;
     notes.extend(same_runs);
     let mut samples = Vec::new();
     for (index, pair) in pairs.iter().enumerate() {
@@ -162,12 +165,12 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     // Each pair of groups may have the same to say.
     let mut said = BTreeSet::new();
     notes.retain(|note| said.insert(note.clone()));
-    let mut unlike = unlike::differences(&base.1.iter().collect::<Vec<_>>(), &new.1.iter().collect::<Vec<_>>());
+    let mut unlike = unlike::differences(&base.1, &new.1);
     unlike.sort();
     let mut comparison = Comparison {
         schema: SCHEMA,
-        base: side(base.0, base.1),
-        new: side(new.0, new.1),
+        base: side(base.0, &base.1),
+        new: side(new.0, &new.1),
         statistic: request.statistic,
         unlike,
         unlike_hosts_allowed: request.unlike_hosts_allowed,
@@ -216,7 +219,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
         reference: first.name.clone(),
         rows: judge(rows, false).into_iter().map(|(_, row)| row).collect(),
     };
-    let records = std::slice::from_ref(record);
+    let records = &[record];
     let mut notes = Vec::new();
     for arm in std::iter::once(first).chain(others) {
         sample::note_short(&arm.name, name, &[*arm], &mut notes);
@@ -238,8 +241,8 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
 }
 
 fn level(runs: &[Run]) -> Option<SideLevel> {
-    let values: Vec<f64> = runs.iter().flat_map(|run| run.values.clone()).collect();
-    let pairs: Vec<paired::Pair> = runs.iter().flat_map(|run| run.pairs.clone()).collect();
+    let values: Vec<f64> = runs.iter().flat_map(|run| run.values.iter().copied()).collect();
+    let pairs: Vec<paired::Pair> = runs.iter().flat_map(|run| run.pairs.iter().copied()).collect();
     let guests: Vec<u64> = runs.iter().flat_map(|run| run.logs.values().map(|(guest, _)| *guest)).collect();
     let interval = (guests.len() == values.len()).then(|| paired::median_interval(&values, &guests)).flatten();
     Some(SideLevel {
@@ -274,15 +277,15 @@ fn of_all(samples: &[&Sample], metric: &str, request: &CompareSpec, simulated: b
     let arms: Vec<Sides<'_>> = samples.iter().filter(common).map(|one| (&one.base[..], &one.new[..])).collect();
     let most = |pick: fn(&Sides<'_>) -> usize| arms.iter().map(pick).max();
     let (base_runs, new_runs) = (most(|both| both.0.len())?, most(|both| both.1.len())?);
-    let side = |pick: fn(&Sides<'_>) -> Vec<Run>, runs: usize| {
-        let all: Vec<Run> = arms.iter().flat_map(pick).collect();
+    let side = |pick: for<'a> fn(&Sides<'a>) -> &'a [Run], runs: usize| {
+        let all: Vec<&Run> = arms.iter().flat_map(pick).collect();
         let n = all.iter().map(|run| run.values.len()).sum::<usize>() / arms.len();
         let medians: Option<Vec<f64>> = all.iter().map(|run| Some(median(&run.values)?.max(1.0).ln())).collect();
         let median_ns = medians.map(|logs| (logs.iter().sum::<f64>() / logs.len() as f64).exp())?;
         Some(SideLevel { median_ns, interval_ns: None, ratio: None, n, runs })
     };
     let row = Row::blank(Question::AllArms, "all arms", metric, request.limits(metric));
-    let (base, new) = (side(|both| both.0.to_vec(), base_runs), side(|both| both.1.to_vec(), new_runs));
+    let (base, new) = (side(|both| both.0, base_runs), side(|both| both.1, new_runs));
     let why = format!("an interval needs {} rounds a side", paired::MIN_ROUNDS);
     Some(Row { base, new, verdict: Verdict::TooFew, why, ..row }.with(change::of_all(&arms, simulated)))
 }

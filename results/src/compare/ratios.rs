@@ -72,7 +72,8 @@ pub fn ratios(
 ) -> Result<Ratios, Error> {
     let mut notes = Vec::new();
     let mut rows = Vec::new();
-    for pair in sample::pairs(base, new, &mut notes)? {
+    let (bases, news): (Vec<&Record>, Vec<&Record>) = (base.1.iter().collect(), new.1.iter().collect());
+    for pair in sample::pairs((base.0, &bases), (new.0, &news), &mut notes)? {
         let with_floor = CompareSpec { arms: Vec::new(), ..request.clone() };
         let samples = sample::samples(&pair, &with_floor, &mut notes);
         for sample in samples.iter().filter(|sample| sample.arm != FLOOR) {

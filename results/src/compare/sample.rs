@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rayon::prelude::*;
 use serde_json::Value;
 
 use super::spec::CompareSpec;
@@ -87,11 +88,11 @@ pub(super) struct Run {
 pub(super) type Sides<'a> = (&'a [Run], &'a [Run]);
 
 /// An arm of one document, with the arm that it is divided by.
-struct Beside {
+struct Beside<'a> {
     document: usize,
     started: u64,
-    arm: Arm<Any>,
-    reference: Option<Arm<Any>>,
+    arm: &'a Arm<Any>,
+    reference: Option<&'a Arm<Any>>,
 }
 
 /// One arm's runs by one metric.
@@ -134,8 +135,8 @@ pub(crate) fn group_label(record: &Record) -> String {
     parts.join(", ")
 }
 
-fn grouped(records: &[Record]) -> BTreeMap<String, Vec<&Record>> {
-    let mut groups: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
+fn grouped<'a>(records: &[&'a Record]) -> BTreeMap<String, Vec<&'a Record>> {
+    let mut groups: BTreeMap<String, Vec<&'a Record>> = BTreeMap::new();
     for record in records {
         let key = serde_json::to_string(&group_key(record)).unwrap_or_default();
         groups.entry(key).or_default().push(record);
@@ -148,8 +149,8 @@ fn grouped(records: &[Record]) -> BTreeMap<String, Vec<&Record>> {
 /// # Errors
 /// Exit 2 if the sides have nothing in common.
 pub(super) fn pairs<'a>(
-    base: (&str, &'a [Record]),
-    new: (&str, &'a [Record]),
+    base: (&str, &[&'a Record]),
+    new: (&str, &[&'a Record]),
     notes: &mut Vec<String>,
 ) -> Result<Vec<Pair<'a>>, Error> {
     let (mut bases, mut news) = (grouped(base.1), grouped(new.1));
@@ -209,7 +210,7 @@ fn rounds<'a>(arm: &'a Arm<Any>, metric: &'a str, statistic: Statistic) -> impl 
 }
 
 /// Every arm and metric of a pair, in the documents' order.
-pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<String>) -> Vec<Sample> {
+pub(super) fn samples<'a>(pair: &Pair<'a>, request: &CompareSpec, notes: &mut Vec<String>) -> Vec<Sample> {
     let mut found = Vec::new();
     // Metrics that are known over all rounds only, and the arms that have them.
     let mut without: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -222,19 +223,19 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
         if !request.arms.is_empty() && !request.arms.contains(&name) {
             continue;
         }
-        let of = |records: &[&Record]| -> Vec<Beside> {
-            let of = |(document, record): (usize, &&Record)| {
-                let arm = record.arm(&name)?.clone();
-                let reference = reference.as_ref().and_then(|name| record.arm(name)).cloned();
+        let of = |records: &[&'a Record]| -> Vec<Beside<'a>> {
+            let of = |(document, record): (usize, &&'a Record)| {
+                let arm = record.arm(&name)?;
+                let reference = reference.as_ref().and_then(|name| record.arm(name));
                 Some(Beside { document, started: record.started_unix, arm, reference })
             };
             records.iter().enumerate().filter_map(of).collect()
         };
         let (base, new) = (of(&pair.base), of(&pair.new));
         for (which, arms, records) in [("BASE", &base, &pair.base), ("NEW", &new, &pair.new)] {
-            note_gaps(&name, which, &arms.iter().map(|one| &one.arm).collect::<Vec<_>>(), records.len(), notes);
+            note_gaps(&name, which, &arms.iter().map(|one| one.arm).collect::<Vec<_>>(), records.len(), notes);
         }
-        let both = || base.iter().chain(&new).map(|one| &one.arm);
+        let both = || base.iter().chain(&new).map(|one| one.arm);
         let metrics: BTreeSet<&String> = both().flat_map(|arm| arm.metrics.keys()).collect();
         if metrics.is_empty() {
             let why = both().find_map(|arm| arm.not_available.as_deref()).unwrap_or("it has no figures");
@@ -242,14 +243,14 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
         }
         let is_reference = reference.as_ref() == Some(&name);
         let not_whole = whole::of_arm(&pair.base, &pair.new, &name).or_else(|| spoilt.clone());
-        for metric in metrics {
-            if !request.metrics.is_empty() && !request.metrics.contains(metric) {
-                continue;
-            }
-            let runs = |arms: &[Beside]| -> Vec<Run> {
-                arms.iter().filter_map(|one| run(one, metric, request.statistic)).collect()
-            };
-            let (base, new) = (runs(&base), runs(&new));
+        let asked = |metric: &&String| request.metrics.is_empty() || request.metrics.contains(metric);
+        let metrics: Vec<&String> = metrics.into_iter().filter(asked).collect();
+        let runs = |metric: &str, arms: &[Beside<'_>]| -> Vec<Run> {
+            arms.iter().filter_map(|one| run(one, metric, request.statistic)).collect()
+        };
+        let of_metric = |metric: &&'a String| (*metric, runs(metric, &base), runs(metric, &new));
+        let by_metric: Vec<(&String, Vec<Run>, Vec<Run>)> = metrics.par_iter().map(of_metric).collect();
+        for (metric, base, new) in by_metric {
             if base.is_empty() && new.is_empty() {
                 without.entry(metric.clone()).or_default().push(name.clone());
                 continue;
@@ -271,7 +272,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
 }
 
 /// A run of an arm; `None` without rounds that count of the metric.
-fn run(of: &Beside, metric: &str, statistic: Statistic) -> Option<Run> {
+fn run(of: &Beside<'_>, metric: &str, statistic: Statistic) -> Option<Run> {
     let Beside { document, started, arm, reference } = of;
     let values: Vec<f64> = rounds(arm, metric, statistic).collect();
     let log = |(round, summary): (&Round<Any>, &Summary)| {
@@ -312,8 +313,10 @@ fn note_gaps(name: &str, which: &str, arms: &[&Arm<Any>], documents: usize, note
 /// Says which rounds do not count for their few samples.
 pub(super) fn note_short(name: &str, which: &str, arms: &[&Arm<Any>], notes: &mut Vec<String>) {
     let metrics: BTreeSet<&String> = arms.iter().flat_map(|arm| arm.metrics.keys()).collect();
-    for metric in metrics {
-        let short: usize = arms.iter().map(|arm| paired::short(arm, metric)).sum();
+    let metrics: Vec<&String> = metrics.into_iter().collect();
+    let short = |metric: &&String| arms.iter().map(|arm| paired::short(arm, metric)).sum();
+    let short: Vec<usize> = metrics.par_iter().map(short).collect();
+    for (metric, short) in metrics.into_iter().zip(short) {
         if short > 0 {
             let rounds = plural(short, "round");
             notes.push(format!("{name}, {metric}: {rounds} of {which} left out: fewer than half of the usual samples"));

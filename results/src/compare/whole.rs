@@ -1,5 +1,8 @@
 //! What keeps figures from being judged as if they were whole.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
+
 use serde_json::Value;
 
 use crate::document::{Any, Arm, DOUBTS, Record, Status};
@@ -29,15 +32,52 @@ pub(crate) fn of_record(record: &Record, arm: &Arm<Any>) -> Option<String> {
     DOUBTS.iter().find(|doubt| count(doubt.key) != 0).map(|doubt| format!("{} {}", count(doubt.key), doubt.about))
 }
 
-/// Whether two documents are the same run: one file, or copies of one. Simulated runs of one seed are the same by design.
-pub(super) fn same_run(a: &Record, b: &Record) -> bool {
-    let path = |record: &Record| std::fs::canonicalize(&record.path).ok();
-    if path(a).is_some_and(|path_a| path(b) == Some(path_a)) {
-        return true;
+/// The runs of one side, in which those of the other are looked for.
+pub(super) struct Runs<'a> {
+    records: &'a [Record],
+    /// The first of each file.
+    by_path: HashMap<PathBuf, usize>,
+    /// Those that were measured, by start and duration, in order.
+    by_time: HashMap<(u64, u64), Vec<usize>>,
+}
+
+impl<'a> Runs<'a> {
+    pub(super) fn new(records: &'a [Record]) -> Self {
+        let (mut by_path, mut by_time) = (HashMap::new(), HashMap::<_, Vec<usize>>::new());
+        for (index, record) in records.iter().enumerate() {
+            if let Some(path) = path(record) {
+                by_path.entry(path).or_insert(index);
+            }
+            // Simulated runs of one seed are the same by design.
+            if !record.parameter("backend").is_some_and(|name| name.starts_with("sim:")) {
+                by_time.entry((record.started_unix, record.wall_ns)).or_default().push(index);
+            }
+        }
+        Self { records, by_path, by_time }
     }
-    let simulated = a.parameter("backend").is_some_and(|name| name.starts_with("sim:"));
-    let start = (a.started_unix, a.wall_ns) == (b.started_unix, b.wall_ns);
-    !simulated && start && a.arms == b.arms && a.host == b.host && a.tool == b.tool
+
+    /// The first that is the same run: one file, or copies of one.
+    pub(super) fn same_run(&self, record: &Record) -> Option<&'a Record> {
+        let file = path(record).and_then(|path| self.by_path.get(&path).copied());
+        let is_copy = |index: &usize| {
+            let other = &self.records[*index];
+            other.arms == record.arms && other.host == record.host && other.tool == record.tool
+        };
+        let timed = self.by_time.get(&(record.started_unix, record.wall_ns));
+        let copy = timed.and_then(|found| {
+            // A file found before them is the answer: figures need not be looked at.
+            found
+                .iter()
+                .take_while(|index| file.is_none_or(|file| **index < file))
+                .copied()
+                .find(|index| is_copy(index))
+        });
+        copy.or(file).map(|index| &self.records[index])
+    }
+}
+
+fn path(record: &Record) -> Option<PathBuf> {
+    std::fs::canonicalize(&record.path).ok()
 }
 
 #[cfg(test)]
@@ -69,6 +109,9 @@ mod tests {
     #[test]
     fn a_document_and_its_copy_are_one_run() {
         let of = |at| changed(value(3, at, |_, round| 1000 + round));
-        assert!(same_run(&of(5), &of(5)) && !same_run(&of(5), &of(6)));
+        let base = [of(4), of(5), of(5)];
+        let runs = Runs::new(&base);
+        assert!(runs.same_run(&of(5)).is_some_and(|same| std::ptr::eq(same, &raw const base[1])));
+        assert!(runs.same_run(&of(6)).is_none());
     }
 }

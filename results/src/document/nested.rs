@@ -74,11 +74,13 @@ pub(crate) fn find_summaries(mut map: Map<String, Value>, metrics: &mut Metrics)
 
 fn walk(above: &str, map: &Map<String, Value>, depth: usize, metrics: &mut Metrics) -> Result<(), String> {
     for (key, value) in map {
-        let path = if above.is_empty() { key.clone() } else { format!("{above}/{key}") };
+        // Most fields are numbers and need none.
+        let path = || if above.is_empty() { key.clone() } else { format!("{above}/{key}") };
         let inner = match value {
             Value::Object(inner) => inner,
             // Phases in their order, each with its name.
             Value::Array(list) if key == PHASES && depth > 1 => {
+                let path = path();
                 for phase in list {
                     let named = phase.as_object().and_then(|map| Some((map.get("phase")?.as_str()?, map)));
                     let (name, inner) = named.ok_or_else(|| format!("{path}: a phase has no name (\"phase\")"))?;
@@ -89,9 +91,9 @@ fn walk(above: &str, map: &Map<String, Value>, depth: usize, metrics: &mut Metri
             _ => continue,
         };
         if is_summary(inner) {
-            insert(metrics, path, inner)?;
+            insert(metrics, path(), inner)?;
         } else if depth > 0 {
-            walk(&path, inner, depth - 1, metrics)?;
+            walk(&path(), inner, depth - 1, metrics)?;
         }
     }
     Ok(())

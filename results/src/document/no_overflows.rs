@@ -2,7 +2,7 @@
 
 use super::arm::{Arm, ArmKind};
 use super::envelope::Document;
-use super::warning::Warning;
+use super::warning::{NO_OVERFLOWS, Warning};
 use crate::metric::ROTATION;
 
 /// A line for each arm that livelocks, else one for all arms if none had an overflow, else one for each that had none.
@@ -16,13 +16,13 @@ pub(super) fn of(document: &Document) -> Vec<Warning> {
     let tick = document.parameters.mux_interval_ns;
     let mut found: Vec<Warning> = silent.iter().filter_map(|arm| livelock(arm, tick)).collect();
     if !silent.is_empty() && silent.len() == arms.len() && found.is_empty() {
-        found.push(Warning::of_all("no-overflows", nothing(document)));
+        found.push(Warning::of_all(NO_OVERFLOWS, nothing(document)));
     } else {
         let others = silent.iter().filter(|arm| livelock(arm, tick).is_none());
         found.extend(others.map(|arm| {
             let message = "no overflow, where other arms had some: its events count too slowly, or not at all; \
                            raise --time-limit, or lower --period";
-            Warning { arm: Some(arm.name.clone()), ..Warning::of_all("no-overflows", message) }
+            Warning { arm: Some(arm.name.clone()), ..Warning::of_all(NO_OVERFLOWS, message) }
         }));
     }
     found

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Code of the warning of arms that no counter overflowed in.
+pub const NO_OVERFLOWS: &str = "no-overflows";
+
 /// A caveat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]

@@ -5,6 +5,7 @@ use super::arm::{Arm, ArmKind, Round};
 use super::envelope::{Document, Tool};
 use super::no_overflows;
 use super::parameters::Parameters;
+pub use super::warning::NO_OVERFLOWS;
 use super::warning::Warning;
 use crate::host::finding::Status;
 use crate::host::{HostFacts, noise};

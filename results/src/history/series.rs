@@ -176,8 +176,10 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
             let own = record.arm(arm)?;
             let time = value(own, metric, request.statistic)?;
             let Some(against) = against else { return Some((*record, time, None)) };
-            let ratio = paired::ratio(own, record.arm(against)?, metric, request.statistic)?;
-            Some((*record, time, Some(ratio.ratio)))
+            // The ratio alone: an interval of each run takes longer than all the rest.
+            let pairs = paired::pairs(own, record.arm(against)?, metric, request.statistic);
+            let ratio = paired::Method::of(&pairs).centre(&pairs)?.exp();
+            Some((*record, time, Some(ratio)))
         })
         .collect();
     let first = runs.first()?.0;

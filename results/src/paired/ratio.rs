@@ -8,6 +8,7 @@ use super::statistic::Statistic;
 use crate::document::{Arm, Experiment};
 use crate::stats::interval::Interval;
 use crate::stats::jackknife::{self, Estimate};
+use crate::stats::left_out;
 use crate::stats::location::Centre;
 use crate::stats::{median, slope};
 
@@ -135,6 +136,17 @@ impl Method {
     #[must_use]
     pub fn centre(self, rounds: &[Pair]) -> Option<f64> {
         self.centre.at(&if self.probed { without_throughput(rounds) } else { logs(rounds) })
+    }
+
+    /// The centres without each of `count` groups of rounds in turn; `group[i]` is the group of `rounds[i]`. `None` if nothing is left
+    /// without one of them.
+    #[must_use]
+    pub fn without_each(self, rounds: &[Pair], group: &[usize], count: usize) -> Option<Vec<f64>> {
+        if !self.probed && self.centre == Centre::Biweight {
+            return left_out::centres(&logs(rounds), group, count);
+        }
+        // What the probes explain is another slope without each group.
+        jackknife::left_out(rounds, group, count, |rounds| self.centre(rounds))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::refuse::{NOT_OURS, refuse};
+use super::refuse::{NOT_OURS, OF_FIREFOX, refuse};
 use super::{check, older, rounds, unique};
 use crate::document::{Document, Experiment, Record, SCHEMA};
 use crate::error::Error;
@@ -116,6 +116,10 @@ fn value(path: &Path, text: &str) -> Result<Value, Error> {
 
 /// Whether this tool reads the document's schema. There is no older one than version 1 to convert.
 fn schema(value: &Value) -> Result<(), (String, &'static str)> {
+    // What `vpmu report --format firefox` makes, and samply.
+    if value.get("meta").is_some_and(|meta| meta.get("preprocessedProfileVersion").is_some()) {
+        return Err(("it is a Firefox profile: it has samples in it, and no result".to_owned(), OF_FIREFOX));
+    }
     let found = value
         .get("schema")
         .and_then(Value::as_str)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::file::record;
+use super::file::brief;
 use super::refuse::refuse;
 use crate::document::Record;
 use crate::error::Error;
@@ -38,7 +38,7 @@ pub fn baseline_folder(results: &Path, name: &str) -> PathBuf {
 }
 
 /// The documents of a file, of a folder, or of the baseline of that name in `results`, in the order of their start.
-/// What is there as a path goes before a baseline of the same name.
+/// What is there as a path goes before a baseline of the same name. Documents are as from [`folder`].
 ///
 /// # Errors
 /// Exit 2: there is no such thing, or one of its documents is bad.
@@ -48,7 +48,7 @@ pub fn gather(source: &str, results: &Path) -> Result<Vec<Record>, Error> {
         return folder(path);
     }
     if path.exists() {
-        return record(path).map(|record| vec![record]);
+        return brief(path).map(|record| vec![record]);
     }
     let name = check_name(source).ok();
     match name.map(|name| baseline_folder(results, &name)).filter(|dir| dir.is_dir()) {
@@ -88,7 +88,8 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(paths)
 }
 
-/// Every document of a folder ([`files`]), in the order of their start.
+/// Every document of a folder ([`files`]), in the order of their start: with all checks of [`record`](super::record()), and without the
+/// experiment's own part of their rounds, which nothing over many documents looks at and which takes most of the time to read.
 ///
 /// # Errors
 /// Exit 2: no document, too many, a bad one, or one that is there twice.
@@ -98,7 +99,7 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
         let count = paths.len();
         return Err(refuse(dir, format!("{count} documents are more than {MAX_DOCUMENTS}"), "split the folder"));
     }
-    let mut records = paths.par_iter().map(|path| record(path)).collect::<Vec<_>>();
+    let mut records = paths.par_iter().map(|path| brief(path)).collect::<Vec<_>>();
     // The first bad one in order of names, whichever thread met its own first.
     if let Some(bad) = records.iter().position(Result::is_err) {
         return records.swap_remove(bad).map(|record| vec![record]);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
 /// Any JSON value.
@@ -62,11 +63,15 @@ impl<'de> Visitor<'de> for Any {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = access.next_key::<String>()? {
-            if map.contains_key(&key) {
-                return Err(A::Error::custom(format!("duplicate key {key:?}")));
+            match map.entry(key) {
+                Entry::Occupied(first) => {
+                    return Err(A::Error::custom(format!("duplicate key {:?}", first.key())));
+                }
+                Entry::Vacant(place) => {
+                    let Unique(value) = access.next_value()?;
+                    place.insert(value);
+                }
             }
-            let Unique(value) = access.next_value()?;
-            map.insert(key, value);
         }
         Ok(map.into())
     }

@@ -73,6 +73,9 @@ fn t_quantile(q: f64, freedom: f64) -> f64 {
 }
 
 fn t_p(t: f64, freedom: f64) -> f64 {
+    if !t.is_finite() {
+        return if t.is_nan() { 1.0 } else { 0.0 };
+    }
     if freedom >= NORMAL {
         return (2.0 * Normal::standard().sf(t)).min(1.0);
     }
@@ -90,16 +93,32 @@ pub fn known(error: f64) -> Estimate {
 /// `None` with fewer than two groups, or if the figure does not exist without one of them.
 pub fn over_groups<T: Copy>(values: &[T], group: &[usize], figure: impl Fn(&[T]) -> Option<f64>) -> Option<Estimate> {
     let count = group.iter().max()? + 1;
-    let value = figure(values)?;
-    let without: Option<Vec<f64>> = (0..count)
-        .map(|left_out| {
-            let kept: Vec<T> =
-                values.iter().zip(group).filter(|(_, own)| **own != left_out).map(|(value, _)| *value).collect();
-            figure(&kept)
-        })
-        .collect();
-    let without = without.filter(|all| all.len() > 1)?;
-    let n = count as f64;
+    of_left_out(figure(values)?, &left_out(values, group, count, figure)?)
+}
+
+/// `figure` of the values without each of `count` groups in turn; `None` if it does not exist without one of them.
+pub fn left_out<T: Copy>(
+    values: &[T],
+    group: &[usize],
+    count: usize,
+    figure: impl Fn(&[T]) -> Option<f64>,
+) -> Option<Vec<f64>> {
+    let mut kept = Vec::with_capacity(values.len());
+    let mut without = |out: usize| {
+        kept.clear();
+        kept.extend(values.iter().zip(group).filter(|(_, own)| **own != out).map(|(value, _)| *value));
+        figure(&kept)
+    };
+    (0..count).map(&mut without).collect()
+}
+
+/// The same of a figure of all groups, and of what it is without each of them.
+#[must_use]
+pub fn of_left_out(value: f64, without: &[f64]) -> Option<Estimate> {
+    if without.len() < 2 {
+        return None;
+    }
+    let n = without.len() as f64;
     let mean = without.iter().sum::<f64>() / n;
     let squares: f64 = without.iter().map(|one| (one - mean).powi(2)).sum();
     Some(Estimate { value, error: ((n - 1.0) / n * squares).sqrt(), freedom: n - 1.0 })

@@ -14,11 +14,11 @@ const PAIRED: std::ops::RangeInclusive<usize> = 20..=1000;
 const MIXED: f64 = 0.1;
 
 /// Deviations of so many standard deviations and more have no weight: 85 % of the mean's sharpness for normal values.
-const CUT: f64 = 3.44;
+pub(super) const CUT: f64 = 3.44;
 /// The median absolute deviation of normal values, as a share of their standard deviation.
-const MAD: f64 = 0.6745;
+pub(super) const MAD: f64 = 0.6745;
 /// Steps of the iteration; it converges within ten or so.
-const STEPS: usize = 50;
+pub(super) const STEPS: usize = 50;
 
 /// The standard deviation that the middle half of the values has; 0 if more than half are equal. `None` without values.
 #[must_use]

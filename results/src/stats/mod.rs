@@ -6,6 +6,7 @@
 pub mod change_points;
 pub mod interval;
 pub mod jackknife;
+pub mod left_out;
 pub mod location;
 pub mod pareto;
 mod quantile;
