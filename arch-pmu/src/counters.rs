@@ -281,6 +281,12 @@ impl<H: HostCounters> Counters<H> {
         self.host.on_entry(self.enabled);
     }
 
+    /// Whether nothing of this side is due before the guest is entered.
+    #[inline]
+    pub(crate) const fn is_quiet(&self) -> bool {
+        self.dirty.is_empty() && !self.pmi_pending
+    }
+
     pub(crate) const fn pmi_requested(&self) -> bool {
         self.pmi_pending
     }

@@ -31,8 +31,8 @@ impl MsrStats {
     /// Counts one access to `msr`; `fault`: it was answered by #GP. An MSR that is not of the PMU is not counted.
     #[inline]
     pub fn count(&mut self, msr: u32, write: bool, fault: bool) {
-        let Some(register) = PmuMsr::decode(msr) else { return };
-        let line = &mut self.lines[register.slot()];
+        let Some(slot) = PmuMsr::slot_of(msr) else { return };
+        let line = &mut self.lines[slot];
         line.msr = msr;
         if write {
             line.writes += 1;

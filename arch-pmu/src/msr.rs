@@ -44,6 +44,17 @@ impl PmuMsr {
         first + self.n as usize
     }
 
+    /// The slot of the register behind `index`, as by [`decode`](Self::decode), without its decisions for the indices that guests use most.
+    #[inline]
+    #[must_use]
+    pub fn slot_of(index: u32) -> Option<usize> {
+        match NEAR_SLOTS.get(index as usize) {
+            Some(&slot) if slot == NO_SLOT => None,
+            Some(&slot) => Some(usize::from(slot)),
+            None => Self::decode(index).map(Self::slot),
+        }
+    }
+
     /// Its row of the table.
     #[must_use]
     pub fn row(self) -> &'static Row {
@@ -81,6 +92,24 @@ const fn slots<const N: usize>(rows: &[Row; N]) -> ([usize; N], usize) {
 static INTEL_SLOTS: ([usize; INTEL_ROWS], usize) = slots(&intel::TABLE_ROWS);
 static AMD_SLOTS: ([usize; AMD_ROWS], usize) = slots(&amd::TABLE_ROWS);
 
+/// Indices with a place in [`NEAR_SLOTS`]: Intel's are below.
+const NEAR: usize = 0x640;
+/// The place of an index without a register.
+const NO_SLOT: u8 = u8::MAX;
+
+/// The slot of each low index.
+static NEAR_SLOTS: [u8; NEAR] = {
+    assert!(PmuMsr::SLOTS < NO_SLOT as usize);
+    let (mut slots, mut index) = ([NO_SLOT; NEAR], 0);
+    while index < NEAR {
+        if let Some(register) = PmuMsr::decode(index as u32) {
+            slots[index] = register.slot() as u8;
+        }
+        index += 1;
+    }
+    slots
+};
+
 /// First index and count of each gapless range of a vendor's registers, ascending: what an MSR filter lets exit.
 #[must_use]
 pub fn ranges(vendor: Vendor) -> Vec<(u32, u32)> {
@@ -105,6 +134,10 @@ mod tests {
         let indices: Vec<_> = [Vendor::Intel, Vendor::Amd].into_iter().flat_map(table).flat_map(Row::indices).collect();
         let all: Vec<_> = indices.iter().map(|&index| PmuMsr::decode(index).unwrap()).collect();
         let mut slots: Vec<_> = all.iter().map(|msr| msr.slot()).collect();
+        let of_all = (0..0x2000).chain(0xc000_0000..0xc001_1000);
+        for index in of_all {
+            assert_eq!(PmuMsr::slot_of(index), PmuMsr::decode(index).map(PmuMsr::slot), "{index:#x}");
+        }
         slots.sort_unstable();
         assert_eq!(slots, (0..PmuMsr::SLOTS).collect::<Vec<_>>());
         let mut names: Vec<_> = all.iter().map(|msr| msr.name()).collect();

@@ -104,6 +104,12 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.enter();
     }
 
+    /// Whether [`enter`](Self::enter) and [`take_pmi`](Self::take_pmi) have nothing to do but what the host side has at each entry.
+    #[inline]
+    pub const fn is_quiet(&self) -> bool {
+        self.counters.is_quiet()
+    }
+
     /// Whether a PMI is due; the caller delivers it. With freeze-on-PMI the counters stop here.
     pub fn take_pmi(&mut self) -> bool {
         let due = self.counters.take_pmi();

@@ -5,6 +5,7 @@ use host_pmu::strategy::{self, PRESETS, Strategy};
 use results::error::Error;
 use results::metric;
 use serde::Serialize;
+use sim::mediated::{MEDIATED, Mediated};
 use sim::model::EMBEDDED;
 
 use crate::arm::sim::model;
@@ -27,17 +28,25 @@ impl Item {
     }
 }
 
-/// The preset strategies.
+/// The preset strategies, and what a simulated guest can have in place of one.
 #[must_use]
 pub fn strategies() -> Vec<Item> {
-    PRESETS.iter().map(|name| Item::new(name, strategy::about(name))).collect()
+    let presets = PRESETS.iter().map(|name| Item::new(name, strategy::about(name)));
+    presets.chain(MEDIATED.iter().map(|kind| Item::new(kind.name, kind.about))).collect()
 }
 
 /// A preset's definition in TOML, a starting point for one's own.
 ///
 /// # Errors
-/// Exit 2 for an unknown preset.
+/// Exit 2 for an unknown preset, or what has no definition.
 pub fn strategy(name: &str) -> Result<String, Error> {
+    if Mediated::named(name).is_some() {
+        return Err(Error::usage(
+            format!("{name} has no definition in TOML"),
+            "it keeps no host events, which is what a definition is of",
+            format!("docs/simulator.md describes it; vpmu sim spr-2026 --strategy {name} simulates it"),
+        ));
+    }
     let strategy = Strategy::preset(name).map_err(|_| unknown("strategy", name, &PRESETS))?;
     toml::to_string(&strategy).map_err(|error| internal("a strategy has no TOML", error))
 }
@@ -126,7 +135,7 @@ mod tests {
         for item in all.iter().flatten() {
             assert!(!item.about.is_empty() && !item.about.contains('\n'), "{item:?}");
         }
-        assert_eq!(all[0].len(), PRESETS.len());
+        assert_eq!(all[0].len(), PRESETS.len() + MEDIATED.len());
         assert_eq!(all[1].len(), EMBEDDED.len());
     }
 
@@ -145,6 +154,7 @@ mod tests {
     fn an_unknown_name_lists_the_known_ones() {
         for (error, needle) in [
             (strategy("reues").unwrap_err(), "did you mean reuse? There are recreate"),
+            (strategy("mediated").unwrap_err(), "no definition in TOML"),
             (model_text("clx").unwrap_err(), "There are development-host"),
             (workload("spin").unwrap_err(), "sampling10"),
             (metric("latency").unwrap_err(), "nmi_handler_ns"),

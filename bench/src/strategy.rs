@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use host_pmu::strategy::{PRESETS, Strategy};
+use sim::mediated::Mediated;
 
 use results::document::StrategyParameter;
 use results::error::Error;
@@ -49,7 +50,8 @@ fn is_name(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
 }
 
-/// The strategies of a list, each with its TOML text if it came from a file.
+/// The strategies of a list, each with its TOML text if it came from a file. Those that only a simulated guest can have are among them:
+/// [`refuse_modelled`] is for real ones.
 ///
 /// # Errors
 /// Exit 2 for an unknown preset, a bad file, or two entries of the same name.
@@ -66,7 +68,7 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
                 ));
             }
             StrategyChoice::Preset(name) => {
-                if !PRESETS.contains(&name.as_str()) {
+                if !PRESETS.contains(&name.as_str()) && Mediated::named(name).is_none() {
                     return Err(Error::usage(
                         format!("unknown strategy '{name}'"),
                         "",
@@ -87,6 +89,21 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
         found.push(strategy);
     }
     Ok(found)
+}
+
+/// Refuses what only a simulated guest can have.
+///
+/// # Errors
+/// Exit 2 with the command that simulates it.
+pub fn refuse_modelled(strategies: &[StrategyParameter]) -> Result<(), Error> {
+    match strategies.iter().find(|strategy| Mediated::named(&strategy.name).is_some()) {
+        Some(StrategyParameter { name, .. }) => Err(Error::usage(
+            format!("strategy {name} is a model: no guest of vpmu's own VMM can have it"),
+            "the host's kernel would have to give its PMU to the guest",
+            format!("simulate it: vpmu sim spr-2026 --strategy {name}"),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Checks the names in a list, and leaves files to where they are.
@@ -125,6 +142,9 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     if !is_name(&name) {
         return Err(refuse(format!("its name '{name}' is not 1 to 40 letters, digits, '-', '_', '.' or '+'")));
     }
+    if Mediated::named(&name).is_some() {
+        return Err(refuse(format!("its name '{name}' is that of a model, which is no strategy of host events")));
+    }
     Strategy::from_toml(&text).map_err(|error| refuse(error.to_string()))?;
     Ok(StrategyParameter { name, definition: Some(text) })
 }
@@ -132,7 +152,7 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
 /// The one strategy of a command that compares none, ready for use.
 ///
 /// # Errors
-/// As [`resolve`].
+/// As [`ready`].
 pub fn resolve_one(choice: &StrategyChoice) -> Result<Strategy, Error> {
     let mut found = ready(std::slice::from_ref(choice))?;
     found.pop().ok_or_else(|| Error::usage("no strategy", "", ""))
@@ -141,13 +161,15 @@ pub fn resolve_one(choice: &StrategyChoice) -> Result<Strategy, Error> {
 /// The strategies of a list, ready for use.
 ///
 /// # Errors
-/// As [`resolve`].
+/// As [`resolve`] and [`refuse_modelled`].
 pub fn ready(list: &[StrategyChoice]) -> Result<Vec<Strategy>, Error> {
+    let strategies = resolve(list)?;
+    refuse_modelled(&strategies)?;
     let ready = |StrategyParameter { name, definition }: StrategyParameter| {
         Strategy::named(&name, definition.as_deref())
             .map_err(|error| Error::usage(format!("strategy {name}"), error.to_string(), ""))
     };
-    resolve(list)?.into_iter().map(ready).collect()
+    strategies.into_iter().map(ready).collect()
 }
 
 #[cfg(test)]
@@ -169,6 +191,13 @@ mod tests {
             let error = resolved(list).unwrap_err();
             assert_eq!(error.exit.code(), 2);
             assert!(error.to_string().contains(needle), "{error}");
+        }
+        for name in ["mediated", "mediated-filter"] {
+            let choice = StrategyChoice::Preset(name.to_owned());
+            assert_eq!(resolve(std::slice::from_ref(&choice)).unwrap()[0].name, name);
+            let error = resolve_one(&choice).unwrap_err();
+            assert_eq!(error.exit.code(), 2);
+            assert!(error.to_string().contains(&format!("vpmu sim spr-2026 --strategy {name}")), "{error}");
         }
         assert!(" ".parse::<StrategyChoice>().is_err());
         assert_eq!(ready(&StrategyChoice::presets(&["pool", "gate"])).unwrap().len(), 2);
@@ -194,6 +223,7 @@ mod tests {
             ("d.toml", "name = 3\n", "not a string"),
             ("e.toml", &"#".repeat(70_000), "larger"),
             ("f.toml", "name = 'floor'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "two arms"),
+            ("mediated.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a model"),
             ("g.toml", "reuse = 'none'", "release"),
             ("h.toml", "reuse = 'last'\nrelease = 'eager'\napply = 'at-once'", "nothing is parked"),
         ] {

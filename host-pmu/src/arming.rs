@@ -4,7 +4,8 @@
 //! A timer that is set where a counter starts, as an event's period is, would be set inside the handler: the guest's last write
 //! there starts the counters. So it is set one step earlier, in the entry that brings the PMI, for the time at which the counters
 //! will be due again if the handler takes about as long as others did and re-arms what overflowed as it did before. A timer that
-//! is then early signals again after a short interval, without a call; one that is late lengthens a period by that much.
+//! is then early signals again after a short interval, without a call; one that is late lengthens a period by that much. Where many
+//! signals in a row bring nothing the interval is doubled: an exit of that host may take longer, and the guest would not get on.
 //!
 //! Times are in the units of whoever asks: TSC ticks, or a simulation's nanoseconds.
 
@@ -18,6 +19,11 @@ const LONGEST_US: u64 = 500;
 const PART: u64 = 16;
 /// A signal that comes this many intervals too early is worth a call.
 const EARLY: u64 = 2 * PART;
+/// So many entries in a row that a signal brought, none with an overflow: on a host whose exits take longer than the interval the
+/// guest would not get on.
+const STARVED: u32 = 32;
+/// Longest interval that such a guest is given.
+const PATIENT_US: u64 = 8000;
 
 /// Handlers of one, two, or more counters differ.
 const COUNTS: usize = 4;
@@ -78,6 +84,12 @@ pub struct Arming {
     /// Which of them is the handler's that is under way.
     kind: usize,
     per_us: u64,
+    /// Shortest interval, longer after entries in a row that a signal brought in vain.
+    shortest: u64,
+    /// Those entries.
+    vain: u32,
+    /// Signals of the setting at the last entry.
+    signals: u64,
     /// Settings so far.
     pub calls: u64,
 }
@@ -97,6 +109,9 @@ impl Arming {
             handler: [0; COUNTS],
             kind: 0,
             per_us: per_us.max(1),
+            shortest: SHORTEST_US * per_us.max(1),
+            vain: 0,
+            signals: 0,
             calls: 0,
         }
     }
@@ -150,6 +165,7 @@ impl Arming {
             (self.stage, self.seen, self.found) = (Stage::Coming { set: false }, now, 0);
         }
         self.found += 1;
+        self.vain = 0;
     }
 
     /// When the first of the counters was due that were found to have overflowed since the last entry.
@@ -161,31 +177,49 @@ impl Arming {
     #[inline]
     pub fn entry(&mut self, running: CounterSet, now: impl FnOnce() -> u64) -> Option<Setting> {
         self.signalled = None;
+        if running.is_empty() && self.stage != Stage::Idle {
+            self.stage = Stage::Handled;
+            return None;
+        }
+        let now = now();
         let wanted = match self.stage {
-            Stage::Coming { .. } | Stage::Handled if running.is_empty() => {
-                self.stage = Stage::Handled;
-                return None;
-            }
             // A guest that takes no PMI, or leaves its counters on meanwhile, may need the timer earlier.
-            Stage::Coming { set: true } => self.much_earlier(running, now())?,
+            Stage::Coming { set: true } => self.much_earlier(running, now),
             Stage::Coming { set: false } => {
                 self.stage = Stage::Coming { set: true };
                 self.kind = self.found.min(COUNTS) - 1;
-                self.after_handler(running, now())
+                Some(self.after_handler(running, now))
             }
             Stage::Handled => {
                 self.stage = Stage::Idle;
                 // The handler's last write: the timer is set already, unless the guest programmed something else meanwhile, or the
                 // overflow was found with the counters switched off.
                 match self.setting {
-                    Setting::Off => self.idle(running, now())?,
-                    Setting::At { .. } => self.much_earlier(running, now())?,
+                    Setting::Off => self.idle(running, now),
+                    Setting::At { .. } => self.much_earlier(running, now),
                 }
             }
-            Stage::Idle => self.idle(running, now())?,
+            Stage::Idle => self.idle(running, now),
         };
-        (self.setting, self.calls, self.restarted) = (wanted, self.calls + 1, false);
+        let wanted = wanted.or_else(|| self.starved(now))?;
+        (self.setting, self.calls, self.restarted, self.signals) = (wanted, self.calls + 1, false, 0);
         Some(wanted)
+    }
+
+    /// The setting with a longer interval, where signals bring the guest back again and again and none finds an overflow.
+    fn starved(&mut self, now: u64) -> Option<Setting> {
+        let Setting::At { first, every } = self.setting else { return None };
+        let signals = if first <= now { (now - first) / every + 1 } else { 0 };
+        if signals <= std::mem::replace(&mut self.signals, signals) {
+            return None;
+        }
+        self.vain += 1;
+        let longest = PATIENT_US * self.per_us;
+        if self.vain < STARVED || every >= longest {
+            return None;
+        }
+        (self.vain, self.shortest) = (0, (every * 2).min(longest));
+        Some(Setting::At { first: now.saturating_add(self.shortest), every: self.shortest })
     }
 
     /// The vCPU rests: a signal would disturb others.
@@ -251,12 +285,14 @@ impl Arming {
 
     fn at(&self, running: CounterSet, first: u64) -> Setting {
         let shortest = running.into_iter().map(|counter| self.counters[counter.index()].period).min().unwrap_or(0);
-        let every = (shortest / PART).clamp(SHORTEST_US * self.per_us, LONGEST_US * self.per_us);
+        let longest = (LONGEST_US * self.per_us).max(self.shortest);
+        let every = (shortest / PART).clamp(self.shortest, longest);
         Setting::At { first, every }
     }
 
     /// Steps up and down are equal, so half of the handlers take less; none takes the estimate far.
     fn handler_took(&mut self, time: u64) {
+        self.shortest = (self.shortest / 2).max(SHORTEST_US * self.per_us);
         let estimate = &mut self.handler[self.kind];
         *estimate = match *estimate {
             0 => time.min(LONGEST_US * self.per_us),
@@ -362,6 +398,30 @@ mod tests {
         }
         assert_eq!(arming.calls, 1001);
         assert!(signals < 2000, "{signals} signals for 1000 PMIs");
+    }
+
+    #[test]
+    fn a_guest_whose_exits_take_longer_than_the_interval_gets_on() {
+        // The overflow is found, and the guest needs 10 µs for its handler, but an exit takes 60 µs.
+        let (mut arming, exit, mut now) = (Arming::new(1), 60, 0);
+        arming.started(counter(), now, 10);
+        arming.entry(running(), || 0);
+        arming.overflowed(counter(), 40);
+        arming.started(counter(), 40, 1 << 40);
+        let (mut entries, mut left) = (0, 10);
+        while left > 0 {
+            entries += 1;
+            assert!(entries < 200, "the guest starves with {:?}", arming.setting);
+            arming.entry(running(), || now);
+            let next = arming.next(now).unwrap();
+            // What the signal leaves of the time until it comes, less the way into the guest.
+            left -= i64::try_from((next - now).saturating_sub(exit)).unwrap().min(left);
+            now = next.max(now + exit);
+        }
+        assert!(arming.shortest > SHORTEST_US && arming.calls < 10);
+        // Handlers that take place bring the interval down again.
+        (0..20).for_each(|_| arming.handler_took(10));
+        assert_eq!(arming.shortest, SHORTEST_US);
     }
 
     #[test]

@@ -73,6 +73,9 @@ pub struct Row {
     pub origin: Origin,
     /// As measured on some host, from a result document.
     pub measured: Option<Measured>,
+    /// Why the model does not explain it, if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_explained: Option<&'static str>,
 }
 
 /// A number from a result document.

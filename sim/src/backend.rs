@@ -102,11 +102,18 @@ impl SimBackend {
         left.min().unwrap_or(u64::MAX)
     }
 
+    /// Whether a signal may be due.
+    #[inline]
+    #[must_use]
+    pub fn may_signal(&self) -> bool {
+        self.pace(self.clock.times()) >= self.look_at
+    }
+
     /// Takes the due signals; each event is then armed for its next period, as by perf.
     #[inline]
     pub fn take_signals(&mut self) -> u64 {
         // Called at each entry; rarely due.
-        if self.pace(self.clock.times()) < self.look_at { 0 } else { self.signals_due() }
+        if self.may_signal() { self.signals_due() } else { 0 }
     }
 
     #[inline(never)]

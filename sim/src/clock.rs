@@ -109,10 +109,24 @@ impl Clock {
         self.schedule.ends()
     }
 
+    /// Whether the slice is over.
+    #[inline]
+    #[must_use]
+    pub const fn turn_is_over(&self) -> bool {
+        self.now >= self.schedule.ends()
+    }
+
+    /// Whether the thread was switched in, and whether it slept, since that was last taken.
+    #[inline]
+    #[must_use]
+    pub const fn was_away(&self) -> (bool, bool) {
+        (self.switched_in, self.slept)
+    }
+
     /// Yields the CPU if the slice is over.
     #[inline]
     pub fn preempt_if_due(&mut self) {
-        if self.now >= self.schedule.ends() {
+        if self.turn_is_over() {
             let at = self.schedule.next_turn(self.now, &mut self.stream);
             self.goes_on(at);
         }

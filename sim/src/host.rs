@@ -13,11 +13,13 @@ use crate::backend::SimBackend;
 use crate::clock::Clock;
 use crate::floor::SimFloor;
 use crate::guest::{Guest, GuestOutcome, Timer};
+use crate::mediated::{Mediated, SimMediated};
 use crate::model::{CountBase, Model};
 use crate::queue::Queue;
 use crate::sched::Schedule;
+use crate::side::SimHost;
 use crate::stream::stream;
-use crate::vcpu::{SimHost, Vcpu};
+use crate::vcpu::Vcpu;
 
 /// Implementation behind the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub enum Behind {
     },
     /// Host events under a strategy.
     Events(Strategy),
+    /// A PMU that the guest owns. Of a model without its costs, switching it costs nothing.
+    Mediated(Mediated),
 }
 
 /// A host to simulate.
@@ -90,6 +94,9 @@ fn open(model: &Model, plan: &Plan, number: u64) -> Box<dyn Live> {
         Behind::Floor => open_with(&model, plan, number, |clock| SimFloor::new(clock, model.tsc_khz)),
         Behind::PacedFloor { counts_per_ms } => {
             open_with(&model, plan, number, |clock| SimFloor::new(clock, *counts_per_ms))
+        }
+        Behind::Mediated(kind) => {
+            open_with(&model, plan, number, |clock| SimMediated::new(Rc::clone(&model), clock, *kind))
         }
         Behind::Events(strategy) => open_with(&model, plan, number, |clock| {
             Bank::new(SimBackend::new(Rc::clone(&model), clock, Rc::clone(&on_host), strategy), strategy.clone())

@@ -6,7 +6,8 @@
 //! - [`model`]: all constants, from a TOML file that names the source of each.
 //! - [`stream`]: random numbers; [`clock`]: virtual time of a vCPU thread; [`sched`]: its sched slices; [`queue`]: order of
 //!   the vCPUs.
-//! - [`backend`]: host events; [`floor`]: a timer without host events.
+//! - [`backend`]: host events; [`floor`]: a timer without host events; [`mediated`]: a PMU that the guest owns; [`side`]: what the vCPU asks
+//!   of each.
 //! - [`vcpu`]: exits, entries and PMIs; [`guest`]: perf in the guest.
 //! - [`host`]: one host with its vCPUs; [`run`]: many hosts on all cores.
 //!
@@ -19,9 +20,11 @@ mod event;
 pub mod floor;
 pub mod guest;
 pub mod host;
+pub mod mediated;
 pub mod model;
 pub mod queue;
 pub mod run;
 pub mod sched;
+pub mod side;
 pub mod stream;
 pub mod vcpu;

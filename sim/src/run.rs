@@ -9,6 +9,7 @@ use crate::backend::Creates;
 use crate::guest::GuestOutcome;
 use crate::guest::latency::Latency;
 use crate::host::{self, Plan};
+use crate::mediated::Switches;
 use crate::model::Model;
 
 /// Sums over guests.
@@ -54,6 +55,33 @@ pub struct Totals {
     pub failed_opens: u64,
     /// Virtual time, summed over guests, ns.
     pub ns: u64,
+    /// Switches of a mediated PMU.
+    pub switches: Switches,
+    /// The guests' work before anything was measured.
+    pub baseline: Work,
+    /// The guests' work while it was.
+    pub measured: Work,
+}
+
+/// Work of guests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Units done.
+    pub units: u64,
+    /// TSC ticks meanwhile.
+    pub ticks: u64,
+}
+
+impl Work {
+    const fn add(&mut self, units: u64, ticks: u64) {
+        self.units += units;
+        self.ticks += ticks;
+    }
+
+    /// TSC ticks of a unit; `None` where nothing was done.
+    fn per_unit(self) -> Option<f64> {
+        (self.units > 0 && self.ticks > 0).then(|| self.ticks as f64 / self.units as f64)
+    }
 }
 
 impl Totals {
@@ -83,6 +111,10 @@ impl Totals {
         self.pinned_errors += side.host.pinned_errors;
         self.failed_opens += side.host.failed_opens;
         self.ns += guest.ns;
+        self.switches.merge(&side.switches);
+        let report = &guest.report;
+        self.baseline.add(report.baseline_units, report.baseline_end.saturating_sub(report.baseline_begin));
+        self.measured.add(report.measure_units, report.measure_end.saturating_sub(report.measure_begin));
     }
 
     /// Simulates host `number` and adds its guests.
@@ -114,6 +146,9 @@ impl Totals {
         self.pinned_errors += other.pinned_errors;
         self.failed_opens += other.failed_opens;
         self.ns += other.ns;
+        self.switches.merge(&other.switches);
+        self.baseline.add(other.baseline.units, other.baseline.ticks);
+        self.measured.add(other.measured.units, other.measured.ticks);
         self
     }
 
@@ -121,6 +156,13 @@ impl Totals {
     #[must_use]
     pub fn per_nmi(&self, n: u64) -> f64 {
         if self.nmis[1] == 0 { 0.0 } else { n as f64 / self.nmis[1] as f64 }
+    }
+
+    /// How much longer the guests' work took while it was measured, 0.1 for a tenth; `None` where none was done.
+    #[must_use]
+    pub fn slow_down(&self) -> Option<f64> {
+        let (without, with) = self.baseline.per_unit().zip(self.measured.per_unit())?;
+        Some(with / without - 1.0)
     }
 
     /// Events held by a vCPU, mean over time.

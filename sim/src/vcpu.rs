@@ -9,73 +9,20 @@ use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met, PmiStats};
 use arch_pmu::{Vpmu, VpmuStats};
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
-use host_pmu::bank::Bank;
-use host_pmu::side::HostPmu;
 use host_pmu::stats::HostSide;
 use host_pmu::stats::Recorder;
 use host_pmu::stats::{PhaseTally, Phases};
 
-use crate::backend::{Creates, SimBackend};
-use crate::clock::Clock;
-use crate::floor::SimFloor;
+use crate::backend::Creates;
+use crate::mediated::Switches;
 use crate::model::Model;
+use crate::side::SimHost;
 
 /// Maximum number of kicks per entry. KVM_RUN returns at once with a pending signal; a clock with a tiny period must not block
 /// the entry forever.
 const MOST_KICKS: u32 = 64;
 /// The mask bit of an LVT entry.
 const LVT_MASKED: u32 = 1 << 16;
-
-/// Implementation behind the counters of a simulated vCPU.
-pub trait SimHost: HostPmu {
-    /// The thread's clock.
-    fn clock(&mut self) -> &mut Clock;
-
-    /// ns of ring 3 until the next signal.
-    fn user_ns_to_signal(&mut self) -> u64;
-
-    /// Takes the due signals; returns their number.
-    fn take_signals(&mut self) -> u64;
-
-    /// Events created.
-    fn creates(&mut self) -> Creates;
-}
-
-impl SimHost for Bank<SimBackend> {
-    fn clock(&mut self) -> &mut Clock {
-        self.backend().clock_mut()
-    }
-
-    fn user_ns_to_signal(&mut self) -> u64 {
-        self.backend().user_ns_to_signal()
-    }
-
-    fn take_signals(&mut self) -> u64 {
-        self.backend().take_signals()
-    }
-
-    fn creates(&mut self) -> Creates {
-        self.backend().creates()
-    }
-}
-
-impl SimHost for SimFloor {
-    fn clock(&mut self) -> &mut Clock {
-        self.clock_mut()
-    }
-
-    fn user_ns_to_signal(&mut self) -> u64 {
-        self.ns_to_signal()
-    }
-
-    fn take_signals(&mut self) -> u64 {
-        u64::from(self.take_signal())
-    }
-
-    fn creates(&mut self) -> Creates {
-        Creates::default()
-    }
-}
 
 /// A vCPU and its vPMU.
 #[derive(Debug)]
@@ -119,6 +66,8 @@ pub struct VcpuSide {
     pub host: HostSide,
     /// Events created.
     pub creates: Creates,
+    /// What a mediated PMU did; all 0 with any other.
+    pub switches: Switches,
 }
 
 impl<H: SimHost> Vcpu<H> {
@@ -186,11 +135,14 @@ impl<H: SimHost> Vcpu<H> {
 
     fn access<T>(&mut self, msr: u32, write: bool, act: impl FnOnce(&mut Vpmu<H>) -> Option<T>) -> Option<T> {
         self.execute(1);
+        if !self.pmu.host().intercepts(msr) {
+            return self.access_in_guest(act);
+        }
         self.spend(|model| &model.costs.exit);
         if self.in_tick {
             self.spend(|model| &model.costs.tick_exit);
         }
-        self.pmu.host().clock().exit();
+        self.exit();
         let exited = self.now();
         self.spend(|model| &model.costs.vmm);
         let value = act(&mut self.pmu);
@@ -205,23 +157,68 @@ impl<H: SimHost> Vcpu<H> {
         value
     }
 
-    /// A write to LVTPC.
-    pub fn write_lvtpc(&mut self, value: u32) {
+    /// An access to a register that the guest owns. An overflow before it interrupts the guest before it.
+    fn access_in_guest<T>(&mut self, act: impl FnOnce(&mut Vpmu<H>) -> Option<T>) -> Option<T> {
+        self.pmu.host().access_register();
+        self.interrupt_if_due();
+        let value = act(&mut self.pmu);
+        self.settle();
+        if self.pmu.pmi_requested() {
+            self.interrupt_by_pmu();
+        }
+        value
+    }
+
+    /// Lets the host take what became due while a guest that owns its registers ran in ring 0.
+    fn interrupt_if_due(&mut self) {
+        let host = self.pmu.host();
+        if host.overflow_due() {
+            self.interrupt_by_pmu();
+        } else if host.clock().turn_ends() <= host.clock().now() {
+            host.leaves();
+            self.enter();
+        }
+    }
+
+    /// The interrupt of a PMU that the guest owns ends guest mode: the host hands it on.
+    fn interrupt_by_pmu(&mut self) {
+        if self.overflowed_at.is_none() {
+            self.spend(|model| &model.costs.signal);
+        }
+        self.pmu.host().leaves();
+        self.enter();
+    }
+
+    /// The guest exits to userspace.
+    fn exit(&mut self) {
+        let host = self.pmu.host();
+        host.clock().exit();
+        host.leaves();
+    }
+
+    /// An access to the local APIC, which the kernel handles.
+    fn apic(&mut self) {
         self.execute(1);
         self.spend(|model| &model.costs.apic);
+        let host = self.pmu.host();
+        host.leaves();
+        host.returns();
+    }
+
+    /// A write to LVTPC.
+    pub fn write_lvtpc(&mut self, value: u32) {
+        self.apic();
         self.lvtpc = value;
     }
 
     /// A write to the local APIC's EOI.
     pub fn write_eoi(&mut self) {
-        self.execute(1);
-        self.spend(|model| &model.costs.apic);
+        self.apic();
     }
 
     /// A write to the local APIC's timer.
     pub fn write_timer(&mut self) {
-        self.execute(1);
-        self.spend(|model| &model.costs.apic);
+        self.apic();
     }
 
     /// Doorbell at the start of a phase.
@@ -243,7 +240,7 @@ impl<H: SimHost> Vcpu<H> {
 
     fn port_exit(&mut self) {
         self.spend(|model| &model.costs.io);
-        self.pmu.host().clock().exit();
+        self.exit();
         self.enter();
     }
 
@@ -265,7 +262,16 @@ impl<H: SimHost> Vcpu<H> {
     }
 
     /// Work due before a guest entry.
+    #[inline]
     fn enter(&mut self) {
+        // Most entries have none, and finding that out step by step takes longer than the access.
+        if !(self.pmu.is_quiet() && !self.mask.holds() && self.pmu.host().pass_entry()) {
+            self.enter_with_work();
+        }
+    }
+
+    #[inline(never)]
+    fn enter_with_work(&mut self) {
         let host = self.pmu.host();
         host.clock().preempt_if_due();
         let mut signals = host.take_signals();
@@ -287,16 +293,20 @@ impl<H: SimHost> Vcpu<H> {
             if self.pmu.take_pmi() {
                 self.deliver();
             }
-            // The guest's handler acknowledges before it unmasks LVTPC: a held PMI is never delivered late.
-            if self.mask.holds() && !self.pmu.pmi_unacknowledged() {
-                self.pmi.settled += u64::from(self.mask.release());
-            }
+            self.settle();
             let host = self.pmu.host();
             host.clock().preempt_if_due();
             signals = host.take_signals();
             if signals == 0 {
                 break;
             }
+        }
+    }
+
+    /// The guest's handler acknowledges before it unmasks LVTPC: a held PMI is never delivered late.
+    fn settle(&mut self) {
+        if self.mask.holds() && !self.pmu.pmi_unacknowledged() {
+            self.pmi.settled += u64::from(self.mask.release());
         }
     }
 
@@ -352,6 +362,7 @@ impl<H: SimHost> Vcpu<H> {
                 self.spend(|model| &model.costs.signal);
             }
             if now + ns < until && spent < most {
+                self.pmu.host().leaves();
                 self.enter();
             }
         }
@@ -360,13 +371,16 @@ impl<H: SimHost> Vcpu<H> {
 
     /// HLT until `until`.
     pub fn halt_until(&mut self, until: u64) {
-        self.pmu.host().clock().sleep_until(until);
+        let host = self.pmu.host();
+        host.leaves();
+        host.clock().sleep_until(until);
         self.enter();
     }
 
     /// Waits outside of the guest until `at`, with its counters off.
     pub fn rest_until(&mut self, at: u64) {
         let host = self.pmu.host();
+        host.leaves();
         host.rest();
         host.clock().sleep_until(at);
         self.pmu.host().restart_account();
@@ -380,7 +394,7 @@ impl<H: SimHost> Vcpu<H> {
         let held_at_end = self.held();
         let pmi = std::mem::take(&mut self.pmi);
         let host = self.pmu.host();
-        let creates = host.creates();
+        let (creates, switches) = (host.creates(), host.switches());
         let phases = std::mem::take(&mut self.phases).finish(host.ops());
         let host = HostSide {
             signals: std::mem::take(&mut self.signals),
@@ -401,6 +415,7 @@ impl<H: SimHost> Vcpu<H> {
             exit_path_ns: std::mem::take(&mut self.exit_path_ns).into_histogram(),
             host,
             creates,
+            switches,
         }
     }
 }

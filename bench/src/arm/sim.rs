@@ -10,6 +10,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
 use sim::host::{self, Behind};
+use sim::mediated::Mediated;
 use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
 
@@ -73,6 +74,28 @@ pub fn model_text(name: &str) -> Result<(String, Model), Error> {
     }
     let model = Model::from_toml(name, &text).map_err(|error| refuse(error.to_string()))?;
     Ok((text, model))
+}
+
+/// Checks that the model's host can have each of these strategies.
+///
+/// # Errors
+/// Exit 2 for a mediated PMU on a host that has none to give away.
+pub fn check_strategies<'a>(model: &Model, mut names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
+    let why = match (model.base, &model.costs.mediated) {
+        (CountBase::Exits, _) => "its events count exits, and no counter of a PMU does",
+        (_, None) => {
+            "it has neither cost.pmu-switch nor cost.register: its host has no PMU, or what it costs is not known"
+        }
+        (_, Some(_)) => return Ok(()),
+    };
+    match names.find_map(Mediated::named) {
+        Some(kind) => Err(Error::usage(
+            format!("model {} cannot have strategy {}", model.name, kind.name),
+            why,
+            "take model spr-2026, or one of your own with both costs",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The backend that a plan for a simulated host is made with: the events of its model.
@@ -163,7 +186,10 @@ impl SimRunner {
                 self.paced.map_or(Behind::Floor, |counts_per_ms| Behind::PacedFloor { counts_per_ms })
             }
             (Some(text), _) => Behind::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?),
-            (None, _) => Behind::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?),
+            (None, _) => match Mediated::named(&arm.strategy) {
+                Some(kind) => Behind::Mediated(kind),
+                None => Behind::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?),
+            },
         };
         let mut boot = self.guest.boot_page(samples);
         boot.log_capacity = self.guest.log_entries(samples);

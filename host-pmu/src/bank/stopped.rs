@@ -29,6 +29,11 @@ impl Stopped {
         self.left.remove(counter);
     }
 
+    /// Whether there is none.
+    pub(super) const fn is_empty(self) -> bool {
+        self.new.is_empty() && self.left.is_empty()
+    }
+
     /// Counters to start again at an entry that delivers a PMI, or none.
     pub(super) const fn due(&mut self, pmi: bool) -> CounterSet {
         let mut due = std::mem::replace(&mut self.left, CounterSet::EMPTY);

@@ -8,7 +8,7 @@ use super::stats::BankStats;
 use super::stopped::Stopped;
 use crate::backend::{Backend, HostError};
 use crate::stats::{HeldTime, OpKind};
-use crate::strategy::{Reuse, Strategy};
+use crate::strategy::{Release, Reuse, Strategy};
 
 /// A counter that gets its event before the next entry.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +88,38 @@ impl<B: Backend> Bank<B> {
     /// The backend.
     pub fn backend(&mut self) -> &mut B {
         &mut self.backend
+    }
+
+    /// Whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` or `slept` since that
+    /// was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
+    #[inline]
+    #[must_use]
+    pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
+        let starts_none = self.retries.is_empty() && self.stopped.is_empty() && self.wanting.is_empty();
+        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && !self.backend.has_gate())
+    }
+
+    #[inline]
+    fn releases_none(&self, switched_in: bool, slept: bool) -> bool {
+        match self.strategy.release {
+            Release::Slices(_) => !switched_in,
+            Release::Hlt => !slept && !self.may_have_slept,
+            Release::IdleMs(_) => false,
+            Release::Eager | Release::Never => true,
+        }
+    }
+
+    /// Counts an entry at which the bank [is quiet](Self::is_quiet).
+    #[inline]
+    pub const fn count_entry(&mut self) {
+        self.stats.entries += 1;
+    }
+
+    /// The backend, to look at.
+    #[inline]
+    #[must_use]
+    pub const fn backend_ref(&self) -> &B {
+        &self.backend
     }
 
     /// Carries out one host operation, counted and timed.

@@ -49,6 +49,7 @@ fn value(row: &Row, value: f64) -> String {
     match row.number {
         Number::Change => format!("{value:.1} %"),
         Number::Ratio => format!("{} ×", ratio(value)),
+        Number::Before | Number::After if row.unit == "percent" => format!("{value:.2} %"),
         Number::Before | Number::After if row.unit == "ns" => time(value),
         Number::Before | Number::After if row.unit == "s" => time(value * 1e9),
         Number::Before | Number::After => format!("{value:.0} {}", row.unit),

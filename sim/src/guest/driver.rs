@@ -6,7 +6,7 @@ use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_CTRL, IA32_PERFEVTSE
 
 use super::event::{EVNTSEL_EN, Event, FIXED};
 use super::state::{Guest, NOBODY};
-use crate::vcpu::SimHost;
+use crate::side::SimHost;
 
 impl<H: SimHost> Guest<H> {
     /// `x86_pmu_disable`.

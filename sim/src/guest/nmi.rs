@@ -6,7 +6,7 @@ use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PER
 use guest::abi::{LOG_NMI, LogEntry};
 
 use super::state::{Guest, NOBODY};
-use crate::vcpu::SimHost;
+use crate::side::SimHost;
 
 /// Instructions of the interrupt stub before the handler.
 pub(super) const STUB_IN: u64 = 11;

@@ -10,7 +10,7 @@ use guest::abi::{
 
 use super::event::EVNTSEL_EN;
 use super::state::Guest;
-use crate::vcpu::SimHost;
+use crate::side::SimHost;
 
 /// Instructions of the loop around the calls, with the read of the TSC.
 const EACH: u64 = 14;

@@ -4,7 +4,8 @@ use guest::abi::{BootPage, LOG_NMI, LOG_ROTATION, LogEntry, MAGIC, Report, WORKL
 
 use super::events::Events;
 use super::latency::Latency;
-use crate::vcpu::{SimHost, Vcpu, VcpuSide};
+use crate::side::SimHost;
+use crate::vcpu::{Vcpu, VcpuSide};
 
 /// LVTPC in NMI mode.
 const LVT_NMI: u32 = 0x400;

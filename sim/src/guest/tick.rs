@@ -4,7 +4,7 @@ use guest::abi::{FLAG_TASK_SWITCH, FLAG_TIME_LOOP, LOG_ROTATION, LOOP_INSTRUCTIO
 
 use super::nmi::{STUB_IN, STUB_OUT};
 use super::state::{Guest, Phase, Timer};
-use crate::vcpu::SimHost;
+use crate::side::SimHost;
 
 /// Mask bit of LVTPC.
 const LVT_MASKED: u32 = 1 << 16;

@@ -3,7 +3,7 @@
 use guest::abi::{FLAG_TURNS, Report};
 
 use super::state::{Guest, GuestOutcome, Phase};
-use crate::vcpu::SimHost;
+use crate::side::SimHost;
 
 /// The payload's shortest timer, ns.
 const SOON: u64 = 250_000;

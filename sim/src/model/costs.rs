@@ -44,11 +44,22 @@ pub struct Costs {
     pub period: Cost,
     /// Reading a running event.
     pub read: Cost,
+    /// Of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
+    pub mediated: Option<MediatedCosts>,
+}
+
+/// Costs of a PMU that the guest owns, ns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediatedCosts {
+    /// Saving the guest's registers at an exit, or loading them at an entry.
+    pub pmu_switch: Cost,
+    /// A guest's access to a register, without an exit.
+    pub register: Cost,
 }
 
 impl Costs {
     /// Keys that `Model::scale` accepts; `open` and `release` scale both of their costs.
-    pub const SCALABLE: [&str; 20] = [
+    pub const SCALABLE: [&str; 22] = [
         "exit",
         "tick-exit",
         "io",
@@ -69,6 +80,8 @@ impl Costs {
         "resume-other",
         "period",
         "read",
+        "pmu-switch",
+        "register",
     ];
 
     pub(super) fn scale(&mut self, key: &str, factor: f64) -> bool {
@@ -101,6 +114,11 @@ impl Costs {
             "resume-other" => &mut [&mut self.resume_other],
             "period" => &mut [&mut self.period],
             "read" => &mut [&mut self.read],
+            "pmu-switch" | "register" => match &mut self.mediated {
+                Some(costs) if key == "register" => &mut [&mut costs.register],
+                Some(costs) => &mut [&mut costs.pmu_switch],
+                None => &mut [],
+            },
             _ => return false,
         };
         for cost in costs {
@@ -132,5 +150,16 @@ pub(super) fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
         resume_other: section.cost("resume-other")?,
         period: section.cost("period")?,
         read: section.cost("read")?,
+        mediated: mediated(section)?,
     })
+}
+
+/// The costs of a mediated PMU: both, or neither.
+fn mediated(section: &mut Section<'_>) -> Result<Option<MediatedCosts>, String> {
+    match (section.optional_cost("pmu-switch")?, section.optional_cost("register")?) {
+        (Some(pmu_switch), Some(register)) => Ok(Some(MediatedCosts { pmu_switch, register })),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(format!("{}: missing beside pmu-switch", section.path("register"))),
+        (None, Some(_)) => Err(format!("{}: missing beside register", section.path("pmu-switch"))),
+    }
 }

@@ -10,11 +10,12 @@ use super::rate::{CountBase, Rate, counts};
 use super::read::Section;
 
 /// Names and texts of the embedded models.
-pub const EMBEDDED: [(&str, &str); 5] = [
+pub const EMBEDDED: [(&str, &str); 6] = [
     ("development-host", include_str!("../../models/development-host.toml")),
     ("clx-ap-watchdog-on", include_str!("../../models/clx-ap-watchdog-on.toml")),
     ("clx-ap-watchdog-off", include_str!("../../models/clx-ap-watchdog-off.toml")),
     ("icx-2021", include_str!("../../models/icx-2021.toml")),
+    ("spr-2026", include_str!("../../models/spr-2026.toml")),
     ("development-host-tracepoint", include_str!("../../models/development-host-tracepoint.toml")),
 ];
 

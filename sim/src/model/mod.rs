@@ -12,7 +12,7 @@ mod rate;
 mod read;
 
 pub use cost::Cost;
-pub use costs::Costs;
+pub use costs::{Costs, MediatedCosts};
 pub use file::{EMBEDDED, Fitted, Model, ModelError};
 pub use host::{HostModel, Others};
 pub use rate::{CountBase, Rate};

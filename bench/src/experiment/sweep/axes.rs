@@ -6,7 +6,7 @@ use std::time::Duration;
 use host_pmu::strategy::{PRESETS, Release, Strategy};
 use sim::model::Model;
 
-use super::axis::{axis, cost_axes, optional_axis, seed_axis, strategy_axis, time, whole};
+use super::axis::{Kept, axis, cost_axes, optional_axis, seed_axis, strategy_axis, time, whole};
 use super::grid::Grid;
 use super::point::{GridPoint, hash};
 use crate::arm::sim as simulated;
@@ -96,7 +96,7 @@ struct Shared {
 
 /// Axes with checked values.
 struct Axes {
-    strategies: Vec<Strategy>,
+    strategies: Vec<Kept>,
     models: Vec<(String, String, Model)>,
     workloads: Vec<Workload>,
     costs: Vec<(String, Vec<f64>)>,
@@ -138,8 +138,15 @@ impl Axes {
         })
     }
 
-    /// Checks the size of the grid.
+    /// Checks the size of the grid, and that its hosts can have its strategies.
     fn check(&self) -> Result<(), Error> {
+        for (_, _, model) in &self.models {
+            let mediated = self.strategies.iter().filter_map(|kept| match kept {
+                Kept::Mediated(kind) => Some(kind.name),
+                Kept::Events(_) => None,
+            });
+            simulated::check_strategies(model, mediated)?;
+        }
         let lengths = [
             self.strategies.len(),
             self.models.len(),
@@ -194,15 +201,22 @@ impl Axes {
         };
         let vcpus = self.vcpus[vcpus];
         let cpus = self.cpus[cpus].map_or(vcpus, |cpus| cpus.min(vcpus));
-        let mut strategy = self.strategies[strategy].clone();
-        let release_slices = self.release_slices[release].filter(|_| matches!(strategy.release, Release::Slices(_)));
-        if let Some(n) = release_slices {
-            strategy.release = Release::Slices(n);
-        }
+        let (strategy, definition, release_slices) = match self.strategies[strategy].clone() {
+            Kept::Mediated(kind) => (kind.name.to_owned(), String::new(), None),
+            Kept::Events(mut strategy) => {
+                let by_slices = matches!(strategy.release, Release::Slices(_));
+                let slices = self.release_slices[release].filter(|_| by_slices);
+                if let Some(n) = slices {
+                    strategy.release = Release::Slices(n);
+                }
+                let definition = toml::to_string(&strategy).unwrap_or_default();
+                (strategy.name, definition, slices)
+            }
+        };
         let backend = simulated::chosen(model, "").backend;
         GridPoint {
-            definition: toml::to_string(&strategy).unwrap_or_default(),
-            strategy: strategy.name,
+            definition,
+            strategy,
             release_slices,
             model: name.clone(),
             model_hash: model_hash.clone(),

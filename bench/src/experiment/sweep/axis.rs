@@ -6,11 +6,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use host_pmu::strategy::{PRESETS, Strategy};
+use sim::mediated::Mediated;
 use sim::model::Costs;
 
 use super::grid::Seeds;
 use crate::parse;
-use crate::strategy::{StrategyChoice, ready};
+use crate::strategy::{StrategyChoice, resolve};
+use results::document::StrategyParameter;
 use results::error::Error;
 
 /// Maximum number of values of an axis other than `seed`.
@@ -62,11 +64,29 @@ where
     Ok(axis(name, given, &[], read)?.into_iter().map(Some).collect())
 }
 
-pub(super) fn strategy_axis(given: Option<&Vec<String>>) -> Result<Vec<Strategy>, Error> {
+/// What stands behind the counters of a point.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    /// Host events.
+    Events(Strategy),
+    /// A PMU that the guest owns.
+    Mediated(Mediated),
+}
+
+pub(super) fn strategy_axis(given: Option<&Vec<String>>) -> Result<Vec<Kept>, Error> {
     let args = axis("strategy", given, &PRESETS.map(str::to_owned), |name| {
         name.parse::<StrategyChoice>().map_err(|why| Error::usage(format!("strategy: '{name}'"), why, ""))
     })?;
-    ready(&args)
+    let kept = |strategy: StrategyParameter| {
+        Ok(match Mediated::named(&strategy.name) {
+            Some(kind) => Kept::Mediated(kind),
+            None => Kept::Events(
+                Strategy::named(&strategy.name, strategy.definition.as_deref())
+                    .map_err(|error| Error::usage(format!("strategy {}", strategy.name), error.to_string(), ""))?,
+            ),
+        })
+    };
+    resolve(&args)?.into_iter().map(kept).collect()
 }
 
 pub(super) fn cost_axes(given: Option<&BTreeMap<String, Vec<f64>>>) -> Result<Vec<(String, Vec<f64>)>, Error> {

@@ -17,7 +17,7 @@ const TOOL: &str = concat!("vpmu ", env!("CARGO_PKG_VERSION"), " ", env!("VPMU_G
 pub struct GridPoint {
     /// Name of the strategy.
     pub strategy: String,
-    /// The strategy as TOML, with `release_slices` applied.
+    /// The strategy as TOML, with `release_slices` applied; empty for a mediated PMU, which has none.
     pub definition: String,
     /// N of `release = { slices = N }` set by the grid; `None` = the strategy's own.
     pub release_slices: Option<u32>,

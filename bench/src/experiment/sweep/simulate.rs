@@ -13,6 +13,7 @@ use host_pmu::stats::OpKind;
 use host_pmu::strategy::Strategy;
 use sim::guest::{Timer, latency};
 use sim::host::{Behind, Plan};
+use sim::mediated::Mediated;
 use sim::model::{CountBase, Model};
 use sim::run::Totals;
 
@@ -52,9 +53,12 @@ impl Simulator {
             model.scale(cost, factor).map_err(|error| wrong(error.to_string()))?;
         }
         model.host.slice = point.slice_ns;
-        let strategy = Strategy::from_toml(&point.definition).map_err(|error| wrong(error.to_string()))?;
+        let behind = match Mediated::named(&point.strategy) {
+            Some(kind) => Behind::Mediated(kind),
+            None => Behind::Events(Strategy::from_toml(&point.definition).map_err(|error| wrong(error.to_string()))?),
+        };
         let workload: Workload = point.workload.parse().map_err(wrong)?;
-        let totals = simulate(&model, point, workload, Behind::Events(strategy));
+        let totals = simulate(&model, point, workload, behind);
         let floor = self.floor(&model, point, workload);
         Ok(result(&totals, floor, point, workload))
     }
@@ -196,6 +200,21 @@ mod tests {
         };
         assert!(p50("recreate", 10.0) > p50("recreate", 1.0) + 50_000);
         assert_eq!(p50("reuse", 10.0), p50("reuse", 1.0));
+    }
+
+    #[test]
+    fn a_mediated_pmu_is_a_point_without_exits_and_events() {
+        let found = results(
+            "strategy = ['reuse', 'mediated']\nmodel = ['spr-2026']\nworkload = ['sampling10']\nsamples = 60\ncost.pmu-switch = [1, 3]",
+        );
+        assert_eq!(found.len(), 4);
+        for (point, result) in found {
+            assert_eq!((result.lost, result.overflows_lost, result.timed_out), (0, 0, 0), "{point:?}");
+            let mediated = point.strategy == "mediated";
+            let none = result.per_sample.msr_accesses.to_bits() == 0 && result.held_max == 0 && result.creates_gp == 0;
+            assert_eq!((none, point.definition.is_empty()), (mediated, mediated), "{point:?}");
+            assert!(result.latency().is_some());
+        }
     }
 
     #[test]

@@ -57,6 +57,8 @@ fn bad_grids_are_refused_with_the_axis() {
         ("strategy = []", "strategy: the axis has no values"),
         ("cost.open = []", "cost.open: the axis has no values"),
         ("seed = []", "seed: the axis has no values"),
+        ("strategy = ['mediated']", "model development-host cannot have strategy mediated"),
+        ("strategy = ['mediated']\nmodel = ['development-host-tracepoint']", "its events count exits"),
         ("strategy = ['reuse', 'reuse']", "strategy: duplicate value reuse"),
         ("strategy = ['reus']", "unknown strategy 'reus'"),
         ("strategy = ['floor']", "always part of a comparison"),

@@ -1,0 +1,260 @@
+//! A PMU that the guest owns: KVM's mediated vPMU (Linux 7.0), as a model.
+//!
+//! Accesses to the counters do not exit and cost what a register costs. In exchange each exit saves the guest's PMU registers and each
+//! entry loads them, at `cost.pmu-switch`. The counters count guest mode alone, as hardware does, and no host event stands behind them.
+//! An overflow ends guest mode by an interrupt, which the host hands on as a PMI.
+//!
+//! No real guest of ours can have this: the host's kernel must give the PMU away.
+
+use std::rc::Rc;
+
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
+use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERFEVTSEL0};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
+use host_pmu::side::HostPmu;
+use host_pmu::stats::HostSide;
+
+use crate::clock::Clock;
+use crate::event::{Base, code};
+use crate::model::{Model, Rate};
+
+/// Event selectors an Intel PMU may have.
+const SELECTORS: u32 = 8;
+
+/// A mediated PMU of some kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mediated {
+    /// Its name in place of a strategy's.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Whether event selectors and FIXED_CTR_CTRL exit, so that an event filter can be enforced.
+    pub filtered: bool,
+}
+
+/// Every kind.
+pub const MEDIATED: [Mediated; 2] = [
+    Mediated {
+        name: "mediated",
+        about: "model only: the guest owns the PMU, and exits and entries switch it; no event filter",
+        filtered: false,
+    },
+    Mediated {
+        name: "mediated-filter",
+        about: "model only: as mediated, and accesses to event selectors exit, for an event filter",
+        filtered: true,
+    },
+];
+
+impl Mediated {
+    /// The kind of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        MEDIATED.into_iter().find(|kind| kind.name == name)
+    }
+}
+
+/// How often a mediated PMU changed hands, and what did not exit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// Register accesses of the guest that did not exit.
+    pub accesses: u64,
+    /// Ends of guest mode.
+    pub exits: u64,
+    /// Begins of guest mode.
+    pub entries: u64,
+    /// Times that the PMU's registers were switched.
+    pub switches: u64,
+}
+
+impl Switches {
+    /// Adds another account.
+    pub(crate) const fn merge(&mut self, other: &Self) {
+        self.accesses += other.accesses;
+        self.exits += other.exits;
+        self.entries += other.entries;
+        self.switches += other.switches;
+    }
+}
+
+/// A counter since its start; times are those of its base, ns.
+#[derive(Clone, Copy, Debug)]
+struct Counting {
+    base: Base,
+    rate: Rate,
+    since: u64,
+    taken: u64,
+    /// Its time at the next overflow, since its start; `u64::MAX` after one that was not yet handled.
+    due: u64,
+}
+
+/// The counters of a vCPU whose guest owns them.
+#[derive(Debug)]
+pub struct SimMediated {
+    model: Rc<Model>,
+    clock: Clock,
+    filtered: bool,
+    counters: [Option<Counting>; MAX_COUNTERS],
+    running: CounterSet,
+    stats: Switches,
+}
+
+impl SimMediated {
+    /// Counters of one vCPU thread.
+    #[must_use]
+    pub const fn new(model: Rc<Model>, clock: Clock, kind: Mediated) -> Self {
+        let stats = Switches { accesses: 0, exits: 0, entries: 0, switches: 0 };
+        let (counters, running) = ([None; MAX_COUNTERS], CounterSet::EMPTY);
+        Self { model, clock, filtered: kind.filtered, counters, running, stats }
+    }
+
+    /// The thread's clock.
+    pub const fn clock_mut(&mut self) -> &mut Clock {
+        &mut self.clock
+    }
+
+    /// The account.
+    #[must_use]
+    pub const fn stats(&self) -> Switches {
+        self.stats
+    }
+
+    /// Whether an access to this register exits.
+    #[must_use]
+    pub fn exits_at(&self, msr: u32) -> bool {
+        let selects = (IA32_PERFEVTSEL0..IA32_PERFEVTSEL0 + SELECTORS).contains(&msr) || msr == IA32_FIXED_CTR_CTRL;
+        self.filtered && selects
+    }
+
+    /// An access without an exit, in ring 0.
+    pub fn plain_access(&mut self) {
+        self.stats.accesses += 1;
+        if let Some(costs) = &self.model.costs.mediated {
+            let ns = costs.register.sample(self.clock.stream());
+            self.clock.kernel(ns * 1000);
+        }
+    }
+
+    /// Guest mode ended: the guest's registers are saved.
+    pub fn exited(&mut self) {
+        self.stats.exits += 1;
+        self.switch();
+    }
+
+    /// Guest mode begins: the guest's registers are loaded.
+    pub fn entered(&mut self) {
+        self.stats.entries += 1;
+        self.switch();
+    }
+
+    fn switch(&mut self) {
+        self.stats.switches += 1;
+        if let Some(costs) = &self.model.costs.mediated {
+            let ns = costs.pmu_switch.sample(self.clock.stream());
+            self.clock.host(ns);
+        }
+    }
+
+    fn counting(&self) -> impl Iterator<Item = (usize, Counting)> {
+        self.running.into_iter().filter_map(|id| Some((id.index(), self.counters[id.index()]?)))
+    }
+
+    /// ns of ring 3 until a counter overflows.
+    #[must_use]
+    pub fn user_ns_to_overflow(&self) -> u64 {
+        let times = self.clock.times();
+        let left = self.counting().filter(|(_, counter)| counter.base.in_user_mode());
+        left.map(|(_, one)| one.due.saturating_sub(one.base.of(times) - one.since)).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether a counter overflowed of which the host knows nothing yet.
+    #[must_use]
+    pub fn due_now(&self) -> bool {
+        let times = self.clock.times();
+        self.counting().any(|(_, one)| one.base.of(times) - one.since >= one.due)
+    }
+
+    /// Takes these overflows; returns their number.
+    pub fn take_overflows(&mut self) -> u64 {
+        let times = self.clock.times();
+        let mut taken = 0;
+        for id in self.running {
+            if let Some(one) = self.counters[id.index()].as_mut()
+                && one.base.of(times) - one.since >= one.due
+            {
+                one.due = u64::MAX;
+                taken += 1;
+            }
+        }
+        taken
+    }
+}
+
+impl HostCounters for SimMediated {
+    fn changed(&mut self, _counter: CounterId) -> Reprogram {
+        Reprogram::Now
+    }
+
+    /// Hardware counts on from 0.
+    fn overflowed(&mut self, _counter: CounterId, _near: bool) -> AfterOverflow {
+        AfterOverflow::Aim
+    }
+
+    fn take(&mut self, counter: CounterId) -> u64 {
+        let times = self.clock.times();
+        let Some(one) = self.counters[counter.index()].as_mut() else { return 0 };
+        let total = one.rate.counts(one.base.of(times) - one.since);
+        total - std::mem::replace(&mut one.taken, total)
+    }
+
+    fn pause(&mut self, counter: CounterId) -> u64 {
+        let gathered = self.take(counter);
+        self.counters[counter.index()] = None;
+        self.running.remove(counter);
+        gathered
+    }
+
+    fn start(&mut self, counter: CounterId, spec: Spec, period: u64) {
+        let base = Base::Guest { user: spec.user(), kernel: spec.kernel() };
+        let rate = self.model.rate(code(spec));
+        let since = base.of(self.clock.times());
+        self.counters[counter.index()] = Some(Counting { base, rate, since, taken: 0, due: rate.ns_for(period) });
+        self.running.insert(counter);
+    }
+
+    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
+
+    fn set_period(&mut self, counter: CounterId, period: u64) {
+        if let Some(one) = self.counters[counter.index()].as_mut() {
+            one.due = one.rate.ns_for(one.taken.saturating_add(period));
+        }
+    }
+
+    fn touch(&mut self, _counter: CounterId, _touch: Touch) {}
+
+    fn keeps_nothing_for(&self) -> CounterSet {
+        self.running.complement()
+    }
+
+    fn due(&mut self, _pmi: bool) -> CounterSet {
+        CounterSet::EMPTY
+    }
+
+    fn on_entry(&mut self, _enabled: CounterSet) {
+        self.entered();
+    }
+}
+
+impl HostPmu for SimMediated {
+    fn held(&self) -> u64 {
+        0
+    }
+
+    fn account(&mut self) -> HostSide {
+        HostSide { entries: self.stats.entries, ..HostSide::default() }
+    }
+
+    fn restart_account(&mut self) {
+        self.stats = Switches::default();
+    }
+}

@@ -1,0 +1,143 @@
+//! The host side of a simulated vCPU: what stands behind its counters, and the thread's clock.
+
+use host_pmu::bank::Bank;
+use host_pmu::side::HostPmu;
+
+use crate::backend::{Creates, SimBackend};
+use crate::clock::Clock;
+use crate::floor::SimFloor;
+use crate::mediated::{SimMediated, Switches};
+
+/// Implementation behind the counters of a simulated vCPU.
+///
+/// The methods with a body are for a guest that owns its PMU; with any other, every access exits, and leaving the guest costs no more
+/// than the exit.
+pub trait SimHost: HostPmu {
+    /// The thread's clock.
+    fn clock(&mut self) -> &mut Clock;
+
+    /// ns of ring 3 until the next signal.
+    fn user_ns_to_signal(&mut self) -> u64;
+
+    /// Takes the due signals; returns their number.
+    fn take_signals(&mut self) -> u64;
+
+    /// Counts an entry at which nothing is due: no slice ends, no signal, nothing of the strategy. `false`: something may be, and nothing
+    /// was done.
+    fn pass_entry(&mut self) -> bool {
+        false
+    }
+
+    /// Events created.
+    fn creates(&mut self) -> Creates {
+        Creates::default()
+    }
+
+    /// Whether an access to this register exits.
+    fn intercepts(&self, _msr: u32) -> bool {
+        true
+    }
+
+    /// The guest accesses a register without an exit.
+    fn access_register(&mut self) {}
+
+    /// Whether a counter overflowed without an exit since.
+    fn overflow_due(&self) -> bool {
+        false
+    }
+
+    /// Guest mode has ended.
+    fn leaves(&mut self) {}
+
+    /// Guest mode goes on after an exit that the kernel handled by itself. Other entries are [`HostCounters::on_entry`].
+    ///
+    /// [`HostCounters::on_entry`]: arch_pmu::host::HostCounters::on_entry
+    fn returns(&mut self) {}
+
+    /// What switching the PMU came to, of the account.
+    fn switches(&self) -> Switches {
+        Switches::default()
+    }
+}
+
+impl SimHost for Bank<SimBackend> {
+    fn clock(&mut self) -> &mut Clock {
+        self.backend().clock_mut()
+    }
+
+    fn user_ns_to_signal(&mut self) -> u64 {
+        self.backend().user_ns_to_signal()
+    }
+
+    fn take_signals(&mut self) -> u64 {
+        self.backend().take_signals()
+    }
+
+    #[inline]
+    fn pass_entry(&mut self) -> bool {
+        let backend = self.backend_ref();
+        let clock = backend.clock();
+        let (switched_in, slept) = clock.was_away();
+        let passes = !clock.turn_is_over() && !backend.may_signal() && self.is_quiet(switched_in, slept);
+        if passes {
+            self.count_entry();
+        }
+        passes
+    }
+
+    fn creates(&mut self) -> Creates {
+        self.backend().creates()
+    }
+}
+
+impl SimHost for SimFloor {
+    fn clock(&mut self) -> &mut Clock {
+        self.clock_mut()
+    }
+
+    fn user_ns_to_signal(&mut self) -> u64 {
+        self.ns_to_signal()
+    }
+
+    fn take_signals(&mut self) -> u64 {
+        u64::from(self.take_signal())
+    }
+}
+
+impl SimHost for SimMediated {
+    fn clock(&mut self) -> &mut Clock {
+        self.clock_mut()
+    }
+
+    fn user_ns_to_signal(&mut self) -> u64 {
+        self.user_ns_to_overflow()
+    }
+
+    fn take_signals(&mut self) -> u64 {
+        self.take_overflows()
+    }
+
+    fn intercepts(&self, msr: u32) -> bool {
+        self.exits_at(msr)
+    }
+
+    fn access_register(&mut self) {
+        self.plain_access();
+    }
+
+    fn overflow_due(&self) -> bool {
+        self.due_now()
+    }
+
+    fn leaves(&mut self) {
+        self.exited();
+    }
+
+    fn returns(&mut self) {
+        self.entered();
+    }
+
+    fn switches(&self) -> Switches {
+        self.stats()
+    }
+}
