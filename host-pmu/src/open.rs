@@ -1,9 +1,14 @@
-//! The host side for a backend and a strategy.
+//! The host side for a backend and a strategy, and what its events cost to create.
+
+use std::time::Instant;
+
+use arch_pmu::intel::PerfEvtSel;
 
 use crate::backend::perf::PerfBackend;
 use crate::backend::step::StepBackend;
-use crate::backend::{BackendKey, HostError};
+use crate::backend::{Backend as _, BackendKey, HostError};
 use crate::bank::Bank;
+use crate::cost::Cost;
 use crate::side::HostPmu;
 use crate::strategy::Strategy;
 
@@ -46,5 +51,46 @@ pub fn probe(key: &BackendKey) -> Result<(), HostError> {
         | BackendKey::CpuClockAt { .. }
         | BackendKey::TaskClock
         | BackendKey::Tracepoint { .. } => PerfBackend::new(key, 1_000_000)?.probe(),
+    }
+}
+
+/// Opens and closes an event of backend `key` on the calling thread `times` times, one at a time. None for a backend without host
+/// events.
+///
+/// # Errors
+/// The reason why it does not open.
+pub fn costs(key: &BackendKey, times: usize) -> Result<Vec<Cost>, HostError> {
+    if matches!(key, BackendKey::Step | BackendKey::None) {
+        return Ok(Vec::new());
+    }
+    // The scale of clocks does not matter to what a call costs.
+    let mut backend = PerfBackend::new(key, 1_000_000)?;
+    let spec = PerfEvtSel::from_bits(0x53_003c).spec();
+    (0..times)
+        .map(|_| {
+            let begin = Instant::now();
+            let event = backend.open(spec, 1 << 40)?;
+            let opened = Instant::now();
+            backend.release(event);
+            Ok(Cost { open: opened - begin, close: opened.elapsed() })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_without_host_events_costs_none() {
+        for key in [BackendKey::Step, BackendKey::None] {
+            assert_eq!(costs(&key, 3).unwrap(), []);
+        }
+    }
+
+    #[test]
+    fn an_event_that_does_not_open_has_a_reason() {
+        let missing = "tracepoint:kvm/no_such_event_at_all".parse().unwrap();
+        assert!(costs(&missing, 1).is_err());
     }
 }

@@ -14,6 +14,7 @@ use perf_event_open_sys::bindings::{
 
 use crate::backend::attr;
 use crate::backend::perf::tracepoint_id;
+use crate::cost::Cost;
 use crate::{kick, sys};
 
 /// Pages of each event's ring.
@@ -53,6 +54,23 @@ impl SampledEvent {
                 Ok((PERF_TYPE_TRACEPOINT, id))
             }
         }
+    }
+
+    /// The names of those that are no tracepoints, and no raw ones.
+    pub fn named() -> impl Iterator<Item = &'static str> {
+        NAMED.iter().map(|(name, _, _)| *name)
+    }
+
+    /// Opens and closes it on the calling thread `times` times, one at a time, as a recording opens it but disabled.
+    ///
+    /// # Errors
+    /// The reason why it does not open, with the remedy.
+    pub fn costs(&self, times: usize) -> Result<Vec<Cost>, String> {
+        let open = || {
+            let attr = attribute(self, Rate::Hertz(100))?;
+            sys::open_on_this_thread(attr, None).map_err(|error| refused(self, &error))
+        };
+        (0..times).map(|_| Cost::of(open, drop)).collect()
     }
 
     /// Whether it counts time.

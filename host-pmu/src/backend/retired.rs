@@ -35,6 +35,11 @@ impl Event {
     }
 }
 
+/// Whether steps show what a counter for `spec` counts.
+pub(super) fn shows(spec: Spec) -> bool {
+    Event::of(spec) != Event::Unknown
+}
+
 /// An instruction that retired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retired {

@@ -45,6 +45,12 @@ impl<const N: usize> Phases<N> {
         }
     }
 
+    /// RDMSR and WRMSR exits of all phases.
+    #[must_use]
+    pub fn exits(&self) -> (u64, u64) {
+        self.lines.iter().fold((0, 0), |(reads, writes), line| (reads + line.msr_reads, writes + line.msr_writes))
+    }
+
     /// Phase `next` begins; `ops` are the host operations so far, if there are any. A number out of range is phase 0.
     pub fn begin(&mut self, next: usize, ops: Option<&OpStats>) {
         let line = &mut self.lines[self.now];
@@ -94,6 +100,7 @@ mod tests {
         phases.begin(PHASE_READ, Some(&ops));
         phases.exit(false);
         ops.record(OpKind::Read, 2);
+        assert_eq!(phases.exits(), (2, 2));
         let lines = phases.finish(Some(&ops));
         let line = |begun, msr_reads, msr_writes, ops, ops_ns| PhaseTally { begun, msr_reads, msr_writes, ops, ops_ns };
         assert_eq!(lines[PHASE_NONE], line(1, 0, 1, [1, 0, 0, 0, 0, 0], 100));

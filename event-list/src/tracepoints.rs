@@ -1,0 +1,88 @@
+//! The tracepoints of the host.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// Where tracefs may be mounted.
+const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// No kernel has as many; what is there beyond is left out, and said.
+const MOST: usize = 100_000;
+
+/// The tracepoints that this process sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tracepoints {
+    /// Their names as GROUP:NAME, in order.
+    pub names: Vec<String>,
+    /// Why there are none.
+    pub missing: Option<String>,
+}
+
+impl Tracepoints {
+    /// Those of this host.
+    #[must_use]
+    pub fn of_this_host() -> Self {
+        Self::below(&ROOTS.map(PathBuf::from))
+    }
+
+    fn below(roots: &[PathBuf]) -> Self {
+        let none = |missing: String| Self { names: Vec::new(), missing: Some(missing) };
+        // A folder that nobody may read is found, and one without a mount is empty.
+        let mut refused = None;
+        for root in roots {
+            match std::fs::read_dir(root.join("events")) {
+                Ok(_) => return Self::in_folder(&root.join("events")),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => refused = Some(format!("{}: {error}", root.display())),
+            }
+        }
+        let first = roots.first().map_or(Path::new(""), PathBuf::as_path).display();
+        none(match refused {
+            Some(why) => format!("tracefs is not readable by this user ({why}): be root, or ask for mode 755 there"),
+            None => format!("tracefs is not mounted: mount -t tracefs tracefs {first}"),
+        })
+    }
+
+    fn in_folder(events: &Path) -> Self {
+        let folders = |at: &Path| -> Vec<(String, PathBuf)> {
+            let entries = std::fs::read_dir(at).into_iter().flatten().flatten();
+            let folders = entries.filter(|entry| entry.file_type().is_ok_and(|type_| type_.is_dir()));
+            folders.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path()))).collect()
+        };
+        let mut names = Vec::new();
+        for (group, path) in folders(events) {
+            names.extend(folders(&path).into_iter().map(|(name, _)| format!("{group}:{name}")));
+        }
+        names.sort_unstable();
+        names.truncate(MOST);
+        let missing = names.is_empty().then(|| format!("{} has none", events.display()));
+        Self { names, missing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_perf() {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["kvm/kvm_exit", "kvm/kvm_entry", "sched/sched_switch"] {
+            std::fs::create_dir_all(root.path().join("events").join(folder)).unwrap();
+        }
+        std::fs::write(root.path().join("events/enable"), "0").unwrap();
+        std::fs::write(root.path().join("events/kvm/filter"), "").unwrap();
+        let found = Tracepoints::below(&["/nonexistent".into(), root.path().into()]);
+        assert_eq!(found.names, ["kvm:kvm_entry", "kvm:kvm_exit", "sched:sched_switch"]);
+        assert_eq!(found.missing, None);
+    }
+
+    #[test]
+    fn where_there_are_none_the_reason_is_said() {
+        let found = Tracepoints::below(&["/nonexistent/tracing".into()]);
+        assert!(found.missing.unwrap().contains("mount -t tracefs tracefs /nonexistent/tracing"));
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("events")).unwrap();
+        assert!(Tracepoints::below(&[root.path().into()]).missing.is_some());
+    }
+}

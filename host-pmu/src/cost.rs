@@ -1,0 +1,39 @@
+//! What creating an event costs.
+
+use std::time::{Duration, Instant};
+
+/// How long it took to create an event, and to give it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// To open it.
+    pub open: Duration,
+    /// To close it.
+    pub close: Duration,
+}
+
+impl Cost {
+    /// Of one event that `open` makes and `close` gives back.
+    ///
+    /// # Errors
+    /// That of `open`.
+    pub fn of<E, F>(open: impl FnOnce() -> Result<E, F>, close: impl FnOnce(E)) -> Result<Self, F> {
+        let begin = Instant::now();
+        let event = open()?;
+        let opened = Instant::now();
+        close(event);
+        Ok(Self { open: opened - begin, close: opened.elapsed() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_that_does_not_open_is_not_closed() {
+        assert_eq!(Cost::of(|| Err::<(), _>("no"), |()| panic!("closed")), Err("no"));
+        let mut closed = 0;
+        assert!(Cost::of(|| Ok::<_, ()>(7), |event| closed = event).is_ok());
+        assert_eq!(closed, 7);
+    }
+}
