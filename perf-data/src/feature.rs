@@ -14,6 +14,8 @@ pub const EVENT_DESC: u8 = 12;
 pub const SAMPLE_TIME: u8 = 21;
 /// Number of HEADER_COMPRESSED.
 pub const COMPRESSED: u8 = 27;
+/// HEADER_CLOCK_DATA.
+pub const CLOCK_DATA: u8 = 29;
 
 /// Facts of the host, as perf names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,7 +164,7 @@ pub(crate) fn all(facts: &Facts, events: &[Event]) -> Vec<(u8, Vec<u8>)> {
     clocks.u32(1);
     clocks.u64(facts.clocks.0);
     clocks.u64(facts.clocks.1);
-    features.push((29, clocks));
+    features.push((CLOCK_DATA, clocks));
     features
 }
 
@@ -224,6 +226,13 @@ pub(crate) fn take_compression(bytes: &[u8]) -> Option<Compression> {
     let mut from = Take(bytes);
     let (_version, _type) = (from.u32()?, from.u32()?);
     Some(Compression { level: from.u32()?, ratio: from.u32()?, most: from.u32()? })
+}
+
+/// CLOCK_REALTIME, and the time of the recording's clock at the same moment, ns.
+pub(crate) fn take_clocks(bytes: &[u8]) -> Option<(u64, u64)> {
+    let mut from = Take(bytes);
+    let (_version, _clock) = (from.u32()?, from.u32()?);
+    Some((from.u64()?, from.u64()?))
 }
 
 #[cfg(test)]

@@ -14,4 +14,5 @@ pub mod reader;
 pub mod record;
 pub mod stacks;
 pub mod symbols;
+mod sys;
 pub mod writer;

@@ -117,6 +117,8 @@ pub struct Mapping {
     pub offset: u64,
     /// The file, or a name in brackets.
     pub file: String,
+    /// Its build-id, at most 20 bytes; empty if it is not known.
+    pub build_id: Vec<u8>,
 }
 
 /// A record.
@@ -164,6 +166,11 @@ pub struct Stamp {
 /// The fields of samples that are written, without a call chain.
 pub const FIELDS: u64 = attr::IDENTIFIER | attr::IP | attr::TID | attr::TIME | attr::CPU | attr::PERIOD;
 
+/// In `misc` of a mapping: device and inode are a build-id (PERF_RECORD_MISC_MMAP_BUILD_ID), for perf 5.12 and later.
+const HAS_BUILD_ID: u16 = 1 << 14;
+/// Most bytes of a build-id.
+pub const MOST_OF_BUILD_ID: usize = 20;
+
 /// PROT_READ | PROT_EXEC, and MAP_PRIVATE.
 const EXECUTABLE: (u32, u32) = (5, 2);
 
@@ -172,7 +179,8 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
     let start = to.len();
     let (type_, misc) = match record {
         Record::Comm { .. } => (kind::COMM, 0),
-        Record::Mapping(mapping) => (kind::MMAP2, mapping.misc),
+        Record::Mapping(mapping) if mapping.build_id.is_empty() => (kind::MMAP2, mapping.misc),
+        Record::Mapping(mapping) => (kind::MMAP2, mapping.misc | HAS_BUILD_ID),
         Record::Sample(sample) => (kind::SAMPLE, sample.misc),
         Record::Lost { .. } => (kind::LOST, 0),
         Record::Other(type_) => (*type_, 0),
@@ -192,10 +200,11 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
             to.u64(mapping.address);
             to.u64(mapping.length);
             to.u64(mapping.offset);
-            // Device and inode.
-            to.u64(0);
-            to.u64(0);
-            to.u64(0);
+            // Device and inode, which are not known, or a build-id behind its length.
+            let id = &mapping.build_id[..mapping.build_id.len().min(MOST_OF_BUILD_ID)];
+            to.u32(id.len() as u32);
+            to.extend_from_slice(id);
+            to.resize(to.len() + MOST_OF_BUILD_ID - id.len(), 0);
             to.u32(EXECUTABLE.0);
             to.u32(EXECUTABLE.1);
             to.text(cut(&mapping.file, 4095), 8);
@@ -257,9 +266,13 @@ pub(crate) fn take(type_: u32, misc: u16, body: &[u8], attr: &Attr) -> Option<Re
         kind::MMAP2 => {
             let (pid, tid) = (from.u32()?, from.u32()?);
             let (address, length, offset) = (from.u64()?, from.u64()?, from.u64()?);
-            // Device and inode, or a build-id; protection and flags.
-            from.bytes(32)?;
-            Record::Mapping(Mapping { misc, pid, tid, address, length, offset, file: from.text() })
+            let (length_of_id, id) = (from.u32()?, from.bytes(MOST_OF_BUILD_ID)?);
+            let known = if misc & HAS_BUILD_ID == 0 { 0 } else { usize::from(length_of_id as u8) };
+            let build_id = id[..known.min(MOST_OF_BUILD_ID)].to_vec();
+            // Protection and flags.
+            from.bytes(8)?;
+            let misc = misc & !HAS_BUILD_ID;
+            Record::Mapping(Mapping { misc, pid, tid, address, length, offset, file: from.text(), build_id })
         }
         other => Record::Other(other),
     })

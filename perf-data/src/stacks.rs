@@ -54,11 +54,20 @@ impl Stacks {
     }
 }
 
-/// The frames of a sample, its root first: each address by `name`, which is given its mode.
-pub fn frames(sample: &Sample, mut name: impl FnMut(Mode, u64) -> String) -> Vec<String> {
+/// A frame of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// An address within the function, and its mode. Of a return address it is that of the call.
+    At(Mode, u64),
+    /// Outside of it the chain could not be followed.
+    Broken,
+}
+
+/// The frames of a sample, its root first.
+#[must_use]
+pub fn frames_of(sample: &Sample) -> Vec<Frame> {
     let mut mode = Mode::of(sample.misc);
     let mut frames = Vec::new();
-    let mut innermost = true;
     for &entry in &sample.chain {
         if entry >= CONTEXTS {
             let modes = [Mode::Kernel, Mode::User, Mode::GuestKernel, Mode::GuestUser];
@@ -66,17 +75,25 @@ pub fn frames(sample: &Sample, mut name: impl FnMut(Mode, u64) -> String) -> Vec
             continue;
         }
         frames.push(match entry {
-            BROKEN_END => BROKEN.to_owned(),
+            BROKEN_END => Frame::Broken,
             // A return address is behind the call, maybe behind its function.
-            entry => name(mode, if innermost { entry } else { entry - 1 }),
+            entry => Frame::At(mode, if frames.is_empty() { entry } else { entry - 1 }),
         });
-        innermost = false;
     }
-    if innermost {
-        frames.push(name(mode, sample.ip));
+    if frames.is_empty() {
+        frames.push(Frame::At(mode, sample.ip));
     }
     frames.reverse();
     frames
+}
+
+/// The names of a sample's frames, its root first: each address by `name`, which is given its mode.
+pub fn frames(sample: &Sample, mut name: impl FnMut(Mode, u64) -> String) -> Vec<String> {
+    let named = |frame| match frame {
+        Frame::At(mode, address) => name(mode, address),
+        Frame::Broken => BROKEN.to_owned(),
+    };
+    frames_of(sample).into_iter().map(named).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use perf_data::attr::{Attr, Event};
 use perf_data::feature::{BuildId, Facts, HostFacts};
 use perf_data::reader::{Damage, Recording};
 use perf_data::record::{Mapping, Record, Sample, Stamp};
-use perf_data::writer::{Output, Writer};
+use perf_data::writer::{Options, Output, Writer};
 use proptest::prelude::*;
 
 fn events(count: usize) -> Vec<Event> {
@@ -29,7 +29,7 @@ fn written(records: &[Record], count: usize, chains: bool, level: u32, pipe: boo
     {
         let output: Output<&mut Vec<u8>> =
             if pipe { Output::Pipe(&mut sent) } else { Output::File(file.try_clone().unwrap()) };
-        let mut writer = Writer::begin(output, &events(count), chains, level, &facts()).unwrap();
+        let mut writer = Writer::begin(output, &events(count), chains, Options::level(level), &facts()).unwrap();
         for (at, record) in records.iter().enumerate() {
             writer.add(record, Stamp { id: 1, ..Stamp::default() }).unwrap();
             if at % flush_every == 0 {
@@ -63,9 +63,11 @@ fn record(events: usize) -> impl Strategy<Value = Record> {
     prop_oneof![
         8 => sample(events),
         1 => ("[a-z/ ]{0,20}", any::<u32>()).prop_map(|(name, tid)| Record::Comm { pid: 7, tid, name }),
-        1 => ("[a-z/.]{0,300}", any::<(u64, u64, u64)>()).prop_map(|(file, (address, length, offset))| {
-            Record::Mapping(Mapping { misc: 2, pid: 7, tid: 7, address, length, offset, file })
-        }),
+        1 => ("[a-z/.]{0,300}", any::<(u64, u64, u64)>(), prop::collection::vec(any::<u8>(), 0..=20)).prop_map(
+            |(file, (address, length, offset), build_id)| {
+                Record::Mapping(Mapping { misc: 2, pid: 7, tid: 7, address, length, offset, file, build_id })
+            }
+        ),
         1 => any::<u64>().prop_map(|count| Record::Lost { id: 1, count }),
     ]
 }
@@ -185,7 +187,7 @@ fn a_pipe_whose_reader_is_gone_is_an_error_once() {
             Ok(())
         }
     }
-    let mut writer = Writer::begin(Output::Pipe(Gone(0)), &events(1), false, 0, &facts()).unwrap();
+    let mut writer = Writer::begin(Output::Pipe(Gone(0)), &events(1), false, Options::default(), &facts()).unwrap();
     let record = Record::Lost { id: 1, count: 1 };
     writer.add(&record, Stamp::default()).unwrap();
     assert!(writer.flush().is_err());
@@ -198,7 +200,7 @@ fn a_killed_recording_has_its_compression_and_names_at_each_flush() {
     for level in [0, 1] {
         let file = tempfile::NamedTempFile::new().unwrap();
         let output: Output<Vec<u8>> = Output::File(file.reopen().unwrap());
-        let mut writer = Writer::begin(output, &events(2), false, level, &facts()).unwrap();
+        let mut writer = Writer::begin(output, &events(2), false, Options::level(level), &facts()).unwrap();
         for flushed in 0..4 {
             let bytes = std::fs::read(file.path()).unwrap();
             let (records, damage, events) = read(&bytes);

@@ -67,6 +67,11 @@ impl Inflate {
         }
     }
 
+    /// Bytes that were decompressed so far.
+    pub(super) const fn total(&self) -> u64 {
+        self.total
+    }
+
     /// What is decompressed and not used.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.out

@@ -32,8 +32,12 @@ pub struct Recording<'a> {
     pub command_line: Vec<String>,
     /// Its compression, if it says it.
     pub compression: Option<Compression>,
+    /// CLOCK_REALTIME, and the time of its own clock at the same moment, ns, if it says them.
+    pub clocks: Option<(u64, u64)>,
     /// Build-ids of its files.
     pub build_ids: Vec<BuildId>,
+    /// Once its records are read: bytes of records that were compressed (of all, where none was), and of the compressed records.
+    pub volume: (u64, u64),
 }
 
 /// What of all events is needed for each record.
@@ -66,7 +70,9 @@ impl<'a> Recording<'a> {
             events: Vec::with_capacity(events.len()),
             command_line: feature(feature::CMDLINE).and_then(feature::take_words).unwrap_or_default(),
             compression: feature(feature::COMPRESSED).and_then(feature::take_compression),
+            clocks: feature(feature::CLOCK_DATA).and_then(feature::take_clocks),
             build_ids: Vec::new(),
+            volume: (0, 0),
         };
         for event in events {
             recording.add(event);
@@ -121,6 +127,7 @@ impl<'a> Recording<'a> {
         let mut inflate = Inflate::new();
         let bytes: &'a [u8] = self.bytes;
         let mut rest = &bytes[self.data.clone()];
+        let (mut plain, mut compressed) = (0, 0);
         while let Some((type_, misc, body, mut size)) = split(rest) {
             match type_ {
                 kind::COMPRESSED | kind::COMPRESSED2 => {
@@ -135,12 +142,17 @@ impl<'a> Recording<'a> {
                     damage.frames += u64::from(!ok);
                     let used = self.plain(inflate.bytes(), &mut damage, &mut visit);
                     damage.records += u64::from(!inflate.used(used));
+                    compressed += size as u64;
                 }
-                _ => self.outer(type_, misc, body, &mut damage, &mut visit),
+                _ => {
+                    plain += size as u64;
+                    self.outer(type_, misc, body, &mut damage, &mut visit);
+                }
             }
             let Some(behind) = rest.get(size..) else { break };
             rest = behind;
         }
+        self.volume = (if compressed == 0 { plain } else { inflate.total() }, compressed);
         damage.rest = rest.len() as u64 + inflate.bytes().len() as u64;
         damage
     }
@@ -213,6 +225,7 @@ impl<'a> Recording<'a> {
             Some(number) if number == u64::from(feature::COMPRESSED) => {
                 self.compression = feature::take_compression(from.0);
             }
+            Some(number) if number == u64::from(feature::CLOCK_DATA) => self.clocks = feature::take_clocks(from.0),
             _ => {}
         }
     }

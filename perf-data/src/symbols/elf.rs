@@ -9,7 +9,8 @@ use super::limit::NAME;
 /// (start, size, name) of each function, and of each label in code.
 pub(super) fn read(bytes: &[u8]) -> Option<Vec<(u64, u64, String)>> {
     let file = File::parse(bytes).ok()?;
-    let found = file.symbols().filter_map(|symbol| {
+    // A stripped library has its exported functions in the dynamic table only.
+    let found = file.symbols().chain(file.dynamic_symbols()).filter_map(|symbol| {
         let name = symbol.name().ok().filter(|name| !name.is_empty() && name.len() <= NAME)?;
         match symbol.kind() {
             SymbolKind::Text => {}
@@ -31,4 +32,9 @@ pub(super) fn lowest_code(bytes: &[u8]) -> Option<u64> {
     let file = File::parse(bytes).ok()?;
     let executable = |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags.0 & elf::PF_X.0 != 0);
     file.segments().filter(|segment| executable(segment.flags())).map(|segment| segment.address()).min()
+}
+
+/// The id in the notes.
+pub(super) fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
+    File::parse(bytes).ok()?.build_id().ok()?.map(<[u8]>::to_vec)
 }

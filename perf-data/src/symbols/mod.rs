@@ -4,6 +4,8 @@ mod elf;
 mod kallsyms;
 mod limit;
 
+use crate::record::MOST_OF_BUILD_ID;
+
 /// Symbols by address.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
@@ -15,6 +17,12 @@ pub struct Symbols {
 #[must_use]
 pub fn text_of_kernel(image: &[u8]) -> Option<u64> {
     elf::lowest_code(image).filter(|&address| address >> 63 != 0)
+}
+
+/// The build-id of an ELF file, of a length that recordings have; `None` if it has none.
+#[must_use]
+pub fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
+    elf::build_id(bytes).filter(|id| !id.is_empty() && id.len() <= MOST_OF_BUILD_ID)
 }
 
 impl Symbols {

@@ -3,39 +3,45 @@
 //! A file begins with a header that says how long its data is. With every flush the header and the features that are known at the
 //! begin are brought up to date, so that a process that is killed leaves a file that perf reads. When the disk is full, writing
 //! ends at the last whole record, and the features take the place of the last records.
+//!
+//! Records gather in chunks; `frames` compresses them, `store` puts them into a file by an `engine`.
 
+mod engine;
 mod frames;
+mod options;
+mod store;
 
 use std::fs::File;
-use std::io::{self, Seek as _, SeekFrom, Write};
+use std::io::{self, Write};
 
 use crate::attr::{self, Event};
 use crate::bytes::Put as _;
 use crate::feature::{self, Compression, Facts};
 use crate::record::{self, HEADER, Record, Stamp, kind};
-use frames::{CHUNK, Frames};
+use frames::{Packed, Packer};
+pub use options::{Aio, Options, Streaming};
+pub(crate) use store::FILE_HEADER;
+pub use store::MAGIC;
+use store::Store;
 
-/// The first bytes of every recording.
-pub const MAGIC: &[u8; 8] = b"PERFILE2";
-/// Bytes of the header of a file, and of a pipe.
-pub(crate) const FILE_HEADER: u64 = 104;
+/// Bytes of the header of a pipe.
 pub(crate) const PIPE_HEADER: u64 = 16;
-/// Room that a full disk's features get: so much of the end of the data is given up for them.
-const ROOM: u64 = 64 << 10;
-/// Most bytes that one compressed record is decompressed to, as features say it.
-const MOST_OF_FRAME: u32 = CHUNK as u32 + (64 << 10);
+/// Most bytes of records that are taken together, unless [`Options::least`] is more.
+pub const CHUNK: usize = 128 << 10;
+/// Largest [`Options::least`].
+pub const MOST_OF_CHUNK: usize = 1 << 20;
 
 /// Where a recording goes.
 #[derive(Debug)]
 pub enum Output<W> {
     /// A file: its header is completed at the end.
     File(File),
-    /// A stream, in perf's pipe mode.
+    /// A stream, in perf's pipe mode. Its writes are serial.
     Pipe(W),
 }
 
 /// What a recording has in the end.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Bytes of the output.
     pub bytes: u64,
@@ -45,75 +51,98 @@ pub struct Summary {
     pub ratio: f64,
     /// Bytes of records that were given up since the disk was full.
     pub given_up: u64,
+    /// How it was written.
+    pub streaming: Streaming,
+}
+
+/// Where records go.
+#[derive(Debug)]
+enum Sink<W> {
+    File(Box<Store>),
+    /// With the bytes of all and of the records in it.
+    Pipe(W, u64, u64),
+}
+
+impl<W: Write> Sink<W> {
+    fn put(&mut self, packed: Packed) -> io::Result<()> {
+        match self {
+            Self::File(store) => store.put(packed.bytes, packed.raw),
+            Self::Pipe(pipe, bytes, raw) => {
+                pipe.write_all(&packed.bytes)?;
+                pipe.flush()?;
+                *bytes += packed.bytes.len() as u64;
+                *raw += packed.raw;
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Writes records.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
-    output: Output<W>,
+    sink: Sink<W>,
+    packer: Packer,
     events: Vec<Event>,
     /// Whether samples have call chains.
     chains: bool,
-    /// Records that are not written yet.
+    options: Options,
+    /// Records that are not taken yet.
     pending: Vec<u8>,
-    frames: Option<(Frames, u32)>,
-    /// Where the data of a file begins, and ends so far.
-    data: (u64, u64),
-    /// Bytes of the features behind the data, so far.
-    tail: u64,
+    /// Bytes of records in frames, and of frames.
+    packed: (u64, u64),
     /// The features that are known at the begin. Without that of the compression perf reads no compressed record.
     early: Vec<(u8, Vec<u8>)>,
-    raw: u64,
-    /// The ends of the last writes, for a full disk.
-    ends: Vec<u64>,
     times: (u64, u64),
     failed: bool,
 }
 
 impl<W: Write> Writer<W> {
     /// Begins a recording of `events`, whose samples have [`record::FIELDS`], with `chains` a call chain as well. `facts` are
-    /// those that are known at the begin: a pipe has no others. `level` of zstd; 0: no compression.
+    /// those that are known at the begin: a pipe has no others.
     ///
     /// # Errors
-    /// Those of the output.
-    pub fn begin(output: Output<W>, events: &[Event], chains: bool, level: u32, facts: &Facts) -> io::Result<Self> {
+    /// Those of the output, and of a host that gives no thread.
+    pub fn begin(
+        output: Output<W>,
+        events: &[Event],
+        chains: bool,
+        options: Options,
+        facts: &Facts,
+    ) -> io::Result<Self> {
         let mut events = events.to_vec();
         for event in &mut events {
             event.attr.sample_type = record::FIELDS | if chains { attr::CALLCHAIN } else { 0 };
             event.attr.sample_id_all = true;
         }
-        let frames = (level > 0).then(|| (Frames::new(level), level));
-        let compression = (level > 0).then_some(Compression { level, ratio: 1, most: MOST_OF_FRAME });
-        let mut early = feature::all(&Facts { compression, ..facts.clone() }, &events);
+        let early = Facts { compression: compression(&options, 1.0), ..facts.clone() };
+        let mut early = feature::all(&early, &events);
         // Times are not known, and build-ids come at the end of a file and as records of a pipe.
         early.retain(|&(number, _)| number != feature::BUILD_ID && number != feature::SAMPLE_TIME);
-        let mut writer = Self {
-            output,
+        let sink = match output {
+            Output::File(file) => {
+                let ids: usize = events.iter().map(|event| event.ids.len()).sum();
+                let counts = (ids as u64, events.len() as u64);
+                Sink::File(Box::new(Store::begin(file, &file_start(&events), counts, &early, options.aio)?))
+            }
+            Output::Pipe(mut pipe) => {
+                let start = pipe_start(&events, &early, facts);
+                pipe.write_all(&start)?;
+                Sink::Pipe(pipe, start.len() as u64, 0)
+            }
+        };
+        Ok(Self {
+            sink,
+            packer: Packer::start(options.level, options.threads)?,
             events,
             chains,
+            options,
             pending: Vec::with_capacity(2 * CHUNK),
-            frames,
-            data: (0, 0),
-            tail: 0,
+            packed: (0, 0),
             early,
-            raw: 0,
-            ends: Vec::new(),
             times: (0, 0),
             failed: false,
-        };
-        let bytes = match writer.output {
-            Output::File(_) => writer.file_start(),
-            Output::Pipe(_) => writer.pipe_start(facts),
-        };
-        writer.data = (bytes.len() as u64, bytes.len() as u64);
-        match &mut writer.output {
-            Output::File(file) => {
-                file.write_all(&bytes)?;
-                writer.append(&[], None)?;
-            }
-            Output::Pipe(pipe) => pipe.write_all(&bytes)?,
-        }
-        Ok(writer)
+        })
     }
 
     /// Adds a record.
@@ -130,52 +159,73 @@ impl<W: Write> Writer<W> {
         }
         let before = self.pending.len();
         record::put(&mut self.pending, record, stamp, self.chains);
-        // A frame has whole records and at most CHUNK bytes.
-        if self.pending.len() > CHUNK {
+        // A frame has whole records and at most so many bytes.
+        if self.pending.len() > chunk(&self.options) {
             let last = self.pending.split_off(before);
-            let flushed = self.flush();
+            let given = self.once(Self::give);
             self.pending.extend_from_slice(&last);
-            return flushed;
+            return given;
         }
         Ok(())
     }
 
-    /// Writes what waits, and brings a file's header up to date.
+    /// Takes the records together if there are as many as [`Options::least`] says.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn turn(&mut self) -> io::Result<()> {
+        if self.options.least.is_some_and(|least| self.pending.len() >= least) { self.once(Self::give) } else { Ok(()) }
+    }
+
+    /// Writes what waits, but for less than [`Options::least`], and brings a file's header up to date.
     ///
     /// # Errors
     /// Those of the output.
     pub fn flush(&mut self) -> io::Result<()> {
-        let pending = std::mem::take(&mut self.pending);
-        let written = if self.failed { Ok(()) } else { self.write(&pending) };
-        self.pending = pending;
-        self.pending.clear();
-        self.failed |= written.is_err();
-        written
+        if self.options.least.is_none() {
+            self.once(Self::give)?;
+        } else {
+            self.turn()?;
+        }
+        self.once(Self::settle)?;
+        self.once(|writer| match &mut writer.sink {
+            Sink::File(store) => store.commit(&writer.early),
+            Sink::Pipe(..) => Ok(()),
+        })
     }
 
-    fn write(&mut self, records: &[u8]) -> io::Result<()> {
-        let framed = match &mut self.frames {
-            Some((frames, _)) => {
-                let mut bytes = Vec::with_capacity(records.len() / 2);
-                frames.put(records, &mut bytes)?;
-                Some(bytes)
-            }
-            None => None,
-        };
-        let bytes = framed.as_deref().unwrap_or(records);
-        if bytes.is_empty() {
+    /// Does something unless something failed before.
+    fn once(&mut self, what: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        let done = if self.failed { Ok(()) } else { what(self) };
+        self.failed |= done.is_err();
+        if self.failed {
+            self.pending.clear();
+        }
+        done
+    }
+
+    /// Takes the records together.
+    fn give(&mut self) -> io::Result<()> {
+        if self.pending.is_empty() {
             return Ok(());
         }
-        match &mut self.output {
-            Output::File(_) => self.append(bytes, None)?,
-            Output::Pipe(pipe) => {
-                pipe.write_all(bytes)?;
-                pipe.flush()?;
-                self.data.1 += bytes.len() as u64;
-            }
+        let ready = self.packer.give(&self.pending)?;
+        self.pending.clear();
+        self.put(ready)
+    }
+
+    /// Waits for the threads that compress.
+    fn settle(&mut self) -> io::Result<()> {
+        let ready = self.packer.rest()?;
+        self.put(ready)
+    }
+
+    fn put(&mut self, ready: Vec<Packed>) -> io::Result<()> {
+        for packed in ready {
+            self.packed.0 += packed.raw;
+            self.packed.1 += packed.compressed;
+            self.sink.put(packed)?;
         }
-        self.raw += records.len() as u64;
-        self.ends.push(self.data.1);
         Ok(())
     }
 
@@ -184,137 +234,88 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of the output; a file is readable nevertheless.
     pub fn finish(mut self, facts: &Facts) -> io::Result<Summary> {
-        let flushed = self.flush();
-        let ratio = self.frames.as_ref().map_or(1.0, |(frames, _)| frames.ratio());
-        let mut summary = Summary { bytes: self.data.1, raw: self.raw, ratio, given_up: 0 };
-        if matches!(self.output, Output::Pipe(_)) {
-            return flushed.map(|()| summary);
-        }
-        let compression =
-            self.frames.as_ref().map(|&(_, level)| Compression { level, ratio: rounded(ratio), most: MOST_OF_FRAME });
-        let facts = Facts { compression, times: self.times, ..facts.clone() };
+        let flushed = self.once(Self::give).and_then(|()| self.once(Self::settle));
+        let (raw, compressed) = self.packed;
+        let ratio = if compressed == 0 { 1.0 } else { raw as f64 / compressed as f64 };
+        let facts = Facts { compression: compression(&self.options, ratio), times: self.times, ..facts.clone() };
         let features = feature::all(&facts, &self.events);
-        if self.append(&[], Some(&features)).is_err() {
-            // The disk is full: the last records make room.
-            let end = self.data.1;
-            while self.data.1 > self.data.0 && end - self.data.1 < ROOM {
-                self.ends.pop();
-                self.data.1 = self.ends.last().copied().unwrap_or(self.data.0);
+        let store = match &mut self.sink {
+            Sink::File(store) => store,
+            &mut Sink::Pipe(_, bytes, raw) => {
+                return flushed.map(|()| Summary { bytes, raw, ratio, ..Summary::default() });
             }
-            summary.given_up = end - self.data.1;
-            self.truncate()?;
-            if let Err(error) = self.append(&[], Some(&features)) {
-                if self.append(&[], None).is_err() {
-                    self.truncate()?;
-                }
-                return Err(error);
-            }
-        }
-        summary.bytes = self.data.1 + self.tail;
-        flushed.map(|()| summary)
-    }
-
-    /// Cuts a file at the end of its data.
-    fn truncate(&mut self) -> io::Result<()> {
-        self.tail = 0;
-        self.head(0)?;
-        let Output::File(file) = &mut self.output else { return Ok(()) };
-        file.set_len(self.data.1)
-    }
-
-    /// Appends `records` to the data of a file, and behind them `features`, by default those known at the begin.
-    fn append(&mut self, records: &[u8], features: Option<&[(u8, Vec<u8>)]>) -> io::Result<()> {
-        let Output::File(file) = &mut self.output else { return Ok(()) };
-        let features = features.unwrap_or(&self.early);
-        let (start, end) = (self.data.1, self.data.1 + records.len() as u64);
-        let mut bytes = records.to_vec();
-        let mut at = end + 16 * features.len() as u64;
-        for (_, body) in features {
-            bytes.u64(at);
-            bytes.u64(body.len() as u64);
-            at += body.len() as u64;
-        }
-        bytes.extend(features.iter().flat_map(|(_, body)| body.iter().copied()));
-        let bits = features.iter().fold(0, |bits, (number, _)| bits | 1 << number);
-        // The features that the header means are replaced last, just before the header: a full disk leaves them as they are, and
-        // there is hardly a moment in which the end of the process leaves records in their place.
-        let old = bytes.len().min(self.tail as usize);
-        file.seek(SeekFrom::Start(start + old as u64))?;
-        file.write_all(&bytes[old..])?;
-        file.seek(SeekFrom::Start(start))?;
-        file.write_all(&bytes[..old])?;
-        self.data.1 = end;
-        self.tail = at - end;
-        self.head(bits)?;
-        let Output::File(file) = &mut self.output else { return Ok(()) };
-        file.set_len(at)
-    }
-
-    /// Everything ahead of the data of a file.
-    fn file_start(&self) -> Vec<u8> {
-        let mut bytes = vec![0; FILE_HEADER as usize];
-        let ids_at = FILE_HEADER;
-        self.events.iter().flat_map(|event| &event.ids).for_each(|&id| bytes.u64(id));
-        let mut at = ids_at;
-        for event in &self.events {
-            event.attr.put(&mut bytes);
-            bytes.u64(at);
-            bytes.u64(8 * event.ids.len() as u64);
-            at += 8 * event.ids.len() as u64;
-        }
-        bytes
-    }
-
-    /// Writes the header of a file.
-    fn head(&mut self, features: u64) -> io::Result<()> {
-        let ids: usize = self.events.iter().map(|event| event.ids.len()).sum();
-        let mut bytes = MAGIC.to_vec();
-        bytes.u64(FILE_HEADER);
-        bytes.u64(attr::SIZE as u64 + 16);
-        bytes.u64(FILE_HEADER + 8 * ids as u64);
-        bytes.u64((attr::SIZE as u64 + 16) * self.events.len() as u64);
-        bytes.u64(self.data.0);
-        bytes.u64(self.data.1 - self.data.0);
-        bytes.u64(0);
-        bytes.u64(0);
-        bytes.u64(features);
-        bytes.resize(FILE_HEADER as usize, 0);
-        let Output::File(file) = &mut self.output else { return Ok(()) };
-        file.seek(SeekFrom::Start(0))?;
-        file.write_all(&bytes)
-    }
-
-    /// Everything ahead of the records of a pipe: attributes and features are records there.
-    fn pipe_start(&self, facts: &Facts) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.u64(PIPE_HEADER);
-        let mut put = |type_: u32, body: &[u8]| {
-            let size = (HEADER + body.len()).next_multiple_of(8);
-            // A feature that is longer than a record can be is left out.
-            let Ok(size) = u16::try_from(size) else { return };
-            let end = bytes.len() + usize::from(size);
-            bytes.u32(type_);
-            bytes.u16(0);
-            bytes.u16(size);
-            bytes.extend_from_slice(body);
-            bytes.resize(end, 0);
         };
-        for event in &self.events {
-            let mut body = Vec::new();
-            event.attr.put(&mut body);
-            event.ids.iter().for_each(|&id| body.u64(id));
-            put(kind::HEADER_ATTR, &body);
-        }
-        for (number, body) in &self.early {
-            let mut feature = u64::from(*number).to_le_bytes().to_vec();
-            feature.extend(body);
-            put(kind::FEATURE, &feature);
-        }
-        for id in &facts.build_ids {
-            id.put(&mut bytes);
-        }
-        bytes
+        let given_up = match store.commit(&features) {
+            Ok(()) => 0,
+            // The disk is full: the last records make room.
+            Err(_) => {
+                let (given_up, committed) = store.commit_when_full(&features, &self.early);
+                committed?;
+                given_up
+            }
+        };
+        let (bytes, raw, streaming) = (store.bytes(), store.raw(), store.streaming());
+        flushed.map(|()| Summary { bytes, raw, ratio, given_up, streaming })
     }
+}
+
+/// Most bytes of records that are taken together.
+fn chunk(options: &Options) -> usize {
+    options.least.map_or(CHUNK, |least| least.clamp(CHUNK, MOST_OF_CHUNK))
+}
+
+fn compression(options: &Options, ratio: f64) -> Option<Compression> {
+    let level = options.level;
+    // One record may be beyond a chunk.
+    let most = chunk(options) as u32 + (64 << 10);
+    (level > 0).then(|| Compression { level, ratio: rounded(ratio), most })
+}
+
+/// Everything ahead of the data of a file.
+fn file_start(events: &[Event]) -> Vec<u8> {
+    let mut bytes = vec![0; FILE_HEADER as usize];
+    let ids_at = FILE_HEADER;
+    events.iter().flat_map(|event| &event.ids).for_each(|&id| bytes.u64(id));
+    let mut at = ids_at;
+    for event in events {
+        event.attr.put(&mut bytes);
+        bytes.u64(at);
+        bytes.u64(8 * event.ids.len() as u64);
+        at += 8 * event.ids.len() as u64;
+    }
+    bytes
+}
+
+/// Everything ahead of the records of a pipe: attributes and features are records there.
+fn pipe_start(events: &[Event], early: &[(u8, Vec<u8>)], facts: &Facts) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.u64(PIPE_HEADER);
+    let mut put = |type_: u32, body: &[u8]| {
+        let size = (HEADER + body.len()).next_multiple_of(8);
+        // A feature that is longer than a record can be is left out.
+        let Ok(size) = u16::try_from(size) else { return };
+        let end = bytes.len() + usize::from(size);
+        bytes.u32(type_);
+        bytes.u16(0);
+        bytes.u16(size);
+        bytes.extend_from_slice(body);
+        bytes.resize(end, 0);
+    };
+    for event in events {
+        let mut body = Vec::new();
+        event.attr.put(&mut body);
+        event.ids.iter().for_each(|&id| body.u64(id));
+        put(kind::HEADER_ATTR, &body);
+    }
+    for (number, body) in early {
+        let mut feature = u64::from(*number).to_le_bytes().to_vec();
+        feature.extend(body);
+        put(kind::FEATURE, &feature);
+    }
+    for id in &facts.build_ids {
+        id.put(&mut bytes);
+    }
+    bytes
 }
 
 /// The nearest whole number of a ratio.

@@ -1,0 +1,196 @@
+//! A file, whose header means at each moment what was written before.
+//!
+//! Behind the data that the header knows are the features. New data takes their place, so the first bytes of it are held back,
+//! and those behind written, until a commit: it writes the features behind the new data, then the bytes that were held back, then the header.
+//! There is hardly a moment in which the end of the process leaves records in the place of features.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use super::engine::Engine;
+use super::options::{Aio, Streaming};
+use crate::attr;
+use crate::bytes::Put as _;
+use crate::sys::{Failure, earlier};
+
+/// The first bytes of every recording.
+pub const MAGIC: &[u8; 8] = b"PERFILE2";
+/// Bytes of the header of a file.
+pub(crate) const FILE_HEADER: u64 = 104;
+/// Room that a full disk's features get: so much of the end of the data is given up for them.
+const ROOM: u64 = 64 << 10;
+
+/// Features by their numbers.
+pub(super) type Features = [(u8, Vec<u8>)];
+
+#[derive(Debug)]
+pub(super) struct Store {
+    file: File,
+    engine: Engine,
+    /// Ids and events, for the header.
+    counts: (u64, u64),
+    /// Where the data begins, and ends so far.
+    data: (u64, u64),
+    /// Where the data ends that the header knows, and the bytes of the features behind it.
+    known: u64,
+    tail: u64,
+    /// The first bytes behind `known`, as many as the features have.
+    held: Vec<u8>,
+    /// The ends of the last writes, with the bytes of records up to them, for a full disk.
+    ends: Vec<(u64, u64)>,
+}
+
+impl Store {
+    /// A file with everything ahead of its data in `start`.
+    pub(super) fn begin(
+        file: File,
+        start: &[u8],
+        counts: (u64, u64),
+        features: &Features,
+        aio: Option<Aio>,
+    ) -> io::Result<Self> {
+        let engine = Engine::start(&file, aio)?;
+        file.write_all_at(start, 0)?;
+        let end = start.len() as u64;
+        let mut store =
+            Self { file, engine, counts, data: (end, end), known: end, tail: 0, held: Vec::new(), ends: Vec::new() };
+        store.commit(features)?;
+        Ok(store)
+    }
+
+    pub(super) fn streaming(&self) -> Streaming {
+        self.engine.streaming()
+    }
+
+    /// The bytes of the file, as the header knows it.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.known + self.tail
+    }
+
+    /// Bytes of records, before their compression, that are in the file.
+    pub(super) fn raw(&self) -> u64 {
+        self.ends.last().map_or(0, |&(_, raw)| raw)
+    }
+
+    /// Adds data that holds so many bytes of records.
+    pub(super) fn put(&mut self, mut bytes: Vec<u8>, raw: u64) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let at = self.data.1;
+        let place = at - self.known;
+        self.data.1 += bytes.len() as u64;
+        self.ends.push((self.data.1, self.raw() + raw));
+        let mut hold = 0;
+        if place < self.tail {
+            hold = ((self.tail - place) as usize).min(bytes.len());
+            self.held.extend_from_slice(&bytes[..hold]);
+            bytes.drain(..hold);
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        match self.engine.write(&self.file, at + hold as u64, bytes) {
+            Ok(()) => Ok(()),
+            Err(failure) => Err(self.roll_back(failure)),
+        }
+    }
+
+    /// After a failure the data ends with what is whole.
+    fn roll_back(&mut self, failure: Failure) -> io::Error {
+        let Failure { at, error } = match self.engine.settle() {
+            Ok(()) => failure,
+            Err(other) => earlier(Some(other), failure),
+        };
+        while self.ends.last().is_some_and(|&(end, _)| end > at.max(self.known)) {
+            self.ends.pop();
+        }
+        self.data.1 = self.ends.last().map_or(self.data.0, |&(end, _)| end).max(self.known);
+        self.held.truncate((self.data.1 - self.known) as usize);
+        error
+    }
+
+    /// Makes the header know all data, with these features behind it.
+    pub(super) fn commit(&mut self, features: &Features) -> io::Result<()> {
+        if let Err(failure) = self.engine.settle() {
+            return Err(self.roll_back(failure));
+        }
+        let (known, end) = (self.known, self.data.1);
+        let mut behind = Vec::new();
+        let mut at = end + 16 * features.len() as u64;
+        for (_, body) in features {
+            behind.u64(at);
+            behind.u64(body.len() as u64);
+            at += body.len() as u64;
+        }
+        behind.extend(features.iter().flat_map(|(_, body)| body.iter().copied()));
+        let bits = features.iter().fold(0, |bits, (number, _)| bits | 1 << number);
+        if end - known <= self.tail {
+            // The new features begin in the place of the old ones.
+            let whole = [&self.held[..], &behind].concat();
+            let old = whole.len().min(self.tail as usize);
+            self.file.write_all_at(&whole[old..], known + old as u64)?;
+            self.file.write_all_at(&whole[..old], known)?;
+        } else {
+            self.file.write_all_at(&behind, end)?;
+            self.file.write_all_at(&self.held, known)?;
+        }
+        self.held.clear();
+        self.known = end;
+        self.tail = at - end;
+        self.head(bits)?;
+        // A full disk takes no more than the last ones.
+        let old = self.ends.partition_point(|&(before, _)| before + ROOM < end).saturating_sub(1);
+        self.ends.drain(..old);
+        self.file.set_len(at)
+    }
+
+    /// Makes room for the features at the end of a full disk, by giving up the last data; returns how much, and whether `features` or the
+    /// `early` ones found room.
+    pub(super) fn commit_when_full(&mut self, features: &Features, early: &Features) -> (u64, io::Result<()>) {
+        let end = self.data.1;
+        while self.data.1 > self.data.0 && end - self.data.1 < ROOM {
+            self.ends.pop();
+            self.data.1 = self.ends.last().map_or(self.data.0, |&(end, _)| end);
+        }
+        let given_up = end - self.data.1;
+        let committed = self.truncate().and_then(|()| self.commit(features)).or_else(|error| {
+            if self.commit(early).is_err() {
+                self.truncate()?;
+            }
+            Err(error)
+        });
+        (given_up, committed)
+    }
+
+    /// Cuts the file at the end of its data.
+    fn truncate(&mut self) -> io::Result<()> {
+        if self.data.1 > self.known {
+            self.held.truncate((self.data.1 - self.known) as usize);
+            self.file.write_all_at(&self.held, self.known)?;
+        }
+        self.held.clear();
+        self.known = self.data.1;
+        self.tail = 0;
+        self.head(0)?;
+        self.file.set_len(self.data.1)
+    }
+
+    /// Writes the header.
+    fn head(&self, features: u64) -> io::Result<()> {
+        let (ids, events) = self.counts;
+        let mut bytes = MAGIC.to_vec();
+        bytes.u64(FILE_HEADER);
+        bytes.u64(attr::SIZE as u64 + 16);
+        bytes.u64(FILE_HEADER + 8 * ids);
+        bytes.u64((attr::SIZE as u64 + 16) * events);
+        bytes.u64(self.data.0);
+        bytes.u64(self.known - self.data.0);
+        bytes.u64(0);
+        bytes.u64(0);
+        bytes.u64(features);
+        bytes.resize(FILE_HEADER as usize, 0);
+        self.file.write_all_at(&bytes, 0)
+    }
+}

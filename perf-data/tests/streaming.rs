@@ -1,0 +1,197 @@
+//! One stream of records by every way of writing it: the same bytes come back, and the header never means what is not there.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+use std::fs::File;
+use std::path::Path;
+
+use perf_data::attr::{Attr, Event};
+use perf_data::feature::Facts;
+use perf_data::reader::Recording;
+use perf_data::record::{Mapping, Record, Sample, Stamp};
+use perf_data::writer::{Aio, CHUNK, Options, Output, Streaming, Writer};
+
+const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];
+const RECORDS: u64 = 6_000;
+
+fn event() -> Event {
+    Event { attr: Attr { type_: 1, ..Attr::default() }, name: "cpu-clock".to_owned(), ids: vec![1] }
+}
+
+/// A stream that is the same each time: names and mappings, then samples with chains that are partly noise.
+fn stream() -> Vec<Record> {
+    let mut noise = 1_u64;
+    let mut next = move || {
+        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        noise >> 33
+    };
+    let mut records = vec![
+        Record::Comm { pid: 7, tid: 8, name: "CPU 0/KVM".to_owned() },
+        Record::Mapping(Mapping {
+            misc: 2,
+            pid: 7,
+            tid: 7,
+            length: 4096,
+            file: "/image".to_owned(),
+            ..Mapping::default()
+        }),
+    ];
+    records.extend((0..RECORDS).map(|at| {
+        let chain: Vec<u64> = (0..next() % 12).map(|_| 0x20_0000 + next() % 4096).collect();
+        Record::Sample(Sample {
+            misc: 2,
+            id: 1,
+            ip: 0x20_0000 + next() % 512,
+            pid: 7,
+            tid: 8,
+            time: at * 1000,
+            cpu: 0,
+            period: 1000,
+            chain,
+        })
+    }));
+    records
+}
+
+fn write(path: &Path, records: &[Record], options: Options) -> Streaming {
+    let output: Output<Vec<u8>> = Output::File(File::create(path).unwrap());
+    let mut writer = Writer::begin(output, &[event()], true, options, &Facts::default()).unwrap();
+    for (at, record) in records.iter().enumerate() {
+        writer.add(record, Stamp { id: 1, ..Stamp::default() }).unwrap();
+        if at % 100 == 0 {
+            writer.turn().unwrap();
+        }
+        if at % 3000 == 2999 {
+            writer.flush().unwrap();
+        }
+    }
+    let summary = writer.finish(&Facts::default()).unwrap();
+    assert_eq!(summary.bytes, std::fs::metadata(path).unwrap().len());
+    assert_eq!(summary.raw, plain(path).0.len() as u64);
+    summary.streaming
+}
+
+/// The records of a file, frames decompressed, and the bytes of records in each frame.
+fn plain(path: &Path) -> (Vec<u8>, Vec<usize>) {
+    let bytes = std::fs::read(path).unwrap();
+    let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let mut data = &bytes[u64_at(40)..][..u64_at(48)];
+    let (mut records, mut frames) = (Vec::new(), Vec::new());
+    while !data.is_empty() {
+        let size = usize::from(u16::from_le_bytes([data[6], data[7]]));
+        let (record, rest) = data.split_at(size);
+        if record[..4] == 81_u32.to_le_bytes() {
+            let frame = zstd::bulk::decompress(&record[8..], 4 << 20).unwrap();
+            frames.push(frame.len());
+            records.extend(frame);
+        } else {
+            records.extend_from_slice(record);
+        }
+        data = rest;
+    }
+    (records, frames)
+}
+
+fn ways() -> Vec<(Option<Aio>, usize)> {
+    let aio = |writes, ring| Some(Aio { writes, ring });
+    vec![(None, 1), (None, 3), (aio(1, true), 1), (aio(4, true), 3), (aio(1, false), 2), (aio(4, false), 1)]
+}
+
+#[test]
+fn each_level_and_way_has_the_same_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.data");
+    let records = stream();
+    write(&path, &records, Options::default());
+    let (expected, none) = plain(&path);
+    assert!(none.is_empty());
+    for level in LEVELS {
+        for (aio, threads) in ways() {
+            for least in [None, Some(1), Some(300_000)] {
+                let options = Options { level, threads, least, aio };
+                let streaming = write(&path, &records, options);
+                assert_eq!(streaming == Streaming::Serial, aio.is_none(), "{streaming:?}");
+                assert!(aio.is_none_or(|aio| aio.ring) || !matches!(streaming, Streaming::Ring(_)));
+                let (found, frames) = plain(&path);
+                assert!(found == expected, "{options:?}: other records");
+                assert_eq!(frames.is_empty(), level == 0);
+                let bytes = std::fs::read(&path).unwrap();
+                let mut recording = Recording::open(&bytes).unwrap();
+                let (mut count, mut same) = (0, true);
+                let damage = recording.records(|_, record| {
+                    same &= record == records[count];
+                    count += 1;
+                });
+                assert!(count == records.len() && same && !damage.any(), "{options:?}: {count} {damage:?}");
+                let most = recording.compression.map_or(0, |known| known.most as usize);
+                assert!(level == 0 || frames.iter().all(|&length| length <= most), "{options:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_less_than_the_least_is_taken_and_all_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.data");
+    let records = stream();
+    for least in [5000, 100_000, 300_000] {
+        write(&path, &records, Options { least: Some(least), ..Options::level(1) });
+        let (_, frames) = plain(&path);
+        let (last, others) = frames.split_last().unwrap();
+        assert!(others.iter().all(|&length| length >= least.min(CHUNK / 2)) && *last > 0, "{least}: {frames:?}");
+        assert!(frames.iter().all(|&length| length <= least.max(CHUNK)), "{least}: {frames:?}");
+    }
+    // A turn after each record, and everything is enough: a frame for each.
+    let output: Output<Vec<u8>> = Output::File(File::create(&path).unwrap());
+    let options = Options { least: Some(1), ..Options::level(1) };
+    let mut writer = Writer::begin(output, &[event()], true, options, &Facts::default()).unwrap();
+    for record in &records[..50] {
+        writer.add(record, Stamp::default()).unwrap();
+        writer.turn().unwrap();
+    }
+    writer.finish(&Facts::default()).unwrap();
+    assert_eq!(plain(&path).1.len(), 50);
+}
+
+#[test]
+fn the_header_means_the_last_flush_whatever_is_written_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.data");
+    let records = stream();
+    for (aio, threads) in ways() {
+        for level in [0, 1] {
+            let output: Output<Vec<u8>> = Output::File(File::create(&path).unwrap());
+            let options = Options { level, threads, least: None, aio };
+            let mut writer = Writer::begin(output, &[event()], true, options, &Facts::default()).unwrap();
+            let mut flushed = 0;
+            for (at, record) in records.iter().enumerate() {
+                writer.add(record, Stamp::default()).unwrap();
+                if at % 5000 == 100 {
+                    writer.flush().unwrap();
+                    flushed = at + 1;
+                }
+                if at % 700 == 0 && flushed > 0 {
+                    // What a process that is killed now leaves.
+                    let bytes = std::fs::read(&path).unwrap();
+                    let mut recording = Recording::open(&bytes).unwrap();
+                    let mut count = 0;
+                    let damage = recording.records(|_, _| count += 1);
+                    assert!(count == flushed && !damage.any(), "{options:?}: {count} of {flushed}, {damage:?}");
+                    assert_eq!(recording.events[0].name, "cpu-clock", "{options:?}");
+                }
+            }
+            drop(writer);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_takes_nothing_is_an_error_at_the_begin() {
+    for (aio, threads) in ways() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output: Output<Vec<u8>> = Output::File(full);
+        let options = Options { level: 1, threads, least: None, aio };
+        let began = Writer::begin(output, &[event()], true, options, &Facts::default());
+        assert_eq!(began.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    }
+}
