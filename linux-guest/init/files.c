@@ -126,7 +126,7 @@ static void send_entry(u8 type, u32 mode, const char *name, const char *target)
     put_u32(payload + 1, mode & 07777);
     memcpy(payload + 5, name, first);
     memcpy(payload + 5 + first, target, second);
-    frame_send_room(ENTRY, (u32)(5 + first + second));
+    frame_hold_room(ENTRY, (u32)(5 + first + second));
 }
 
 static char path[MAX_PATH];
@@ -159,7 +159,8 @@ static long send_file(int fd, u32 mode, int in_folder)
     /* A file without an end, such as trace_pipe, ends where it would wait. */
     if (count <= 0)
         return 0;
-    frame_send(DATA, first, (u32)count);
+    memcpy(frame_room(), first, (size_t)count);
+    frame_hold_room(DATA, (u32)count);
     sent += (u64)count;
     for (size_t held = 0;;) {
         count = call3(SYS_read, fd, frame_room() + held, MAX_PAYLOAD - held);

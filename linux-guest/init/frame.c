@@ -16,6 +16,10 @@ static int closed;
 
 static char outgoing[HEADER + MAX_PAYLOAD];
 
+/* Small frames that go with the next one: the driver of a port waits for each write. */
+static char held[4096];
+static size_t held_bytes;
+
 void connect_to(int fd)
 {
     channel = fd;
@@ -122,12 +126,8 @@ char *frame_room(void)
     return outgoing + HEADER;
 }
 
-void frame_send_room(u8 kind, u32 length)
+static void send_bytes(const char *at, size_t left)
 {
-    outgoing[0] = (char)kind;
-    put_u32(outgoing + 1, length);
-    size_t left = HEADER + length;
-    const char *at = outgoing;
     while (left && !closed) {
         long count = call3(SYS_write, channel, at, left);
         if (count == -EAGAIN) {
@@ -142,6 +142,47 @@ void frame_send_room(u8 kind, u32 length)
             closed = 1;
         }
     }
+}
+
+static void head(u8 kind, u32 length)
+{
+    outgoing[0] = (char)kind;
+    put_u32(outgoing + 1, length);
+}
+
+/* Adds the frame in `outgoing` to those that are held; 0 if it has no room. */
+static int hold(u32 length)
+{
+    if (HEADER + length > sizeof held - held_bytes)
+        return 0;
+    memcpy(held + held_bytes, outgoing, HEADER + length);
+    held_bytes += HEADER + length;
+    return 1;
+}
+
+static void send_held(void)
+{
+    send_bytes(held, held_bytes);
+    held_bytes = 0;
+}
+
+void frame_send_room(u8 kind, u32 length)
+{
+    head(kind, length);
+    int with_others = held_bytes && hold(length);
+    send_held();
+    if (!with_others)
+        send_bytes(outgoing, HEADER + length);
+}
+
+void frame_hold_room(u8 kind, u32 length)
+{
+    head(kind, length);
+    if (hold(length))
+        return;
+    send_held();
+    if (!hold(length))
+        send_bytes(outgoing, HEADER + length);
 }
 
 void frame_send(u8 kind, const void *payload, u32 length)

@@ -225,6 +225,32 @@ fn a_full_disk_of_the_host_ends_the_program() {
 }
 
 #[test]
+fn files_of_a_folder_come_whole_and_bounded() {
+    let (mut agent, _process) = start();
+    let folder = tempfile::tempdir().unwrap();
+    // Small ones, which share a write, between others that do not.
+    let bytes = |n: usize| vec![n as u8; [0, 1, 60, 4091, 4092, 9000, 70_000][n % 7]];
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    symlink("0", folder.path().join("link")).unwrap();
+    let names: Vec<_> = (0..200).map(|n| if n % 3 == 0 { format!("sub/{n}") } else { n.to_string() }).collect();
+    names.iter().enumerate().for_each(|(n, name)| fs::write(folder.path().join(name), bytes(n)).unwrap());
+    let path = folder.path().to_str().unwrap();
+    let mut found = agent.get_files(path, 200, 4 << 20).unwrap();
+    let mut expected: Vec<_> = names.into_iter().enumerate().map(|(n, name)| (name, bytes(n))).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found.len(), expected.len());
+    assert!(found == expected, "a file with other bytes");
+    let one = agent.get_files(&format!("{path}/2"), 1, 100).unwrap();
+    assert_eq!(one, [(String::new(), bytes(2))]);
+    for (files, most) in [(199, 4 << 20), (200, 1 << 20)] {
+        assert!(matches!(agent.get_files(path, files, most), Err(AgentError::Flood { .. })));
+    }
+    assert!(agent.get_files("/nowhere", 1, 1).unwrap_err().is_refusal());
+    assert_eq!(sh(&mut agent, "exit 3").0.exit, Exit::Code(3), "the agent is in order");
+}
+
+#[test]
 fn files_go_in_and_come_out_again() {
     let (mut agent, _process) = start();
     let folder = tempfile::tempdir().unwrap();

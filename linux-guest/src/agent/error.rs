@@ -50,7 +50,7 @@ pub enum AgentError {
     #[error("{0:?} has a zero byte")]
     ZeroByte(String),
     /// The guest sent more than was allowed for.
-    #[error("the guest's {path} has more than {most} bytes; what was copied so far is kept")]
+    #[error("the guest's {path} has more than {most} bytes, or too many files; what was copied so far is kept")]
     Flood {
         /// The path asked for.
         path: String,

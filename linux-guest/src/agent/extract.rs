@@ -59,6 +59,12 @@ impl<'a> Entry<'a> {
         }
         Ok(Self { kind, mode: mode & 0o777, names, target })
     }
+
+    /// The path of a file, below the one that was asked for; `None` for anything else.
+    pub(super) fn file(&self) -> Option<String> {
+        let names: Vec<_> = self.names.iter().map(|name| text(name)).collect();
+        (self.kind == FILE).then(|| names.join("/"))
+    }
 }
 
 /// A copy under construction.

@@ -107,6 +107,40 @@ impl Agent<'_> {
         got.and(copied)
     }
 
+    /// The files at and below a path of the guest with what is in them: at most `files`, with together at most `bytes`. The path asked for
+    /// is "" if it is a file itself.
+    pub fn get_files(&mut self, path: &str, files: usize, bytes: usize) -> Result<Vec<(String, Vec<u8>)>, AgentError> {
+        let flood = || AgentError::Flood { path: path.to_owned(), most: bytes as u64 };
+        let mut found: Vec<(String, Vec<u8>)> = Vec::new();
+        let (mut entries, mut length) = (0, 0);
+        // What is no file has no data.
+        let mut is_file = false;
+        self.collect(path, GET_TREE, |kind, payload| {
+            if kind == ENTRY {
+                entries += 1;
+                let name = Entry::parse(payload)?.file();
+                is_file = name.is_some();
+                found.extend(name.map(|name| (name, Vec::new())));
+                // Folders, links and what cannot be read count, too.
+                return if entries > files.saturating_mul(2).max(16) || found.len() > files {
+                    Err(flood())
+                } else {
+                    Ok(())
+                };
+            }
+            length += payload.len();
+            match found.last_mut() {
+                Some(_) if is_file && length > bytes => Err(flood()),
+                Some((_, held)) if is_file => {
+                    held.extend_from_slice(payload);
+                    Ok(())
+                }
+                _ => Err(AgentError::Protocol("data of no file")),
+            }
+        })?;
+        Ok(found)
+    }
+
     /// Asks for a path, and gives each ENTRY and DATA to `take`.
     fn collect(
         &mut self,

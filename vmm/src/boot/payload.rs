@@ -53,7 +53,7 @@ fn read_words(memory: &GuestMemoryMmap, address: u64, count: usize) -> Result<Ve
     Ok(bytes.chunks_exact(8).map(word).collect())
 }
 
-fn read<T: Words>(memory: &GuestMemoryMmap, address: u64, count: usize) -> Result<Vec<T>, PayloadError> {
+pub(super) fn read<T: Words>(memory: &GuestMemoryMmap, address: u64, count: usize) -> Result<Vec<T>, PayloadError> {
     let mut words = read_words(memory, address, count * T::COUNT)?.into_iter();
     Ok((0..count).map(|_| T::from_words(&mut || words.next().unwrap_or(0))).collect())
 }

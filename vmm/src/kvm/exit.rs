@@ -2,6 +2,7 @@
 
 use kvm_ioctls::{VcpuExit, VcpuFd};
 
+use crate::sample::{ExitKind, Past};
 use crate::sys;
 
 /// Why KVM_RUN returned. The data of a port or memory access and an instruction that KVM could not emulate stay in `kvm_run`,
@@ -104,6 +105,31 @@ impl Exit {
         })
     }
 
+    /// Its kind to a recording; `None`: the guest did not make it.
+    pub(crate) const fn kind(self) -> Option<ExitKind> {
+        match self {
+            Self::Interrupted | Self::Failed { .. } => None,
+            Self::Rdmsr { .. } => Some(ExitKind::Rdmsr),
+            Self::Wrmsr { .. } => Some(ExitKind::Wrmsr),
+            Self::PortIn { .. } | Self::PortOut { .. } => Some(ExitKind::Io),
+            Self::MemoryRead { .. } | Self::MemoryWrite { .. } => Some(ExitKind::Mmio),
+            Self::Debug
+            | Self::Shutdown
+            | Self::EntryFailed { .. }
+            | Self::InternalError { .. }
+            | Self::Other { .. } => Some(ExitKind::Other),
+        }
+    }
+
+    /// Whether RIP may be past the instruction that made it.
+    pub(crate) const fn past(self) -> Past {
+        match self {
+            Self::MemoryWrite { .. } => Past::Yes,
+            Self::PortOut { .. } => Past::UnlessOut,
+            _ => Past::No,
+        }
+    }
+
     #[cold]
     fn by_reason(fd: &mut VcpuFd) -> Self {
         match fd.get_kvm_run().exit_reason {
@@ -120,5 +146,16 @@ mod tests {
     #[test]
     fn an_exit_fits_two_registers() {
         assert_eq!(size_of::<Exit>(), 2 * size_of::<u64>());
+    }
+
+    #[test]
+    fn a_signal_is_no_exit_of_the_guest() {
+        assert_eq!([Exit::Interrupted.kind(), Exit::Failed { errno: 4 }.kind()], [None; 2]);
+        assert_eq!(Exit::Wrmsr { index: 1, value: 2 }.kind(), Some(ExitKind::Wrmsr));
+        assert_eq!([Exit::PortIn { port: 1 }.kind(), Exit::PortOut { port: 1 }.kind()], [Some(ExitKind::Io); 2]);
+        assert_eq!(Exit::MemoryRead { address: 1 }.kind(), Some(ExitKind::Mmio));
+        assert_eq!(Exit::Other { reason: 5 }.kind(), Some(ExitKind::Other));
+        assert_eq!(Exit::MemoryWrite { address: 1 }.past(), Past::Yes);
+        assert_eq!([Exit::MemoryRead { address: 1 }.past(), Exit::PortIn { port: 1 }.past()], [Past::No; 2]);
     }
 }

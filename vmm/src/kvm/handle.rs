@@ -9,6 +9,7 @@ use super::foreign::{ForeignMsrs, Registers};
 use super::stats::LoopStats;
 use crate::devices::bus::{Bus, Next};
 use crate::outcome::End;
+use crate::sample::ReturnKind;
 
 /// What the loop does after an exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,12 +66,29 @@ pub(super) fn handle<H: HostPmu, B: Bus, V: ExitedVcpu>(
             parts.stats.count_msr(index, false, value.is_err());
             return Action::AnswerMsr(value.ok());
         }
-        Exit::PortOut { port } => parts.bus.write_port(port, vcpu.port_data(), at),
-        Exit::PortIn { port } => parts.bus.read_port(port, vcpu.port_data()),
-        Exit::MemoryWrite { address } => parts.bus.write_memory(address, vcpu.memory_data()),
-        Exit::MemoryRead { address } => parts.bus.read_memory(address, vcpu.memory_data()),
-        // A signal ends a wait in KVM_RUN; a step nobody asked for is nothing to act on.
-        Exit::Interrupted | Exit::Debug => Next::Continue,
+        Exit::PortOut { port } => {
+            parts.stats.count_other(ReturnKind::Port);
+            parts.bus.write_port(port, vcpu.port_data(), at)
+        }
+        Exit::PortIn { port } => {
+            parts.stats.count_other(ReturnKind::Port);
+            parts.bus.read_port(port, vcpu.port_data())
+        }
+        Exit::MemoryWrite { address } => {
+            parts.stats.count_other(ReturnKind::Memory);
+            parts.bus.write_memory(address, vcpu.memory_data())
+        }
+        Exit::MemoryRead { address } => {
+            parts.stats.count_other(ReturnKind::Memory);
+            parts.bus.read_memory(address, vcpu.memory_data())
+        }
+        // A signal ends a wait in KVM_RUN.
+        Exit::Interrupted => {
+            parts.stats.count_other(ReturnKind::Signal);
+            Next::Continue
+        }
+        // A step nobody asked for is nothing to act on.
+        Exit::Debug => Next::Continue,
         other => return Action::End(end_of(other, vcpu)),
     };
     match next {

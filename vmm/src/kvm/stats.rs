@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use host_pmu::stats::{OpStats, PhaseTally, Phases, ns_histogram};
 
 use super::tsc::TickClock;
+use crate::sample::ReturnKind;
 
 /// Counts and times of one vCPU's loop.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(super) struct LoopStats {
     pub(super) deliveries: Vec<u64>,
     pub(super) exit_path_ns: Histogram<u64>,
     pub(super) empty_kicks: u64,
+    /// Exits beside those of MSRs, in the order of [`ReturnKind::ALL`], MSRs left 0.
+    pub(super) others: [u64; ReturnKind::ALL.len()],
 }
 
 /// What a loop's accounts held.
@@ -42,7 +45,17 @@ impl LoopStats {
             deliveries: Vec::with_capacity(deliveries),
             exit_path_ns: ns_histogram(),
             empty_kicks: 0,
+            others: Default::default(),
         }
+    }
+
+    /// Exits since the account began, in the order of [`ReturnKind::ALL`].
+    pub(super) fn exits(&self) -> [u64; ReturnKind::ALL.len()] {
+        let (reads, writes) = self.phases.exits();
+        let mut exits = self.others;
+        exits[ReturnKind::MsrRead as usize] = reads;
+        exits[ReturnKind::MsrWrite as usize] = writes;
+        exits
     }
 
     /// All of it, and begins anew. `ops` are the host operations so far. Histogram and deliveries are copied, so that the loop
@@ -56,6 +69,7 @@ impl LoopStats {
             exit_path_ns: self.exit_path_ns.clone(),
             empty_kicks: std::mem::take(&mut self.empty_kicks),
         };
+        self.others = Default::default();
         self.deliveries.clear();
         self.exit_path_ns.reset();
         taken
@@ -66,5 +80,11 @@ impl LoopStats {
     pub(super) fn count_msr(&mut self, msr: u32, write: bool, fault: bool) {
         self.msr.count(msr, write, fault);
         self.phases.exit(write);
+    }
+
+    /// An exit of another kind.
+    #[inline]
+    pub(super) const fn count_other(&mut self, kind: ReturnKind) {
+        self.others[kind as usize] += 1;
     }
 }

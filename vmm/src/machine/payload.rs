@@ -16,9 +16,11 @@ use super::run::{self, Run};
 use super::turns::{Next, Turns};
 use crate::boot::layout::{Layout, MAX_VCPUS};
 use crate::boot::payload::{self, Payload};
+use crate::boot::payload_log::PayloadLog;
 use crate::devices::doorbell::Doorbell;
 use crate::kvm::{Host, tsc};
 use crate::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
+use crate::sample::Sampling;
 
 /// Deliveries whose time is kept, per log entry.
 const DELIVERIES_PER_LOG_ENTRY: usize = 2;
@@ -141,12 +143,14 @@ struct PayloadGuest<'a> {
     pmu: PmuCaps,
     loaded: Option<Payload>,
     turns: Option<&'a Turns<Part>>,
+    sampling: Option<&'a Sampling>,
 }
 
 impl<'a> PayloadGuest<'a> {
-    fn new(image: &'a [u8], plan: &PayloadPlan, turns: Option<&'a Turns<Part>>) -> Self {
+    fn new(image: &'a [u8], plan: &'a PayloadPlan, turns: Option<&'a Turns<Part>>) -> Self {
         let layout = Layout::new(plan.machine.vcpus, plan.log_entries);
-        Self { image, layout, boot: plan.boot, pmu: plan.machine.pmu.bounded(), loaded: None, turns }
+        let (pmu, sampling) = (plan.machine.pmu.bounded(), plan.machine.sampling.as_deref());
+        Self { image, layout, boot: plan.boot, pmu, loaded: None, turns, sampling }
     }
 }
 
@@ -167,6 +171,10 @@ impl Guest for PayloadGuest<'_> {
 
     fn load(&mut self, memory: &GuestMemoryMmap, _facts: RunFacts) -> Result<InKernel, MachineError> {
         self.loaded = Some(Payload::load(self.image, &self.layout, memory)?);
+        if let Some(sampling) = self.sampling {
+            // A recording is of one guest.
+            let _ = sampling.log.set(PayloadLog::new(memory, self.layout));
+        }
         Ok(InKernel::default())
     }
 
@@ -276,6 +284,7 @@ mod tests {
             pin: Vec::new(),
             time_limit: Duration::ZERO,
             seccomp: false,
+            register_cost_ns: None,
             sampling: None,
         };
         let plan = PayloadPlan { machine: plan, log_entries: 1, boot: BootPage::default() };

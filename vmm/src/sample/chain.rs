@@ -3,6 +3,7 @@
 //! Every step moves up the stack, so that a stack of the guest's making ends the walk; it is marked as broken unless it ends
 //! where a chain ends: at a frame pointer or a return address of 0, or at ORC's end.
 
+use super::modules::ModuleTables;
 use super::orc::{Base, Kind, Orc, Rule};
 use super::queue::{Words, flag};
 use super::space::Space;
@@ -12,7 +13,7 @@ const MOST_STEPS: usize = 256;
 /// Most bytes between two frames by frame pointers.
 const MOST_APART: u64 = 1 << 20;
 /// Start of the kernel's half of linear addresses.
-const KERNEL: u64 = 1 << 63;
+pub(super) const KERNEL: u64 = 1 << 63;
 
 /// Offsets in `struct pt_regs`.
 mod at {
@@ -50,10 +51,24 @@ pub(super) enum Width {
     Bits64,
 }
 
+/// The unwind tables of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tables<'a> {
+    pub(super) kernel: &'a Orc,
+    /// Those of its modules, once they are known.
+    pub(super) modules: Option<&'a ModuleTables>,
+}
+
+impl Tables<'_> {
+    fn rule(&self, address: u64) -> Option<Rule> {
+        self.kernel.rule(address).or_else(|| self.modules?.rule(address))
+    }
+}
+
 /// Adds the chain from `frame` on to `words`; returns the flags of what is broken.
 pub(super) fn follow(
     space: &mut Space<'_>,
-    orc: Option<&Orc>,
+    tables: Option<Tables<'_>>,
     frame: Frame,
     others: Others,
     user: bool,
@@ -61,10 +76,12 @@ pub(super) fn follow(
     words: &mut Words,
 ) -> u64 {
     let broken = |user: bool| if user { flag::USER_BROKEN } else { flag::KERNEL_BROKEN };
-    match orc {
-        Some(orc) if !user && frame.ip >= KERNEL => match by_orc(space, orc, frame, others, words) {
+    match tables {
+        Some(tables) if !user && frame.ip >= KERNEL => match by_orc(space, tables, frame, others, words) {
             Ended::Complete => 0,
             Ended::Broken => flag::KERNEL_BROKEN,
+            Ended::NoTable if tables.modules.is_none() => flag::KERNEL_BROKEN | flag::NO_TABLE | flag::NO_MODULES,
+            Ended::NoTable => flag::KERNEL_BROKEN | flag::NO_TABLE,
             Ended::User(frame) if by_frame_pointers(space, frame, true, Width::Bits64, words) => 0,
             Ended::User(_) => flag::USER_BROKEN,
         },
@@ -162,19 +179,23 @@ fn edge(space: &mut Space<'_>, ip: u64, width: Width) -> Edge {
 enum Ended {
     Complete,
     Broken,
+    /// At code that no table is known of.
+    NoTable,
     /// At the entry from a user task with these registers.
     User(Frame),
 }
 
 /// Follows ORC's rules as arch/x86/kernel/unwind_orc.c does.
-fn by_orc(space: &mut Space<'_>, orc: &Orc, mut frame: Frame, others: Others, words: &mut Words) -> Ended {
+fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: Others, words: &mut Words) -> Ended {
     let (mut others, mut interrupted, mut least) = (Some(others), true, frame.sp);
     for _ in 0..MOST_STEPS {
         if !words.entry(false, frame.ip) {
             return Ended::Broken;
         }
         // A return address may be behind the end of its function.
-        let Some(rule) = orc.rule(frame.ip - u64::from(!interrupted)) else { return Ended::Broken };
+        let Some(rule) = tables.rule(frame.ip - u64::from(!interrupted)) else {
+            return if frame.ip >= KERNEL { Ended::NoTable } else { Ended::Broken };
+        };
         match rule.kind {
             Kind::End => return Ended::Complete,
             Kind::Undefined => return Ended::Broken,

@@ -40,7 +40,8 @@ fn chain(memory: &GuestMemoryMmap, orc: Option<&Orc>, frame: Frame, user: bool) 
     let mut space = Space::new(memory, &sregs);
     let mut words = Words::new();
     words.begin(frame.ip, 0);
-    let flags = follow(&mut space, orc, frame, Others::default(), user, Width::Bits64, &mut words);
+    let tables = orc.map(|kernel| Tables { kernel, modules: None });
+    let flags = follow(&mut space, tables, frame, Others::default(), user, Width::Bits64, &mut words);
     let queue = Queue::default();
     queue.push(words.of(0, 0, 0, flags));
     let sample = queue.pop().unwrap();
@@ -108,6 +109,29 @@ fn orc_leads_through_calls_and_an_interrupt_to_the_user_task() {
     // A user task at the time of the sample has no kernel part.
     let user = Frame { ip: 0x5000, sp: 0x0f_ff00, bp: 0 };
     assert_eq!(chain(&memory, Some(&orc), user, true), ([vec![], vec![0x5000]], [true, true]));
+}
+
+#[test]
+fn a_chain_without_a_table_says_so() {
+    let memory = memory();
+    let orc = tables(&[(TEXT, 5, 8, 0, 0, 2), (TEXT + 0x100, 0, 0, 0, 0, 1)]);
+    put(&memory, STACK, &[0xffff_ffff_c000_0010, TEXT + 0x110]);
+    let sregs = sregs();
+    let none = ModuleTables::default();
+    let flags = |modules: Option<&ModuleTables>, stack: u64| {
+        put(&memory, STACK, &[stack]);
+        let mut words = Words::new();
+        words.begin(TEXT, 0);
+        let frame = Frame { ip: TEXT, sp: STACK, bp: 0 };
+        let tables = Some(Tables { kernel: &orc, modules });
+        let mut space = Space::new(&memory, &sregs);
+        follow(&mut space, tables, frame, Others::default(), false, Width::Bits64, &mut words)
+    };
+    let module = 0xffff_ffff_c000_0010;
+    assert_eq!(flags(None, module), flag::KERNEL_BROKEN | flag::NO_TABLE | flag::NO_MODULES);
+    assert_eq!(flags(Some(&none), module), flag::KERNEL_BROKEN | flag::NO_TABLE);
+    assert_eq!(flags(None, 0x5000), flag::KERNEL_BROKEN, "no code of the kernel");
+    assert_eq!(flags(None, TEXT + 0x110), 0);
 }
 
 #[test]

@@ -1,19 +1,28 @@
 //! Samples of a guest: where each vCPU was when a host event overflowed, and by which calls it came there.
 //!
 //! The kernel gives a VMM no samples of a guest whose PMU it emulates, and call chains of no guest at all. This VMM has the guest's
-//! registers and memory: the event's signal ends KVM_RUN, and the vCPU's thread reads both before it enters again.
+//! registers and memory: the event's signal ends KVM_RUN, and the vCPU's thread reads both before it enters again. What the VMM sees
+//! without a host event, the guest's PMIs and its exits, is sampled where it is seen.
 //!
 //! The thread writes to its own [`queue`] and never waits: what finds no room is counted. A thread of the caller's takes samples out.
 
 mod chain;
+mod clock;
+mod event;
+mod live;
+mod modules;
 mod orc;
 pub mod queue;
 mod sampling;
 mod space;
 mod take;
 
+pub use clock::Moment;
+pub use event::{Event, ExitKind, ExitKinds};
+pub use live::{Live, LiveCounts, ReturnKind};
+pub use modules::{ModulePlace, Refusal, TablesRead};
 pub use orc::{Orc, OrcError};
-pub use queue::{Queue, Sample};
+pub use queue::{NoTable, Queue, Sample};
 pub use sampling::{Channel, Sampling};
 
-pub(crate) use take::VcpuSampler;
+pub(crate) use take::{Past, VcpuSampler};

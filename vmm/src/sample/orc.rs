@@ -1,6 +1,8 @@
 //! ORC: the unwind tables that objtool puts into a Linux kernel (arch/x86/include/asm/orc_types.h). They say for each
 //! instruction where the caller's stack pointer and frame pointer are.
 
+use std::ops::Range;
+
 use object::read::File;
 use object::{Object as _, ObjectSection as _};
 use thiserror::Error;
@@ -17,7 +19,7 @@ pub enum OrcError {
 }
 
 /// Bytes of an entry of `.orc_unwind`.
-const ENTRY: usize = 6;
+pub(super) const ENTRY: usize = 6;
 
 /// A base register of an entry (ORC_REG_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ pub(super) struct Rule {
 
 /// The layout of an entry's bits, which changed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Layout {
+pub(super) enum Layout {
     /// Up to 6.2: `type:2, end:1`.
     EndAtBit10,
     /// 6.3: `type:2, signal:1, end:1`.
@@ -79,7 +81,7 @@ impl Layout {
     }
 }
 
-/// The tables of a kernel at its link address.
+/// The tables of a kernel at its link address, or of one of its modules.
 #[derive(Clone, Debug)]
 pub struct Orc {
     /// Addresses from which each rule holds, ascending.
@@ -122,6 +124,21 @@ impl Orc {
         pairs.sort_by_key(|pair| pair.0);
         let (addresses, rules) = pairs.into_iter().unzip();
         Ok(Self { addresses, rules, layout })
+    }
+
+    /// Tables of addresses in ascending order; `None` if they have no code.
+    pub(super) fn of_entries(addresses: Vec<u64>, rules: Vec<[u8; ENTRY]>, layout: Layout) -> Option<Self> {
+        let sound = addresses.len() == rules.len() && addresses.is_sorted() && addresses.first() < addresses.last();
+        sound.then_some(Self { addresses, rules, layout })
+    }
+
+    pub(super) const fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// From the first entry to the last, which is where the code ends.
+    pub(super) fn code(&self) -> Range<u64> {
+        self.addresses.first().copied().unwrap_or(0)..self.addresses.last().copied().unwrap_or(0)
     }
 
     /// The rule at an address; `None` where there is no code of the kernel's image.

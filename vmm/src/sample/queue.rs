@@ -21,6 +21,19 @@ pub(super) mod flag {
     pub(in crate::sample) const KERNEL_BROKEN: u64 = 4;
     /// The same at level 3.
     pub(in crate::sample) const USER_BROKEN: u64 = 8;
+    /// The part at level 0 ended at code that no unwind table is known of.
+    pub(in crate::sample) const NO_TABLE: u64 = 16;
+    /// With that: tables of modules were not known yet.
+    pub(in crate::sample) const NO_MODULES: u64 = 32;
+}
+
+/// Code of a kernel that no unwind table is known of, at which a chain broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoTable {
+    /// Tables of modules were not known yet.
+    BeforeModules,
+    /// They were.
+    Other,
 }
 
 /// A sample.
@@ -42,6 +55,8 @@ pub struct Sample {
     pub at_exit: bool,
     /// Whether each part of the chain was followed to its end: level 0, level 3.
     pub complete: [bool; 2],
+    /// Why the part at level 0 is broken, if it is for a missing table.
+    pub no_table: Option<NoTable>,
     /// The chain, innermost first, from `rip` on: level 0, then level 3.
     pub chain: [Vec<u64>; 2],
 }
@@ -115,6 +130,11 @@ impl Queue {
             user: flags & flag::USER != 0,
             at_exit: flags & flag::AT_EXIT != 0,
             complete: [flags & flag::KERNEL_BROKEN == 0, flags & flag::USER_BROKEN == 0],
+            no_table: match (flags & flag::NO_TABLE != 0, flags & flag::NO_MODULES != 0) {
+                (false, _) => None,
+                (true, true) => Some(NoTable::BeforeModules),
+                (true, false) => Some(NoTable::Other),
+            },
             chain: [part(0, kernel), part(kernel, user)],
         };
         self.tail.store(tail + (FIXED + kernel + user) as u64, Ordering::Release);
@@ -191,7 +211,7 @@ mod tests {
         let mut words = Words::new();
         words.begin(10, 20);
         assert!(words.entry(false, 0x1010) && words.entry(false, 0x1011) && words.entry(true, 0x1012));
-        queue.push(words.of(3, 5, 7, flag::AT_EXIT | flag::USER_BROKEN));
+        queue.push(words.of(3, 5, 7, flag::AT_EXIT | flag::USER_BROKEN | flag::NO_TABLE));
         let sample = Sample {
             event: 3,
             time: 5,
@@ -201,6 +221,7 @@ mod tests {
             user: false,
             at_exit: true,
             complete: [true, false],
+            no_table: Some(NoTable::Other),
             chain: [vec![0x1010, 0x1011], vec![0x1012]],
         };
         assert_eq!((queue.pop(), queue.pop()), (Some(sample), None));

@@ -1,25 +1,38 @@
 //! What a recording asks of the vCPUs.
 
-use std::sync::atomic::AtomicI32;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use host_pmu::sampler::{Rate, SampledEvent};
+use host_pmu::sampler::Rate;
+use vm_memory::GuestMemoryMmap;
 
+use super::event::Event;
+use super::live::Live;
+use super::modules::{ModulePlace, ModuleTables, TablesRead};
 use super::orc::Orc;
 use super::queue::Queue;
+use super::space::Space;
+use crate::boot::payload_log::PayloadLog;
 
 /// What is sampled, and where samples go.
 #[derive(Debug)]
 pub struct Sampling {
-    /// The host events.
-    pub events: Vec<SampledEvent>,
+    /// What samples.
+    pub events: Vec<Event>,
     /// How often.
     pub rate: Rate,
     /// Whether samples have call chains.
     pub chains: bool,
     /// The unwind tables of the guest's kernel.
     pub orc: Option<Orc>,
+    /// The payload's logs once it is loaded, where the guest is the payload.
+    pub log: OnceLock<PayloadLog>,
     /// One of each vCPU.
     pub channels: Vec<Channel>,
+    /// The unwind tables of its modules, once they were read.
+    modules: OnceLock<ModuleTables>,
+    /// The guest's memory, once a vCPU has it.
+    memory: OnceLock<GuestMemoryMmap>,
 }
 
 /// Where the samples of a vCPU come out.
@@ -29,12 +42,54 @@ pub struct Channel {
     pub queue: Queue,
     /// The vCPU's thread; 0 before it has begun.
     pub tid: AtomicI32,
+    /// The vCPU's TSC frequency, kHz; 0 before it has begun.
+    pub tsc_khz: AtomicU64,
+    /// What it has counted so far.
+    pub live: Live,
+    /// The address space of the last sample in a 64-bit kernel; 0 before there is one.
+    pub(super) kernel_space: AtomicU64,
 }
 
 impl Sampling {
     /// For so many vCPUs.
     #[must_use]
-    pub fn new(events: Vec<SampledEvent>, rate: Rate, chains: bool, vcpus: usize) -> Self {
-        Self { events, rate, chains, orc: None, channels: (0..vcpus).map(|_| Channel::default()).collect() }
+    pub fn new(events: Vec<Event>, rate: Rate, chains: bool, vcpus: usize) -> Self {
+        let channels = (0..vcpus).map(|_| Channel::default()).collect();
+        Self {
+            events,
+            rate,
+            chains,
+            orc: None,
+            log: OnceLock::new(),
+            channels,
+            modules: OnceLock::new(),
+            memory: OnceLock::new(),
+        }
+    }
+
+    /// Notes the guest's memory. The first one stays.
+    pub(super) fn has_memory(&self, memory: &GuestMemoryMmap) {
+        self.memory.get_or_init(|| memory.clone());
+    }
+
+    /// The unwind tables of modules.
+    pub(super) fn modules(&self) -> Option<&ModuleTables> {
+        self.modules.get()
+    }
+
+    /// Reads the unwind tables of modules at these places: chains go through them from then on. Only the first tables are kept, since vCPUs
+    /// look at them without a lock.
+    ///
+    /// `None`: there is no sample of the kernel yet in whose address space they are; later there may be. Nothing is read for a guest whose kernel
+    /// has no tables itself.
+    pub fn read_modules(&self, places: &[ModulePlace]) -> Option<TablesRead> {
+        let Some(orc) = &self.orc else { return Some(TablesRead::default()) };
+        let memory = self.memory.get()?;
+        let spaces = self.channels.iter().map(|channel| channel.kernel_space.load(Ordering::Relaxed));
+        let (tables, done) = spaces
+            .filter_map(|packed| Space::of_kernel(memory, packed))
+            .find_map(|mut space| ModuleTables::read(&mut space, places, orc.layout()))?;
+        self.modules.get_or_init(|| tables);
+        Some(done)
     }
 }

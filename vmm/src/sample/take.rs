@@ -7,7 +7,10 @@ use kvm_bindings::{kvm_regs, kvm_sregs};
 use kvm_ioctls::VcpuFd;
 use vm_memory::GuestMemoryMmap;
 
-use super::chain::{Frame, Others, Width, follow};
+use super::chain::{Frame, KERNEL, Others, Tables, Width, follow};
+use super::clock::monotonic_ns;
+use super::event::{Countdown, Event, ExitKind, ExitKinds};
+use super::live::{EVERY_NS, LiveCounts};
 use super::queue::{Words, flag};
 use super::sampling::{Channel, Sampling};
 use super::space::Space;
@@ -22,9 +25,15 @@ pub(crate) struct VcpuSampler<'a> {
     channel: &'a Channel,
     memory: &'a GuestMemoryMmap,
     events: Sampler,
+    /// The number in the recording of each of them.
+    numbers: Vec<usize>,
+    pmis: Option<Countdown>,
+    exits: Vec<(ExitKinds, Countdown)>,
     words: Words,
     /// Signals of its events that are in no account yet.
     signals: u64,
+    /// When counts were published last, ns.
+    published: Option<u64>,
 }
 
 impl<'a> VcpuSampler<'a> {
@@ -32,24 +41,54 @@ impl<'a> VcpuSampler<'a> {
     ///
     /// # Errors
     /// The event that was refused, and why.
-    pub(crate) fn open(sampling: &'a Sampling, cpu: usize, memory: &'a GuestMemoryMmap) -> Result<Self, String> {
+    pub(crate) fn open(
+        sampling: &'a Sampling,
+        cpu: usize,
+        memory: &'a GuestMemoryMmap,
+        tsc_khz: u64,
+    ) -> Result<Self, String> {
         let channel = sampling.channels.get(cpu).ok_or("samples of a vCPU that the recording does not know")?;
-        let events = Sampler::open(&sampling.events, sampling.rate)?;
+        let (mut host, mut numbers, mut pmis, mut exits) = (Vec::new(), Vec::new(), None, Vec::new());
+        for (number, event) in sampling.events.iter().enumerate() {
+            let countdown = Countdown::new(number, event.rate(sampling.rate).0);
+            match event {
+                Event::Host(event) => {
+                    host.push(event.clone());
+                    numbers.push(number);
+                }
+                Event::Pmi => pmis = Some(countdown),
+                Event::Exit(kinds) => exits.push((*kinds, countdown)),
+            }
+        }
+        let events = Sampler::open(&host, sampling.rate)?;
         channel.tid.store(sys::gettid(), Ordering::Relaxed);
-        Ok(Self { sampling, channel, memory, events, words: Words::new(), signals: 0 })
+        sampling.has_memory(memory);
+        channel.tsc_khz.store(tsc_khz, Ordering::Relaxed);
+        Ok(Self {
+            sampling,
+            channel,
+            memory,
+            events,
+            numbers,
+            pmis,
+            exits,
+            words: Words::new(),
+            signals: 0,
+            published: None,
+        })
     }
 
     /// Takes a sample for each overflow since the last call, and says how many there were. `ran`: the kick ended KVM_RUN in the guest.
     pub(crate) fn take(&mut self, fd: &VcpuFd, ran: bool) -> u64 {
-        let Self { sampling, channel, memory, events, words, .. } = self;
+        let Self { sampling, channel, memory, events, numbers, words, .. } = self;
         let mut flags = None;
         let taken = events.take(|overflow| {
             // One look at the guest serves all overflows of this stop.
             let flags = *flags.get_or_insert_with(|| {
-                let look = look(fd, memory, sampling, words);
+                let look = look(fd, memory, sampling, channel, Past::No, words);
                 look | if ran { 0 } else { flag::AT_EXIT }
             });
-            channel.queue.push(words.of(overflow.event, overflow.time, overflow.period, flags));
+            channel.queue.push(words.of(numbers[overflow.event], overflow.time, overflow.period, flags));
         });
         if taken.lost > 0 || taken.throttled > 0 {
             channel.queue.count(taken.lost, taken.throttled);
@@ -58,27 +97,132 @@ impl<'a> VcpuSampler<'a> {
         taken.overflows
     }
 
+    /// A PMI is on its way into the guest: it stands where it takes it. Returns whether that is a sample.
+    #[inline]
+    pub(crate) fn pmi(&mut self, fd: &VcpuFd) -> bool {
+        let Some(countdown) = &mut self.pmis else { return false };
+        let event = countdown.event;
+        let Some(period) = countdown.count() else { return false };
+        self.now(fd, event, period, Past::No);
+        true
+    }
+
+    /// The guest made an exit. Returns whether that is a sample.
+    #[inline]
+    pub(crate) fn exit(&mut self, fd: &VcpuFd, kind: ExitKind, past: Past) -> bool {
+        let mut sampled = false;
+        for at in 0..self.exits.len() {
+            let (kinds, countdown) = &mut self.exits[at];
+            let event = countdown.event;
+            if kinds.has(kind)
+                && let Some(period) = countdown.count()
+            {
+                self.now(fd, event, period, past);
+                sampled = true;
+            }
+        }
+        sampled
+    }
+
+    /// Takes a sample where the guest stands now. It did not fall into the handling of an exit by chance, as one of a host event does.
+    #[cold]
+    fn now(&mut self, fd: &VcpuFd, event: usize, period: u64, past: Past) {
+        let time = monotonic_ns();
+        let flags = look(fd, self.memory, self.sampling, self.channel, past, &mut self.words);
+        self.channel.queue.push(self.words.of(event, time, period, flags));
+    }
+
+    /// Whether it is time to publish counts, at time `ns` of a clock of the caller's.
+    pub(crate) fn is_due(&mut self, ns: u64) -> bool {
+        let due = self.published.is_none_or(|before| ns.saturating_sub(before) >= EVERY_NS);
+        if due {
+            self.published = Some(ns);
+        }
+        due
+    }
+
+    /// Publishes counts.
+    pub(crate) fn publish(&self, counts: &LiveCounts) {
+        self.channel.live.publish(counts);
+    }
+
     /// Signals of its events since the last call.
     pub(crate) fn take_signals(&mut self) -> u64 {
         std::mem::take(&mut self.signals)
     }
 }
 
+/// Whether RIP is past the instruction that made an exit: where KVM emulates a write it moves RIP before the exit, elsewhere after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// It is at the instruction.
+    No,
+    /// It is behind it.
+    Yes,
+    /// It is behind it unless an OUT or OUTS is there.
+    UnlessOut,
+}
+
+impl Past {
+    /// Bytes to go back: into the instruction's last one, as from a return address.
+    fn back(self, space: &mut Space<'_>, ip: u64) -> u64 {
+        match self {
+            Self::No => 0,
+            Self::Yes => 1,
+            Self::UnlessOut => u64::from(!is_out(space, ip)),
+        }
+    }
+}
+
+/// Most prefixes of an OUT: operand size, address size, REP, segment, REX.
+const PREFIXES: u64 = 5;
+
+/// Whether there is an OUT or OUTS at `ip` (SDM vol. 2, OUT, OUTS).
+fn is_out(space: &mut Space<'_>, ip: u64) -> bool {
+    for at in 0..=PREFIXES {
+        match space.u8(ip.wrapping_add(at)) {
+            Some(0xe6 | 0xe7 | 0xee | 0xef | 0x6e | 0x6f) => return true,
+            Some(0x66 | 0x67 | 0xf2 | 0xf3 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x40..=0x4f) => {}
+            _ => return false,
+        }
+    }
+    false
+}
+
 /// Reads registers and chain into `words`; returns the sample's flags.
-fn look(fd: &VcpuFd, memory: &GuestMemoryMmap, sampling: &Sampling, words: &mut Words) -> u64 {
+fn look(
+    fd: &VcpuFd,
+    memory: &GuestMemoryMmap,
+    sampling: &Sampling,
+    channel: &Channel,
+    past: Past,
+    words: &mut Words,
+) -> u64 {
     // Neither call fails on a vCPU that runs.
     let (Ok(regs), Ok(sregs)) = (fd.get_regs(), fd.get_sregs()) else {
         words.begin(0, 0);
         return flag::KERNEL_BROKEN;
     };
-    walk(&regs, &sregs, memory, sampling, words)
+    if regs.rip >= KERNEL && sregs.ss.dpl == 0 && sregs.efer & EFER_LMA != 0 {
+        channel.kernel_space.store(Space::packed(&sregs), Ordering::Relaxed);
+    }
+    walk(&regs, &sregs, memory, sampling, past, words)
 }
 
-fn walk(regs: &kvm_regs, sregs: &kvm_sregs, memory: &GuestMemoryMmap, sampling: &Sampling, words: &mut Words) -> u64 {
+fn walk(
+    regs: &kvm_regs,
+    sregs: &kvm_sregs,
+    memory: &GuestMemoryMmap,
+    sampling: &Sampling,
+    past: Past,
+    words: &mut Words,
+) -> u64 {
     // The privilege level is that of the stack segment (SDM vol. 3, 6.5).
     let user = sregs.ss.dpl == 3;
     let flags = if user { flag::USER } else { 0 };
+    let mut space = Space::new(memory, sregs);
     let ip = regs.rip.wrapping_add(if sregs.cs.l == 0 { sregs.cs.base } else { 0 });
+    let ip = ip.wrapping_sub(past.back(&mut space, ip));
     words.begin(ip, sregs.cr3);
     let width = match (sregs.efer & EFER_LMA != 0 && sregs.cs.l != 0, sregs.cs.db != 0) {
         (true, _) => Width::Bits64,
@@ -94,6 +238,6 @@ fn walk(regs: &kvm_regs, sregs: &kvm_sregs, memory: &GuestMemoryMmap, sampling: 
     }
     let frame = Frame { ip, sp: regs.rsp, bp: regs.rbp };
     let others = Others { dx: regs.rdx, di: regs.rdi, r10: regs.r10, r13: regs.r13 };
-    let mut space = Space::new(memory, sregs);
-    flags | follow(&mut space, sampling.orc.as_ref(), frame, others, user, width, words)
+    let tables = sampling.orc.as_ref().map(|kernel| Tables { kernel, modules: sampling.modules() });
+    flags | follow(&mut space, tables, frame, others, user, width, words)
 }

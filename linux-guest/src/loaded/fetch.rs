@@ -1,0 +1,151 @@
+//! Asks a guest's agent.
+
+use super::code::{Code, Module};
+use super::list::{address_of, modules};
+use super::note::build_id;
+use crate::agent::{Agent, AgentError};
+
+/// Most bytes of the list of modules.
+const MOST_OF_LIST: usize = 1 << 20;
+/// Most sections of one module, and most bytes of what says where they are.
+const MOST_SECTIONS: (usize, usize) = (4096, 1 << 18);
+/// Most notes of a module or the kernel, and their bytes.
+const MOST_NOTES: (usize, usize) = (64, 1 << 16);
+
+/// The code of the agent's kernel. What the guest refuses is not known then: a kernel without modules has no list of them.
+///
+/// # Errors
+/// The connection is of no use any more.
+pub fn fetch(agent: &mut Agent<'_>) -> Result<Code, AgentError> {
+    let list = files(agent, "/proc/modules", (1, MOST_OF_LIST))?;
+    let list = list.first().map_or_else(String::new, |(_, bytes)| String::from_utf8_lossy(bytes).into_owned());
+    let (mut modules, left_out) = modules(&list);
+    for module in &mut modules {
+        of_module(agent, module)?;
+    }
+    let notes = files(agent, "/sys/kernel/notes", MOST_NOTES)?;
+    Ok(Code { build_id: notes.iter().find_map(|(_, bytes)| build_id(bytes)), modules, left_out })
+}
+
+fn of_module(agent: &mut Agent<'_>, module: &mut Module) -> Result<(), AgentError> {
+    let folder = format!("/sys/module/{}", module.name);
+    for (name, bytes) in files(agent, &format!("{folder}/sections"), MOST_SECTIONS)? {
+        module.sections.extend(address_of(&String::from_utf8_lossy(&bytes)).map(|address| (name, address)));
+    }
+    let notes = files(agent, &format!("{folder}/notes"), MOST_NOTES)?;
+    module.build_id = notes.iter().find_map(|(_, bytes)| build_id(bytes));
+    Ok(())
+}
+
+/// The files at a path; none if the guest has none there, or sends more than there can be.
+fn files(agent: &mut Agent<'_>, path: &str, most: (usize, usize)) -> Result<Vec<(String, Vec<u8>)>, AgentError> {
+    match agent.get_files(path, most.0, most.1) {
+        Ok(files) => Ok(files),
+        Err(error) if error.is_refusal() || matches!(error, AgentError::Flood { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::protocol::{DATA, DONE, ENTRY, ERROR, FILE, FOLDER, GET, HEADER};
+
+    /// A path, and the frames for it.
+    type Answer = (&'static str, fn() -> Vec<u8>);
+
+    fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+        [&[kind][..], &(payload.len() as u32).to_le_bytes(), payload].concat()
+    }
+
+    fn entry(kind: u8, name: &str, bytes: &[u8]) -> Vec<u8> {
+        let head = [&[kind][..], &0o444_u32.to_le_bytes(), name.as_bytes(), &[0, 0]].concat();
+        let data = if bytes.is_empty() { Vec::new() } else { frame(DATA, bytes) };
+        [frame(ENTRY, &head), data].concat()
+    }
+
+    /// Fetches from a guest that answers each path with these bytes of frames; a path that it does not know is refused.
+    fn from(answers: &'static [Answer]) -> Result<Code, AgentError> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let guest = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            let mut header = [0; HEADER];
+            loop {
+                match theirs.read_exact(&mut header) {
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => return asked,
+                    other => other.unwrap(),
+                }
+                assert_eq!(header[0], GET);
+                let mut payload = vec![0; u32::from_le_bytes(header[1..].try_into().unwrap()) as usize];
+                theirs.read_exact(&mut payload).unwrap();
+                let path = String::from_utf8(payload[4..payload.len() - 1].to_vec()).unwrap();
+                let refused = || frame(ERROR, &[&2_u32.to_le_bytes()[..], b"open\0x\0"].concat());
+                let done = || frame(DONE, &0_u64.to_le_bytes());
+                let known = answers.iter().find(|(known, _)| *known == path);
+                let answer = known.map_or_else(refused, |(_, answer)| [answer(), done()].concat());
+                asked.push(path);
+                // A client that gave the connection up does not read on.
+                if theirs.write_all(&answer).is_err() {
+                    return asked;
+                }
+            }
+        });
+        let mut agent = Agent::new(ours).unwrap();
+        let fetched = fetch(&mut agent);
+        drop(agent);
+        let asked = guest.join().unwrap();
+        assert_eq!(asked.first().map(String::as_str), Some("/proc/modules"));
+        assert!(asked.iter().all(|path| path.starts_with("/proc/") || path.starts_with("/sys/")), "{asked:?}");
+        fetched
+    }
+
+    fn note() -> Vec<u8> {
+        [&[4, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0", &[1, 2, 3, 4]].concat()
+    }
+
+    const LIST: Answer = ("/proc/modules", || entry(FILE, "", b"loop 4096 0 - Live 0xffffffffc0000000\n"));
+
+    #[test]
+    fn a_guest_is_asked_for_the_sections_and_notes_of_each_module() {
+        let code = from(&[
+            LIST,
+            ("/sys/module/loop/sections", || {
+                let text = entry(FILE, ".text", b"0xffffffffc0000000\n");
+                [entry(FOLDER, "", b""), text, entry(FILE, ".hidden", b"0x0000000000000000\n")].concat()
+            }),
+            ("/sys/module/loop/notes", || entry(FILE, ".note.gnu.build-id", &note())),
+            ("/sys/kernel/notes", || entry(FILE, "", &note())),
+        ]);
+        let code = code.unwrap();
+        let [module] = &code.modules[..] else { panic!("{code:?}") };
+        assert_eq!(module.sections, [(".text".to_owned(), 0xffff_ffff_c000_0000)]);
+        assert_eq!((&module.build_id, &code.build_id), (&Some(vec![1, 2, 3, 4]), &Some(vec![1, 2, 3, 4])));
+    }
+
+    #[test]
+    fn what_a_guest_refuses_or_floods_is_not_known() {
+        assert_eq!(from(&[]).unwrap(), Code::default());
+        let flood = from(&[
+            LIST,
+            ("/sys/module/loop/sections", || entry(FILE, ".text", b"x").repeat(MOST_SECTIONS.0 + 1)),
+            ("/sys/module/loop/notes", || entry(FILE, "n", &vec![0; 60_000]).repeat(2)),
+            ("/sys/kernel/notes", || entry(FOLDER, "a", b"").repeat(200)),
+        ]);
+        let code = flood.unwrap();
+        assert_eq!((code.modules[0].sections.len(), &code.modules[0].build_id, &code.build_id), (0, &None, &None));
+    }
+
+    #[test]
+    fn a_guest_that_breaks_the_protocol_is_given_up() {
+        let nothing: &[Answer] = &[("/proc/modules", || frame(DATA, b"of no file"))];
+        let folder: &[Answer] = &[("/proc/modules", || [entry(FOLDER, "", b""), frame(DATA, b"x")].concat())];
+        for broken in [nothing, folder].map(from) {
+            assert!(matches!(broken, Err(AgentError::Protocol(_))), "{broken:?}");
+        }
+        let outside = from(&[("/proc/modules", || entry(FILE, "../x", b"x"))]);
+        assert!(matches!(outside, Err(AgentError::Path(_))), "{outside:?}");
+    }
+}

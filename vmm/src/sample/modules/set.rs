@@ -1,0 +1,69 @@
+//! The tables of all modules.
+
+use std::ops::Range;
+
+use super::super::orc::{Layout, Orc, Rule};
+use super::super::space::Space;
+use super::place::{ModulePlace, Refusal};
+use super::read::read;
+
+/// Most entries of all tables together that are read: 14 MiB. The largest modules have some 100 000.
+const MOST_ENTRIES: usize = 1 << 20;
+
+/// The tables of modules, each for its own code.
+#[derive(Debug, Default)]
+pub(in crate::sample) struct ModuleTables {
+    /// Ascending and apart.
+    tables: Vec<(Range<u64>, Orc)>,
+}
+
+/// What came of reading tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TablesRead {
+    /// Modules with tables.
+    pub modules: usize,
+    /// Modules without, by name, and why.
+    pub refused: Vec<(String, Refusal)>,
+}
+
+impl ModuleTables {
+    /// Reads the tables of modules at these places. `None`: they are not in this address space.
+    pub(in crate::sample) fn read(
+        space: &mut Space<'_>,
+        places: &[ModulePlace],
+        layout: Layout,
+    ) -> Option<(Self, TablesRead)> {
+        let (mut found, mut done, mut left) = (Vec::new(), TablesRead::default(), MOST_ENTRIES);
+        let mut absent = 0;
+        for place in places {
+            match read(space, place, layout, &mut left) {
+                Ok(orc) => found.push((orc.code(), orc, &place.name)),
+                Err(why) => {
+                    absent += usize::from(why == Refusal::Unmapped);
+                    done.refused.push((place.name.clone(), why));
+                }
+            }
+        }
+        if found.is_empty() && absent > 0 {
+            return None;
+        }
+        found.sort_by_key(|(code, ..)| code.start);
+        let mut tables: Vec<(Range<u64>, Orc)> = Vec::with_capacity(found.len());
+        for (code, orc, name) in found {
+            if tables.last().is_some_and(|(before, _)| code.start < before.end) {
+                done.refused.push((name.clone(), Refusal::Overlap));
+            } else {
+                tables.push((code, orc));
+            }
+        }
+        done.modules = tables.len();
+        Some((Self { tables }, done))
+    }
+
+    /// The rule at an address of a module.
+    pub(in crate::sample) fn rule(&self, address: u64) -> Option<Rule> {
+        let at = self.tables.partition_point(|(code, _)| code.start <= address).checked_sub(1)?;
+        let (code, orc) = &self.tables[at];
+        if code.contains(&address) { orc.rule(address) } else { None }
+    }
+}
