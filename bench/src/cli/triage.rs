@@ -1,0 +1,153 @@
+//! `vpmu triage`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+use results::write::{check_file, replace};
+use triage::child::this_program;
+use triage::counting::{ALL, Event};
+use triage::job::MOST_THREADS;
+use triage::run::{Place, Spec, steps};
+use triage::show::text;
+use triage::workloads::{WITH_BOTTLENECK, Workload};
+
+use super::values::one_of;
+use super::workload::{cpus, threads};
+use crate::console::{internal, print};
+use crate::parse::{duration_in, number_in};
+use crate::tool::VERSION;
+use crate::{progress, sys};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  # two threads in rand(): what rose, where they wait, the fix
+  vpmu triage rand --threads 2
+  # where the CPU time goes in place of what causes it
+  vpmu triage pagefault --event cpu-clock
+  vpmu triage setup --json > setup.json
+
+Exit codes: 0 done, 2 bad usage or input, 3 inconclusive:
+interrupted, no sample, too few rounds for an interval, or no
+difference that is sure, 4 the host cannot do it, 70 a bug of
+vpmu.";
+
+/// Shortest and longest turn.
+const TURNS: std::ops::RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_secs(60);
+
+/// Options of `vpmu triage`.
+#[derive(Clone, Debug, Args)]
+pub struct TriageArgs {
+    /// The workload; `vpmu workload --list` says what each and its variant do
+    #[arg(value_name = "WORKLOAD",
+          value_parser = one_of(&WITH_BOTTLENECK, |workload| workload.name, |workload| workload.about))]
+    pub workload: Workload,
+
+    /// Threads [default: as many as CPUs, two or more]
+    #[arg(short, long, value_name = "N", value_parser = number_in(1..=MOST_THREADS as u64))]
+    pub threads: Option<u64>,
+
+    /// Rounds, each of five turns: idle, and both variants with and without events that count
+    ///
+    /// With fewer than five there is no interval, and the end is inconclusive.
+    #[arg(long, value_name = "N", default_value = "10", value_parser = number_in(1..=1000))]
+    pub rounds: u64,
+
+    /// Length of a turn; the run that is sampled is five times as long
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = duration_in(TURNS))]
+    pub turn: Duration,
+
+    /// Sample by this event in place of the one that the counts name
+    #[arg(short, long, value_name = "EVENT", value_parser = event)]
+    pub event: Option<&'static Event>,
+
+    /// Write the account to this file, too, as JSON
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// The account as JSON on stdout in place of the text
+    #[arg(long)]
+    pub json: bool,
+
+    /// No progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+fn event(name: &str) -> Result<&'static Event, String> {
+    let names: Vec<&str> = ALL.iter().map(|event| event.name).collect();
+    Event::named(name).ok_or_else(|| crate::parse::suggestion(name, &names, ""))
+}
+
+pub(super) fn run(args: &TriageArgs) -> Result<Exit, Error> {
+    let facts = HostFacts::read(&HostFs::default());
+    let cpus = cpus(&facts);
+    let workload =
+        Workload::named(args.workload.name).ok_or_else(|| internal("a workload without a name", args.workload.name))?;
+    let spec = Spec {
+        workload,
+        threads: threads(workload, args.threads, cpus.len())?,
+        rounds: usize::try_from(args.rounds).unwrap_or(usize::MAX),
+        turn: args.turn,
+        event: args.event,
+    };
+    if let Some(file) = &args.output {
+        check_file(file)?;
+    }
+    let program = this_program().map_err(|error| Error::host("cannot find this program", error.to_string(), ""))?;
+    let place = Place { program, tool: VERSION.to_owned(), cpus, facts };
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let mut progress = progress::shown(!args.quiet);
+    progress.begin(steps(&spec));
+    let mut first = true;
+    let account = triage::run::run(&spec, &place, sys::interrupted(), &mut |what| {
+        if !std::mem::take(&mut first) {
+            progress.step();
+        }
+        progress.run(what);
+    });
+    progress.end();
+    let account = account?;
+    let json =
+        serde_json::to_string_pretty(&account).map_err(|error| internal("an account has no JSON", error))? + "\n";
+    let saved = args.output.as_ref().map(|file| (file, replace(file, json.as_bytes())));
+    print(if args.json { json } else { text(&account) }.as_str())?;
+    if let Some((file, Err(error))) = saved {
+        let what = format!("cannot write {}", file.display());
+        return Err(Error::usage(what, error.to_string(), "give -o another file"));
+    }
+    Ok(account.exit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::app::{Command, Parsed, parse};
+    use super::*;
+
+    fn triage(args: &[&str]) -> Result<TriageArgs, Error> {
+        match parse(["vpmu", "triage"].iter().chain(args))? {
+            Parsed::Run(Command::Triage(args)) => Ok(args),
+            other => panic!("not triage: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options() {
+        let args =
+            triage(&["rand", "--threads", "4", "--rounds", "7", "-o", "x.json", "--event", "page-faults"]).unwrap();
+        assert_eq!((args.workload.name, args.threads, args.rounds), ("rand", Some(4), 7));
+        assert_eq!(args.event.unwrap().name, "page-faults");
+        for (args, needle) in [
+            (&[][..], "<WORKLOAD>"),
+            (&["idle"], "rand"),
+            (&["rand", "--rounds", "0"], "1 to 1000"),
+            (&["rand", "--turn", "1ms"], "out of range"),
+            (&["rand", "--event", "context-switch"], "did you mean context-switches"),
+        ] {
+            let error = triage(args).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error} lacks {needle:?}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `vpmu workload`.
+
+use std::time::Duration;
+
+use clap::Args;
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+use triage::child::{gate, this_program};
+use triage::job::{Done, Job, MOST_THREADS};
+use triage::workloads::{ALL, Workload};
+
+use super::measure::usable;
+use super::values::one_of;
+use crate::console::{print, print_json};
+use crate::parse::{duration_in, number_in};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vpmu workload --list
+  # two threads that contend for one generator, then one each
+  vpmu workload rand --threads 2 --duration 2s
+  vpmu workload rand --threads 2 --duration 2s --apart
+  # under stock perf
+  perf stat -e context-switches -- vpmu workload rand
+
+Exit codes: 0 done, 2 bad usage or input, 4 the host cannot do
+it, 70 a bug of vpmu.";
+
+/// Shortest and longest time that a workload may be asked for.
+const DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
+
+/// Options of `vpmu workload`.
+#[derive(Clone, Debug, Args)]
+pub struct WorkloadArgs {
+    /// The workload
+    #[arg(value_name = "NAME", required_unless_present = "list",
+          value_parser = one_of(&ALL, |workload| workload.name, |workload| workload.about))]
+    pub workload: Option<Workload>,
+
+    /// Threads [default: as many as CPUs, two or more]
+    #[arg(short, long, value_name = "N", value_parser = number_in(1..=MOST_THREADS as u64))]
+    pub threads: Option<u64>,
+
+    /// How long it works
+    #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration_in(DURATIONS))]
+    pub duration: Duration,
+
+    /// The variant without the bottleneck; --list says what that is
+    #[arg(long)]
+    pub apart: bool,
+
+    /// Say what there is
+    #[arg(long, exclusive = true)]
+    pub list: bool,
+
+    /// What it did, as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Say "ready" on stdout, begin at a line on stdin, and end with the parent
+    #[arg(long, hide = true)]
+    pub gated: bool,
+}
+
+/// The threads asked for, or the workload's own number for the CPUs of this process.
+pub(super) fn threads(workload: &Workload, asked: Option<u64>, cpus: usize) -> Result<usize, Error> {
+    let asked = asked.map(|threads| usize::try_from(threads).unwrap_or(MOST_THREADS));
+    let threads = asked.unwrap_or_else(|| workload.default_threads(cpus));
+    let refuse = |why| Error::usage(format!("{} cannot have these --threads", workload.name), why, "");
+    workload.check_threads(threads).map_err(refuse).map(|()| threads)
+}
+
+/// The CPUs that this process may use.
+pub(super) fn cpus(host: &HostFacts) -> Vec<u32> {
+    usable(host).or_else(|| host.online()).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![0])
+}
+
+pub(super) fn run(args: &WorkloadArgs) -> Result<Exit, Error> {
+    let Some(workload) = &args.workload else { return print(&list()).map(|()| Exit::Done) };
+    let failed = |error: std::io::Error| {
+        Error::host(format!("cannot run the workload {}", workload.name), error.to_string(), "try fewer --threads")
+    };
+    let cpus = if args.threads.is_some() { 0 } else { cpus(&HostFacts::read(&HostFs::default())).len() };
+    let threads = threads(workload, args.threads, cpus)?;
+    let program = this_program().map_err(failed)?;
+    let job = Job { threads, duration: args.duration, apart: args.apart, program };
+    if args.gated {
+        gate().map_err(failed)?;
+    }
+    let done = workload.run(&job).map_err(failed)?;
+    if args.json { print_json(&done) } else { print(&text(workload, &done)) }.map(|()| Exit::Done)
+}
+
+fn list() -> String {
+    let line =
+        |workload: &Workload| format!("{}\n    {}\n    --apart: {}\n", workload.name, workload.about, workload.apart);
+    ALL.iter().map(line).collect()
+}
+
+fn text(workload: &Workload, done: &Done) -> String {
+    let variant = if done.apart { " --apart" } else { "" };
+    format!(
+        "{}{variant}: {} {} in {:.3} s by {} threads: {:.0} a second\n",
+        done.workload,
+        done.operations,
+        workload.operation,
+        done.seconds,
+        done.threads,
+        done.rate()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::app::{Command, Parsed, parse};
+    use super::*;
+
+    fn workload(args: &[&str]) -> Result<WorkloadArgs, Error> {
+        match parse(["vpmu", "workload"].iter().chain(args))? {
+            Parsed::Run(Command::Workload(args)) => Ok(args),
+            other => panic!("not workload: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options() {
+        let args = workload(&["rand", "--threads", "3", "--duration", "50ms", "--apart"]).unwrap();
+        assert_eq!((args.threads, args.duration, args.apart), (Some(3), Duration::from_millis(50), true));
+        assert_eq!(args.workload.unwrap().name, "rand");
+        assert!(workload(&["--list"]).unwrap().list);
+        for (args, needle) in [
+            (&[][..], "<NAME>"),
+            (&["spin"], "spinlock"),
+            (&["rand", "--threads", "0"], "1 to 256"),
+            (&["rand", "--duration", "1h"], "out of range"),
+            (&["rand", "--list"], "--list"),
+        ] {
+            let error = workload(args).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error} lacks {needle:?}");
+        }
+    }
+
+    #[test]
+    fn threads_are_the_workloads_own_number_unless_asked_for() {
+        let pairs = Workload::named("context-switch").unwrap();
+        assert_eq!(threads(pairs, None, 3), Ok(4));
+        assert_eq!(threads(pairs, Some(6), 3), Ok(6));
+        assert!(threads(pairs, Some(3), 3).unwrap_err().to_string().contains("even"));
+    }
+
+    #[test]
+    fn what_it_did_is_one_line() {
+        let done = Done {
+            workload: "rand".into(),
+            apart: true,
+            threads: 2,
+            operations: 5000,
+            seconds: 0.25,
+            voluntary_switches: 0,
+        };
+        let line = text(Workload::named("rand").unwrap(), &done);
+        assert_eq!(line, "rand --apart: 5000 draws in 0.250 s by 2 threads: 20000 a second\n");
+        assert!(ALL.iter().all(|workload| list().contains(workload.about)));
+    }
+}

@@ -1,0 +1,217 @@
+//! What triage found: the document, and how it ends.
+
+use results::error::Exit;
+use results::host::HostFacts;
+use results::stats::interval::Interval;
+use serde::Serialize;
+
+use crate::counting::Class;
+use crate::symbols::Frame;
+
+/// `schema` of an account.
+pub const SCHEMA: &str = "vpmu-triage/1";
+
+/// Whether everything was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// All rounds, and the samples.
+    Complete,
+    /// Ctrl-C or a request to terminate ended it.
+    Interrupted,
+}
+
+/// An account.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Account {
+    /// Always [`SCHEMA`].
+    pub schema: &'static str,
+    /// The tool's version.
+    pub tool: String,
+    /// Whether everything was done.
+    pub status: Status,
+    /// What ran.
+    pub subject: Subject,
+    /// The host.
+    pub host: HostFacts,
+    /// Rounds that count.
+    pub rounds: usize,
+    /// The events, in the order of [`crate::counting::ALL`].
+    pub events: Vec<EventRow>,
+    /// The event to sample by.
+    pub choice: Option<Choice>,
+    /// The samples; `None`: see `no_samples`.
+    pub sampling: Option<Sampling>,
+    /// Why there are no samples.
+    pub no_samples: Option<String>,
+    /// The variant without the bottleneck against the workload.
+    pub ratio: Option<Speedup>,
+    /// Three sentences.
+    pub verdict: Vec<String>,
+    /// What is to be known about the host.
+    pub notes: Vec<String>,
+    /// Published figures of the same kind, of other hosts.
+    pub published: Vec<Published>,
+}
+
+/// What ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Subject {
+    /// The workload.
+    pub workload: String,
+    /// What it does.
+    pub about: String,
+    /// What its variant without the bottleneck does.
+    pub apart: String,
+    /// What an operation is.
+    pub operation: String,
+    /// Threads.
+    pub threads: usize,
+    /// CPUs that the threads may use.
+    pub cpus: usize,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Length of a turn, ms.
+    pub turn_ms: u64,
+}
+
+/// A rate over the rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Rate {
+    /// Median of the rounds, per second.
+    pub per_second: f64,
+    /// Its 95 % interval; `None` with fewer than five rounds.
+    pub interval: Option<Interval>,
+}
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EventRow {
+    /// Its name.
+    pub event: String,
+    /// What it says.
+    pub class: Class,
+    /// Why it is not counted here.
+    pub not_counted: Option<String>,
+    /// Without what happens in the kernel.
+    pub user_mode_only: bool,
+    /// Threads that sleep.
+    pub idle: Option<Rate>,
+    /// The workload.
+    pub workload: Option<Rate>,
+    /// The variant without the bottleneck.
+    pub apart: Option<Rate>,
+    /// Whether the workload's lowest rate was above the highest idle one, and its mean above that by half.
+    pub rose: bool,
+}
+
+/// An event to sample by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Choice {
+    /// Its name.
+    pub event: String,
+    /// Why this one.
+    pub why: String,
+}
+
+/// The samples.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sampling {
+    /// The event.
+    pub event: String,
+    /// Counts per sample.
+    pub period: u64,
+    /// Samples.
+    pub samples: usize,
+    /// Samples that found no room.
+    pub lost: u64,
+    /// Records that could not be read.
+    pub damaged: u64,
+    /// Chains that reach the beginning of their thread.
+    pub complete: usize,
+    /// Where the others end, the most frequent first.
+    pub broken: Vec<Broken>,
+    /// The stacks, the heaviest first.
+    pub stacks: Vec<Stack>,
+    /// What the most frequent way into the library or the kernel is.
+    pub found: Option<Found>,
+}
+
+/// Where chains end too early.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Broken {
+    /// At which function, or why.
+    pub at: String,
+    /// Samples.
+    pub samples: usize,
+}
+
+/// Samples of one call chain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stack {
+    /// Samples.
+    pub samples: usize,
+    /// The functions, innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// Where most samples are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// Samples of this kind.
+    pub samples: usize,
+    /// The library's function that the program calls; `None`: the program is in its own code, or the kernel is below it at once.
+    pub called: Option<Frame>,
+    /// The program's function.
+    pub program: Option<Frame>,
+    /// The kernel's innermost function below it that is neither the scheduler's nor on the way into the kernel: the most frequent one.
+    pub kernel: Option<Frame>,
+    /// Samples in that function.
+    pub kernel_samples: usize,
+}
+
+/// One variant against the other.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Speedup {
+    /// Operations of the workload, without events that count.
+    pub workload: Rate,
+    /// Of the variant without the bottleneck.
+    pub apart: Rate,
+    /// Operations per second of the variant over those of the workload, in the same rounds.
+    pub ratio: f64,
+    /// Its 95 % interval; `None` with fewer than five rounds.
+    pub interval: Option<Interval>,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+impl Speedup {
+    /// Whether the interval leaves 1 out.
+    #[must_use]
+    pub fn is_distinguishable(&self) -> bool {
+        self.interval.is_some_and(|Interval { low, high }| low > 1.0 || high < 1.0)
+    }
+}
+
+/// A published figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Published {
+    /// Its id in `results/published.toml`.
+    pub id: String,
+    /// The document it is from.
+    pub source: String,
+    /// What it is.
+    pub what: String,
+    /// Its numbers with their unit.
+    pub figures: String,
+}
+
+impl Account {
+    /// How the command ends: inconclusive without samples or without a difference that is sure.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        let sampled = self.sampling.as_ref().is_some_and(|sampling| sampling.samples > 0);
+        let sure = self.ratio.as_ref().is_some_and(Speedup::is_distinguishable);
+        if self.status == Status::Complete && sampled && sure { Exit::Done } else { Exit::Inconclusive }
+    }
+}

@@ -1,0 +1,181 @@
+//! A workload in a process of its own: it says when it is ready, waits for the word, works, and reports in one line.
+//!
+//! Events can so be attached before it begins. It ends with this process, however that ends.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::job::{Done, Job};
+
+/// What a child says once it is ready.
+const READY: &str = "ready";
+/// The option that makes `vpmu workload` such a child.
+pub const OPTION: &str = "--gated";
+/// How much longer than its duration a child may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks whether it has ended.
+const POLL: Duration = Duration::from_millis(4);
+
+/// A child that is ready, or works.
+#[derive(Debug)]
+pub struct Child {
+    process: std::process::Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Child {
+    /// Starts a workload and waits until it is ready. The calling thread must live as long as the child.
+    ///
+    /// # Errors
+    /// Those of starting it, or what it said on stderr.
+    pub fn start(workload: &str, job: &Job) -> io::Result<Self> {
+        let mut command = Command::new(&job.program);
+        command.args(["workload", workload, "--threads", &job.threads.to_string(), "--duration"]);
+        command.arg(format!("{}ns", job.duration.as_nanos())).args(["--json", OPTION]);
+        if job.apart {
+            command.arg("--apart");
+        }
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> io::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn()?;
+        let (Some(stdout), stdin) = (process.stdout.take(), process.stdin.take()) else {
+            return Err(io::Error::other("the child has no stdout"));
+        };
+        let mut child = Self { process, stdin, stdout: BufReader::new(stdout) };
+        let mut line = String::new();
+        child.stdout.read_line(&mut line)?;
+        if line.trim_end() == READY { Ok(child) } else { Err(child.complaint("it did not get ready")) }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.process.id().cast_signed()
+    }
+
+    /// Lets it begin.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn go(&mut self) -> io::Result<()> {
+        self.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"go\n"))
+    }
+
+    /// Waits for its end and calls `meanwhile` again and again; where that says no, the child is ended.
+    ///
+    /// # Errors
+    /// `Interrupted` if it was ended; its own failure.
+    pub fn finish(mut self, duration: Duration, mut meanwhile: impl FnMut() -> bool) -> io::Result<Done> {
+        let until = Instant::now() + duration + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.process.try_wait()? {
+                break status;
+            }
+            if !meanwhile() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            if Instant::now() > until {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the workload did not end"));
+            }
+            std::thread::sleep(POLL);
+        };
+        if !status.success() {
+            return Err(self.complaint(&status.to_string()));
+        }
+        let mut report = String::new();
+        self.stdout.read_to_string(&mut report)?;
+        serde_json::from_str(&report).map_err(io::Error::other)
+    }
+
+    /// What it said on stderr.
+    fn complaint(&mut self, or: &str) -> io::Error {
+        let mut said = String::new();
+        // It has ended or is about to; a part is as good as nothing.
+        let _ = self.process.kill();
+        if let Some(stderr) = &mut self.process.stderr {
+            let _ = stderr.read_to_string(&mut said);
+        }
+        let line = said.lines().next().unwrap_or_default().trim_start_matches("vpmu: error: ");
+        io::Error::other(if line.is_empty() { or.to_owned() } else { line.to_owned() })
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Both fail only if it has been waited for.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The child's side: ends with its parent, says that it is ready, and waits for the word.
+///
+/// # Errors
+/// The parent is gone.
+pub fn gate() -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let mut out = io::stdout();
+    writeln!(out, "{READY}")?;
+    out.flush()?;
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    if line.is_empty() {
+        Err(io::Error::new(io::ErrorKind::BrokenPipe, "the process that started it is gone"))
+    } else {
+        Ok(())
+    }
+}
+
+/// This program's file.
+///
+/// # Errors
+/// Those of `/proc/self/exe`.
+pub fn this_program() -> io::Result<std::path::PathBuf> {
+    let file = std::env::current_exe()?;
+    // A tool that was replaced meanwhile: the link still leads to the one that runs.
+    Ok(if file.exists() { file } else { Path::new("/proc/self/exe").to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> io::Result<Child> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Child::of(command)
+    }
+
+    #[test]
+    fn a_child_is_ready_gets_the_word_and_reports() {
+        let report =
+            r#"{"workload":"rand","apart":false,"threads":2,"operations":7,"seconds":0.5,"voluntary_switches":1}"#;
+        let mut child = shell(&format!("echo ready; read word; echo '{report}'")).unwrap();
+        assert!(child.pid() > 0);
+        child.go().unwrap();
+        let done = child.finish(Duration::ZERO, || true).unwrap();
+        assert_eq!((done.operations, done.threads), (7, 2));
+        assert!((done.rate() - 14.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_child_that_fails_says_why_and_one_that_is_not_wanted_is_ended() {
+        let error = shell("echo 'vpmu: error: no memory' >&2; exit 4").unwrap_err();
+        assert_eq!(error.to_string(), "no memory");
+        let mut child = shell("echo ready; read word; exit 3").unwrap();
+        child.go().unwrap();
+        assert!(child.finish(Duration::ZERO, || true).unwrap_err().to_string().contains('3'));
+        let child = shell("echo ready; exec sleep 600").unwrap();
+        let pid = child.pid();
+        assert_eq!(child.finish(Duration::from_secs(600), || false).unwrap_err().kind(), io::ErrorKind::Interrupted);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

@@ -1,0 +1,78 @@
+//! The executable mappings of a process, `/proc/PID/maps`.
+
+use std::path::{Path, PathBuf};
+
+/// A mapping of a file's code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    start: u64,
+    end: u64,
+    offset: u64,
+    /// The file, or a name in brackets.
+    pub path: PathBuf,
+}
+
+impl Map {
+    /// The last part of the path.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// The place in the file.
+    #[must_use]
+    pub fn offset_of(&self, address: u64) -> u64 {
+        address.wrapping_sub(self.start).wrapping_add(self.offset)
+    }
+}
+
+/// Mappings by address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Maps(Vec<Map>);
+
+impl Maps {
+    /// Those of a process; none if it has ended.
+    #[must_use]
+    pub fn of(pid: i32) -> Self {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default())
+    }
+
+    fn parse(text: &str) -> Self {
+        Self(text.lines().filter_map(line).collect())
+    }
+
+    /// The mapping that an address is in.
+    #[must_use]
+    pub fn find(&self, address: u64) -> Option<&Map> {
+        self.0.iter().find(|map| (map.start..map.end).contains(&address))
+    }
+}
+
+fn line(line: &str) -> Option<Map> {
+    let mut words = line.splitn(6, ' ');
+    let (range, flags, offset) = (words.next()?, words.next()?, words.next()?);
+    let path = words.nth(2)?.trim_start();
+    let (start, end) = range.split_once('-')?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let map = Map { start: hex(start)?, end: hex(end)?, offset: hex(offset)?, path: Path::new(path).to_owned() };
+    (flags.contains('x') && !path.is_empty()).then_some(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_found_by_address_and_has_a_place_in_its_file() {
+        let maps = Maps::parse(
+            "55d0c000-55d0f000 r--p 00000000 fe:00 12    /usr/bin/a tool\n\
+             55d10000-55d20000 r-xp 00001000 fe:00 12    /usr/bin/a tool\n\
+             7ffe0000-7ffe2000 r-xp 00000000 00:00 0     [vdso]\n7f000000-7f001000 r-xp 00000000 00:00 0 \nnonsense\n",
+        );
+        let map = maps.find(0x55d1_0010).unwrap();
+        assert_eq!((map.name().as_str(), map.offset_of(0x55d1_0010)), ("a tool", 0x1010));
+        assert_eq!(maps.find(0x7ffe_0000).unwrap().name(), "[vdso]");
+        assert!(maps.find(0x55d0_c000).is_none() && maps.find(0x7f00_0000).is_none() && maps.find(0).is_none());
+        assert_eq!(Maps::of(0), Maps::default());
+    }
+}

@@ -1,0 +1,189 @@
+//! Programs with a known bottleneck. Each has a variant without it, `apart`.
+
+mod context_switch;
+mod crew;
+mod pagefault;
+mod rand;
+pub mod setup;
+mod spinlock;
+
+use std::io;
+
+use crate::job::{Done, Job, MOST_THREADS};
+use crate::sys::voluntary_switches;
+
+/// A workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What its threads do.
+    pub about: &'static str,
+    /// What the variant without the bottleneck does.
+    pub apart: &'static str,
+    /// What one operation is.
+    pub operation: &'static str,
+    /// Whether its threads come in pairs.
+    pub pairs: bool,
+    /// Ids of published figures of the same kind.
+    pub figures: &'static [&'static str],
+    run: fn(&Job) -> io::Result<crew::Worked>,
+}
+
+/// Name of the baseline, which is no workload to triage.
+pub const IDLE: &str = "idle";
+
+/// The baseline: threads that sleep.
+const BASELINE: Workload = Workload {
+    name: IDLE,
+    about: "threads that sleep: the baseline of triage",
+    apart: "the same",
+    operation: "sleeps",
+    pairs: false,
+    figures: &[],
+    run: |job| {
+        crew::together(job.threads, job.duration, |_, _| {
+            std::thread::sleep(job.duration);
+            Ok(1)
+        })
+    },
+};
+
+/// Those with a bottleneck.
+pub const WITH_BOTTLENECK: [Workload; 6] = [
+    Workload {
+        name: "rand",
+        about: "threads draw from the C library's one generator, rand()",
+        apart: "one generator per thread, rand_r()",
+        operation: "draws",
+        pairs: false,
+        figures: &["event-practice.rand", "rand-contention.2012"],
+        run: rand::run,
+    },
+    Workload {
+        name: "pagefault",
+        about: "threads of one process map, touch and unmap pages",
+        apart: "one process per thread",
+        operation: "pages",
+        pairs: false,
+        figures: &["spinlock-share"],
+        run: pagefault::run,
+    },
+    Workload {
+        name: "spinlock",
+        about: "threads take one spin lock of user space",
+        apart: "one lock per thread",
+        operation: "sections",
+        pairs: false,
+        figures: &[],
+        run: spinlock::run,
+    },
+    Workload {
+        name: "context-switch",
+        about: "pairs of threads hand a byte to and fro through pipes",
+        apart: "one thread of each pair does both sides",
+        operation: "round trips",
+        pairs: true,
+        figures: &[],
+        run: context_switch::run,
+    },
+    Workload {
+        name: "setup",
+        about: "simulated devices are probed one after the other: an adapter per thread, then 3 disks behind each",
+        apart: "all adapters at once, then all disks at once",
+        operation: "devices",
+        pairs: false,
+        figures: &["parallel-probing"],
+        run: setup::run,
+    },
+    Workload {
+        name: "setup-disks",
+        about: "all simulated adapters are probed at once, then the disks one after the other",
+        apart: "all adapters at once, then all disks at once",
+        operation: "devices",
+        pairs: false,
+        figures: &["parallel-probing"],
+        run: setup::run_disks,
+    },
+];
+
+/// Every workload, the baseline last.
+pub const ALL: [Workload; 7] = {
+    let [a, b, c, d, e, f] = WITH_BOTTLENECK;
+    [a, b, c, d, e, f, BASELINE]
+};
+
+impl Workload {
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
+        ALL.iter().find(|workload| workload.name == name)
+    }
+
+    /// Threads where none are asked for: as many as CPUs, at least two, whole pairs.
+    #[must_use]
+    pub fn default_threads(&self, cpus: usize) -> usize {
+        let threads = cpus.clamp(2, MOST_THREADS);
+        if self.pairs { threads.next_multiple_of(2) } else { threads }
+    }
+
+    /// Whether it can run with so many threads; if not, why.
+    ///
+    /// # Errors
+    /// The reason, with what can.
+    pub fn check_threads(&self, threads: usize) -> Result<(), String> {
+        if self.pairs && !threads.is_multiple_of(2) {
+            return Err(format!("{threads} is odd, and its threads come in pairs; give an even number"));
+        }
+        Ok(())
+    }
+
+    /// Runs it in this process.
+    ///
+    /// # Errors
+    /// Those of the system calls it is made of.
+    pub fn run(&self, job: &Job) -> io::Result<Done> {
+        let before = voluntary_switches();
+        let (operations, seconds) = (self.run)(job)?;
+        let voluntary_switches = voluntary_switches() - before;
+        let (workload, threads) = (self.name.to_owned(), job.threads);
+        Ok(Done { workload, apart: job.apart, threads, operations, seconds, voluntary_switches })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn each_does_something_in_both_variants_and_ends() {
+        for workload in ALL {
+            for apart in [false, true] {
+                // Processes of pagefault need the tool.
+                if apart && workload.name == "pagefault" {
+                    continue;
+                }
+                let job = Job { threads: 2, duration: Duration::from_millis(5), apart, program: PathBuf::new() };
+                let done = workload.run(&job).unwrap();
+                assert!(done.operations > 0 && done.seconds > 0.0, "{done:?}");
+                assert_eq!((done.workload.as_str(), done.threads, done.apart), (workload.name, 2, apart));
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_pairs_are_whole() {
+        let names = ALL.map(|workload| workload.name);
+        assert!(names.iter().all(|name| Workload::named(name).is_some_and(|found| found.name == *name)));
+        assert_eq!(names[6], IDLE);
+        assert_eq!(names.len(), names.iter().collect::<std::collections::BTreeSet<_>>().len());
+        assert!(Workload::named("spin").is_none());
+        let pairs = Workload::named("context-switch").unwrap();
+        assert_eq!((pairs.default_threads(1), pairs.default_threads(3), pairs.default_threads(4)), (2, 4, 4));
+        assert!(pairs.check_threads(3).is_err() && pairs.check_threads(4).is_ok());
+        assert_eq!(Workload::named("rand").unwrap().default_threads(3), 3);
+    }
+}
