@@ -5,15 +5,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use host_pmu::sampler::{Rate, SampledEvent};
+use perf_data::writer::{Aio, MOST_OF_CHUNK, Options};
 use results::error::{Error, Exit};
+use vmm::sample::Event;
 
 use super::linux::LinuxArgs;
 use super::measure::Invocation;
 use super::run::RunArgs;
+use super::sampling::SamplingOptions;
 use crate::backend::BackendChoice;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::parse::{duration_in, number_in, pmu_version};
+use crate::parse::{bytes_in, duration_in, number_in, pmu_version};
 use crate::record::guests;
 use crate::record::layout::As;
 use crate::record::spec::{GuestSpec, PayloadSpec, RecordSpec};
@@ -32,8 +34,12 @@ Examples:
   # a distribution's kernel, its chains by ORC
   vpmu record -g -- linux vmlinuz --run 'sleep 5'
   perf report --kallsyms perf.data.kallsyms
-  # one sample in 100 exits to the VMM; into a pipe
-  vpmu record -e kvm:kvm_userspace_exit -c 100 -o - -- run x.elf |
+  # compressed by two threads, written by io_uring
+  vpmu record -z3 --compress-threads 2 --aio=4 -- payload
+  # where the guest's own profiler would stand
+  vpmu record --at-pmi -g -- run kernel.elf
+  # one sample in 100 writes of MSRs; into a pipe
+  vpmu record -e exit:wrmsr -c 100 -o - -- run x.elf |
     perf script -i -
 
 Exit codes: 0 the guest is done, or --duration ended it; with
@@ -50,29 +56,37 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
     pub output: PathBuf,
 
-    /// Host events to sample by: cpu-clock, task-clock, cycles, instructions, rHEX, kvm:kvm_exit ...
-    ///
-    /// cpu-clock needs no PMU. cycles, instructions, branches, branch-misses, cache-references, cache-misses and rHEX count in guest
-    /// mode only, on a host with a PMU. GROUP:NAME is a tracepoint of the host that happens on the vCPU's thread.
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "cpu-clock")]
-    pub event: Vec<SampledEvent>,
+    /// Sampling.
+    #[command(flatten)]
+    pub sampling: SamplingOptions,
 
-    /// Samples a second of each vCPU that runs
-    #[arg(short = 'F', long, value_name = "HZ", default_value = "999", value_parser = number_in(1..=100_000))]
-    pub freq: u64,
-
-    /// One sample in N counts, in place of --freq; of a clock they are ns, 10000 and more
-    #[arg(short, long, value_name = "N", conflicts_with = "freq", value_parser = number_in(1..=1 << 47))]
-    pub count: Option<u64>,
-
-    /// Record call chains: a Linux kernel's by its ORC tables, others by frame pointers
-    #[arg(short = 'g', long = "call-graph")]
-    pub chains: bool,
+    /// Sample where the guest takes PMIs of its own counters: -e pmi
+    #[arg(long, conflicts_with = "event")]
+    pub at_pmi: bool,
 
     /// Compress with zstd at this level, 1 to 22 (0: not at all); -z is level 1
     #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = number_in(0..=22))]
     pub compression_level: Option<u64>,
+
+    /// Threads that compress; the order of the records stays
+    ///
+    /// 1 is the recorder's own thread. More keep up with more samples at high levels, where CPUs are free.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=64))]
+    pub compress_threads: u64,
+
+    /// Least bytes of records that are compressed and written together, e.g. 64K [default: what half a second or 128K brings]
+    ///
+    /// More makes fewer and better compressed records. What is less waits in memory, and is lost if the process is killed.
+    #[arg(long, value_name = "SIZE", value_parser = bytes_in(1..=MOST_OF_CHUNK as u64))]
+    pub mmap_flush: Option<u64>,
+
+    /// Write asynchronously, with up to N writes on their way; --aio is 1
+    ///
+    /// By io_uring if the kernel allows it, else by a thread; the summary says which. Only for a file.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
+          value_parser = number_in(1..=64))]
+    pub aio: Option<u64>,
 
     /// End the recording, and the guest, after this time
     #[arg(long, value_name = "TIME",
@@ -144,6 +158,16 @@ pub struct PayloadArgs {
     pub no_seccomp: bool,
 }
 
+impl RecordedGuest {
+    pub(super) fn into_spec(self) -> GuestSpec {
+        match self {
+            Self::Payload(payload) => GuestSpec::Payload(Box::new(payload.spec())),
+            Self::Run(run) => GuestSpec::Image(Box::new(run.into_spec())),
+            Self::Linux(linux) => GuestSpec::Linux(Box::new(linux.into_spec())),
+        }
+    }
+}
+
 impl PayloadArgs {
     fn spec(&self) -> PayloadSpec {
         let common = CommonSpec {
@@ -166,10 +190,15 @@ impl RecordArgs {
     fn spec(&self, command_line: Vec<String>) -> RecordSpec {
         RecordSpec {
             output: self.output.clone(),
-            events: self.event.clone(),
-            rate: self.count.map_or(Rate::Hertz(self.freq), Rate::Period),
-            chains: self.chains,
-            level: self.compression_level.unwrap_or(0) as u32,
+            events: if self.at_pmi { vec![Event::Pmi] } else { self.sampling.event.clone() },
+            rate: self.sampling.rate(),
+            chains: self.sampling.chains,
+            writing: Options {
+                level: self.compression_level.unwrap_or(0) as u32,
+                threads: self.compress_threads as usize,
+                least: self.mmap_flush.map(|bytes| bytes as usize),
+                aio: self.aio.map(|writes| Aio { writes: writes as usize, ring: true }),
+            },
             duration: self.duration,
             guest_as: self.guest_as,
             quiet: self.quiet,
@@ -180,17 +209,14 @@ impl RecordArgs {
 
 pub(super) fn run(args: RecordArgs, invocation: Invocation) -> Result<Exit, Error> {
     let spec = args.spec(invocation.command_line);
-    let guest = match args.guest {
-        RecordedGuest::Payload(payload) => GuestSpec::Payload(Box::new(payload.spec())),
-        RecordedGuest::Run(run) => GuestSpec::Image(Box::new(run.into_spec())),
-        RecordedGuest::Linux(linux) => GuestSpec::Linux(Box::new(linux.into_spec())),
-    };
-    guests::record(&spec, guest)
+    guests::record(&spec, args.guest.into_spec())
 }
 
-/// perf's spelling: `-- GUEST` after the options, and `-zN`.
+/// perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
 pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
-    if args.get(1).is_none_or(|command| command != "record") {
+    let of = |name: &str| args.get(1).is_some_and(|command| command == name);
+    let record = of("record");
+    if !record && !of("top") {
         return args;
     }
     let mut ahead = true;
@@ -203,7 +229,7 @@ pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
         }
         ahead &= !matches!(word, "payload" | "run" | "linux");
         match word.strip_prefix("-z") {
-            Some(level) if ahead && !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some(level) if record && ahead && !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_digit()) => {
                 spelt.push(format!("-z={level}").into());
             }
             _ => spelt.push(arg),
@@ -214,6 +240,8 @@ pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use host_pmu::sampler::Rate;
+
     use super::super::app::{Command, Parsed, parse};
     use super::*;
 
@@ -228,22 +256,34 @@ mod tests {
     fn options_are_those_of_perf() {
         let args = record(&["-F", "4000", "-g", "-z", "-o", "x", "--", "run", "k.elf", "--vcpus", "2"]).unwrap();
         let spec = args.spec(Vec::new());
-        assert_eq!((spec.rate, spec.level, spec.chains), (Rate::Hertz(4000), 1, true));
+        assert_eq!((spec.rate, spec.writing, spec.chains), (Rate::Hertz(4000), Options::level(1), true));
         assert!(matches!(args.guest, RecordedGuest::Run(run) if run.vcpus == 2));
-        let level = |args: &[&str]| record(args).unwrap().spec(Vec::new()).level;
+        let level = |args: &[&str]| record(args).unwrap().spec(Vec::new()).writing.level;
         assert_eq!((level(&["-z5", "payload"]), level(&["-z=3", "--", "payload"]), level(&["payload"])), (5, 3, 0));
+        let writing = |args: &[&str]| record(args).unwrap().spec(Vec::new()).writing;
+        let ways = writing(&["-z3", "--compress-threads", "4", "--mmap-flush", "64K", "--aio", "payload"]);
+        let aio = |writes| Some(Aio { writes, ring: true });
+        assert_eq!(ways, Options { level: 3, threads: 4, least: Some(64 << 10), aio: aio(1) });
+        assert_eq!((writing(&["--aio=4", "payload"]).aio, writing(&["payload"]).aio), (aio(4), None));
         let args =
             record(&["-e", "cpu-clock,kvm:kvm_exit", "-c", "100", "linux", "vmlinuz", "--run", "ls -z9"]).unwrap();
-        assert_eq!((args.event.len(), args.spec(Vec::new()).rate), (2, Rate::Period(100)));
+        assert_eq!((args.sampling.event.len(), args.spec(Vec::new()).rate), (2, Rate::Period(100)));
         assert!(matches!(args.guest, RecordedGuest::Linux(linux) if linux.run.as_deref() == Some("ls -z9")));
+        assert_eq!(record(&["--at-pmi", "payload"]).unwrap().spec(Vec::new()).events, [Event::Pmi]);
     }
 
     #[test]
     fn bad_values_are_refused_in_one_line() {
         for (args, needle) in [
             (&["-e", "cycels", "payload"][..], "cpu-clock"),
+            (&["-e", "exit:vmx", "payload"], "exit:wrmsr"),
+            (&["-e", "cycles", "--at-pmi", "payload"], "--at-pmi"),
             (&["-F", "0", "payload"], "1 to 100000"),
             (&["-z23", "payload"], "0 to 22"),
+            (&["--mmap-flush", "2M", "payload"], "1 to 1048576"),
+            (&["--mmap-flush", "2X", "payload"], "64K"),
+            (&["--compress-threads", "0", "payload"], "1 to 64"),
+            (&["--aio=0", "payload"], "1 to 64"),
             (&["-F", "5", "-c", "5", "payload"], "--count"),
             (&["--", "sleep", "1"], "sleep"),
             (&["--", "run"], "IMAGE"),

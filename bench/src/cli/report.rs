@@ -1,9 +1,11 @@
 //! `vpmu report`.
 
 use std::ffi::OsStr;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use results::document::Record;
 use results::error::{Error, Exit};
 use results::fleet::{self, FleetSpec};
 use results::report::{Sources, html, published};
@@ -12,9 +14,10 @@ use results::table::layout::plural;
 use super::by_host;
 use super::files::{records, write};
 use crate::console::{complain, print};
-use crate::experiment::reproduce::run::reproduce;
+use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::sweep::store;
-use crate::record::{flame, profile};
+use crate::record::nmis::{self, Nmis};
+use crate::record::{firefox, flame, profile};
 use crate::tool;
 
 pub(super) const EXAMPLES: &str = "\
@@ -29,6 +32,8 @@ Examples:
   # a recording as a flame graph; its folded stacks
   vpmu report perf.data -o flame.html
   vpmu report perf.data --format folded
+  # for https://profiler.firefox.com
+  vpmu report perf.data --format firefox -o profile.json
 
   # many hosts
   vpmu report --by-host fleet/ -o fleet.html
@@ -46,7 +51,7 @@ pub struct ReportArgs {
     #[arg(value_name = "DIR|FILE", default_value = "vpmu-results")]
     pub sources: Vec<PathBuf>,
 
-    /// The page; - for stdout [default: report.html; folded: -]
+    /// The page; - for stdout [default: report.html; of a recording FILE.html, folded: -, firefox: profile.json]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -70,12 +75,27 @@ pub enum RecordingFormat {
     Page,
     /// Folded stacks, for FlameGraph, inferno and speedscope
     Folded,
+    /// A profile for the Firefox profiler, as JSON
+    Firefox,
 }
 
 impl ReportArgs {
     fn output(&self) -> &Path {
-        let default = if self.format == RecordingFormat::Folded { "-" } else { "report.html" };
-        self.output.as_deref().unwrap_or(Path::new(default))
+        self.output.as_deref().unwrap_or(Path::new("report.html"))
+    }
+
+    /// Where what is made of recording `source` goes.
+    fn output_of(&self, source: &Path) -> PathBuf {
+        let default = || match self.format {
+            RecordingFormat::Page => {
+                let mut name = source.as_os_str().to_owned();
+                name.push(".html");
+                name.into()
+            }
+            RecordingFormat::Folded => "-".into(),
+            RecordingFormat::Firefox => "profile.json".into(),
+        };
+        self.output.clone().unwrap_or_else(default)
     }
 }
 
@@ -84,36 +104,54 @@ const SWEEP: &str = "jsonl";
 /// Seed of the simulations behind published figures, the default of `vpmu reproduce`.
 const SEED: u64 = 1;
 
-/// The page, or the stacks, of a recording.
+/// Most samples whose times are in a page: some megabytes.
+const MOST_TIMED: usize = 200_000;
+
+/// What is made of a recording.
 fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
-    let profile = profile::read(source)?;
-    for other in profile.events.iter().skip(1) {
-        complain(&format!("notice: samples of {other} are left out: the page shows the first event"));
+    let mut contents = profile::read(source)?;
+    for other in contents.events.iter().skip(1) {
+        complain(&format!("notice: samples of {} are left out: those of the first event are shown", other.name));
     }
-    if profile.damage.any() {
-        let damage = &profile.damage;
+    let (damage, samples) = (contents.damage, contents.samples.len());
+    if damage.any() {
         complain(&format!(
             "warning: the recording is damaged: {} records, {} frames and {} bytes could not be used",
             damage.records, damage.frames, damage.rest
         ));
     }
     let made = match args.format {
-        RecordingFormat::Page => flame::page(&profile, &source.display().to_string()),
-        RecordingFormat::Folded => profile.stacks.folded(),
+        RecordingFormat::Page => {
+            let nmis = Nmis::read(&nmis::beside(source));
+            if nmis.is_some() && samples > MOST_TIMED {
+                complain(&format!(
+                    "notice: {samples} samples are too many for a page with the guest's NMIs: they are left out"
+                ));
+            }
+            let nmis = nmis.filter(|_| samples <= MOST_TIMED).map(|nmis| (nmis, contents.timed()));
+            let latency = nmis.as_ref().map(|(nmis, timed)| (nmis, timed));
+            flame::page(&contents.profile(), &source.display().to_string(), latency)
+        }
+        RecordingFormat::Folded => contents.profile().stacks.folded(),
+        RecordingFormat::Firefox => firefox::json(&mut contents, &source.display().to_string())?,
     };
-    if args.output() == Path::new("-") {
+    let output = args.output_of(source);
+    if output == Path::new("-") {
         print(&made)?;
     } else {
-        write(args.output(), made.as_bytes())?;
-        complain(&format!("{} samples in {}", profile.stacks.total(), args.output().display()));
+        write(&output, made.as_bytes())?;
+        complain(&format!("{samples} samples in {}", output.display()));
     }
-    Ok(if profile.damage.any() { Exit::Inconclusive } else { Exit::Done })
+    Ok(if damage.any() { Exit::Inconclusive } else { Exit::Done })
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     if let [source] = &args.sources[..]
         && profile::is_recording(source)
     {
+        if args.by_host {
+            return Err(Error::usage("--by-host is for results of hosts", "the source is a recording", "leave it out"));
+        }
         return recording(args, source);
     }
     if args.sources.iter().any(|source| profile::is_recording(source)) {
@@ -134,7 +172,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     if args.by_host || args.sources.iter().any(|source| by_host::is_wanted(source, false)) {
         return Err(Error::usage("a page by host has one source", "several are given", "give one campaign or folder"));
     }
-    let sources = sources(&args.sources)?;
+    // As in `compare`, memory is not given back piece by piece at the end.
+    let sources = ManuallyDrop::new(sources(&args.sources)?);
     let page = html(&sources, &args.title)?;
     if args.output() == Path::new("-") {
         return print(&page).map(|()| Exit::Done);
@@ -168,8 +207,17 @@ fn is_sweep(path: &Path) -> bool {
     path.extension() == Some(OsStr::new(SWEEP))
 }
 
-/// The results and sweeps of files and folders. A folder may have either.
+/// The results and sweeps of files and folders, beside the published figures.
 fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
+    // The simulations wait for no result.
+    let (read, simulated) = rayon::join(|| read(given), || Simulated::run(SEED));
+    let (records, sweeps) = read?;
+    let published = simulated?.beside(&published::documents(&records)?)?;
+    Ok(Sources { records, sweeps, published, tool: tool::this() })
+}
+
+/// The results and sweeps of files and folders. A folder may have either.
+fn read(given: &[PathBuf]) -> Result<(Vec<Record>, Vec<PathBuf>), Error> {
     let (mut all, mut sweeps) = (Vec::new(), Vec::new());
     for source in given {
         if is_sweep(source) {
@@ -187,8 +235,7 @@ fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
             sweeps.extend(here);
         }
     }
-    let published = reproduce(SEED, &published::documents(&all)?)?;
-    Ok(Sources { records: all, sweeps, published, tool: tool::this() })
+    Ok((all, sweeps))
 }
 
 fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {

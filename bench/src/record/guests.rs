@@ -10,11 +10,15 @@ use host_pmu::sampler::{Rate, SampledEvent};
 use perf_data::feature::{Facts, HostFacts};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
+use vmm::kvm::Host;
 use vmm::machine::Behind;
-use vmm::sample::{Orc, OrcError, Sampling};
+use vmm::machine::linux::Kernel;
+use vmm::sample::{Event, Moment, Orc, OrcError, Sampling};
 
+use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
-use super::recorder::{Recorder, Subject, old, output};
+use super::nmis::{self, Nmis};
+use super::recorder::{Recorder, Subject, move_companions, old, output};
 use super::spec::{GuestSpec, PayloadSpec, RecordSpec};
 use super::summary;
 use crate::arm::launch;
@@ -23,9 +27,11 @@ use crate::backend::{BackendChoice, choose};
 use crate::console::complain;
 use crate::linux::job;
 use crate::linux::spec::LinuxSpec;
+use crate::linux::symbols::{CodeReports, Symbols};
 use crate::machine;
 use crate::probe::ThisHost;
 use crate::rounds::pin::usable_cpus;
+use crate::rounds::plan::Plan;
 use crate::run;
 use crate::run::spec::RunSpec;
 use crate::strategy::resolve_one;
@@ -48,12 +54,36 @@ pub fn record(spec: &RecordSpec, guest: GuestSpec) -> Result<Exit, Error> {
 const SHORTEST_NS: u64 = 10_000;
 
 fn check(spec: &RecordSpec) -> Result<(), Error> {
-    match spec.rate {
-        Rate::Period(ns) if ns < SHORTEST_NS && spec.events.iter().any(SampledEvent::is_clock) => Err(Error::usage(
-            format!("cannot sample a clock each {ns} ns"),
-            format!("the kernel's clocks sample each {SHORTEST_NS} ns at the most"),
-            "give a longer --count",
-        )),
+    if spec.writing.aio.is_some() && spec.is_pipe() {
+        return Err(Error::usage(
+            "cannot write to a pipe by --aio",
+            "writes that are done at once need places of their own, which a pipe does not have",
+            "give a file with --output, or leave --aio out",
+        ));
+    }
+    if spec.writing.threads > 1 && spec.writing.level == 0 {
+        return Err(Error::usage(
+            "--compress-threads has nothing to do",
+            "the recording is not compressed",
+            "give --compression-level as well, e.g. -z",
+        ));
+    }
+    check_rate(&spec.events, spec.rate)
+}
+
+/// Checks that the kernel samples so often.
+///
+/// # Errors
+/// Exit 2: it does not.
+pub(crate) fn check_rate(events: &[Event], rate: Rate) -> Result<(), Error> {
+    match rate {
+        Rate::Period(ns) if ns < SHORTEST_NS && events.iter().filter_map(Event::host).any(SampledEvent::is_clock) => {
+            Err(Error::usage(
+                format!("cannot sample a clock each {ns} ns"),
+                format!("the kernel's clocks sample each {SHORTEST_NS} ns at the most"),
+                "give a longer --count",
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -66,17 +96,47 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
     let backend = choose(&image.machine.backend, &ThisHost)?.backend;
     let bytes = machine::read(&image.image, "the image")?;
     let path = fs::canonicalize(&image.image).unwrap_or_else(|_| image.image.clone());
-    let subject = Subject { kind: Kind::Task, mappings: of_elf(&bytes, &path, std::process::id()) };
+    let subject = Subject { kind: Kind::Task, mappings: of_elf(&bytes, &path, std::process::id()), code: None };
     if subject.mappings.is_empty() {
         complain("warning: the image is no ELF file: its functions have no names");
     }
     image.quiet |= spec.quiet;
     let sampling = Arc::new(sampling(spec, image.machine.vcpus));
     image.machine.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, || run::run(&image, &backend))
+    recorded(spec, sampling, subject, || Ok((run::run(&image, &backend)?, None)))
 }
 
 fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
+    refuse_nested(&linux)?;
+    let backend = choose(&linux.machine.backend, &ThisHost)?.backend;
+    let kernel = job::kernel(&linux.kernel)?;
+    let mut sampling = sampling(spec, linux.machine.vcpus);
+    sampling.orc = spec.chains.then(|| unwind_tables(&kernel)).flatten();
+    let kind = Kind::of_linux(spec.guest_as, spec.chains);
+    let text = perf_data::symbols::text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT);
+    let build_id = perf_data::symbols::build_id(kernel.image());
+    drop(kernel);
+    let (reports, pid) = (Arc::new(CodeReports::default()), std::process::id());
+    let mappings = vec![of_kernel(kind, text, pid, build_id.clone())];
+    let subject = Subject { kind, mappings, code: Some(KernelCode::new(Arc::clone(&reports), kind, pid, build_id)) };
+    if linux.run.is_some() {
+        linux.symbols = Some(Symbols { kallsyms: spec.beside("kallsyms"), modules: spec.beside("modules"), reports });
+    } else {
+        complain(
+            "warning: without --run the guest's symbols are not fetched: functions of its kernel have no names, and chains through its modules are broken",
+        );
+    }
+    linux.quiet |= spec.quiet;
+    let sampling = Arc::new(sampling);
+    linux.machine.sampling = Some(Arc::clone(&sampling));
+    recorded(spec, sampling, subject, || Ok((job::run(&linux, &backend)?, None)))
+}
+
+/// Refuses a guest whose registers are those of another guest at times.
+///
+/// # Errors
+/// Exit 2: it is one.
+pub(crate) fn refuse_nested(linux: &LinuxSpec) -> Result<(), Error> {
     if linux.machine.nested {
         return Err(Error::usage(
             "cannot record a guest with --nested",
@@ -84,66 +144,25 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
             "leave --nested out",
         ));
     }
-    let backend = choose(&linux.machine.backend, &ThisHost)?.backend;
-    let kernel = job::kernel(&linux.kernel)?;
-    let mut sampling = sampling(spec, linux.machine.vcpus);
-    if spec.chains {
-        match Orc::of_kernel(kernel.image(), kernel.release()) {
-            Ok(orc) => sampling.orc = Some(orc),
-            Err(why @ (OrcError::Absent | OrcError::Damaged(_))) => {
-                complain(&format!("warning: {why}: chains of the kernel follow frame pointers, which it may not have"));
-            }
+    Ok(())
+}
+
+/// The unwind tables of a kernel, with a warning if it has none.
+pub(crate) fn unwind_tables(kernel: &Kernel) -> Option<Orc> {
+    match Orc::of_kernel(kernel.image(), kernel.release()) {
+        Ok(orc) => Some(orc),
+        Err(why @ (OrcError::Absent | OrcError::Damaged(_))) => {
+            complain(&format!("warning: {why}: chains of the kernel follow frame pointers, which it may not have"));
+            None
         }
     }
-    let kind = Kind::of_linux(spec.guest_as, spec.chains);
-    let text = perf_data::symbols::text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT);
-    drop(kernel);
-    let subject = Subject { kind, mappings: vec![of_kernel(kind, text, std::process::id())] };
-    // Those of an earlier recording are another kernel's.
-    for old in ["kallsyms", "modules"].map(|what| spec.beside(what)) {
-        match fs::remove_file(&old) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Error::usage(format!("cannot replace {}", old.display()), error.to_string(), ""));
-            }
-            _ => {}
-        }
-    }
-    if linux.run.is_some() {
-        linux.symbols = Some((spec.beside("kallsyms"), spec.beside("modules")));
-    } else {
-        complain("warning: without --run the guest's symbols are not fetched: functions of its kernel have no names");
-    }
-    linux.quiet |= spec.quiet;
-    let sampling = Arc::new(sampling);
-    linux.machine.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, || job::run(&linux, &backend))
 }
 
 /// `_text` of a kernel whose image does not say it.
 const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
 
 fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
-    if spec.chains {
-        complain(
-            "warning: the payload is built without frame pointers: its chains end after one function, or are wrong",
-        );
-    }
-    let common = &payload.experiment.common;
-    if let BackendChoice::Sim(_) = common.backend {
-        return Err(Error::usage("cannot record a simulated guest", "it runs no code", "give another --backend"));
-    }
-    let chosen = choose(&common.backend, &ThisHost)?;
-    let fs_of_host = HostFs::default();
-    let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
-    let plan = payload.experiment.plan(&chosen, usable.as_deref())?;
-    let behind = if chosen.backend == host_pmu::backend::BackendKey::None {
-        Behind::Floor
-    } else {
-        Behind::Events { backend: chosen.backend.clone(), strategy: resolve_one(&payload.strategy)? }
-    };
-    let host = vmm::kvm::Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
-    limits::ensure(common.vcpus)?;
-    sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
+    let ready = ReadyPayload::new(payload, spec.chains)?;
     // perf reads the functions' names from a file.
     let elf = spec.beside("payload");
     let written = fs::write(&elf, guest::PMU_PAYLOAD).and_then(|()| fs::canonicalize(&elf));
@@ -155,21 +174,70 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
         )
     })?;
     let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
-    let subject = Subject { kind: Kind::Task, mappings };
-    let sampling = Arc::new(sampling(spec, common.vcpus));
+    let subject = Subject { kind: Kind::Task, mappings, code: None };
+    let sampling = Arc::new(sampling(spec, ready.vcpus));
     let sampled = Arc::clone(&sampling);
-    recorded(spec, sampling, subject, || {
-        let outcome = launch::recorded(&host, &plan.guest, behind, plan.samples, sampled)?;
+    recorded(spec, sampling, subject, || ready.run(sampled, spec.quiet).map(|(exit, nmis)| (exit, Some(nmis))))
+}
+
+/// A payload that may begin.
+#[derive(Debug)]
+pub(crate) struct ReadyPayload {
+    host: Host,
+    plan: Plan,
+    behind: Behind,
+    /// Its vCPUs.
+    pub(crate) vcpus: u64,
+}
+
+impl ReadyPayload {
+    /// Looks for all that it needs; `chains`: its samples are to have call chains.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(crate) fn new(payload: &PayloadSpec, chains: bool) -> Result<Self, Error> {
+        if chains {
+            complain(
+                "warning: the payload is built without frame pointers: its chains end after one function, or are wrong",
+            );
+        }
+        let common = &payload.experiment.common;
+        if let BackendChoice::Sim(_) = common.backend {
+            return Err(Error::usage("cannot record a simulated guest", "it runs no code", "give another --backend"));
+        }
+        let chosen = choose(&common.backend, &ThisHost)?;
+        let fs_of_host = HostFs::default();
+        let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
+        let plan = payload.experiment.plan(&chosen, usable.as_deref())?;
+        let behind = if chosen.backend == host_pmu::backend::BackendKey::None {
+            Behind::Floor
+        } else {
+            Behind::Events { backend: chosen.backend.clone(), strategy: resolve_one(&payload.strategy)? }
+        };
+        let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+        limits::ensure(common.vcpus)?;
+        sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
+        Ok(Self { host, plan, behind, vcpus: common.vcpus })
+    }
+
+    /// Runs it, and says on stderr what it did unless `quiet`.
+    ///
+    /// # Errors
+    /// It could not begin.
+    pub(crate) fn run(self, sampling: Arc<Sampling>, quiet: bool) -> Result<(Exit, Nmis), Error> {
+        let first = Moment::now();
+        let outcome = launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.samples, sampling)?;
+        let found = Nmis::of(&outcome, first, Moment::now());
         let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.pmi.nmis).sum();
-        if !spec.quiet {
+        if !quiet {
             complain(&format!(
                 "the payload ended ({}) after {:.1} s and {nmis} NMIs",
                 outcome.end,
                 outcome.wall.as_secs_f64()
             ));
         }
-        Ok(if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive })
-    })
+        Ok((if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive }, found))
+    }
 }
 
 /// Records while `guest` runs, and says what came of it.
@@ -177,7 +245,7 @@ fn recorded(
     spec: &RecordSpec,
     sampling: Arc<Sampling>,
     subject: Subject,
-    guest: impl FnOnce() -> Result<Exit, Error>,
+    guest: impl FnOnce() -> Result<(Exit, Option<Nmis>), Error>,
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     super::recorder::events(&sampling)?;
@@ -187,12 +255,19 @@ fn recorded(
     let ended = guest();
     let recorded = writing.finish()?;
     let exit = match ended {
-        Ok(exit) => exit,
+        Ok((exit, found)) => {
+            keep_nmis(spec, found.as_ref())?;
+            exit
+        }
         Err(error) => {
             // A guest that did not begin leaves no recording, and an earlier one where it was. A device stays.
             if recorded.counts.samples == 0 && is_file() {
-                let _ =
-                    if had_one { fs::rename(old(&spec.output), &spec.output) } else { fs::remove_file(&spec.output) };
+                let _ = if had_one {
+                    let kept = old(&spec.output);
+                    fs::rename(&kept, &spec.output).and_then(|()| move_companions(&kept, &spec.output))
+                } else {
+                    fs::remove_file(&spec.output)
+                };
             }
             return Err(error);
         }
@@ -210,6 +285,25 @@ fn recorded(
         // The recording's end is not the guest's failure.
         None if recorded.by_duration && exit == Exit::Inconclusive => Ok(Exit::Done),
         None => Ok(exit),
+    }
+}
+
+/// Puts the guest's NMIs beside its recording.
+fn keep_nmis(spec: &RecordSpec, found: Option<&Nmis>) -> Result<(), Error> {
+    if spec.is_pipe() {
+        return Ok(());
+    }
+    let path = nmis::beside(&spec.output);
+    let done = match found.filter(|found| !found.nmis.is_empty()) {
+        Some(found) => found.write(&path),
+        // Those of an earlier recording went with it.
+        None => Ok(()),
+    };
+    match done {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::usage(format!("cannot replace {}", path.display()), error.to_string(), ""))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use clap::ValueEnum;
+use linux_guest::loaded::Module;
 use perf_data::record::{MOST_ENTRIES, Mapping, Mode, Sample};
 use perf_data::stacks::BROKEN_END;
 use vmm::boot::elf::Elf;
@@ -104,27 +105,65 @@ pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
             length: (load.memory_size + inside).next_multiple_of(0x1000),
             offset: load.file.start as u64 - inside,
             file: path.to_string_lossy().into_owned(),
+            build_id: Vec::new(),
         }
     };
     executable.map(mapping).collect()
 }
 
+/// Where modules begin at the earliest (MODULES_VADDR of a kernel without CONFIG_RANDOMIZE_BASE).
+const MODULES: u64 = 0xffff_ffff_a000_0000;
+
+/// The kernel as build-ids name it.
+#[must_use]
+pub const fn kernel_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Guest => "[guest.kernel.kallsyms]",
+        Kind::Host | Kind::Task => "[kernel.kallsyms]",
+    }
+}
+
+/// Process and thread of a kernel's mappings.
+const fn owner(kind: Kind, pid: u32) -> (u32, u32) {
+    match kind {
+        Kind::Guest => (pid, pid),
+        // The kernel belongs to every task.
+        Kind::Host | Kind::Task => (u32::MAX, 0),
+    }
+}
+
+/// The mapping of a module of a guest's kernel, up to the `next` one at the most. perf names its functions by the kernel's list, where they
+/// have the module's name in brackets.
+#[must_use]
+pub fn of_module(kind: Kind, module: &Module, next: Option<u64>, pid: u32) -> Mapping {
+    let (pid, tid) = owner(kind, pid);
+    let room = next.map_or(u64::MAX, |next| next.saturating_sub(module.address));
+    Mapping {
+        misc: kind.modes()[0] as u16,
+        pid,
+        tid,
+        address: module.address,
+        length: module.size.min(room),
+        offset: 0,
+        file: format!("[{}]", module.name),
+        build_id: module.build_id.clone().unwrap_or_default(),
+    }
+}
+
 /// The mapping of a guest's kernel with its text at `text`.
 #[must_use]
-pub fn of_kernel(kind: Kind, text: u64, pid: u32) -> Mapping {
-    let (name, pid, tid) = match kind {
-        Kind::Guest => ("[guest.kernel.kallsyms]_text", pid, pid),
-        // The kernel belongs to every task.
-        Kind::Host | Kind::Task => ("[kernel.kallsyms]_text", u32::MAX, 0),
-    };
+pub fn of_kernel(kind: Kind, text: u64, pid: u32, build_id: Option<Vec<u8>>) -> Mapping {
+    let (pid, tid) = owner(kind, pid);
+    let end = if text < MODULES { MODULES } else { u64::MAX };
     Mapping {
         misc: kind.modes()[0] as u16,
         pid,
         tid,
         address: text,
-        length: u64::MAX - text,
+        length: end - text,
         offset: text,
-        file: name.to_owned(),
+        file: format!("{}_text", kernel_name(kind)),
+        build_id: build_id.unwrap_or_default(),
     }
 }
 
@@ -142,6 +181,7 @@ mod tests {
             user: false,
             at_exit: false,
             complete: [true, false],
+            no_table: None,
             chain: [vec![0x10, 0x11], vec![0x12]],
         }
     }
@@ -163,7 +203,18 @@ mod tests {
         let kinds = [(As::Auto, true), (As::Auto, false), (As::Guest, true), (As::Host, false)];
         let kinds = kinds.map(|(choice, chains)| Kind::of_linux(choice, chains));
         assert_eq!(kinds, [Kind::Host, Kind::Guest, Kind::Guest, Kind::Host]);
-        let mapping = of_kernel(Kind::Host, 0xffff_ffff_8100_0000, 9);
-        assert_eq!((mapping.pid, mapping.misc), (u32::MAX, 1));
+        let mapping = of_kernel(Kind::Host, 0xffff_ffff_8100_0000, 9, Some(vec![3; 20]));
+        assert_eq!((mapping.pid, mapping.misc, mapping.build_id.len()), (u32::MAX, 1, 20));
+        assert_eq!((mapping.file.as_str(), mapping.address + mapping.length), ("[kernel.kallsyms]_text", MODULES));
+    }
+
+    #[test]
+    fn a_module_ends_where_the_next_one_begins() {
+        let module = Module { name: "loop".into(), address: 0xffff_ffff_c000_0000, size: 0x5000, ..Module::default() };
+        let mapping = of_module(Kind::Guest, &module, None, 9);
+        assert_eq!((mapping.file.as_str(), mapping.length), ("[loop]", 0x5000));
+        assert_eq!((mapping.misc, mapping.pid), (4, 9));
+        assert_eq!(of_module(Kind::Host, &module, Some(module.address + 0x1000), 9).length, 0x1000);
+        assert_eq!(of_module(Kind::Host, &module, Some(module.address), 9).length, 0, "two at one place");
     }
 }

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use perf_data::attr::Event;
 use perf_data::reader::{Damage, Recording};
 use perf_data::record::{Mapping, Mode, Record, Sample};
 use perf_data::stacks::{Stacks, frames};
@@ -32,6 +33,34 @@ pub struct Profile {
     pub command_line: Vec<String>,
 }
 
+/// A recording, and the names of its addresses.
+#[derive(Debug)]
+pub struct Contents {
+    /// Samples of the first event.
+    pub samples: Vec<Sample>,
+    /// Its events; the first is the one that is shown.
+    pub events: Vec<Event>,
+    /// CLOCK_REALTIME, and the time of the samples' clock at the same moment, ns, if it says them.
+    pub clocks: Option<(u64, u64)>,
+    /// Samples that were lost when it was recorded.
+    pub lost: u64,
+    /// What could not be read.
+    pub damage: Damage,
+    /// The command that recorded it.
+    pub command_line: Vec<String>,
+    threads: BTreeMap<u32, String>,
+    names: Names,
+}
+
+/// Each sample with its time, for a part of a recording.
+#[derive(Debug, Default)]
+pub struct Timed {
+    /// Each stack once, the thread as its root.
+    pub stacks: Vec<Vec<String>>,
+    /// Time and stack of each sample.
+    pub samples: Vec<(u64, usize)>,
+}
+
 /// Whether a file begins as a recording.
 #[must_use]
 pub fn is_recording(path: &Path) -> bool {
@@ -45,7 +74,7 @@ pub fn is_recording(path: &Path) -> bool {
 ///
 /// # Errors
 /// Exit 2: it cannot be read, or is none.
-pub fn read(path: &Path) -> Result<Profile, Error> {
+pub fn read(path: &Path) -> Result<Contents, Error> {
     let bytes = machine::read(path, "the recording")?;
     let cannot = |why: String| Error::usage(format!("cannot read the recording {}", path.display()), why, "");
     let mut recording = Recording::open(&bytes).map_err(|error| cannot(error.to_string()))?;
@@ -58,25 +87,64 @@ pub fn read(path: &Path) -> Result<Profile, Error> {
         Record::Lost { count, .. } => lost = lost.saturating_add(count),
         Record::Sample(_) | Record::Other(_) => {}
     });
-    let mut stacks = Stacks::new();
-    for sample in &samples {
-        stacks.add(stack(sample, &threads, &mut names), 1);
-    }
-    let events = recording.events.into_iter().map(|event| event.name).collect();
-    Ok(Profile { stacks, events, lost, damage, command_line: recording.command_line })
+    let Recording { events, clocks, command_line, .. } = recording;
+    Ok(Contents { samples, events, clocks, lost, damage, command_line, threads, names })
 }
 
-fn stack(sample: &Sample, threads: &BTreeMap<u32, String>, names: &mut Names) -> Vec<String> {
-    let thread = threads.get(&sample.tid).cloned().unwrap_or_else(|| format!("thread {}", sample.tid));
-    let mut stack = vec![thread];
-    stack.extend(frames(sample, |mode, address| names.of(mode, address)));
-    stack
+impl Contents {
+    /// The name of an address.
+    pub fn name(&mut self, mode: Mode, address: u64) -> String {
+        self.names.of(mode, address)
+    }
+
+    /// The name of a thread.
+    #[must_use]
+    pub fn thread(&self, tid: u32) -> String {
+        self.threads.get(&tid).cloned().unwrap_or_else(|| format!("thread {tid}"))
+    }
+
+    fn stack(&mut self, sample: &Sample) -> Vec<String> {
+        let mut stack = vec![self.thread(sample.tid)];
+        stack.extend(frames(sample, |mode, address| self.names.of(mode, address)));
+        stack
+    }
+
+    /// Its samples with their times.
+    #[must_use]
+    pub fn timed(&mut self) -> Timed {
+        let (mut timed, mut known) = (Timed::default(), BTreeMap::new());
+        let samples = std::mem::take(&mut self.samples);
+        for sample in &samples {
+            let stack = self.stack(sample);
+            let at = *known.entry(stack).or_insert_with_key(|stack| {
+                timed.stacks.push(stack.clone());
+                timed.stacks.len() - 1
+            });
+            timed.samples.push((sample.time, at));
+        }
+        self.samples = samples;
+        timed
+    }
+
+    /// Its samples as stacks.
+    #[must_use]
+    pub fn profile(mut self) -> Profile {
+        let mut stacks = Stacks::new();
+        for sample in std::mem::take(&mut self.samples) {
+            stacks.add(self.stack(&sample), 1);
+        }
+        let events = self.events.into_iter().map(|event| event.name).collect();
+        Profile { stacks, events, lost: self.lost, damage: self.damage, command_line: self.command_line }
+    }
 }
 
 /// Names of addresses.
+#[derive(Debug)]
 struct Names {
     kernel: Option<Symbols>,
     mappings: Vec<Mapping>,
+    /// Modules of the kernel by their first address: bytes, and the name in brackets.
+    modules: BTreeMap<u64, (u64, String)>,
     /// Symbols of files that were looked for.
     files: BTreeMap<PathBuf, Option<Symbols>>,
 }
@@ -88,19 +156,35 @@ impl Names {
         list.push(".kallsyms");
         let text = plain(Path::new(&list)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let kernel = text.map(|text| Symbols::of_kallsyms(&text)).filter(|symbols| !symbols.is_empty());
-        Self { kernel, mappings: Vec::new(), files: BTreeMap::new() }
+        Self { kernel, mappings: Vec::new(), modules: BTreeMap::new(), files: BTreeMap::new() }
     }
 
     fn map(&mut self, mapping: Mapping) {
-        if Mode::of(mapping.misc) == Mode::User {
-            self.mappings.push(mapping);
+        match Mode::of(mapping.misc) {
+            Mode::User => self.mappings.push(mapping),
+            Mode::Kernel | Mode::GuestKernel if !mapping.file.contains("kallsyms]") => {
+                self.modules.insert(mapping.address, (mapping.length, module(&mapping.file)));
+            }
+            _ => {}
+        }
+    }
+
+    /// A function of the kernel. Behind the last symbol of one module there may be another that has none.
+    fn of_kernel(&self, address: u64) -> String {
+        let found = self.kernel.as_ref().and_then(|symbols| symbols.find(address));
+        let before = self.modules.range(..=address).next_back();
+        let module = before.filter(|(start, (length, _))| address - *start < *length).map(|(_, (_, name))| name);
+        match (found, module) {
+            (Some(name), Some(module)) if !name.ends_with(module.as_str()) => module.clone(),
+            (Some(name), _) => name.to_owned(),
+            (None, Some(module)) => module.clone(),
+            (None, None) => "[kernel]".to_owned(),
         }
     }
 
     fn of(&mut self, mode: Mode, address: u64) -> String {
         if matches!(mode, Mode::Kernel | Mode::GuestKernel) {
-            let name = self.kernel.as_ref().and_then(|symbols| symbols.find(address));
-            return name.unwrap_or("[kernel]").to_owned();
+            return self.of_kernel(address);
         }
         let here = |mapping: &&Mapping| address.wrapping_sub(mapping.address) < mapping.length;
         let Some(mapping) = self.mappings.iter().find(here) else { return "[user]".to_owned() };
@@ -111,6 +195,15 @@ impl Names {
         let file = || format!("[{}]", path.file_name().unwrap_or_default().to_string_lossy());
         name.map_or_else(file, str::to_owned)
     }
+}
+
+/// The name of a module in brackets. perf has its file: `/lib/modules/RELEASE/kernel/NAME.ko.xz`, where the kernel's lists have `_` for `-`.
+fn module(file: &str) -> String {
+    if file.starts_with('[') {
+        return file.to_owned();
+    }
+    let name = file.rsplit('/').next().unwrap_or(file);
+    format!("[{}]", name.split('.').next().unwrap_or(name).replace('-', "_"))
 }
 
 /// The bytes of a plain file, if it can be read.
@@ -136,6 +229,23 @@ mod tests {
         let kernel = 0xffff_ffff_8100_0010;
         assert_eq!([names.of(Mode::Kernel, kernel), names.of(Mode::GuestKernel, 5)], ["start", "[kernel]"]);
         assert_eq!([names.of(Mode::User, 0x1fff), names.of(Mode::User, 0x2000)], ["[such]", "[user]"]);
+        let list = "ffffffff81000000 T start\nffffffffc0000010 t one\t[loop]\n";
+        fs::write(folder.path().join("x.data.kallsyms"), list).unwrap();
+        let mut names = Names::beside(&path);
+        for (address, file) in [(0xffff_ffff_c000_0000, "[loop]"), (0xffff_ffff_c000_4000, "[bare]")] {
+            names.map(Mapping { misc: 1, address, length: 0x1000, file: file.into(), ..Mapping::default() });
+        }
+        names.map(Mapping {
+            misc: 1,
+            address: 0xffff_ffff_8100_0000,
+            length: 1 << 29,
+            file: "[kernel.kallsyms]_text".into(),
+            ..Mapping::default()
+        });
+        let found = [0x10_u64, 0x4010, 0xf].map(|at| names.of(Mode::Kernel, 0xffff_ffff_c000_0000 + at));
+        assert_eq!(found, ["one [loop]", "[bare]", "[loop]"]);
+        assert_eq!(names.of(Mode::Kernel, kernel), "start");
+        assert_eq!([module("/lib/modules/6.1/kernel/kvm-amd.ko.xz"), module("[loop]")], ["[kvm_amd]", "[loop]"]);
         assert!(!is_recording(&path) && !is_recording(folder.path()));
         fs::write(&path, b"PERFILE2").unwrap();
         assert!(is_recording(&path) && read(&path).is_err());

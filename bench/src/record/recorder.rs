@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use host_pmu::sampler::SampledEvent;
 use perf_data::attr::{Attr, Event};
 use perf_data::feature::Facts;
 use perf_data::record::{Mapping, Record, Stamp};
 use perf_data::writer::{self, Output, Writer};
 use results::error::{Error, Exit};
-use vmm::sample::{Sample, Sampling};
+use vmm::sample::{NoTable, Sample, Sampling};
 
+use super::code::{KernelCode, Unwinding};
 use super::layout::Kind;
 use super::spec::RecordSpec;
 use crate::sys;
@@ -39,6 +41,8 @@ pub struct Counts {
     pub parts: [u64; 2],
     /// How many of them were followed to their end.
     pub complete: [u64; 2],
+    /// Samples whose chain broke at code of the kernel without an unwind table: before tables of modules were known, and after that.
+    pub no_table: [u64; 2],
 }
 
 /// What came of a recording.
@@ -52,19 +56,25 @@ pub struct Recorded {
     pub failed: Option<io::Error>,
     /// It ended by its duration.
     pub by_duration: bool,
+    /// Unwind tables of the kernel's modules.
+    pub unwinding: Unwinding,
+    /// Lines of the guest's list of modules that could not be used.
+    pub left_out: usize,
 }
 
 /// The guest in the recording.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Subject {
     /// What it is.
     pub kind: Kind,
     /// Its code.
     pub mappings: Vec<Mapping>,
+    /// The code of its kernel, which it says as it runs.
+    pub code: Option<KernelCode>,
 }
 
-/// PERF_TYPE_SOFTWARE and PERF_COUNT_SW_DUMMY.
-const DUMMY: (u32, u64) = (1, 9);
+/// PERF_TYPE_RAW, of events that no perf has a type for. `perf script` shows no address of a dummy event.
+const RAW: u32 = 4;
 
 /// A recording on its way.
 #[derive(Debug)]
@@ -94,7 +104,36 @@ fn keep_old(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
         return Ok(());
     }
-    fs::rename(path, old(path))
+    let kept = old(path);
+    fs::rename(path, &kept)?;
+    move_companions(path, &kept)
+}
+
+/// What lies beside a recording under its name and belongs to it: symbols and modules of a Linux guest, handlers of the payload.
+const COMPANIONS: [&str; 3] = ["kallsyms", "modules", "nmis"];
+
+/// Gives the companions of recording `from` to `to`, whose own go.
+///
+/// # Errors
+/// The file's.
+pub fn move_companions(from: &Path, to: &Path) -> io::Result<()> {
+    let beside = |path: &Path, what: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".");
+        name.push(what);
+        PathBuf::from(name)
+    };
+    let is_there = |error: &io::Error| error.kind() != ErrorKind::NotFound;
+    for what in COMPANIONS {
+        let (from, to) = (beside(from, what), beside(to, what));
+        if let Err(error) = fs::rename(&from, &to) {
+            if is_there(&error) {
+                return Err(error);
+            }
+            fs::remove_file(&to).or_else(|error| if is_there(&error) { Err(error) } else { Ok(()) })?;
+        }
+    }
+    Ok(())
 }
 
 /// Where an earlier recording of that name is kept.
@@ -110,14 +149,20 @@ pub fn old(path: &Path) -> PathBuf {
 /// # Errors
 /// Exit 4: this host does not have one.
 pub fn events(sampling: &Sampling) -> Result<Vec<Event>, Error> {
-    let event = |(at, event): (usize, &host_pmu::sampler::SampledEvent)| {
-        let encoding = event.encoding();
-        let (type_, config) =
-            encoding.map_err(|why| Error::host(format!("cannot sample by {event}"), why, "give another --event"))?;
+    let event = |(at, event): (usize, &vmm::sample::Event)| {
+        let host = event.host();
+        let (type_, config) = match host {
+            Some(host) => {
+                let encoding = host.encoding();
+                encoding.map_err(|why| Error::host(format!("cannot sample by {event}"), why, "give another --event"))?
+            }
+            None => (RAW, 0),
+        };
         // perf refuses a file with a tracepoint and without its format. Its name is in the file, whatever its type.
-        let (type_, config) = if event.is_tracepoint() { DUMMY } else { (type_, config) };
-        let (period, by_frequency) = sampling.rate.of(event);
-        let attr = Attr { type_, config, period, by_frequency, exclude_host: event.is_hardware(), ..Attr::default() };
+        let type_ = if host.is_some_and(SampledEvent::is_tracepoint) { RAW } else { type_ };
+        let (period, by_frequency) = event.rate(sampling.rate);
+        let exclude_host = host.is_some_and(SampledEvent::is_hardware);
+        let attr = Attr { type_, config, period, by_frequency, exclude_host, ..Attr::default() };
         Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
     };
     sampling.events.iter().enumerate().map(event).collect()
@@ -138,7 +183,7 @@ impl Recorder {
     ) -> Result<Self, Error> {
         let cannot = |error: io::Error| Error::usage("cannot begin the recording", error.to_string(), "");
         let events = events(&sampling)?;
-        let writer = Writer::begin(output, &events, spec.chains, spec.level, &facts).map_err(cannot)?;
+        let writer = Writer::begin(output, &events, spec.chains, spec.writing, &facts).map_err(cannot)?;
         let done = Arc::new(AtomicBool::new(false));
         let work = Work {
             known: vec![false; sampling.channels.len()],
@@ -199,6 +244,7 @@ impl Work {
         loop {
             // Looked at before the queues: what is in them at the end is taken out.
             let last = done.load(Ordering::Relaxed);
+            self.code();
             self.drain();
             if duration.is_some_and(|duration| began.elapsed() >= duration) && !by_duration && !last {
                 by_duration = true;
@@ -207,20 +253,24 @@ impl Work {
             if last {
                 break;
             }
-            if flushed.elapsed() > FLUSH {
+            let written = if flushed.elapsed() > FLUSH {
                 flushed = Instant::now();
-                let written = self.writer.flush();
-                self.keep(written);
-            }
+                self.writer.flush()
+            } else {
+                self.writer.turn()
+            };
+            self.keep(written);
             std::thread::sleep(POLL);
         }
         self.lost();
-        let Self { writer, facts, counts, mut failed, .. } = self;
+        let Self { writer, mut facts, counts, mut failed, subject, .. } = self;
+        let (build_ids, unwinding, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
+        facts.build_ids.extend(build_ids);
         let file = writer.finish(&facts).unwrap_or_else(|error| {
             failed.get_or_insert(error);
             writer::Summary::default()
         });
-        Recorded { counts, file, failed, by_duration }
+        Recorded { counts, file, failed, by_duration, unwinding, left_out }
     }
 
     /// The process and its code, ahead of all samples.
@@ -228,6 +278,14 @@ impl Work {
         let pid = self.pid;
         self.add(&Record::Comm { pid, tid: pid, name: "vpmu".to_owned() }, Stamp::default());
         for mapping in self.subject.mappings.clone() {
+            self.add(&Record::Mapping(mapping), Stamp::default());
+        }
+    }
+
+    /// What the guest says of its kernel's code.
+    fn code(&mut self) {
+        let Some(code) = &mut self.subject.code else { return };
+        for mapping in code.poll(&self.sampling) {
             self.add(&Record::Mapping(mapping), Stamp::default());
         }
     }
@@ -252,6 +310,11 @@ impl Work {
         self.counts.samples += 1;
         self.counts.at_exit += u64::from(taken.at_exit);
         if self.chains {
+            match taken.no_table {
+                Some(NoTable::BeforeModules) => self.counts.no_table[0] += 1,
+                Some(NoTable::Other) => self.counts.no_table[1] += 1,
+                None => {}
+            }
             for part in 0..2 {
                 let (any, complete) = (!taken.chain[part].is_empty(), taken.complete[part]);
                 self.counts.parts[part] += u64::from(any || !complete);

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use host_pmu::sampler::{Rate, SampledEvent};
+use host_pmu::sampler::Rate;
+use perf_data::writer::Options;
+use vmm::sample::Event;
 
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::linux::spec::LinuxSpec;
@@ -18,13 +20,13 @@ pub struct RecordSpec {
     /// Where it goes; `-` is stdout.
     pub output: PathBuf,
     /// The events that sample.
-    pub events: Vec<SampledEvent>,
+    pub events: Vec<Event>,
     /// How often.
     pub rate: Rate,
     /// Whether samples have call chains.
     pub chains: bool,
-    /// zstd's level; 0: no compression.
-    pub level: u32,
+    /// How it is compressed and written.
+    pub writing: Options,
     /// Time after which the recording, and the guest with it, ends.
     pub duration: Option<Duration>,
     /// What stock perf takes the guest for.

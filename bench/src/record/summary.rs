@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use perf_data::writer::Streaming;
 use results::error::{Error, Exit};
 
+use super::code::Unwinding;
 use super::layout::Kind;
 use super::recorder::{Recorded, reader_left};
 use super::spec::RecordSpec;
@@ -16,15 +18,16 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
     let names: Vec<_> = spec.events.iter().map(ToString::to_string).collect();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let mut lines = vec![format!(
-        "recorded {} samples of {} on {vcpus} vCPUs in {to}: {} KiB{}",
+        "recorded {} samples of {} on {vcpus} vCPUs in {to}: {} KiB{}{}",
         counts.samples,
         names.join(", "),
         recorded.file.bytes.div_ceil(1024),
-        if spec.level > 0 {
-            format!(", compressed {:.1}:1 at level {}", recorded.file.ratio, spec.level)
+        if spec.writing.level > 0 {
+            format!(", compressed {:.1}:1 at level {}", recorded.file.ratio, spec.writing.level)
         } else {
             String::new()
-        }
+        },
+        streaming(&recorded.file.streaming)
     )];
     if counts.at_exit > 0 {
         lines.push(format!(
@@ -42,8 +45,28 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
         if !parts.is_empty() {
             lines.push(format!("complete: {}", parts.join(", ")));
         }
+        let [before, after] = counts.no_table;
+        if before + after > 0 {
+            lines.push(format!(
+                "{} chains broke at code of the kernel without an unwind table, {before} of them before those of its modules were read",
+                before + after
+            ));
+        }
     }
     (lines, warnings(recorded))
+}
+
+/// How a file was written, if not serially.
+fn streaming(how: &Streaming) -> String {
+    match how {
+        Streaming::Serial => String::new(),
+        Streaming::Ring(writes) => format!(", written by io_uring, {writes} at once"),
+        Streaming::Thread { writes, why } => {
+            let why =
+                why.as_ref().map_or_else(String::new, |why| format!(" since the kernel allows no io_uring: {why}"));
+            format!(", written by a thread, {writes} ahead of it{why}")
+        }
+    }
 }
 
 fn warnings(recorded: &Recorded) -> Vec<String> {
@@ -73,6 +96,28 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
         warnings.push(
             "most samples fell into the VMM: sampling leaves the guest little time; sample less often".to_owned(),
         );
+    }
+    match &recorded.unwinding {
+        Unwinding::Read(read) if !read.refused.is_empty() => {
+            let why: Vec<_> = read.refused.iter().take(4).map(|(name, why)| format!("{name} ({why})")).collect();
+            let more = if read.refused.len() > why.len() { ", ..." } else { "" };
+            warnings.push(format!(
+                "chains through {} of the {} modules are broken: {}{more}",
+                read.refused.len(),
+                read.refused.len() + read.modules,
+                why.join(", ")
+            ));
+        }
+        Unwinding::Unread(modules) if *modules > 0 => warnings.push(format!(
+            "the unwind tables of {modules} modules were not read, since no sample of the kernel showed where they are: sample more often"
+        )),
+        Unwinding::NotAsked | Unwinding::Unread(_) | Unwinding::Read(_) => {}
+    }
+    if recorded.left_out > 0 {
+        warnings.push(format!(
+            "{} lines of the guest's list of modules could not be used: it hides addresses (kernel.kptr_restrict), or a module came or went",
+            recorded.left_out
+        ));
     }
     if recorded.file.given_up > 0 {
         warnings.push(format!(
@@ -121,7 +166,8 @@ mod tests {
     use std::io;
 
     use host_pmu::sampler::Rate;
-    use perf_data::writer::Summary;
+    use perf_data::writer::{Options, Summary};
+    use vmm::sample::{Refusal, TablesRead};
 
     use super::super::layout::As;
     use super::super::recorder::Counts;
@@ -133,7 +179,7 @@ mod tests {
             events: vec!["cpu-clock".parse().unwrap()],
             rate: Rate::Hertz(999),
             chains: true,
-            level: 1,
+            writing: Options::level(1),
             duration: None,
             guest_as: As::Auto,
             quiet: false,
@@ -147,23 +193,72 @@ mod tests {
             file: Summary { bytes: 2000, ratio: 5.25, ..Summary::default() },
             failed,
             by_duration: false,
+            unwinding: Unwinding::NotAsked,
+            left_out: 0,
         }
     }
 
     #[test]
     fn everything_lost_is_said() {
-        let counts =
-            Counts { samples: 1000, lost: [3, 4], at_exit: 10, parts: [900, 100], complete: [899, 0], throttled: 2 };
+        let counts = Counts {
+            samples: 1000,
+            lost: [3, 4],
+            at_exit: 10,
+            parts: [900, 100],
+            complete: [899, 0],
+            throttled: 2,
+            no_table: [4, 2],
+        };
         let (lines, warnings) = lines(&recorded(counts, None), &spec(), 2);
         let text = lines.join("\n");
-        for needle in
-            ["1000 samples of cpu-clock on 2 vCPUs in x.data: 2 KiB", "5.2:1 at level 1", "1.0 %", "99.89 % of 900"]
-        {
+        for needle in [
+            "1000 samples of cpu-clock on 2 vCPUs in x.data: 2 KiB",
+            "5.2:1 at level 1",
+            "1.0 %",
+            "99.89 % of 900",
+            "6 chains broke at code of the kernel without an unwind table, 4 of them before",
+        ] {
             assert!(text.contains(needle), "{text} lacks {needle}");
         }
         let text = warnings.join("\n");
         assert!(text.contains("7 samples were lost (3 ") && text.contains("throttled an event 2 times"), "{text}");
         assert!(warnings_of_none().contains("no sample was taken"));
+    }
+
+    #[test]
+    fn the_way_of_writing_is_said_with_the_reason() {
+        let of = |streaming| {
+            let mut recorded = recorded(Counts::default(), None);
+            recorded.file.streaming = streaming;
+            lines(&recorded, &spec(), 1).0.remove(0)
+        };
+        assert!(of(Streaming::Serial).ends_with("at level 1"));
+        assert!(of(Streaming::Ring(4)).ends_with("written by io_uring, 4 at once"));
+        let thread = Streaming::Thread { writes: 2, why: Some("not permitted".to_owned()) };
+        assert!(of(thread).ends_with("a thread, 2 ahead of it since the kernel allows no io_uring: not permitted"));
+    }
+
+    #[test]
+    fn modules_without_tables_are_named() {
+        let of = |unwinding: Unwinding| warnings(&Recorded { unwinding, ..recorded(counted(), None) }).join("\n");
+        let refused = |count: usize| (0..count).map(|n| (format!("m{n}"), Refusal::Unmapped)).collect();
+        let text = of(Unwinding::Read(TablesRead { modules: 3, refused: refused(6) }));
+        assert!(
+            text.contains("6 of the 9 modules") && text.contains("m3 (its unwind tables") && !text.contains("m4"),
+            "{text}"
+        );
+        assert!(text.ends_with(", ..."), "{text}");
+        assert!(of(Unwinding::Unread(3)).contains("tables of 3 modules were not read"));
+        for nothing in [Unwinding::NotAsked, Unwinding::Unread(0), Unwinding::Read(TablesRead::default())] {
+            assert_eq!(of(nothing), "");
+        }
+        let left_out = Recorded { left_out: 2, ..recorded(counted(), None) };
+        assert!(warnings(&left_out).join("").contains("2 lines of the guest's list"));
+    }
+
+    /// Samples that nothing is said of.
+    fn counted() -> Counts {
+        Counts { samples: 10, ..Counts::default() }
     }
 
     fn warnings_of_none() -> String {

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use bench::probe::{EventProbe as _, ThisHost};
 use host_pmu::backend::BackendKey;
+use serde_json::Value;
 use tempfile::TempDir;
 use trials::Case;
 
-/// Shares of the planted functions, percent.
-const SHARES: [(&str, f64); 3] = [("half", 50.0), ("three_tenths", 30.0), ("fifth", 20.0)];
-/// Most points between a share and what some thousand samples show.
-const TOLERANCE: f64 = 4.0;
+/// The planted functions, and how many exits each makes in a round.
+const EXITS: [(&str, usize); 3] = [("half", 5), ("three_tenths", 3), ("fifth", 2)];
+/// How long a recording may take to begin on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Prime, so that samples do not keep step with the guest's rounds.
 const RATE: &str = "3989";
 
@@ -32,12 +33,15 @@ fn main() -> ExitCode {
         Case::fallible(name, missing.clone(), move || run().map_err(|error| format!("{error:#}")))
     };
     let cases = [
-        case("shares_and_chains_of_a_planted_guest", &with_perf, shares_and_chains),
+        case("exits_of_a_planted_guest_are_all_there_with_their_chains", &with_perf, exact_shares_and_chains),
+        case("samples_of_a_clock_are_all_there", &with_perf, samples_of_a_clock),
+        case("each_pmi_is_a_sample", &with_perf, at_each_pmi),
         case("each_level_and_mode_has_all_samples", &with_perf, levels_and_modes),
         case("an_interrupted_recording_is_readable", &with_perf, interrupted),
         case("a_full_disk_leaves_a_readable_recording", &with_perf, full_disk),
         case("a_reader_that_leaves_ends_the_recording", &here, reader_leaves),
         case("a_recorded_payload_takes_all_its_nmis", &here, payload),
+        case("the_table_of_compression_has_every_level", &here, table_of_compression),
         case("what_cannot_be_recorded_is_refused", &None, refusals),
     ];
     trials::run(cases, kvm.is_ok())
@@ -52,8 +56,18 @@ fn vpmu() -> Command {
 /// A folder with the planted guest in it.
 fn planted(rounds: u32) -> Result<TempDir> {
     let folder = tempfile::tempdir()?;
-    planted::build(&folder.path().join("planted"), rounds)?;
+    planted::build(&folder.path().join("planted"), rounds, false)?;
     Ok(folder)
+}
+
+/// Waits until the recording in `folder` has samples.
+fn wait_for_samples(folder: &Path) -> Result<()> {
+    let began = Instant::now();
+    while perf_script(folder, "perf.data").map_or(0, |stacks| stacks.len()) == 0 {
+        ensure!(began.elapsed() < PATIENCE, "no sample in {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
 }
 
 fn record(folder: &Path, options: &[&str]) -> Result<Output> {
@@ -97,62 +111,119 @@ fn stacks(text: &str) -> Vec<Vec<String>> {
     stacks
 }
 
-fn shares_of<'a>(leaves: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, f64> {
-    let (mut counts, mut all) = (BTreeMap::new(), 0.0);
-    for leaf in leaves.filter(|leaf| SHARES.iter().any(|(name, _)| name == leaf)) {
-        *counts.entry(leaf).or_insert(0.0) += 1.0;
-        all += 1.0;
-    }
-    counts.into_iter().map(|(name, count)| (name, 100.0 * count / all)).collect()
+/// How often each planted function is the innermost one.
+fn leaves<'a>(leaves: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize> {
+    let mut counts = BTreeMap::new();
+    leaves.for_each(|leaf| *counts.entry(leaf).or_insert(0) += 1);
+    counts
 }
 
-fn check_shares(shares: &BTreeMap<&str, f64>, by: &str) -> Result<()> {
-    for (name, share) in SHARES {
-        let found = shares.get(name).copied().unwrap_or(0.0);
-        ensure!((found - share).abs() <= TOLERANCE, "{by}: {name} has {found:.1} %, not {share} %: {shares:?}");
+/// Samples of exits are as many as the guest made, in each reader and with their chains.
+fn exact_shares_and_chains() -> Result<()> {
+    const ROUNDS: usize = 400;
+    let folder = tempfile::tempdir()?;
+    planted::build(&folder.path().join("planted"), ROUNDS as u32, true)?;
+    let output = record(folder.path(), &["-g", "-e", "exit:io,exit:mmio"])?;
+    let wanted: BTreeMap<&str, usize> = EXITS.into_iter().map(|(name, exits)| (name, exits * ROUNDS)).collect();
+    // And the guest's way out.
+    let all = wanted.values().sum::<usize>() + 1;
+    ensure!(said_samples(&output)? == all, "{} samples, not {all}", said_samples(&output)?);
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(said.contains("samples of exit:io, exit:mmio") && !said.contains("warning"), "{said}");
+
+    let stacks = perf_script(folder.path(), "perf.data")?;
+    ensure!(stacks.len() == all, "{all} samples, and perf script shows {}", stacks.len());
+    let planted = |name: &str| wanted.contains_key(name);
+    let in_work: Vec<_> = stacks.iter().filter(|stack| planted(&stack[0])).collect();
+    let found = leaves(in_work.iter().map(|stack| stack[0].as_str()));
+    ensure!(found == wanted, "perf script: {found:?}, not {wanted:?}");
+    for stack in in_work {
+        ensure!(stack[1..] == ["round_of_work", "guest_main", "ring_3"], "{stack:?}");
     }
+
+    let report = Command::new("perf")
+        .current_dir(folder.path())
+        .args(["report", "-i", "perf.data", "--stdio", "--no-children", "-g", "none", "-F", "sample,sym"])
+        .output()?;
+    let text = String::from_utf8_lossy(&report.stdout);
+    for (name, count) in &wanted {
+        let line = text.lines().find(|line| line.trim_end().ends_with(&format!(" {name}")));
+        let shown = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+        ensure!(shown == Some(*count), "perf report: {name} has {shown:?}, not {count}:\n{text}");
+    }
+
+    let printed = vpmu().current_dir(folder.path()).args(["report", "perf.data", "--format", "folded"]).output()?;
+    let text = String::from_utf8_lossy(&printed.stdout);
+    for (name, count) in &wanted {
+        let line = format!("CPU 0/KVM;ring_3;guest_main;round_of_work;{name} {count}");
+        ensure!(text.lines().any(|found| found == line), "no line {line:?} in\n{text}");
+    }
+    let page = vpmu().current_dir(folder.path()).args(["report", "perf.data", "-o", "page.html"]).output()?;
+    let text = std::fs::read_to_string(folder.path().join("page.html"))?;
+    ensure!(page.status.success() && text.contains("[\"three_tenths\","), "the page lacks a function");
+    firefox(folder.path(), all)?;
+
+    // One in seven.
+    let output = record(folder.path(), &["-e", "exit:io", "-c", "7"])?;
+    ensure!(said_samples(&output)? == all / 7, "{} samples, not {}", said_samples(&output)?, all / 7);
+    let shown = perf_script(folder.path(), "perf.data")?.len();
+    ensure!(shown == all / 7, "perf script shows {shown}");
     Ok(())
 }
 
-fn shares_and_chains() -> Result<()> {
+/// Samples of a clock: what the summary says, perf shows; the functions are there.
+fn samples_of_a_clock() -> Result<()> {
     let folder = planted(16_000)?;
     let output = record(folder.path(), &["-g", "-F", RATE])?;
     let samples = said_samples(&output)?;
     let stacks = perf_script(folder.path(), "perf.data")?;
-    ensure!(samples > 1500 && stacks.len() == samples, "{samples} samples, and perf script shows {}", stacks.len());
-    check_shares(&shares_of(stacks.iter().filter_map(|stack| Some(stack.first()?.as_str()))), "perf script")?;
-    let planted: Vec<_> = stacks.iter().filter(|stack| SHARES.iter().any(|(name, _)| stack[0] == *name)).collect();
-    let whole = |stack: &&&Vec<String>| stack[1..] == ["round_of_work", "guest_main", "ring_3"];
-    let complete = planted.iter().filter(whole).count();
-    ensure!(complete * 100 >= planted.len() * 99, "{complete} of {} chains are complete", planted.len());
-    let report = Command::new("perf")
-        .current_dir(folder.path())
-        .args(["report", "-i", "perf.data", "--stdio", "--no-children", "-g", "none", "-F", "overhead,sym"])
-        .output()?;
-    let text = String::from_utf8_lossy(&report.stdout);
-    let of_line = |line: &str| {
-        let (share, rest) = line.trim().split_once('%')?;
-        Some((rest.split_whitespace().last()?.to_owned(), share.parse().ok()?))
-    };
-    let shares: Vec<(String, f64)> = text.lines().filter_map(of_line).collect();
-    check_shares(&shares.iter().map(|(name, share)| (name.as_str(), *share)).collect(), "perf report")?;
-    let printed = vpmu().current_dir(folder.path()).args(["report", "perf.data", "--format", "folded"]).output()?;
-    let text = String::from_utf8_lossy(&printed.stdout);
-    let mut leaves = Vec::new();
-    for line in text.lines() {
-        let (stack, count) = line.rsplit_once(' ').context("a line without a count")?;
-        let chain: Vec<_> = stack.split(';').collect();
-        let leaf = chain.last().copied().unwrap_or_default();
-        if SHARES.iter().any(|(name, _)| *name == leaf) && count.parse::<usize>()? > 10 {
-            ensure!(chain[..4] == ["CPU 0/KVM", "ring_3", "guest_main", "round_of_work"], "{line}");
-        }
-        leaves.extend(std::iter::repeat_n(leaf, count.parse()?));
-    }
-    ensure!(leaves.len() == samples, "{samples} samples, and {} in folded stacks", leaves.len());
-    check_shares(&shares_of(leaves.into_iter()), "folded stacks")?;
+    ensure!(samples > 0 && stacks.len() == samples, "{samples} samples, and perf script shows {}", stacks.len());
+    let found = leaves(stacks.iter().filter_map(|stack| Some(stack.first()?.as_str())));
+    ensure!(EXITS.iter().all(|(name, _)| found.contains_key(name)), "{found:?}");
+    Ok(())
+}
+
+/// Each PMI of the payload is a sample.
+fn at_each_pmi() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let options = ["record", "--at-pmi", "--", "payload", "--samples", "200"];
+    let output = vpmu().current_dir(folder.path()).args(options).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {said}", output.status);
+    let nmis = said.split(" NMIs").next().and_then(|text| text.split_whitespace().last()?.parse::<usize>().ok());
+    let nmis = nmis.with_context(|| format!("no number of NMIs: {said}"))?;
+    let samples = said_samples(&output)?;
+    ensure!(samples == nmis && nmis >= 200, "{samples} samples at {nmis} NMIs: {said}");
+    let shown = perf_script(folder.path(), "perf.data")?.len();
+    ensure!(shown == samples, "{samples} samples, and perf script shows {shown}");
+    // Each is in the page with the latency of the guest's handler, but for those before the first sample and after the last.
     let page = vpmu().current_dir(folder.path()).args(["report", "perf.data", "-o", "page.html"]).output()?;
     let text = std::fs::read_to_string(folder.path().join("page.html"))?;
-    ensure!(page.status.success() && text.contains("[\"three_tenths\","), "the page lacks a function");
+    ensure!(page.status.success() && text.contains("\"latency\":{\"nmis\":[["), "the page has no NMIs");
+    let kept: Value = serde_json::from_slice(&std::fs::read(folder.path().join("perf.data.nmis"))?)?;
+    let kept = kept["nmis"].as_array().map_or(0, Vec::len);
+    ensure!(kept > 0 && kept <= nmis, "{kept} of {nmis} NMIs beside the recording");
+    Ok(())
+}
+
+/// A profile for the Firefox profiler has all samples and functions, and is no result.
+fn firefox(folder: &Path, samples: usize) -> Result<()> {
+    let options = ["report", "perf.data", "--format", "firefox", "-o", "profile.json"];
+    let made = vpmu().current_dir(folder).args(options).output()?;
+    ensure!(made.status.success(), "{}: {}", made.status, String::from_utf8_lossy(&made.stderr));
+    let profile: Value = serde_json::from_slice(&std::fs::read(folder.join("profile.json"))?)?;
+    let threads = profile["threads"].as_array().context("no threads")?;
+    ensure!(threads.len() == 1 && threads[0]["name"] == "CPU 0/KVM", "{} threads", threads.len());
+    let of = &threads[0]["samples"];
+    let weight: u64 = of["weight"].as_array().into_iter().flatten().filter_map(Value::as_u64).sum();
+    ensure!(of["length"] == samples && weight == samples as u64, "{samples} samples, not {}", of["length"]);
+    let strings = threads[0]["stringArray"].as_array().context("no strings")?;
+    for (name, _) in EXITS {
+        ensure!(strings.iter().any(|string| string == name), "the profile lacks {name}");
+    }
+    let used = vpmu().current_dir(folder).args(["export", "--format", "csv", "."]).output()?;
+    let said = String::from_utf8_lossy(&used.stderr);
+    ensure!(used.status.code() == Some(2) && said.contains("profile.json: it is a Firefox profile"), "{said}");
     Ok(())
 }
 
@@ -161,11 +232,19 @@ fn levels_and_modes() -> Result<()> {
     for level in ["-z=0", "-z", "-z2", "-z3", "-z5", "-z8"] {
         let output = record(folder.path(), &["-g", "-F", RATE, level])?;
         let (said, shown) = (said_samples(&output)?, perf_script(folder.path(), "perf.data")?.len());
-        ensure!(said == shown && said > 100, "{level}: {said} samples, and perf script shows {shown}");
+        ensure!(said == shown && said > 0, "{level}: {said} samples, and perf script shows {shown}");
+        for way in [&["--aio"][..], &["--aio=4", "--mmap-flush", "16K"]] {
+            let threads: &[&str] = if level == "-z=0" { &[] } else { &["--compress-threads", "2"] };
+            let output = record(folder.path(), &[&["-g", "-F", RATE, level], way, threads].concat())?;
+            let text = String::from_utf8_lossy(&output.stderr);
+            ensure!(text.contains(", written by "), "the summary does not say how it was written: {text}");
+            let (said, shown) = (said_samples(&output)?, perf_script(folder.path(), "perf.data")?.len());
+            ensure!(said == shown && said > 0, "{level}, {way:?}: {said} samples, and perf script shows {shown}");
+        }
         let output = record(folder.path(), &["-g", "-F", RATE, level, "-o", "-"])?;
         std::fs::write(folder.path().join("piped"), &output.stdout)?;
         let (said, shown) = (said_samples(&output)?, perf_script(folder.path(), "piped")?.len());
-        ensure!(said == shown && said > 100, "{level}, pipe: {said} samples, and perf script shows {shown}");
+        ensure!(said == shown && said > 0, "{level}, pipe: {said} samples, and perf script shows {shown}");
     }
     Ok(())
 }
@@ -175,7 +254,7 @@ fn interrupted() -> Result<()> {
     let mut child = vpmu();
     child.current_dir(folder.path()).args(["record", "-g", "-z", "--", "run", "planted"]);
     let child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    std::thread::sleep(Duration::from_millis(1500));
+    wait_for_samples(folder.path())?;
     let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
     ensure!(kill.success(), "cannot interrupt it");
     let output = child.wait_with_output()?;
@@ -186,10 +265,12 @@ fn interrupted() -> Result<()> {
     for level in ["-z=0", "-z"] {
         let mut child = vpmu();
         child.current_dir(folder.path()).args(["record", "-g", level, "--", "run", "planted"]);
+        let _ = std::fs::remove_file(folder.path().join("perf.data"));
         let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        std::thread::sleep(Duration::from_secs(3));
+        let waited = wait_for_samples(folder.path());
         child.kill()?;
         child.wait()?;
+        waited?;
         ensure!(!perf_script(folder.path(), "perf.data")?.is_empty(), "{level}: a killed recording has no sample");
     }
     Ok(())
@@ -204,16 +285,22 @@ fn full_disk() -> Result<()> {
         eprintln!("SKIP: a_full_disk_leaves_a_readable_recording: it takes root to mount a small disk");
         return Ok(());
     }
-    let options = ["record", "-g", "-F", RATE, "-o", "small/x.data", "--", "run", "planted"];
-    let output = vpmu().current_dir(folder.path()).args(options).output();
-    let shown = perf_script(folder.path(), "small/x.data");
+    let done = [&[][..], &["-z", "--aio=4"]].map(|way| {
+        let options = ["record", "-g", "-F", RATE, "--mmap-flush", "4K", "-o", "small/x.data"];
+        let output = vpmu().current_dir(folder.path()).args(options).args(way).args(["--", "run", "planted"]).output();
+        let shown = perf_script(folder.path(), "small/x.data");
+        let _ = std::fs::remove_file(small.join("x.data"));
+        (output, shown)
+    });
     let unmounted = Command::new("umount").arg(&small).status()?;
-    let (output, shown) = (output?, shown?);
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(unmounted.success() && output.status.code() == Some(3), "{}: {said}", output.status);
-    ensure!(said.contains("ended early") && said.contains("No space left"), "{said}");
-    ensure!(shown.len() > 100, "perf script shows {} samples", shown.len());
-    ensure!(shown.iter().flatten().any(|symbol| symbol == "half"), "no function has its name");
+    ensure!(unmounted.success(), "{unmounted}");
+    for (output, shown) in done {
+        let (output, shown) = (output?, shown?);
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(3), "{}: {said}", output.status);
+        ensure!(said.contains("ended early") && said.contains("No space left"), "{said}");
+        ensure!(shown.iter().flatten().any(|symbol| symbol == "half"), "no function has its name: {}", shown.len());
+    }
     Ok(())
 }
 
@@ -227,10 +314,9 @@ fn reader_leaves() -> Result<()> {
     pipe.read_exact(&mut start)?;
     ensure!(start.starts_with(b"PERFILE2"), "{start:x?}");
     drop(pipe);
-    let began = Instant::now();
     let output = child.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(began.elapsed() < Duration::from_secs(30) && output.status.code() == Some(3), "{}: {said}", output.status);
+    ensure!(output.status.code() == Some(3), "{}: {said}", output.status);
     ensure!(!said.contains("error") && said.contains("recorded "), "{said}");
     std::io::stderr().flush()?;
     Ok(())
@@ -244,8 +330,29 @@ fn payload() -> Result<()> {
     ensure!(output.status.success(), "{}: {said}", output.status);
     let nmis = said.split(" NMIs").next().and_then(|text| text.split_whitespace().last()?.parse::<u64>().ok());
     ensure!(nmis.is_some_and(|nmis| nmis >= 600), "not all NMIs: {said}");
-    ensure!(said_samples(&output)? > 100, "{said}");
+    ensure!(said_samples(&output)? > 0, "{said}");
     ensure!(folder.path().join("perf.data.payload").is_file(), "no payload for perf");
+    Ok(())
+}
+
+fn table_of_compression() -> Result<()> {
+    let options = ["reproduce", "--run", "record-compression", "--rounds", "1", "--products", "40", "--json"];
+    let output = vpmu().args(options).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {said}", output.status);
+    let found: Value = serde_json::from_slice(&output.stdout)?;
+    let rows = found["rows"].as_array().context("no rows")?;
+    let of: Vec<_> = rows.iter().map(|row| (row["level"].as_u64(), row["mode"].as_str())).collect();
+    let expected = [0, 1, 2, 3, 5, 8].map(|level| ["serial", "aio"].map(|mode| (Some(level), Some(mode)))).concat();
+    ensure!(of == expected, "{of:?}");
+    let perf = found["perf"].as_str().context("perf is neither there nor missing")?;
+    for row in rows {
+        let (vpmu, compressed) = (&row["vpmu"], row["level"] != 0);
+        ensure!(vpmu["samples"].is_u64() && vpmu["overhead"]["ratio"].is_f64() && vpmu["ratio"].is_f64(), "{row}");
+        ensure!((vpmu["compressed"].as_u64() > Some(0)) == compressed, "{row}");
+        ensure!(row["perf"].is_null() == perf.starts_with("not measured: "), "{perf}, and {row}");
+        ensure!(row["published"]["ratio"].is_f64(), "{row}");
+    }
     Ok(())
 }
 
@@ -257,6 +364,8 @@ fn refusals() -> Result<()> {
         (&["--", "run", "no-such-image"], "no-such-image"),
         (&["-o", "no/such/folder/x", "--", "run", "empty"], "no/such/folder/x"),
         (&["--", "payload", "--backend", "sim:hots"], "simulated"),
+        (&["--aio", "-o", "-", "--", "run", "empty"], "pipe"),
+        (&["--compress-threads", "2", "--", "run", "empty"], "--compression-level"),
     ] {
         let output = vpmu().current_dir(folder.path()).arg("record").args(options).output()?;
         let said = String::from_utf8_lossy(&output.stderr);

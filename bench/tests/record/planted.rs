@@ -5,10 +5,12 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-const SOURCE: &str = include_str!("planted.c");
+/// Its functions, and the way into ring 3 and out of the guest.
+const SOURCE: &str =
+    concat!(include_str!("planted.c"), include_str!("../../src/experiment/reproduce/compression/ring_3.c"));
 
-/// Compiles it with so many rounds of 100 units of work, some 0.1 ms each.
-pub(crate) fn build(to: &Path, rounds: u32) -> Result<()> {
+/// Compiles it with so many rounds of 100 units of work, some 0.1 ms each; `exits`: with ten exits a round, too.
+pub(crate) fn build(to: &Path, rounds: u32, exits: bool) -> Result<()> {
     let source = to.with_extension("c");
     std::fs::write(&source, SOURCE)?;
     let output = Command::new("cc")
@@ -17,6 +19,7 @@ pub(crate) fn build(to: &Path, rounds: u32) -> Result<()> {
         .args(["-fcf-protection=none", "-mno-red-zone", "-fno-stack-protector"])
         .arg("-Wl,-Ttext-segment=0x200000,--build-id=none,-z,noexecstack,-z,max-page-size=4096")
         .arg(format!("-DROUNDS={rounds}"))
+        .args(exits.then_some("-DEXITS"))
         .arg("-o")
         .arg(to)
         .arg(&source)

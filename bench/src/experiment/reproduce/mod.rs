@@ -1,5 +1,6 @@
 //! `reproduce`: published figures on vPMUs and on `perf stat`'s set-up beside simulated and measured ones.
 
+pub mod compression;
 mod measured;
 mod perf_stat;
 pub mod run;

@@ -45,6 +45,7 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
                     error: Some(100.0 * (simulated / published - 1.0)),
                     origin: origin(&found, name, part, number),
                     measured: None,
+                    not_explained: None,
                 });
             }
         }

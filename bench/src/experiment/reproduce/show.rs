@@ -6,11 +6,15 @@ use results::published::{Number, Origin, Reproduction, Row};
 use results::table::fold::{Table, wrapped};
 use results::table::layout::{dash, signed};
 
+/// Unit of a number that is a percentage itself.
+const PERCENT: &str = "percent";
+
 fn value(row: &Row, value: f64) -> String {
     match row.number {
         Number::Change => format!("{value:.2} %"),
         Number::Ratio if value < 100.0 => format!("{value:.2} ×"),
         Number::Ratio => format!("{value:.0} ×"),
+        Number::Before | Number::After if row.unit == PERCENT => format!("{value:.2} %"),
         Number::Before | Number::After if row.unit == "s" => format!("{value:.3} s"),
         Number::Before | Number::After => format!("{value:.0} {}", row.unit),
     }
@@ -19,6 +23,7 @@ fn value(row: &Row, value: f64) -> String {
 fn error(row: &Row) -> String {
     match (row.error, row.number) {
         (None, _) => dash(),
+        (Some(error), Number::Before | Number::After) if row.unit == PERCENT => format!("{} points", signed(error, 2)),
         (Some(error), Number::Change) => format!("{} points", signed(error, 2)),
         (Some(error), _) => format!("{} %", signed(error, 1)),
     }
@@ -68,7 +73,8 @@ fn figures(reproduction: &Reproduction) -> Vec<String> {
     let mut last = "";
     for row in &reproduction.rows {
         if row.figure != last {
-            lines.push(format!("{}: {} (model {})", row.figure, row.what, row.model));
+            let why = row.not_explained.map_or_else(String::new, |why| format!("; not explained: {why}"));
+            lines.push(format!("{}: {} (model {}){why}", row.figure, row.what, row.model));
             last = &row.figure;
         }
     }

@@ -1,7 +1,7 @@
 use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
 
 use super::measured;
-use super::run::{PREFIX, reproduce};
+use super::run::{is_simulated, reproduce};
 use super::show::{markdown, text};
 use crate::rounds::mock;
 use results::document::Document;
@@ -13,9 +13,11 @@ fn row<'a>(found: &'a Reproduction, figure: &str, number: Number) -> &'a Row {
 #[test]
 fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
     let found = reproduce(1, &[]).unwrap();
-    let published = PUBLISHED.matches("id = \"vpmu-").count();
+    // With an event filter the figures of the mediated vPMU are figures of their own.
+    let count = |prefix: &str| PUBLISHED.matches(&format!("id = \"{prefix}")).count();
+    let published = count("vpmu-") + 2 * count("mediated.");
     let mut figures: Vec<&str> = found.rows.iter().map(|row| row.figure.as_str()).collect();
-    figures.retain(|figure| figure.starts_with(PREFIX));
+    figures.retain(|figure| is_simulated(figure));
     figures.dedup();
     assert_eq!(figures.len(), published);
     assert!(found.rows.iter().all(|row| row.simulated.is_some() && row.measured.is_none()));
@@ -35,8 +37,8 @@ fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
     let shown = markdown(&found);
     assert!(shown.contains("fitted (cost.open-more)") && !shown.contains("| measured"), "{shown}");
     assert_eq!(
-        shown.lines().filter(|line| line.starts_with("| vpmu-")).count(),
-        found.rows.iter().filter(|row| row.figure.starts_with(PREFIX)).count()
+        shown.lines().filter(|line| line.starts_with("| ") && is_simulated(&line[2..])).count(),
+        found.rows.iter().filter(|row| is_simulated(&row.figure)).count()
     );
     let shown = text(&found, 100);
     assert!(shown.contains("fitted (cost.open-more)") && !shown.contains('|') && !shown.contains("-0.0 %"), "{shown}");
@@ -55,7 +57,7 @@ fn fitted_from(model: &str) -> Vec<(String, String)> {
 #[test]
 fn origins_agree_with_the_models_lists_of_what_they_were_fitted_to() {
     let found = reproduce(1, &[]).unwrap();
-    let rows = || found.rows.iter().filter(|row| row.figure.starts_with(PREFIX));
+    let rows = || found.rows.iter().filter(|row| is_simulated(&row.figure));
     let name = |row: &Row| format!("{} {}", row.figure, row.number.key());
     let mut listed = 0;
     for (model, _) in sim::model::EMBEDDED {
@@ -66,7 +68,7 @@ fn origins_agree_with_the_models_lists_of_what_they_were_fitted_to() {
             listed += 1;
         }
     }
-    assert_eq!(listed, 4);
+    assert_eq!(listed, 5);
     let used = |figure: &str, number: Number, model: &str| {
         let parts = [number, Number::Before, Number::After];
         let parts = if matches!(number, Number::Ratio | Number::Change) { &parts[..] } else { &parts[..1] };
@@ -128,4 +130,24 @@ fn set_up_times_stand_beside_the_model_with_fitted_and_predicted_apart() {
     assert_eq!(rows, 18);
     let text = markdown(&found);
     assert!(text.contains("8.607 s") && text.contains("an interrupt to another CPU"), "{text}");
+}
+
+#[test]
+fn slow_downs_of_the_mediated_vpmu_have_one_fitted_number_and_say_so() {
+    let found = reproduce(1, &[]).unwrap();
+    let six = |number| row(&found, "mediated.6-events", number).clone();
+    assert_eq!(six(Number::After).origin, Origin::Fitted(vec!["cost.pmu-switch".to_owned()]));
+    assert!(six(Number::After).error.unwrap().abs() < 0.02, "{:?}", six(Number::After));
+    assert_eq!(six(Number::Before).origin, Origin::Predicted);
+    for figure in ["mediated.6-events.filter", "mediated.10-events", "mediated.10-events.filter"] {
+        assert_eq!(row(&found, figure, Number::After).origin, Origin::Predicted, "{figure}");
+    }
+    let of = |figure: &str, number| row(&found, figure, number).simulated.unwrap();
+    for figure in ["mediated.6-events", "mediated.10-events"] {
+        let [before, after] = [Number::Before, Number::After].map(|number| of(figure, number));
+        let filtered = of(&format!("{figure}.filter"), Number::After);
+        assert!(after < filtered && filtered < before, "{figure}: {after} {filtered} {before}");
+    }
+    let shown = text(&found, 200);
+    assert!(shown.contains("33.62 %") && shown.contains("points") && shown.contains("not explained: "), "{shown}");
 }

@@ -1,0 +1,185 @@
+//! Records the same guest at each level, serially and asynchronously, by this tool and by stock perf.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use perf_data::reader::Recording;
+use perf_data::record::Record;
+use results::error::{Error, Exit};
+
+use super::document::{Compression, FIGURE, Found, LEVELS, Mode, Quotient, Recorded, Recorder, Row, published};
+use super::guest::Guest;
+use crate::console::{complain, internal};
+use crate::machine;
+use crate::rounds::schedule::Schedule;
+use crate::sys;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompressionSpec {
+    /// Rounds, with each recording once.
+    pub rounds: u64,
+    /// Products of matrices that the guest makes.
+    pub products: u64,
+    /// Seed of the order of recordings in a round.
+    pub seed: u64,
+}
+
+/// Samples a second: perf's usual 4000, and a prime.
+const HERTZ: u64 = 3989;
+/// The recording in its folder.
+const FILE: &str = "x.data";
+
+/// A command that records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Arm {
+    recorder: Recorder,
+    level: u32,
+    mode: Mode,
+}
+
+/// Measures.
+///
+/// # Errors
+/// Exit 4: this host cannot record; exit 3: a recording ended early.
+pub fn compression(spec: &CompressionSpec) -> Result<Compression, Error> {
+    let cannot = |error: std::io::Error| Error::usage("cannot make a temporary folder", error.to_string(), "");
+    let folder = tempfile::tempdir().map_err(cannot)?;
+    let guest = Guest::build(folder.path(), spec.products)?;
+    let tool = std::env::current_exe().map_err(|error| internal("cannot find this program", error))?;
+    let run = Run { folder: folder.path(), tool: tool.as_os_str().to_owned(), guest: &guest };
+    let perf = run.perf();
+    let mut arms = Vec::new();
+    for recorder in [Recorder::Vpmu, Recorder::Perf].into_iter().take(if perf.is_ok() { 2 } else { 1 }) {
+        for level in LEVELS {
+            arms.extend([Mode::Serial, Mode::Aio].map(|mode| Arm { recorder, level, mode }));
+        }
+    }
+    complain(&format!("{} recordings of one guest in each round, {} of them", arms.len(), spec.rounds));
+    let mut all = vec![Vec::new(); arms.len()];
+    let mut schedule = Schedule::new(spec.seed);
+    for _ in 0..spec.rounds {
+        for at in schedule.next_round(arms.len()) {
+            all[at].push(run.record(arms[at])?);
+        }
+    }
+    let found = |recorder, level, mode| {
+        let of = |level| arms.iter().position(|&arm| arm == Arm { recorder, level, mode }).map(|at| &all[at]);
+        Found::of(of(level)?, of(0)?)
+    };
+    let mut rows = Vec::new();
+    for level in LEVELS {
+        for mode in [Mode::Serial, Mode::Aio] {
+            let whole = published(level, mode).zip(found(Recorder::Vpmu, level, mode));
+            let (published, vpmu) = whole.ok_or_else(|| internal("cannot make the table", FIGURE))?;
+            let perf = found(Recorder::Perf, level, mode);
+            let against_perf = perf.as_ref().and_then(|_| against(&arms, &all, level, mode));
+            rows.push(Row { level, mode, published, vpmu, perf, against_perf });
+        }
+    }
+    Ok(Compression {
+        schema: "vpmu-reproduce-compression/1",
+        figure: FIGURE,
+        guest: match &guest {
+            Guest::Matrices => format!("an image that makes {} products of matrices", spec.products),
+            Guest::Payload(samples, why) => format!("the payload with {samples} samples, as there is no image: {why}"),
+        },
+        perf: perf.unwrap_or_else(|why| format!("not measured: {why}")),
+        hertz: HERTZ,
+        rounds: spec.rounds,
+        seed: spec.seed,
+        rows,
+    })
+}
+
+struct Run<'a> {
+    folder: &'a Path,
+    tool: OsString,
+    guest: &'a Guest,
+}
+
+impl Run<'_> {
+    /// The version of stock perf if it can record, else why not.
+    fn perf(&self) -> Result<String, String> {
+        let version = Command::new("perf").arg("version").stdin(Stdio::null()).output();
+        let version = version.map_err(|error| format!("perf does not start: {error}"))?;
+        if !version.status.success() {
+            return Err("perf version fails".to_owned());
+        }
+        if self.guest.alone().is_none() {
+            return Err("the payload has no command of its own that perf could record".to_owned());
+        }
+        self.record(Arm { recorder: Recorder::Perf, level: 1, mode: Mode::Aio }).map_err(|error| error.why)?;
+        Ok(String::from_utf8_lossy(&version.stdout).trim().to_owned())
+    }
+
+    fn command(&self, arm: Arm) -> Command {
+        let mut command = match arm.recorder {
+            Recorder::Vpmu => Command::new(&self.tool),
+            Recorder::Perf => Command::new("perf"),
+        };
+        command.current_dir(self.folder).args(["record", "--quiet", "-e", "cpu-clock", "-o", FILE]);
+        command.args(["-F", &HERTZ.to_string()]);
+        if arm.level > 0 {
+            command.arg(format!("--compression-level={}", arm.level));
+        }
+        if arm.mode == Mode::Aio {
+            command.arg("--aio=1");
+        }
+        command.arg("--");
+        match arm.recorder {
+            Recorder::Vpmu => command.args(self.guest.recorded()),
+            Recorder::Perf => command.arg(&self.tool).args(self.guest.alone().into_iter().flatten()),
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    fn record(&self, arm: Arm) -> Result<Recorded, Error> {
+        let what = || format!("cannot record at level {} by {:?}", arm.level, arm.recorder).to_lowercase();
+        let (began, before) = (Instant::now(), sys::children_s());
+        let output = self.command(arm).output().map_err(|error| Error::host(what(), error.to_string(), ""))?;
+        let (elapsed, busy) = (began.elapsed().as_secs_f64(), sys::children_s() - before);
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it does not say why").to_owned();
+            let exit = if output.status.code() == Some(4) { Exit::Host } else { Exit::Inconclusive };
+            return Err(Error::new(exit, what(), why, "vpmu doctor says what this host can do"));
+        }
+        let bytes = machine::read(&self.folder.join(FILE), "the recording")?;
+        let mut recording =
+            Recording::open(&bytes).map_err(|error| Error::new(Exit::Inconclusive, what(), error.to_string(), ""))?;
+        let mut samples = 0;
+        let damage = recording.records(|_, record| samples += u64::from(matches!(record, Record::Sample(_))));
+        if damage.any() {
+            return Err(Error::new(
+                Exit::Inconclusive,
+                what(),
+                "the recording is damaged",
+                "make room, and measure again",
+            ));
+        }
+        let (transferred, compressed) = recording.volume;
+        Ok(Recorded { elapsed, busy, samples, transferred, compressed })
+    }
+}
+
+/// The overhead of `vpmu record` over that of stock perf in the same round: of time, and of processor time.
+fn against(arms: &[Arm], all: &[Vec<Recorded>], level: u32, mode: Mode) -> Option<[Quotient; 2]> {
+    let of = |recorder, level| {
+        let at = arms.iter().position(|&arm| arm == Arm { recorder, level, mode })?;
+        Some(all[at].iter())
+    };
+    let rounds: Vec<_> = of(Recorder::Vpmu, level)?
+        .zip(of(Recorder::Vpmu, 0)?)
+        .zip(of(Recorder::Perf, level)?.zip(of(Recorder::Perf, 0)?))
+        .collect();
+    let over = |of: fn(&Recorded) -> f64| {
+        Quotient::of(
+            rounds.iter().map(|((ours, zero), (perfs, perf_zero))| (of(ours) / of(zero), of(perfs) / of(perf_zero))),
+        )
+    };
+    Some([over(|one| one.elapsed)?, over(|one| one.busy)?])
+}

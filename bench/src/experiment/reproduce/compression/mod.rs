@@ -1,0 +1,8 @@
+//! What compression costs and saves: the published table of `perf record -z`, measured here.
+//!
+//! `guest` is recorded by [`measure`]; [`document`] has what was found, [`show`] makes a table of it.
+
+pub mod document;
+mod guest;
+pub mod measure;
+pub mod show;
