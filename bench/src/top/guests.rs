@@ -1,0 +1,223 @@
+//! Runs a guest and shows it.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use perf_data::symbols::Symbols;
+use results::error::{Error, Exit};
+use vmm::sample::Sampling;
+
+use super::model::Model;
+use super::names::{Names, Of};
+use super::screen::Screen;
+use super::spec::TopSpec;
+use super::text;
+use super::view::View;
+use super::watch::{Show, Watched, Watcher};
+use crate::backend::choose;
+use crate::console::{complain, print};
+use crate::linux::job;
+use crate::linux::spec::LinuxSpec;
+use crate::linux::symbols;
+use crate::machine;
+use crate::output::Diverted;
+use crate::probe::ThisHost;
+use crate::record::guests::{ReadyPayload, check_rate, refuse_nested, unwind_tables};
+use crate::record::recorder;
+use crate::record::spec::{GuestSpec, PayloadSpec};
+use crate::run;
+use crate::run::spec::RunSpec;
+use crate::sys;
+
+/// Runs the guest and shows it.
+///
+/// # Errors
+/// Conditions that keep it from starting, and a view that ended early.
+pub fn top(spec: &TopSpec, guest: GuestSpec) -> Result<Exit, Error> {
+    check_rate(&spec.events, spec.rate)?;
+    if spec.symbols.is_some() && !matches!(guest, GuestSpec::Linux(_)) {
+        let why = "the names of other guests are in their ELF files";
+        return Err(Error::usage("--symbols is for Linux guests", why, "leave it out"));
+    }
+    match guest {
+        GuestSpec::Payload(payload) => of_payload(spec, &payload),
+        GuestSpec::Image(image) => of_image(spec, *image),
+        GuestSpec::Linux(linux) => of_linux(spec, *linux),
+    }
+}
+
+fn sampling(spec: &TopSpec, vcpus: u64) -> Sampling {
+    Sampling::new(spec.events.clone(), spec.rate, spec.chains, vcpus as usize)
+}
+
+fn of_payload(spec: &TopSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
+    if spec.guest_output.is_some() {
+        return Err(Error::usage("--guest-output is for other guests", "the payload writes nothing", "leave it out"));
+    }
+    let ready = ReadyPayload::new(payload, spec.chains)?;
+    let names = Names::new(Symbols::of_elf(guest::PMU_PAYLOAD).unwrap_or_default(), Of::Everything);
+    let sampling = Arc::new(sampling(spec, ready.vcpus));
+    let sampled = Arc::clone(&sampling);
+    watched(spec, sampling, Guest { name: "payload", names, output: None, late: None }, || {
+        ready.run(sampled, spec.quiet).map(|(exit, _)| exit)
+    })
+}
+
+fn of_image(spec: &TopSpec, mut image: RunSpec) -> Result<Exit, Error> {
+    let backend = choose(&image.machine.backend, &ThisHost)?.backend;
+    let bytes = machine::read(&image.image, "the image")?;
+    let names = Names::new(Symbols::of_elf(&bytes).unwrap_or_default(), Of::Everything);
+    if names.is_empty() {
+        complain("warning: the image has no symbols: its functions have no names");
+    }
+    let output = output(spec)?;
+    image.quiet |= spec.quiet;
+    let sampling = Arc::new(sampling(spec, image.machine.vcpus));
+    image.machine.sampling = Some(Arc::clone(&sampling));
+    image.machine.diverted = Some(output.clone());
+    let guest = Guest { name: "image", names, output: Some(output), late: None };
+    watched(spec, sampling, guest, || run::run(&image, &backend))
+}
+
+fn of_linux(spec: &TopSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
+    refuse_nested(&linux)?;
+    if linux.run.is_none() && linux.initrd.is_none() {
+        return Err(Error::usage(
+            "cannot show a guest with a shell",
+            "the terminal is the view's",
+            "give --run COMMAND",
+        ));
+    }
+    if is_picture(spec) && linux.stdin.as_deref() == Some(Path::new("-")) {
+        return Err(Error::usage("--stdin -: the keys are the view's", "", "give --stdio, or --stdin FILE"));
+    }
+    let backend = choose(&linux.machine.backend, &ThisHost)?.backend;
+    let kernel = job::kernel(&linux.kernel)?;
+    let mut sampling = sampling(spec, linux.machine.vcpus);
+    sampling.orc = spec.chains.then(|| unwind_tables(&kernel)).flatten();
+    let symbols = match &spec.symbols {
+        Some(path) => listed(path, "the symbols")?,
+        None => Symbols::of_elf(kernel.image()).unwrap_or_default(),
+    };
+    drop(kernel);
+    let names = Names::new(symbols, Of::Kernel);
+    let folder = tempfile::tempdir().map_err(|error| Error::host("cannot make a folder", error.to_string(), ""))?;
+    let (list, modules) = (folder.path().join("kallsyms"), folder.path().join("modules"));
+    if linux.run.is_some() {
+        linux.symbols = Some(symbols::Symbols { kallsyms: list.clone(), modules, reports: Arc::default() });
+    }
+    if names.is_empty() {
+        complain(if linux.run.is_some() {
+            "the kernel's functions have names at the end, when the guest's list of symbols is there; --symbols FILE gives them before"
+        } else {
+            "warning: without --run the guest's symbols are not fetched: functions of its kernel have no names; give --symbols"
+        });
+    }
+    let output = output(spec)?;
+    linux.quiet |= spec.quiet;
+    let sampling = Arc::new(sampling);
+    linux.machine.sampling = Some(Arc::clone(&sampling));
+    linux.machine.diverted = Some(output.clone());
+    let late = || linux.run.is_some().then(|| listed(&list, "the guest's symbols").ok()).flatten();
+    let guest = Guest { name: "linux", names, output: Some(output), late: Some(&late) };
+    watched(spec, sampling, guest, || job::run(&linux, &backend))
+}
+
+/// Symbols as `/proc/kallsyms` lists them.
+fn listed(path: &Path, what: &str) -> Result<Symbols, Error> {
+    let text = machine::read(path, what)?;
+    let symbols = Symbols::of_kallsyms(&String::from_utf8_lossy(&text));
+    if symbols.is_empty() {
+        let what = format!("{} lists no symbols", path.display());
+        return Err(Error::usage(
+            what,
+            "",
+            "a list is what /proc/kallsyms says to root, or FILE.kallsyms of vpmu record",
+        ));
+    }
+    Ok(symbols)
+}
+
+/// Where the guest's output goes.
+fn output(spec: &TopSpec) -> Result<Diverted, Error> {
+    let Some(path) = &spec.guest_output else { return Ok(Diverted::default()) };
+    let created = File::create(path).map(Diverted::to);
+    created.map_err(|error| {
+        Error::usage(format!("cannot write the guest's output to {}", path.display()), error.to_string(), "")
+    })
+}
+
+fn is_picture(spec: &TopSpec) -> bool {
+    !spec.stdio && io::stdout().is_terminal()
+}
+
+/// A guest that is shown.
+struct Guest<'a> {
+    name: &'static str,
+    names: Names,
+    /// Where its output goes, if it has any.
+    output: Option<Diverted>,
+    /// Names that are there at its end.
+    late: Option<&'a dyn Fn() -> Option<Symbols>>,
+}
+
+/// Shows it while `run` runs it, and says what there was to see.
+fn watched(
+    spec: &TopSpec,
+    sampling: Arc<Sampling>,
+    guest: Guest<'_>,
+    run: impl FnOnce() -> Result<Exit, Error>,
+) -> Result<Exit, Error> {
+    // Before anything begins: an event that this host does not have.
+    recorder::events(&sampling)?;
+    sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
+    let events = spec.events.iter().map(ToString::to_string).collect();
+    let model = Model::new(events, spec.span(), guest.name == "payload");
+    let show = if is_picture(spec) {
+        let screen = Screen::open()
+            .map_err(|error| Error::host("cannot use the terminal", error.to_string(), "--stdio needs no terminal"))?;
+        Show::Picture(Box::new(screen), View::new(guest.name, spec.chains))
+    } else {
+        Show::Tables
+    };
+    let watcher = Watcher::start(sampling, model, guest.names, show, spec.interval, spec.iterations)?;
+    let ended = run();
+    let Watched { model, mut names, throttled, by_request, failed } = watcher.finish()?;
+    let exit = ended?;
+    if names.is_empty()
+        && let Some(late) = guest.late.and_then(|late| late())
+    {
+        names = Names::new(late, Of::Kernel);
+    }
+    let dropped = guest.output.as_ref().and_then(Diverted::dropped).filter(|&bytes| bytes > 0);
+    let shown = model.snapshot(&mut names, None);
+    print(&text::summary(&shown, model.every_sample(), throttled, dropped))?;
+    if let Some(error) = guest.output.as_ref().and_then(Diverted::error) {
+        complain(&format!("warning: output of the guest was lost: {error}"));
+    }
+    match failed {
+        Some(error) => Err(error),
+        // The end of the view is not the guest's failure.
+        None if by_request && exit == Exit::Inconclusive => Ok(Exit::Done),
+        None => Ok(exit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_without_symbols_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("list");
+        std::fs::write(&path, "0000000000000000 T start\n").unwrap();
+        let error = listed(&path, "the symbols").unwrap_err();
+        assert!(error.exit == Exit::Usage && error.to_string().contains("lists no symbols"), "{error}");
+        std::fs::write(&path, "ffffffff81000000 T start\n").unwrap();
+        assert_eq!(listed(&path, "the symbols").unwrap().len(), 1);
+        assert!(listed(&folder.path().join("no"), "the symbols").is_err());
+    }
+}
