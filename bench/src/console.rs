@@ -33,6 +33,11 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
 
 /// The same of bytes that need not be text.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
+    offer(bytes).map(drop)
+}
+
+/// The same, for one who goes on as long as there is a reader: says whether there is.
+pub(crate) fn offer(bytes: &[u8]) -> Result<bool, Error> {
     match send(io::stdout().as_fd(), bytes, sys::interrupted()) {
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             Err(Error::new(Exit::Inconclusive, "interrupted", "nothing reads stdout", ""))
@@ -40,7 +45,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Error::usage("cannot write to stdout", error.to_string(), "look where it is redirected to"))
         }
-        _ => Ok(()),
+        sent => Ok(sent.is_ok()),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! From the bottom: [`arm`] runs one guest, on this host or simulated. [`rounds`] runs arms round by round and writes the
 //! document. [`experiment`] has a folder for each experiment, with its plain specification. [`fleet`] runs many
-//! of them on many hosts. [`record`] samples a guest. [`cli`] is the top floor: it
+//! of them on many hosts. [`record`] samples a guest, and [`top`] shows one while it runs. [`cli`] is the top floor: it
 //! turns options into a specification, runs it and shows the result; nothing below imports it.
 
 pub mod arm;
@@ -18,7 +18,7 @@ pub mod fold;
 pub mod linux;
 pub mod linux_arms;
 pub mod machine;
-mod output;
+pub mod output;
 pub mod parse;
 pub mod probe;
 pub mod process;
@@ -30,4 +30,5 @@ pub mod strategy;
 mod summary;
 pub mod sys;
 pub mod tool;
+pub mod top;
 pub mod workload;

@@ -16,6 +16,7 @@ use vmm::sample::Sampling;
 
 use crate::backend::BackendChoice;
 use crate::console::complain;
+use crate::output::Diverted;
 use crate::rounds::pin::{PinChoice, usable_cpus};
 use crate::rounds::plan::check_version;
 use crate::strategy::{StrategyChoice, resolve_one};
@@ -40,12 +41,16 @@ pub struct MachineSpec {
     pub pmu_version: u64,
     /// Whether the guest's processor has SVM, for guests of its own.
     pub nested: bool,
+    /// What an access to a register of the guest's PMU shall cost it, ns, if that is modelled.
+    pub register_cost_ns: Option<u64>,
     /// Time after which the run is ended.
     pub time_limit: Duration,
     /// Whether the threads that the guest reaches run under seccomp filters.
     pub seccomp: bool,
     /// Samples of the guest, if it is recorded.
     pub sampling: Option<Arc<Sampling>>,
+    /// Where the guest's own output goes, if not to this program's.
+    pub diverted: Option<Diverted>,
 }
 
 impl MachineSpec {
@@ -61,9 +66,11 @@ impl MachineSpec {
             backend: BackendChoice::Auto,
             pmu_version: 2,
             nested: false,
+            register_cost_ns: None,
             time_limit,
             seccomp: true,
             sampling: None,
+            diverted: None,
         }
     }
 
@@ -87,6 +94,13 @@ impl MachineSpec {
     pub fn plan(&self, backend: &BackendKey) -> Result<Plan, Error> {
         check_version(self.cpu, self.pmu_version)?;
         let pmu = self.pmu()?;
+        if self.register_cost_ns.is_some() && self.vcpus > 1 {
+            return Err(Error::usage(
+                "--msr-cost holds the TSC of one vCPU back",
+                format!("the TSCs of {} vCPUs would differ", self.vcpus),
+                "give --vcpus 1",
+            ));
+        }
         let behind = if *backend == BackendKey::None {
             Behind::Floor
         } else {
@@ -103,6 +117,7 @@ impl MachineSpec {
             pin: pin.into_iter().map(|cpu| cpu as usize).collect(),
             time_limit: self.time_limit,
             seccomp: self.seccomp,
+            register_cost_ns: self.register_cost_ns,
             sampling: self.sampling.clone(),
         })
     }

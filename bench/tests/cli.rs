@@ -56,6 +56,18 @@ fn bad_usage_is_exit_2_in_one_line_and_leaves_no_folder() {
         (&["compare", "a", "b", "--allow-unlike-hosts"], "--ignore-host-differences"),
         (&["compare", "a", "b", "--thresholds", "x.toml"], "--rules"),
         (&["history", "a", "--p=0.1"], "--alpha"),
+        (&["show", "strategies", "mediated"], "no definition in TOML"),
+        (&["--strategy", "mediated"], "simulate it: vpmu sim spr-2026 --strategy mediated"),
+        (&["--strategy", "reuse,mediated-filter", "--backend", "none"], "no guest of vpmu's own VMM can have it"),
+        (&["guest-stat", "--strategy", "mediated"], "no guest of vpmu's own VMM can have it"),
+        (&["conformance", "--strategy", "mediated"], "no guest of vpmu's own VMM can have it"),
+        (&["sim", "--strategy", "mediated"], "model development-host cannot have strategy mediated"),
+        (&["sim", "spr-2026", "--strategy", "mediated", "--cpu", "milan"], "--cpu"),
+        (
+            &["--backend", "sim:spr-2026", "--strategy", "mediated", "--cpu", "milan"],
+            "not supported by a simulated host",
+        ),
+        (&["sweep", "--strategy", "mediated"], "model development-host cannot have strategy mediated"),
         (&["show"], "<KIND>"),
         (&["show", "strategies", "reues"], "did you mean reuse? There are recreate"),
         (&["show", "models", "clx"], "There are development-host"),
@@ -230,6 +242,26 @@ fn a_simulated_experiment_needs_no_host_and_repeats_to_the_byte() {
     assert_eq!(figures("7"), figures("7"));
     let of = |seed| serde_json::from_slice::<serde_json::Value>(&figures(seed)).unwrap()["arms"].to_string();
     assert_ne!(of("7"), of("8"));
+}
+
+#[test]
+fn a_mediated_pmu_is_simulated_beside_strategies() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = ["sim", "spr-2026", "--strategy", "reuse,mediated,mediated-filter", "--workload", "sampling10"];
+    let rest = ["--samples", "50", "--rounds", "2", "--no-save", "--quiet", "--json"];
+    let run = || vpmu(dir.path(), &[&line[..], &rest].concat());
+    let output = run();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(output.stdout, run().stdout, "one seed, the same bytes");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let arm = |name: &str| json["arms"].as_array().unwrap().iter().find(|arm| arm["strategy"] == name).unwrap();
+    let exits = |name: &str| arm(name)["msr_exits"].as_object().unwrap().len();
+    assert_eq!((arm("mediated")["kind"].as_str(), exits("mediated")), (Some("strategy"), 0), "no access exits");
+    assert!(exits("mediated-filter") > 0 && exits("reuse") > exits("mediated-filter"));
+    for name in ["mediated", "mediated-filter"] {
+        assert_eq!((&arm(name)["lost"], &arm(name)["backend"]), (&0.into(), &"sim:spr-2026".into()));
+        assert_eq!((&arm(name)["host_ops"]["open"]["count"], &arm(name)["events_held"]["max"]), (&0.into(), &0.into()));
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
 use super::ab::AbArgs;
@@ -17,6 +17,7 @@ use super::fleet::FleetArgs;
 use super::guest_stat::GuestStatArgs;
 use super::history::HistoryArgs;
 use super::linux::LinuxArgs;
+use super::list::ListArgs;
 use super::measure::Invocation;
 use super::nmi_latency::{NmiLatencyArgs, SimArgs};
 use super::record::RecordArgs;
@@ -27,10 +28,13 @@ use super::shell::{CompletionsArgs, ManArgs};
 use super::show::ShowArgs;
 use super::stat_setup::StatSetupArgs;
 use super::sweep::SweepArgs;
+use super::top::TopArgs;
+use super::triage::TriageArgs;
 use super::turns::TurnsArgs;
+use super::workload::WorkloadArgs;
 use super::{
-    ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency, record,
-    report, reproduce, run, shell, show, stat_setup, sweep, turns, usage,
+    ab, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, list, nmi_latency, record,
+    report, reproduce, run, shell, show, stat_setup, sweep, top, triage, turns, usage, workload,
 };
 use crate::arm::sim;
 use crate::backend::BackendChoice;
@@ -61,8 +65,17 @@ pub struct Cli {
     pub nmi_latency: NmiLatencyArgs,
 }
 
-/// The commands.
+/// A command line that begins with the name of a command: no option of the main job can follow it.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "vpmu", version = VERSION, disable_help_subcommand = true, max_term_width = 80)]
+struct Named {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The commands. The options of one are defined when it is asked for: those of all take longer than most commands have to do.
 #[derive(Clone, Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Command {
     /// Compare strategies by guest NMI handler latency
     ///
@@ -140,6 +153,15 @@ pub enum Command {
     /// perf reads the file.
     #[command(after_help = record::EXAMPLES, override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]")]
     Record(Box<RecordArgs>),
+    /// List the events of this host: behind a guest's counters and to record by, and what creating one costs
+    #[command(after_help = list::EXAMPLES)]
+    List(ListArgs),
+    /// Watch a guest while it runs: functions, exits, host operations, NMI latency
+    ///
+    /// Samples as `vpmu record`, and shows them in the terminal, or as plain tables. Keys: q ends, p pauses, s sorts, z shows callers,
+    /// ? helps.
+    #[command(after_help = top::EXAMPLES, override_usage = "vpmu top [OPTIONS] -- <payload|run|linux> [...]")]
+    Top(Box<TopArgs>),
     /// Time setting up N perf events on M CPUs, by strategy and beside stock perf
     ///
     /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
@@ -153,6 +175,15 @@ pub enum Command {
     /// measure, --backend auto simulates.
     #[command(after_help = guest_stat::EXAMPLES)]
     GuestStat(Box<GuestStatArgs>),
+    /// Find what holds a workload up: what rose, which event to sample by, the call chains, the fix
+    ///
+    /// Counts the events of a workload with a known bottleneck against an idle baseline, samples it by the event that explains most, and
+    /// runs a variant without the bottleneck beside it. On this host, without a guest.
+    #[command(after_help = triage::EXAMPLES)]
+    Triage(TriageArgs),
+    /// Run one of the workloads that triage knows, and print what it did
+    #[command(after_help = workload::EXAMPLES)]
+    Workload(WorkloadArgs),
     /// Report what this host can do, its noise sources, and the backend that is used
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(DoctorArgs),
@@ -192,6 +223,9 @@ where
     T: Into<OsString>,
 {
     let args = help_first(record::as_perf_spells(run::as_qemu_spells(args.into_iter().map(Into::into).collect())));
+    if let Some(parsed) = quickly(&args) {
+        return Ok(parsed);
+    }
     let matched = definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
     match matched {
         Ok(cli) => Ok(Parsed::Run(cli.command.unwrap_or(Command::NmiLatency(Box::new(cli.nmi_latency))))),
@@ -199,6 +233,23 @@ where
             Ok(Parsed::Print(error.to_string()))
         }
         Err(error) => Err(usage::error(&error, &definition(), &args)),
+    }
+}
+
+/// Parses a usual line without defining more than it asks for. `None`: the whole definition must look at it, also to say what is wrong.
+fn quickly(args: &[OsString]) -> Option<Parsed> {
+    let word = args.get(1)?.to_str()?;
+    if args.len() == 2 && matches!(word, "--version" | "-V") {
+        return Some(Parsed::Print(format!("vpmu {VERSION}\n")));
+    }
+    if !Command::has_subcommand(word) {
+        return None;
+    }
+    let matched = with_defaults(Named::command()).try_get_matches_from(args);
+    match matched.and_then(|found| Named::from_arg_matches(&found)) {
+        Ok(named) => Some(Parsed::Run(named.command)),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Some(Parsed::Print(error.to_string())),
+        Err(_) => None,
     }
 }
 
@@ -215,9 +266,18 @@ fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
 /// The definition of the command line.
 #[must_use]
 pub fn definition() -> clap::Command {
-    nmi_latency::defaults(Cli::command())
-        .mut_subcommand("nmi-latency", nmi_latency::defaults)
-        .mut_subcommand("guest-stat", guest_stat::defaults)
+    with_defaults(nmi_latency::defaults(Cli::command()))
+}
+
+/// Gives shared options the defaults of their commands.
+fn with_defaults(definition: clap::Command) -> clap::Command {
+    definition
+        .mut_subcommand("nmi-latency", |command| {
+            command.defer(|command| nmi_latency::defaults(NmiLatencyArgs::augment_args(command)))
+        })
+        .mut_subcommand("guest-stat", |command| {
+            command.defer(|command| guest_stat::defaults(GuestStatArgs::augment_args(command)))
+        })
 }
 
 /// Carries out a command line, program name first.
@@ -247,9 +307,13 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Conformance(args) => conformance::run(&args),
         Command::Run(args) => run::run(*args),
         Command::Linux(args) => linux::run(*args),
+        Command::List(args) => list::run(&args),
         Command::Record(args) => record::run(*args, invocation),
+        Command::Top(args) => top::run(*args),
         Command::StatSetup(args) => stat_setup::run(&args, invocation),
         Command::GuestStat(args) => guest_stat::run(&args, &invocation),
+        Command::Triage(args) => triage::run(&args),
+        Command::Workload(args) => workload::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Report(args) => report::run(&args),
@@ -286,144 +350,4 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn main_job(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
-        match parse(std::iter::once("vpmu").chain(line.iter().copied()))? {
-            Parsed::Run(Command::NmiLatency(args)) => Ok(*args),
-            other => panic!("not nmi-latency: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_line_of_a_plan_is_checked_to_its_names_and_estimated() {
-        let check =
-            |line: &[&str]| check(std::iter::once("vpmu").chain(line.iter().copied()).map(str::to_owned).collect());
-        for (line, needle) in [
-            (&["nmi-latency", "--strategy", "reues"][..], "unknown strategy 'reues'"),
-            (&["nmi-latency", "--backend", "sim:hots"], "no model 'hots'"),
-            (&["sim", "no-model"], "no model 'no-model'"),
-            (&["guest-stat", "--strategy", "reues"], "unknown strategy"),
-            (&["stat-setup", "--strategy", "reues"], "reues"),
-            (&["nmi-latency", "--rond", "3"], "--rond"),
-        ] {
-            let error = check(line).unwrap_err();
-            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error} lacks {needle:?}");
-        }
-        // A file is looked for where the command runs.
-        assert!(check(&["sim", "elsewhere.toml", "--strategy", "reuse,mine.toml"]).unwrap().is_none());
-        assert!(check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]).unwrap().is_none());
-        let one = check(&["guest-stat", "--events", "10"]).unwrap().unwrap();
-        assert!(check(&["guest-stat", "--events", "10,10"]).unwrap().unwrap() == 2 * one && !one.is_zero());
-    }
-
-    #[test]
-    fn definitions_are_consistent() {
-        definition().debug_assert();
-    }
-
-    #[test]
-    fn no_command_is_the_main_job_with_its_defaults() {
-        let args = main_job(&[]).unwrap();
-        assert_eq!(args.arms.strategy.len(), 3);
-        assert_eq!(main_job(&["nmi-latency"]).unwrap().arms.rounds, args.arms.rounds);
-        assert_eq!(main_job(&["--rounds", "3"]).unwrap().arms.rounds, Some(3));
-    }
-
-    #[test]
-    fn json_is_a_flag_and_a_command_comes_before_its_options() {
-        assert!(main_job(&["--json"]).unwrap().result.json);
-        for (line, needle) in [
-            (&["--json", "x.json"][..], "--json > x.json"),
-            (&["--json=x"], "--json > x"),
-            (&["--json", "-"], "--json > FILE"),
-            (&["--json", "doctor"], "vpmu doctor --json"),
-            (&["frobnicate"], "frobnicate"),
-        ] {
-            let error = main_job(line).unwrap_err();
-            assert!(error.to_string().contains(needle), "{error} lacks {needle}");
-        }
-    }
-
-    #[test]
-    fn help_and_version_are_not_errors() {
-        for (flag, needle) in [("--help", "Examples:"), ("--version", env!("CARGO_PKG_VERSION"))] {
-            let Parsed::Print(text) = parse(["vpmu", flag]).unwrap() else { panic!() };
-            assert!(text.contains(needle));
-        }
-    }
-
-    #[test]
-    fn help_is_a_command_too() {
-        let printed = |line: &[&str]| match parse(line) {
-            Ok(Parsed::Print(text)) => text,
-            other => panic!("{line:?}: {other:?}"),
-        };
-        assert_eq!(printed(&["vpmu", "help"]), printed(&["vpmu", "--help"]));
-        assert_eq!(printed(&["vpmu", "help", "sim"]), printed(&["vpmu", "sim", "--help"]));
-        let error = parse(["vpmu", "help", "docter"]).unwrap_err();
-        assert!(error.to_string().contains("did you mean doctor"), "{error}");
-    }
-
-    /// Exit codes are part of the interface: each command's help ends with its own.
-    #[test]
-    fn help_of_every_command_ends_with_its_exit_codes() {
-        let definition = definition();
-        let shown = definition.get_subcommands().filter(|command| !command.is_hide_set());
-        for command in std::iter::once(&definition).chain(shown) {
-            let text = after_help(command).unwrap_or_default();
-            let codes =
-                text.split("\nExit codes: ").nth(1).unwrap_or_else(|| panic!("{} has none", command.get_name()));
-            assert!(codes.starts_with("0 ") && !codes.contains("\n\n"), "{}: {codes}", command.get_name());
-            assert!(codes.replace('\n', " ").ends_with("70 a bug of vpmu."), "{}: {codes}", command.get_name());
-        }
-    }
-
-    /// Help fits a terminal of 80 columns and one of 60, and every command shows examples.
-    #[test]
-    fn help_fits_narrow_terminals_and_teaches_by_example() {
-        for width in [60, 80] {
-            let mut command = definition().term_width(width);
-            command.build();
-            let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
-            let all = std::iter::once(command.clone()).chain(shown.cloned());
-            for command in all {
-                let name = command.get_name().to_owned();
-                let text = command.term_width(width).render_long_help().to_string();
-                assert!(text.contains("Examples:\n  "), "{name} has no examples");
-                let long = text.lines().find(|line| line.chars().count() > width);
-                assert_eq!(long, None, "{name} at {width} columns");
-            }
-        }
-    }
-
-    #[test]
-    fn examples_of_help_are_command_lines_that_parse() {
-        let mut texts: Vec<String> = definition().get_subcommands().filter_map(after_help).collect();
-        texts.extend(after_help(&definition()));
-        let mut found = 0;
-        for text in texts {
-            let joined = text.replace("\\\n", " ");
-            for line in joined.lines().map(str::trim).filter(|line| *line == "vpmu" || line.starts_with("vpmu ")) {
-                let words = words(line);
-                assert!(parse(&words).is_ok(), "{line}: {:?}", parse(&words).err());
-                found += 1;
-            }
-        }
-        assert!(found > 40, "{found}");
-    }
-
-    /// Words of a shell's line up to a pipe or redirection; single quotes keep spaces.
-    fn words(line: &str) -> Vec<String> {
-        let parts = line.split('\'').enumerate().flat_map(|(at, part)| match at % 2 {
-            0 => part.split_whitespace().map(str::to_owned).collect(),
-            _ => vec![part.to_owned()],
-        });
-        parts.take_while(|word| word != "|" && word != ">").collect()
-    }
-
-    fn after_help(command: &clap::Command) -> Option<String> {
-        command.get_after_help().map(ToString::to_string)
-    }
-}
+mod tests;

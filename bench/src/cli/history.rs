@@ -1,5 +1,6 @@
 //! `vpmu history`.
 
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -93,7 +94,8 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
         metrics: args.metric.clone(),
         times: args.times,
     };
-    let records = read::gather(&args.source, &args.results)?;
+    // As in `compare`, memory is not given back piece by piece at the end.
+    let records = ManuallyDrop::new(read::gather(&args.source, &args.results)?);
     let found = history::history(&args.source, &records, &request)?;
     if args.json {
         print_json(&found)?;

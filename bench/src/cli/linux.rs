@@ -148,6 +148,13 @@ pub struct LinuxArgs {
     #[arg(long)]
     pub nested: bool,
 
+    /// Let an access to a register of the PMU cost the guest NS nanoseconds, by holding its TSC back: a modelled cost
+    ///
+    /// Each access is an exit to this program, which costs a guest that is a host far more than a processor's register. What the exits
+    /// took beyond NS is taken from the guest's time. The events behind its counters go on meanwhile. Needs one vCPU, and Linux 5.16 here.
+    #[arg(long, value_name = "NS", value_parser = number_in(0..=1_000_000))]
+    pub msr_cost: Option<u64>,
+
     /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
     #[arg(long, value_name = "CPULIST", default_value = "none")]
     pub pin: PinChoice,
@@ -213,9 +220,11 @@ impl LinuxArgs {
                 backend: self.backend,
                 pmu_version: self.pmu_version,
                 nested: self.nested,
+                register_cost_ns: self.msr_cost,
                 time_limit,
                 seccomp: !self.no_seccomp,
                 sampling: None,
+                diverted: None,
             },
             quiet: self.quiet,
         }

@@ -27,6 +27,7 @@ use crate::progress;
 use crate::rounds::pin::usable_cpus;
 use crate::rounds::plan::Plan;
 use crate::rounds::run::{self as rounds, Context, Finished};
+use crate::strategy::refuse_modelled;
 use crate::sys;
 
 /// How the process was started.
@@ -122,6 +123,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     let host = HostFacts::read(&fs);
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
     let tried = plan(&Chosen::here(BackendKey::None, String::new()), usable(&host).as_deref())?;
+    can_have(named.as_ref(), &tried)?;
     if let Some(baseline) = &wanted.baseline {
         baseline.check(tried.experiment)?;
     }
@@ -160,6 +162,16 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     }
     let error = finished.error.or(kept.failed).or_else(|| no_strategy(&finished.document));
     error.map_or_else(|| Ok(verdict(&finished.document)), Err)
+}
+
+/// Whether the guests, of this model or of this host, can have the plan's strategies. With `auto` that does not depend on what the host
+/// lacks: a model is then not asked for.
+fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
+    let strategies = &plan.parameters.strategies;
+    match model {
+        Some(model) => simulated::check_strategies(model, strategies.iter().map(|strategy| strategy.name.as_str())),
+        None => refuse_modelled(strategies),
+    }
 }
 
 /// The strategies that were asked for, if none of them could run.
@@ -202,6 +214,7 @@ fn real(
     let chosen = choose(backend, &ThisHost)?;
     let usable = usable(&host);
     let mut plan = plan(&chosen, if claiming == Claiming::Claim { usable.map(free_last) } else { usable }.as_deref())?;
+    can_have(None, &plan)?;
     let pin = if claiming == Claiming::Claim { &plan.guest.pin[..] } else { &[] };
     let (claims, warning) = claim::all(pin);
     if let Some(warning) = warning {
@@ -217,6 +230,7 @@ fn real(
 /// On a simulated host, from which nothing of this machine enters the result.
 fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Error> {
     let mut plan = plan(&simulated::chosen(&model, why), None)?;
+    can_have(Some(&model), &plan)?;
     plan.simulate(&model.name);
     let host = simulated::facts(&model);
     let runner = Box::new(SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?);
@@ -257,7 +271,8 @@ fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error>
 /// Whether the document answers its question.
 fn verdict(document: &Document) -> Exit {
     let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some());
-    let unsure = document.warnings.iter().any(|warning| warning.code == warnings::UNSURE);
+    let no_answer = [warnings::UNSURE, warnings::NO_OVERFLOWS];
+    let unsure = document.warnings.iter().any(|warning| no_answer.contains(&warning.code.as_str()));
     if document.status == Status::Complete && !doubtful && !unsure { Exit::Done } else { Exit::Inconclusive }
 }
 

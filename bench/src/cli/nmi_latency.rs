@@ -50,6 +50,8 @@ Examples:
   vpmu sim
   # a published host, four events of a task
   vpmu sim icx-2021 --workload sampling4
+  # a PMU that the guest owns, which only a model has
+  vpmu sim spr-2026 --strategy deferred,mediated
   # a model of your own (docs/simulator.md)
   vpmu sim mine.toml --strategy reuse,pool --json
 

@@ -20,7 +20,8 @@ const MAX_VCPUS: u64 = guest::abi::MAX_VCPUS as u64;
 pub struct ArmsOptions {
     /// Strategies to compare: preset names or .toml files
     ///
-    /// `vpmu show strategies` lists the presets. The floor (the same guest without host events) is always added.
+    /// `vpmu show strategies` lists the presets. The floor (the same guest without host events) is always added. mediated and
+    /// mediated-filter are models: of simulated guests only.
     #[arg(
         long,
         value_name = "LIST",

@@ -126,9 +126,11 @@ impl RunArgs {
                 backend: self.backend,
                 pmu_version: self.pmu_version,
                 nested: false,
+                register_cost_ns: None,
                 time_limit: self.time_limit,
                 seccomp: !self.no_seccomp,
                 sampling: None,
+                diverted: None,
             },
             rdpmc: match self.rdpmc {
                 RdpmcArg::Rewrite => Rdpmc::Rewrite,

@@ -122,6 +122,6 @@ mod tests {
     fn a_list_has_a_line_for_each() {
         let text = list(&catalog::strategies());
         assert_eq!(text.lines().count(), catalog::strategies().len());
-        assert!(text.starts_with("recreate     an event"), "{text}");
+        assert!(text.starts_with("recreate         an event"), "{text}");
     }
 }

@@ -62,6 +62,13 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
         // Our own parsers say the remedy in the same breath.
         return Error::usage(format!("bad value '{value}' for {arg}"), why, "");
     }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let command = name.map_or("vpmu".to_owned(), |name| format!("vpmu {name}"));
+        let guest = name.is_some_and(|name| matches!(name.as_str(), "record" | "top"));
+        let what =
+            if guest { "it takes a guest: -- payload, run IMAGE or linux KERNEL" } else { "it takes more words" };
+        return Error::usage(format!("nothing is said to {command}"), what, help(name));
+    }
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").to_owned();
     let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use linux_guest::agent::{Agent, AgentError, Command, Cut, Ended};
+use linux_guest::loaded;
 use results::error::{Error, Exit};
 use vmm::kvm::Host;
 use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan, Log};
@@ -16,6 +17,7 @@ use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan, Log};
 use super::bring;
 use super::guest::{self, LinuxGuest, OnInterrupt};
 use super::spec::LinuxSpec;
+use super::symbols::Symbols;
 use crate::console::{Stream, complain};
 use crate::sys;
 
@@ -54,7 +56,10 @@ pub(super) fn run(
         Some(path) => Box::new(File::create(path).map_err(|error| {
             Error::usage(format!("cannot write the console to {}", path.display()), error.to_string(), "")
         })?),
-        None => Box::new(io::sink()),
+        None => match &spec.machine.diverted {
+            Some(to) => Box::new(to.clone()),
+            None => Box::new(io::sink()),
+        },
     };
     let stdin = match &spec.stdin {
         Some(path) => Some(input(path)?),
@@ -137,6 +142,9 @@ impl Session<'_> {
         if let Some(folder) = &self.spec.share {
             agent.put_tree(folder, SHARE).map_err(failed("cannot copy --share into the guest"))?;
         }
+        if let Some(symbols) = &self.spec.symbols {
+            self.report_code(agent, symbols)?;
+        }
         let (mut out, mut err) = (Stream::stdout(&self.over), Stream::stderr(&self.over));
         let shell = ["/bin/sh", "-c", command].map(str::to_owned);
         let mut shell = Command::new(&shell).limit(time_limit.saturating_sub(began.elapsed()));
@@ -146,7 +154,11 @@ impl Session<'_> {
         if let Some(stdin) = &self.stdin {
             shell = shell.stdin(stdin.as_fd());
         }
-        let ended = agent.run(&shell, &mut out, &mut err).map_err(failed("the command did not end"))?;
+        let ran = match &self.spec.machine.diverted {
+            Some(to) => agent.run(&shell, &mut to.clone(), &mut to.clone()),
+            None => agent.run(&shell, &mut out, &mut err),
+        };
+        let ended = ran.map_err(failed("the command did not end"))?;
         match ended.cut {
             Some(Cut::Limit) => complain("warning: the command was killed at the time limit (--time-limit)"),
             Some(Cut::Interrupted) => complain("warning: interrupted: the command was killed"),
@@ -161,16 +173,23 @@ impl Session<'_> {
         if let Some(folder) = &self.spec.share {
             self.keep(bring::merge(agent, SHARE, folder), "cannot copy --share back")?;
         }
-        if let Some((symbols, modules)) = &self.spec.symbols {
+        if let Some(symbols) = &self.spec.symbols {
+            self.report_code(agent, symbols)?;
             let restricted = "/proc/sys/kernel/kptr_restrict";
             // The agent is root in the guest: a value of 1 hides nothing from it.
-            for (from, to) in [("/proc/kallsyms", symbols), ("/proc/modules", modules)] {
+            for (from, to) in [("/proc/kallsyms", &symbols.kallsyms), ("/proc/modules", &symbols.modules)] {
                 self.keep(bring::fetch(agent, from, to), &format!("cannot get {from} from the guest ({restricted})"))?;
             }
         }
         self.log = guest::kernel_log(agent);
         agent.power_off().map_err(failed("the guest did not power off"))?;
         Ok(ended)
+    }
+
+    /// Asks for the kernel's code, and passes it on.
+    fn report_code(&mut self, agent: &mut Agent<'_>, symbols: &Symbols) -> Result<(), Failure> {
+        let fetched = loaded::fetch(agent).map(|code| symbols.reports.push(code));
+        self.keep(fetched, "cannot get the places of the kernel's modules from the guest")
     }
 
     /// Keeps an error after which the guest is still of use.

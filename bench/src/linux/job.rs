@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
 use results::error::{Error, Exit};
+use results::host::REGISTER_COST_WORD;
 use vmm::kvm::Host;
 use vmm::kvm::linux_refusal;
-use vmm::machine::linux::{Kernel, LinuxPlan};
+use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan};
 use vmm::outcome::End;
 
 use super::bring;
@@ -22,7 +23,7 @@ use super::terminal::{self, Raw};
 use super::userland::{self, Wanted};
 use crate::console::complain;
 use crate::machine;
-use crate::output::{Limits, Output};
+use crate::output::{Diverted, Limits, Output};
 use crate::sys;
 
 /// Boots the kernel, and does what was asked for.
@@ -51,11 +52,19 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
     };
     let interactive = spec.run.is_none() && spec.initrd.is_none();
     let append = if interactive { format!("{} {}", linux_guest::SHELL_WORD, spec.append) } else { spec.append.clone() };
+    let append = match spec.machine.register_cost_ns {
+        // What runs in the guest can say so of its figures.
+        Some(ns) => format!("{append} {REGISTER_COST_WORD}{ns}"),
+        None => append,
+    };
     let plan = LinuxPlan { machine, memory: spec.machine.memory, initrd, command_line: append };
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let host = Arc::new(host);
     let ran = match &spec.run {
-        None => on_terminal(&host, kernel, plan)?,
+        None => match &spec.machine.diverted {
+            Some(to) => on_its_own(&host, kernel, plan, to)?,
+            None => on_terminal(&host, kernel, plan)?,
+        },
         Some(command) => command::run(&host, kernel, plan, spec, command)?,
     };
     if let Some(outcome) = &ran.outcome {
@@ -108,10 +117,22 @@ fn on_terminal(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan) -> Result<Ran,
     let outcome = guest.join();
     let unsent = output.finish_soon();
     drop(raw);
-    if let Err(error) = &unsent {
+    Ok(ended(outcome?, unsent))
+}
+
+/// The user's own RAM disk without a terminal: its console gets no input.
+fn on_its_own(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan, to: &Diverted) -> Result<Ran, Error> {
+    let limits = Limits { began: Instant::now(), time_limit: plan.machine.time_limit };
+    let output = Output::diverted(to.clone(), limits);
+    let outcome = LinuxGuest::start(host, kernel, plan, output.clone(), None, None)?.join();
+    let unsent = output.finish_soon();
+    Ok(ended(outcome?, unsent))
+}
+
+fn ended(outcome: LinuxOutcome, unsent: io::Result<()>) -> Ran {
+    if let Err(error) = unsent {
         complain(&format!("warning: console output was lost: {error}"));
     }
-    let outcome = outcome?;
     let exit = if outcome.end == End::PowerOff { Exit::Done } else { Exit::Inconclusive };
-    Ok(Ran { outcome: Some(outcome), errors: Vec::new(), exit })
+    Ran { outcome: Some(outcome), errors: Vec::new(), exit }
 }

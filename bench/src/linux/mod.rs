@@ -10,6 +10,7 @@ pub mod job;
 pub mod place;
 mod report;
 pub mod spec;
+pub mod symbols;
 mod tail;
 mod terminal;
 pub mod userland;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::place::Placed;
+use super::symbols::Symbols;
 use crate::machine::MachineSpec;
 
 /// Guest memory unless another size is given, bytes.
@@ -39,8 +40,8 @@ pub struct LinuxSpec {
     pub output: PathBuf,
     /// A folder that the guest has a copy of, and whose changes come back.
     pub share: Option<PathBuf>,
-    /// Where the kernel's list of symbols goes, and that of its modules.
-    pub symbols: Option<(PathBuf, PathBuf)>,
+    /// Where the kernel's lists of its code go.
+    pub symbols: Option<Symbols>,
     /// Where the console's output goes while a command runs.
     pub console: Option<PathBuf>,
     /// The machine.

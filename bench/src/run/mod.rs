@@ -26,7 +26,11 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
     let plan = plan_of(args, backend)?;
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let mut output = Output::to_stdout(Limits { began: Instant::now(), time_limit: args.machine.time_limit });
+    let limits = Limits { began: Instant::now(), time_limit: args.machine.time_limit };
+    let mut output = match &args.machine.diverted {
+        Some(to) => Output::diverted(to.clone(), limits),
+        None => Output::to_stdout(limits),
+    };
     let outcome = image::run(&host, &image, &plan, &mut output, sys::interrupted())
         .map_err(|error| machine::not_begun(format!("cannot run {}", args.image.display()), &error))?;
     let unsent = output.finish();

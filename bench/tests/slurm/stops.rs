@@ -161,8 +161,12 @@ pub(crate) fn two_at_once_do_nothing_twice(rig: &mut Rig) -> Result<()> {
     }
     ensure!(campaign.jobs()? == [1], "{:?}", campaign.jobs()?);
     campaign.until("a failure", |elements| has(&elements[0], "failed"))?;
-    // Failed ones run again; those in the queue have their job.
-    campaign.submit(&["--retry-failed"])?;
+    // Failed ones run again, once Slurm has let them go; those in the queue have their job.
+    wait("a second submission", || {
+        campaign.submit(&["--retry-failed"])?;
+        let lines = fs::read_to_string(campaign.folder.join("submissions.jsonl"))?;
+        Ok(lines.lines().count() > 1)
+    })?;
     campaign.until("the outcomes", |elements| elements.iter().all(|element| has(element, "ok")))?;
     let lines = fs::read_to_string(campaign.folder.join("submissions.jsonl"))?;
     let elements: Vec<Value> = lines

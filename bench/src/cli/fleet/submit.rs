@@ -45,6 +45,10 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
             // One that Slurm has not let go yet cannot be submitted again.
             let task = states.elements.get(&done.attempt.element);
             if task.is_some_and(|task| task.state.is_active()) {
+                let element = done.attempt.element;
+                complain(&format!(
+                    "notice: element {element} failed, but Slurm has not let its job go yet: submit again in a few seconds"
+                ));
                 continue;
             }
             folder.forget(done)?;
