@@ -9,6 +9,7 @@ use arch_pmu::msr::PmuMsr;
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use vmm::devices::board::Output;
+use vmm::kvm::HeldBack;
 use vmm::machine::left::VcpuRun;
 use vmm::outcome::End;
 
@@ -75,6 +76,7 @@ pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
                 .to_owned(),
         );
     }
+    report.summary.extend(held_back(ran.vcpus));
     counted(ran.vcpus, backend, &mut report);
     let warnings = &mut report.warnings;
     let elsewhere = sum(|vcpu| vcpu.rdpmcs_elsewhere);
@@ -111,6 +113,13 @@ pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
 /// What is said of rewritten RDPMCs that were #GP.
 pub(crate) fn rdpmcs_elsewhere(count: u64) -> String {
     format!("{count} RDPMCs were #GP: they were rewritten, and ran at another address (code that the guest copied)")
+}
+
+/// What a modelled cost of the PMU's registers took from the guest's time.
+fn held_back<L>(vcpus: &[VcpuRun<L>]) -> Option<String> {
+    let HeldBack { accesses, ns } = vcpus.iter().find_map(|vcpu| vcpu.held_back)?;
+    let seconds = ns as f64 / 1e9;
+    Some(format!("modelled register cost: the guest's TSC was held back by {seconds:.3} s over {accesses} accesses"))
 }
 
 /// What counted behind the guest's counters, and a warning if nothing did although counters were programmed.
@@ -178,6 +187,7 @@ mod tests {
             host: HostSide::default(),
             steps: None,
             phases: Default::default(),
+            held_back: None,
             probe_ns: None,
         };
         Left { vcpus: vec![vcpu.clone(), vcpu], absent: 0, output: Output { error: None, dropped: 0 } }
@@ -203,6 +213,15 @@ mod tests {
                 "counts: backend cpu-clock, 0 events opened",
             ]
         );
+    }
+
+    #[test]
+    fn a_modelled_register_cost_is_said() {
+        let mut outcome = left();
+        outcome.vcpus[0].held_back = Some(HeldBack { accesses: 12, ns: 1_500_000_000 });
+        let report = report(&outcome, None, &BackendKey::CpuClock);
+        let line = "modelled register cost: the guest's TSC was held back by 1.500 s over 12 accesses";
+        assert!(report.summary.iter().any(|said| said == line), "{report:?}");
     }
 
     #[test]

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
 use kvm_bindings::{
-    kvm_debugregs, kvm_guest_debug, kvm_irq_level, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs, kvm_regs,
-    kvm_sregs, kvm_translation, kvm_vcpu_events,
+    kvm_debugregs, kvm_device_attr, kvm_guest_debug, kvm_irq_level, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs,
+    kvm_regs, kvm_sregs, kvm_translation, kvm_vcpu_events,
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
@@ -49,7 +49,7 @@ const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
 /// Ioctls of the loop and the stepper on a vCPU, a VM and a perf event; the most frequent first.
-const IOCTLS: [u64; 28] = [
+const IOCTLS: [u64; 29] = [
     ioc(NONE, KVM, 0x80, 0),                                    // KVM_RUN
     ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),         // KVM_GET_LAPIC
     ioc(NONE, KVM, 0x9a, 0),                                    // KVM_NMI
@@ -76,6 +76,7 @@ const IOCTLS: [u64; 28] = [
     ioc(READ, KVM, 0xa1, size_of::<kvm_debugregs>()),           // KVM_GET_DEBUGREGS
     ioc(WRITE, KVM, 0xa2, size_of::<kvm_debugregs>()),          // KVM_SET_DEBUGREGS
     ioc(NONE, KVM, 0xa3, 0),                                    // KVM_GET_TSC_KHZ
+    ioc(WRITE, KVM, 0xe1, size_of::<kvm_device_attr>()),        // KVM_SET_DEVICE_ATTR
     ioc(READ | WRITE, KVM, 0x85, size_of::<kvm_translation>()), // KVM_TRANSLATE
     ioc(WRITE, KVM, 0x84, size_of::<kvm_sregs>()),              // KVM_SET_SREGS
 ];
@@ -275,6 +276,7 @@ mod tests {
             0x8080_aea1,
             0x4080_aea2,
             0x4138_ae84,
+            0x4018_aee1,
         ] {
             assert!(IOCTLS.contains(&number), "{number:#x}");
         }

@@ -5,7 +5,10 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, compiler_fence};
 
-use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_irq_level, kvm_userspace_memory_region};
+use kvm_bindings::{
+    KVM_MAX_CPUID_ENTRIES, KVM_VCPU_TSC_CTRL, KVM_VCPU_TSC_OFFSET, kvm_device_attr, kvm_irq_level,
+    kvm_userspace_memory_region,
+};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
@@ -201,6 +204,33 @@ pub(crate) fn pin_this_thread(cpu: usize) -> io::Result<()> {
 pub(crate) fn rdtsc() -> u64 {
     // SAFETY: every x86-64 has it, and Linux leaves it to user mode.
     unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// KVM's offset of a vCPU's TSC (Documentation/virt/kvm/devices/vcpu.rst, KVM_VCPU_TSC_OFFSET).
+pub(crate) fn tsc_offset(vcpu: &VcpuFd) -> io::Result<u64> {
+    /// KVM_GET_DEVICE_ATTR of <linux/kvm.h>.
+    const KVM_GET_DEVICE_ATTR: libc::c_ulong = 0x4018_aee2;
+    let mut offset = 0_u64;
+    let attribute = tsc_offset_attribute(&raw mut offset);
+    // SAFETY: both structures outlive the call, which writes 8 bytes to the second.
+    let done = unsafe { libc::ioctl(vcpu.as_raw_fd(), KVM_GET_DEVICE_ATTR, &raw const attribute) };
+    if done == 0 { Ok(offset) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets it.
+pub(crate) fn set_tsc_offset(vcpu: &VcpuFd, mut offset: u64) -> io::Result<()> {
+    let attribute = tsc_offset_attribute(&raw mut offset);
+    // SAFETY: both structures outlive the call, which reads 8 bytes of the second.
+    let done = unsafe { libc::ioctl(vcpu.as_raw_fd(), KVM_SET_DEVICE_ATTR, &raw const attribute) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// KVM_SET_DEVICE_ATTR of <linux/kvm.h>.
+pub(crate) const KVM_SET_DEVICE_ATTR: libc::c_ulong = 0x4018_aee1;
+
+fn tsc_offset_attribute(offset: *mut u64) -> kvm_device_attr {
+    let (group, attr) = (KVM_VCPU_TSC_CTRL, u64::from(KVM_VCPU_TSC_OFFSET));
+    kvm_device_attr { flags: 0, group, attr, addr: offset as u64 }
 }
 
 /// Makes about `count` additions in four registers that do not depend on each other.

@@ -44,6 +44,7 @@ fn plan(guest: &GuestPlan, behind: Behind, samples: u64) -> PayloadPlan {
             pin: guest.pin.iter().map(|&cpu| cpu as usize).collect(),
             time_limit: guest.hard_limit,
             seccomp: guest.seccomp,
+            register_cost_ns: None,
             sampling: None,
         },
         log_entries: guest.log_entries(samples),

@@ -11,6 +11,7 @@ use vmm::kvm::Cpu;
 use super::run::environ;
 use crate::backend::{BackendChoice, choose};
 use crate::linux::job;
+use crate::linux::load::Load;
 use crate::linux::place::Placed;
 use crate::linux::spec::{LinuxSpec, TIME_LIMIT};
 use crate::machine::MachineSpec;
@@ -119,8 +120,10 @@ pub struct LinuxArgs {
     pub modules: Option<PathBuf>,
 
     /// Load this module, with those it needs; repeat for more
-    #[arg(long, value_name = "NAME")]
-    pub load: Vec<String>,
+    ///
+    /// Parameters follow its name: --load 'kvm-amd enable_mediated_pmu=1'.
+    #[arg(long, value_name = "NAME[ PARAM=VALUE...]")]
+    pub load: Vec<Load>,
 
     /// Boot this initial RAM disk as it is, in place of one that is made
     #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "env", "stdin", "with", "modules", "load", "get", "share", "console"])]
@@ -272,6 +275,8 @@ mod tests {
             (&["k", "--vcpus", "0"], "out of range"),
             (&["k", "--cpu", "epyc"], "clx"),
             (&["k", "--with", ""], "FILE"),
+            (&["k", "--load", "nested=1"], "NAME PARAMETER=VALUE"),
+            (&["k", "--msr-cost", "10s"], "--msr-cost"),
             (&[], "KERNEL"),
         ] {
             let error = linux(args).unwrap_err();

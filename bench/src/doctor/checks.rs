@@ -64,9 +64,10 @@ pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Fi
         "KVM's own vPMU",
         Status::warn_unless(own.is_ok()),
         format!(
-            "{}, kvm.enable_pmu={}{}",
+            "{}, kvm.enable_pmu={}{}{}",
             host.kvm.as_deref().unwrap_or("no KVM vendor module seen"),
             host.kvm_enable_pmu.as_deref().unwrap_or("unknown"),
+            if host.kvm_mediated_pmu == Some(true) { ", mediated" } else { "" },
             own.err().map(|why| format!(": {why}")).unwrap_or_default()
         ),
         "arm `kvm` measures it with the same payload",

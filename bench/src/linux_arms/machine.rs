@@ -94,6 +94,7 @@ impl Boot {
             pin: guest.pin.iter().map(|&cpu| cpu as usize).collect(),
             time_limit: LONGEST,
             seccomp: guest.seccomp,
+            register_cost_ns: None,
             sampling: None,
         };
         let (initrd, command_line) = (self.initrd.clone(), self.spec.append.clone());

@@ -23,6 +23,8 @@ pub fn host_class(facts: &HostFacts) -> String {
     }
     parts.push(facts.kvm.as_deref().unwrap_or("no KVM"));
     parts.push(if facts.hardware_pmu { "hardware PMU" } else { "no hardware PMU" });
+    let modelled = facts.register_cost_ns.map(|ns| format!("modelled register cost of {ns} ns"));
+    parts.extend(modelled.as_deref());
     format!("{place} ({})", parts.join(", "))
 }
 
@@ -39,6 +41,32 @@ mod tests {
         assert_eq!(HostFacts::read(&fs).class, "bare-metal host (Cascade Lake, kvm_intel, hardware PMU)");
         let (_dir, fs) = fixture::tree(&[]);
         assert_eq!(HostFacts::read(&fs).class, "unknown host (no KVM, no hardware PMU)");
+    }
+
+    #[test]
+    fn a_modelled_register_cost_is_said() {
+        let (_dir, fs) = fixture::tree(&[("proc/cmdline", "quiet vpmu.msr_cost=100 x=1\n")]);
+        assert_eq!(
+            HostFacts::read(&fs).class,
+            "unknown host (no KVM, no hardware PMU, modelled register cost of 100 ns)"
+        );
+        for line in ["vpmu.msr_cost=", "vpmu.msr_cost=x", "xvpmu.msr_cost=1"] {
+            let (_dir, fs) = fixture::tree(&[("proc/cmdline", line)]);
+            assert_eq!(HostFacts::read(&fs).register_cost_ns, None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_mediated_vpmu_has_a_name_of_its_own() {
+        let parameter = "sys/module/kvm_amd/parameters/enable_mediated_pmu";
+        for (files, fact, arm) in [
+            (&[][..], None, "kvm"),
+            (&[(parameter, "N\n")], Some(false), "kvm"),
+            (&[(parameter, "Y\n")], Some(true), "kvm-mediated"),
+        ] {
+            let (_dir, fs) = fixture::tree(files);
+            assert_eq!((HostFacts::read(&fs).kvm_mediated_pmu, super::super::kvm_arm(&fs)), (fact, arm));
+        }
     }
 
     #[test]

@@ -40,6 +40,9 @@ pub struct HostFacts {
     pub kvm: Option<String>,
     /// `kvm.enable_pmu`: whether KVM offers its own vPMU.
     pub kvm_enable_pmu: Option<String>,
+    /// `enable_mediated_pmu` of KVM's vendor module (Linux 7.0): whether its vPMU is the PMU itself, which the guest owns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm_mediated_pmu: Option<bool>,
     /// cpufreq governor; of several, each once.
     pub governor: Option<String>,
     /// Whether turbo is on.
@@ -62,6 +65,9 @@ pub struct HostFacts {
     pub tracefs: Option<String>,
     /// Current clock source.
     pub clocksource: Option<String>,
+    /// What an access to a register of this host's PMU costs, ns, where its VMM models that (`vpmu linux --msr-cost`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub register_cost_ns: Option<u64>,
     /// Load average over one minute, before the measurement.
     pub loadavg_1m: Option<f64>,
     /// CPU time taken away by the hypervisor, before the measurement.

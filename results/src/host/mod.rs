@@ -13,4 +13,5 @@ mod tuning;
 pub use class::host_class;
 pub use facts::{CpuTime, HostFacts};
 pub use fs::HostFs;
+pub use read::{KVM_ARMS, REGISTER_COST_WORD, kvm_arm};
 pub use tuning::{IdleState, Tuning};

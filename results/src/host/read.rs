@@ -7,6 +7,9 @@ use super::facts::{CpuTime, HostFacts};
 use super::fs::HostFs;
 use super::tuning::Tuning;
 
+/// A word of the kernel's command line: what an access to a register of the PMU costs this host, ns, as its VMM models it.
+pub const REGISTER_COST_WORD: &str = "vpmu.msr_cost=";
+
 /// PMU names under which Linux lists a CPU's core PMU: `cpu`, or one per core type on hybrids.
 fn is_core_pmu(name: &str) -> bool {
     matches!(name, "cpu" | "cpu_core" | "cpu_atom") || name.starts_with("armv8_pmuv3")
@@ -49,6 +52,7 @@ impl HostFacts {
                 .into_iter()
                 .find(|module| fs.exists(&format!("sys/module/{module}")))
                 .map(str::to_owned),
+            kvm_mediated_pmu: mediated(fs),
             kvm_enable_pmu: fs.text("sys/module/kvm/parameters/enable_pmu"),
             governor: governor(fs),
             turbo: fs
@@ -64,6 +68,7 @@ impl HostFacts {
             perf_pmus,
             tracefs: tracefs(fs),
             clocksource: fs.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            register_cost_ns: fs.text("proc/cmdline").and_then(|line| register_cost(&line)),
             loadavg_1m: fs.text("proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok()),
             steal_before: cpu_time(fs),
             steal_after: None,
@@ -91,6 +96,26 @@ impl HostFacts {
         let list: cpu_list::CpuList = self.cpus_online.as_deref()?.parse().ok()?;
         Some(list.0)
     }
+}
+
+/// Names of arms with KVM's own vPMU: one that KVM emulates by host events, and one that is the PMU itself.
+pub const KVM_ARMS: [&str; 2] = ["kvm", "kvm-mediated"];
+
+/// The one of [`KVM_ARMS`] that this host has.
+#[must_use]
+pub fn kvm_arm(fs: &HostFs) -> &'static str {
+    KVM_ARMS[usize::from(mediated(fs) == Some(true))]
+}
+
+/// Whether KVM's vPMU is mediated, where the vendor module can have such a one.
+fn mediated(fs: &HostFs) -> Option<bool> {
+    let parameter = |module| fs.text(&format!("sys/module/{module}/parameters/enable_mediated_pmu"));
+    ["kvm_intel", "kvm_amd"].into_iter().find_map(parameter).map(|text| matches!(&*text, "Y" | "1"))
+}
+
+/// The number of [`REGISTER_COST_WORD`] on a kernel's command line.
+fn register_cost(line: &str) -> Option<u64> {
+    line.split_whitespace().find_map(|word| word.strip_prefix(REGISTER_COST_WORD)?.parse().ok())
 }
 
 /// The governors of all CPUs, each once.

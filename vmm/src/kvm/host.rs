@@ -139,6 +139,9 @@ impl Host {
         const SELECTOR: u64 = 0x1_0076;
         let tried = || -> Result<bool, kvm_ioctls::Error> {
             let vm = self.0.create_vm()?;
+            // A mediated vPMU needs KVM's local APIC.
+            vm.create_irq_chip()?;
+            self.set_pmu(&vm, 0)?;
             let vcpu = vm.create_vcpu(0)?;
             vcpu.set_cpuid2(supported)?;
             let mut one = OneMsr::new();
@@ -182,13 +185,11 @@ impl Host {
         vm.set_tss_address(0xfffb_d000).map_err(call("KVM_SET_TSS_ADDR"))?;
         sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
         vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
+        // Without it KVM's own vPMU would come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back. A mediated vPMU (Linux 7.0)
+        // is there only for a VM that asks.
+        let disabled = if matches!(pmu, GuestPmu::Userspace(_)) { KVM_PMU_CAP_DISABLE } else { 0 };
+        self.set_pmu(&vm, disabled).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
         if let GuestPmu::Userspace(caps) = pmu {
-            // Else KVM's own vPMU would come alive by the guest's CPUID leaf 0AH and answer RDPMC behind our back.
-            if self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) & KVM_PMU_CAP_DISABLE.cast_signed() != 0 {
-                let mut cap = kvm_enable_cap { cap: KVM_CAP_PMU_CAPABILITY, ..kvm_enable_cap::default() };
-                cap.args[0] = u64::from(KVM_PMU_CAP_DISABLE);
-                vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
-            }
             let mut cap = kvm_enable_cap { cap: KVM_CAP_X86_USER_SPACE_MSR, ..kvm_enable_cap::default() };
             cap.args[0] = u64::from(KVM_MSR_EXIT_REASON_FILTER);
             vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
@@ -199,6 +200,16 @@ impl Host {
             vm.create_pit2(pit).map_err(call("KVM_CREATE_PIT2"))?;
         }
         Ok(vm)
+    }
+
+    /// Says whether a VM without vCPUs has KVM's own vPMU, where KVM can be told (Linux 5.18).
+    fn set_pmu(&self, vm: &VmFd, disabled: u32) -> Result<(), kvm_ioctls::Error> {
+        if self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) & KVM_PMU_CAP_DISABLE.cast_signed() == 0 {
+            return Ok(());
+        }
+        let mut cap = kvm_enable_cap { cap: KVM_CAP_PMU_CAPABILITY, ..kvm_enable_cap::default() };
+        cap.args[0] = u64::from(disabled);
+        vm.enable_cap(&cap)
     }
 
     /// vCPU `cpu` of `cpus` with the guest's CPUID. All but the first wait for a start-up IPI.

@@ -14,6 +14,7 @@ mod late;
 pub mod msr_filter;
 #[cfg(feature = "planted-slowdown")]
 mod planted;
+pub(crate) mod register_cost;
 pub(crate) mod run_loop;
 mod stats;
 mod step;
@@ -24,5 +25,6 @@ pub(crate) mod vcpu;
 pub use capability::{API_VERSION, CAPABILITIES, Capability, PMU_CAPABILITY};
 pub use cpuid::Cpu;
 pub use host::{Facts, Host, KvmError, linux_refusal};
+pub use register_cost::HeldBack;
 
 pub(crate) use host::{GuestPmu, Look};

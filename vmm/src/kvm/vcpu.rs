@@ -13,7 +13,7 @@ use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::kick;
 use host_pmu::side::HostPmu;
-use host_pmu::stats::{HostSide, PhaseTally};
+use host_pmu::stats::{HostSide, OpKind, PhaseTally};
 use kvm_bindings::{KVM_EXIT_INTR, Msrs};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
@@ -23,11 +23,12 @@ use super::foreign::{ForeignMsrs, OneMsr, Registers};
 use super::handle::{self, Action, ExitedVcpu};
 use super::lapic::{self, Delivered, LocalApic, Mode, PmiPort as _};
 use super::late::{self, Held};
+use super::register_cost::{HeldBack, RegisterCost};
 use super::stats::LoopStats;
 use super::tick::Tick;
 use crate::devices::bus::Bus;
 use crate::outcome::End;
-use crate::sample::VcpuSampler;
+use crate::sample::{LiveCounts, VcpuSampler};
 use crate::sys::{self, KickGuard};
 
 /// Most PMIs of one entry: one of each counter.
@@ -84,6 +85,8 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) alarm: kick::Timer,
     /// The vCPU stops when this is set and it is kicked.
     pub(crate) stop: &'a AtomicBool,
+    /// The modelled cost of the PMU's registers, if there is one.
+    pub(crate) register_cost: Option<RegisterCost>,
     /// Samples of this vCPU, if it is recorded.
     pub(crate) sampler: Option<VcpuSampler<'a>>,
     /// Name of the strategy, if there is one.
@@ -100,6 +103,7 @@ pub(crate) struct Vcpu<'a, H, B> {
     apic_id: u32,
     pub(super) pmu: Vpmu<H>,
     stop: &'a AtomicBool,
+    register_cost: Option<RegisterCost>,
     sampler: Option<VcpuSampler<'a>>,
     /// The last KVM_RUN was interrupted in the guest.
     ran: bool,
@@ -135,6 +139,8 @@ pub(crate) struct Account {
     pub(crate) exit_path_ns: Histogram<u64>,
     pub(crate) host: HostSide,
     pub(crate) phases: [PhaseTally; PHASES],
+    /// Time of accesses to the PMU's registers that the guest did not see; `None` unless they have a modelled cost.
+    pub(crate) held_back: Option<HeldBack>,
 }
 
 impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
@@ -146,6 +152,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             apic_id: parts.apic_id,
             pmu: parts.pmu,
             stop: parts.stop,
+            register_cost: parts.register_cost,
             sampler: parts.sampler,
             ran: false,
             bus: parts.bus,
@@ -173,6 +180,9 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
                 return Some(End::Stopped);
             }
             let sampled = self.sampler.as_mut().map_or(0, |sampler| sampler.take(&self.fd, self.ran));
+            if sampled > 0 {
+                self.publish_if_due();
+            }
             // A kick of the recording's own events is none of the counters', unless one came with it.
             if sampled == 0 || !self.pmu.host().nothing_overflowed() {
                 let empty = self.pmu.kick() == 0;
@@ -194,13 +204,37 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             #[cfg(feature = "planted-slowdown")]
             self.planted.spin(at);
             self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
+            if let Some(cost) = &mut self.register_cost {
+                cost.goes_on(&self.fd, at);
+            }
         }
         None
+    }
+
+    /// Publishes what this vCPU has counted, where it is sampled and a while has gone by.
+    #[cold]
+    fn publish_if_due(&mut self) {
+        let now = self.stats.clock.ns(self.returned_at);
+        if self.sampler.as_mut().is_some_and(|sampler| sampler.is_due(now)) {
+            self.publish();
+        }
+    }
+
+    /// Publishes it now, where it is sampled.
+    fn publish(&mut self) {
+        let Some(sampler) = &self.sampler else { return };
+        let (exits, nmis) = (self.stats.exits(), self.stats.pmi.nmis);
+        let overflows = self.pmu.stats().overflows - self.counted.overflows;
+        let ops = self.pmu.host().ops().map_or_else(Default::default, |ops| OpKind::ALL.map(|kind| ops.count(kind)));
+        sampler.publish(&LiveCounts { exits, nmis, overflows, ops });
     }
 
     /// KVM_RUN.
     #[inline]
     pub(super) fn enter(&mut self) -> Exit {
+        if let Some(cost) = &mut self.register_cost {
+            cost.enters(sys::rdtsc());
+        }
         let (exit, at) = Exit::next(&mut self.fd);
         self.returned_at = at;
         let interrupted = exit == Exit::Interrupted;
@@ -222,6 +256,11 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Handles an exit. Returns the end if the vCPU is done or cannot go on.
     #[inline]
     pub(super) fn dispatch(&mut self, exit: Exit) -> Option<End> {
+        if let (Some(sampler), Some(kind)) = (&mut self.sampler, exit.kind())
+            && sampler.exit(&self.fd, kind, exit.past())
+        {
+            self.publish_if_due();
+        }
         let mut parts = handle::Parts {
             pmu: &mut self.pmu,
             bus: &mut self.bus,
@@ -279,6 +318,11 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     }
 
     fn count_delivery(&mut self, Delivered { delivery, tick, merged }: Delivered, seen_at: u64) {
+        if let (Some(sampler), Delivery::Nmi | Delivery::Fixed(_), false) = (&mut self.sampler, delivery, merged)
+            && sampler.pmi(&self.fd)
+        {
+            self.publish_if_due();
+        }
         let pmi = &mut self.stats.pmi;
         pmi.ticks_uncertain += u64::from(tick == Tick::Uncertain);
         match delivery {
@@ -313,6 +357,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 
     /// The account since the vCPU began, or since [`begin_account`](Self::begin_account).
     pub(crate) fn take_account(&mut self) -> Account {
+        self.publish();
         let pmu = self.pmu.stats();
         let before = std::mem::replace(&mut self.counted, pmu);
         let rdpmcs = self.foreign.as_ref().map_or(0, ForeignMsrs::rdpmcs);
@@ -333,6 +378,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             deliveries: stats.deliveries,
             exit_path_ns: stats.exit_path_ns,
             phases: stats.phases,
+            held_back: self.register_cost.as_ref().map(|cost| cost.held_back(|ticks| self.stats.clock.ns(ticks))),
             host: HostSide {
                 signals: sys::take_kicks().saturating_sub(sampled),
                 empty_kicks: stats.empty_kicks,

@@ -281,6 +281,7 @@ mod tests {
                 pin: Vec::new(),
                 time_limit: Duration::from_secs(1),
                 seccomp: true,
+                register_cost_ns: None,
                 sampling: None,
             },
             memory,

@@ -6,6 +6,7 @@ use guest::abi::PHASES;
 use hdrhistogram::Histogram;
 use host_pmu::stats::{HostSide, PhaseTally};
 
+use crate::kvm::HeldBack;
 use crate::kvm::vcpu::Account;
 use crate::outcome::End;
 
@@ -43,6 +44,8 @@ pub struct VcpuRun<L> {
     pub steps: Option<Steps>,
     /// Exits and host operations by the guest's phase.
     pub phases: [PhaseTally; PHASES],
+    /// Time of accesses to the PMU's registers that the guest did not see; `None` unless they have a modelled cost.
+    pub held_back: Option<HeldBack>,
     /// Time of the throughput probe before the turn; `None` outside of turns.
     pub probe_ns: Option<u64>,
 }
@@ -50,7 +53,8 @@ pub struct VcpuRun<L> {
 impl<L> VcpuRun<L> {
     /// Of this account.
     pub(super) fn new(end: End, left: L, account: Account, steps: Option<Steps>, probe_ns: Option<u64>) -> Self {
-        let Account { rdpmcs, rdpmcs_elsewhere, pmi, msr_exits, deliveries, exit_path_ns, host, phases } = account;
+        let Account { rdpmcs, rdpmcs_elsewhere, pmi, msr_exits, deliveries, exit_path_ns, host, phases, held_back } =
+            account;
         Self {
             end,
             left,
@@ -63,6 +67,7 @@ impl<L> VcpuRun<L> {
             host,
             steps,
             phases,
+            held_back,
             probe_ns,
         }
     }

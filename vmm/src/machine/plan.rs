@@ -59,6 +59,8 @@ pub struct Plan {
     pub time_limit: Duration,
     /// Whether the threads that the guest reaches run under seccomp filters.
     pub seccomp: bool,
+    /// What an access to a register of the PMU shall cost the guest, ns, if that is modelled. Of one vCPU alone: TSCs that are held back differ.
+    pub register_cost_ns: Option<u64>,
     /// Samples of the guest, if it is recorded.
     pub sampling: Option<Arc<Sampling>>,
 }

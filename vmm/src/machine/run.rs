@@ -17,6 +17,7 @@ use super::error::MachineError;
 use super::guest::{Guest, RunFacts, Start};
 use super::left::{Steps, VcpuRun};
 use super::plan::Plan;
+use crate::kvm::register_cost::RegisterCost;
 use crate::kvm::tsc::TickClock;
 use crate::kvm::vcpu::{Parts, Vcpu};
 use crate::kvm::{GuestPmu, Host, KvmError, Look, run_loop};
@@ -140,9 +141,17 @@ impl<G: Guest> open::Work for Work<'_, G> {
     fn run<H: HostPmu>(self, host: H) -> Self::Out {
         let Self { shared, cpu, fd, tsc_khz } = self;
         let alarm = kick::Timer::new().map_err(|error| MachineError::Host(format!("timer_create: {error}")))?;
+        let register_cost = match shared.plan.register_cost_ns {
+            Some(ns) => Some(RegisterCost::new(&fd, ns.saturating_mul(tsc_khz) / 1_000_000).map_err(|error| {
+                MachineError::Host(format!(
+                    "this host's KVM cannot hold a guest's TSC back (KVM_VCPU_TSC_OFFSET, Linux 5.16): {error}"
+                ))
+            })?),
+            None => None,
+        };
         let sampler = match &shared.plan.sampling {
             Some(sampling) => {
-                let opened = VcpuSampler::open(sampling, cpu, shared.memory);
+                let opened = VcpuSampler::open(sampling, cpu, shared.memory, tsc_khz);
                 Some(opened.map_err(|why| MachineError::Host(format!("sampling: {why}")))?)
             }
             None => None,
@@ -160,6 +169,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             deliveries: shared.guest.deliveries(),
             alarm,
             stop: &shared.crew.stop,
+            register_cost,
             sampler,
             #[cfg(feature = "planted-slowdown")]
             strategy: shared.plan.behind.strategy_name(),

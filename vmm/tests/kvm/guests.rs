@@ -47,6 +47,7 @@ pub(crate) fn plan(behind: Behind, events: &[EventSpec], samples: u64) -> Payloa
             pin: Vec::new(),
             time_limit: Duration::from_secs(300),
             seccomp: true,
+            register_cost_ns: None,
             sampling: None,
         },
         log_entries: 2 * samples + 4096,

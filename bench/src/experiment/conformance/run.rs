@@ -13,6 +13,7 @@ use vmm::machine::{Behind, Cpu, MachineError, Plan};
 
 use super::tap::{Checked, Run};
 use results::error::{Error, Exit};
+use results::host::{HostFs, kvm_arm};
 
 /// Time after which a run is ended: seconds suffice where an exit costs microseconds.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -44,7 +45,7 @@ impl Target {
     pub fn names(&self) -> Vec<&str> {
         match self {
             Self::Vpmu { strategies, .. } => strategies.iter().map(|strategy| strategy.name.as_str()).collect(),
-            Self::Kvm { .. } => vec!["kvm"],
+            Self::Kvm { .. } => vec![kvm_arm(&HostFs::default())],
         }
     }
 
@@ -53,7 +54,7 @@ impl Target {
     pub fn backend(&self) -> String {
         match self {
             Self::Vpmu { backend, .. } => backend.to_string(),
-            Self::Kvm { .. } => "kvm".to_owned(),
+            Self::Kvm { .. } => kvm_arm(&HostFs::default()).to_owned(),
         }
     }
 
@@ -151,6 +152,7 @@ fn plan(guest: Checked, (behind, counts, time_limit): (Behind, u64, Duration), s
         pin: Vec::new(),
         time_limit,
         seccomp,
+        register_cost_ns: None,
         sampling: None,
     };
     PayloadPlan { machine, log_entries: 1, boot: BootPage { flags: counts | v4, ..BootPage::default() } }
