@@ -9,6 +9,7 @@ use sim::mediated::Mediated;
 
 use results::document::StrategyParameter;
 use results::error::Error;
+use results::host::KVM_ARMS;
 
 use crate::parse::suggestion;
 
@@ -56,11 +57,12 @@ fn is_name(name: &str) -> bool {
 /// # Errors
 /// Exit 2 for an unknown preset, a bad file, or two entries of the same name.
 pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error> {
-    let mut seen = BTreeSet::from(["floor".to_owned(), "kvm".to_owned()]);
+    let own = |name: &str| name == "floor" || KVM_ARMS.contains(&name);
+    let mut seen = BTreeSet::from(["floor", KVM_ARMS[0], KVM_ARMS[1]].map(str::to_owned));
     let mut found = Vec::new();
     for arg in list {
         let strategy = match arg {
-            StrategyChoice::Preset(name) if name == "floor" || name == "kvm" => {
+            StrategyChoice::Preset(name) if own(name) => {
                 return Err(Error::usage(
                     format!("{name} is not a strategy"),
                     "that arm is always part of a comparison",

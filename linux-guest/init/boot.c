@@ -24,13 +24,20 @@ static void load_modules(void)
     while (*at) {
         char path[256] = "/modules/";
         size_t end = 0;
-        while (at[end] && at[end] != '\n')
+        /* The parameters follow the file's name. */
+        const char *parameters = "";
+        while (at[end] && at[end] != '\n') {
+            if (at[end] == ' ' && !*parameters) {
+                at[end] = 0;
+                parameters = at + end + 1;
+            }
             end++;
+        }
         int last = !at[end];
         at[end] = 0;
         if (end && !append(path, sizeof path, at)) {
             long fd = call2(SYS_open, path, O_RDONLY | O_CLOEXEC);
-            long error = fd < 0 ? fd : call3(SYS_finit_module, fd, "", 0);
+            long error = fd < 0 ? fd : call3(SYS_finit_module, fd, parameters, 0);
             if (fd >= 0)
                 call1(SYS_close, fd);
             if (error < 0 && error != -EEXIST)

@@ -7,6 +7,7 @@ mod bring;
 mod command;
 pub mod guest;
 pub mod job;
+pub mod load;
 pub mod place;
 mod report;
 pub mod spec;

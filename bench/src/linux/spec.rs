@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::load::Load;
 use super::place::Placed;
 use super::symbols::Symbols;
 use crate::machine::MachineSpec;
@@ -25,7 +26,7 @@ pub struct LinuxSpec {
     /// Folder of the kernel's modules; `None`: beside the kernel.
     pub modules: Option<PathBuf>,
     /// Modules to load beside those of the agent's port.
-    pub load: Vec<String>,
+    pub load: Vec<Load>,
     /// Programs and files to put into the guest.
     pub with: Vec<Placed>,
     /// A shell's command to run; `None`: a shell on the terminal.

@@ -8,6 +8,7 @@ use linux_guest::initramfs::Initramfs;
 use linux_guest::modules;
 use results::error::Error;
 
+use super::load::Load;
 use super::place::{Found, Placed, in_path};
 
 /// Modules of the agent's port.
@@ -28,7 +29,7 @@ pub struct Wanted<'a> {
     /// Folder of the modules.
     pub modules: Option<&'a Path>,
     /// Modules to load beside those of the agent's port.
-    pub load: &'a [String],
+    pub load: &'a [Load],
     /// Programs and files.
     pub with: &'a [Placed],
     /// Whether a shell is needed.
@@ -53,11 +54,20 @@ pub fn initramfs(wanted: &Wanted<'_>) -> Result<Initramfs, Error> {
     let mut initramfs = Initramfs::new();
     let folder = modules::find(wanted.release, wanted.modules, wanted.kernel)
         .map_err(|error| Error::usage("cannot find the kernel's modules", error.to_string(), ""))?;
-    let names: Vec<&str> = PORT.into_iter().chain(wanted.load.iter().map(String::as_str)).collect();
+    let names: Vec<&str> = PORT.into_iter().chain(wanted.load.iter().map(|load| load.name.as_str())).collect();
     let needed = modules::needed(&folder, wanted.release, &names)
         .map_err(|error| Error::usage("cannot load the kernel's modules", error.to_string(), ""))?;
+    let built_in = |load: &&Load| !load.parameters.is_empty() && !needed.iter().any(|module| load.is(&module.name));
+    if let Some(load) = wanted.load.iter().find(built_in) {
+        return Err(Error::usage(
+            format!("--load '{} {}'", load.name, load.parameters),
+            format!("{} is built into the kernel", load.name),
+            format!("give its parameters as {}.PARAMETER=VALUE with --append", load.name),
+        ));
+    }
     for module in needed {
-        let added = initramfs.module(&module.name, &module.bytes);
+        let parameters = wanted.load.iter().find(|load| load.is(&module.name)).map_or("", |load| &load.parameters);
+        let added = initramfs.module(&module.name, &module.bytes, parameters);
         added.map_err(|error| Error::usage("cannot load the kernel's modules", error.to_string(), ""))?;
     }
     for placed in wanted.with {

@@ -18,6 +18,7 @@ use cpu_list::CpuList;
 use results::document::ArmKind;
 use results::document::{EventParameter, Parameters, StrategyParameter};
 use results::error::Error;
+use results::host::{HostFs, kvm_arm};
 
 /// Guest time without counters before the measured phase.
 const BASELINE: Duration = Duration::from_millis(40);
@@ -244,7 +245,8 @@ fn arms(strategies: Vec<StrategyParameter>, backend: &BackendKey) -> Vec<Arm> {
             definition: strategy.definition,
         })
         .collect();
-    for (name, backend, kind) in [("floor", "none", ArmKind::Floor), ("kvm", "kvm", ArmKind::Kvm)] {
+    let kvm = kvm_arm(&HostFs::default());
+    for (name, backend, kind) in [("floor", "none", ArmKind::Floor), (kvm, kvm, ArmKind::Kvm)] {
         arms.push(Arm { strategy: name.to_owned(), backend: backend.to_owned(), kind, definition: None });
     }
     arms

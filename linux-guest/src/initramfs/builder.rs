@@ -85,10 +85,10 @@ impl Initramfs {
         self.archive.link(&merged(path), target)
     }
 
-    /// Adds a kernel module; the init loads modules in the order in which they were added.
-    pub fn module(&mut self, name: &str, bytes: &[u8]) -> Result<(), InitramfsError> {
+    /// Adds a kernel module and its parameters, as in `NAME=VALUE NAME=VALUE`; the init loads modules in the order in which they were added.
+    pub fn module(&mut self, name: &str, bytes: &[u8], parameters: &str) -> Result<(), InitramfsError> {
         self.archive.file(&format!("/modules/{name}.ko"), 0o644, bytes)?;
-        self.modules.push(format!("{name}.ko"));
+        self.modules.push(format!("{name}.ko {parameters}").trim_end().to_owned());
         Ok(())
     }
 
@@ -168,10 +168,10 @@ mod tests {
     #[test]
     fn a_guest_has_the_init_folders_and_modules_in_order() {
         let mut initramfs = Initramfs::new();
-        initramfs.module("b", b"1").unwrap();
-        initramfs.module("a", b"2").unwrap();
+        initramfs.module("b", b"1", "").unwrap();
+        initramfs.module("a", b"2", "x=1 y").unwrap();
         let bytes = initramfs.finish().unwrap();
-        assert!(bytes.windows(10).any(|window| window == b"b.ko\na.ko\n"));
+        assert!(bytes.windows(16).any(|window| window == b"b.ko\na.ko x=1 y\n"));
         let listing = listing(&bytes);
         assert!(listing.contains(&("lib".to_owned(), "usr/lib".to_owned())));
         for name in ["init", "dev/console", "modules/a.ko", "proc", "usr/bin", "etc/passwd"] {

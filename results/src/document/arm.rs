@@ -45,12 +45,12 @@ impl ArmKind {
     schemars(bound = "E::Arm: schemars::JsonSchema, E::Round: schemars::JsonSchema")
 )]
 pub struct Arm<E: Experiment = GuestRun> {
-    /// Strategy name, "floor" or "kvm".
+    /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`host::KVM_ARMS`).
     #[serde(rename = "strategy")]
     pub name: String,
     /// What it compares.
     pub kind: ArmKind,
-    /// Backend key; "none" for the floor, "kvm" for KVM's own vPMU.
+    /// Backend key; "none" for the floor, its name for an arm with KVM's own vPMU.
     pub backend: String,
     /// Whether the backend only stands in for hardware events.
     pub stand_in: bool,

@@ -41,6 +41,7 @@ fn facts(host: &HostFacts) -> Vec<(&'static str, String)> {
         ("kernel", host.kernel.clone()),
         ("KVM", host.kvm.clone()),
         ("kvm.enable_pmu", host.kvm_enable_pmu.clone()),
+        ("mediated vPMU", on_off(host.kvm_mediated_pmu)),
         ("perf event sources", list(&host.perf_pmus)),
         ("virtualized", host.cpu_model.as_ref().map(|_| if host.virtualized { "yes" } else { "no" }.to_owned())),
         ("governor", host.governor.clone()),

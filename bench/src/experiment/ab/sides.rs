@@ -1,11 +1,12 @@
 //! What the two sides have in common: arms that can be paired.
 
 use results::error::Error;
+use results::host::KVM_ARMS;
 
 use super::protocol::Hello;
 
 /// Arms that are on both sides whatever was asked for.
-const NO_STRATEGY: [&str; 2] = ["floor", "kvm"];
+const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
 
 /// The sides, BASE first.
 pub(super) type Both<T> = [T; 2];
