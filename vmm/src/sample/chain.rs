@@ -65,7 +65,8 @@ impl Tables<'_> {
     }
 }
 
-/// Adds the chain from `frame` on to `words`; returns the flags of what is broken.
+/// Adds the chain of the sample in `words` to it; returns the flags of what is broken. `frame` says where the stack is: the sample's own
+/// instruction may be the one before.
 pub(super) fn follow(
     space: &mut Space<'_>,
     tables: Option<Tables<'_>>,
@@ -76,13 +77,20 @@ pub(super) fn follow(
     words: &mut Words,
 ) -> u64 {
     let broken = |user: bool| if user { flag::USER_BROKEN } else { flag::KERNEL_BROKEN };
+    if !words.first(user) {
+        return broken(user);
+    }
     match tables {
         Some(tables) if !user && frame.ip >= KERNEL => match by_orc(space, tables, frame, others, words) {
             Ended::Complete => 0,
             Ended::Broken => flag::KERNEL_BROKEN,
             Ended::NoTable if tables.modules.is_none() => flag::KERNEL_BROKEN | flag::NO_TABLE | flag::NO_MODULES,
             Ended::NoTable => flag::KERNEL_BROKEN | flag::NO_TABLE,
-            Ended::User(frame) if by_frame_pointers(space, frame, true, Width::Bits64, words) => 0,
+            Ended::User(frame)
+                if words.entry(true, frame.ip) && by_frame_pointers(space, frame, true, Width::Bits64, words) =>
+            {
+                0
+            }
             Ended::User(_) => flag::USER_BROKEN,
         },
         _ if by_frame_pointers(space, frame, user, width, words) => 0,
@@ -90,7 +98,7 @@ pub(super) fn follow(
     }
 }
 
-/// Follows frame pointers; returns whether the chain has an end.
+/// Follows frame pointers from the last entry on; returns whether the chain has an end.
 fn by_frame_pointers(space: &mut Space<'_>, frame: Frame, user: bool, width: Width, words: &mut Words) -> bool {
     let size = match width {
         Width::Bits32 => 4,
@@ -100,9 +108,6 @@ fn by_frame_pointers(space: &mut Space<'_>, frame: Frame, user: bool, width: Wid
         Width::Bits32 => space.u32(at).map(u64::from),
         Width::Bits64 => space.u64(at),
     };
-    if !words.entry(user, frame.ip) {
-        return false;
-    }
     let (mut bp, mut least) = (frame.bp, frame.sp);
     // The innermost function may not have its frame yet, or no more.
     match edge(space, frame.ip, width) {
@@ -143,7 +148,8 @@ fn by_frame_pointers(space: &mut Space<'_>, frame: Frame, user: bool, width: Wid
         if !words.entry(user, caller) {
             return false;
         }
-        least = bp + 2 * size;
+        let Some(above) = bp.checked_add(2 * size) else { return false };
+        least = above;
         bp = saved;
     }
     false
@@ -185,13 +191,10 @@ enum Ended {
     User(Frame),
 }
 
-/// Follows ORC's rules as arch/x86/kernel/unwind_orc.c does.
+/// Follows ORC's rules from the last entry on as arch/x86/kernel/unwind_orc.c does.
 fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: Others, words: &mut Words) -> Ended {
     let (mut others, mut interrupted, mut least) = (Some(others), true, frame.sp);
     for _ in 0..MOST_STEPS {
-        if !words.entry(false, frame.ip) {
-            return Ended::Broken;
-        }
         // A return address may be behind the end of its function.
         let Some(rule) = tables.rule(frame.ip - u64::from(!interrupted)) else {
             return if frame.ip >= KERNEL { Ended::NoTable } else { Ended::Broken };
@@ -255,6 +258,9 @@ fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: O
             return Ended::Broken;
         }
         least = frame.sp;
+        if !words.entry(false, frame.ip) {
+            return Ended::Broken;
+        }
     }
     Ended::Broken
 }

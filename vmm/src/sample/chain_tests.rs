@@ -63,6 +63,17 @@ fn frame_pointers_are_followed_to_their_end() {
 }
 
 #[test]
+fn a_frame_at_the_end_of_addresses_ends_the_chain() {
+    let memory = memory();
+    // The last GiB is mapped, too.
+    put(&memory, 0x2000 + 8 * 511, &[0x3001]);
+    let bp = 0_u64.wrapping_sub(16);
+    put(&memory, 0x1f_fff0, &[bp, TEXT]);
+    let frame = Frame { ip: TEXT, sp: bp, bp };
+    assert_eq!(chain(&memory, None, frame, false), ([vec![TEXT, TEXT], vec![]], [false, true]));
+}
+
+#[test]
 fn a_function_without_its_frame_has_its_caller() {
     let memory = memory();
     put(&memory, 0x10_0000, &[0, 0x5002]);

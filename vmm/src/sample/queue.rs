@@ -176,6 +176,11 @@ impl Words {
         self.all[4] = cr3;
     }
 
+    /// Adds the sample's own instruction as the first entry.
+    pub(super) fn first(&mut self, user: bool) -> bool {
+        self.entry(user, self.all[3])
+    }
+
     /// Adds an entry; `false`: there is no room, or no code of that ring can be there. To perf the highest addresses are marks.
     pub(super) fn entry(&mut self, user: bool, address: u64) -> bool {
         if !(LEAST..MARKS).contains(&address) || (user && address > LAST_OF_USER) {

@@ -1,14 +1,15 @@
 //! What a recording asks of the vCPUs.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use host_pmu::sampler::Rate;
 use vm_memory::GuestMemoryMmap;
 
 use super::event::Event;
 use super::live::Live;
-use super::modules::{ModulePlace, ModuleTables, TablesRead};
+use super::modules::{MOST_ENTRIES, ModulePlace, ModuleTables, TablesRead};
 use super::orc::Orc;
 use super::queue::Queue;
 use super::space::Space;
@@ -31,6 +32,8 @@ pub struct Sampling {
     pub channels: Vec<Channel>,
     /// The unwind tables of its modules, once they were read.
     modules: OnceLock<ModuleTables>,
+    /// Entries of such tables that may still be read, over all tries.
+    entries_left: AtomicUsize,
     /// The guest's memory, once a vCPU has it.
     memory: OnceLock<GuestMemoryMmap>,
 }
@@ -63,6 +66,7 @@ impl Sampling {
             log: OnceLock::new(),
             channels,
             modules: OnceLock::new(),
+            entries_left: AtomicUsize::new(MOST_ENTRIES),
             memory: OnceLock::new(),
         }
     }
@@ -81,14 +85,20 @@ impl Sampling {
     /// look at them without a lock.
     ///
     /// `None`: there is no sample of the kernel yet in whose address space they are; later there may be. Nothing is read for a guest whose kernel
-    /// has no tables itself.
+    /// has no tables itself. All calls together read a bounded number of entries. For one thread.
     pub fn read_modules(&self, places: &[ModulePlace]) -> Option<TablesRead> {
         let Some(orc) = &self.orc else { return Some(TablesRead::default()) };
         let memory = self.memory.get()?;
-        let spaces = self.channels.iter().map(|channel| channel.kernel_space.load(Ordering::Relaxed));
-        let (tables, done) = spaces
+        // vCPUs share the kernel's address space, mostly.
+        let spaces: BTreeSet<u64> =
+            self.channels.iter().map(|channel| channel.kernel_space.load(Ordering::Relaxed)).collect();
+        let mut left = self.entries_left.load(Ordering::Relaxed);
+        let read = spaces
+            .into_iter()
             .filter_map(|packed| Space::of_kernel(memory, packed))
-            .find_map(|mut space| ModuleTables::read(&mut space, places, orc.layout()))?;
+            .find_map(|mut space| ModuleTables::read(&mut space, places, orc.layout(), &mut left));
+        self.entries_left.store(left, Ordering::Relaxed);
+        let (tables, done) = read?;
         self.modules.get_or_init(|| tables);
         Some(done)
     }

@@ -168,20 +168,23 @@ impl Past {
     fn back(self, space: &mut Space<'_>, ip: u64) -> u64 {
         match self {
             Self::No => 0,
-            Self::Yes => 1,
-            Self::UnlessOut => u64::from(!is_out(space, ip)),
+            // Between two writes of a repeated store RIP stays at it.
+            Self::Yes => u64::from(!is_instruction(space, ip, |opcode| matches!(opcode, 0xa4 | 0xa5 | 0xaa | 0xab))),
+            Self::UnlessOut => u64::from(!is_instruction(space, ip, |opcode| {
+                matches!(opcode, 0xe6 | 0xe7 | 0xee | 0xef | 0x6e | 0x6f)
+            })),
         }
     }
 }
 
-/// Most prefixes of an OUT: operand size, address size, REP, segment, REX.
+/// Most prefixes of an OUT or a store of a string: operand size, address size, REP, segment, REX.
 const PREFIXES: u64 = 5;
 
-/// Whether there is an OUT or OUTS at `ip` (SDM vol. 2, OUT, OUTS).
-fn is_out(space: &mut Space<'_>, ip: u64) -> bool {
+/// Whether the instruction at `ip` has such an opcode of one byte (SDM vol. 2: OUT, OUTS, MOVS, STOS).
+fn is_instruction(space: &mut Space<'_>, ip: u64, wanted: impl Fn(u8) -> bool) -> bool {
     for at in 0..=PREFIXES {
         match space.u8(ip.wrapping_add(at)) {
-            Some(0xe6 | 0xe7 | 0xee | 0xef | 0x6e | 0x6f) => return true,
+            Some(opcode) if wanted(opcode) => return true,
             Some(0x66 | 0x67 | 0xf2 | 0xf3 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x40..=0x4f) => {}
             _ => return false,
         }
@@ -222,14 +225,14 @@ fn walk(
     let flags = if user { flag::USER } else { 0 };
     let mut space = Space::new(memory, sregs);
     let ip = regs.rip.wrapping_add(if sregs.cs.l == 0 { sregs.cs.base } else { 0 });
-    let ip = ip.wrapping_sub(past.back(&mut space, ip));
-    words.begin(ip, sregs.cr3);
+    // The sample is at the instruction that made the exit; the stack is that of the next one.
+    words.begin(ip.wrapping_sub(past.back(&mut space, ip)), sregs.cr3);
     let width = match (sregs.efer & EFER_LMA != 0 && sregs.cs.l != 0, sregs.cs.db != 0) {
         (true, _) => Width::Bits64,
         (false, true) if sregs.cs.base == 0 && sregs.ss.base == 0 => Width::Bits32,
         // 16-bit code, or segments with a base: there is no chain.
         _ => {
-            words.entry(user, ip);
+            words.first(user);
             return flags | if user { flag::USER_BROKEN } else { flag::KERNEL_BROKEN };
         }
     };
@@ -240,4 +243,55 @@ fn walk(
     let others = Others { dx: regs.rdx, di: regs.rdi, r10: regs.r10, r13: regs.r13 };
     let tables = sampling.orc.as_ref().map(|kernel| Tables { kernel, modules: sampling.modules() });
     flags | follow(&mut space, tables, frame, others, user, width, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use vm_memory::{Bytes as _, GuestAddress};
+
+    use super::*;
+
+    #[test]
+    fn a_sample_goes_back_into_the_instruction_that_made_the_exit() {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
+        let mut space = Space::new(&memory, &kvm_sregs::default());
+        let mut back = |past: Past, code: &[u8]| {
+            memory.write_slice(code, GuestAddress(0x100)).unwrap();
+            past.back(&mut space, 0x100)
+        };
+        let (nop, out, outs) = (&[0x90, 0x90][..], &[0xef][..], &[0xf3, 0x66, 0x6f][..]);
+        assert_eq!([nop, out, outs].map(|code| back(Past::UnlessOut, code)), [1, 0, 0]);
+        let (stos, movs) = (&[0xf3, 0x48, 0xab][..], &[0xf3, 0xa4][..]);
+        assert_eq!([nop, out, stos, movs].map(|code| back(Past::Yes, code)), [1, 1, 0, 0]);
+        assert_eq!([nop, stos].map(|code| back(Past::No, code)), [0, 0]);
+        // Prefixes alone, and the end of memory.
+        assert_eq!(back(Past::Yes, &[0x66; 8]), 1);
+        assert_eq!(Past::Yes.back(&mut space, 0xfff), 1);
+    }
+
+    #[test]
+    fn the_stack_is_read_by_the_instruction_after_the_exit() {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]).unwrap();
+        let mut sampling = Sampling::new(Vec::new(), host_pmu::sampler::Rate::Hertz(1), true, 1);
+        sampling.orc = None;
+        // A frame, and on the stack what is no return address.
+        let words_of = |at: u64, words: &[u32]| {
+            words.iter().zip(0..).for_each(|(word, n)| memory.write_obj(*word, GuestAddress(at + 4 * n)).unwrap());
+        };
+        words_of(0x8000, &[0x6666, 0, 0, 0, 0, 0x5555]);
+        let mut sregs = kvm_sregs { cr0: 1, ..kvm_sregs::default() };
+        sregs.cs.db = 1;
+        let regs = kvm_regs { rip: 0x2003, rsp: 0x8000, rbp: 0x8010, ..kvm_regs::default() };
+        // mov %eax, displacement(%ebx): a last byte as of `push %ebp` or `ret`.
+        for displacement in [0x55, 0xc3] {
+            memory.write_slice(&[0x89, 0x43, displacement, 0x90], GuestAddress(0x2000)).unwrap();
+            let mut words = Words::new();
+            let flags = walk(&regs, &sregs, &memory, &sampling, Past::Yes, &mut words);
+            let queue = super::super::queue::Queue::default();
+            queue.push(words.of(0, 0, 0, flags));
+            let sample = queue.pop().unwrap();
+            assert_eq!((sample.rip, &sample.chain[0]), (0x2002, &vec![0x2002, 0x5555]), "{displacement:#x}");
+            assert_eq!(sample.complete, [true; 2]);
+        }
+    }
 }

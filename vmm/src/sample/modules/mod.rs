@@ -11,5 +11,5 @@ mod set;
 mod tests;
 
 pub use place::{ModulePlace, Refusal};
-pub(super) use set::ModuleTables;
 pub use set::TablesRead;
+pub(super) use set::{MOST_ENTRIES, ModuleTables};

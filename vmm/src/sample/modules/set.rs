@@ -7,8 +7,8 @@ use super::super::space::Space;
 use super::place::{ModulePlace, Refusal};
 use super::read::read;
 
-/// Most entries of all tables together that are read: 14 MiB. The largest modules have some 100 000.
-const MOST_ENTRIES: usize = 1 << 20;
+/// Most entries of all tables together that are read, in all tries: 14 MiB. The largest modules have some 100 000.
+pub(in crate::sample) const MOST_ENTRIES: usize = 1 << 20;
 
 /// The tables of modules, each for its own code.
 #[derive(Debug, Default)]
@@ -27,24 +27,27 @@ pub struct TablesRead {
 }
 
 impl ModuleTables {
-    /// Reads the tables of modules at these places. `None`: they are not in this address space.
+    /// Reads the tables of modules at these places, and no more than `left` entries. `None`: they are not in this address space.
     pub(in crate::sample) fn read(
         space: &mut Space<'_>,
         places: &[ModulePlace],
         layout: Layout,
+        left: &mut usize,
     ) -> Option<(Self, TablesRead)> {
-        let (mut found, mut done, mut left) = (Vec::new(), TablesRead::default(), MOST_ENTRIES);
-        let mut absent = 0;
+        let (mut found, mut done) = (Vec::new(), TablesRead::default());
+        let (mut absent, mut too_many) = (0, false);
         for place in places {
-            match read(space, place, layout, &mut left) {
+            match read(space, place, layout, left) {
                 Ok(orc) => found.push((orc.code(), orc, &place.name)),
                 Err(why) => {
                     absent += usize::from(why == Refusal::Unmapped);
+                    too_many |= why == Refusal::TooMany;
                     done.refused.push((place.name.clone(), why));
                 }
             }
         }
-        if found.is_empty() && absent > 0 {
+        // Beyond the bound another address space is of no use.
+        if found.is_empty() && absent > 0 && !too_many {
             return None;
         }
         found.sort_by_key(|(code, ..)| code.start);

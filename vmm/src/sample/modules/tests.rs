@@ -59,7 +59,7 @@ fn module(name: &str, sections: Vec<(String, u64)>) -> ModulePlace {
 
 fn read(memory: &GuestMemoryMmap, places: &[ModulePlace]) -> Option<(ModuleTables, TablesRead)> {
     let mut space = Space::new(memory, &sregs());
-    ModuleTables::read(&mut space, places, Layout::TypeOf3Bits)
+    ModuleTables::read(&mut space, places, Layout::TypeOf3Bits, &mut MOST_ENTRIES.clone())
 }
 
 fn refusals(memory: &GuestMemoryMmap, places: &[ModulePlace]) -> (usize, Vec<Refusal>) {
@@ -175,6 +175,32 @@ fn a_page_that_is_mapped_again_and_again_ends_the_reading() {
         let others = vec![lie; 3];
         assert_eq!(refusals(&memory, &others), (0, vec![Refusal::TooMany; 3]), "{name}");
     }
+}
+
+#[test]
+fn reading_again_and_again_is_bounded_over_all_tries() {
+    let memory = memory();
+    let outside = 0xffff_ffff_0000_0000;
+    let sections = |tables: u64| {
+        [(".orc_unwind_ip", tables), (".orc_unwind", tables + 0x1000), (".text", TEXT)]
+            .map(|(name, at)| (name.to_owned(), at))
+            .to_vec()
+    };
+    // One module's tables are never in memory, so that there is another try; the other's cost entries each time.
+    let nothing = plant(&memory, TEXT, DATA, &[(0x1000, call(8)), (0x2000, call(8))]);
+    let places = [module("absent", sections(outside)), module("nothing", nothing)];
+    let (mut left, mut tries) = (5, 0);
+    let done = loop {
+        let mut space = Space::new(&memory, &sregs());
+        tries += 1;
+        match ModuleTables::read(&mut space, &places, Layout::TypeOf3Bits, &mut left) {
+            Some((_, done)) => break done,
+            None => assert!(tries < 10),
+        }
+    };
+    let why: Vec<_> = done.refused.iter().map(|(_, why)| *why).collect();
+    assert_eq!((why, done.modules, left), (vec![Refusal::Unmapped, Refusal::TooMany], 0, 0));
+    assert!(tries > 1);
 }
 
 #[test]
