@@ -16,7 +16,8 @@ use super::files::{records, write};
 use crate::console::{complain, print};
 use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::sweep::store;
-use crate::record::nmis::{self, Nmis};
+use crate::record::beside::Companion;
+use crate::record::nmis::Nmis;
 use crate::record::{firefox, flame, profile};
 use crate::tool;
 
@@ -122,7 +123,7 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     }
     let made = match args.format {
         RecordingFormat::Page => {
-            let nmis = Nmis::read(&nmis::beside(source));
+            let nmis = Nmis::read(&Companion::Nmis.of(source));
             if nmis.is_some() && samples > MOST_TIMED {
                 complain(&format!(
                     "notice: {samples} samples are too many for a page with the guest's NMIs: they are left out"

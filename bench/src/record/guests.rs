@@ -1,7 +1,6 @@
 //! Runs a guest and records it.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,10 +14,11 @@ use vmm::machine::Behind;
 use vmm::machine::linux::Kernel;
 use vmm::sample::{Event, Moment, Orc, OrcError, Sampling};
 
+use super::beside::{Companion, Place};
 use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
-use super::nmis::{self, Nmis};
-use super::recorder::{Recorder, Subject, move_companions, old, output};
+use super::nmis::Nmis;
+use super::recorder::{Recorder, Subject, output};
 use super::spec::{GuestSpec, PayloadSpec, RecordSpec};
 use super::summary;
 use crate::arm::launch;
@@ -120,7 +120,11 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     let mappings = vec![of_kernel(kind, text, pid, build_id.clone())];
     let subject = Subject { kind, mappings, code: Some(KernelCode::new(Arc::clone(&reports), kind, pid, build_id)) };
     if linux.run.is_some() {
-        linux.symbols = Some(Symbols { kallsyms: spec.beside("kallsyms"), modules: spec.beside("modules"), reports });
+        linux.symbols = Some(Symbols {
+            kallsyms: spec.beside(Companion::Kallsyms),
+            modules: spec.beside(Companion::Modules),
+            reports,
+        });
     } else {
         complain(
             "warning: without --run the guest's symbols are not fetched: functions of its kernel have no names, and chains through its modules are broken",
@@ -164,7 +168,7 @@ const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
 fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let ready = ReadyPayload::new(payload, spec.chains)?;
     // perf reads the functions' names from a file.
-    let elf = spec.beside("payload");
+    let elf = spec.beside(Companion::Payload);
     let written = fs::write(&elf, guest::PMU_PAYLOAD).and_then(|()| fs::canonicalize(&elf));
     let elf = written.map_err(|error| {
         Error::usage(
@@ -249,25 +253,24 @@ fn recorded(
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     super::recorder::events(&sampling)?;
-    let is_file = || !spec.is_pipe() && fs::symlink_metadata(&spec.output).is_ok_and(|found| found.is_file());
-    let had_one = is_file();
-    let writing = Recorder::start(sampling, output(spec)?, subject, spec, facts(spec, vcpus))?;
+    let facts = facts(spec, vcpus);
+    let (output, place) = output(spec)?;
+    let restore = || {
+        // The guest's error, or the recorder's, is the one to report.
+        let _ = place.as_ref().map_or(Ok(()), Place::restore);
+    };
+    let writing = Recorder::start(sampling, output, subject, spec, facts).inspect_err(|_| restore())?;
     let ended = guest();
     let recorded = writing.finish()?;
     let exit = match ended {
         Ok((exit, found)) => {
-            keep_nmis(spec, found.as_ref())?;
+            keep_nmis(spec, found)?;
             exit
         }
         Err(error) => {
-            // A guest that did not begin leaves no recording, and an earlier one where it was. A device stays.
-            if recorded.counts.samples == 0 && is_file() {
-                let _ = if had_one {
-                    let kept = old(&spec.output);
-                    fs::rename(&kept, &spec.output).and_then(|()| move_companions(&kept, &spec.output))
-                } else {
-                    fs::remove_file(&spec.output)
-                };
+            // A guest that did not begin leaves no recording, and an earlier one where it was.
+            if recorded.counts.samples == 0 {
+                restore();
             }
             return Err(error);
         }
@@ -289,22 +292,17 @@ fn recorded(
 }
 
 /// Puts the guest's NMIs beside its recording.
-fn keep_nmis(spec: &RecordSpec, found: Option<&Nmis>) -> Result<(), Error> {
-    if spec.is_pipe() {
-        return Ok(());
-    }
-    let path = nmis::beside(&spec.output);
-    let done = match found.filter(|found| !found.nmis.is_empty()) {
-        Some(found) => found.write(&path),
-        // Those of an earlier recording went with it.
-        None => Ok(()),
+fn keep_nmis(spec: &RecordSpec, found: Option<Nmis>) -> Result<(), Error> {
+    let Some(found) = found.filter(|found| !found.nmis.is_empty() && !spec.is_pipe()) else { return Ok(()) };
+    let path = spec.beside(Companion::Nmis);
+    let cannot = |error: std::io::Error| {
+        Error::usage(format!("cannot write the guest's NMIs to {}", path.display()), error.to_string(), "")
     };
-    match done {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(Error::usage(format!("cannot replace {}", path.display()), error.to_string(), ""))
-        }
-        _ => Ok(()),
+    let left_out = found.write(&path).map_err(cannot)?;
+    if left_out > 0 {
+        complain(&format!("warning: {left_out} NMIs, those with the shortest handlers, are not in {}", path.display()));
     }
+    Ok(())
 }
 
 fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {

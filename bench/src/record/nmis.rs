@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use guest::abi::LOG_NMI;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,8 @@ use vmm::sample::Moment;
 const SCHEMA: &str = "vpmu-nmis/1";
 /// Largest file that is read.
 const LARGEST: u64 = 64 << 20;
+/// Most runs in a file: none takes more than 70 bytes.
+const MOST: usize = 900_000;
 
 /// An NMI handler's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,14 +35,6 @@ pub struct Nmis {
     schema: String,
     /// By vCPU and time.
     pub nmis: Vec<Nmi>,
-}
-
-/// The file of a recording.
-#[must_use]
-pub fn beside(recording: &Path) -> PathBuf {
-    let mut name = recording.as_os_str().to_owned();
-    name.push(".nmis");
-    name.into()
 }
 
 impl Nmis {
@@ -66,12 +60,24 @@ impl Nmis {
         Self { schema: SCHEMA.to_owned(), nmis }
     }
 
-    /// Writes it.
+    /// Writes it; returns how many runs were left out, the shortest, as a file of all would be too large to be read.
     ///
     /// # Errors
     /// The file's.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
-        results::write::replace(path, &serde_json::to_vec(self)?)
+    pub fn write(mut self, path: &Path) -> io::Result<usize> {
+        let left_out = self.bound(MOST);
+        results::write::replace(path, &serde_json::to_vec(&self)?)?;
+        Ok(left_out)
+    }
+
+    fn bound(&mut self, most: usize) -> usize {
+        let left_out = self.nmis.len().saturating_sub(most);
+        if left_out > 0 {
+            self.nmis.sort_unstable_by_key(|nmi| std::cmp::Reverse(nmi.took));
+            self.nmis.truncate(most);
+            self.nmis.sort_unstable_by_key(|nmi| (nmi.vcpu, nmi.at));
+        }
+        left_out
     }
 
     /// Reads it; `None` if there is none, or it is not one.
@@ -92,15 +98,25 @@ mod tests {
     #[test]
     fn a_file_reads_back_and_another_is_none() {
         let folder = tempfile::tempdir().unwrap();
-        let path = beside(&folder.path().join("x.data"));
-        assert!(path.ends_with("x.data.nmis") && Nmis::read(&path).is_none());
+        let path = folder.path().join("x.data.nmis");
+        assert!(Nmis::read(&path).is_none());
         let nmis = Nmis { schema: SCHEMA.to_owned(), nmis: vec![Nmi { vcpu: 1, at: 5, took: 7 }] };
-        nmis.write(&path).unwrap();
+        assert_eq!(nmis.clone().write(&path).unwrap(), 0);
         assert_eq!(Nmis::read(&path), Some(nmis));
         for other in ["{}", "", "{\"schema\":\"vpmu-nmis/2\",\"nmis\":[]}", "{\"schema\":\"vpmu-nmis/1\",\"nmis\":[1]}"]
         {
             fs::write(&path, other).unwrap();
             assert_eq!(Nmis::read(&path), None, "{other}");
         }
+    }
+
+    #[test]
+    fn the_longest_runs_are_kept_and_a_file_of_them_can_be_read() {
+        let nmi = |vcpu, at, took| Nmi { vcpu, at, took };
+        let mut nmis = Nmis { schema: SCHEMA.to_owned(), nmis: vec![nmi(0, 1, 5), nmi(0, 2, 9), nmi(1, 1, 7)] };
+        assert_eq!((nmis.bound(3), nmis.bound(2)), (0, 1));
+        assert_eq!(nmis.nmis, [nmi(0, 2, 9), nmi(1, 1, 7)]);
+        let longest = serde_json::to_string(&nmi(999, u64::MAX, u64::MAX)).unwrap().len() as u64 + 1;
+        assert!(longest * MOST as u64 + 100 < LARGEST, "{longest} bytes");
     }
 }

@@ -13,6 +13,7 @@ use perf_data::symbols::Symbols;
 use perf_data::writer::MAGIC;
 use results::error::Error;
 
+use super::beside::Companion;
 use crate::machine;
 
 /// Largest file whose symbols are read.
@@ -152,9 +153,7 @@ struct Names {
 impl Names {
     /// With the kernel's list that lies beside the recording.
     fn beside(path: &Path) -> Self {
-        let mut list = path.as_os_str().to_owned();
-        list.push(".kallsyms");
-        let text = plain(Path::new(&list)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let text = plain(&Companion::Kallsyms.of(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let kernel = text.map(|text| Symbols::of_kallsyms(&text)).filter(|symbols| !symbols.is_empty());
         Self { kernel, mappings: Vec::new(), modules: BTreeMap::new(), files: BTreeMap::new() }
     }
@@ -162,7 +161,7 @@ impl Names {
     fn map(&mut self, mapping: Mapping) {
         match Mode::of(mapping.misc) {
             Mode::User => self.mappings.push(mapping),
-            Mode::Kernel | Mode::GuestKernel if !mapping.file.contains("kallsyms]") => {
+            Mode::Kernel | Mode::GuestKernel if !is_kernel(&mapping.file) => {
                 self.modules.insert(mapping.address, (mapping.length, module(&mapping.file)));
             }
             _ => {}
@@ -195,6 +194,15 @@ impl Names {
         let file = || format!("[{}]", path.file_name().unwrap_or_default().to_string_lossy());
         name.map_or_else(file, str::to_owned)
     }
+}
+
+/// Whether a mapping is the kernel's own: perf names a guest's `[guest.kernel.kallsyms]`, or `[guest.kernel.kallsyms.PID]` of several, with
+/// the first symbol behind it.
+fn is_kernel(file: &str) -> bool {
+    ["[kernel.kallsyms", "[guest.kernel.kallsyms"].iter().any(|name| {
+        let rest = file.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with([']', '.']))
+    })
 }
 
 /// The name of a module in brackets. perf has its file: `/lib/modules/RELEASE/kernel/NAME.ko.xz`, where the kernel's lists have `_` for `-`.
@@ -242,6 +250,15 @@ mod tests {
             file: "[kernel.kallsyms]_text".into(),
             ..Mapping::default()
         });
+        for (file, kernel) in [
+            ("[guest.kernel.kallsyms]_text", true),
+            ("[guest.kernel.kallsyms.4711]_text", true),
+            ("[kallsyms]", false),
+            ("[loop]", false),
+            ("/lib/modules/6.1/kernel/loop.ko", false),
+        ] {
+            assert_eq!(is_kernel(file), kernel, "{file}");
+        }
         let found = [0x10_u64, 0x4010, 0xf].map(|at| names.of(Mode::Kernel, 0xffff_ffff_c000_0000 + at));
         assert_eq!(found, ["one [loop]", "[bare]", "[loop]"]);
         assert_eq!(names.of(Mode::Kernel, kernel), "start");

@@ -1,8 +1,7 @@
 //! The thread that takes samples out of the vCPUs' queues, compresses and writes them. No vCPU waits for it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -14,8 +13,9 @@ use perf_data::feature::Facts;
 use perf_data::record::{Mapping, Record, Stamp};
 use perf_data::writer::{self, Output, Writer};
 use results::error::{Error, Exit};
-use vmm::sample::{NoTable, Sample, Sampling};
+use vmm::sample::{Channel, NoTable, Sample, Sampling};
 
+use super::beside::Place;
 use super::code::{KernelCode, Unwinding};
 use super::layout::Kind;
 use super::spec::RecordSpec;
@@ -23,6 +23,8 @@ use crate::sys;
 
 /// How often queues are emptied.
 const POLL: Duration = Duration::from_millis(10);
+/// Most samples of one vCPU that are taken out before the others have their turn: the guest decides how many it makes.
+const MOST_AT_ONCE: usize = 2048;
 /// How often a file is brought up to date.
 const FLUSH: Duration = Duration::from_millis(500);
 
@@ -83,65 +85,28 @@ pub struct Recorder {
     done: Arc<AtomicBool>,
 }
 
-/// Opens the output. A file of the same name is kept as perf keeps it, with `.old` behind its name.
+/// Opens the output, and says what it displaced. A file of the same name is kept as perf keeps it, with `.old` behind its name.
 ///
 /// # Errors
-/// Exit 2: it cannot be written.
-pub fn output(spec: &RecordSpec) -> Result<Output<File>, Error> {
+/// Exit 2: it cannot be written. What was there is there again.
+pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error> {
     let cannot = |error: io::Error| {
         let what = format!("cannot write the recording to {}", spec.output.display());
         Error::usage(what, error.to_string(), "give another --output")
     };
     if spec.is_pipe() {
         // Whatever the guest writes to stdout goes to stderr from here on.
-        return sys::take_stdout().map(|fd| Output::Pipe(File::from(fd))).map_err(cannot);
+        return sys::take_stdout().map(|fd| (Output::Pipe(File::from(fd)), None)).map_err(cannot);
     }
-    keep_old(&spec.output).map_err(cannot)?;
-    File::create(&spec.output).map(Output::File).map_err(cannot)
-}
-
-fn keep_old(path: &Path) -> io::Result<()> {
-    if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
-        return Ok(());
-    }
-    let kept = old(path);
-    fs::rename(path, &kept)?;
-    move_companions(path, &kept)
-}
-
-/// What lies beside a recording under its name and belongs to it: symbols and modules of a Linux guest, handlers of the payload.
-const COMPANIONS: [&str; 3] = ["kallsyms", "modules", "nmis"];
-
-/// Gives the companions of recording `from` to `to`, whose own go.
-///
-/// # Errors
-/// The file's.
-pub fn move_companions(from: &Path, to: &Path) -> io::Result<()> {
-    let beside = |path: &Path, what: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".");
-        name.push(what);
-        PathBuf::from(name)
-    };
-    let is_there = |error: &io::Error| error.kind() != ErrorKind::NotFound;
-    for what in COMPANIONS {
-        let (from, to) = (beside(from, what), beside(to, what));
-        if let Err(error) = fs::rename(&from, &to) {
-            if is_there(&error) {
-                return Err(error);
-            }
-            fs::remove_file(&to).or_else(|error| if is_there(&error) { Err(error) } else { Ok(()) })?;
+    let place = Place::clear(&spec.output).map_err(cannot)?;
+    match File::create(&spec.output) {
+        Ok(file) => Ok((Output::File(file), Some(place))),
+        Err(error) => {
+            // The first error is the one to report.
+            let _ = place.restore();
+            Err(cannot(error))
         }
     }
-    Ok(())
-}
-
-/// Where an earlier recording of that name is kept.
-#[must_use]
-pub fn old(path: &Path) -> PathBuf {
-    let mut old = path.as_os_str().to_owned();
-    old.push(".old");
-    old.into()
 }
 
 /// The events of a recording.
@@ -245,12 +210,13 @@ impl Work {
             // Looked at before the queues: what is in them at the end is taken out.
             let last = done.load(Ordering::Relaxed);
             self.code();
-            self.drain();
+            let more = self.drain();
             if duration.is_some_and(|duration| began.elapsed() >= duration) && !by_duration && !last {
                 by_duration = true;
                 sys::interrupted().store(true, Ordering::Relaxed);
             }
-            if last {
+            // The guest has ended by then: the queues do not grow.
+            if last && !more {
                 break;
             }
             let written = if flushed.elapsed() > FLUSH {
@@ -260,7 +226,9 @@ impl Work {
                 self.writer.turn()
             };
             self.keep(written);
-            std::thread::sleep(POLL);
+            if !more {
+                std::thread::sleep(POLL);
+            }
         }
         self.lost();
         let Self { writer, mut facts, counts, mut failed, subject, .. } = self;
@@ -290,20 +258,25 @@ impl Work {
         }
     }
 
-    fn drain(&mut self) {
+    /// Takes samples out; returns whether there may be more.
+    fn drain(&mut self) -> bool {
         let sampling = Arc::clone(&self.sampling);
+        let mut more = false;
         for (cpu, channel) in sampling.channels.iter().enumerate() {
-            while let Some(taken) = channel.queue.pop() {
-                let tid = channel.tid.load(Ordering::Relaxed).cast_unsigned();
-                if !std::mem::replace(&mut self.known[cpu], true) {
-                    let comm = Record::Comm { pid: self.pid, tid, name: format!("CPU {cpu}/KVM") };
-                    self.add(&comm, Stamp { pid: self.pid, tid, cpu: cpu as u32, ..Stamp::default() });
-                }
-                self.count(&taken);
-                let sample = self.subject.kind.sample(&taken, cpu as u32, self.pid, tid, self.chains);
-                self.add(&Record::Sample(sample), Stamp::default());
-            }
+            more |= take_some(|| channel.queue.pop(), |taken| self.write(cpu, channel, &taken));
         }
+        more
+    }
+
+    fn write(&mut self, cpu: usize, channel: &Channel, taken: &Sample) {
+        let tid = channel.tid.load(Ordering::Relaxed).cast_unsigned();
+        if !std::mem::replace(&mut self.known[cpu], true) {
+            let comm = Record::Comm { pid: self.pid, tid, name: format!("CPU {cpu}/KVM") };
+            self.add(&comm, Stamp { pid: self.pid, tid, cpu: cpu as u32, ..Stamp::default() });
+        }
+        self.count(taken);
+        let sample = self.subject.kind.sample(taken, cpu as u32, self.pid, tid, self.chains);
+        self.add(&Record::Sample(sample), Stamp::default());
     }
 
     fn count(&mut self, taken: &Sample) {
@@ -353,8 +326,33 @@ impl Work {
     }
 }
 
+/// Takes at most so many as one vCPU may have in a turn; returns whether there may be more.
+fn take_some<T>(mut next: impl FnMut() -> Option<T>, mut take: impl FnMut(T)) -> bool {
+    for _ in 0..MOST_AT_ONCE {
+        let Some(one) = next() else { return false };
+        take(one);
+    }
+    true
+}
+
 /// Whether the reader of a pipe went away, which is no error.
 #[must_use]
 pub fn reader_left(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vcpu_that_never_stops_leaves_the_others_their_turn() {
+        let mut taken = 0;
+        assert!(take_some(|| Some(()), |()| taken += 1));
+        assert_eq!(taken, MOST_AT_ONCE);
+        let mut three = 0..3;
+        let mut found = Vec::new();
+        assert!(!take_some(|| three.next(), |one| found.push(one)));
+        assert_eq!(found, [0, 1, 2]);
+    }
 }

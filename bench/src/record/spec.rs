@@ -12,6 +12,7 @@ use crate::linux::spec::LinuxSpec;
 use crate::run::spec::RunSpec;
 use crate::strategy::StrategyChoice;
 
+use super::beside::Companion;
 use super::layout::As;
 
 /// Parameters of `record`, apart from its guest.
@@ -44,16 +45,15 @@ impl RecordSpec {
         self.output == Path::new("-")
     }
 
-    /// The file beside the recording for what comes with it.
+    /// The file beside the recording for what comes with it. A pipe has no name, and `perf.data` may be another recording.
     #[must_use]
-    pub fn beside(&self, what: &str) -> PathBuf {
-        let base = if self.is_pipe() { Path::new("perf.data") } else { &self.output };
-        let mut name = base.as_os_str().to_owned();
-        name.push(".");
-        name.push(what);
-        name.into()
+    pub fn beside(&self, what: Companion) -> PathBuf {
+        what.of(if self.is_pipe() { Path::new(PIPED) } else { &self.output })
     }
 }
+
+/// The name that stands for a recording on stdout.
+const PIPED: &str = "perf.pipe";
 
 /// The payload as a guest.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,6 +5,7 @@ use std::path::Path;
 use perf_data::writer::Streaming;
 use results::error::{Error, Exit};
 
+use super::beside::Companion;
 use super::code::Unwinding;
 use super::layout::Kind;
 use super::recorder::{Recorded, reader_left};
@@ -144,10 +145,13 @@ pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
 /// The commands that show a recording.
 #[must_use]
 pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
+    let (file, kallsyms) = (spec.output.display(), spec.beside(Companion::Kallsyms));
+    let modules = spec.beside(Companion::Modules);
     if spec.is_pipe() {
-        return None;
+        return (kind != Kind::Task).then(|| {
+            format!("names of the guest's kernel, if it has --run: {}, {}", kallsyms.display(), modules.display())
+        });
     }
-    let (file, kallsyms) = (spec.output.display(), spec.beside("kallsyms"));
     Some(match kind {
         Kind::Task => format!("look at it: perf report -i {file}, or vpmu report {file}"),
         Kind::Host => {
@@ -156,7 +160,7 @@ pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
         Kind::Guest => format!(
             "look at it: perf kvm --guest --guestkallsyms {} --guestmodules {} report -i {file}, or vpmu report {file}",
             kallsyms.display(),
-            spec.beside("modules").display()
+            modules.display()
         ),
     })
 }
