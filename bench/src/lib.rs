@@ -2,8 +2,8 @@
 //!
 //! From the bottom: [`arm`] runs one guest, on this host or simulated. [`rounds`] runs arms round by round and writes the
 //! document. [`experiment`] has a folder for each experiment, with its plain specification. [`fleet`] runs many
-//! of them on many hosts. [`record`] samples a guest, and [`top`] shows one while it runs. [`cli`] is the top floor: it
-//! turns options into a specification, runs it and shows the result; nothing below imports it.
+//! of them on many hosts. [`record`] writes samples of a guest, and [`top`] shows them while it runs; [`sampled`] is what both share.
+//! [`cli`] is the top floor: it turns options into a specification, runs it and shows the result; nothing below imports it.
 
 pub mod arm;
 pub mod backend;
@@ -26,6 +26,7 @@ pub mod progress;
 pub mod record;
 pub mod rounds;
 pub mod run;
+pub mod sampled;
 pub mod strategy;
 mod summary;
 pub mod sys;

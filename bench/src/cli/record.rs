@@ -18,9 +18,10 @@ use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::parse::{bytes_in, duration_in, number_in, pmu_version};
 use crate::record::guests;
 use crate::record::layout::As;
-use crate::record::spec::{GuestSpec, PayloadSpec, RecordSpec};
+use crate::record::spec::RecordSpec;
 use crate::rounds::pin::PinChoice;
 use crate::rounds::spec::CommonSpec;
+use crate::sampled::guest::{GuestSpec, PayloadSpec};
 use crate::strategy::StrategyChoice;
 use crate::workload::Workload;
 

@@ -5,36 +5,31 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use host_pmu::sampler::{Rate, SampledEvent};
 use perf_data::feature::{Facts, HostFacts};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
-use vmm::kvm::Host;
-use vmm::machine::Behind;
-use vmm::machine::linux::Kernel;
-use vmm::sample::{Event, Moment, Orc, OrcError, Sampling};
+use vmm::sample::Sampling;
 
 use super::beside::{Companion, Place};
 use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
 use super::nmis::Nmis;
 use super::recorder::{Recorder, Subject, output};
-use super::spec::{GuestSpec, PayloadSpec, RecordSpec};
+use super::spec::RecordSpec;
 use super::summary;
-use crate::arm::launch;
-use crate::arm::limits;
-use crate::backend::{BackendChoice, choose};
+use crate::backend::choose;
 use crate::console::complain;
 use crate::linux::job;
 use crate::linux::spec::LinuxSpec;
 use crate::linux::symbols::{CodeReports, Symbols};
 use crate::machine;
 use crate::probe::ThisHost;
-use crate::rounds::pin::usable_cpus;
-use crate::rounds::plan::Plan;
 use crate::run;
 use crate::run::spec::RunSpec;
-use crate::strategy::resolve_one;
+use crate::sampled::events;
+use crate::sampled::guest::{GuestSpec, PayloadSpec};
+use crate::sampled::kernel::{refuse_nested, unwind_tables};
+use crate::sampled::payload::ReadyPayload;
 use crate::sys;
 
 /// Runs the guest and records it.
@@ -49,9 +44,6 @@ pub fn record(spec: &RecordSpec, guest: GuestSpec) -> Result<Exit, Error> {
         GuestSpec::Linux(linux) => of_linux(spec, *linux),
     }
 }
-
-/// Shortest period of the kernel's clocks, ns.
-const SHORTEST_NS: u64 = 10_000;
 
 fn check(spec: &RecordSpec) -> Result<(), Error> {
     if spec.writing.aio.is_some() && spec.is_pipe() {
@@ -68,24 +60,7 @@ fn check(spec: &RecordSpec) -> Result<(), Error> {
             "give --compression-level as well, e.g. -z",
         ));
     }
-    check_rate(&spec.events, spec.rate)
-}
-
-/// Checks that the kernel samples so often.
-///
-/// # Errors
-/// Exit 2: it does not.
-pub(crate) fn check_rate(events: &[Event], rate: Rate) -> Result<(), Error> {
-    match rate {
-        Rate::Period(ns) if ns < SHORTEST_NS && events.iter().filter_map(Event::host).any(SampledEvent::is_clock) => {
-            Err(Error::usage(
-                format!("cannot sample a clock each {ns} ns"),
-                format!("the kernel's clocks sample each {SHORTEST_NS} ns at the most"),
-                "give a longer --count",
-            ))
-        }
-        _ => Ok(()),
-    }
+    events::check(&spec.events, spec.rate)
 }
 
 fn sampling(spec: &RecordSpec, vcpus: u64) -> Sampling {
@@ -136,32 +111,6 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     recorded(spec, sampling, subject, || Ok((job::run(&linux, &backend)?, None)))
 }
 
-/// Refuses a guest whose registers are those of another guest at times.
-///
-/// # Errors
-/// Exit 2: it is one.
-pub(crate) fn refuse_nested(linux: &LinuxSpec) -> Result<(), Error> {
-    if linux.machine.nested {
-        return Err(Error::usage(
-            "cannot record a guest with --nested",
-            "while a guest of its own runs, the registers are that one's",
-            "leave --nested out",
-        ));
-    }
-    Ok(())
-}
-
-/// The unwind tables of a kernel, with a warning if it has none.
-pub(crate) fn unwind_tables(kernel: &Kernel) -> Option<Orc> {
-    match Orc::of_kernel(kernel.image(), kernel.release()) {
-        Ok(orc) => Some(orc),
-        Err(why @ (OrcError::Absent | OrcError::Damaged(_))) => {
-            complain(&format!("warning: {why}: chains of the kernel follow frame pointers, which it may not have"));
-            None
-        }
-    }
-}
-
 /// `_text` of a kernel whose image does not say it.
 const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
 
@@ -181,67 +130,10 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let subject = Subject { kind: Kind::Task, mappings, code: None };
     let sampling = Arc::new(sampling(spec, ready.vcpus));
     let sampled = Arc::clone(&sampling);
-    recorded(spec, sampling, subject, || ready.run(sampled, spec.quiet).map(|(exit, nmis)| (exit, Some(nmis))))
-}
-
-/// A payload that may begin.
-#[derive(Debug)]
-pub(crate) struct ReadyPayload {
-    host: Host,
-    plan: Plan,
-    behind: Behind,
-    /// Its vCPUs.
-    pub(crate) vcpus: u64,
-}
-
-impl ReadyPayload {
-    /// Looks for all that it needs; `chains`: its samples are to have call chains.
-    ///
-    /// # Errors
-    /// What is missing.
-    pub(crate) fn new(payload: &PayloadSpec, chains: bool) -> Result<Self, Error> {
-        if chains {
-            complain(
-                "warning: the payload is built without frame pointers: its chains end after one function, or are wrong",
-            );
-        }
-        let common = &payload.experiment.common;
-        if let BackendChoice::Sim(_) = common.backend {
-            return Err(Error::usage("cannot record a simulated guest", "it runs no code", "give another --backend"));
-        }
-        let chosen = choose(&common.backend, &ThisHost)?;
-        let fs_of_host = HostFs::default();
-        let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
-        let plan = payload.experiment.plan(&chosen, usable.as_deref())?;
-        let behind = if chosen.backend == host_pmu::backend::BackendKey::None {
-            Behind::Floor
-        } else {
-            Behind::Events { backend: chosen.backend.clone(), strategy: resolve_one(&payload.strategy)? }
-        };
-        let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
-        limits::ensure(common.vcpus)?;
-        sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-        Ok(Self { host, plan, behind, vcpus: common.vcpus })
-    }
-
-    /// Runs it, and says on stderr what it did unless `quiet`.
-    ///
-    /// # Errors
-    /// It could not begin.
-    pub(crate) fn run(self, sampling: Arc<Sampling>, quiet: bool) -> Result<(Exit, Nmis), Error> {
-        let first = Moment::now();
-        let outcome = launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.samples, sampling)?;
-        let found = Nmis::of(&outcome, first, Moment::now());
-        let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.pmi.nmis).sum();
-        if !quiet {
-            complain(&format!(
-                "the payload ended ({}) after {:.1} s and {nmis} NMIs",
-                outcome.end,
-                outcome.wall.as_secs_f64()
-            ));
-        }
-        Ok((if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive }, found))
-    }
+    recorded(spec, sampling, subject, || {
+        let ran = ready.run(sampled, spec.quiet)?;
+        Ok((ran.exit, Some(Nmis::of(&ran.outcome, ran.first, ran.last))))
+    })
 }
 
 /// Records while `guest` runs, and says what came of it.
@@ -252,7 +144,7 @@ fn recorded(
     guest: impl FnOnce() -> Result<(Exit, Option<Nmis>), Error>,
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
-    super::recorder::events(&sampling)?;
+    events::described(&sampling)?;
     let facts = facts(spec, vcpus);
     let (output, place) = output(spec)?;
     let restore = || {

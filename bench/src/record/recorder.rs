@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use host_pmu::sampler::SampledEvent;
-use perf_data::attr::{Attr, Event};
 use perf_data::feature::Facts;
 use perf_data::record::{Mapping, Record, Stamp};
 use perf_data::writer::{self, Output, Writer};
@@ -19,12 +17,12 @@ use super::beside::Place;
 use super::code::{KernelCode, Unwinding};
 use super::layout::Kind;
 use super::spec::RecordSpec;
+use crate::sampled::events;
+use crate::sampled::turn::take_turn;
 use crate::sys;
 
 /// How often queues are emptied.
 const POLL: Duration = Duration::from_millis(10);
-/// Most samples of one vCPU that are taken out before the others have their turn: the guest decides how many it makes.
-const MOST_AT_ONCE: usize = 2048;
 /// How often a file is brought up to date.
 const FLUSH: Duration = Duration::from_millis(500);
 
@@ -75,9 +73,6 @@ pub struct Subject {
     pub code: Option<KernelCode>,
 }
 
-/// PERF_TYPE_RAW, of events that no perf has a type for. `perf script` shows no address of a dummy event.
-const RAW: u32 = 4;
-
 /// A recording on its way.
 #[derive(Debug)]
 pub struct Recorder {
@@ -109,30 +104,6 @@ pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error>
     }
 }
 
-/// The events of a recording.
-///
-/// # Errors
-/// Exit 4: this host does not have one.
-pub fn events(sampling: &Sampling) -> Result<Vec<Event>, Error> {
-    let event = |(at, event): (usize, &vmm::sample::Event)| {
-        let host = event.host();
-        let (type_, config) = match host {
-            Some(host) => {
-                let encoding = host.encoding();
-                encoding.map_err(|why| Error::host(format!("cannot sample by {event}"), why, "give another --event"))?
-            }
-            None => (RAW, 0),
-        };
-        // perf refuses a file with a tracepoint and without its format. Its name is in the file, whatever its type.
-        let type_ = if host.is_some_and(SampledEvent::is_tracepoint) { RAW } else { type_ };
-        let (period, by_frequency) = event.rate(sampling.rate);
-        let exclude_host = host.is_some_and(SampledEvent::is_hardware);
-        let attr = Attr { type_, config, period, by_frequency, exclude_host, ..Attr::default() };
-        Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
-    };
-    sampling.events.iter().enumerate().map(event).collect()
-}
-
 impl Recorder {
     /// Begins to write the samples of `sampling`. At the end of `duration`, and when nothing more can be written, the guest is
     /// interrupted.
@@ -147,7 +118,7 @@ impl Recorder {
         facts: Facts,
     ) -> Result<Self, Error> {
         let cannot = |error: io::Error| Error::usage("cannot begin the recording", error.to_string(), "");
-        let events = events(&sampling)?;
+        let events = events::described(&sampling)?;
         let writer = Writer::begin(output, &events, spec.chains, spec.writing, &facts).map_err(cannot)?;
         let done = Arc::new(AtomicBool::new(false));
         let work = Work {
@@ -263,7 +234,7 @@ impl Work {
         let sampling = Arc::clone(&self.sampling);
         let mut more = false;
         for (cpu, channel) in sampling.channels.iter().enumerate() {
-            more |= take_some(|| channel.queue.pop(), |taken| self.write(cpu, channel, &taken));
+            more |= take_turn(|| channel.queue.pop(), |taken| self.write(cpu, channel, &taken));
         }
         more
     }
@@ -326,33 +297,8 @@ impl Work {
     }
 }
 
-/// Takes at most so many as one vCPU may have in a turn; returns whether there may be more.
-fn take_some<T>(mut next: impl FnMut() -> Option<T>, mut take: impl FnMut(T)) -> bool {
-    for _ in 0..MOST_AT_ONCE {
-        let Some(one) = next() else { return false };
-        take(one);
-    }
-    true
-}
-
 /// Whether the reader of a pipe went away, which is no error.
 #[must_use]
 pub fn reader_left(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_vcpu_that_never_stops_leaves_the_others_their_turn() {
-        let mut taken = 0;
-        assert!(take_some(|| Some(()), |()| taken += 1));
-        assert_eq!(taken, MOST_AT_ONCE);
-        let mut three = 0..3;
-        let mut found = Vec::new();
-        assert!(!take_some(|| three.next(), |one| found.push(one)));
-        assert_eq!(found, [0, 1, 2]);
-    }
 }

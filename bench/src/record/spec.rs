@@ -7,11 +7,6 @@ use host_pmu::sampler::Rate;
 use perf_data::writer::Options;
 use vmm::sample::Event;
 
-use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::linux::spec::LinuxSpec;
-use crate::run::spec::RunSpec;
-use crate::strategy::StrategyChoice;
-
 use super::beside::Companion;
 use super::layout::As;
 
@@ -54,23 +49,3 @@ impl RecordSpec {
 
 /// The name that stands for a recording on stdout.
 const PIPED: &str = "perf.pipe";
-
-/// The payload as a guest.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PayloadSpec {
-    /// Its work, its vCPUs, its samples.
-    pub experiment: NmiLatencySpec,
-    /// The strategy behind its counters.
-    pub strategy: StrategyChoice,
-}
-
-/// The guest that is recorded.
-#[derive(Clone, Debug)]
-pub enum GuestSpec {
-    /// The project's own payload.
-    Payload(Box<PayloadSpec>),
-    /// A third-party image.
-    Image(Box<RunSpec>),
-    /// A distribution's kernel.
-    Linux(Box<LinuxSpec>),
-}

@@ -24,11 +24,12 @@ use crate::linux::symbols;
 use crate::machine;
 use crate::output::Diverted;
 use crate::probe::ThisHost;
-use crate::record::guests::{ReadyPayload, check_rate, refuse_nested, unwind_tables};
-use crate::record::recorder;
-use crate::record::spec::{GuestSpec, PayloadSpec};
 use crate::run;
 use crate::run::spec::RunSpec;
+use crate::sampled::events;
+use crate::sampled::guest::{GuestSpec, PayloadSpec};
+use crate::sampled::kernel::{refuse_nested, unwind_tables};
+use crate::sampled::payload::ReadyPayload;
 use crate::sys;
 
 /// Runs the guest and shows it.
@@ -36,7 +37,7 @@ use crate::sys;
 /// # Errors
 /// Conditions that keep it from starting, and a view that ended early.
 pub fn top(spec: &TopSpec, guest: GuestSpec) -> Result<Exit, Error> {
-    check_rate(&spec.events, spec.rate)?;
+    events::check(&spec.events, spec.rate)?;
     if spec.symbols.is_some() && !matches!(guest, GuestSpec::Linux(_)) {
         let why = "the names of other guests are in their ELF files";
         return Err(Error::usage("--symbols is for Linux guests", why, "leave it out"));
@@ -61,7 +62,7 @@ fn of_payload(spec: &TopSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let sampling = Arc::new(sampling(spec, ready.vcpus));
     let sampled = Arc::clone(&sampling);
     watched(spec, sampling, Guest { name: "payload", names, output: None, late: None }, || {
-        ready.run(sampled, spec.quiet).map(|(exit, _)| exit)
+        ready.run(sampled, spec.quiet).map(|ran| ran.exit)
     })
 }
 
@@ -171,7 +172,7 @@ fn watched(
     run: impl FnOnce() -> Result<Exit, Error>,
 ) -> Result<Exit, Error> {
     // Before anything begins: an event that this host does not have.
-    recorder::events(&sampling)?;
+    events::described(&sampling)?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let events = spec.events.iter().map(ToString::to_string).collect();
     let model = Model::new(events, spec.span(), guest.name == "payload");

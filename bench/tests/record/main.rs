@@ -361,6 +361,7 @@ fn refusals() -> Result<()> {
     std::fs::write(folder.path().join("empty"), "")?;
     for (options, needle) in [
         (&["-e", "kvm:no_such_event", "--", "run", "empty"][..], "kvm:no_such_event"),
+        (&["-e", "exit,pmi,pmi", "--", "run", "empty"], "duplicate event pmi"),
         (&["--", "run", "no-such-image"], "no-such-image"),
         (&["-o", "no/such/folder/x", "--", "run", "empty"], "no/such/folder/x"),
         (&["--", "payload", "--backend", "sim:hots"], "simulated"),

@@ -1,0 +1,91 @@
+//! The events that sample, and how often.
+
+use host_pmu::sampler::{Rate, SampledEvent};
+use perf_data::attr::{Attr, Event};
+use results::error::Error;
+use vmm::sample::{self, Sampling};
+
+/// Shortest period of the kernel's clocks, ns.
+const SHORTEST_NS: u64 = 10_000;
+/// PERF_TYPE_RAW, of events that no perf has a type for. `perf script` shows no address of a dummy event.
+const RAW: u32 = 4;
+
+/// Checks that each event is there once, and that the kernel samples so often.
+///
+/// # Errors
+/// Exit 2: it is not so.
+pub fn check(events: &[sample::Event], rate: Rate) -> Result<(), Error> {
+    if let Some((at, event)) = events.iter().enumerate().find(|(at, event)| events[..*at].contains(event)) {
+        let first = events[..at].iter().position(|before| before == event).unwrap_or(0);
+        return Err(Error::usage(
+            format!("duplicate event {event}"),
+            format!("it is number {} and {} of --event", first + 1, at + 1),
+            "leave one out",
+        ));
+    }
+    match rate {
+        Rate::Period(ns)
+            if ns < SHORTEST_NS && events.iter().filter_map(sample::Event::host).any(SampledEvent::is_clock) =>
+        {
+            Err(Error::usage(
+                format!("cannot sample a clock each {ns} ns"),
+                format!("the kernel's clocks sample each {SHORTEST_NS} ns at the most"),
+                "give a longer --count",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The events as a recording has them.
+///
+/// # Errors
+/// Exit 4: this host does not have one.
+pub fn described(sampling: &Sampling) -> Result<Vec<Event>, Error> {
+    let event = |(at, event): (usize, &sample::Event)| {
+        let host = event.host();
+        let (type_, config) = match host {
+            Some(host) => {
+                let encoding = host.encoding();
+                encoding.map_err(|why| Error::host(format!("cannot sample by {event}"), why, "give another --event"))?
+            }
+            None => (RAW, 0),
+        };
+        // perf refuses a file with a tracepoint and without its format. Its name is in the file, whatever its type.
+        let type_ = if host.is_some_and(SampledEvent::is_tracepoint) { RAW } else { type_ };
+        let (period, by_frequency) = event.rate(sampling.rate);
+        let exclude_host = host.is_some_and(SampledEvent::is_hardware);
+        let attr = Attr { type_, config, period, by_frequency, exclude_host, ..Attr::default() };
+        Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
+    };
+    sampling.events.iter().enumerate().map(event).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_sampled_once() {
+        let of = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<_>>();
+        let refused = |names: &[&str]| check(&of(names), Rate::Hertz(1)).map_err(|error| error.to_string());
+        assert_eq!(refused(&["pmi", "exit", "exit:io", "cpu-clock", "task-clock"]), Ok(()));
+        for (names, needle) in [
+            (&["pmi", "pmi"][..], "duplicate event pmi"),
+            (&["exit", "cpu-clock", "cpu-clock"], "number 2 and 3"),
+            (&["kvm:kvm_exit", "kvm:kvm_exit"], "kvm:kvm_exit"),
+        ] {
+            let why = refused(names).unwrap_err();
+            assert!(why.contains(needle) && why.lines().count() == 1, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_clock_has_a_shortest_period() {
+        let clock = ["cpu-clock".parse().unwrap()];
+        assert!(
+            check(&clock, Rate::Period(SHORTEST_NS - 1)).is_err() && check(&clock, Rate::Period(SHORTEST_NS)).is_ok()
+        );
+        assert!(check(&["pmi".parse().unwrap()], Rate::Period(1)).is_ok());
+    }
+}

@@ -1,0 +1,7 @@
+//! What commands that sample a guest share: the guest, the events, the payload, the unwind tables of a Linux kernel, and the turns of vCPUs.
+
+pub mod events;
+pub mod guest;
+pub mod kernel;
+pub mod payload;
+pub mod turn;
