@@ -37,7 +37,7 @@ pub struct TopArgs {
     #[command(flatten)]
     pub sampling: SamplingOptions,
 
-    /// Time between two pictures or tables
+    /// Time between two screen updates or tables
     #[arg(long, value_name = "TIME", default_value = "1s",
           value_parser = duration_in(Duration::from_millis(100)..=Duration::from_secs(3600)))]
     pub interval: Duration,
@@ -47,7 +47,7 @@ pub struct TopArgs {
           value_parser = duration_in(Duration::from_millis(100)..=Duration::from_secs(60)))]
     pub window: Duration,
 
-    /// End the guest after so many pictures or tables
+    /// End the guest after so many screen updates or tables
     #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000_000))]
     pub iterations: Option<u64>,
 

@@ -64,10 +64,12 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let command = name.map_or("vpmu".to_owned(), |name| format!("vpmu {name}"));
-        let guest = name.is_some_and(|name| matches!(name.as_str(), "record" | "top"));
-        let what =
-            if guest { "it takes a guest: -- payload, run IMAGE or linux KERNEL" } else { "it takes more words" };
-        return Error::usage(format!("nothing is said to {command}"), what, help(name));
+        return match name.map(String::as_str) {
+            Some("record" | "top") => {
+                Error::usage(format!("{command}: no guest given"), "", "give -- payload, run IMAGE or linux KERNEL")
+            }
+            _ => Error::usage(format!("{command}: no command given"), "", help(name)),
+        };
     }
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").to_owned();

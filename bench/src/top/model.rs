@@ -22,9 +22,12 @@ struct Tally<K> {
 }
 
 impl<K: Copy + Eq + std::hash::Hash> Tally<K> {
-    fn add(&mut self, key: K, others: K) {
+    /// Counts one at `key`, or at `others` once there are too many; returns which.
+    fn add(&mut self, key: K, others: K) -> K {
         let full = self.counts.len() >= MOST_PLACES && !self.counts.contains_key(&key);
-        *self.counts.entry(if full { others } else { key }).or_insert(0) += 1;
+        let at = if full { others } else { key };
+        *self.counts.entry(at).or_insert(0) += 1;
+        at
     }
 }
 
@@ -160,8 +163,9 @@ impl Model {
         let place = Place { user: sample.user, address: sample.rip };
         let others = |user| Place { user, address: OTHERS };
         self.samples += 1;
+        // What is told apart over all is told apart in the window, and nothing else: both columns have the same lines.
+        let place = self.places.add(place, others(place.user));
         self.current.places.add(place, others(place.user));
-        self.places.add(place, others(place.user));
         if let Some(caller) = caller(sample) {
             self.callers.add((place, caller), (others(place.user), others(caller.user)));
         }

@@ -93,5 +93,17 @@ fn a_guest_that_jumps_anywhere_does_not_grow_the_model() {
     assert_eq!(model.places.counts.len(), MOST_PLACES + 1);
     let shown = model.snapshot(&mut names(), None);
     assert_eq!(shown.samples, [more; 3]);
-    assert!(shown.functions.iter().any(|line| line.name == "[others]" && line.all == 1000));
+    let others = |shown: &Snapshot| {
+        let line = shown.functions.iter().find(|line| line.name == "[others]").unwrap();
+        (line.window, line.all)
+    };
+    assert_eq!(others(&shown), (1000, 1000));
+    // New places of a later window are the others of both columns; known ones stay.
+    (0..50).for_each(|n| model.sample(&at(0x9000_0000 + n)));
+    (0..5).for_each(|_| model.sample(&at(0x10_0000)));
+    model.tick(SECOND, LiveCounts::default(), [0; 2]);
+    let mut names = names();
+    let shown = model.snapshot(&mut names, None);
+    assert_eq!((others(&shown), shown.samples), ((50, 1050), [55, 55, more + 55]));
+    assert_eq!(model.bins[0].places.counts.len(), 2);
 }

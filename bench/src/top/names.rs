@@ -10,6 +10,8 @@ use perf_data::symbols::Symbols;
 pub const OTHERS: u64 = u64::MAX;
 /// Longest name that is shown, characters.
 const LONGEST: usize = 160;
+/// Most names that are kept; others are looked up again.
+const MOST_KNOWN: usize = 1 << 18;
 
 /// Where a vCPU was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -52,16 +54,23 @@ impl Names {
 
     /// The function, or the page of code that has no name.
     pub fn of(&mut self, place: Place) -> Arc<str> {
-        let Self { symbols, of, known } = self;
-        let name = || {
-            if place.address == OTHERS {
-                return "[others]".to_owned();
-            }
-            let named = *of == Of::Everything || !place.user;
-            let symbol = named.then(|| symbols.find(place.address)).flatten();
-            symbol.map_or_else(|| format!("{:#x}xxx", place.address >> 12), escaped)
-        };
-        Arc::clone(known.entry(place).or_insert_with(|| name().into()))
+        if let Some(known) = self.known.get(&place) {
+            return Arc::clone(known);
+        }
+        let name: Arc<str> = self.find(place).into();
+        if self.known.len() < MOST_KNOWN {
+            self.known.insert(place, Arc::clone(&name));
+        }
+        name
+    }
+
+    fn find(&self, place: Place) -> String {
+        if place.address == OTHERS {
+            return "[others]".to_owned();
+        }
+        let named = self.of == Of::Everything || !place.user;
+        let symbol = named.then(|| self.symbols.find(place.address)).flatten();
+        symbol.map_or_else(|| format!("{:#x}xxx", place.address >> 12), escaped)
     }
 }
 
@@ -101,6 +110,15 @@ mod tests {
         assert_eq!(&*names.of(at(true, 0xffff_ffff_8100_0010)), "0xffffffff81000xxx", "user code is no kernel's");
         assert_eq!(&*Names::new(symbols(), Of::Everything).of(at(true, 0xffff_ffff_8100_0010)), "start");
         assert_eq!(&*names.of(at(true, OTHERS)), "[others]");
+    }
+
+    #[test]
+    fn names_that_are_kept_are_bounded() {
+        let mut names = Names::new(Symbols::default(), Of::Kernel);
+        for page in 0..MOST_KNOWN as u64 + 10 {
+            assert!(names.of(at(false, page << 12)).ends_with("xxx"));
+        }
+        assert_eq!((names.known.len(), &*names.of(at(false, 0x7fff_f123))), (MOST_KNOWN, "0x7ffffxxx"));
     }
 
     #[test]

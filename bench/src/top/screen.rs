@@ -1,7 +1,7 @@
 //! The terminal while the view is on it. Whatever ends the view, a panic included, dropping it gives the terminal back.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use ratatui::Terminal;
@@ -10,8 +10,8 @@ use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 
-/// Most bytes of what was said on stderr meanwhile.
-const MOST: u64 = 64 << 10;
+/// Most bytes of the begin, and of the end, of what was said on stderr meanwhile: the reason of an end is the last.
+const MOST: u64 = 32 << 10;
 
 /// Stderr goes to memory while this lives, and then where it went before.
 #[derive(Debug)]
@@ -33,12 +33,26 @@ impl Drop for HeldStderr {
     fn drop(&mut self) {
         // Nothing is left to do if stderr is gone.
         let _ = rustix::stdio::dup2_stderr(&self.real);
-        let mut said = Vec::new();
-        let read = self.held.rewind().and_then(|()| (&self.held).take(MOST).read_to_end(&mut said));
-        if read.is_ok() {
+        if let Ok(said) = head_and_tail(&self.held, MOST) {
             let _ = io::stderr().write_all(&said);
         }
     }
+}
+
+/// The first and last `most` bytes of a file, with a line between them that says how much is left out.
+fn head_and_tail(mut file: &File, most: u64) -> io::Result<Vec<u8>> {
+    let mut said = Vec::new();
+    let length = file.seek(SeekFrom::End(0))?;
+    file.rewind()?;
+    if length <= 2 * most {
+        file.read_to_end(&mut said)?;
+        return Ok(said);
+    }
+    file.take(most).read_to_end(&mut said)?;
+    writeln!(said, "\n[{} bytes left out]", length - 2 * most)?;
+    file.seek(SeekFrom::Start(length - most))?;
+    file.take(most).read_to_end(&mut said)?;
+    Ok(said)
 }
 
 /// Raw mode and the alternate screen.
@@ -81,5 +95,23 @@ impl Screen {
         let modes = Modes::set()?;
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(Self { terminal, _modes: modes, _stderr: stderr })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_what_was_said_is_kept() {
+        let of = |text: &str, most| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            String::from_utf8(head_and_tail(&file, most).unwrap()).unwrap()
+        };
+        assert_eq!(of("begin", 5), "begin");
+        assert_eq!(of("beginagain", 5), "beginagain");
+        assert_eq!(of("begin, much more, error", 5), "begin\n[13 bytes left out]\nerror");
+        assert_eq!(of("", 5), "");
     }
 }

@@ -16,6 +16,7 @@ use super::screen::Screen;
 use super::text;
 use super::view::{Asked, View};
 use crate::console::offer;
+use crate::sampled::turn::take_turn;
 use crate::sys;
 
 /// How often queues are emptied.
@@ -142,7 +143,11 @@ impl Work {
         loop {
             // Looked at before the queues: what is in them at the end is taken out.
             let last = done.load(Ordering::Relaxed);
-            self.drain();
+            let mut more = self.drain();
+            // The guest has ended by then: the queues do not grow.
+            while last && more {
+                more = self.drain();
+            }
             let since = ticked.elapsed();
             if since >= self.interval || last {
                 ticked += since;
@@ -159,10 +164,11 @@ impl Work {
             if last {
                 break;
             }
+            let wait = if more { Duration::ZERO } else { POLL };
             show = match show {
-                Some(Show::Picture(screen, view)) => self.keys(screen, view),
+                Some(Show::Picture(screen, view)) => self.keys(screen, view, wait),
                 other => {
-                    std::thread::sleep(POLL);
+                    std::thread::sleep(wait);
                     other
                 }
             };
@@ -180,12 +186,12 @@ impl Work {
         None
     }
 
-    fn drain(&mut self) {
+    /// Takes samples and the guest's log out; returns whether there may be more samples.
+    fn drain(&mut self) -> bool {
         let sampling = Arc::clone(&self.sampling);
+        let mut more = false;
         for (cpu, channel) in sampling.channels.iter().enumerate() {
-            while let Some(sample) = channel.queue.pop() {
-                self.model.sample(&sample);
-            }
+            more |= take_turn(|| channel.queue.pop(), |sample| self.model.sample(&sample));
             let khz = channel.tsc_khz.load(Ordering::Relaxed);
             let Some(log) = sampling.log.get().filter(|_| khz > 0) else { continue };
             let next = &mut self.next_log[cpu];
@@ -201,6 +207,7 @@ impl Work {
                 }
             }
         }
+        more
     }
 
     fn tick(&mut self, length: Duration) {
@@ -255,11 +262,11 @@ impl Work {
 
     /// Waits a while for a key, and does what it says. The terminal is given back as soon as the end is asked for: the guest may take
     /// a while to end.
-    fn keys(&mut self, screen: Box<Screen>, mut view: View) -> Option<Show> {
+    fn keys(&mut self, screen: Box<Screen>, mut view: View, wait: Duration) -> Option<Show> {
         if sys::interrupted().load(Ordering::Relaxed) {
             return None;
         }
-        let read = event::poll(POLL).and_then(|ready| if ready { event::read().map(Some) } else { Ok(None) });
+        let read = event::poll(wait).and_then(|ready| if ready { event::read().map(Some) } else { Ok(None) });
         let asked = match read {
             Ok(Some(Event::Key(key))) => view.key(key, &self.shown),
             Ok(Some(Event::Resize(..))) => Asked::Draw,
