@@ -107,8 +107,8 @@ impl Agent<'_> {
         got.and(copied)
     }
 
-    /// The files at and below a path of the guest with what is in them: at most `files`, with together at most `bytes`. The path asked for
-    /// is "" if it is a file itself.
+    /// The files at and below a path of the guest with what is in them: at most `files`, whose names and contents are together at most
+    /// `bytes`. The path asked for is "" if it is a file itself.
     pub fn get_files(&mut self, path: &str, files: usize, bytes: usize) -> Result<Vec<(String, Vec<u8>)>, AgentError> {
         let flood = || AgentError::Flood { path: path.to_owned(), most: bytes as u64 };
         let mut found: Vec<(String, Vec<u8>)> = Vec::new();
@@ -120,9 +120,10 @@ impl Agent<'_> {
                 entries += 1;
                 let name = Entry::parse(payload)?.file();
                 is_file = name.is_some();
+                length += name.as_ref().map_or(0, String::len);
                 found.extend(name.map(|name| (name, Vec::new())));
                 // Folders, links and what cannot be read count, too.
-                return if entries > files.saturating_mul(2).max(16) || found.len() > files {
+                return if entries > files.saturating_mul(2).max(16) || found.len() > files || length > bytes {
                     Err(flood())
                 } else {
                     Ok(())

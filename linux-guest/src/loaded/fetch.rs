@@ -7,8 +7,12 @@ use crate::agent::{Agent, AgentError};
 
 /// Most bytes of the list of modules.
 const MOST_OF_LIST: usize = 1 << 20;
-/// Most sections of one module, and most bytes of what says where they are.
+/// Most sections of one module, and most bytes of their names and of what says where they are.
 const MOST_SECTIONS: (usize, usize) = (4096, 1 << 18);
+/// Most bytes of a section's name. The kernel's own have some 30 at most.
+const MOST_OF_SECTION: usize = 64;
+/// Most bytes of the sections of all modules together: some hundred times as many as a distribution's kernel has.
+const MOST_OF_ALL: usize = 16 << 20;
 /// Most notes of a module or the kernel, and their bytes.
 const MOST_NOTES: (usize, usize) = (64, 1 << 16);
 
@@ -17,20 +21,32 @@ const MOST_NOTES: (usize, usize) = (64, 1 << 16);
 /// # Errors
 /// The connection is of no use any more.
 pub fn fetch(agent: &mut Agent<'_>) -> Result<Code, AgentError> {
+    within(agent, MOST_OF_ALL)
+}
+
+fn within(agent: &mut Agent<'_>, mut left: usize) -> Result<Code, AgentError> {
     let list = files(agent, "/proc/modules", (1, MOST_OF_LIST))?;
     let list = list.first().map_or_else(String::new, |(_, bytes)| String::from_utf8_lossy(bytes).into_owned());
     let (mut modules, left_out) = modules(&list);
     for module in &mut modules {
-        of_module(agent, module)?;
+        of_module(agent, module, &mut left)?;
     }
     let notes = files(agent, "/sys/kernel/notes", MOST_NOTES)?;
     Ok(Code { build_id: notes.iter().find_map(|(_, bytes)| build_id(bytes)), modules, left_out })
 }
 
-fn of_module(agent: &mut Agent<'_>, module: &mut Module) -> Result<(), AgentError> {
+/// Asks for the sections and notes of a module. One whose sections are more than what is `left` has none: its tables are not read then.
+fn of_module(agent: &mut Agent<'_>, module: &mut Module, left: &mut usize) -> Result<(), AgentError> {
     let folder = format!("/sys/module/{}", module.name);
-    for (name, bytes) in files(agent, &format!("{folder}/sections"), MOST_SECTIONS)? {
-        module.sections.extend(address_of(&String::from_utf8_lossy(&bytes)).map(|address| (name, address)));
+    let section = |(name, bytes): (String, Vec<u8>)| {
+        let address = address_of(&String::from_utf8_lossy(&bytes)).filter(|_| name.len() <= MOST_OF_SECTION)?;
+        Some((name, address))
+    };
+    let found = files(agent, &format!("{folder}/sections"), MOST_SECTIONS)?;
+    let sections: Vec<_> = found.into_iter().filter_map(section).collect();
+    let size = sections.iter().map(|(name, _)| name.len() + size_of::<(String, u64)>()).sum();
+    if let Some(rest) = left.checked_sub(size) {
+        (module.sections, *left) = (sections, rest);
     }
     let notes = files(agent, &format!("{folder}/notes"), MOST_NOTES)?;
     module.build_id = notes.iter().find_map(|(_, bytes)| build_id(bytes));
@@ -69,6 +85,10 @@ mod tests {
 
     /// Fetches from a guest that answers each path with these bytes of frames; a path that it does not know is refused.
     fn from(answers: &'static [Answer]) -> Result<Code, AgentError> {
+        from_within(answers, MOST_OF_ALL)
+    }
+
+    fn from_within(answers: &'static [Answer], left: usize) -> Result<Code, AgentError> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let guest = std::thread::spawn(move || {
             let mut asked = Vec::new();
@@ -94,7 +114,7 @@ mod tests {
             }
         });
         let mut agent = Agent::new(ours).unwrap();
-        let fetched = fetch(&mut agent);
+        let fetched = within(&mut agent, left);
         drop(agent);
         let asked = guest.join().unwrap();
         assert_eq!(asked.first().map(String::as_str), Some("/proc/modules"));
@@ -136,6 +156,41 @@ mod tests {
         ]);
         let code = flood.unwrap();
         assert_eq!((code.modules[0].sections.len(), &code.modules[0].build_id, &code.build_id), (0, &None, &None));
+    }
+
+    #[test]
+    fn names_of_sections_are_bounded_each_and_together() {
+        const ADDRESS: &[u8] = b"0xffffffffc0000000\n";
+        let long = from(&[
+            LIST,
+            ("/sys/module/loop/sections", || {
+                let of = |length| entry(FILE, &"n".repeat(length), ADDRESS);
+                [of(MOST_OF_SECTION), of(MOST_OF_SECTION + 1), of(255)].concat()
+            }),
+        ]);
+        let names: Vec<_> = long.unwrap().modules[0].sections.iter().map(|(name, _)| name.len()).collect();
+        assert_eq!(names, [MOST_OF_SECTION]);
+        // Names of files alone are a flood, too.
+        let deep = from(&[
+            LIST,
+            ("/sys/module/loop/sections", || entry(FILE, &format!("{0}/{0}", "n".repeat(255)), b"").repeat(600)),
+        ]);
+        assert_eq!(deep.unwrap().modules[0].sections, []);
+        let both: &[Answer] = &[
+            ("/proc/modules", || {
+                let line = |name, at| format!("{name} 4096 0 - Live 0xffffffffc000{at}000\n");
+                entry(FILE, "", format!("{}{}{}", line("a", 0), line("b", 1), line("c", 2)).as_bytes())
+            }),
+            ("/sys/module/a/sections", || entry(FILE, ".text", ADDRESS)),
+            ("/sys/module/b/sections", || entry(FILE, ".text", ADDRESS).repeat(2)),
+            ("/sys/module/c/sections", || entry(FILE, ".text", ADDRESS)),
+        ];
+        let one = ".text".len() + size_of::<(String, u64)>();
+        let counts = |left: usize| {
+            let code = from_within(both, left).unwrap();
+            code.modules.iter().map(|module| module.sections.len()).collect::<Vec<_>>()
+        };
+        assert_eq!((counts(4 * one), counts(3 * one - 1)), (vec![1, 2, 1], vec![1, 0, 1]));
     }
 
     #[test]
