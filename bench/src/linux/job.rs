@@ -53,8 +53,7 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
     let interactive = spec.run.is_none() && spec.initrd.is_none();
     let append = if interactive { format!("{} {}", linux_guest::SHELL_WORD, spec.append) } else { spec.append.clone() };
     let append = match spec.machine.register_cost_ns {
-        // What runs in the guest can say so of its figures.
-        Some(ns) => format!("{append} {REGISTER_COST_WORD}{ns}"),
+        Some(ns) => format!("{append} {}", with_register_cost(&host, ns)?),
         None => append,
     };
     let plan = LinuxPlan { machine, memory: spec.machine.memory, initrd, command_line: append };
@@ -74,6 +73,13 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
         complain(&format!("error: {error}"));
     }
     Ok(ran.exit)
+}
+
+/// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel also loses what says the
+/// TSC's frequency. What runs in the guest can say of its figures that the cost is a modelled one.
+fn with_register_cost(host: &Host, ns: u64) -> Result<String, Error> {
+    let khz = host.tsc_khz().map_err(|error| Error::host("--msr-cost", error.to_string(), ""))?;
+    Ok(format!("no-kvmclock tsc_early_khz={khz} clocksource=tsc {REGISTER_COST_WORD}{ns}"))
 }
 
 /// Reads and unpacks the kernel.

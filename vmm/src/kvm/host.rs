@@ -127,6 +127,16 @@ impl Host {
         }
     }
 
+    /// Frequency of a guest's TSC, kHz.
+    ///
+    /// # Errors
+    /// KVM's, if no vCPU can be made that says it.
+    pub fn tsc_khz(&self) -> Result<u32, KvmError> {
+        let vm = self.0.create_vm().map_err(call("KVM_CREATE_VM"))?;
+        let vcpu = vm.create_vcpu(0).map_err(call("KVM_CREATE_VCPU"))?;
+        vcpu.get_tsc_khz().map_err(call("KVM_GET_TSC_KHZ"))
+    }
+
     /// The vendor of the PMU that KVM shows a guest: the host's.
     #[must_use]
     pub fn vendor(&self) -> Option<Vendor> {
