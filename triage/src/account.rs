@@ -127,6 +127,8 @@ pub struct Sampling {
     pub lost: u64,
     /// Records that could not be read.
     pub damaged: u64,
+    /// Times that the kernel held the event back.
+    pub throttled: u64,
     /// Chains that reach the beginning of their thread.
     pub complete: usize,
     /// Where the others end, the most frequent first.

@@ -1,6 +1,7 @@
-//! A workload in a process of its own: it says when it is ready, waits for the word, works, and reports in one line.
+//! A workload in a process of its own: it says when it is ready, on the first word makes its threads and processes, on the second works, and
+//! reports in one line.
 //!
-//! Events can so be attached before it begins. It ends with this process, however that ends.
+//! Events can so be attached before it has anything that inherits them, and count from the time that all of it is there. It ends with this process, however that ends.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -11,8 +12,10 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::job::{Done, Job};
 
-/// What a child says once it is ready.
+/// What a child says once events can be attached.
 const READY: &str = "ready";
+/// What it says once everything that works is there.
+const SET: &str = "set";
 /// The option that makes `vpmu workload` such a child.
 pub const OPTION: &str = "--gated";
 /// How much longer than its duration a child may take.
@@ -50,9 +53,14 @@ impl Child {
             return Err(io::Error::other("the child has no stdout"));
         };
         let mut child = Self { process, stdin, stdout: BufReader::new(stdout) };
+        child.wait_for(READY)?;
+        Ok(child)
+    }
+
+    fn wait_for(&mut self, word: &str) -> io::Result<()> {
         let mut line = String::new();
-        child.stdout.read_line(&mut line)?;
-        if line.trim_end() == READY { Ok(child) } else { Err(child.complaint("it did not get ready")) }
+        self.stdout.read_line(&mut line)?;
+        if line.trim_end() == word { Ok(()) } else { Err(self.complaint("it did not get ready")) }
     }
 
     /// Its process id.
@@ -61,12 +69,25 @@ impl Child {
         self.process.id().cast_signed()
     }
 
-    /// Lets it begin.
+    /// Lets it make what works, and waits until that is there.
+    ///
+    /// # Errors
+    /// It has ended; what it said on stderr.
+    pub fn prepare(&mut self) -> io::Result<()> {
+        self.say()?;
+        self.wait_for(SET)
+    }
+
+    /// Lets it begin to work.
     ///
     /// # Errors
     /// It has ended.
     pub fn go(&mut self) -> io::Result<()> {
-        self.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"go\n"))
+        self.say()
+    }
+
+    fn say(&mut self) -> io::Result<()> {
+        self.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(b"go\n"))
     }
 
     /// Waits for its end and calls `meanwhile` again and again; where that says no, the child is ended.
@@ -116,14 +137,26 @@ impl Drop for Child {
     }
 }
 
-/// The child's side: ends with its parent, says that it is ready, and waits for the word.
+/// The child's side: ends with its parent, says that it is ready, and waits for the first word.
 ///
 /// # Errors
 /// The parent is gone.
 pub fn gate() -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
+    wait_at(READY)
+}
+
+/// The child's side: says that everything is there, and waits for the second word.
+///
+/// # Errors
+/// The parent is gone.
+pub fn set() -> io::Result<()> {
+    wait_at(SET)
+}
+
+fn wait_at(word: &str) -> io::Result<()> {
     let mut out = io::stdout();
-    writeln!(out, "{READY}")?;
+    writeln!(out, "{word}")?;
     out.flush()?;
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
@@ -158,8 +191,9 @@ mod tests {
     fn a_child_is_ready_gets_the_word_and_reports() {
         let report =
             r#"{"workload":"rand","apart":false,"threads":2,"operations":7,"seconds":0.5,"voluntary_switches":1}"#;
-        let mut child = shell(&format!("echo ready; read word; echo '{report}'")).unwrap();
+        let mut child = shell(&format!("echo ready; read word; echo set; read word; echo '{report}'")).unwrap();
         assert!(child.pid() > 0);
+        child.prepare().unwrap();
         child.go().unwrap();
         let done = child.finish(Duration::ZERO, || true).unwrap();
         assert_eq!((done.operations, done.threads), (7, 2));
@@ -170,7 +204,10 @@ mod tests {
     fn a_child_that_fails_says_why_and_one_that_is_not_wanted_is_ended() {
         let error = shell("echo 'vpmu: error: no memory' >&2; exit 4").unwrap_err();
         assert_eq!(error.to_string(), "no memory");
-        let mut child = shell("echo ready; read word; exit 3").unwrap();
+        let mut child = shell("echo ready; read word; echo 'vpmu: error: no threads' >&2; exit 4").unwrap();
+        assert_eq!(child.prepare().unwrap_err().to_string(), "no threads");
+        let mut child = shell("echo ready; read word; echo set; read word; exit 3").unwrap();
+        child.prepare().unwrap();
         child.go().unwrap();
         assert!(child.finish(Duration::ZERO, || true).unwrap_err().to_string().contains('3'));
         let child = shell("echo ready; exec sleep 600").unwrap();

@@ -25,8 +25,8 @@ use crate::workloads::{IDLE, Workload};
 
 /// Samples a second of all threads, about.
 const SAMPLES_PER_SECOND: f64 = 1000.0;
-/// Period of a clock, ns.
-const CLOCK_PERIOD: u64 = 1_000_000;
+/// Shortest period of a clock, ns: a tenth of the kernel's own rate limit.
+const SHORTEST_CLOCK: u64 = 100_000;
 /// The sampled run is so many turns long.
 const SAMPLED_TURNS: u32 = 5;
 
@@ -203,6 +203,8 @@ fn one_round(
         let mut child = Child::start(name, &job)?;
         let plain = matches!(turn, Turn::Plain | Turn::PlainApart);
         let counters = if plain { None } else { Some(Counters::attach(child.pid(), offers)?) };
+        child.prepare()?;
+        counters.as_ref().map_or(Ok(()), Counters::enable)?;
         child.go()?;
         let done = child.finish(job.duration, || !interrupted.load(Ordering::Relaxed))?;
         let counts = counters.map_or(Ok(Vec::new()), Counters::read)?;
@@ -305,11 +307,15 @@ fn sample(
     let offer = offers.iter().find(|offer| offer.event.name == choice.event);
     let Some(Offer { event, user_only: Ok(user_only) }) = offer else { return Err(io::ErrorKind::NotFound.into()) };
     let busy = events.iter().find(|row| row.event == choice.event).and_then(|row| row.workload);
-    let period = period(event, busy.map_or(0.0, |rate| rate.per_second));
+    let Some(period) = period(event, busy.map_or(0.0, |rate| rate.per_second)) else {
+        return Err(io::Error::other("it was not counted, or did not happen: no period follows from its rate"));
+    };
     let duration = spec.turn * SAMPLED_TURNS;
     let job = Job { threads: spec.threads, duration, apart: false, program: place.program.clone() };
     let mut child = Child::start(spec.workload.name, &job)?;
     let mut sampler = Sampler::attach(child.pid(), event, *user_only, period, &place.cpus)?;
+    child.prepare()?;
+    sampler.enable()?;
     child.go()?;
     child.finish(duration, || {
         sampler.drain();
@@ -319,15 +325,14 @@ fn sample(
     let chains = chains(&taken, &mut Names::of_this_host());
     let program = place.program.canonicalize().unwrap_or_else(|_| place.program.clone());
     let program = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(fold(event.name, period, &chains, (taken.records.lost, taken.records.damaged), &program))
+    Ok(fold(event.name, period, &chains, taken.records.losses, &program))
 }
 
+/// Counts of a sample, by what all threads count in a second; a clock counts the more, the more CPUs are in use. `None` without a rate.
 #[expect(clippy::cast_sign_loss, reason = "a rate")]
-fn period(event: &Event, per_second: f64) -> u64 {
-    match event.class {
-        Class::Clock => CLOCK_PERIOD,
-        _ => ((per_second / SAMPLES_PER_SECOND) as u64).max(1),
-    }
+fn period(event: &Event, per_second: f64) -> Option<u64> {
+    let least = if event.class == Class::Clock { SHORTEST_CLOCK } else { 1 };
+    (per_second > 0.0).then(|| ((per_second / SAMPLES_PER_SECOND) as u64).max(least))
 }
 
 #[cfg(test)]
@@ -386,7 +391,10 @@ mod tests {
     #[test]
     fn periods_give_about_a_thousand_samples_a_second() {
         let switches = Event::named("context-switches").unwrap();
-        assert_eq!((period(switches, 240_000.0), period(switches, 30.0)), (240, 1));
-        assert_eq!(period(Event::named("cpu-clock").unwrap(), 2e9), CLOCK_PERIOD);
+        assert_eq!([240_000.0, 30.0, 0.0].map(|rate| period(switches, rate)), [Some(240), Some(1), None]);
+        let clock = Event::named("cpu-clock").unwrap();
+        // Two CPUs in use, a part of one, next to none.
+        let periods = [2e9, 0.4e9, 1e6, 0.0].map(|rate| period(clock, rate));
+        assert_eq!(periods, [Some(2_000_000), Some(400_000), Some(SHORTEST_CLOCK), None]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::account::{Broken, Found, Sampling, Stack};
-use crate::sampling::{Chain, Ended, STACK};
+use crate::sampling::{Chain, Ended, Losses, STACK};
 use crate::symbols::Frame;
 
 /// Stacks that an account keeps.
@@ -32,7 +32,7 @@ const COMMON: [&str; 17] = [
 
 /// What the chains say. `program` is the name of the workload's own file.
 #[must_use]
-pub fn fold(event: &str, period: u64, chains: &[Chain], (lost, damaged): (u64, u64), program: &str) -> Sampling {
+pub fn fold(event: &str, period: u64, chains: &[Chain], losses: Losses, program: &str) -> Sampling {
     let stacks = counted(chains.iter().map(|chain| &chain.frames));
     let broken = counted(chains.iter().filter_map(|chain| end(&chain.ended)));
     let leaving: Vec<Leaving> = chains.iter().map(|chain| leaving(&chain.frames, program)).collect();
@@ -41,8 +41,9 @@ pub fn fold(event: &str, period: u64, chains: &[Chain], (lost, damaged): (u64, u
         event: event.to_owned(),
         period,
         samples: all,
-        lost,
-        damaged,
+        lost: losses.lost,
+        damaged: losses.damaged,
+        throttled: losses.throttled,
         complete: all - broken.iter().map(|(_, samples)| samples).sum::<usize>(),
         broken: broken.into_iter().map(|(at, samples)| Broken { at, samples }).collect(),
         stacks: stacks
@@ -128,7 +129,7 @@ mod tests {
             chain(&preempted, Ended::Bottom),
             chain(&[("f", "x.so")], broken),
         ];
-        let found = fold("context-switches", 7, &chains, (3, 0), "vpmu");
+        let found = fold("context-switches", 7, &chains, Losses { lost: 3, ..Losses::default() }, "vpmu");
         assert_eq!((found.samples, found.complete, found.lost, found.period), (5, 3, 3, 7));
         assert_eq!((found.stacks[0].samples, found.stacks[0].frames.len()), (2, 9));
         let names: Vec<_> = found.broken.iter().map(|broken| broken.at.as_str()).collect();
@@ -149,6 +150,6 @@ mod tests {
         assert!(called.is_none() && own.unwrap().symbol == "spin_lock" && kernel.is_none());
         let fault = leaving(&chain(&[("clear_page", KERNEL), ("touch", "vpmu")], Ended::Bottom).frames, "vpmu");
         assert!(fault.0.0.is_none() && fault.1.unwrap().symbol == "clear_page");
-        assert!(fold("cpu-clock", 1, &[], (0, 0), "vpmu").found.is_none());
+        assert!(fold("cpu-clock", 1, &[], Losses::default(), "vpmu").found.is_none());
     }
 }

@@ -39,16 +39,19 @@ pub(crate) fn open(attr: &perf_event_attr, pid: i32, cpu: i32) -> io::Result<Own
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Times that the threads of this process, and the processes that it has waited for, gave up their CPU by themselves.
+/// Lets an event count, in every task that has inherited it as well.
+pub(crate) fn enable(event: &OwnedFd) -> io::Result<()> {
+    // SAFETY: an ioctl without a pointer on a descriptor of perf.
+    if unsafe { perf::ioctls::ENABLE(event.as_raw_fd(), 0) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Times that the threads of this process gave up their CPU by themselves.
 pub(crate) fn voluntary_switches() -> u64 {
-    let of = |who| {
-        // SAFETY: all-zero is a valid rusage.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: the structure outlives the call, which cannot fail for these two.
-        unsafe { libc::getrusage(who, &raw mut usage) };
-        usage.ru_nvcsw.cast_unsigned()
-    };
-    of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
+    // SAFETY: all-zero is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure outlives the call, which cannot fail for this process.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    usage.ru_nvcsw.cast_unsigned()
 }
 
 /// Bytes of a page.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use triage::child::{gate, this_program};
+use triage::child::{gate, set, this_program};
 use triage::job::{Done, Job, MOST_THREADS};
 use triage::workloads::{ALL, Workload};
 
@@ -57,7 +57,7 @@ pub struct WorkloadArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Say "ready" on stdout, begin at a line on stdin, and end with the parent
+    /// Say "ready" on stdout, make threads at a line on stdin, say "set", begin at another, and end with the parent
     #[arg(long, hide = true)]
     pub gated: bool,
 }
@@ -87,7 +87,8 @@ pub(super) fn run(args: &WorkloadArgs) -> Result<Exit, Error> {
     if args.gated {
         gate().map_err(failed)?;
     }
-    let done = workload.run(&job).map_err(failed)?;
+    let mut set = || if args.gated { set() } else { Ok(()) };
+    let done = workload.run(&job, &mut set).map_err(failed)?;
     if args.json { print_json(&done) } else { print(&text(workload, &done)) }.map(|()| Exit::Done)
 }
 

@@ -60,7 +60,7 @@ fn reason(event: &Event, error: &io::Error) -> String {
     }
 }
 
-/// Events of one process that are counting.
+/// Events of one process.
 #[derive(Debug)]
 pub struct Counters {
     /// One per offer; `None`: not countable here.
@@ -68,7 +68,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Begins to count every countable event of `offers` in process `pid` and whatever it starts from now on.
+    /// Every countable event of `offers`, in process `pid` and whatever it starts from now on. Nothing is counted yet.
     ///
     /// # Errors
     /// Those of perf_event_open(2) for an event that opened on this process.
@@ -76,10 +76,19 @@ impl Counters {
         let open = offers.iter().map(|offer| {
             let Ok(user_only) = offer.user_only else { return Ok(None) };
             let mut attr = offer.event.attr(user_only).map_err(io::Error::other)?;
+            attr.set_disabled(1);
             attr.read_format = u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
             sys::open(&attr, pid, -1).map(Some)
         });
         Ok(Self { open: open.collect::<io::Result<_>>()? })
+    }
+
+    /// Begins to count.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn enable(&self) -> io::Result<()> {
+        self.open.iter().flatten().try_for_each(sys::enable)
     }
 
     /// The counts, one per offer, after the processes have ended. An event that shared its counter with others is scaled to its

@@ -8,5 +8,5 @@ mod record;
 mod sampler;
 
 pub use chain::{Chain, Ended, chains};
-pub use record::{Records, Sample};
+pub use record::{Losses, Records, Sample};
 pub use sampler::{STACK, Sampled, Sampler};

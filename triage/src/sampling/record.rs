@@ -31,10 +31,19 @@ pub struct Sample {
 pub struct Records {
     /// The samples.
     pub samples: Vec<Sample>,
+    /// What is missing.
+    pub losses: Losses,
+}
+
+/// What is missing among samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
     /// Samples that found no room.
     pub lost: u64,
     /// Records that could not be read.
     pub damaged: u64,
+    /// Times that the kernel held the event back for a while; it says not how many samples that cost.
+    pub throttled: u64,
 }
 
 impl Records {
@@ -45,15 +54,16 @@ impl Records {
             let kind = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
             let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
             let Some(body) = rest.get(8..size) else {
-                self.damaged += 1;
+                self.losses.damaged += 1;
                 return;
             };
             match kind {
                 perf::PERF_RECORD_SAMPLE => match sample(body) {
                     Some(sample) => self.samples.push(sample),
-                    None => self.damaged += 1,
+                    None => self.losses.damaged += 1,
                 },
-                perf::PERF_RECORD_LOST => self.lost += word(body, 1).unwrap_or(1),
+                perf::PERF_RECORD_LOST => self.losses.lost += word(body, 1).unwrap_or(1),
+                perf::PERF_RECORD_THROTTLE => self.losses.throttled += 1,
                 _ => {}
             }
             rest = &rest[size..];
@@ -123,8 +133,11 @@ mod tests {
     fn samples_are_read_with_registers_in_dwarfs_order() {
         let mut records = Records::default();
         let kernel_thread = record(perf::PERF_RECORD_SAMPLE, &[9, 0, 0, 0]);
-        records.take(&[planted(), record(perf::PERF_RECORD_LOST, &[0, 5]), kernel_thread].concat());
-        assert_eq!((records.samples.len(), records.lost, records.damaged), (2, 5, 0));
+        let throttled = record(perf::PERF_RECORD_THROTTLE, &[1, 2, 3]);
+        let released = record(perf::PERF_RECORD_UNTHROTTLE, &[1, 2, 3]);
+        let lost = record(perf::PERF_RECORD_LOST, &[0, 5]);
+        records.take(&[planted(), lost, throttled, released, kernel_thread].concat());
+        assert_eq!((records.samples.len(), records.losses), (2, Losses { lost: 5, damaged: 0, throttled: 1 }));
         let sample = &records.samples[0];
         assert_eq!((sample.pid, sample.kernel.len(), sample.stack.len()), (42, 2, 8));
         let registers = sample.registers.unwrap();
@@ -142,7 +155,7 @@ mod tests {
         let whole = planted();
         records.take(&whole[..whole.len() - 8]);
         records.take(&record(perf::PERF_RECORD_SAMPLE, &[1, u64::MAX]));
-        assert_eq!((records.samples.len(), records.damaged), (0, 2));
+        assert_eq!((records.samples.len(), records.losses.damaged), (0, 2));
     }
 
     proptest! {

@@ -35,12 +35,13 @@ pub struct Sampled {
 }
 
 impl Sampler {
-    /// Samples process `pid` and whatever it starts from now on, once in `period` counts on each of `cpus`.
+    /// For process `pid` and whatever it starts from now on, once in `period` counts on each of `cpus`. Nothing is sampled yet.
     ///
     /// # Errors
     /// Those of perf_event_open(2) and of mmap(2).
     pub fn attach(pid: i32, event: &Event, user_only: bool, period: u64, cpus: &[u32]) -> io::Result<Self> {
         let mut attr = event.attr(user_only).map_err(io::Error::other)?;
+        attr.set_disabled(1);
         attr.sample_type = record::SAMPLE_TYPE;
         attr.sample_regs_user = record::REGISTER_MASK;
         attr.sample_stack_user = STACK;
@@ -57,6 +58,14 @@ impl Sampler {
         Ok(Self { rings, buffer: Vec::new(), records: Records::default(), maps: HashMap::from([(pid, Maps::of(pid))]) })
     }
 
+    /// Begins to sample.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn enable(&self) -> io::Result<()> {
+        self.rings.iter().try_for_each(|(fd, _)| sys::enable(fd))
+    }
+
     /// Takes what has been sampled, and the mappings of processes that are new.
     pub fn drain(&mut self) {
         for (_, ring) in &mut self.rings {
@@ -70,7 +79,7 @@ impl Sampler {
         }
         let beyond = self.records.samples.len().saturating_sub(MOST);
         self.records.samples.truncate(MOST);
-        self.records.lost += beyond as u64;
+        self.records.losses.lost += beyond as u64;
     }
 
     /// The last ones, and all.

@@ -99,6 +99,9 @@ fn samples(text: &mut String, account: &Account) -> std::fmt::Result {
     if sampling.damaged > 0 {
         write!(text, ", {} not readable", sampling.damaged)?;
     }
+    if sampling.throttled > 0 {
+        write!(text, ", throttled {} times by the kernel", sampling.throttled)?;
+    }
     writeln!(text, "; {} of the chains are complete", percent(sampling.complete, *samples))?;
     for broken in sampling.broken.iter().take(STACKS.0) {
         writeln!(text, "  {} chains broken at {}", broken.samples, broken.at)?;

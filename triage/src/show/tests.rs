@@ -7,7 +7,7 @@ use super::*;
 use crate::account::{Account, SCHEMA, Speedup, Subject};
 use crate::choice::choose;
 use crate::counting::{ALL, Class};
-use crate::sampling::{Chain, Ended};
+use crate::sampling::{Chain, Ended, Losses};
 use crate::stacks::fold;
 use crate::symbols::{Frame, KERNEL};
 use crate::verdict::sentences;
@@ -76,7 +76,7 @@ fn planted() -> Account {
         rounds: 10,
         choice: choose(&events),
         events,
-        sampling: Some(fold("context-switches", 120, &chains, (0, 0), "vpmu")),
+        sampling: Some(fold("context-switches", 120, &chains, Losses::default(), "vpmu")),
         no_samples: None,
         ratio: Some(speedup),
         verdict: Vec::new(),
@@ -151,7 +151,7 @@ fn what_is_missing_is_said_and_is_inconclusive() {
             "There is no sample on Linux 6.1.0: no ring.",
         ),
         (
-            |account| account.sampling = Some(fold("cpu-clock", 1, &[], (0, 0), "vpmu")),
+            |account| account.sampling = Some(fold("cpu-clock", 1, &[], Losses::default(), "vpmu")),
             "the event did not happen while it sampled",
         ),
         (|account| account.ratio = None, "Without a whole round there is no figure"),

@@ -3,14 +3,14 @@
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _, pipe};
 use std::sync::Mutex;
 
-use super::crew::{Worked, over, together};
+use super::crew::{Set, Worked, over, together};
 use crate::job::Job;
 
 /// What a thread has: the end it writes to and the end it reads from.
 type Ends = (PipeWriter, PipeReader);
 
 /// Operations are round trips.
-pub(super) fn run(job: &Job) -> std::io::Result<Worked> {
+pub(super) fn run(job: &Job, set: Set<'_>) -> std::io::Result<Worked> {
     let pairs = job.threads / 2;
     let mut ends = Vec::with_capacity(2 * pairs);
     for _ in 0..pairs {
@@ -22,7 +22,7 @@ pub(super) fn run(job: &Job) -> std::io::Result<Worked> {
             ends.push(Mutex::new(Some((back_in, there_out))));
         }
     }
-    together(ends.len(), job.duration, |index, stop| {
+    together(ends.len(), job.duration, set, |index, stop| {
         let taken = ends[index].lock().map_or(None, |mut ends| ends.take());
         let Some((writer, reader)) = taken else { return Ok(0) };
         if job.apart {

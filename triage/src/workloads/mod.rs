@@ -9,6 +9,8 @@ mod spinlock;
 
 use std::io;
 
+pub use crew::Set;
+
 use crate::job::{Done, Job, MOST_THREADS};
 use crate::sys::voluntary_switches;
 
@@ -27,7 +29,7 @@ pub struct Workload {
     pub pairs: bool,
     /// Ids of published figures of the same kind.
     pub figures: &'static [&'static str],
-    run: fn(&Job) -> io::Result<crew::Worked>,
+    run: fn(&Job, Set<'_>) -> io::Result<crew::Worked>,
 }
 
 /// Name of the baseline, which is no workload to triage.
@@ -41,8 +43,8 @@ const BASELINE: Workload = Workload {
     operation: "sleeps",
     pairs: false,
     figures: &[],
-    run: |job| {
-        crew::together(job.threads, job.duration, |_, _| {
+    run: |job, set| {
+        crew::together(job.threads, job.duration, set, |_, _| {
             std::thread::sleep(job.duration);
             Ok(1)
         })
@@ -138,14 +140,20 @@ impl Workload {
         Ok(())
     }
 
-    /// Runs it in this process.
+    /// Runs it in this process. `set` is called when its threads and processes are there, before they begin: nothing that was before is in
+    /// the figures.
     ///
     /// # Errors
-    /// Those of the system calls it is made of.
-    pub fn run(&self, job: &Job) -> io::Result<Done> {
-        let before = voluntary_switches();
-        let (operations, seconds) = (self.run)(job)?;
-        let voluntary_switches = voluntary_switches() - before;
+    /// Those of the system calls it is made of, and of `set`.
+    pub fn run(&self, job: &Job, set: Set<'_>) -> io::Result<Done> {
+        let mut before = 0;
+        let worked = (self.run)(job, &mut || {
+            let done = set();
+            before = voluntary_switches();
+            done
+        })?;
+        let voluntary_switches = voluntary_switches() - before + worked.switches_of_others;
+        let crew::Worked { operations, seconds, .. } = worked;
         let (workload, threads) = (self.name.to_owned(), job.threads);
         Ok(Done { workload, apart: job.apart, threads, operations, seconds, voluntary_switches })
     }
@@ -167,7 +175,7 @@ mod tests {
                     continue;
                 }
                 let job = Job { threads: 2, duration: Duration::from_millis(5), apart, program: PathBuf::new() };
-                let done = workload.run(&job).unwrap();
+                let done = workload.run(&job, &mut || Ok(())).unwrap();
                 assert!(done.operations > 0 && done.seconds > 0.0, "{done:?}");
                 assert_eq!((done.workload.as_str(), done.threads, done.apart), (workload.name, 2, apart));
             }

@@ -1,6 +1,6 @@
 //! Threads that map pages, touch each and unmap them: in one address space, or each in a process of its own.
 
-use super::crew::{Worked, over, together};
+use super::crew::{Set, Worked, over, together};
 use crate::child::Child;
 use crate::job::Job;
 use crate::sys::Pages;
@@ -9,11 +9,11 @@ use crate::sys::Pages;
 const PAGES: usize = 128;
 
 /// Operations are pages touched.
-pub(super) fn run(job: &Job) -> std::io::Result<Worked> {
+pub(super) fn run(job: &Job, set: Set<'_>) -> std::io::Result<Worked> {
     if job.apart {
-        return processes(job);
+        return processes(job, set);
     }
-    together(job.threads, job.duration, |_, stop| {
+    together(job.threads, job.duration, set, |_, stop| {
         let mut touched = 0;
         loop {
             let mut pages = Pages::new(PAGES)?;
@@ -27,17 +27,18 @@ pub(super) fn run(job: &Job) -> std::io::Result<Worked> {
 }
 
 /// A process for each thread. They begin once all are there.
-fn processes(job: &Job) -> std::io::Result<Worked> {
+fn processes(job: &Job, set: Set<'_>) -> std::io::Result<Worked> {
     let alone = Job { threads: 1, apart: false, ..job.clone() };
     let mut crew = (0..job.threads).map(|_| Child::start("pagefault", &alone)).collect::<std::io::Result<Vec<_>>>()?;
-    for child in &mut crew {
-        child.go()?;
-    }
-    let (mut touched, mut seconds) = (0, 0.0_f64);
+    crew.iter_mut().try_for_each(Child::prepare)?;
+    set()?;
+    crew.iter_mut().try_for_each(Child::go)?;
+    let mut worked = Worked::default();
     for child in crew {
         let done = child.finish(job.duration, || true)?;
-        touched += done.operations;
-        seconds = seconds.max(done.seconds);
+        worked.operations += done.operations;
+        worked.seconds = worked.seconds.max(done.seconds);
+        worked.switches_of_others += done.voluntary_switches;
     }
-    Ok((touched, seconds))
+    Ok(worked)
 }

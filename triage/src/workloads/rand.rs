@@ -2,15 +2,15 @@
 
 use std::hint::black_box;
 
-use super::crew::{Worked, over, together};
+use super::crew::{Set, Worked, over, together};
 use crate::job::Job;
 use crate::sys;
 
 /// Draws between two looks at the clock.
 const BATCH: u64 = 1000;
 
-pub(super) fn run(job: &Job) -> std::io::Result<Worked> {
-    together(job.threads, job.duration, |index, stop| {
+pub(super) fn run(job: &Job, set: Set<'_>) -> std::io::Result<Worked> {
+    together(job.threads, job.duration, set, |index, stop| {
         let (mut draws, mut seed) = (0, index as u32 + 1);
         loop {
             if job.apart {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::crew::{Worked, over, together};
+use super::crew::{Set, Worked, over, together};
 use crate::job::Job;
 
 /// Disks behind each adapter.
@@ -12,17 +12,17 @@ pub const DISKS: usize = 3;
 pub const ANSWER: Duration = Duration::from_millis(2);
 
 /// Both phases serial; or parallel. Operations are devices that answered.
-pub(super) fn run(job: &Job) -> std::io::Result<Worked> {
-    passes(job, job.apart)
+pub(super) fn run(job: &Job, set: Set<'_>) -> std::io::Result<Worked> {
+    passes(job, set, job.apart)
 }
 
 /// Adapters are parallel, disks serial; or parallel, too.
-pub(super) fn run_disks(job: &Job) -> std::io::Result<Worked> {
-    passes(job, true)
+pub(super) fn run_disks(job: &Job, set: Set<'_>) -> std::io::Result<Worked> {
+    passes(job, set, true)
 }
 
-fn passes(job: &Job, adapters_at_once: bool) -> std::io::Result<Worked> {
-    together(1, job.duration, |_, stop| {
+fn passes(job: &Job, set: Set<'_>, adapters_at_once: bool) -> std::io::Result<Worked> {
+    together(1, job.duration, set, |_, stop| {
         let answered = AtomicU64::new(0);
         loop {
             phase(job.threads, adapters_at_once, stop, &answered);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::crew::{Worked, over, together};
+use super::crew::{Set, Worked, over, together};
 use crate::job::Job;
 
 /// Sections between two looks at the clock.
@@ -16,9 +16,9 @@ struct Guarded {
     value: AtomicU64,
 }
 
-pub(super) fn run(job: &Job) -> std::io::Result<Worked> {
+pub(super) fn run(job: &Job, set: Set<'_>) -> std::io::Result<Worked> {
     let locks: Vec<Guarded> = (0..job.threads).map(|_| Guarded::default()).collect();
-    together(job.threads, job.duration, |index, stop| {
+    together(job.threads, job.duration, set, |index, stop| {
         let guarded = &locks[if job.apart { index } else { 0 }];
         let mut sections = 0;
         loop {
