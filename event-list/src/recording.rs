@@ -24,23 +24,31 @@ const TIMES: usize = 17;
 /// Of a tracepoint, whose first probe and last close take long.
 const FEW: usize = 3;
 
-/// Every event but tracepoints, tried on the calling thread.
+/// perf's spelling of the host PMU's own events.
+const RAW: &str = "rHEX";
+
+/// Events with such names, but for tracepoints, tried on the calling thread.
 #[must_use]
-pub fn events() -> Vec<RecordingEvent> {
-    let host = SampledEvent::named().map(|name| of_host(name, about(name), TIMES));
-    let raw = RecordingEvent {
-        name: "rHEX".to_owned(),
+pub fn events(named: impl Fn(&str) -> bool) -> Vec<RecordingEvent> {
+    let host = SampledEvent::named().filter(|name| named(name)).map(|name| of_host(name, about(name), TIMES));
+    let raw = named(RAW).then(|| RecordingEvent {
+        name: RAW.to_owned(),
         about: "the host PMU's own event: umask and event in hexadecimal, as perf's rNNN; in guest mode only"
             .to_owned(),
         ..of_host("r0", "", 1)
-    };
-    let own = Event::of_vmm().map(|(name, about)| RecordingEvent {
+    });
+    let own = Event::of_vmm().filter(|(name, _)| named(name)).map(|(name, about)| RecordingEvent {
         name: name.to_owned(),
         about: about.to_owned(),
         refused: None,
         price: None,
     });
-    host.chain([raw]).chain(own).collect()
+    host.chain(raw).chain(own).collect()
+}
+
+/// Their names; nothing is tried.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SampledEvent::named().chain([RAW]).chain(Event::of_vmm().map(|(name, _)| name))
 }
 
 /// A tracepoint, with its cost.
@@ -72,8 +80,11 @@ mod tests {
 
     #[test]
     fn each_name_is_one_that_record_takes() {
-        for event in events() {
-            assert!(event.name == "rHEX" || event.name.parse::<Event>().is_ok(), "{event:?}");
+        let all = events(|_| true);
+        assert!(names().eq(all.iter().map(|event| event.name.as_str())));
+        assert_eq!(events(|name| name == "pmi").len(), 1);
+        for event in all {
+            assert!(event.name == RAW || event.name.parse::<Event>().is_ok(), "{event:?}");
             assert!(!event.about.is_empty() && (event.refused.is_none() || event.price.is_none()), "{event:?}");
         }
         let missing = tracepoint("kvm:no_such_event");

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Where tracefs may be mounted.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// No kernel has as many; what is there beyond is left out, and said.
+/// No kernel has as many; those beyond are left out, and counted.
 const MOST: usize = 100_000;
 
 /// The tracepoints that this process sees.
@@ -16,6 +16,8 @@ pub struct Tracepoints {
     pub names: Vec<String>,
     /// Why there are none.
     pub missing: Option<String>,
+    /// How many more there are.
+    pub left_out: usize,
 }
 
 impl Tracepoints {
@@ -26,12 +28,12 @@ impl Tracepoints {
     }
 
     fn below(roots: &[PathBuf]) -> Self {
-        let none = |missing: String| Self { names: Vec::new(), missing: Some(missing) };
+        let none = |missing: String| Self { missing: Some(missing), ..Self::default() };
         // A folder that nobody may read is found, and one without a mount is empty.
         let mut refused = None;
         for root in roots {
             match std::fs::read_dir(root.join("events")) {
-                Ok(_) => return Self::in_folder(&root.join("events")),
+                Ok(_) => return Self::in_folder(&root.join("events"), MOST),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => refused = Some(format!("{}: {error}", root.display())),
             }
@@ -43,7 +45,7 @@ impl Tracepoints {
         })
     }
 
-    fn in_folder(events: &Path) -> Self {
+    fn in_folder(events: &Path, most: usize) -> Self {
         let folders = |at: &Path| -> Vec<(String, PathBuf)> {
             let entries = std::fs::read_dir(at).into_iter().flatten().flatten();
             let folders = entries.filter(|entry| entry.file_type().is_ok_and(|type_| type_.is_dir()));
@@ -54,9 +56,10 @@ impl Tracepoints {
             names.extend(folders(&path).into_iter().map(|(name, _)| format!("{group}:{name}")));
         }
         names.sort_unstable();
-        names.truncate(MOST);
+        let left_out = names.len().saturating_sub(most);
+        names.truncate(most);
         let missing = names.is_empty().then(|| format!("{} has none", events.display()));
-        Self { names, missing }
+        Self { names, missing, left_out }
     }
 }
 
@@ -74,7 +77,9 @@ mod tests {
         std::fs::write(root.path().join("events/kvm/filter"), "").unwrap();
         let found = Tracepoints::below(&["/nonexistent".into(), root.path().into()]);
         assert_eq!(found.names, ["kvm:kvm_entry", "kvm:kvm_exit", "sched:sched_switch"]);
-        assert_eq!(found.missing, None);
+        assert_eq!((found.missing, found.left_out), (None, 0));
+        let some = Tracepoints::in_folder(&root.path().join("events"), 2);
+        assert_eq!((some.names.len(), some.left_out), (2, 1));
     }
 
     #[test]

@@ -43,15 +43,8 @@ pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: 
 /// # Errors
 /// The reason why not.
 pub fn probe(key: &BackendKey) -> Result<(), HostError> {
-    match key {
-        BackendKey::Step | BackendKey::None => Ok(()),
-        // The scale of clocks does not matter to whether an event opens.
-        BackendKey::Hardware
-        | BackendKey::CpuClock
-        | BackendKey::CpuClockAt { .. }
-        | BackendKey::TaskClock
-        | BackendKey::Tracepoint { .. } => PerfBackend::new(key, 1_000_000)?.probe(),
-    }
+    // The scale of clocks does not matter to whether an event opens.
+    if key.has_host_events() { PerfBackend::new(key, 1_000_000)?.probe() } else { Ok(()) }
 }
 
 /// Opens and closes an event of backend `key` on the calling thread `times` times, one at a time. None for a backend without host
@@ -60,7 +53,7 @@ pub fn probe(key: &BackendKey) -> Result<(), HostError> {
 /// # Errors
 /// The reason why it does not open.
 pub fn costs(key: &BackendKey, times: usize) -> Result<Vec<Cost>, HostError> {
-    if matches!(key, BackendKey::Step | BackendKey::None) {
+    if !key.has_host_events() {
         return Ok(Vec::new());
     }
     // The scale of clocks does not matter to what a call costs.

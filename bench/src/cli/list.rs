@@ -69,16 +69,9 @@ struct Listed {
     /// Tracepoints that are only counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     more_tracepoints: Option<usize>,
-}
-
-impl Listed {
-    const fn is_empty(&self) -> bool {
-        self.backends.is_empty()
-            && self.models.is_empty()
-            && self.guest.is_empty()
-            && self.recording.is_empty()
-            && self.tracepoints.is_empty()
-    }
+    /// Tracepoints beyond those that are read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracepoints_left_out: Option<usize>,
 }
 
 const SECTIONS: [&str; 4] = ["backends", "guest", "recording", "tracepoints"];
@@ -86,16 +79,9 @@ const SECTIONS: [&str; 4] = ["backends", "guest", "recording", "tracepoints"];
 pub(super) fn run(args: &ListArgs) -> Result<Exit, Error> {
     let (sections, words): (Vec<&String>, Vec<&String>) =
         args.words.iter().partition(|word| SECTIONS.contains(&word.as_str()));
-    let listed = listed(&sections, &words)?;
-    for word in &words {
-        // Alone it may be in a section that was not asked for: that is no name either.
-        if words.len() > 1 && self::listed(&sections, &[word])?.is_empty() {
-            return Err(unknown(word, &listed));
-        }
-    }
-    if let (true, Some(word)) = (listed.is_empty() && listed.more_tracepoints.is_none(), words.first()) {
-        return Err(unknown(word, &listed));
-    }
+    let found = if has(&sections, "tracepoints") { Tracepoints::of_this_host() } else { Tracepoints::default() };
+    check(&sections, &words, &found)?;
+    let listed = listed(&sections, &words, found)?;
     if args.json {
         print_json(&listed)?;
     } else {
@@ -104,32 +90,56 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-fn unknown(word: &str, listed: &Listed) -> Error {
-    let why = match &listed.no_tracepoints {
-        Some(why) if word.contains(':') => why.clone(),
-        _ => String::new(),
-    };
-    let names: Vec<_> = guest::events().iter().map(|event| event.name).chain(SECTIONS).collect();
+fn has(sections: &[&String], section: &str) -> bool {
+    sections.is_empty() || sections.iter().any(|name| *name == section)
+}
+
+/// Checks that each word is in a name of a section that was asked for. No event is opened for that.
+fn check(sections: &[&String], words: &[&String], found: &Tracepoints) -> Result<(), Error> {
+    let mut names: Vec<String> = found.names.clone();
+    if has(sections, "backends") {
+        names.extend(backends::names());
+        names.extend(catalog::models()?.iter().map(|model| simulated(&model.name)));
+    }
+    if has(sections, "guest") {
+        names.extend(guest::names().map(str::to_owned));
+    }
+    if has(sections, "recording") {
+        names.extend(recording::names().map(str::to_owned));
+    }
+    match words.iter().find(|word| !names.iter().any(|name| fits(name, word))) {
+        Some(word) => Err(unknown(word, found.missing.as_deref())),
+        None => Ok(()),
+    }
+}
+
+fn unknown(word: &str, no_tracepoints: Option<&str>) -> Error {
+    let why = no_tracepoints.filter(|_| word.contains(':')).unwrap_or_default();
+    let names: Vec<_> = guest::names().chain(SECTIONS).collect();
     Error::usage(format!("no event has '{word}' in its name"), why, suggestion(word, &names, "; `vpmu list` has all"))
 }
 
-fn listed(sections: &[&String], words: &[&String]) -> Result<Listed, Error> {
-    let has = |section: &str| sections.is_empty() || sections.iter().any(|name| *name == section);
+fn simulated(model: &str) -> String {
+    format!("sim:{model}")
+}
+
+fn listed(sections: &[&String], words: &[&String], found: Tracepoints) -> Result<Listed, Error> {
+    let has = |section: &str| has(sections, section);
     let named = |name: &str| words.is_empty() || words.iter().any(|word| fits(name, word));
     let mut all = Listed::default();
     if has("backends") {
-        all.backends = backends::backends().into_iter().filter(|backend| named(&backend.key)).collect();
-        all.models = catalog::models()?.into_iter().filter(|model| named(&format!("sim:{}", model.name))).collect();
+        all.backends = backends::backends(named);
+        all.models = catalog::models()?.into_iter().filter(|model| named(&simulated(&model.name))).collect();
     }
     if has("guest") {
-        all.guest = guest::events().into_iter().filter(|event| named(event.name)).collect();
+        all.guest = guest::events(named);
     }
     if has("recording") {
-        all.recording = recording::events().into_iter().filter(|event| named(&event.name)).collect();
+        all.recording = recording::events(named);
     }
     if has("tracepoints") {
-        let found = Tracepoints::of_this_host();
         all.no_tracepoints = found.missing;
+        all.tracepoints_left_out = Some(found.left_out).filter(|&count| count > 0);
         // There are thousands: all of them where they are asked for.
         if sections.is_empty() && words.is_empty() {
             all.more_tracepoints = Some(found.names.len()).filter(|&count| count > 0);
@@ -189,7 +199,7 @@ fn text(listed: &Listed, width: usize) -> String {
             entry(&mut out, &backend.key, &about, here(backend.refused.as_ref(), backend.price.as_ref()), width);
         }
         for model in &listed.models {
-            entry(&mut out, &format!("sim:{}", model.name), &format!("simulated: {}", model.about), None, width);
+            entry(&mut out, &simulated(&model.name), &format!("simulated: {}", model.about), None, width);
         }
         out.push('\n');
     }
@@ -220,6 +230,9 @@ fn text(listed: &Listed, width: usize) -> String {
     }
     if let Some(count) = listed.more_tracepoints {
         let _ = writeln!(out, "{count} tracepoints: vpmu list tracepoints, or vpmu list 'kvm:*'\n");
+    }
+    if let Some(count) = listed.tracepoints_left_out {
+        let _ = writeln!(out, "{count} more tracepoints of this host are left out\n");
     }
     if let Some(why) = &listed.no_tracepoints {
         let _ = writeln!(out, "{}\n", wrapped(&format!("No tracepoints: {why}"), width, "  "));
@@ -281,7 +294,14 @@ mod tests {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
         let (sections, words): (Vec<&String>, Vec<&String>) =
             words.iter().partition(|word| SECTIONS.contains(&word.as_str()));
-        listed(&sections, &words).unwrap()
+        listed(&sections, &words, Tracepoints::of_this_host()).unwrap()
+    }
+
+    #[test]
+    fn tracepoints_that_are_left_out_are_said() {
+        let (section, found) = ("tracepoints".to_owned(), Tracepoints { left_out: 7, ..Tracepoints::default() });
+        let listed = listed(&[&section], &[], found).unwrap();
+        assert!(text(&listed, 80).contains("7 more tracepoints"), "{listed:?}");
     }
 
     #[test]
@@ -304,7 +324,8 @@ mod tests {
         assert!(exits.backends.is_empty() && exits.guest.is_empty() && !text(&exits, 80).contains("Backends"));
         let guest = of(&["guest"]);
         assert!(guest.recording.is_empty() && guest.guest.len() > 5 && guest.more_tracepoints.is_none());
-        assert!(of(&["no-such-event-anywhere"]).is_empty());
+        let nothing = of(&["no-such-event-anywhere"]);
+        assert!(nothing.backends.is_empty() && nothing.recording.is_empty() && nothing.tracepoints.is_empty());
     }
 
     #[test]

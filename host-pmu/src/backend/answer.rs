@@ -23,11 +23,8 @@ pub fn answer(key: &BackendKey, spec: Spec) -> Answer {
         BackendKey::Hardware => hardware(spec, Offers::of_this_host(), encoding::host_vendor()),
         BackendKey::Step if retired::shows(spec) => Answer::Itself,
         BackendKey::Step => Answer::Nothing("single steps do not show it; it stays at 0".to_owned()),
-        BackendKey::CpuClock
-        | BackendKey::CpuClockAt { .. }
-        | BackendKey::TaskClock
-        | BackendKey::Tracepoint { .. }
-        | BackendKey::None => Answer::StandIn,
+        other if other.is_stand_in() => Answer::StandIn,
+        other => Answer::Nothing(format!("it is not known which events {other} counts")),
     }
 }
 
@@ -52,6 +49,13 @@ mod tests {
     fn steps_show_instructions_and_no_cycles() {
         assert_eq!(answer(&BackendKey::Step, INSTRUCTIONS), Answer::Itself);
         assert!(matches!(answer(&BackendKey::Step, CYCLES), Answer::Nothing(why) if why.contains("stays at 0")));
+    }
+
+    #[test]
+    fn it_is_known_what_each_backend_counts() {
+        for (key, _) in BackendKey::all() {
+            assert!(!matches!(answer(&key, INSTRUCTIONS), Answer::Nothing(why) if why.contains("not known")), "{key}");
+        }
     }
 
     #[test]

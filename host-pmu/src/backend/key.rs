@@ -47,22 +47,76 @@ const AT: (&str, &str) = ("cpu-clock:", "MHz");
 struct Row {
     key: BackendKey,
     name: &'static str,
+    /// What counts behind a counter.
+    about: &'static str,
     /// Its counts stand in for those the guest asked for.
     stand_in: bool,
+    /// Its counters are events of the host.
+    host_events: bool,
 }
 
 /// The backends, one row each. The name of a tracepoint has the event in it, that of a clock of its own rate has the rate.
 const TABLE: [Row; 5] = [
-    Row { key: BackendKey::Hardware, name: "hardware", stand_in: false },
-    Row { key: BackendKey::CpuClock, name: "cpu-clock", stand_in: true },
-    Row { key: BackendKey::TaskClock, name: "task-clock", stand_in: true },
-    Row { key: BackendKey::Step, name: "step", stand_in: false },
-    Row { key: BackendKey::None, name: "none", stand_in: true },
+    Row {
+        key: BackendKey::Hardware,
+        name: "hardware",
+        about: "the event that the guest selects, in guest mode only, by the host's PMU",
+        stand_in: false,
+        host_events: true,
+    },
+    Row {
+        key: BackendKey::CpuClock,
+        name: "cpu-clock",
+        about: "ns of the vCPU's thread, scaled to the TSC's rate; cpu-clock:20MHz: at a rate of its own",
+        stand_in: true,
+        host_events: true,
+    },
+    Row {
+        key: BackendKey::TaskClock,
+        name: "task-clock",
+        about: "the same by the task's clock",
+        stand_in: true,
+        host_events: true,
+    },
+    Row {
+        key: BackendKey::Step,
+        name: "step",
+        about: "retired instructions and branches, exactly, by single-stepping the guest; slow",
+        stand_in: false,
+        host_events: false,
+    },
+    Row {
+        key: BackendKey::None,
+        name: "none",
+        about: "TSC ticks; a timer raises the PMIs, as in the floor arm",
+        stand_in: true,
+        host_events: false,
+    },
 ];
+
+/// The tracepoint that stands for all in lists: group, name, and what tracepoints count.
+const TRACEPOINT: (&str, &str, &str) = (
+    "kvm",
+    "kvm_userspace_exit",
+    "occurrences of a tracepoint on the vCPU's thread; any GROUP/NAME; with --workload io, which causes exits",
+);
 
 impl BackendKey {
     /// The names of the backends, without tracepoints.
     pub const PLAIN: [&str; TABLE.len()] = names!(TABLE);
+
+    /// Every backend with what counts behind a counter, and one tracepoint for all.
+    pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
+        let (group, name, about) = TRACEPOINT;
+        let tracepoint = Self::Tracepoint { group: group.to_owned(), name: name.to_owned() };
+        TABLE.iter().map(|row| (row.key.clone(), row.about)).chain([(tracepoint, about)])
+    }
+
+    /// Whether its counters are events of the host, which can be opened and cost something.
+    #[must_use]
+    pub fn has_host_events(&self) -> bool {
+        TABLE.iter().find(|row| row.key == *self).is_none_or(|row| row.host_events)
+    }
 
     /// Whether the host's first such event, and the last one's close, may take much longer than others, whoever's they are: the first
     /// hardware event reserves the PMU (`x86_reserve_hardware`), that of a tracepoint registers a probe (`perf_trace_event_reg`).
@@ -179,6 +233,17 @@ mod tests {
         {
             assert!(bad.parse::<BackendKey>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn every_backend_is_listed_with_its_facts() {
+        let all: Vec<_> = BackendKey::all().collect();
+        assert_eq!(all.len(), BackendKey::PLAIN.len() + 1);
+        for (key, about) in all {
+            assert!(key.to_string().parse() == Ok(key.clone()) && !about.is_empty(), "{key}");
+            assert_eq!(key.has_host_events(), !matches!(key, BackendKey::Step | BackendKey::None), "{key}");
+        }
+        assert!(BackendKey::CpuClockAt { mhz: 20 }.has_host_events());
     }
 
     #[test]
