@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bench::probe::{EventProbe as _, ThisHost};
 use host_pmu::backend::BackendKey;
 use serde_json::Value;
+use triage::workloads::ALL;
 use trials::Case;
 
 fn main() -> ExitCode {
@@ -46,10 +47,8 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-const NAMES: [&str; 7] = ["rand", "pagefault", "spinlock", "context-switch", "setup", "setup-disks", "idle"];
-
 fn each_workload_runs_in_both_variants_and_says_what_it_did() {
-    for name in NAMES {
+    for name in ALL.map(|workload| workload.name) {
         for variant in [&[][..], &["--apart"]] {
             let line = ["workload", name, "--threads", "2", "--duration", "20ms", "--json"];
             let output = vpmu(&[&line[..], variant].concat());
@@ -68,8 +67,8 @@ fn the_list_has_every_workload_and_its_variant() {
     let output = vpmu(&["workload", "--list"]);
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0));
-    assert!(NAMES.iter().all(|name| text.lines().any(|line| line == *name)), "{text}");
-    assert_eq!(text.matches("--apart: ").count(), NAMES.len());
+    assert!(ALL.iter().all(|workload| text.lines().any(|line| line == workload.name)), "{text}");
+    assert_eq!(text.matches("--apart: ").count(), ALL.len());
 }
 
 fn what_cannot_be_is_refused_before_anything_runs() {

@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(names().collect::<Vec<_>>(), all.iter().map(|backend| backend.key.clone()).collect::<Vec<_>>());
         assert_eq!(backends(|name| name == "none").len(), 1);
         for backend in all {
-            let has_events = !matches!(backend.key.as_str(), "step" | "none");
+            let has_events = backend.key.parse::<BackendKey>().unwrap().has_host_events();
             let priced = backend.price.is_some();
             assert_eq!(priced, has_events && backend.refused.is_none(), "{backend:?}");
             assert!(backend.refused.is_none_or(|why| !why.is_empty()));
