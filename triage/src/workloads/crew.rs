@@ -120,7 +120,11 @@ mod tests {
     fn a_crew_begins_once_all_are_there() {
         let begun = AtomicUsize::new(0);
         let mut at_set = None;
-        let worked = together(3, SHORT, &mut || Ok(at_set = Some(begun.load(Ordering::Relaxed))), |index, _| {
+        let mut set = || {
+            at_set = Some(begun.load(Ordering::Relaxed));
+            Ok(())
+        };
+        let worked = together(3, SHORT, &mut set, |index, _| {
             begun.fetch_add(1, Ordering::Relaxed);
             Ok(index as u64)
         });
