@@ -116,6 +116,10 @@ const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
 
 fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let ready = ReadyPayload::new(payload, spec.chains)?;
+    if spec.output.is_dir() {
+        let what = format!("cannot write the recording to {}", spec.output.display());
+        return Err(Error::usage(what, "it is a folder", "give the path of a file with --output"));
+    }
     // perf reads the functions' names from a file.
     let elf = spec.beside(Companion::Payload);
     let written = fs::write(&elf, guest::PMU_PAYLOAD).and_then(|()| fs::canonicalize(&elf));

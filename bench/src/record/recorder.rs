@@ -27,10 +27,12 @@ const POLL: Duration = Duration::from_millis(10);
 const FLUSH: Duration = Duration::from_millis(500);
 
 /// What a recording counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Samples.
     pub samples: u64,
+    /// Samples of each event, in the order of the specification; none beyond the last that had one.
+    pub by_event: Vec<u64>,
     /// Samples for which there was no room: in a queue of this program's, in the kernel's ring.
     pub lost: [u64; 2],
     /// Times the kernel throttled an event.
@@ -252,6 +254,11 @@ impl Work {
 
     fn count(&mut self, taken: &Sample) {
         self.counts.samples += 1;
+        let by_event = &mut self.counts.by_event;
+        if by_event.len() <= taken.event {
+            by_event.resize(taken.event + 1, 0);
+        }
+        by_event[taken.event] += 1;
         self.counts.at_exit += u64::from(taken.at_exit);
         if self.chains {
             match taken.no_table {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use perf_data::writer::Streaming;
 use results::error::{Error, Exit};
+use vmm::sample::Event;
 
 use super::beside::Companion;
 use super::code::Unwinding;
@@ -16,7 +17,14 @@ use super::spec::RecordSpec;
 pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, Vec<String>) {
     let counts = &recorded.counts;
     let to = if spec.is_pipe() { "stdout".to_owned() } else { spec.output.display().to_string() };
-    let names: Vec<_> = spec.events.iter().map(ToString::to_string).collect();
+    let of_event = |event: usize| counts.by_event.get(event).copied().unwrap_or(0);
+    let names: Vec<_> = match &spec.events[..] {
+        [event] => vec![event.to_string()],
+        events => events.iter().enumerate().map(|(n, event)| format!("{event} ({})", of_event(n))).collect(),
+    };
+    // What the VMM itself sees does not fall anywhere by chance.
+    let is_host = |event: &Event| matches!(event, Event::Host(_));
+    let by_chance: u64 = (0..spec.events.len()).filter(|&n| is_host(&spec.events[n])).map(of_event).sum();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let mut lines = vec![format!(
         "recorded {} samples of {} on {vcpus} vCPUs in {to}: {} KiB{}{}",
@@ -32,8 +40,8 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
     )];
     if counts.at_exit > 0 {
         lines.push(format!(
-            "{:.1} % of the samples fell into the host's handling of an exit: they are at the instruction that made it",
-            of(counts.at_exit, counts.samples)
+            "{:.1} % of the {by_chance} samples of host events fell into the host's handling of an exit: they are at the instruction that made it",
+            of(counts.at_exit, by_chance)
         ));
     }
     if spec.chains {
@@ -54,7 +62,19 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
             ));
         }
     }
-    (lines, warnings(recorded))
+    let mut warnings = warnings(recorded);
+    if counts.samples > 0 {
+        let none = spec.events.iter().enumerate().filter(|&(n, _)| of_event(n) == 0);
+        warnings.extend(none.map(|(_, event)| {
+            format!("no sample of {event} was taken: it did not happen, or less often than its period")
+        }));
+    }
+    if counts.at_exit * 2 > by_chance {
+        warnings.push(
+            "most samples fell into the VMM: sampling leaves the guest little time; sample less often".to_owned(),
+        );
+    }
+    (lines, warnings)
 }
 
 /// How a file was written, if not serially.
@@ -91,11 +111,6 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
         warnings.push(
             "no sample was taken: the guest ran for less than a period, slept all the time, or the event does not happen"
                 .to_owned(),
-        );
-    }
-    if counts.at_exit * 2 > counts.samples {
-        warnings.push(
-            "most samples fell into the VMM: sampling leaves the guest little time; sample less often".to_owned(),
         );
     }
     match &recorded.unwinding {
@@ -206,6 +221,7 @@ mod tests {
     fn everything_lost_is_said() {
         let counts = Counts {
             samples: 1000,
+            by_event: vec![1000],
             lost: [3, 4],
             at_exit: 10,
             parts: [900, 100],
@@ -227,6 +243,18 @@ mod tests {
         let text = warnings.join("\n");
         assert!(text.contains("7 samples were lost (3 ") && text.contains("throttled an event 2 times"), "{text}");
         assert!(warnings_of_none().contains("no sample was taken"));
+    }
+
+    #[test]
+    fn each_event_has_its_count() {
+        let events = ["exit", "cpu-clock", "pmi"].map(|name| name.parse().unwrap());
+        let spec = RecordSpec { events: events.to_vec(), ..spec() };
+        let counts = Counts { samples: 50, by_event: vec![40, 10], at_exit: 2, ..Counts::default() };
+        let (lines, warnings) = lines(&recorded(counts, None), &spec, 1);
+        assert!(lines[0].starts_with("recorded 50 samples of exit (40), cpu-clock (10), pmi (0) on"), "{lines:?}");
+        assert!(lines[1].starts_with("20.0 % of the 10 samples of host events"), "{lines:?}");
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("no sample of pmi was taken"), "{warnings:?}");
     }
 
     #[test]
@@ -262,7 +290,7 @@ mod tests {
 
     /// Samples that nothing is said of.
     fn counted() -> Counts {
-        Counts { samples: 10, ..Counts::default() }
+        Counts { samples: 10, by_event: vec![10], ..Counts::default() }
     }
 
     fn warnings_of_none() -> String {

@@ -30,6 +30,8 @@ const CALLS: [&str; 4] =
 /// Counts between two PMIs by the instruction clock, and by the host's.
 const PERIOD: u32 = 4_000_000;
 const HOST_PERIOD: u32 = 20_000_000;
+/// A slow host's kernel lowers its rate of samples, and throttles what is above it.
+const UNTHROTTLED: &str = "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent";
 /// Separates what a script prints.
 const MARK: &str = "== ";
 
@@ -38,7 +40,7 @@ const MARK: &str = "== ";
 fn script(strategies: &str, rounds: u32, samples: u32, period: u32, more: &str) -> String {
     let probes = CALLS.map(|call| format!("echo p:n/{call} {call} >>kprobe_events; ")).concat();
     format!(
-        "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent; cd /sys/kernel/tracing && {probes} echo 1 >events/n/enable; cd /; \
+        "{UNTHROTTLED}; cd /sys/kernel/tracing && {probes} echo 1 >events/n/enable; cd /; \
          vpmu nmi-latency --backend hardware --cpu milan --strategy {strategies} --rounds {rounds} --warmup 0 --samples {samples} \
          --period {period} --time-limit 60s --no-save --quiet --json; echo '{MARK}status' $?; \
          echo '{MARK}calls'; cat /sys/kernel/tracing/kprobe_profile; {more}"

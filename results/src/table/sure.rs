@@ -86,6 +86,9 @@ pub(super) fn text(document: &Document, metric: &Metric, width: usize) -> String
     let mut out = format!("{}\n", table.text(width));
     out.push_str("p50: median over rounds of each round's median\n");
     out.push_str("× floor: of paired rounds; floor: an estimated lower bound\n");
+    if document.arms.iter().any(|arm| arm.name.starts_with("mediated") && arm.kind == ArmKind::Strategy) {
+        out.push_str("the floor bounds a PMU whose accesses exit: those of a mediated one do not\n");
+    }
     if out.contains(layout::NO_SPREAD) {
         let kind = if document.is_simulated() { "simulated " } else { "" };
         let _ = writeln!(out, "no spread: all {kind}rounds are the same");

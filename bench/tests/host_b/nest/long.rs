@@ -1,13 +1,13 @@
 //! Boots of the nest that take minutes: nightly.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::super::machine::Clock;
 use super::super::parts::Parts;
-use super::{MARK, Middle, PERIOD, job, middle, middle_host, middle_host_with, script};
+use super::{HOST_PERIOD, MARK, Middle, PERIOD, UNTHROTTLED, job, middle, middle_host, middle_host_with, script};
 
 /// `nmi-latency` on hardware events in the middle host, its document alone.
 fn latency(options: &str) -> String {
@@ -39,22 +39,24 @@ pub(crate) fn two_runs_are_equal(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-/// Over 10 000 PMIs on hardware events, of every strategy: none is lost, and the host operations are those of the formulas.
+/// Over 10 000 PMIs on hardware events, of every strategy, by the host's time: none is lost, and only `recreate` opens events.
 pub(crate) fn ten_thousand(parts: &Parts) -> Result<()> {
     const SAMPLES: u64 = 1450;
     let mut all = 0;
     for strategy in ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate"] {
-        let run = latency(&format!("--strategy {strategy} --samples {SAMPLES} --period 2000000"));
+        let run = latency(&format!("--strategy {strategy} --samples {SAMPLES} --period {HOST_PERIOD}"));
         let report = job(parts)?
-            .limit(Duration::from_secs(3000))
-            .command(middle_host(&format!("{run}; echo '{MARK}status' $?; echo '{MARK}calls'")))
+            .clock(Clock::Host)
+            .command(middle_host(&format!("{UNTHROTTLED}; {run}; echo '{MARK}status' $?; echo '{MARK}calls'")))
             .run(parts)?;
         let found = middle(&report, 0)?;
-        let (arm, nmis) = (found.arm(strategy)?, found.nmis(strategy)?);
+        let arm = found.arm(strategy)?;
+        let nmis = arm["nmis"].as_u64().context("NMIs")?;
         eprintln!("# {strategy}: {nmis} NMIs, {}", arm["host_ops"]);
         ensure!(nmis >= SAMPLES && arm["lost"] == 0 && arm["overflows_lost"] == 0, "{strategy}: {arm}");
         let opens = arm["host_ops"]["open"]["count"].as_u64().context("opens")?;
-        ensure!(opens == if strategy == "recreate" { nmis + 1 } else { 1 }, "{strategy}: {opens} opens, {nmis} NMIs");
+        let expected = if strategy == "recreate" { nmis..=nmis + 1 } else { 1..=1 };
+        ensure!(expected.contains(&opens), "{strategy}: {opens} opens, {nmis} NMIs");
         all += nmis;
     }
     eprintln!("# {all} PMIs on hardware events");
@@ -70,19 +72,23 @@ pub(crate) fn failures_are_said(parts: &Parts) -> Result<()> {
     // Six events for all tasks of the CPU, pinned: they have all six counters.
     let all = ["cycles:D"; 6].join(",");
     let pinned = format!("perf stat -a -o /dev/null -e {all} sleep 1000 & sleep 1");
-    let report = job(parts)?
+    let throttled = job(parts)?
+        .command(middle_host(&script(&throttle, "--strategy reuse,gate --samples 20 --period 1000000")))
+        .run(parts)?;
+    throttled.say("power-on to power-off, throttled");
+    let pinned = job(parts)?
+        .clock(Clock::Host)
         .binary("/usr/bin/perf", Path::new("/usr/bin/perf"))
-        .command(middle_host(&script(throttle, "--strategy reuse,gate --samples 20 --period 1000000")))
         .command(middle_host_with(
             "milan",
             &["--with", "/usr/bin/perf"],
-            &script(&pinned, "--strategy reuse --samples 20 --period 4000000 --duration 5s"),
+            &script(&pinned, "--strategy reuse --samples 20 --period 20000000 --duration 10s"),
         ))
         .run(parts)?;
-    report.say("power-on to power-off");
-    let (throttled, code) = document(report.commands[0].text()?)?;
+    pinned.say("power-on to power-off, pinned");
+    let (throttled, code) = document(throttled.commands[0].text()?)?;
     ensure!(code == 3 && warnings(&throttled).contains("throttled"), "exit {code}: {}", warnings(&throttled));
-    let (pinned, code) = document(report.commands[1].text()?)?;
+    let (pinned, code) = document(pinned.commands[0].text()?)?;
     ensure!(code != 0 && warnings(&pinned).contains("pinned"), "exit {code}: {}", warnings(&pinned));
     Ok(())
 }
