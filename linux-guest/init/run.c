@@ -234,12 +234,10 @@ static void give_input(void)
         close_end(&program.in);
 }
 
-/* Frames of the client while the program runs; 0 at the end of the connection. */
-static int hear_client(void)
+/* Frames of the client that have come while the program runs; 0 if one does not belong there. */
+static int hear_frames(void)
 {
     struct frame frame;
-    if (!frame_read_some())
-        return 0;
     while (frame_is_here()) {
         if (!frame_next(&frame))
             return 0;
@@ -260,6 +258,10 @@ static int hear_client(void)
 /* Serves the program until it ends; 0 if the connection ended first. */
 static int serve(void)
 {
+    /* The first input may have been read together with the request: no poll would tell of it. */
+    if (!hear_frames())
+        return 0;
+    give_input();
     for (;;) {
         struct pollfd polls[5] = {
             {program.end, POLLIN, 0},
@@ -271,7 +273,7 @@ static int serve(void)
         call3(SYS_poll, polls, 5, -1);
         if (polls[0].revents)
             return 1;
-        if (connection_closed() || (polls[1].revents && !hear_client()))
+        if (connection_closed() || (polls[1].revents && !(frame_read_some() && hear_frames())))
             return 0;
         if (polls[2].revents)
             pass_on(&program.out, OUT);

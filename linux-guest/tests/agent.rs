@@ -141,6 +141,30 @@ fn a_megabyte_of_input_reaches_the_program_and_comes_back() {
     assert!(out == text);
 }
 
+/// The agent is stopped until request and input lie there together, and reads both at once.
+#[test]
+fn input_that_comes_with_the_request_reaches_the_program() {
+    let (mut agent, process) = start();
+    let pid = process.0.id().to_string();
+    let signal = |name: &str| std::process::Command::new("kill").args([name, &pid]).status().unwrap();
+    let mut file = tempfile::tempfile().unwrap();
+    let text = numbers(20_000);
+    file.write_all(text.as_bytes()).unwrap();
+    std::io::Seek::rewind(&mut file).unwrap();
+    assert!(signal("-STOP").success());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(signal("-CONT").success());
+        });
+        let argv = words(&["cat"]);
+        let command = Command::new(&argv).stdin(file.as_fd()).limit(SOON);
+        let (ended, out, _) = output(&mut agent, &command);
+        assert_eq!((ended.exit, ended.cut), (Exit::Code(0), None));
+        assert!(out == text);
+    });
+}
+
 #[test]
 fn input_that_a_program_does_not_read_holds_nobody_up() {
     let (mut agent, _process) = start();

@@ -66,8 +66,7 @@ pub(crate) fn ten_thousand(parts: &Parts) -> Result<()> {
 
 /// What the host takes away is in the document and on the screen: throttled events, and pinned ones that get no counter.
 pub(crate) fn failures_are_said(parts: &Parts) -> Result<()> {
-    let throttle =
-        "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent; echo 100 >/proc/sys/kernel/perf_event_max_sample_rate";
+    let throttle = format!("{UNTHROTTLED}; echo 100 >/proc/sys/kernel/perf_event_max_sample_rate");
     let script = |before: &str, options: &str| format!("{before}; {}; echo '{MARK}status' $?", latency(options));
     // Six events for all tasks of the CPU, pinned: they have all six counters.
     let all = ["cycles:D"; 6].join(",");
