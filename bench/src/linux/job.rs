@@ -79,7 +79,7 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
 /// TSC's frequency. What runs in the guest can say of its figures that the cost is a modelled one.
 fn with_register_cost(host: &Host, ns: u64) -> Result<String, Error> {
     let khz = host.tsc_khz().map_err(|error| Error::host("--msr-cost", error.to_string(), ""))?;
-    Ok(format!("no-kvmclock tsc_early_khz={khz} clocksource=tsc {REGISTER_COST_WORD}{ns}"))
+    Ok(format!("no-kvmclock tsc_early_khz={khz} clocksource=tsc tsc=reliable {REGISTER_COST_WORD}{ns}"))
 }
 
 /// Reads and unpacks the kernel.

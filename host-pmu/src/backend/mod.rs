@@ -85,6 +85,12 @@ pub trait Backend {
     /// A monotonic clock, ns: that of [`Overflow::at`].
     fn now_ns(&self) -> u64;
 
+    /// Whether an event was pinned and got no counter: it has stopped for good, and no overflow of its will say so. Not a host operation.
+    fn is_lost(&self, event: &Self::Event) -> bool {
+        let _ = event;
+        false
+    }
+
     /// Throttle records so far; 0 where there are no records.
     fn throttled(&mut self) -> u64 {
         0

@@ -285,6 +285,10 @@ impl Backend for PerfBackend {
         self.monitor.slept()
     }
 
+    fn is_lost(&self, event: &PerfEvent) -> bool {
+        self.count(event) == Err(HostError::PinnedLost)
+    }
+
     fn throttled(&mut self) -> u64 {
         self.monitor.records().throttled
     }

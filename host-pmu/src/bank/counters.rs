@@ -184,6 +184,7 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn account(&mut self) -> HostSide {
+        self.count_lost();
         let now = self.backend.now_ns();
         HostSide {
             throttled: self.backend.throttled() - self.stats.throttled_before,

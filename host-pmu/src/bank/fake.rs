@@ -92,6 +92,10 @@ impl Backend for Host {
         if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
     }
 
+    fn is_lost(&self, _event: &usize) -> bool {
+        self.0.borrow().lost
+    }
+
     fn id(&self, event: &usize) -> u64 {
         *event as u64
     }

@@ -172,6 +172,15 @@ impl<B: Backend> Bank<B> {
         }
     }
 
+    /// Counts the pinned events that stopped and were not looked at since: a guest that waits for their overflows looks at none.
+    pub(super) fn count_lost(&mut self) {
+        let lost = self.slots.iter().flatten().filter(|held| self.backend.is_lost(&held.event)).count() as u64;
+        if lost > 0 {
+            self.stats.pinned_errors += lost;
+            self.stats.last_error = Some(HostError::PinnedLost);
+        }
+    }
+
     /// The event of `counter` failed after it had served: the counter is started again before the next entry.
     pub(super) fn retry(&mut self, counter: CounterId) {
         self.backoffs[counter.index()] = Backoff::default();

@@ -363,6 +363,18 @@ fn pitfall_22_a_lost_pinned_event_is_reported_and_opened_again() {
     assert!(bank.take_retries().contains(pmc(0)), "and the counter is looked at again");
 }
 
+#[test]
+fn pitfall_22_a_lost_event_that_nobody_looked_at_is_in_the_account() {
+    let (mut bank, host) = bank("reuse");
+    bank.start(pmc(0), A, 100);
+    assert_eq!(bank.account().pinned_errors, 0);
+    host.0.borrow_mut().lost = true;
+    let account = bank.account();
+    assert_eq!(account.pinned_errors, 1);
+    assert_eq!(account.last_error, Some(HostError::PinnedLost.to_string()));
+    assert!(!host.log().iter().any(|line| line.starts_with("read")), "no host operation");
+}
+
 /// A guest turns all its counters off and on again.
 fn off_and_on(bank: &mut Bank<Host>, counters: &[(usize, Spec, u64)]) {
     for &(n, ..) in counters {
