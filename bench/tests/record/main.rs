@@ -129,7 +129,8 @@ fn exact_shares_and_chains() -> Result<()> {
     let all = wanted.values().sum::<usize>() + 1;
     ensure!(said_samples(&output)? == all, "{} samples, not {all}", said_samples(&output)?);
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(said.contains("samples of exit:io, exit:mmio") && !said.contains("warning"), "{said}");
+    ensure!(said.contains(" samples of exit:io (") && said.contains("), exit:mmio (0) on"), "{said}");
+    ensure!(said.contains("no sample of exit:mmio") && said.matches("warning").count() == 1, "{said}");
 
     let stacks = perf_script(folder.path(), "perf.data")?;
     ensure!(stacks.len() == all, "{all} samples, and perf script shows {}", stacks.len());
