@@ -173,6 +173,13 @@ impl Arming {
         self.signalled.take()
     }
 
+    /// Whether an [entry](Self::entry) with no counter running has nothing to do: the handler runs, as at the entry before.
+    #[inline]
+    #[must_use]
+    pub fn is_in_handler(&self) -> bool {
+        self.stage == Stage::Handled && self.signalled.is_none()
+    }
+
     /// Before a guest entry with these counters running. A setting that is returned is made now; `now` is asked for where it matters.
     #[inline]
     pub fn entry(&mut self, running: CounterSet, now: impl FnOnce() -> u64) -> Option<Setting> {

@@ -62,7 +62,7 @@ impl Floor {
             arming: Arming::new(tsc_khz / 1000),
             first: 0,
             every: 1,
-            signal_ns: Recorder::default(),
+            signal_ns: Recorder::reserved(),
             entries: 0,
         })
     }

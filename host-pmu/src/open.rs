@@ -28,13 +28,15 @@ pub trait Work {
 /// The backend does not work here.
 pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: W) -> Result<W::Out, HostError> {
     match key {
-        BackendKey::Step => Ok(work.run(Bank::new(StepBackend::new(), strategy.clone()))),
+        BackendKey::Step => Ok(work.run(Bank::new(StepBackend::new(), strategy.clone()).reserved())),
         BackendKey::Hardware
         | BackendKey::CpuClock
         | BackendKey::CpuClockAt { .. }
         | BackendKey::TaskClock
         | BackendKey::Tracepoint { .. }
-        | BackendKey::None => Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()))),
+        | BackendKey::None => {
+            Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()).reserved()))
+        }
     }
 }
 

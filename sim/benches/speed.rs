@@ -6,7 +6,7 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use common::{FOUR, SINGLE, boot, plan};
+use common::{FOUR, SINGLE, TEN, boot, plan};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use sim::model::Model;
@@ -38,4 +38,10 @@ fn one_event(bencher: Bencher<'_, '_>, strategy: &str) {
 #[divan::bench(args = STRATEGIES, sample_count = 20, sample_size = 1)]
 fn four_events(bencher: Bencher<'_, '_>, strategy: &str) {
     accesses(bencher, strategy, FOUR);
+}
+
+/// Ten sampling events in turns on three fixed and four general-purpose counters.
+#[divan::bench(args = STRATEGIES, sample_count = 20, sample_size = 1)]
+fn ten_events(bencher: Bencher<'_, '_>, strategy: &str) {
+    accesses(bencher, strategy, TEN);
 }

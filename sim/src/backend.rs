@@ -37,7 +37,7 @@ pub struct SimBackend {
     on_host: Rc<Cell<u64>>,
     table: Vec<EventState>,
     free: Vec<usize>,
-    /// Indices of the running events.
+    /// Indices of the running events; their order has no effect.
     running: Vec<usize>,
     /// Lower bound of the next signal, in thread time (in exits where those are counted).
     look_at: u64,
@@ -122,10 +122,12 @@ impl SimBackend {
         let pace = self.pace(times);
         let (mut signals, mut look_at) = (0, u64::MAX);
         let Self { table, running, overflowed, .. } = self;
-        running.retain(|&at| {
+        let mut next = 0;
+        while let Some(&at) = running.get(next) {
+            next += 1;
             let state = &mut table[at];
             if !state.samples || state.lost {
-                return true;
+                continue;
             }
             let ran = state.ran(times);
             if ran >= state.due {
@@ -135,7 +137,9 @@ impl SimBackend {
                 if state.stops_here() {
                     overflowed.push((state.id, state.rate.counts(state.due)));
                     (state.ran, state.running, state.let_in) = (state.due, false, false);
-                    return false;
+                    next -= 1;
+                    leave(table, running, next);
+                    continue;
                 }
                 // Several elapsed periods are one overflow: perf interrupts once.
                 let count = state.rate.counts(ran);
@@ -146,8 +150,7 @@ impl SimBackend {
                 state.aim(reached, state.period);
             }
             look_at = look_at.min(pace.saturating_add(state.due.saturating_sub(ran)));
-            true
-        });
+        }
         self.look_at = look_at;
         signals
     }
@@ -185,6 +188,7 @@ impl SimBackend {
         }
         state.running = true;
         state.since = state.base.of(times);
+        state.place = self.running.len();
         let left = state.due.saturating_sub(state.ran);
         self.running.push(at);
         self.look_at = self.look_at.min(pace.saturating_add(left));
@@ -199,9 +203,17 @@ impl SimBackend {
         }
         state.ran = state.ran(times);
         state.running = false;
-        if let Some(place) = self.running.iter().position(|&other| other == at) {
-            self.running.remove(place);
-        }
+        let place = state.place;
+        leave(&mut self.table, &mut self.running, place);
+    }
+}
+
+/// Takes the event at `place` out of those that run.
+#[inline]
+fn leave(table: &mut [EventState], running: &mut Vec<usize>, place: usize) {
+    running.swap_remove(place);
+    if let Some(&moved) = running.get(place) {
+        table[moved].place = place;
     }
 }
 
@@ -226,6 +238,7 @@ impl Backend for SimBackend {
             signal_at: 0,
             due: 0,
             running: false,
+            place: 0,
             let_in: true,
             lost: false,
             limit: u64::from(self.one_shot),
@@ -253,6 +266,8 @@ impl Backend for SimBackend {
         self.halt(event.0);
         self.spend(|model| if last { &model.costs.release_last } else { &model.costs.release });
         self.on_host.set(self.on_host.get() - 1);
+        let state = &mut self.table[event.0];
+        (state.id, state.let_in, state.lost) = (0, false, false);
         self.free.push(event.0);
     }
 
@@ -324,7 +339,7 @@ impl Backend for SimBackend {
         self.spend(|model| &model.costs.resume);
         self.gate = Some(true);
         for at in 0..self.table.len() {
-            if self.table[at].let_in && !self.free.contains(&at) && !self.table[at].running {
+            if self.table[at].let_in && !self.table[at].running {
                 let other = self.model.costs.resume_other.sample(self.clock.stream());
                 self.clock.host(other);
                 self.run(at);
@@ -340,13 +355,11 @@ impl Backend for SimBackend {
         }
         self.spend(|model| &model.costs.pause);
         let times = self.clock.times();
-        if (0..self.table.len()).any(|at| self.table[at].lost && !self.free.contains(&at)) {
+        if self.table.iter().any(|state| state.lost) {
             return Err(HostError::PinnedLost);
         }
-        for (at, state) in self.table.iter().enumerate() {
-            if !self.free.contains(&at) {
-                report(state.id, state.count(times));
-            }
+        for state in self.table.iter().filter(|state| state.id != 0) {
+            report(state.id, state.count(times));
         }
         Ok(())
     }

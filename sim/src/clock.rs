@@ -27,7 +27,8 @@ pub struct Clock {
     user: u64,
     kernel: u64,
     exits: u64,
-    /// Remainder of ring-0 time below a nanosecond, ps.
+    /// Ring-0 time that is not in `now` and `kernel`, ps: its remainder below a nanosecond, and what [`owe`](Self::owe) left to
+    /// [`settle`](Self::settle).
     rest_ps: u64,
     schedule: Schedule,
     stream: Stream,
@@ -59,6 +60,7 @@ impl Clock {
     #[inline]
     #[must_use]
     pub const fn times(&self) -> Times {
+        debug_assert!(self.rest_ps < 1000, "settled before it is read");
         let Self { now, away, user, kernel, exits, .. } = *self;
         Times { now, thread: now - away, user, kernel, exits }
     }
@@ -67,10 +69,12 @@ impl Clock {
     #[inline]
     #[must_use]
     pub const fn now(&self) -> u64 {
+        debug_assert!(self.rest_ps < 1000, "settled before it is read");
         self.now
     }
 
     /// The random numbers.
+    #[inline]
     pub const fn stream(&mut self) -> &mut Stream {
         &mut self.stream
     }
@@ -91,10 +95,23 @@ impl Clock {
     /// The guest runs in ring 0.
     #[inline]
     pub const fn kernel(&mut self, ps: u64) {
-        let ps = self.rest_ps + ps;
-        self.rest_ps = ps % 1000;
-        self.host(ps / 1000);
-        self.kernel += ps / 1000;
+        self.owe(ps);
+        self.settle();
+    }
+
+    /// The guest runs in ring 0, which nobody looks at before [`settle`](Self::settle): a guest runs several times between two accesses.
+    #[inline]
+    pub const fn owe(&mut self, ps: u64) {
+        self.rest_ps += ps;
+    }
+
+    /// Adds the time that is owed.
+    #[inline]
+    pub const fn settle(&mut self) {
+        let ns = self.rest_ps / 1000;
+        self.rest_ps -= ns * 1000;
+        self.host(ns);
+        self.kernel += ns;
     }
 
     /// The guest exits to userspace.
@@ -170,7 +187,8 @@ mod tests {
         let schedule = Schedule::new(1000, 1, 0, None, &mut stream);
         let mut clock = Clock::new(schedule, stream);
         for _ in 0..10 {
-            clock.kernel(350);
+            clock.owe(100);
+            clock.kernel(250);
         }
         clock.user(5);
         clock.host(2);

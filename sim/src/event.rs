@@ -51,6 +51,7 @@ impl Base {
 /// An event; times are in the unit of its base: ns, or exits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventState {
+    /// 0: the place in the table is free.
     pub(crate) id: u64,
     pub(crate) base: Base,
     pub(crate) rate: Rate,
@@ -64,6 +65,8 @@ pub(crate) struct EventState {
     pub(crate) signal_at: u64,
     pub(crate) due: u64,
     pub(crate) running: bool,
+    /// Its place among those that run.
+    pub(crate) place: usize,
     /// Enabled behind a gate: runs while the gate is open.
     pub(crate) let_in: bool,
     /// A pinned event without a counter.

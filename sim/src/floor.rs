@@ -63,6 +63,19 @@ impl SimFloor {
         self.entries
     }
 
+    /// Whether an entry has nothing to do here but to be counted.
+    #[inline]
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.running.is_empty() && self.arming.is_in_handler()
+    }
+
+    /// Counts an entry at which nothing [is to be done](Self::is_quiet).
+    #[inline]
+    pub const fn count_entry(&mut self) {
+        self.entries += 1;
+    }
+
     /// ns until the timer signals.
     #[must_use]
     pub const fn ns_to_signal(&self) -> u64 {

@@ -102,6 +102,15 @@ impl SimHost for SimFloor {
     fn take_signals(&mut self) -> u64 {
         u64::from(self.take_signal())
     }
+
+    #[inline]
+    fn pass_entry(&mut self) -> bool {
+        let passes = !self.clock().turn_is_over() && self.ns_to_signal() > 0 && self.is_quiet();
+        if passes {
+            self.count_entry();
+        }
+        passes
+    }
 }
 
 impl SimHost for SimMediated {

@@ -14,6 +14,7 @@ use host_pmu::stats::Recorder;
 use host_pmu::stats::{PhaseTally, Phases};
 
 use crate::backend::Creates;
+use crate::clock::Clock;
 use crate::mediated::Switches;
 use crate::model::Model;
 use crate::side::SimHost;
@@ -28,6 +29,7 @@ const LVT_MASKED: u32 = 1 << 16;
 #[derive(Debug)]
 pub struct Vcpu<H> {
     model: Rc<Model>,
+    instruction_ps: u64,
     pmu: Vpmu<H>,
     lvtpc: u32,
     mask: Mask,
@@ -75,6 +77,7 @@ impl<H: SimHost> Vcpu<H> {
     #[must_use]
     pub fn new(model: Rc<Model>, pmu: Vpmu<H>) -> Self {
         Self {
+            instruction_ps: model.costs.instruction_ps,
             model,
             pmu,
             lvtpc: LVT_MASKED,
@@ -94,14 +97,25 @@ impl<H: SimHost> Vcpu<H> {
         }
     }
 
+    /// The thread's clock with the guest's instructions so far.
+    #[inline]
+    fn settled(&mut self) -> &mut Clock {
+        let clock = self.pmu.host().clock();
+        clock.settle();
+        clock
+    }
+
     /// ns since the start of the simulation.
+    #[inline]
     pub fn now(&mut self) -> u64 {
-        self.pmu.host().clock().now()
+        self.settled().now()
     }
 
     /// TSC of the guest.
+    #[inline]
     pub fn tsc(&mut self) -> u64 {
-        let (ms, ns) = (self.now() / 1_000_000, self.now() % 1_000_000);
+        let now = self.now();
+        let (ms, ns) = (now / 1_000_000, now % 1_000_000);
         // The frequency has far fewer than 44 bits, so the products cannot overflow.
         ms * self.model.tsc_khz + ns * self.model.tsc_khz / 1_000_000
     }
@@ -112,11 +126,13 @@ impl<H: SimHost> Vcpu<H> {
     }
 
     /// `n` instructions in ring 0.
+    #[inline]
     pub fn execute(&mut self, n: u64) {
-        let ps = n * self.model.costs.instruction_ps;
-        self.pmu.host().clock().kernel(ps);
+        let ps = n * self.instruction_ps;
+        self.pmu.host().clock().owe(ps);
     }
 
+    #[inline]
     fn spend(&mut self, cost: impl FnOnce(&Model) -> &crate::model::Cost) {
         let clock = self.pmu.host().clock();
         let ns = cost(&self.model).sample(clock.stream());
@@ -143,7 +159,7 @@ impl<H: SimHost> Vcpu<H> {
             self.spend(|model| &model.costs.tick_exit);
         }
         self.exit();
-        let exited = self.now();
+        let exited = self.pmu.host().clock().now();
         self.spend(|model| &model.costs.vmm);
         let value = act(&mut self.pmu);
         self.msrs.count(msr, write, value.is_none());
@@ -152,13 +168,14 @@ impl<H: SimHost> Vcpu<H> {
             self.seen_at.get_or_insert(exited);
         }
         self.enter();
-        let ns = self.now() - exited;
+        let ns = self.pmu.host().clock().now() - exited;
         self.exit_path_ns.record(ns);
         value
     }
 
     /// An access to a register that the guest owns. An overflow before it interrupts the guest before it.
     fn access_in_guest<T>(&mut self, act: impl FnOnce(&mut Vpmu<H>) -> Option<T>) -> Option<T> {
+        self.settled();
         self.pmu.host().access_register();
         self.interrupt_if_due();
         let value = act(&mut self.pmu);
@@ -191,9 +208,8 @@ impl<H: SimHost> Vcpu<H> {
 
     /// The guest exits to userspace.
     fn exit(&mut self) {
-        let host = self.pmu.host();
-        host.clock().exit();
-        host.leaves();
+        self.settled().exit();
+        self.pmu.host().leaves();
     }
 
     /// An access to the local APIC, which the kernel handles.
@@ -277,7 +293,7 @@ impl<H: SimHost> Vcpu<H> {
         let mut signals = host.take_signals();
         for _ in 0..MOST_KICKS {
             if signals > 0 {
-                let seen = self.now();
+                let seen = self.pmu.host().clock().now();
                 let overflows = self.pmu.kick();
                 // The floor's timer also signals early.
                 if let Some(at) = self.overflowed_at.take().filter(|_| overflows > 0) {
@@ -346,6 +362,7 @@ impl<H: SimHost> Vcpu<H> {
     /// Runs ring 3 until `until`, for at most `most` ns, or until an NMI is pending; returns the ns spent in ring 3.
     pub fn run_user(&mut self, until: u64, most: u64) -> u64 {
         let mut spent = 0;
+        self.settled();
         while self.nmi.is_none() && spent < most {
             let host = self.pmu.host();
             let now = host.clock().now();
@@ -371,6 +388,7 @@ impl<H: SimHost> Vcpu<H> {
 
     /// HLT until `until`.
     pub fn halt_until(&mut self, until: u64) {
+        self.settled();
         let host = self.pmu.host();
         host.leaves();
         host.clock().sleep_until(until);
@@ -379,6 +397,7 @@ impl<H: SimHost> Vcpu<H> {
 
     /// Waits outside of the guest until `at`, with its counters off.
     pub fn rest_until(&mut self, at: u64) {
+        self.settled();
         let host = self.pmu.host();
         host.leaves();
         host.rest();
@@ -389,6 +408,7 @@ impl<H: SimHost> Vcpu<H> {
 
     /// The account since the vCPU's start, or since its last rest. Events created are those since its start.
     pub fn take_side(&mut self) -> VcpuSide {
+        self.settled();
         let pmu = self.pmu.stats();
         let before = std::mem::replace(&mut self.counted, pmu);
         let held_at_end = self.held();

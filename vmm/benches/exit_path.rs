@@ -67,7 +67,7 @@ fn main() {
     access("none", Floor::new(TSC_KHZ).expect("a POSIX timer"));
     let strategy = Strategy::preset("reuse-lazy").expect("a preset");
     match PerfBackend::new(&BackendKey::CpuClock, TSC_KHZ) {
-        Ok(backend) => access("reuse-lazy, cpu-clock", Bank::new(backend, strategy)),
+        Ok(backend) => access("reuse-lazy, cpu-clock", Bank::new(backend, strategy).reserved()),
         Err(error) => println!("SKIP: {error}"),
     }
 }

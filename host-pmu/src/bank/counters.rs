@@ -85,12 +85,14 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn start(&mut self, counter: CounterId, spec: Spec, period: u64) {
         self.kept.insert(counter);
+        self.unsettle_gate();
         self.start_counter(counter, spec, period);
     }
 
     fn stop(&mut self, counter: CounterId, own_enable: bool) {
         self.retries.remove(counter);
         self.wanted[counter.index()] = None;
+        self.unsettle_gate();
         if !own_enable && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             self.park(counter);
         } else if matches!(self.strategy.release, Release::IdleMs(_)) {

@@ -13,6 +13,7 @@ impl<B: Backend> Bank<B> {
     /// Takes the records of overflows since the last call.
     pub(super) fn drain_records(&mut self) {
         let stops = self.backend.stops_at_overflow();
+        self.unsettle_gate();
         let Self { backend, slots, pool, recorded, stats, .. } = self;
         let complete = backend.overflowed(&mut |Overflow { id, count, at }| {
             if let Some(at) = at {

@@ -37,6 +37,12 @@ pub struct BankStats {
 }
 
 impl BankStats {
+    /// A host operation failed.
+    #[cold]
+    pub(super) fn failed(&mut self, error: &HostError) {
+        self.last_error = Some(error.clone());
+    }
+
     /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place: what follows is measured, and touches
     /// these pages at every operation.
     pub(super) fn restart(&mut self, now: u64, held: u64, throttled: u64) {

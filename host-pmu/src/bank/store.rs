@@ -35,6 +35,8 @@ pub struct Bank<B: Backend> {
     pub(super) kept: CounterSet,
     /// Whether the events behind the gate count, if there is one.
     pub(super) gate_open: bool,
+    /// Whether nothing happened to the events behind the gate since an entry had nothing left to do for them.
+    pub(super) gate_settled: bool,
     /// Counters with an overflow record that no kick has looked at; `None`: records were lost, any of them may have overflowed.
     pub(super) recorded: Option<CounterSet>,
     pub(super) stopped: Stopped,
@@ -67,6 +69,7 @@ impl<B: Backend> Bank<B> {
             wanting: CounterSet::EMPTY,
             kept: CounterSet::EMPTY,
             gate_open: false,
+            gate_settled: true,
             recorded: Some(CounterSet::EMPTY),
             stopped: Stopped::default(),
             in_use: CounterSet::EMPTY,
@@ -77,6 +80,14 @@ impl<B: Backend> Bank<B> {
             rests_since: None,
             stats: BankStats { since_ns, held_time: HeldTime::from(since_ns), ..BankStats::default() },
         }
+    }
+
+    /// With room for every figure of its account: nothing is allocated for them later.
+    #[must_use]
+    pub fn reserved(mut self) -> Self {
+        self.stats.ops.reserve();
+        self.stats.signals.reserve();
+        self
     }
 
     /// What it did so far.
@@ -96,7 +107,7 @@ impl<B: Backend> Bank<B> {
     #[must_use]
     pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
         let starts_none = self.retries.is_empty() && self.stopped.is_empty() && self.wanting.is_empty();
-        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && !self.backend.has_gate())
+        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && self.gate_settled)
     }
 
     #[inline]
@@ -162,6 +173,7 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Gives up an event that failed; its counter is tried again.
+    #[cold]
     pub(super) fn give_up(&mut self, counter: CounterId, error: &HostError) {
         if *error == HostError::PinnedLost {
             self.stats.pinned_errors += 1;
@@ -201,11 +213,13 @@ impl<B: Backend> Bank<B> {
 }
 
 /// The counter with slot `index`.
+#[inline]
 pub(super) fn counter_at(index: usize) -> Option<CounterId> {
     CounterId::gp(index).or_else(|| CounterId::fixed(index - MAX_GP))
 }
 
 /// Carries out one host operation, counted and timed.
+#[inline]
 pub(super) fn host_op<B: Backend, T>(
     backend: &mut B,
     stats: &mut BankStats,
@@ -217,7 +231,7 @@ pub(super) fn host_op<B: Backend, T>(
     stats.last_op_ns = backend.now_ns();
     stats.ops.record(kind, stats.last_op_ns.saturating_sub(begin));
     if let Err(error) = &result {
-        stats.last_error = Some(error.clone());
+        stats.failed(error);
     }
     result
 }

@@ -1,6 +1,7 @@
 //! The account of one vCPU's host side.
 
-use super::ops::{OpStats, Recorder};
+use super::ops::OpStats;
+use super::recorder::Recorder;
 
 /// What the host side of a vCPU did, and what failed there.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,6 @@
 //! Latency of the signals of overflows.
 
-use super::ops::Recorder;
+use super::recorder::Recorder;
 
 /// Overflows between two looks that are kept at most; further ones are left out of the latencies.
 const MOST: usize = 32;
@@ -14,6 +14,11 @@ pub struct SignalTimes {
 }
 
 impl SignalTimes {
+    /// Room for every latency, so that recording does not allocate.
+    pub fn reserve(&mut self) {
+        self.ns.reserve();
+    }
+
     /// An event overflowed at `at`, ns.
     #[inline]
     pub const fn overflowed(&mut self, at: u64) {

@@ -19,31 +19,48 @@ pub enum CountBase {
 
 /// Counts per nanosecond (per exit, where those are counted), in units of 2^-20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate(u64);
+pub struct Rate {
+    rate: u64,
+    /// 2^64 / `rate`, rounded down: a product with it takes the place of a division at each period.
+    reciprocal: u64,
+}
 
 impl Rate {
+    /// In units of 2^-20.
+    const fn new(rate: u64) -> Self {
+        // Of 0 and 1 it is not used, and would not fit.
+        Self { rate, reciprocal: if rate > 1 { ((1_u128 << 64) / rate as u128) as u64 } else { 0 } }
+    }
+
     /// Counts in `ns` (or in as many exits).
     #[inline]
     #[must_use]
     pub const fn counts(self, ns: u64) -> u64 {
-        ((ns as u128 * self.0 as u128) >> RATE_SHIFT) as u64
+        ((ns as u128 * self.rate as u128) >> RATE_SHIFT) as u64
     }
 
     /// Minimum ns for `counts`; `u64::MAX` at rate 0.
     #[inline]
     #[must_use]
     pub fn ns_for(self, counts: u64) -> u64 {
-        if self.0 == 0 {
+        if self.rate > 1 && counts <= u64::MAX >> RATE_SHIFT {
+            let shifted = counts << RATE_SHIFT;
+            // The reciprocal is rounded down by less than 1, so the quotient is at most 1 too small.
+            let quotient = ((u128::from(shifted) * u128::from(self.reciprocal)) >> 64) as u64;
+            let rest = shifted - quotient * self.rate;
+            quotient + u64::from(rest > 0) + u64::from(rest > self.rate)
+        } else {
+            self.ns_for_many(counts)
+        }
+    }
+
+    #[cold]
+    fn ns_for_many(self, counts: u64) -> u64 {
+        if self.rate == 0 {
             return u64::MAX;
         }
-        match counts.checked_shl(RATE_SHIFT).filter(|shifted| shifted >> RATE_SHIFT == counts) {
-            // The common case needs only a 64-bit division.
-            Some(shifted) => shifted.div_ceil(self.0),
-            None => {
-                let ns = (u128::from(counts) << RATE_SHIFT).div_ceil(u128::from(self.0));
-                u64::try_from(ns).unwrap_or(u64::MAX)
-            }
-        }
+        let ns = (u128::from(counts) << RATE_SHIFT).div_ceil(u128::from(self.rate));
+        u64::try_from(ns).unwrap_or(u64::MAX)
     }
 }
 
@@ -74,7 +91,7 @@ pub(super) fn counts(section: &mut Section<'_>) -> Result<Counts, String> {
 /// Rate of `counts` per `per` ns or exits; `counts` is finite and not negative.
 fn rate(counts: f64, per: f64) -> Rate {
     #[expect(clippy::cast_sign_loss, reason = "checked by the reader")]
-    Rate((counts * f64::from(1 << RATE_SHIFT) / per).round().min(1e12) as u64)
+    Rate::new((counts * f64::from(1 << RATE_SHIFT) / per).round().min(1e12) as u64)
 }
 
 #[cfg(test)]
@@ -87,12 +104,23 @@ mod tests {
         /// After the ns of `ns_for`, and not before, the counts are reached.
         #[test]
         fn ns_for_is_the_least(rate in 1..1u64 << 34, counts in 1..1u64 << 47) {
-            let rate = Rate(rate);
+            let rate = Rate::new(rate);
             let ns = rate.ns_for(counts);
             if ns < u64::MAX {
                 prop_assert!(rate.counts(ns) >= counts);
                 prop_assert!(rate.counts(ns - 1) < counts);
             }
+        }
+
+        /// The product is the division.
+        #[test]
+        fn ns_for_is_the_quotient(rate: u64, shift in 0..64u32, counts: u64, by in 0..64u32) {
+            let (rate, counts) = (rate >> shift, counts >> by);
+            let quotient = (u128::from(counts) << RATE_SHIFT).checked_div(u128::from(rate)).map(|whole| {
+                whole + u128::from(whole * u128::from(rate) != u128::from(counts) << RATE_SHIFT)
+            });
+            let expected = quotient.map_or(u64::MAX, |ns| u64::try_from(ns).unwrap_or(u64::MAX));
+            prop_assert_eq!(Rate::new(rate).ns_for(counts), expected);
         }
     }
 }
