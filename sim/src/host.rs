@@ -1,6 +1,7 @@
 //! One host with its vCPUs, from the first instruction to the last.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 
 use arch_pmu::Vpmu;
@@ -58,17 +59,42 @@ pub struct Plan {
     pub seed: u64,
 }
 
+impl Plan {
+    /// Whether what one vCPU of a host does may cost another one: the first event of a host and the last have costs of their own, where no
+    /// other user has one. Otherwise vCPUs have nothing in common, and the order in which they are simulated has no effect.
+    #[must_use]
+    pub fn is_coupled(&self, model: &Model) -> bool {
+        self.vcpus > 1 && matches!(self.behind, Behind::Events(_)) && others(model) == 0
+    }
+}
+
+/// Host events of other users.
+fn others(model: &Model) -> u64 {
+    // Counters in use by others count as their events.
+    if model.base == CountBase::GuestTime { model.host.taken } else { 0 }
+}
+
 /// Simulates host number `number` of an experiment.
 #[must_use]
 pub fn run(model: &Model, plan: &Plan, number: u64) -> Vec<GuestOutcome> {
-    open(model, plan, number).outcomes()
+    if plan.is_coupled(model) {
+        open(model, plan, number, 0..plan.vcpus).outcomes()
+    } else {
+        (0..plan.vcpus).flat_map(|vcpu| run_one(model, plan, number, vcpu)).collect()
+    }
+}
+
+/// Simulates one vCPU of host number `number`, whose vCPUs are not [coupled](Plan::is_coupled).
+#[must_use]
+pub fn run_one(model: &Model, plan: &Plan, number: u64, vcpu: u64) -> Vec<GuestOutcome> {
+    open(model, plan, number, vcpu..vcpu + 1).outcomes()
 }
 
 /// Starts the guests of host number `number` of an experiment, which take turns (`plan.boot` has FLAG_TURNS). They are at their first
 /// rest; the outcomes have their baselines.
 #[must_use]
 pub fn start(model: &Model, plan: &Plan, number: u64) -> (Box<dyn Live>, Vec<GuestOutcome>) {
-    let mut host = open(model, plan, number);
+    let mut host = open(model, plan, number, 0..plan.vcpus);
     let opening = host.outcomes();
     (host, opening)
 }
@@ -85,20 +111,19 @@ pub trait Live {
     fn outcomes(&mut self) -> Vec<GuestOutcome>;
 }
 
-fn open(model: &Model, plan: &Plan, number: u64) -> Box<dyn Live> {
+fn open(model: &Model, plan: &Plan, number: u64, vcpus: Range<u64>) -> Box<dyn Live> {
     let model = Rc::new(model.clone());
-    // Counters in use by others count as their events.
-    let others = if model.base == CountBase::GuestTime { model.host.taken } else { 0 };
-    let on_host = Rc::new(Cell::new(others));
+    let on_host = Rc::new(Cell::new(others(&model)));
+    let of = (number, vcpus);
     match &plan.behind {
-        Behind::Floor => open_with(&model, plan, number, |clock| SimFloor::new(clock, model.tsc_khz)),
+        Behind::Floor => open_with(&model, plan, of, |clock| SimFloor::new(clock, model.tsc_khz)),
         Behind::PacedFloor { counts_per_ms } => {
-            open_with(&model, plan, number, |clock| SimFloor::new(clock, *counts_per_ms))
+            open_with(&model, plan, of, |clock| SimFloor::new(clock, *counts_per_ms))
         }
         Behind::Mediated(kind) => {
-            open_with(&model, plan, number, |clock| SimMediated::new(Rc::clone(&model), clock, *kind))
+            open_with(&model, plan, of, |clock| SimMediated::new(Rc::clone(&model), clock, *kind))
         }
-        Behind::Events(strategy) => open_with(&model, plan, number, |clock| {
+        Behind::Events(strategy) => open_with(&model, plan, of, |clock| {
             Bank::new(SimBackend::new(Rc::clone(&model), clock, Rc::clone(&on_host), strategy), strategy.clone())
         }),
     }
@@ -107,12 +132,12 @@ fn open(model: &Model, plan: &Plan, number: u64) -> Box<dyn Live> {
 fn open_with<H: SimHost + 'static>(
     model: &Rc<Model>,
     plan: &Plan,
-    number: u64,
+    (number, vcpus): (u64, Range<u64>),
     behind: impl Fn(Clock) -> H,
 ) -> Box<dyn Live> {
     let (pmu, cpus) = (plan.pmu.bounded(), plan.cpus.clamp(1, plan.vcpus.max(1)));
     let boot = BootPage { gp_counters: u64::from(pmu.gp), fixed_counters: u64::from(pmu.fixed), ..plan.boot };
-    let guests = (0..plan.vcpus)
+    let guests = vcpus
         .map(|vcpu| {
             let mut stream = stream(plan.seed, number, vcpu);
             let sharing = (plan.vcpus - vcpu % cpus).div_ceil(cpus);
@@ -123,17 +148,23 @@ fn open_with<H: SimHost + 'static>(
             Guest::new(vcpu, &boot, (plan.timer, plan.limit_ns), model.tsc_khz, model.costs.work_unit)
         })
         .collect();
-    Box::new(Guests { guests })
+    Box::new(Guests { guests, coupled: plan.is_coupled(model) })
 }
 
 /// The guests of a host.
 struct Guests<H> {
     guests: Vec<Guest<H>>,
+    coupled: bool,
 }
 
 impl<H: SimHost> Guests<H> {
     /// Runs all of them to their rest or their end.
     fn run(&mut self) {
+        if !self.coupled {
+            // One after the other, each of them stays in the cache.
+            self.guests.iter_mut().for_each(|guest| while !guest.step() {});
+            return;
+        }
         let mut queue = Queue::default();
         for (vcpu, guest) in self.guests.iter_mut().enumerate() {
             queue.push(guest.now(), vcpu);

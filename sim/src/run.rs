@@ -117,13 +117,6 @@ impl Totals {
         self.measured.add(report.measure_units, report.measure_end.saturating_sub(report.measure_begin));
     }
 
-    /// Simulates host `number` and adds its guests.
-    pub fn add_host(&mut self, model: &Model, plan: &Plan, number: u64) {
-        for guest in &host::run(model, plan, number) {
-            self.add(guest);
-        }
-    }
-
     fn merge(mut self, other: &Self) -> Self {
         self.guests += other.guests;
         self.handler.merge(&other.handler);
@@ -172,13 +165,20 @@ impl Totals {
     }
 }
 
-/// Simulates `hosts` hosts of the same plan on rayon's threads.
+/// Simulates `hosts` hosts of the same plan on rayon's threads: the hosts side by side, and the vCPUs of a host where none has to do with
+/// another. These leave nothing behind but their part of the totals, so memory does not grow with their number.
 #[must_use]
 pub fn run(model: &Model, plan: &Plan, hosts: u64) -> Totals {
-    let one = |number| {
-        let mut totals = Totals::default();
-        totals.add_host(model, plan, number);
+    let coupled = plan.is_coupled(model);
+    let vcpus = if coupled { 1 } else { plan.vcpus };
+    let add = |mut totals: Totals, part: u64| {
+        let guests =
+            if coupled { host::run(model, plan, part) } else { host::run_one(model, plan, part / vcpus, part % vcpus) };
+        for guest in &guests {
+            totals.add(guest);
+        }
         totals
     };
-    (0..hosts).into_par_iter().map(one).reduce(Totals::default, |a, b| a.merge(&b))
+    let parts = (0..hosts.saturating_mul(vcpus)).into_par_iter();
+    parts.fold(Totals::default, add).reduce(Totals::default, |a, b| a.merge(&b))
 }

@@ -8,7 +8,6 @@ use arch_pmu::exits::{MsrExits, MsrStats};
 use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met, PmiStats};
 use arch_pmu::{Vpmu, VpmuStats};
 use guest::abi::PHASES;
-use hdrhistogram::Histogram;
 use host_pmu::stats::HostSide;
 use host_pmu::stats::Recorder;
 use host_pmu::stats::{PhaseTally, Phases};
@@ -63,7 +62,7 @@ pub struct VcpuSide {
     /// Time of the phases of set-ups.
     pub phases: [PhaseTally; PHASES],
     /// From an MSR exit to the entry after it.
-    pub exit_path_ns: Histogram<u64>,
+    pub exit_path_ns: Recorder,
     /// Statistics of the host side.
     pub host: HostSide,
     /// Events created.
@@ -432,7 +431,7 @@ impl<H: SimHost> Vcpu<H> {
             },
             msrs: std::mem::take(&mut self.msrs).exits(),
             phases,
-            exit_path_ns: std::mem::take(&mut self.exit_path_ns).into_histogram(),
+            exit_path_ns: std::mem::take(&mut self.exit_path_ns),
             host,
             creates,
             switches,

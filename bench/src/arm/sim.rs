@@ -250,7 +250,7 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
         deliveries: guest.deliveries,
         pmi: guest.side.pmi,
         msr_exits: guest.side.msrs,
-        exit_path_ns: guest.side.exit_path_ns,
+        exit_path_ns: guest.side.exit_path_ns.into_histogram(),
         host: guest.side.host,
         held_at_tail_tick: guest.held_at_tail_tick,
         phases: guest.side.phases,

@@ -17,7 +17,7 @@ use results::error::Error;
 /// Maximum number of points of a grid.
 pub(super) const MAX_POINTS: u64 = 100_000;
 /// Maximum number of vCPUs of a simulated host.
-const MAX_VCPUS: u64 = 4096;
+const MAX_VCPUS: u64 = 16_384;
 
 impl Grid {
     /// The points in the order of the axes, and their models by hash.

@@ -15,7 +15,7 @@ use sim::guest::{Timer, latency};
 use sim::host::{Behind, Plan};
 use sim::mediated::Mediated;
 use sim::model::{CountBase, Model};
-use sim::run::Totals;
+use sim::run::{self, Totals};
 
 use super::point::{GridPoint, Latency, PerSample, PointResult, hash};
 use crate::console::internal;
@@ -113,11 +113,7 @@ fn simulate(model: &Model, point: &GridPoint, workload: Workload, behind: Behind
         limit_ns: point.time_limit_ns.saturating_mul(HARD_LIMITS).saturating_add(point.tail_ns + MINUTE_NS),
         seed: point.seed,
     };
-    let mut totals = Totals::default();
-    for number in 0..point.hosts {
-        totals.add_host(model, &plan, number);
-    }
-    totals
+    run::run(model, &plan, point.hosts)
 }
 
 fn latency_of(totals: &Totals, workload: Workload) -> Option<Latency> {

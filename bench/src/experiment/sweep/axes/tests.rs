@@ -65,7 +65,7 @@ fn bad_grids_are_refused_with_the_axis() {
         ("strategy = ['none.toml']", "No such file"),
         ("model = ['clx']", "There are development-host"),
         ("workload = ['spin']", "unknown workload"),
-        ("vcpus = [0]", "vcpus: 0 is out of range; give 1 to 4096"),
+        ("vcpus = [0]", "vcpus: 0 is out of range; give 1 to 16384"),
         ("vcpus = [5000]", "vcpus: 5000 is out of range"),
         ("vcpus = [1]\ncpus = [2]", "more cpus than vcpus"),
         ("slice = ['1ms', '2ms']", "slice makes no difference"),
