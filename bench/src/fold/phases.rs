@@ -18,25 +18,28 @@ use super::units::ticks_to_ns;
 const KEYS: [&str; PHASES] = ["none", "program", "enable", "read", "disable", "rotate"];
 
 /// Collects one arm's set-ups.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct PhaseFold {
-    calls: [Histogram<u64>; PHASES],
-    totals: [Histogram<u64>; PHASES],
-    set_ups: Histogram<u64>,
+    /// 3 MB, of arms with set-ups only: a first guest does not wait for those of all arms.
+    times: Option<Box<Times>>,
     tallies: [PhaseTally; PHASES],
     counts: Vec<EventCount>,
     cycles: u64,
 }
 
-impl Default for PhaseFold {
+#[derive(Debug)]
+struct Times {
+    calls: [Histogram<u64>; PHASES],
+    totals: [Histogram<u64>; PHASES],
+    set_ups: Histogram<u64>,
+}
+
+impl Default for Times {
     fn default() -> Self {
         Self {
             calls: std::array::from_fn(|_| latency_histogram()),
             totals: std::array::from_fn(|_| latency_histogram()),
             set_ups: latency_histogram(),
-            tallies: [PhaseTally::default(); PHASES],
-            counts: Vec::new(),
-            cycles: 0,
         }
     }
 }
@@ -59,6 +62,7 @@ impl PhaseFold {
             return 0;
         }
         let khz = vcpu.tsc.khz;
+        let times = self.times.get_or_insert_default();
         let mut invalid = 0;
         // By cycle: TSC ticks of each phase, if it is there.
         let mut cycles: BTreeMap<u64, [Option<u64>; PHASES]> = BTreeMap::new();
@@ -68,9 +72,9 @@ impl PhaseFold {
                 invalid += 1;
                 continue;
             };
-            self.calls[phase].saturating_record(ticks_to_ns(ticks, khz).max(1));
+            times.calls[phase].saturating_record(ticks_to_ns(ticks, khz).max(1));
             if phase as u64 == PHASE_ROTATE {
-                self.totals[phase].saturating_record(ticks_to_ns(ticks, khz).max(1));
+                times.totals[phase].saturating_record(ticks_to_ns(ticks, khz).max(1));
             } else {
                 let sum = cycles.entry(entry.status / CALLS).or_default()[phase].get_or_insert(0);
                 *sum = sum.saturating_add(ticks);
@@ -80,12 +84,12 @@ impl PhaseFold {
         for phases in cycles.into_values() {
             let parts: Option<Vec<u64>> = phases[1..PHASE_ROTATE as usize].iter().copied().collect();
             let Some(parts) = parts else { continue };
-            for (total, &ticks) in self.totals[1..].iter_mut().zip(&parts) {
+            for (total, &ticks) in times.totals[1..].iter_mut().zip(&parts) {
                 total.saturating_record(ticks_to_ns(ticks, khz).max(1));
             }
             let whole = parts.iter().fold(0_u64, |sum, &ticks| sum.saturating_add(ticks));
             let whole = ticks_to_ns(whole, khz).max(1);
-            self.set_ups.saturating_record(whole);
+            times.set_ups.saturating_record(whole);
             set_ups.saturating_record(whole);
         }
         self.cycles = self.cycles.saturating_add(report.cycles);
@@ -118,12 +122,13 @@ impl PhaseFold {
 
     /// Cycles, phases by key, and counts, as they stand now.
     pub(super) fn result(&self) -> (u64, BTreeMap<String, PhaseResult>, Vec<EventCount>) {
-        if self.cycles == 0 && self.set_ups.is_empty() {
-            return (0, BTreeMap::new(), Vec::new());
-        }
+        let times = match &self.times {
+            Some(times) if self.cycles > 0 || !times.set_ups.is_empty() => times,
+            _ => return (0, BTreeMap::new(), Vec::new()),
+        };
         let of = |phase: usize| PhaseResult {
-            call_ns: Summary::of(&self.calls[phase]),
-            total_ns: Summary::of(&self.totals[phase]),
+            call_ns: Summary::of(&times.calls[phase]),
+            total_ns: Summary::of(&times.totals[phase]),
             ..tally(&self.tallies[phase])
         };
         let mut phases: BTreeMap<String, PhaseResult> =
@@ -136,7 +141,7 @@ impl PhaseFold {
             sum.ops = std::array::from_fn(|kind| sum.ops[kind] + part.ops[kind]);
             sum
         });
-        phases.insert(SET_UP.to_owned(), PhaseResult { total_ns: Summary::of(&self.set_ups), ..tally(&all) });
+        phases.insert(SET_UP.to_owned(), PhaseResult { total_ns: Summary::of(&times.set_ups), ..tally(&all) });
         let scaled = |event: &EventCount| EventCount {
             scaled: (event.running_ns > 0).then(|| {
                 let wide = u128::from(event.count) * u128::from(event.enabled_ns) / u128::from(event.running_ns);

@@ -191,6 +191,14 @@ impl Host {
         pit: bool,
     ) -> Result<VmFd, KvmError> {
         let vm = self.0.create_vm().map_err(call("KVM_CREATE_VM"))?;
+        if let GuestPmu::Userspace(caps) = pmu {
+            let mut cap = kvm_enable_cap { cap: KVM_CAP_X86_USER_SPACE_MSR, ..kvm_enable_cap::default() };
+            cap.args[0] = u64::from(KVM_MSR_EXIT_REASON_FILTER);
+            vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
+            // First of all. It waits for a grace period of the VM's SRCU, which is over at once in a VM where there was none yet, and takes some
+            // 15 ms after the one of a memory slot or interrupt controller (srcu_should_expedite).
+            msr_filter::install(&vm, caps.vendor(), also).map_err(call("KVM_X86_SET_MSR_FILTER"))?;
+        }
         // Three pages below 4 GiB that Intel hosts need for real mode; unused otherwise.
         vm.set_tss_address(0xfffb_d000).map_err(call("KVM_SET_TSS_ADDR"))?;
         sys::map_guest_memory(&vm, memory).map_err(call("KVM_SET_USER_MEMORY_REGION"))?;
@@ -199,12 +207,6 @@ impl Host {
         // is there only for a VM that asks.
         let disabled = if matches!(pmu, GuestPmu::Userspace(_)) { KVM_PMU_CAP_DISABLE } else { 0 };
         self.set_pmu(&vm, disabled).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
-        if let GuestPmu::Userspace(caps) = pmu {
-            let mut cap = kvm_enable_cap { cap: KVM_CAP_X86_USER_SPACE_MSR, ..kvm_enable_cap::default() };
-            cap.args[0] = u64::from(KVM_MSR_EXIT_REASON_FILTER);
-            vm.enable_cap(&cap).map_err(call("KVM_ENABLE_CAP(X86_USER_SPACE_MSR)"))?;
-            msr_filter::install(&vm, caps.vendor(), also).map_err(call("KVM_X86_SET_MSR_FILTER"))?;
-        }
         if pit {
             let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..kvm_pit_config::default() };
             vm.create_pit2(pit).map_err(call("KVM_CREATE_PIT2"))?;
