@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// Largest file read: /proc/cpuinfo of a host with thousands of CPUs fits.
 const MAX_FILE: u64 = 16 << 20;
 
+/// Room for most files.
+const ROOM: usize = 4096;
+
 /// The host's file system, `/` unless a test says otherwise.
 #[derive(Clone, Debug)]
 pub struct HostFs {
@@ -61,7 +64,8 @@ impl HostFs {
 }
 
 fn read(path: &Path) -> Option<String> {
-    let mut bytes = Vec::new();
+    // Without room the reader tries 32 bytes first, and most of these files are made anew at each read.
+    let mut bytes = Vec::with_capacity(ROOM);
     std::fs::File::open(path).ok()?.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
