@@ -91,6 +91,11 @@ pub trait Backend {
         false
     }
 
+    /// The same of the gate's leader, which alone is pinned where there is a gate.
+    fn is_gate_lost(&self) -> bool {
+        false
+    }
+
     /// Throttle records so far; 0 where there are no records.
     fn throttled(&mut self) -> u64 {
         0

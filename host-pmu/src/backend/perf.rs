@@ -289,6 +289,11 @@ impl Backend for PerfBackend {
         self.count(event) == Err(HostError::PinnedLost)
     }
 
+    fn is_gate_lost(&self) -> bool {
+        let Some(leader) = &self.gate else { return false };
+        matches!(sys::read_group(leader, &mut [0; GROUP_WORDS]), Ok(0))
+    }
+
     fn throttled(&mut self) -> u64 {
         self.monitor.records().throttled
     }

@@ -93,7 +93,11 @@ impl Backend for Host {
     }
 
     fn is_lost(&self, _event: &usize) -> bool {
-        self.0.borrow().lost
+        self.0.borrow().lost && !self.has_gate()
+    }
+
+    fn is_gate_lost(&self) -> bool {
+        self.0.borrow().lost && self.has_gate()
     }
 
     fn id(&self, event: &usize) -> u64 {

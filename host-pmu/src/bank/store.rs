@@ -187,6 +187,7 @@ impl<B: Backend> Bank<B> {
     /// Counts the pinned events that stopped and were not looked at since: a guest that waits for their overflows looks at none.
     pub(super) fn count_lost(&mut self) {
         let lost = self.slots.iter().flatten().filter(|held| self.backend.is_lost(&held.event)).count() as u64;
+        let lost = lost + u64::from(self.backend.is_gate_lost());
         if lost > 0 {
             self.stats.pinned_errors += lost;
             self.stats.last_error = Some(HostError::PinnedLost);

@@ -361,6 +361,9 @@ fn pitfall_22_a_lost_pinned_event_is_reported_and_opened_again() {
     host.0.borrow_mut().lost = true;
     // A guest that waits for its overflow looks at nothing.
     assert_eq!(bank.account().pinned_errors, 1);
+    host.0.borrow_mut().gated = true;
+    assert_eq!(bank.account().pinned_errors, 2, "of a gate its leader");
+    host.0.borrow_mut().gated = false;
     bank.restart_account();
     assert_eq!((bank.pause(pmc(0)), bank.held()), (0, 0), "a count that is gone is not made up");
     assert_eq!((bank.stats().pinned_errors, &bank.stats().last_error), (1, &Some(HostError::PinnedLost)));

@@ -44,7 +44,9 @@ impl RegisterCost {
     /// # Errors
     /// KVM's, if it cannot shift the TSC of a vCPU.
     pub(crate) fn new(fd: &VcpuFd, wanted: u64) -> io::Result<Self> {
-        Ok(Self::with_offset(sys::tsc_offset(fd)?, wanted))
+        let offset = sys::tsc_offset(fd)?;
+        sys::set_tsc_offset(fd, offset)?;
+        Ok(Self::with_offset(offset, wanted))
     }
 
     const fn with_offset(offset: u64, wanted: u64) -> Self {
@@ -60,7 +62,7 @@ impl RegisterCost {
     #[cold]
     pub(super) fn goes_on(&mut self, fd: &VcpuFd, returned_at: u64) {
         let now = sys::rdtsc();
-        // It was accepted before the vCPU's first entry, and asks for nothing that could be missing since.
+        // KVM took one before the vCPU's first entry; this one asks for nothing more.
         if self.account(returned_at, now) && sys::set_tsc_offset(fd, self.offset).is_ok() {
             self.owed = sys::rdtsc().saturating_sub(now);
         }
