@@ -129,7 +129,7 @@ fn main() -> ExitCode {
         let found = found.clone();
         trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(ignored));
     }
-    for (name, boot) in nest::trials() {
+    for (name, boot) in nest::releases::trials() {
         let found = found.clone();
         trials.push(Trial::test(name, move || boot(&found?).map_err(failed)).with_ignored_flag(skip || !long));
     }

@@ -4,8 +4,9 @@
 //! The boot of every run has the host's time: with the instruction clock one boot in two hung here (docs/kvm-releases.md).
 
 pub(crate) mod long;
+pub(crate) mod releases;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -14,9 +15,6 @@ use serde_json::Value;
 use super::linux::virtio_modules;
 use super::machine::{Clock, Job, Report};
 use super::parts::Parts;
-
-/// A boot of one kernel.
-type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
 
 /// This tree's binary, or the one that is named for boots of other kernels: a release build takes a third of the time.
 fn vpmu() -> PathBuf {
@@ -164,42 +162,5 @@ pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
     eprintln!("# {}: KVM's calls per PMI: {}", parts.release(), middle.per_pmi(nmis));
     let [Some(creates), Some(pauses), ..] = middle.calls else { anyhow::bail!("{:?}", middle.calls) };
     ensure!(creates < nmis / 4 && pauses >= nmis, "{:?} calls for {nmis} PMIs", middle.calls);
-    Ok(())
-}
-
-/// A trial for each kernel of .ci/host-b-kernels as the middle host: every strategy on `hardware` and the vPMU of its KVM.
-pub(crate) fn trials() -> Vec<(String, Boot)> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-    let folder = std::env::var_os("VPMU_HOST_B_KERNELS").map_or_else(|| target.join("host-b-kernels"), PathBuf::from);
-    let roots = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut roots: Vec<_> = roots.map(|entry| entry.path()).filter(|root| root.join("boot").is_dir()).collect();
-    roots.sort();
-    let trial = |root: PathBuf| {
-        let name = format!("nest::kernel_{}", root.file_name().unwrap_or_default().to_string_lossy());
-        let boot: Boot = Box::new(move |parts| release(parts, &parts.with_kernel_of(&root)?));
-        (name, boot)
-    };
-    roots.into_iter().map(trial).collect()
-}
-
-fn release(parts: &Parts, middle_parts: &Parts) -> Result<()> {
-    let all = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate";
-    let conformance = format!("echo '{MARK}conformance'; vpmu conformance --on kvm --counts-time --time-limit 20s");
-    let more = format!("{conformance} | grep -v -E '^ *(ok|1\\.\\.|TAP)'");
-    let report = job(middle_parts)?.command(middle_host(&script(all, 3, 50, PERIOD, &more))).run(parts)?;
-    report.say("power-on to power-off");
-    let middle = middle(&report, 0)?;
-    let (release, nmis) = (middle_parts.release(), middle.nmis("kvm")?);
-    for name in all.split(',').chain(["floor", "kvm"]) {
-        let arm = middle.arm(name)?;
-        eprintln!("# {release}, {name}: {} NMIs, p50 {} ns", middle.nmis(name)?, arm["nmi_handler_ns"]["p50"]);
-        // What its vPMU loses is no failure of this tree.
-        let whole = middle.nmis(name)? >= 150 && arm["lost"] == 0 && arm["overflows_lost"] == 0;
-        ensure!(name == "kvm" || whole, "{name}: {arm}");
-    }
-    eprintln!("# {release}: KVM's calls per PMI: {}", middle.per_pmi(nmis));
-    for line in report.commands[0].text()?.split(MARK).last().unwrap_or_default().lines() {
-        eprintln!("# {line}");
-    }
     Ok(())
 }

@@ -30,9 +30,18 @@ pub(super) struct Axis {
     log: bool,
     ticks: Vec<f64>,
     format: fn(f64) -> String,
+    /// Of places that are no numbers: the text of each tick.
+    names: Vec<String>,
 }
 
 impl Axis {
+    /// Places with names, at 1, 2, 3 and so on.
+    pub(super) fn named(label: &str, names: Vec<String>) -> Self {
+        let ticks: Vec<f64> = (1..=names.len()).map(|place| place as f64).collect();
+        let high = ticks.last().copied().unwrap_or(1.0).max(2.0);
+        Self { label: label.to_owned(), low: 1.0, high, log: false, ticks, format: plain, names }
+    }
+
     /// From 0 (or a lower value) to the highest of `values`, in even steps.
     pub(super) fn linear(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
@@ -40,14 +49,14 @@ impl Axis {
         let ticks = even(low, high);
         // A little room, so that the largest value does not lie on the edge.
         let end = high + 0.03 * (high - low);
-        Self { label: label.to_owned(), low, high: end, log: false, ticks, format }
+        Self { label: label.to_owned(), low, high: end, log: false, ticks, format, names: Vec::new() }
     }
 
     /// From the lowest to the highest of `values`, in even steps, without 0.
     pub(super) fn span(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let high = if high > low { high } else { low + 1.0 };
-        Self { label: label.to_owned(), low, high, log: false, ticks: even(low, high), format }
+        Self { label: label.to_owned(), low, high, log: false, ticks: even(low, high), format, names: Vec::new() }
     }
 
     /// The same without ticks between whole numbers: half a CPU is none.
@@ -69,7 +78,7 @@ impl Axis {
         // A little room, and at least 2 %.
         let room = (high / low).powf(0.04).max(1.01);
         let (low, high) = (low / room, high * room);
-        Self { label: label.to_owned(), low, high, log: true, ticks: powers(low, high), format }
+        Self { label: label.to_owned(), low, high, log: true, ticks: powers(low, high), format, names: Vec::new() }
     }
 
     /// HdrHistogram's usual axis: x = 1 / (1 − p), so that each further nine takes the same room.
@@ -77,14 +86,22 @@ impl Axis {
         let high = largest.clamp(10.0, 1e9);
         let decades = high.log10().floor() as i32;
         let ticks = (0..=decades).map(|n| 10_f64.powi(n)).chain([2.0]).collect();
-        Self { label: "percentile".to_owned(), low: 1.0, high, log: true, ticks, format: percentile }
+        Self {
+            label: "percentile".to_owned(),
+            low: 1.0,
+            high,
+            log: true,
+            ticks,
+            format: percentile,
+            names: Vec::new(),
+        }
     }
 
     /// The ticks with their texts. A tick whose text would be its neighbour's is left out.
     pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
         let mut last = String::new();
-        self.ticks.iter().filter_map(move |&tick| {
-            let text = (self.format)(tick);
+        self.ticks.iter().enumerate().filter_map(move |(place, &tick)| {
+            let text = self.names.get(place).cloned().unwrap_or_else(|| (self.format)(tick));
             (text != last).then(|| {
                 last.clone_from(&text);
                 (tick, text)

@@ -9,6 +9,7 @@ mod axis;
 mod figure;
 mod group;
 mod hosts;
+mod kernels;
 mod latency;
 mod page;
 mod plot;
@@ -43,8 +44,9 @@ use strategies::Answer;
 const GROUPS: usize = 20;
 /// Rows of the overview, and of the list of files.
 const ROWS: usize = 1500;
-/// Plots of scaling, and of sweeps.
+/// Plots of scaling, of kernels, and of sweeps.
 const SCALINGS: usize = 12;
+const KERNELS: usize = 12;
 const SWEEPS: usize = 12;
 
 /// What a page is made of.
@@ -85,6 +87,7 @@ struct Page {
     links: Vec<String>,
     sections: Vec<Section>,
     scaling: Vec<Figure>,
+    kernels: Vec<Figure>,
     sweeps: Vec<Figure>,
     published: Published,
     hosts: Vec<Host>,
@@ -137,6 +140,7 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
         links: (0..groups.len().min(ROWS)).map(id).collect(),
         sections,
         scaling: scaling::figures(records, &inks, SCALINGS),
+        kernels: kernels::figures(records, &inks, KERNELS),
         sweeps,
         published: published::tables(&sources.published),
         hosts,
