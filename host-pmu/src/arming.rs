@@ -22,7 +22,7 @@ const EARLY: u64 = 2 * PART;
 /// So many entries in a row that a signal brought, none with an overflow: on a host whose exits take longer than the interval the
 /// guest would not get on.
 const STARVED: u32 = 32;
-/// Longest interval that such a guest is given.
+/// Longest interval that such a guest is given, and that a host is said to need.
 const PATIENT_US: u64 = 8000;
 
 /// Handlers of one, two, or more counters differ.
@@ -84,7 +84,9 @@ pub struct Arming {
     /// Which of them is the handler's that is under way.
     kind: usize,
     per_us: u64,
-    /// Shortest interval, longer after entries in a row that a signal brought in vain.
+    /// Shortest interval on this host.
+    least: u64,
+    /// The same, longer after entries in a row that a signal brought in vain.
     shortest: u64,
     /// Those entries.
     vain: u32,
@@ -109,11 +111,20 @@ impl Arming {
             handler: [0; COUNTS],
             kind: 0,
             per_us: per_us.max(1),
+            least: SHORTEST_US * per_us.max(1),
             shortest: SHORTEST_US * per_us.max(1),
             vain: 0,
             signals: 0,
             calls: 0,
         }
+    }
+
+    /// The same on a host where signals that follow each other sooner would leave the thread no time between them.
+    #[must_use]
+    pub fn with_least_interval(mut self, least: u64) -> Self {
+        self.least = least.clamp(SHORTEST_US * self.per_us, PATIENT_US * self.per_us);
+        self.shortest = self.least;
+        self
     }
 
     /// A counter starts at `now` and is due after `period`.
@@ -299,7 +310,7 @@ impl Arming {
 
     /// Steps up and down are equal, so half of the handlers take less; none takes the estimate far.
     fn handler_took(&mut self, time: u64) {
-        self.shortest = (self.shortest / 2).max(SHORTEST_US * self.per_us);
+        self.shortest = (self.shortest / 2).max(self.least);
         let estimate = &mut self.handler[self.kind];
         *estimate = match *estimate {
             0 => time.min(LONGEST_US * self.per_us),
@@ -429,6 +440,17 @@ mod tests {
         // Handlers that take place bring the interval down again.
         (0..20).for_each(|_| arming.handler_took(10));
         assert_eq!(arming.shortest, SHORTEST_US);
+    }
+
+    #[test]
+    fn a_slow_host_has_no_signals_closer_than_it_needs() {
+        let mut arming = Arming::new(1).with_least_interval(900);
+        arming.started(counter(), 0, PERIOD);
+        assert_eq!(arming.entry(running(), || 0), Some(Setting::At { first: PERIOD, every: 900 }));
+        (0..20).for_each(|_| arming.handler_took(10));
+        assert_eq!(arming.shortest, 900);
+        let bounded = |least| Arming::new(2).with_least_interval(least).shortest;
+        assert_eq!((bounded(0), bounded(u64::MAX)), (2 * SHORTEST_US, 2 * PATIENT_US));
     }
 
     #[test]

@@ -11,9 +11,14 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 
 use crate::arming::{Arming, Setting};
 use crate::backend::Scale;
+use crate::cost::cheapest_call_ns;
 use crate::side::HostPmu;
 use crate::stats::{HostSide, Recorder};
 use crate::{kick, sys};
+
+/// The timer's signals follow each other no sooner than after so many system calls of this host: where handling one takes longer than the time to the
+/// next, as under a tracer, the thread would come to nothing else, not even to the check whether so many were in vain.
+const INTERVAL_CALLS: u64 = 40;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Clocked {
@@ -53,13 +58,14 @@ impl Floor {
     }
 
     fn with_pace(tsc_khz: u64, pace: Scale) -> io::Result<Self> {
+        let least = cheapest_call_ns().saturating_mul(INTERVAL_CALLS).saturating_mul(tsc_khz / 1000) / 1000;
         Ok(Self {
             counters: [Clocked::default(); MAX_COUNTERS],
             running: CounterSet::EMPTY,
             timer: sys::ThreadTimer::new(kick::signal())?,
             tsc_khz: tsc_khz.max(1),
             pace,
-            arming: Arming::new(tsc_khz / 1000),
+            arming: Arming::new(tsc_khz / 1000).with_least_interval(least),
             first: 0,
             every: 1,
             signal_ns: Recorder::reserved(),

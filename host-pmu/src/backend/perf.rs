@@ -4,12 +4,12 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Instant;
 
 use super::attr::{EventKind, event_attr, gate_attr};
 use super::monitor::Monitor;
 use super::offers::Offers;
 use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding};
+use crate::cost::cheapest_call_ns;
 use crate::strategy::{MAX_POOL, OnOverflow, Strategy};
 use crate::{kick, sys};
 use arch_pmu::intel::PerfEvtSel;
@@ -30,14 +30,8 @@ const MIN_CLOCK_PERIOD_CALLS: u64 = 200;
 /// progress. The count of an overflow stays exact; its signal is late by up to this time.
 #[must_use]
 pub fn shortest_clock_period() -> u64 {
-    let call = || {
-        let begin = Instant::now();
-        std::hint::black_box(sys::context_switches());
-        u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    };
-    let cheapest = (0..8).map(|_| call()).min().unwrap_or(0);
     let (least, most) = MIN_CLOCK_PERIOD.into_inner();
-    cheapest.saturating_mul(MIN_CLOCK_PERIOD_CALLS).clamp(least, most)
+    cheapest_call_ns().saturating_mul(MIN_CLOCK_PERIOD_CALLS).clamp(least, most)
 }
 
 /// Opens perf events on the calling thread; overflows raise [`kick::signal`] there.

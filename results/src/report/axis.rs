@@ -86,15 +86,7 @@ impl Axis {
         let high = largest.clamp(10.0, 1e9);
         let decades = high.log10().floor() as i32;
         let ticks = (0..=decades).map(|n| 10_f64.powi(n)).chain([2.0]).collect();
-        Self {
-            label: "percentile".to_owned(),
-            low: 1.0,
-            high,
-            log: true,
-            ticks,
-            format: percentile,
-            names: Vec::new(),
-        }
+        Self { label: "percentile".to_owned(), low: 1.0, high, log: true, ticks, format: percentile, names: Vec::new() }
     }
 
     /// The ticks with their texts. A tick whose text would be its neighbour's is left out.
