@@ -152,14 +152,58 @@ fn quiet(dmesg: &str) -> Result<()> {
 }
 
 /// As many samples as counters overflowed, and none lost or throttled.
+/// perf on AMD's PMU: each overflow of four events is a sample, and each NMI one of /proc/interrupts, under strategies that open events anew, park them
+/// and stop them together.
+pub(crate) fn amd(parts: &Parts) -> Result<()> {
+    let spin = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done";
+    let record = format!(
+        "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent; \
+         perf record -q -e cycles,instructions,branches,branch-misses -c 40000000 -o /tmp/perf.data -- sh -c '{spin}' && \
+         perf report -i /tmp/perf.data --stats && \
+         echo nmis=$(sed -n 's/^ *NMI: *\\([0-9]*\\).*/\\1/p' /proc/interrupts) && dmesg"
+    );
+    let cases =
+        ["milan", "genoa"].map(|cpu| ["recreate", "reuse-lazy", "gate"].map(|strategy| (cpu, strategy))).concat();
+    let mut job = job(parts)?.clock(Clock::Instructions);
+    for (cpu, strategy) in &cases {
+        let options = ["--cpu", cpu, "--strategy", strategy, "--with", "/usr/bin/perf"];
+        job = job.command(linux(UNPACKED, &options, &record));
+    }
+    let report = job.run(parts)?;
+    report.say("boot to power-off");
+    for ((cpu, strategy), done) in cases.iter().zip(&report.commands) {
+        let out = text(done)?;
+        quiet(out)?;
+        ensure!(out.contains("AMD PMU driver"), "{cpu}: {out}");
+        let said = String::from_utf8_lossy(&done.stderr);
+        let pmu = said.lines().find(|line| line.contains(" overflows, PMIs:")).context("no counts of PMIs")?;
+        let before = |word: &str| {
+            let (counts, _) = pmu.split_once(word)?;
+            counts.rsplit([' ', ':']).next()?.parse::<u64>().ok()
+        };
+        let (overflows, nmis) = (before(" overflows").context("overflows")?, before(" NMI").context("NMIs")?);
+        let merged = before(" merged").unwrap_or(0);
+        let [samples, lost, throttled] = ["SAMPLE events", "LOST", "THROTTLE events"].map(|kind| stat(out, kind));
+        let seen = number(out, "nmis")?;
+        eprintln!(
+            "# {cpu}, {strategy}: {overflows} overflows, {samples} samples, {nmis} NMIs, {merged} merged, {seen} seen by the guest"
+        );
+        let whole = samples == overflows && lost == 0 && throttled == 0 && seen == nmis && nmis + merged == overflows;
+        ensure!(whole && samples > 30, "{cpu}, {strategy}: {lost} lost, {throttled} throttled: {said}");
+    }
+    Ok(())
+}
+
+/// A count of `perf report --stats`.
+fn stat(out: &str, kind: &str) -> u64 {
+    let line = out.lines().find(|line| line.trim_start().starts_with(kind));
+    line.and_then(|line| line.split(':').nth(1)?.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
 fn sampled(record: &Finished) -> Result<()> {
     let out = text(record)?;
     quiet(out)?;
-    let of = |kind: &str| -> u64 {
-        let line = out.lines().find(|line| line.trim_start().starts_with(kind));
-        line.and_then(|line| line.split(':').nth(1)?.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-    };
-    let (samples, lost, throttled) = (of("SAMPLE events"), of("LOST"), of("THROTTLE events"));
+    let [samples, lost, throttled] = ["SAMPLE events", "LOST", "THROTTLE events"].map(|kind| stat(out, kind));
     ensure!(
         samples > 100 && lost == 0 && throttled == 0,
         "{samples} samples, {lost} lost, {throttled} throttled: {out}"

@@ -64,8 +64,9 @@ const BOOTS: [(&str, Boot); 15] = [
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [(&str, Boot); 7] = [
+const LONG: [(&str, Boot); 8] = [
     ("linux::sampling", linux::sampling),
+    ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
     ("linux::bad_input", linux::bad_input),
     ("nest::two_runs_are_equal", nest::long::two_runs_are_equal),
@@ -111,7 +112,7 @@ fn main() -> ExitCode {
     let long = std::env::var_os("VPMU_HOST_B_LONG").is_some_and(|value| value == "1");
     if !long && !arguments.list {
         eprintln!(
-            "SKIP: boots of minutes (linux::sampling, linux::recorded, linux::bad_input, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
+            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
         );
     }
     let boots = LONG.iter().map(|boot| (boot, skip || !long));
