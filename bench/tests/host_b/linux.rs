@@ -155,10 +155,10 @@ fn quiet(dmesg: &str) -> Result<()> {
 /// perf on AMD's PMU: each overflow of four events is a sample, and each NMI one of /proc/interrupts, under strategies that open events anew, park them
 /// and stop them together.
 pub(crate) fn amd(parts: &Parts) -> Result<()> {
-    let spin = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done";
+    let spin = "i=0; while [ $i -lt 6000 ]; do i=$((i+1)); done";
     let record = format!(
         "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent; \
-         perf record -q -e cycles,instructions,branches,branch-misses -c 40000000 -o /tmp/perf.data -- sh -c '{spin}' && \
+         perf record -q -e cycles,instructions,branches,branch-misses -c 4000000 -o /tmp/perf.data -- sh -c '{spin}' && \
          perf report -i /tmp/perf.data --stats && \
          echo nmis=$(sed -n 's/^ *NMI: *\\([0-9]*\\).*/\\1/p' /proc/interrupts) && dmesg"
     );
