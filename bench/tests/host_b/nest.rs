@@ -37,7 +37,7 @@ const MARK: &str = "== ";
 /// the instruction clock a PMI takes a third of a millisecond there, by the host's up to ten.
 fn script(strategies: &str, rounds: u32, samples: u32, period: u32, more: &str) -> String {
     // A guest whose vPMU loses its PMIs takes all of it, as arm `kvm` on 5.10.
-    let limit = if period == HOST_PERIOD { 60 } else { 5 };
+    let limit = if period == HOST_PERIOD { 60 } else { 1 };
     let probes = CALLS.map(|call| format!("echo p:n/{call} {call} >>kprobe_events; ")).concat();
     format!(
         "{UNTHROTTLED}; cd /sys/kernel/tracing && {probes} echo 1 >events/n/enable; cd /; \

@@ -90,7 +90,7 @@ fn when_events_are_reprogrammed() -> String {
          echo p:n/work perf_event_pause >>kprobe_events || echo p:n/work reprogram_gp_counter >>kprobe_events; \
          grep work kprobe_events; echo 1 >events/n/enable; cd /; \
          vpmu nmi-latency --backend hardware --cpu milan --strategy reuse --workload sampling4 --rounds 1 --warmup 0 --samples 100 \
-           --period {PERIOD} --time-limit 5s --no-save --quiet --json | grep -c nmi_handler_ns; \
+           --period {PERIOD} --time-limit 1s --no-save --quiet --json | grep -c nmi_handler_ns; \
          awk '/: access: /{{a=1}} /: accessed: /{{a=0}} /: entry: /{{e=1}} /: entered: /{{e=0}} \
            /: retire: /{{t=1}} /: retired: /{{t=0}} \
            /: work: /{{if (a) x++; else if (e) y++; else if (t) i++; else z++}} \
