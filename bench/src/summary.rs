@@ -117,9 +117,13 @@ pub(crate) fn rdpmcs_elsewhere(count: u64) -> String {
 
 /// What a modelled cost of the PMU's registers took from the guest's time.
 fn held_back<L>(vcpus: &[VcpuRun<L>]) -> Option<String> {
-    let HeldBack { accesses, ns } = vcpus.iter().find_map(|vcpu| vcpu.held_back)?;
+    let HeldBack { accesses, ns, short } = vcpus.iter().find_map(|vcpu| vcpu.held_back)?;
     let seconds = ns as f64 / 1e9;
-    Some(format!("modelled register cost: the guest's TSC was held back by {seconds:.3} s over {accesses} accesses"))
+    let dear =
+        if short > 0 { format!("; {short} took no longer than that, and cost what they took") } else { String::new() };
+    Some(format!(
+        "modelled register cost: the guest's TSC was held back by {seconds:.3} s over {accesses} accesses{dear}"
+    ))
 }
 
 /// What counted behind the guest's counters, and a warning if nothing did although counters were programmed.
@@ -218,9 +222,10 @@ mod tests {
     #[test]
     fn a_modelled_register_cost_is_said() {
         let mut outcome = left();
-        outcome.vcpus[0].held_back = Some(HeldBack { accesses: 12, ns: 1_500_000_000 });
+        outcome.vcpus[0].held_back = Some(HeldBack { accesses: 12, ns: 1_500_000_000, short: 3 });
         let report = report(&outcome, None, &BackendKey::CpuClock);
-        let line = "modelled register cost: the guest's TSC was held back by 1.500 s over 12 accesses";
+        let line = "modelled register cost: the guest's TSC was held back by 1.500 s over 12 accesses; 3 took no \
+                    longer than that, and cost what they took";
         assert!(report.summary.iter().any(|said| said == line), "{report:?}");
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 use vmm::kvm::Host;
 use vmm::machine::{Behind, Cpu};
@@ -18,19 +19,23 @@ use results::error::Error;
 /// Why not.
 pub fn available(host: &Host, cpu: Cpu) -> Result<(), String> {
     host.kvm_pmu()?;
-    fits(host.vendor(), cpu)
+    fits(host.vendor(), host.shows_perfmon_v2(), cpu)
 }
 
-/// KVM shows a guest the PMU of the host's vendor, and the guest's events are of the vendor of `cpu`.
-fn fits(host: Option<Vendor>, cpu: Cpu) -> Result<(), String> {
+/// KVM shows a guest the PMU of the host's processor, and the guest's events and its driver are those of `cpu`: beside the other arms it has to run the same
+/// handler.
+fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> {
+    let wants_v2 = matches!(cpu.pmu(), PmuCaps::Amd(caps) if caps.perfmon_v2);
     let (shown, remedy) = match host {
-        Some(vendor) if vendor == cpu.vendor() => return Ok(()),
+        Some(vendor) if vendor == cpu.vendor() && perfmon_v2 == wants_v2 => return Ok(()),
+        Some(Vendor::Amd) if cpu.vendor() == Vendor::Amd && perfmon_v2 => ("an AMD's PerfMonV2", "--cpu genoa"),
+        Some(Vendor::Amd) if cpu.vendor() == Vendor::Amd => ("an AMD's PMU without PerfMonV2", "--cpu milan"),
         Some(Vendor::Amd) => ("an AMD's PMU", "--cpu milan or genoa"),
         Some(Vendor::Intel) => ("an Intel's PMU", "--cpu clx"),
         None => return Err("this host's processor is neither an Intel's nor an AMD's".to_owned()),
     };
     Err(format!(
-        "KVM shows a guest {shown} here, the host's own, and the guest's events are for --cpu {}: give {remedy}",
+        "KVM shows a guest {shown} here, and the guest's events and driver are for --cpu {}: give {remedy}",
         cpu.name()
     ))
 }
@@ -70,14 +75,17 @@ mod tests {
 
     #[test]
     fn a_guest_of_kvms_vpmu_has_the_hosts_vendor() {
-        for (host, cpu, needle) in [
-            (Some(Vendor::Intel), Cpu::CascadeLake, ""),
-            (Some(Vendor::Amd), Cpu::Genoa, ""),
-            (Some(Vendor::Amd), Cpu::CascadeLake, "--cpu milan"),
-            (Some(Vendor::Intel), Cpu::Milan, "--cpu clx"),
-            (None, Cpu::Milan, "neither"),
+        for (host, perfmon_v2, cpu, needle) in [
+            (Some(Vendor::Intel), false, Cpu::CascadeLake, ""),
+            (Some(Vendor::Amd), true, Cpu::Genoa, ""),
+            (Some(Vendor::Amd), false, Cpu::Milan, ""),
+            (Some(Vendor::Amd), false, Cpu::Genoa, "--cpu milan"),
+            (Some(Vendor::Amd), true, Cpu::Milan, "--cpu genoa"),
+            (Some(Vendor::Amd), true, Cpu::CascadeLake, "--cpu milan"),
+            (Some(Vendor::Intel), false, Cpu::Milan, "--cpu clx"),
+            (None, false, Cpu::Milan, "neither"),
         ] {
-            let why = fits(host, cpu).err().unwrap_or_default();
+            let why = fits(host, perfmon_v2, cpu).err().unwrap_or_default();
             assert_eq!(why.is_empty(), needle.is_empty(), "{why}");
             assert!(why.contains(needle), "{why}");
         }

@@ -111,9 +111,12 @@ impl Host {
     /// Whether KVM's own vPMU can serve a guest, and why not.
     pub fn kvm_pmu(&self) -> Result<(), String> {
         let capability = self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) > 0;
-        // Kernels before 5.18 have neither the capability nor, before 5.17, the parameter.
-        let parameter = Path::new("/sys/module/kvm/parameters/enable_pmu").exists();
-        if !capability && parameter {
+        // Kernels before 5.18 have no such capability, and those before 5.17 no such parameter. On an AMD they keep a guest's selectors even if the
+        // host itself has no PMU.
+        let disabled =
+            std::fs::read_to_string("/sys/module/kvm/parameters/enable_pmu").is_ok_and(|value| value.trim() == "N");
+        let pmu = Path::new("/sys/bus/event_source/devices/cpu").exists();
+        if !capability && (disabled || !pmu) {
             return Err(
                 "this host's KVM has no vPMU: KVM_CAP_PMU_CAPABILITY is 0 (kvm.enable_pmu=N, or no hardware PMU)"
                     .to_owned(),
@@ -141,6 +144,12 @@ impl Host {
     #[must_use]
     pub fn vendor(&self) -> Option<Vendor> {
         cpuid::vendor(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
+    }
+
+    /// Whether KVM shows a guest an AMD's PerfMonV2, for which its driver has another handler.
+    #[must_use]
+    pub fn shows_perfmon_v2(&self) -> bool {
+        self.0.get_supported_cpuid(sys::MAX_CPUID).is_ok_and(|supported| cpuid::kvm_has_perfmon_v2(&supported))
     }
 
     /// Whether a vCPU has the first selector of an AMD, for which no leaf of CPUID is needed: without a vPMU it reads 0 whatever is written.

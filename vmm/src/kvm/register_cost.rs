@@ -21,6 +21,8 @@ pub struct HeldBack {
     pub accesses: u64,
     /// Their time that the guest did not see, ns.
     pub ns: u64,
+    /// Accesses that took no longer than they shall cost, so that nothing was held back: they cost the guest what they took.
+    pub short: u64,
 }
 
 /// The guest's TSC, and what an access to one of its PMU's registers shall cost. Times are TSC ticks.
@@ -30,11 +32,14 @@ pub(crate) struct RegisterCost {
     /// KVM's offset of the guest's TSC.
     offset: u64,
     entered_at: u64,
-    /// The least time of a KVM_RUN that ended at an access.
+    /// The least time of a KVM_RUN that ended at an access, once there was one before this.
     least_run: Option<u64>,
-    /// Time that setting the offset took and that no access has paid yet.
-    owed: u64,
+    /// The least time that setting the offset took: more could move the guest's TSC back.
+    least_set: Option<u64>,
+    /// The offset was set, and no access has paid for that yet.
+    owes: bool,
     accesses: u64,
+    short: u64,
     held: u64,
 }
 
@@ -50,7 +55,17 @@ impl RegisterCost {
     }
 
     const fn with_offset(offset: u64, wanted: u64) -> Self {
-        Self { wanted, offset, entered_at: 0, least_run: None, owed: 0, accesses: 0, held: 0 }
+        Self {
+            wanted,
+            offset,
+            entered_at: 0,
+            least_run: None,
+            least_set: None,
+            owes: false,
+            accesses: 0,
+            short: 0,
+            held: 0,
+        }
     }
 
     /// KVM_RUN begins.
@@ -58,24 +73,35 @@ impl RegisterCost {
         self.entered_at = now;
     }
 
-    /// The guest goes on after an access for which KVM_RUN returned at `returned_at`.
+    /// The guest goes on after an access for which KVM_RUN returned at `returned_at`, and which was served at `served_at`.
     #[cold]
-    pub(super) fn goes_on(&mut self, fd: &VcpuFd, returned_at: u64) {
-        let now = sys::rdtsc();
+    pub(super) fn goes_on(&mut self, fd: &VcpuFd, returned_at: u64, served_at: u64) {
+        if !self.account(returned_at, served_at) {
+            return;
+        }
+        let begin = sys::rdtsc();
         // KVM took one before the vCPU's first entry; this one asks for nothing more.
-        if self.account(returned_at, now) && sys::set_tsc_offset(fd, self.offset).is_ok() {
-            self.owed = sys::rdtsc().saturating_sub(now);
+        if sys::set_tsc_offset(fd, self.offset).is_ok() {
+            self.was_set(sys::rdtsc().saturating_sub(begin));
         }
     }
 
+    /// Setting the offset took so long, which the guest sees at first.
+    fn was_set(&mut self, took: u64) {
+        self.least_set = Some(self.least_set.map_or(took, |least| least.min(took)));
+        self.owes = true;
+    }
+
     /// Takes the time of an access from the offset. Returns whether it has changed.
-    fn account(&mut self, returned_at: u64, now: u64) -> bool {
+    fn account(&mut self, returned_at: u64, served_at: u64) -> bool {
         let run = returned_at.saturating_sub(self.entered_at);
-        let least = self.least_run.map_or(run, |least| least.min(run));
-        self.least_run = Some(least);
-        let took = now.saturating_sub(returned_at) + least / 16 * SIXTEENTHS + std::mem::take(&mut self.owed);
-        let held = took.saturating_sub(self.wanted);
+        // The first one is the guest's own time to an unknown part.
+        let ways = self.least_run.map_or(0, |least| least.min(run) / 16 * SIXTEENTHS);
+        self.least_run = Some(self.least_run.map_or(run, |least| least.min(run)));
+        let owed = if std::mem::take(&mut self.owes) { self.least_set.unwrap_or(0) } else { 0 };
+        let held = (served_at.saturating_sub(returned_at) + ways + owed).saturating_sub(self.wanted);
         if held == 0 {
+            self.short += 1;
             return false;
         }
         self.offset = self.offset.wrapping_sub(held);
@@ -85,7 +111,7 @@ impl RegisterCost {
 
     /// What was held back so far, by a clock of the TSC.
     pub(super) fn held_back(&self, ns: impl Fn(u64) -> u64) -> HeldBack {
-        HeldBack { accesses: self.accesses, ns: ns(self.held) }
+        HeldBack { accesses: self.accesses, ns: ns(self.held), short: self.short }
     }
 }
 
@@ -96,16 +122,37 @@ mod tests {
     #[test]
     fn an_access_costs_what_it_shall() {
         let mut cost = RegisterCost::with_offset(1_000_000, 100);
-        cost.enters(5000);
+        // Of the first run nobody knows how much was the guest's.
+        cost.enters(3000);
+        assert!(cost.account(4600, 5000));
+        assert_eq!(cost.offset, 1_000_000 - (400 - 100));
         // The run took 1600 ticks, the VMM 400.
+        cost.enters(5000);
         assert!(cost.account(6600, 7000));
-        assert_eq!(cost.offset, 1_000_000 - (400 + 1500 - 100));
-        // A longer run is the guest's own time; what setting the offset took is owed.
-        cost.owed = 50;
+        assert_eq!(cost.offset, 1_000_000 - 300 - (400 + 1500 - 100));
+        // A longer run is the guest's own time.
         cost.enters(7000);
         assert!(cost.account(20_000, 20_400));
-        assert_eq!(cost.held_back(|ticks| ticks / 2), HeldBack { accesses: 2, ns: 3650 / 2 });
-        assert_eq!(cost.owed, 0);
+        assert_eq!(cost.held_back(|ticks| ticks / 2), HeldBack { accesses: 3, ns: (300 + 1800 + 1800) / 2, short: 0 });
+    }
+
+    #[test]
+    fn setting_the_offset_is_paid_by_what_it_takes_at_least() {
+        let mut cost = RegisterCost::with_offset(1_000_000, 0);
+        cost.enters(0);
+        assert!(cost.account(0, 100));
+        cost.was_set(50);
+        cost.enters(200);
+        assert!(cost.account(200, 300));
+        assert_eq!(cost.offset, 1_000_000 - 100 - 150);
+        // One that was preempted: taken back, the guest's TSC would go back too, if the next were short again.
+        cost.was_set(90_000);
+        cost.enters(100_000);
+        assert!(cost.account(100_000, 100_100));
+        assert_eq!(cost.offset, 1_000_000 - 100 - 150 - 150);
+        // Without another setting nothing is owed.
+        cost.enters(200_000);
+        assert!(!cost.account(200_000, 200_000));
     }
 
     #[test]
@@ -113,11 +160,11 @@ mod tests {
         let mut cost = RegisterCost::with_offset(7, 1_000_000);
         cost.enters(10);
         assert!(!cost.account(20, 30));
-        assert_eq!((cost.offset, cost.held_back(|ticks| ticks)), (7, HeldBack::default()));
+        assert_eq!((cost.offset, cost.held_back(|ticks| ticks)), (7, HeldBack { short: 1, ..HeldBack::default() }));
         let mut cost = RegisterCost::with_offset(0, 0);
         cost.enters(0);
         assert!(cost.account(16, 17));
-        assert_eq!(cost.offset, 0_u64.wrapping_sub(16), "offsets wrap as the TSC does");
+        assert_eq!(cost.offset, 0_u64.wrapping_sub(1), "offsets wrap as the TSC does");
         // A TSC that jumped back takes nothing.
         cost.enters(100);
         assert!(!cost.account(90, 80));

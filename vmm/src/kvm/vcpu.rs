@@ -192,6 +192,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             }
         }
         self.pmu.enter();
+        // What a PMI costs from here on is none of the access's.
+        let served_at = if self.register_cost.is_some() { sys::rdtsc() } else { 0 };
         if let Err(end) = deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi) {
             return Some(end);
         }
@@ -205,7 +207,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             self.planted.spin(at);
             self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
             if let Some(cost) = &mut self.register_cost {
-                cost.goes_on(&self.fd, at);
+                cost.goes_on(&self.fd, at, served_at);
             }
         }
         None

@@ -138,6 +138,11 @@ pub(crate) fn kvm_has_pmu(supported: &CpuId) -> bool {
         .any(|entry| entry.function == 0xa && entry.eax & 0xff != 0 && entry.eax >> 8 & 0xff != 0)
 }
 
+/// Whether KVM shows a guest an AMD's PerfMonV2 (Linux 6.5, on hosts that have it).
+pub(crate) fn kvm_has_perfmon_v2(supported: &CpuId) -> bool {
+    supported.as_slice().iter().any(|entry| entry.function == 0x8000_0022 && entry.eax & 1 != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use kvm_bindings::KVM_MAX_CPUID_ENTRIES;
