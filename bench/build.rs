@@ -20,8 +20,24 @@ fn watch(path: &Path) {
     }
 }
 
+/// The loader moves some 70 000 addresses of the tool at each start. Packed (DT_RELR) they take 2 % of the room, and less time. Its
+/// loader must know that: glibc since 2.36.
+fn pack_relocations() {
+    let of = |name: &str| std::env::var(name).unwrap_or_default();
+    if of("CARGO_CFG_TARGET_ENV") != "gnu" || of("TARGET") != of("HOST") {
+        return;
+    }
+    let version = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok();
+    let version = version.and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
+    let mut numbers = version.trim().trim_start_matches("glibc ").split('.').map_while(|number| number.parse().ok());
+    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (2, 36) {
+        println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
+    }
+}
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    pack_relocations();
     println!("cargo::rerun-if-changed=src");
     let revision = git(&["rev-parse", "HEAD"]).map_or_else(
         || "unknown".to_owned(),

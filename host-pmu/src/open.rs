@@ -40,7 +40,8 @@ pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: 
     }
 }
 
-/// Tries whether the events of backend `key` can be opened by the calling thread.
+/// Tries whether the events of backend `key` can be opened by the calling thread. A tracepoint's stays open until the next one is, for
+/// its last close takes long.
 ///
 /// # Errors
 /// The reason why not.

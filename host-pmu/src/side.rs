@@ -7,6 +7,9 @@ use crate::stats::{HostSide, OpStats};
 
 /// A host side and its own accounts, beyond what the PMU asks of it.
 pub trait HostPmu: HostCounters {
+    /// The guest runs: called after its first exit. What serves only host events that are open waits until then.
+    fn attend(&mut self) {}
+
     /// Host events held now.
     fn held(&self) -> u64;
 

@@ -29,11 +29,21 @@ fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 /// `perf_event_open` on the calling thread, any CPU, in the group of `leader` if there is one.
-pub(crate) fn open_on_this_thread(mut attr: perf_event_attr, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
-    let group = leader.map_or(-1, AsRawFd::as_raw_fd);
+pub(crate) fn open_on_this_thread(attr: perf_event_attr, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    open(attr, (0, -1), leader.map_or(-1, AsRawFd::as_raw_fd))
+}
+
+/// `perf_event_open` of whatever runs on the calling thread's CPU.
+pub(crate) fn open_on_this_cpu(attr: perf_event_attr) -> io::Result<OwnedFd> {
+    // SAFETY: takes and keeps nothing.
+    let cpu = checked(unsafe { libc::sched_getcpu() })?;
+    open(attr, (-1, cpu), -1)
+}
+
+fn open(mut attr: perf_event_attr, on: (libc::pid_t, libc::c_int), group: libc::c_int) -> io::Result<OwnedFd> {
+    let flags = u64::from(PERF_FLAG_FD_CLOEXEC) as _;
     // SAFETY: `attr` outlives the call and its size field is that of the structure; the kernel keeps no pointer to it.
-    let fd =
-        checked(unsafe { perf::perf_event_open(&raw mut attr, 0, -1, group, u64::from(PERF_FLAG_FD_CLOEXEC) as _) })?;
+    let fd = checked(unsafe { perf::perf_event_open(&raw mut attr, on.0, on.1, group, flags) })?;
     // SAFETY: the kernel just made this descriptor for us and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

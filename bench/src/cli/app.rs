@@ -73,6 +73,14 @@ struct Named {
     command: Command,
 }
 
+/// A command line of the main job, which begins with one of its options or is empty.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "vpmu", version = VERSION, max_term_width = 80)]
+struct Unnamed {
+    #[command(flatten)]
+    nmi_latency: NmiLatencyArgs,
+}
+
 /// The commands. The options of one are defined when it is asked for: those of all take longer than most commands have to do.
 #[derive(Clone, Debug, Subcommand)]
 #[command(defer = true)]
@@ -238,9 +246,13 @@ where
 
 /// Parses a usual line without defining more than it asks for. `None`: the whole definition must look at it, also to say what is wrong.
 fn quickly(args: &[OsString]) -> Option<Parsed> {
-    let word = args.get(1)?.to_str()?;
+    let Some(word) = args.get(1) else { return main_job(args) };
+    let word = word.to_str()?;
     if args.len() == 2 && matches!(word, "--version" | "-V") {
         return Some(Parsed::Print(format!("vpmu {VERSION}\n")));
+    }
+    if word.starts_with('-') {
+        return main_job(args);
     }
     if !Command::has_subcommand(word) {
         return None;
@@ -251,6 +263,13 @@ fn quickly(args: &[OsString]) -> Option<Parsed> {
         Err(error) if error.kind() == ErrorKind::DisplayHelp => Some(Parsed::Print(error.to_string())),
         Err(_) => None,
     }
+}
+
+/// The main job without its name. Its help is that of all commands.
+fn main_job(args: &[OsString]) -> Option<Parsed> {
+    let found = nmi_latency::defaults(Unnamed::command()).try_get_matches_from(args).ok()?;
+    let Unnamed { nmi_latency } = Unnamed::from_arg_matches(&found).ok()?;
+    Some(Parsed::Run(Command::NmiLatency(Box::new(nmi_latency))))
 }
 
 /// `vpmu help [COMMAND]` as `vpmu [COMMAND] --help`.

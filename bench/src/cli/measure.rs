@@ -120,7 +120,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: Invoc
     let named = named_model(wanted.backend)?;
     let options = wanted.result;
     let fs = HostFs::default();
-    let host = HostFacts::read(&fs);
+    let host = HostFacts::begin(&fs);
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
     let tried = plan(&Chosen::here(BackendKey::None, String::new()), usable(&host).as_deref())?;
     can_have(named.as_ref(), &tried)?;

@@ -10,6 +10,7 @@ pub mod perf;
 mod retired;
 mod scale;
 pub mod step;
+mod trial;
 
 use std::fmt;
 
@@ -25,6 +26,9 @@ pub use scale::Scale;
 pub trait Backend {
     /// A host event.
     type Event: fmt::Debug;
+
+    /// The guest runs. What serves only events that are open may have waited until now.
+    fn attend(&mut self) {}
 
     /// Creates an event for `spec`, counting from now, that signals after `period`.
     fn open(&mut self, spec: Spec, period: u64) -> Result<Self::Event, HostError>;

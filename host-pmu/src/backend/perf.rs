@@ -8,12 +8,13 @@ use std::path::Path;
 use super::attr::{EventKind, event_attr, gate_attr};
 use super::monitor::Monitor;
 use super::offers::Offers;
-use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding};
+use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding, trial};
 use crate::cost::cheapest_call_ns;
 use crate::strategy::{MAX_POOL, OnOverflow, Strategy};
 use crate::{kick, sys};
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::{MAX_COUNTERS, Spec, Vendor};
+use perf_event_open_sys::bindings::perf_event_attr;
 
 /// Where tracefs may be mounted.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -46,6 +47,8 @@ pub struct PerfBackend {
     /// In host counts.
     shortest_period: u64,
     monitor: Monitor,
+    /// The monitor has its rings, if it can have them.
+    attends: bool,
     /// The leader of all its events.
     gate: Option<OwnedFd>,
     /// Events disable themselves at an overflow.
@@ -85,8 +88,6 @@ impl PerfBackend {
         };
         let is_clock = matches!(kind, EventKind::CpuClock | EventKind::TaskClock);
         let shortest_period = if is_clock { shortest_clock_period() } else { 1 };
-        let monitor = Monitor::new();
-        let blind = !monitor.sees_records();
         let offers = Offers::of_this_host();
         Ok(Self {
             kind,
@@ -94,19 +95,30 @@ impl PerfBackend {
             vendor: (kind == EventKind::Hardware).then(encoding::host_vendor).flatten(),
             scale,
             shortest_period,
-            monitor,
+            // The first event of a thread on a host waits for a grace period: not before the guest runs.
+            monitor: Monitor::without_ring(),
+            attends: false,
             gate: None,
             one_shot: false,
-            blind,
+            blind: false,
             counts_host: false,
         })
     }
 
-    /// Opens and closes one event: checks before a measurement that this backend works here.
+    /// Opens one event: checks before a measurement that this backend works here.
+    ///
+    /// An event of a CPU, where this user may have one: the host's first event of a thread waits for a grace period (15 ms on Linux
+    /// 6.18). That of a tracepoint is closed when one for use is open, for the last close waits, too.
     pub fn probe(&mut self) -> Result<(), HostError> {
         let cycles_in_user_mode = PerfEvtSel::from_bits(0x51_003c).spec();
-        let event = self.open(cycles_in_user_mode, 1 << 40)?;
-        self.release(event);
+        let (_, attr) = self.attr(cycles_in_user_mode, 1 << 40)?;
+        let event = sys::open_on_this_cpu(attr).or_else(|_| sys::open_on_this_thread(attr, None));
+        let event = event.map_err(|error| os("perf_event_open", &error))?;
+        sys::signal_this_thread(&event, kick::signal()).map_err(|error| os("fcntl on a perf event", &error))?;
+        sys::event_id(&event).map_err(|error| os("IOC_ID", &error))?;
+        if let EventKind::Tracepoint(_) = self.kind {
+            trial::keep(event);
+        }
         Ok(())
     }
 
@@ -118,6 +130,7 @@ impl PerfBackend {
 
     /// The monitor of this thread.
     pub fn monitor(&mut self) -> &mut Monitor {
+        self.attend();
         &mut self.monitor
     }
 }
@@ -168,6 +181,25 @@ pub struct PerfEvent {
 const GROUP_WORDS: usize = 1 + 2 * (MAX_POOL + MAX_COUNTERS + 1);
 
 impl PerfBackend {
+    /// What the host is asked for, and the attribute of its event, which is disabled at first.
+    fn attr(&self, mut spec: Spec, period: u64) -> Result<(Spec, perf_event_attr), HostError> {
+        if self.kind == EventKind::Hardware {
+            self.offers.check(spec)?;
+            spec = encoding::on_host(spec, self.vendor)?;
+        }
+        let mut attr = event_attr(self.kind, spec, self.host_period(period));
+        if self.gate.is_some() {
+            // Only a leader can be pinned.
+            attr.set_pinned(0);
+        }
+        if self.counts_host {
+            attr.set_exclude_host(0);
+        }
+        // It counts when everything is set: an overflow before that has no signal, no record and no limit.
+        attr.set_disabled(1);
+        Ok((spec, attr))
+    }
+
     fn host_period(&self, period: u64) -> u64 {
         self.scale.to_host(period).max(self.shortest_period)
     }
@@ -184,21 +216,16 @@ impl PerfBackend {
 impl Backend for PerfBackend {
     type Event = PerfEvent;
 
-    fn open(&mut self, mut spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
-        if self.kind == EventKind::Hardware {
-            self.offers.check(spec)?;
-            spec = encoding::on_host(spec, self.vendor)?;
+    fn attend(&mut self) {
+        if !std::mem::replace(&mut self.attends, true) {
+            self.monitor = Monitor::new();
+            self.blind |= !self.monitor.sees_records();
         }
-        let mut attr = event_attr(self.kind, spec, self.host_period(period));
-        if self.gate.is_some() {
-            // Only a leader can be pinned.
-            attr.set_pinned(0);
-        }
-        if self.counts_host {
-            attr.set_exclude_host(0);
-        }
-        // It counts when everything is set: an overflow before that has no signal, no record and no limit.
-        attr.set_disabled(1);
+    }
+
+    fn open(&mut self, spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
+        self.attend();
+        let (spec, attr) = self.attr(spec, period)?;
         let fd = sys::open_on_this_thread(attr, self.gate.as_ref()).map_err(|error| os("perf_event_open", &error))?;
         sys::signal_this_thread(&fd, kick::signal()).map_err(|error| os("fcntl on a perf event", &error))?;
         self.blind |= !self.monitor.adopt(&fd);
@@ -206,6 +233,9 @@ impl Backend for PerfBackend {
         let mut event = PerfEvent { fd, id };
         let one_shot = self.stops_at_overflow() && spec.samples();
         self.resume(&mut event, one_shot)?;
+        if let EventKind::Tracepoint(_) = self.kind {
+            trial::give_back();
+        }
         Ok(event)
     }
 

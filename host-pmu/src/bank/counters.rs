@@ -181,6 +181,10 @@ impl<B: Backend> HostCounters for Bank<B> {
 }
 
 impl<B: Backend> HostPmu for Bank<B> {
+    fn attend(&mut self) {
+        self.backend.attend();
+    }
+
     fn held(&self) -> u64 {
         self.held
     }

@@ -77,6 +77,9 @@ pub struct HostFacts {
     /// How the host is tuned, and who else used its CPUs.
     #[serde(default, skip_serializing_if = "Tuning::is_unknown")]
     pub tuning: Tuning,
+    /// Only what was read [before](Self::begin) the measurement.
+    #[serde(skip)]
+    pub begun: bool,
 }
 
 /// CPU time since boot, in clock ticks of 1/100 s, over all CPUs.

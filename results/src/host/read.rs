@@ -19,6 +19,12 @@ impl HostFacts {
     /// Reads every fact.
     #[must_use]
     pub fn read(fs: &HostFs) -> Self {
+        let (loadavg_1m, steal_before) = (loadavg(fs), cpu_time(fs));
+        Self { loadavg_1m, steal_before, tuning: Tuning::read(fs), ..Self::settings(fs) }
+    }
+
+    /// What does not change during a measurement, but for [`Tuning`].
+    fn settings(fs: &HostFs) -> Self {
         let cpuinfo = fs.text("proc/cpuinfo").unwrap_or_default();
         // The first CPU's block stands for all.
         let block = cpuinfo.split("\n\n").next().unwrap_or_default();
@@ -69,17 +75,34 @@ impl HostFacts {
             tracefs: tracefs(fs),
             clocksource: fs.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
             register_cost_ns: fs.text("proc/cmdline").and_then(|line| register_cost(&line)),
-            loadavg_1m: fs.text("proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok()),
-            steal_before: cpu_time(fs),
-            steal_after: None,
-            tuning: Tuning::read(fs),
+            ..Self::default()
         };
         facts.class = host_class(&facts);
         facts
     }
 
+    /// Reads what must be known before a measurement: the CPUs, and what others do with them. [`Self::finish`] reads the rest, some
+    /// hundred files that do not change meanwhile and would delay the first guest.
+    #[must_use]
+    pub fn begin(fs: &HostFs) -> Self {
+        Self {
+            cpus_online: fs.text("sys/devices/system/cpu/online"),
+            loadavg_1m: loadavg(fs),
+            steal_before: cpu_time(fs),
+            tuning: Tuning::begin(fs),
+            begun: true,
+            ..Self::default()
+        }
+    }
+
     /// Notes stolen and busy time once more, after the measurement.
     pub fn finish(&mut self, fs: &HostFs) {
+        if self.begun {
+            let mut tuning = std::mem::take(&mut self.tuning);
+            tuning.complete(fs);
+            let Self { loadavg_1m, steal_before, .. } = *self;
+            *self = Self { loadavg_1m, steal_before, tuning, ..Self::settings(fs) };
+        }
         self.steal_after = cpu_time(fs);
         self.tuning.finish(fs);
     }
@@ -154,6 +177,10 @@ fn tracefs(fs: &HostFs) -> Option<String> {
     })
 }
 
+fn loadavg(fs: &HostFs) -> Option<f64> {
+    fs.text("proc/loadavg")?.split_whitespace().next()?.parse().ok()
+}
+
 /// The `cpu` line of /proc/stat: user nice system idle iowait irq softirq steal guest guest_nice, where
 /// guest time is contained in user and nice already.
 fn cpu_time(fs: &HostFs) -> Option<CpuTime> {
@@ -200,6 +227,19 @@ mod tests {
         std::fs::write(fs.path("proc/stat"), "cpu  20 0 20 150 0 0 0 10 50 0\n").unwrap();
         facts.finish(&fs);
         assert_eq!(facts.steal_share(), Some(0.1));
+    }
+
+    #[test]
+    fn facts_that_were_begun_are_whole_at_the_end() {
+        let (_dir, fs) = fixture::tree(fixture::CASCADE_LAKE);
+        let (mut read, mut begun) = (HostFacts::read(&fs), HostFacts::begin(&fs));
+        assert_eq!((begun.online(), &begun.cpu_model), (read.online(), &None));
+        for facts in [&mut read, &mut begun] {
+            facts.finish(&fs);
+        }
+        assert_eq!(begun, read);
+        begun.finish(&fs);
+        assert_eq!(begun, read);
     }
 
     #[test]

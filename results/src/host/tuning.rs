@@ -73,6 +73,16 @@ impl Tuning {
         }
     }
 
+    /// Reads what a choice of CPUs depends on, and what changes while something is measured.
+    pub(super) fn begin(fs: &HostFs) -> Self {
+        Self { smt_siblings: smt_siblings(fs), began: cpu_times(fs), ..Self::default() }
+    }
+
+    /// Reads the settings that [`Self::begin`] left out.
+    pub(super) fn complete(&mut self, fs: &HostFs) {
+        *self = Self { began: std::mem::take(&mut self.began), ..Self::read(fs) };
+    }
+
     /// Notes how busy each CPU was since [`Self::read`].
     pub(super) fn finish(&mut self, fs: &HostFs) {
         let share = |(cpu, now): (u32, Busy)| {

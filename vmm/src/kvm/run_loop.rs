@@ -14,6 +14,11 @@ pub(crate) fn run<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>, _guard: &KickGu
 }
 
 fn freely<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>) -> End {
+    let first = to_the_first_exit(vcpu);
+    vcpu.pmu.host().attend();
+    if let Some(end) = first {
+        return end;
+    }
     loop {
         if let Some(end) = vcpu.prepare() {
             return end;
@@ -23,6 +28,15 @@ fn freely<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>) -> End {
             return end;
         }
     }
+}
+
+#[inline(never)]
+fn to_the_first_exit<H: HostPmu, B: Bus>(vcpu: &mut Vcpu<'_, H, B>) -> Option<End> {
+    if let Some(end) = vcpu.prepare() {
+        return Some(end);
+    }
+    let exit = vcpu.enter();
+    vcpu.dispatch(exit)
 }
 
 /// The same where the host side counts the instructions that the stepper reports.
