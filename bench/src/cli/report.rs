@@ -102,8 +102,6 @@ impl ReportArgs {
 
 /// What `vpmu sweep` writes to a folder.
 const SWEEP: &str = "jsonl";
-/// Seed of the simulations behind published figures, the default of `vpmu reproduce`.
-const SEED: u64 = 1;
 
 /// Most samples whose times are in a page: some megabytes.
 const MOST_TIMED: usize = 200_000;
@@ -210,10 +208,8 @@ fn is_sweep(path: &Path) -> bool {
 
 /// The results and sweeps of files and folders, beside the published figures.
 fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
-    // The simulations wait for no result.
-    let (read, simulated) = rayon::join(|| read(given), || Simulated::run(SEED));
-    let (records, sweeps) = read?;
-    let published = simulated?.beside(&published::documents(&records)?)?;
+    let (records, sweeps) = read(given)?;
+    let published = Simulated::stored()?.beside(&published::documents(&records)?)?;
     Ok(Sources { records, sweeps, published, tool: tool::this() })
 }
 

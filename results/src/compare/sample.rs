@@ -274,13 +274,15 @@ pub(super) fn samples<'a>(pair: &Pair<'a>, request: &CompareSpec, notes: &mut Ve
 /// A run of an arm; `None` without rounds that count of the metric.
 fn run(of: &Beside<'_>, metric: &str, statistic: Statistic) -> Option<Run> {
     let Beside { document, started, arm, reference } = of;
-    let values: Vec<f64> = rounds(arm, metric, statistic).collect();
+    let counting: Vec<(&Round<Any>, &Summary)> = paired::counting(arm, metric).collect();
+    let values: Vec<f64> = counting.iter().filter_map(|(_, summary)| statistic.of(summary)).collect();
     let log = |(round, summary): (&Round<Any>, &Summary)| {
         let ns = statistic.of(summary).filter(|ns| *ns > 0.0)?;
         Some((round.index, (round.guest(), ns.ln())))
     };
-    let logs = paired::counting(arm, metric).filter_map(log).collect();
-    let pairs = reference.as_ref().map_or_else(Vec::new, |base| paired::pairs(arm, base, metric, statistic));
+    let logs = counting.iter().copied().filter_map(log).collect();
+    let beside = |base| paired::of_counting(counting.iter().copied(), paired::counting(base, metric), statistic);
+    let pairs = reference.map_or_else(Vec::new, beside);
     (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, values, logs })
 }
 

@@ -17,22 +17,25 @@ pub fn counting<'a, E: Experiment>(
     arm: &'a Arm<E>,
     metric: &'a str,
 ) -> impl Iterator<Item = (&'a Round<E>, &'a Summary)> + 'a {
-    let least = fewest(complete(arm, metric).map(|(_, summary)| summary.count).collect());
-    complete(arm, metric).filter(move |(_, summary)| summary.count >= least)
+    let (mut rounds, least) = with_fewest(arm, metric);
+    rounds.retain(|(_, summary)| summary.count >= least);
+    rounds.into_iter()
 }
 
 /// How many rounds of an arm do not count because they have few samples.
 #[must_use]
 pub fn short<E: Experiment>(arm: &Arm<E>, metric: &str) -> usize {
-    complete(arm, metric).count() - counting(arm, metric).count()
+    let (rounds, least) = with_fewest(arm, metric);
+    rounds.iter().filter(|(_, summary)| summary.count < least).count()
 }
 
-fn complete<'a, E: Experiment>(
-    arm: &'a Arm<E>,
-    metric: &'a str,
-) -> impl Iterator<Item = (&'a Round<E>, &'a Summary)> + 'a {
+/// The complete rounds that have the metric, and the fewest samples with which one counts. Each is looked up once: with many documents
+/// look-ups are most of the work.
+fn with_fewest<'a, E: Experiment>(arm: &'a Arm<E>, metric: &str) -> (Vec<(&'a Round<E>, &'a Summary)>, u64) {
     let complete = arm.rounds.iter().filter(|round| round.complete);
-    complete.filter_map(move |round| Some((round, round.metrics.get(metric)?)))
+    let rounds: Vec<_> = complete.filter_map(|round| Some((round, round.metrics.get(metric)?))).collect();
+    let least = fewest(rounds.iter().map(|(_, summary)| summary.count).collect());
+    (rounds, least)
 }
 
 #[cfg(test)]

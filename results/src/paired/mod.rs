@@ -27,5 +27,6 @@ pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
 pub use plan_order::in_plan_order;
 pub use ratio::{LAYOUT, MIN_ROUNDS, Method, Ratio, of_turns, ratio};
+pub(crate) use rounds::of_counting;
 pub use rounds::{Pair, pairs};
 pub use statistic::Statistic;

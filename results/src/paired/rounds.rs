@@ -2,7 +2,7 @@
 
 use super::counting::counting;
 use super::statistic::Statistic;
-use crate::document::{Arm, Experiment, Summary};
+use crate::document::{Arm, Experiment, Round, Summary};
 
 /// A round of two arms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,9 +30,18 @@ impl Pair {
 /// The rounds that count in both arms and have the metric, in order.
 #[must_use]
 pub fn pairs<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Vec<Pair> {
-    let mut others = counting(base, metric).peekable();
+    of_counting(counting(arm, metric), counting(base, metric), statistic)
+}
+
+/// The same of rounds that are known to count.
+pub(crate) fn of_counting<'a, E: Experiment + 'a>(
+    arm: impl Iterator<Item = (&'a Round<E>, &'a Summary)>,
+    base: impl Iterator<Item = (&'a Round<E>, &'a Summary)>,
+    statistic: Statistic,
+) -> Vec<Pair> {
+    let mut others = base.peekable();
     let mut found = Vec::new();
-    for (own, summary) in counting(arm, metric) {
+    for (own, summary) in arm {
         while others.next_if(|(other, _)| other.index < own.index).is_some() {}
         let Some((other, base)) = others.peek().filter(|(other, _)| other.index == own.index) else { continue };
         let value = |summary: &Summary| statistic.of(summary).filter(|ns| *ns > 0.0);

@@ -43,7 +43,7 @@ pub fn reproduce(seed: u64, documents: &[Document]) -> Result<Reproduction, Erro
 pub struct Simulated {
     seed: u64,
     figures: Vec<toml::Value>,
-    simulations: simulated::Simulations,
+    pub(super) simulations: simulated::Simulations,
 }
 
 impl Simulated {
@@ -52,12 +52,19 @@ impl Simulated {
     /// # Errors
     /// Internal error in the embedded figures or models.
     pub fn run(seed: u64) -> Result<Self, Error> {
-        let table: toml::Table = PUBLISHED.parse().map_err(|error: toml::de::Error| unreadable(error.to_string()))?;
-        let figures = table.get("figure").and_then(toml::Value::as_array).ok_or_else(|| unreadable("none"))?.clone();
+        let figures = figures()?;
         let ids = figures.iter().filter(|figure| is_simulated(text(figure, "id")));
         let ids = ids.flat_map(|figure| numbers(text(figure, "id"), figure)).map(|(id, _, _)| id);
         let simulations = simulated::Simulations::run(seed, ids)?;
         Ok(Self { seed, figures, simulations })
+    }
+
+    /// What [`Self::run`] gives with the default seed, without simulating.
+    ///
+    /// # Errors
+    /// Internal error in the embedded figures or models.
+    pub fn stored() -> Result<Self, Error> {
+        Ok(Self { seed: simulated::SEED, figures: figures()?, simulations: simulated::Simulations::stored()? })
     }
 
     /// The same with measured counterparts from `documents`.
@@ -73,6 +80,12 @@ impl std::fmt::Debug for Simulated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Simulated").field("seed", &self.seed).finish_non_exhaustive()
     }
+}
+
+/// The embedded figures.
+fn figures() -> Result<Vec<toml::Value>, Error> {
+    let table: toml::Table = PUBLISHED.parse().map_err(|error: toml::de::Error| unreadable(error.to_string()))?;
+    Ok(table.get("figure").and_then(toml::Value::as_array).ok_or_else(|| unreadable("none"))?.clone())
 }
 
 fn unreadable(why: impl std::fmt::Display) -> Error {

@@ -98,6 +98,11 @@ impl Question {
     fn key(&self, strategy: &str) -> String {
         format!("{} {:?} {:?} {} {strategy}", self.model, self.events, self.of_them, self.period)
     }
+
+    /// Its number of a strategy.
+    fn of(&self, strategy: &str) -> String {
+        format!("{} {:?}", self.key(strategy), self.number)
+    }
 }
 
 fn question(figure: &str) -> Option<Question> {
@@ -207,32 +212,56 @@ impl Found {
     }
 }
 
-/// The simulations behind published figures.
+/// Seed of the stored figures, the default of `vpmu reproduce`.
+pub(super) const SEED: u64 = 1;
+
+/// What the simulations with [`SEED`] give, which is the same on any machine: they take longer than to read a thousand results. A test
+/// simulates them again.
+pub(super) const STORED: &str = include_str!("simulated.toml");
+
+/// The simulations behind published figures: their numbers by [`Question::key`] and [`Quantity`].
+#[derive(Debug, PartialEq)]
 pub(super) struct Simulations {
-    done: BTreeMap<String, Totals>,
+    done: BTreeMap<String, f64>,
 }
 
 impl Simulations {
     /// Simulates what these figures ask for, each once, on the threads of rayon's pool.
     pub(super) fn run(seed: u64, figures: impl Iterator<Item = String>) -> Result<Self, Error> {
-        let mut wanted: BTreeMap<String, (Question, &'static str)> = BTreeMap::new();
+        let mut wanted: BTreeMap<String, (Vec<Question>, &'static str)> = BTreeMap::new();
         for question in figures.filter_map(|id| question(&id)) {
             for name in question.strategies {
-                wanted.entry(question.key(name)).or_insert_with(|| (question.clone(), name));
+                let (questions, _) = wanted.entry(question.key(name)).or_insert_with(|| (Vec::new(), name));
+                questions.push(question.clone());
             }
         }
-        let simulate = |(key, (question, name)): (String, (Question, &str))| {
-            Ok((key, run(&model(question.model)?, &Self::plan(seed, &question, behind(name)?), HOSTS)))
+        let simulate = |(questions, name): (Vec<Question>, &str)| {
+            let totals = run(&model(questions[0].model)?, &Self::plan(seed, &questions[0], behind(name)?), HOSTS);
+            let numbers =
+                questions.iter().filter_map(|question| Some((question.of(name), question.number.of(&totals)?)));
+            Ok(numbers.collect::<Vec<_>>())
         };
-        let done: Result<_, Error> = wanted.into_par_iter().map(simulate).collect();
-        Ok(Self { done: done? })
+        let done: Result<Vec<_>, Error> = wanted.into_par_iter().map(|(_, one)| simulate(one)).collect();
+        Ok(Self { done: done?.into_iter().flatten().collect() })
+    }
+
+    /// What [`Self::run`] gives with [`SEED`].
+    pub(super) fn stored() -> Result<Self, Error> {
+        let done = toml::from_str(STORED).map_err(|error| internal("cannot read the simulated figures", error))?;
+        Ok(Self { done })
+    }
+
+    /// The text of [`STORED`].
+    #[cfg(test)]
+    pub(super) fn to_text(&self) -> String {
+        let lines = self.done.iter().map(|(name, number)| format!("{name:?} = {number:?}\n"));
+        lines.collect()
     }
 
     /// A published figure; `None` if there is no simulation for it.
     pub(super) fn figure(&self, id: &str) -> Result<Option<Found>, Error> {
         let Some(question) = question(id) else { return Ok(None) };
-        let number = |name: &str| self.done.get(&question.key(name)).and_then(|totals| question.number.of(totals));
-        let [before, after] = question.strategies.map(number);
+        let [before, after] = question.strategies.map(|name| self.done.get(&question.of(name)).copied());
         Ok(Some(Found { model: question.model.to_owned(), before, after, fitted: model(question.model)?.fitted }))
     }
 

@@ -1,8 +1,9 @@
 use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
 
 use super::measured;
-use super::run::{is_simulated, reproduce};
+use super::run::{Simulated, is_simulated, reproduce};
 use super::show::{markdown, text};
+use super::simulated::SEED;
 use crate::rounds::mock;
 use results::document::Document;
 
@@ -52,6 +53,17 @@ fn fitted_from(model: &str) -> Vec<(String, String)> {
     let table: toml::Table = text.parse().unwrap();
     let text = |entry: &toml::Value, key: &str| entry[key].as_str().unwrap().to_owned();
     table["fitted"].as_array().unwrap().iter().map(|entry| (text(entry, "constant"), text(entry, "figure"))).collect()
+}
+
+/// A change of the simulator that moves a figure: VPMU_WRITE_SIMULATED=1 cargo test -p bench --lib reproduce
+#[test]
+fn stored_figures_are_what_the_simulations_give() {
+    let simulated = Simulated::run(SEED).unwrap().simulations;
+    if std::env::var_os("VPMU_WRITE_SIMULATED").is_some() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/experiment/reproduce/simulated.toml");
+        return std::fs::write(path, simulated.to_text()).unwrap();
+    }
+    assert_eq!(Simulated::stored().unwrap().simulations, simulated);
 }
 
 #[test]
