@@ -12,8 +12,8 @@ use host_pmu::strategy::{MAX_POOL, OnOverflow, Strategy};
 
 use crate::clock::{Clock, Times};
 use crate::event::{Base, EventState, code};
-use crate::model::{Cost, CountBase, Model};
-use crate::stream::draw;
+use crate::model::{Cost, Costs, CountBase, Model};
+use crate::stream::{Purpose, draw};
 
 /// Index of an event in the backend's table.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,6 +82,32 @@ impl SimBackend {
     /// The thread's clock.
     pub const fn clock_mut(&mut self) -> &mut Clock {
         &mut self.clock
+    }
+
+    /// Yields the CPU if the slice is over.
+    #[inline]
+    pub fn preempt_if_due(&mut self) {
+        if self.clock.preempt_if_due() {
+            self.switched();
+        }
+    }
+
+    /// Sleeps until `at`, then waits for a slice.
+    pub fn sleep_until(&mut self, at: u64) {
+        self.clock.sleep_until(at);
+        self.switched();
+    }
+
+    /// The thread was switched out and in again: perf took its events off the PMU and put them on.
+    fn switched(&mut self) {
+        let held = self.table.len() - self.free.len();
+        if held > 0 {
+            let (costs, stream) = (&self.model.costs, self.clock.streams().of(Purpose::Switch));
+            let ns = costs.switch.sample(stream)
+                + costs.switch_held.sample_n(held as u64, stream)
+                + costs.switch_running.sample_n(self.running.len() as u64, stream);
+            self.clock.host(ns);
+        }
     }
 
     /// Events created so far.
@@ -170,9 +196,8 @@ impl SimBackend {
     }
 
     #[inline]
-    fn spend(&mut self, cost: impl FnOnce(&Model) -> &Cost) {
-        let ns = cost(&self.model).sample(self.clock.stream());
-        self.clock.host(ns);
+    fn spend(&mut self, purpose: Purpose, cost: impl FnOnce(&Costs) -> &Cost) {
+        self.clock.spend(cost(&self.model.costs), purpose);
     }
 
     #[inline]
@@ -222,8 +247,8 @@ impl Backend for SimBackend {
 
     fn open(&mut self, spec: Spec, period: u64) -> Result<Event, HostError> {
         let first = self.on_host.get() == 0;
-        self.spend(|model| if first { &model.costs.open_first } else { &model.costs.open_more });
-        if draw(self.clock.stream(), 1000) < self.model.host.refused_permille {
+        self.spend(Purpose::Open, |costs| if first { &costs.open_first } else { &costs.open_more });
+        if draw(self.clock.streams().of(Purpose::Refused), 1000) < self.model.host.refused_permille {
             return Err(HostError::Os { call: "perf_event_open", errno: 16, remedy: "" });
         }
         self.opened += 1;
@@ -264,7 +289,7 @@ impl Backend for SimBackend {
     fn release(&mut self, event: Event) {
         let last = self.on_host.get() == 1;
         self.halt(event.0);
-        self.spend(|model| if last { &model.costs.release_last } else { &model.costs.release });
+        self.spend(Purpose::Release, |costs| if last { &costs.release_last } else { &costs.release });
         self.on_host.set(self.on_host.get() - 1);
         let state = &mut self.table[event.0];
         (state.id, state.let_in, state.lost) = (0, false, false);
@@ -274,7 +299,7 @@ impl Backend for SimBackend {
     #[inline]
     fn pause(&mut self, event: &mut Event) -> Result<u64, HostError> {
         self.halt(event.0);
-        self.spend(|model| &model.costs.pause);
+        self.spend(Purpose::Pause, |costs| &costs.pause);
         let state = &mut self.table[event.0];
         state.let_in = false;
         if state.lost { Err(HostError::PinnedLost) } else { Ok(state.count(self.clock.times())) }
@@ -282,14 +307,15 @@ impl Backend for SimBackend {
 
     #[inline]
     fn resume(&mut self, event: &mut Event, spent: bool) -> Result<(), HostError> {
-        self.spend(|model| &model.costs.resume);
+        self.spend(Purpose::Resume, |costs| &costs.resume);
         if spent && self.one_shot {
             // IOC_REFRESH adds to the limit; IOC_ENABLE leaves an event whose limit is used up without one.
             self.table[event.0].limit += 1;
         }
         self.table[event.0].let_in = true;
         if self.gate != Some(false) {
-            let others = self.model.costs.resume_other.sample_n(self.running.len() as u64, self.clock.stream());
+            let stream = self.clock.streams().of(Purpose::ResumeOther);
+            let others = self.model.costs.resume_other.sample_n(self.running.len() as u64, stream);
             self.clock.host(others);
             self.run(event.0);
         }
@@ -298,7 +324,7 @@ impl Backend for SimBackend {
 
     #[inline]
     fn set_period(&mut self, event: &mut Event, period: u64) -> Result<(), HostError> {
-        self.spend(|model| &model.costs.period);
+        self.spend(Purpose::Period, |costs| &costs.period);
         let times = self.clock.times();
         let pace = self.pace(times);
         let state = &mut self.table[event.0];
@@ -312,7 +338,7 @@ impl Backend for SimBackend {
 
     #[inline]
     fn read(&mut self, event: &mut Event) -> Result<u64, HostError> {
-        self.spend(|model| &model.costs.read);
+        self.spend(Purpose::Read, |costs| &costs.read);
         let state = &self.table[event.0];
         if state.lost { Err(HostError::PinnedLost) } else { Ok(state.count(self.clock.times())) }
     }
@@ -336,12 +362,11 @@ impl Backend for SimBackend {
     }
 
     fn open_gate(&mut self) -> Result<(), HostError> {
-        self.spend(|model| &model.costs.resume);
+        self.spend(Purpose::Resume, |costs| &costs.resume);
         self.gate = Some(true);
         for at in 0..self.table.len() {
             if self.table[at].let_in && !self.table[at].running {
-                let other = self.model.costs.resume_other.sample(self.clock.stream());
-                self.clock.host(other);
+                self.spend(Purpose::ResumeOther, |costs| &costs.resume_other);
                 self.run(at);
             }
         }
@@ -353,7 +378,7 @@ impl Backend for SimBackend {
         while let Some(&at) = self.running.last() {
             self.halt(at);
         }
-        self.spend(|model| &model.costs.pause);
+        self.spend(Purpose::Pause, |costs| &costs.pause);
         let times = self.clock.times();
         if self.table.iter().any(|state| state.lost) {
             return Err(HostError::PinnedLost);
@@ -386,7 +411,7 @@ mod tests {
 
     use super::*;
     use crate::sched::Schedule;
-    use crate::stream::stream;
+    use crate::stream::Streams;
 
     /// Counts in a millisecond of model development-host.
     const PERIOD: u64 = 2_000_000;
@@ -396,9 +421,8 @@ mod tests {
         let model = Rc::new(Model::embedded("development-host").unwrap());
         let strategy = Strategy::preset("deferred").unwrap();
         assert_eq!((strategy.overflow, model.base), (OnOverflow::Stop, CountBase::ThreadTime));
-        let mut stream = stream(1, 0, 0);
-        let schedule = Schedule::new(u64::MAX, 1, 0, None, &mut stream);
-        let mut backend = SimBackend::new(model, Clock::new(schedule, stream), Rc::default(), &strategy);
+        let clock = Clock::new(Schedule::new(u64::MAX, 1, 0, None), Streams::new(1, 0, 0));
+        let mut backend = SimBackend::new(model, clock, Rc::default(), &strategy);
         let event = backend.open(PerfEvtSel::from_bits(0x0053_003c).spec(), PERIOD).unwrap();
         (backend, event)
     }
@@ -418,6 +442,28 @@ mod tests {
         backend.set_period(&mut event, PERIOD).unwrap();
         backend.resume(&mut event, true).unwrap();
         assert_eq!(signals(&mut backend), [1, 0, 0]);
+    }
+
+    #[test]
+    fn a_switch_costs_for_each_event_held_and_more_for_each_that_runs() {
+        let (mut backend, mut event) = one_shot();
+        let mut model = Model::clone(&backend.model);
+        (model.costs.switch, model.costs.switch_held) = (Cost::fixed(1000), Cost::fixed(100));
+        model.costs.switch_running = Cost::fixed(10);
+        backend.model = Rc::new(model);
+        let cost = |backend: &mut SimBackend| {
+            let before = backend.clock.now();
+            backend.sleep_until(before + 5);
+            backend.clock.now() - before - 5
+        };
+        let other = backend.open(PerfEvtSel::from_bits(0x0053_00c0).spec(), PERIOD).unwrap();
+        assert_eq!(cost(&mut backend), 1220);
+        backend.pause(&mut event).unwrap();
+        assert_eq!(cost(&mut backend), 1210);
+        backend.release(event);
+        assert_eq!(cost(&mut backend), 1110);
+        backend.release(other);
+        assert_eq!(cost(&mut backend), 0);
     }
 
     #[test]

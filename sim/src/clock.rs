@@ -1,7 +1,8 @@
 //! Virtual time of one vCPU thread, in whole nanoseconds.
 
+use crate::model::Cost;
 use crate::sched::Schedule;
-use crate::stream::Stream;
+use crate::stream::{Purpose, Streams};
 
 /// Times of a vCPU, ns, and its exits to userspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub struct Clock {
     /// [`settle`](Self::settle).
     rest_ps: u64,
     schedule: Schedule,
-    stream: Stream,
+    streams: Streams,
     switched_in: bool,
     slept: bool,
 }
@@ -39,7 +40,7 @@ pub struct Clock {
 impl Clock {
     /// A clock that starts at the first slice of `schedule`.
     #[must_use]
-    pub fn new(schedule: Schedule, stream: Stream) -> Self {
+    pub fn new(schedule: Schedule, streams: Streams) -> Self {
         let first = schedule.first();
         let (user, kernel, exits) = (0, 0, 0);
         Self {
@@ -50,7 +51,7 @@ impl Clock {
             exits,
             rest_ps: 0,
             schedule,
-            stream,
+            streams,
             switched_in: false,
             slept: false,
         }
@@ -75,8 +76,21 @@ impl Clock {
 
     /// The random numbers.
     #[inline]
-    pub const fn stream(&mut self) -> &mut Stream {
-        &mut self.stream
+    pub const fn streams(&mut self) -> &mut Streams {
+        &mut self.streams
+    }
+
+    /// A random cost.
+    #[inline]
+    pub fn sample(&mut self, cost: &Cost, purpose: Purpose) -> u64 {
+        cost.sample(self.streams.of(purpose))
+    }
+
+    /// The thread works for the host for a random time.
+    #[inline]
+    pub fn spend(&mut self, cost: &Cost, purpose: Purpose) {
+        let ns = self.sample(cost, purpose);
+        self.host(ns);
     }
 
     /// The thread works for the host.
@@ -140,18 +154,20 @@ impl Clock {
         (self.switched_in, self.slept)
     }
 
-    /// Yields the CPU if the slice is over.
+    /// Yields the CPU if the slice is over; whether it was.
     #[inline]
-    pub fn preempt_if_due(&mut self) {
-        if self.turn_is_over() {
-            let at = self.schedule.next_turn(self.now, &mut self.stream);
+    pub fn preempt_if_due(&mut self) -> bool {
+        let over = self.turn_is_over();
+        if over {
+            let at = self.schedule.next_turn(self.now);
             self.goes_on(at);
         }
+        over
     }
 
     /// Sleeps until `at`, then waits for a slice.
     pub fn sleep_until(&mut self, at: u64) {
-        let at = self.schedule.woken(self.now.max(at), &mut self.stream);
+        let at = self.schedule.woken(self.now.max(at));
         self.goes_on(at);
         self.slept = true;
     }
@@ -179,13 +195,9 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::stream;
-
     #[test]
     fn picoseconds_add_up() {
-        let mut stream = stream(1, 0, 0);
-        let schedule = Schedule::new(1000, 1, 0, None, &mut stream);
-        let mut clock = Clock::new(schedule, stream);
+        let mut clock = Clock::new(Schedule::new(1000, 1, 0, None), Streams::new(1, 0, 0));
         for _ in 0..10 {
             clock.owe(100);
             clock.kernel(250);

@@ -19,7 +19,7 @@ use crate::model::{CountBase, Model};
 use crate::queue::Queue;
 use crate::sched::Schedule;
 use crate::side::SimHost;
-use crate::stream::stream;
+use crate::stream::{Purpose, Streams};
 use crate::vcpu::Vcpu;
 
 /// Implementation behind the counters.
@@ -139,11 +139,11 @@ fn open_with<H: SimHost + 'static>(
     let boot = BootPage { gp_counters: u64::from(pmu.gp), fixed_counters: u64::from(pmu.fixed), ..plan.boot };
     let guests = vcpus
         .map(|vcpu| {
-            let mut stream = stream(plan.seed, number, vcpu);
+            let mut streams = Streams::new(plan.seed, number, vcpu);
+            let others = model.host.others.clone().map(|others| (others, streams.of(Purpose::Others).clone()));
             let sharing = (plan.vcpus - vcpu % cpus).div_ceil(cpus);
-            let schedule =
-                Schedule::new(model.host.slice, sharing, vcpu / cpus, model.host.others.clone(), &mut stream);
-            let vpmu = Vpmu::new(pmu, behind(Clock::new(schedule, stream)));
+            let schedule = Schedule::new(model.host.slice, sharing, vcpu / cpus, others);
+            let vpmu = Vpmu::new(pmu, behind(Clock::new(schedule, streams)));
             let vcpu = Vcpu::new(Rc::clone(model), vpmu);
             Guest::new(vcpu, &boot, (plan.timer, plan.limit_ns), model.tsc_khz, model.costs.work_unit)
         })

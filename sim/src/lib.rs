@@ -12,7 +12,7 @@
 //! - [`host`]: one host with its vCPUs; [`run`]: many hosts on all cores.
 //!
 //! A seed gives the same bytes on every machine and with any number of threads: after the model is read, all arithmetic is
-//! on integers; each vCPU has its own random stream; and no order depends on threads or hashes.
+//! on integers; each vCPU has random streams of its own, one per purpose; and no order depends on threads or hashes.
 
 pub mod backend;
 pub mod clock;

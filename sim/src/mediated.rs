@@ -17,6 +17,7 @@ use host_pmu::stats::HostSide;
 use crate::clock::Clock;
 use crate::event::{Base, code};
 use crate::model::{Model, Rate};
+use crate::stream::Purpose;
 
 /// Event selectors an Intel PMU may have.
 const SELECTORS: u32 = 8;
@@ -130,7 +131,7 @@ impl SimMediated {
     pub fn plain_access(&mut self) {
         self.stats.accesses += 1;
         if let Some(costs) = &self.model.costs.mediated {
-            let ns = costs.register.sample(self.clock.stream());
+            let ns = self.clock.sample(&costs.register, Purpose::Register);
             self.clock.kernel(ns * 1000);
         }
     }
@@ -150,8 +151,7 @@ impl SimMediated {
     fn switch(&mut self) {
         self.stats.switches += 1;
         if let Some(costs) = &self.model.costs.mediated {
-            let ns = costs.pmu_switch.sample(self.clock.stream());
-            self.clock.host(ns);
+            self.clock.spend(&costs.pmu_switch, Purpose::PmuSwitch);
         }
     }
 

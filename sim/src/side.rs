@@ -16,6 +16,16 @@ pub trait SimHost: HostPmu {
     /// The thread's clock.
     fn clock(&mut self) -> &mut Clock;
 
+    /// Yields the CPU if the slice is over.
+    fn preempt_if_due(&mut self) {
+        self.clock().preempt_if_due();
+    }
+
+    /// Sleeps until `at`, then waits for a slice.
+    fn sleep_until(&mut self, at: u64) {
+        self.clock().sleep_until(at);
+    }
+
     /// ns of ring 3 until the next signal.
     fn user_ns_to_signal(&mut self) -> u64;
 
@@ -63,6 +73,14 @@ pub trait SimHost: HostPmu {
 impl SimHost for Bank<SimBackend> {
     fn clock(&mut self) -> &mut Clock {
         self.backend().clock_mut()
+    }
+
+    fn preempt_if_due(&mut self) {
+        self.backend().preempt_if_due();
+    }
+
+    fn sleep_until(&mut self, at: u64) {
+        self.backend().sleep_until(at);
     }
 
     fn user_ns_to_signal(&mut self) -> u64 {

@@ -1,29 +1,103 @@
-//! Random numbers: one stream per vCPU, so that no result depends on the order of simulation.
+//! Random numbers: a stream per vCPU and purpose.
+//!
+//! No result depends on the order of simulation, and arms of one seed meet the same world: what one of them draws for its host operations
+//! shifts neither the other tasks of its host nor the cost of its exits.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// Random numbers of one vCPU.
+/// Random numbers of one vCPU for one purpose.
 pub type Stream = Xoshiro256PlusPlus;
 
-/// Stream of `vcpu` on host number `host`.
-#[must_use]
-pub fn stream(seed: u64, host: u64, vcpu: u64) -> Stream {
-    /// Finalizer of SplitMix64: decorrelates neighbouring numbers.
-    const fn mix(n: u64) -> u64 {
-        let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        n ^ n >> 31
+/// What random numbers are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// When other tasks take the CPU, and for how long.
+    Others,
+    /// Cost of an MSR exit.
+    Exit,
+    /// What an MSR exit in the tick costs more.
+    TickExit,
+    /// Cost of a port write.
+    Io,
+    /// Work of the vPMU.
+    Vmm,
+    /// Cost of a write to the local APIC.
+    Apic,
+    /// From an overflow to the vPMU.
+    Signal,
+    /// Injection of a PMI.
+    Inject,
+    /// From an entry to the first instruction of a handler.
+    Interrupt,
+    /// Cost of creating an event.
+    Open,
+    /// Whether creating one fails.
+    Refused,
+    /// Cost of closing an event.
+    Release,
+    /// Cost of pausing.
+    Pause,
+    /// Cost of resuming.
+    Resume,
+    /// What a resume costs more for each running event.
+    ResumeOther,
+    /// Cost of setting a period.
+    Period,
+    /// Cost of reading.
+    Read,
+    /// What events cost at a context switch.
+    Switch,
+    /// Cost of switching a PMU that the guest owns.
+    PmuSwitch,
+    /// Cost of an access to a register of such a PMU.
+    Register,
+}
+
+impl Purpose {
+    /// Number of purposes.
+    const COUNT: usize = Self::Register as usize + 1;
+}
+
+/// The streams of one vCPU.
+#[derive(Clone, Debug)]
+pub struct Streams([Stream; Purpose::COUNT]);
+
+impl Streams {
+    /// Those of `vcpu` on host number `host`.
+    #[must_use]
+    pub fn new(seed: u64, host: u64, vcpu: u64) -> Self {
+        let vcpu = mix(mix(mix(seed) ^ host) ^ vcpu);
+        Self(std::array::from_fn(|purpose| Stream::seed_from_u64(mix(vcpu ^ purpose as u64))))
     }
-    Stream::seed_from_u64(mix(mix(mix(seed) ^ host) ^ vcpu))
+
+    /// The stream of a purpose.
+    #[inline]
+    pub const fn of(&mut self, purpose: Purpose) -> &mut Stream {
+        &mut self.0[purpose as usize]
+    }
+}
+
+/// Finalizer of SplitMix64: decorrelates neighbouring numbers.
+const fn mix(n: u64) -> u64 {
+    let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
 }
 
 /// A number from 0 to `below` − 1 (0 if `below` is 0).
 #[inline]
 pub fn draw(stream: &mut Stream, below: u64) -> u64 {
+    draw_with_rest(stream, below).0
+}
+
+/// A number from 0 to `below` − 1, and a fraction that is independent of it: how far towards the next one, in units of 2^-64.
+#[inline]
+pub fn draw_with_rest(stream: &mut Stream, below: u64) -> (u64, u64) {
     // High half of the product: uniform to 2^-64, without a division.
-    ((u128::from(stream.next_u64()) * u128::from(below)) >> 64) as u64
+    let product = u128::from(stream.next_u64()) * u128::from(below);
+    ((product >> 64) as u64, product as u64)
 }
 
 #[cfg(test)]
@@ -32,22 +106,39 @@ mod tests {
 
     #[test]
     fn streams_differ_and_repeat() {
-        let first = |seed, host, vcpu| stream(seed, host, vcpu).next_u64();
-        assert_eq!(first(1, 2, 3), first(1, 2, 3));
-        let all = [first(1, 0, 0), first(1, 0, 1), first(1, 1, 0), first(2, 0, 0), first(0, 1, 0)];
+        let first = |seed, host, vcpu, purpose| Streams::new(seed, host, vcpu).of(purpose).next_u64();
+        assert_eq!(first(1, 2, 3, Purpose::Exit), first(1, 2, 3, Purpose::Exit));
+        let hosts = [(1, 0, 0), (1, 0, 1), (1, 1, 0), (2, 0, 0), (0, 1, 0)];
+        let purposes = [Purpose::Others, Purpose::Exit, Purpose::Register];
+        let all: Vec<u64> = hosts
+            .iter()
+            .flat_map(|&(seed, host, vcpu)| purposes.map(|purpose| first(seed, host, vcpu, purpose)))
+            .collect();
         for (i, n) in all.iter().enumerate() {
             assert!(!all[..i].contains(n));
         }
     }
 
     #[test]
+    fn a_draw_of_one_purpose_shifts_no_other() {
+        let (mut one, mut other) = (Streams::new(1, 0, 0), Streams::new(1, 0, 0));
+        other.of(Purpose::Pause).next_u64();
+        assert_eq!(one.of(Purpose::Exit), other.of(Purpose::Exit));
+        assert_ne!(one.of(Purpose::Pause), other.of(Purpose::Pause));
+    }
+
+    #[test]
     fn draws_cover_their_range_and_no_more() {
-        let mut stream = stream(1, 0, 0);
-        let mut seen = [0_u32; 5];
+        let mut streams = Streams::new(1, 0, 0);
+        let stream = streams.of(Purpose::Exit);
+        let (mut seen, mut upper) = ([0_u32; 5], 0_u32);
         for _ in 0..1000 {
-            seen[draw(&mut stream, 5) as usize] += 1;
+            let (n, rest) = draw_with_rest(stream, 5);
+            seen[n as usize] += 1;
+            upper += u32::from(rest >> 63 == 1);
         }
         assert!(seen.iter().all(|&n| n > 100), "{seen:?}");
-        assert_eq!(draw(&mut stream, 0), 0);
+        assert!((400..600).contains(&upper), "{upper}");
+        assert_eq!(draw(stream, 0), 0);
     }
 }

@@ -15,8 +15,9 @@ use host_pmu::stats::{PhaseTally, Phases};
 use crate::backend::Creates;
 use crate::clock::Clock;
 use crate::mediated::Switches;
-use crate::model::Model;
+use crate::model::{Cost, Costs, Model};
 use crate::side::SimHost;
+use crate::stream::Purpose;
 
 /// Maximum number of kicks per entry. KVM_RUN returns at once with a pending signal; a clock with a tiny period must not block
 /// the entry forever.
@@ -132,10 +133,8 @@ impl<H: SimHost> Vcpu<H> {
     }
 
     #[inline]
-    fn spend(&mut self, cost: impl FnOnce(&Model) -> &crate::model::Cost) {
-        let clock = self.pmu.host().clock();
-        let ns = cost(&self.model).sample(clock.stream());
-        clock.host(ns);
+    fn spend(&mut self, purpose: Purpose, cost: impl FnOnce(&Costs) -> &Cost) {
+        self.pmu.host().clock().spend(cost(&self.model.costs), purpose);
     }
 
     /// RDMSR of a PMU register; 0 where the guest would get #GP.
@@ -153,13 +152,13 @@ impl<H: SimHost> Vcpu<H> {
         if !self.pmu.host().intercepts(msr) {
             return self.access_in_guest(act);
         }
-        self.spend(|model| &model.costs.exit);
+        self.spend(Purpose::Exit, |costs| &costs.exit);
         if self.in_tick {
-            self.spend(|model| &model.costs.tick_exit);
+            self.spend(Purpose::TickExit, |costs| &costs.tick_exit);
         }
         self.exit();
         let exited = self.pmu.host().clock().now();
-        self.spend(|model| &model.costs.vmm);
+        self.spend(Purpose::Vmm, |costs| &costs.vmm);
         let value = act(&mut self.pmu);
         self.msrs.count(msr, write, value.is_none());
         self.phases.exit(write);
@@ -199,7 +198,7 @@ impl<H: SimHost> Vcpu<H> {
     /// The interrupt of a PMU that the guest owns ends guest mode: the host hands it on.
     fn interrupt_by_pmu(&mut self) {
         if self.overflowed_at.is_none() {
-            self.spend(|model| &model.costs.signal);
+            self.spend(Purpose::Signal, |costs| &costs.signal);
         }
         self.pmu.host().leaves();
         self.enter();
@@ -214,7 +213,7 @@ impl<H: SimHost> Vcpu<H> {
     /// An access to the local APIC, which the kernel handles.
     fn apic(&mut self) {
         self.execute(1);
-        self.spend(|model| &model.costs.apic);
+        self.spend(Purpose::Apic, |costs| &costs.apic);
         let host = self.pmu.host();
         host.leaves();
         host.returns();
@@ -254,7 +253,7 @@ impl<H: SimHost> Vcpu<H> {
     }
 
     fn port_exit(&mut self) {
-        self.spend(|model| &model.costs.io);
+        self.spend(Purpose::Io, |costs| &costs.io);
         self.exit();
         self.enter();
     }
@@ -262,7 +261,7 @@ impl<H: SimHost> Vcpu<H> {
     /// Enters an interrupt or NMI handler; `tick` if it is the tick's.
     pub fn interrupted(&mut self, tick: bool) {
         self.in_tick = tick;
-        self.spend(|model| &model.costs.interrupt);
+        self.spend(Purpose::Interrupt, |costs| &costs.interrupt);
     }
 
     /// Returns from a handler; `to_tick` if into the tick.
@@ -288,7 +287,7 @@ impl<H: SimHost> Vcpu<H> {
     #[inline(never)]
     fn enter_with_work(&mut self) {
         let host = self.pmu.host();
-        host.clock().preempt_if_due();
+        host.preempt_if_due();
         let mut signals = host.take_signals();
         for _ in 0..MOST_KICKS {
             if signals > 0 {
@@ -310,7 +309,7 @@ impl<H: SimHost> Vcpu<H> {
             }
             self.settle();
             let host = self.pmu.host();
-            host.clock().preempt_if_due();
+            host.preempt_if_due();
             signals = host.take_signals();
             if signals == 0 {
                 break;
@@ -338,7 +337,7 @@ impl<H: SimHost> Vcpu<H> {
                 self.pmu.pmi_not_handled();
             }
             Delivery::Nmi => {
-                self.spend(|model| &model.costs.inject);
+                self.spend(Purpose::Inject, |costs| &costs.inject);
                 self.pmi.nmis += 1;
                 let now = self.now();
                 // A further NMI merges with the pending one.
@@ -375,7 +374,7 @@ impl<H: SimHost> Vcpu<H> {
             spent += ns;
             if ns == to_signal {
                 self.overflowed_at = Some(now + ns);
-                self.spend(|model| &model.costs.signal);
+                self.spend(Purpose::Signal, |costs| &costs.signal);
             }
             if now + ns < until && spent < most {
                 self.pmu.host().leaves();
@@ -390,7 +389,7 @@ impl<H: SimHost> Vcpu<H> {
         self.settled();
         let host = self.pmu.host();
         host.leaves();
-        host.clock().sleep_until(until);
+        host.sleep_until(until);
         self.enter();
     }
 
@@ -400,7 +399,7 @@ impl<H: SimHost> Vcpu<H> {
         let host = self.pmu.host();
         host.leaves();
         host.rest();
-        host.clock().sleep_until(at);
+        host.sleep_until(at);
         self.pmu.host().restart_account();
         self.enter();
     }

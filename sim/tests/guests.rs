@@ -145,7 +145,8 @@ fn fewer_creates_follow_from_the_guest_alone() {
         let change = |before: u64, after: u64| 100.0 * (after as f64 / before as f64 - 1.0);
         let (gp, fixed) = (change(before.gp, after.gp), change(before.fixed, after.fixed));
         assert!((gp + 82.5).abs() < 5.0, "{name}: {gp}");
-        assert!((fixed + 99.9).abs() < 0.1, "{name}: {fixed}");
+        // Where other tasks end slices, an event may find itself unused for one: 16 to 24 creates of 10 500 by the seed.
+        assert!((fixed + 99.9).abs() < 0.15, "{name}: {fixed}");
     }
 }
 
@@ -190,7 +191,33 @@ fn one_seed_gives_the_same_bytes_on_one_thread_and_on_two() {
 fn a_known_seed_gives_known_figures_on_any_machine() {
     let totals = run(&busy_model(), &Plan { vcpus: 2, ..plan("reuse-lazy", &boot(FOUR, 400_000, 300, 1000)) }, 1);
     let known = [totals.nmis[1], totals.accesses, totals.ns, totals.creates.gp, totals.creates.fixed];
-    assert_eq!((known, totals.handler.sum), ([600, 5174, 211_006_106, 4, 4], 38_125_979));
+    assert_eq!((known, totals.handler.sum), ([600, 5174, 211_005_883, 4, 4], 47_233_485));
+}
+
+/// Arms of one seed meet the same world, whatever they draw for operations of their own: the ratio to the floor of the same seed is surer than
+/// that to another seed's.
+#[test]
+fn arms_of_one_seed_share_the_world() {
+    let mut text = sim::model::EMBEDDED[1].1.to_owned();
+    for (key, ns) in
+        [("exit", "[500, 700, 1500, 9000]"), ("pause", "[900, 1600, 3000]"), ("resume", "[900, 1600, 3000]")]
+    {
+        let line = text.lines().find(|line| line.starts_with(&format!("{key} = "))).unwrap().to_owned();
+        text = text.replacen(&line, &format!("{key} = {{ ns = {ns}, source = 'test' }}"), 1);
+    }
+    let model = Model::from_toml("spread", &text).unwrap();
+    let mean = |strategy: &str, seed| {
+        let plan = Plan { seed, ..plan(strategy, &boot(SINGLE, 2_000_000, 50, 1000)) };
+        run(&model, &plan, 1).handler.mean().unwrap()
+    };
+    let spread = |values: Vec<f64>| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        (values.iter().map(|value| (value / mean - 1.0).powi(2)).sum::<f64>() / (values.len() - 1) as f64).sqrt()
+    };
+    let arms: Vec<_> = (1..=40).map(|seed| (mean("reuse", seed), mean("floor", seed))).collect();
+    let paired = spread(arms.iter().map(|(reuse, floor)| reuse / floor).collect());
+    let apart = spread(arms.iter().zip(&arms[1..]).map(|((reuse, _), (_, floor))| reuse / floor).collect());
+    assert!(paired < 0.5 * apart, "{paired} and {apart}");
 }
 
 #[test]

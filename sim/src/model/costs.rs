@@ -44,6 +44,12 @@ pub struct Costs {
     pub period: Cost,
     /// Reading a running event.
     pub read: Cost,
+    /// A context switch of a thread that holds events, to and fro.
+    pub switch: Cost,
+    /// What it costs more for each of them.
+    pub switch_held: Cost,
+    /// And more for each that runs.
+    pub switch_running: Cost,
     /// Of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
     pub mediated: Option<MediatedCosts>,
 }
@@ -59,7 +65,7 @@ pub struct MediatedCosts {
 
 impl Costs {
     /// Keys that `Model::scale` accepts; `open` and `release` scale both of their costs.
-    pub const SCALABLE: [&str; 22] = [
+    pub const SCALABLE: [&str; 25] = [
         "exit",
         "tick-exit",
         "io",
@@ -80,6 +86,9 @@ impl Costs {
         "resume-other",
         "period",
         "read",
+        "switch",
+        "switch-held",
+        "switch-running",
         "pmu-switch",
         "register",
     ];
@@ -114,6 +123,9 @@ impl Costs {
             "resume-other" => &mut [&mut self.resume_other],
             "period" => &mut [&mut self.period],
             "read" => &mut [&mut self.read],
+            "switch" => &mut [&mut self.switch],
+            "switch-held" => &mut [&mut self.switch_held],
+            "switch-running" => &mut [&mut self.switch_running],
             "pmu-switch" | "register" => match &mut self.mediated {
                 Some(costs) if key == "register" => &mut [&mut costs.register],
                 Some(costs) => &mut [&mut costs.pmu_switch],
@@ -130,8 +142,14 @@ impl Costs {
 
 pub(super) fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
     let exit = section.cost("exit")?;
+    let mut or_nothing = |key| Ok::<_, String>(section.optional_cost(key)?.unwrap_or(Cost::fixed(0)));
+    let (switch, switch_held) = (or_nothing("switch")?, or_nothing("switch-held")?);
+    let (switch_running, tick_exit) = (or_nothing("switch-running")?, or_nothing("tick-exit")?);
     Ok(Costs {
-        tick_exit: section.optional_cost("tick-exit")?.unwrap_or(Cost::fixed(0)),
+        switch,
+        switch_held,
+        switch_running,
+        tick_exit,
         io: section.optional_cost("io")?.unwrap_or_else(|| exit.clone()),
         exit,
         vmm: section.cost("vmm")?,
