@@ -374,9 +374,9 @@ impl<H: HostCounters> Counters<H> {
 
     /// Adds counts; a carry out of the top bit is an overflow (one, however many times it carried).
     fn advance(&mut self, counter: CounterId, gathered: u64) -> bool {
-        let sum = u128::from(self.base[counter.index()]) + u128::from(gathered);
-        self.base[counter.index()] = sum as u64 & self.mask;
-        let overflows = sum > u128::from(self.mask);
+        let (sum, carry) = self.base[counter.index()].overflowing_add(gathered);
+        self.base[counter.index()] = sum & self.mask;
+        let overflows = carry || sum > self.mask;
         if overflows {
             self.overflow(counter);
         }

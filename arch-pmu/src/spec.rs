@@ -50,16 +50,16 @@ impl fmt::Debug for CounterId {
     }
 }
 
-/// A set of vPMCs.
+/// A set of vPMCs. In 32 bits, of which an instruction sets, clears or tests one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CounterSet(u16);
+pub struct CounterSet(u32);
 
 impl CounterSet {
     /// No counter.
     pub const EMPTY: Self = Self(0);
 
     /// Every counter a guest may have.
-    pub const ALL: Self = Self(((1u32 << MAX_COUNTERS) - 1) as u16);
+    pub const ALL: Self = Self((1 << MAX_COUNTERS) - 1);
 
     /// Those in both.
     #[must_use]
@@ -82,13 +82,13 @@ impl CounterSet {
     /// A bit for each counter, by [`CounterId::index`].
     #[must_use]
     pub const fn bits(self) -> u16 {
-        self.0
+        self.0 as u16
     }
 
     /// The counters of `bits`; bits of no counter are ignored.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
-        Self(bits & Self::ALL.0)
+        Self(bits as u32 & Self::ALL.0)
     }
 
     /// Adds all of `others`.
@@ -147,7 +147,7 @@ impl FromIterator<CounterId> for CounterSet {
 
 /// Iterates a [`CounterSet`], lowest first.
 #[derive(Clone, Debug)]
-pub struct CounterSetIter(u16);
+pub struct CounterSetIter(u32);
 
 impl Iterator for CounterSetIter {
     type Item = CounterId;

@@ -39,8 +39,15 @@ pub struct SimBackend {
     free: Vec<usize>,
     /// Indices of the running events; their order has no effect.
     running: Vec<usize>,
-    /// Lower bound of the next signal, in thread time (in exits where those are counted).
+    /// Counters that the host has left for them.
+    room: usize,
+    /// The base of all events so far; where they have several, one that advances at least as fast as each.
+    base: Base,
+    mixed: bool,
+    /// Lower bound of the next signal, in that base.
     look_at: u64,
+    /// Whether it is the next signal, and no less.
+    exact: bool,
     /// Overflows not yet taken: id and count.
     overflowed: Vec<(u64, u64)>,
     /// Events stop at an overflow.
@@ -56,7 +63,12 @@ impl SimBackend {
     #[must_use]
     pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> Self {
         let follows_time = model.base != CountBase::Exits;
+        let free = model.host.counters - model.host.taken;
         Self {
+            room: if model.base == CountBase::GuestTime { free as usize } else { usize::MAX },
+            base: Base::Exits,
+            mixed: false,
+            exact: true,
             model,
             clock,
             on_host,
@@ -118,13 +130,19 @@ impl SimBackend {
 
     /// ns of ring 3 until the next signal.
     #[must_use]
-    pub fn user_ns_to_signal(&self) -> u64 {
+    pub fn user_ns_to_signal(&mut self) -> u64 {
+        if !self.exact {
+            self.find_next();
+        }
         let times = self.clock.times();
-        let left = self.running.iter().filter_map(|&at| {
-            let state = &self.table[at];
-            (state.samples && state.base.in_user_mode() && !state.lost)
-                .then(|| state.due.saturating_sub(state.ran(times)))
-        });
+        if !self.mixed {
+            let counts = self.base.in_user_mode() && self.look_at < u64::MAX;
+            return if counts { self.look_at.saturating_sub(self.base.of(times)) } else { u64::MAX };
+        }
+        let states = self.running.iter().map(|&at| &self.table[at]);
+        let left = states
+            .filter(|state| state.can_signal() && state.base.in_user_mode())
+            .map(|state| state.signals_at().saturating_sub(state.base.of(times)));
         left.min().unwrap_or(u64::MAX)
     }
 
@@ -132,7 +150,7 @@ impl SimBackend {
     #[inline]
     #[must_use]
     pub fn may_signal(&self) -> bool {
-        self.pace(self.clock.times()) >= self.look_at
+        self.base.of(self.clock.times()) >= self.look_at
     }
 
     /// Takes the due signals; each event is then armed for its next period, as by perf.
@@ -145,14 +163,13 @@ impl SimBackend {
     #[inline(never)]
     fn signals_due(&mut self) -> u64 {
         let times = self.clock.times();
-        let pace = self.pace(times);
-        let (mut signals, mut look_at) = (0, u64::MAX);
+        let mut signals = 0;
         let Self { table, running, overflowed, .. } = self;
         let mut next = 0;
         while let Some(&at) = running.get(next) {
             next += 1;
             let state = &mut table[at];
-            if !state.samples || state.lost {
+            if !state.can_signal() {
                 continue;
             }
             let ran = state.ran(times);
@@ -175,21 +192,43 @@ impl SimBackend {
                 overflowed.push((state.id, reached.max(state.rate.counts(state.due))));
                 state.aim(reached, state.period);
             }
-            look_at = look_at.min(pace.saturating_add(state.due.saturating_sub(ran)));
         }
-        self.look_at = look_at;
+        self.find_next();
         signals
     }
 
-    /// A time that advances at least as fast as the base of every event.
-    #[inline]
-    fn pace(&self, times: Times) -> u64 {
-        if self.model.base == CountBase::Exits { times.exits } else { times.thread }
+    /// Finds the next signal of the running events.
+    fn find_next(&mut self) {
+        let times = self.clock.times();
+        let states = self.running.iter().map(|&at| &self.table[at]).filter(|state| state.can_signal());
+        self.look_at = states.map(|state| self.next_of(state, times)).min().unwrap_or(u64::MAX);
+        self.exact = !self.mixed;
     }
 
-    fn base(&self, spec: Spec) -> Base {
+    /// The next signal of a running event, in the common base; a lower bound where there is none.
+    #[inline]
+    const fn next_of(&self, state: &EventState, times: Times) -> u64 {
+        if self.mixed {
+            self.base.of(times).saturating_add(state.due.saturating_sub(state.ran(times)))
+        } else {
+            state.signals_at()
+        }
+    }
+
+    /// Of an event that will be opened.
+    fn notes_base(&mut self, base: Base) {
+        if self.table.is_empty() {
+            self.base = base;
+        } else if self.base != base && !self.mixed {
+            self.mixed = true;
+            self.base = Base::Thread { least: 0 };
+            self.find_next();
+        }
+    }
+
+    fn base_of(&self, spec: Spec) -> Base {
         match self.model.base {
-            CountBase::GuestTime => Base::Guest { user: spec.user(), kernel: spec.kernel() },
+            CountBase::GuestTime => Base::guest(spec.user(), spec.kernel()),
             CountBase::ThreadTime => Base::Thread { least: self.model.host.shortest_period },
             CountBase::Exits => Base::Exits,
         }
@@ -202,21 +241,21 @@ impl SimBackend {
 
     #[inline]
     fn run(&mut self, at: usize) {
-        let hardware = self.model.base == CountBase::GuestTime;
-        let room = self.model.host.counters - self.model.host.taken;
         let times = self.clock.times();
-        let pace = self.pace(times);
+        let place = self.running.len();
         let state = &mut self.table[at];
-        if hardware && self.running.len() as u64 >= room {
+        if place >= self.room {
             // A pinned event without a counter enters error state and counts no more.
             state.lost = true;
         }
         state.running = true;
         state.since = state.base.of(times);
-        state.place = self.running.len();
-        let left = state.due.saturating_sub(state.ran);
+        state.place = place;
         self.running.push(at);
-        self.look_at = self.look_at.min(pace.saturating_add(left));
+        let state = &self.table[at];
+        if state.can_signal() {
+            self.look_at = self.look_at.min(self.next_of(state, times));
+        }
     }
 
     #[inline]
@@ -226,10 +265,16 @@ impl SimBackend {
         if !state.running {
             return;
         }
+        let was = state.signals_at();
         state.ran = state.ran(times);
         state.running = false;
         let place = state.place;
         leave(&mut self.table, &mut self.running, place);
+        if self.running.is_empty() {
+            (self.look_at, self.exact) = (u64::MAX, !self.mixed);
+        } else if was == self.look_at {
+            self.exact = false;
+        }
     }
 }
 
@@ -252,9 +297,11 @@ impl Backend for SimBackend {
             return Err(HostError::Os { call: "perf_event_open", errno: 16, remedy: "" });
         }
         self.opened += 1;
+        let base = self.base_of(spec);
+        self.notes_base(base);
         let mut state = EventState {
             id: self.opened,
-            base: self.base(spec),
+            base,
             rate: self.model.rate(code(spec)),
             samples: spec.samples(),
             ran: 0,
@@ -296,16 +343,18 @@ impl Backend for SimBackend {
         self.free.push(event.0);
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
+    #[inline(always)]
     fn pause(&mut self, event: &mut Event) -> Result<u64, HostError> {
         self.halt(event.0);
         self.spend(Purpose::Pause, |costs| &costs.pause);
         let state = &mut self.table[event.0];
         state.let_in = false;
-        if state.lost { Err(HostError::PinnedLost) } else { Ok(state.count(self.clock.times())) }
+        if state.lost { Err(HostError::PinnedLost) } else { Ok(state.rate.counts(state.ran)) }
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
+    #[inline(always)]
     fn resume(&mut self, event: &mut Event, spent: bool) -> Result<(), HostError> {
         self.spend(Purpose::Resume, |costs| &costs.resume);
         if spent && self.one_shot {
@@ -322,16 +371,26 @@ impl Backend for SimBackend {
         Ok(())
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
+    #[inline(always)]
     fn set_period(&mut self, event: &mut Event, period: u64) -> Result<(), HostError> {
         self.spend(Purpose::Period, |costs| &costs.period);
         let times = self.clock.times();
-        let pace = self.pace(times);
         let state = &mut self.table[event.0];
+        if !state.running {
+            state.aim(state.rate.counts(state.ran), period);
+            return Ok(());
+        }
+        let was = state.signals_at();
         state.aim(state.count(times), period);
-        if state.running {
-            let left = state.due.saturating_sub(state.ran(times));
-            self.look_at = self.look_at.min(pace.saturating_add(left));
+        let state = &self.table[event.0];
+        if state.can_signal() {
+            let next = self.next_of(state, times);
+            if next <= self.look_at {
+                self.look_at = next;
+            } else if was == self.look_at {
+                self.exact = false;
+            }
         }
         Ok(())
     }
@@ -375,16 +434,20 @@ impl Backend for SimBackend {
 
     fn shut_gate(&mut self, report: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         self.gate = Some(false);
-        while let Some(&at) = self.running.last() {
-            self.halt(at);
-        }
-        self.spend(Purpose::Pause, |costs| &costs.pause);
         let times = self.clock.times();
+        for &at in &self.running {
+            let state = &mut self.table[at];
+            state.ran = state.ran(times);
+            state.running = false;
+        }
+        self.running.clear();
+        (self.look_at, self.exact) = (u64::MAX, !self.mixed);
+        self.spend(Purpose::Pause, |costs| &costs.pause);
         if self.table.iter().any(|state| state.lost) {
             return Err(HostError::PinnedLost);
         }
         for state in self.table.iter().filter(|state| state.id != 0) {
-            report(state.id, state.count(times));
+            report(state.id, state.rate.counts(state.ran));
         }
         Ok(())
     }

@@ -25,26 +25,29 @@ pub(crate) enum Base {
     Thread { least: u64 },
     /// Exits to userspace.
     Exits,
-    /// Guest mode, in these rings.
-    Guest { user: bool, kernel: bool },
+    /// Guest mode, in these rings: every bit is set for one that counts.
+    Guest { user: u64, kernel: u64 },
 }
 
 impl Base {
+    /// Guest mode, in these rings.
+    pub(crate) const fn guest(user: bool, kernel: bool) -> Self {
+        Self::Guest { user: (user as u64).wrapping_neg(), kernel: (kernel as u64).wrapping_neg() }
+    }
+
     #[inline]
     pub(crate) const fn of(self, times: Times) -> u64 {
         match self {
             Self::Thread { .. } => times.thread,
             Self::Exits => times.exits,
-            Self::Guest { user, kernel } => {
-                (if user { times.user } else { 0 }) + (if kernel { times.kernel } else { 0 })
-            }
+            Self::Guest { user, kernel } => (times.user & user) + (times.kernel & kernel),
         }
     }
 
     /// Whether the base advances while the guest is in ring 3.
     #[inline]
     pub(crate) const fn in_user_mode(self) -> bool {
-        matches!(self, Self::Thread { .. } | Self::Guest { user: true, .. })
+        matches!(self, Self::Thread { .. } | Self::Guest { user: u64::MAX, .. })
     }
 }
 
@@ -79,6 +82,18 @@ impl EventState {
     #[inline]
     pub(crate) const fn ran(&self, times: Times) -> u64 {
         if self.running { self.ran + (self.base.of(times) - self.since) } else { self.ran }
+    }
+
+    /// Whether it signals at all.
+    #[inline]
+    pub(crate) const fn can_signal(&self) -> bool {
+        self.samples && !self.lost
+    }
+
+    /// Its base at the next signal, if it runs until then.
+    #[inline]
+    pub(crate) const fn signals_at(&self) -> u64 {
+        self.since.saturating_add(self.due.saturating_sub(self.ran))
     }
 
     #[inline]

@@ -215,7 +215,7 @@ impl HostCounters for SimMediated {
     }
 
     fn start(&mut self, counter: CounterId, spec: Spec, period: u64) {
-        let base = Base::Guest { user: spec.user(), kernel: spec.kernel() };
+        let base = Base::guest(spec.user(), spec.kernel());
         let rate = self.model.rate(code(spec));
         let since = base.of(self.clock.times());
         self.counters[counter.index()] = Some(Counting { base, rate, since, taken: 0, due: rate.ns_for(period) });

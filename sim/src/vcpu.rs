@@ -111,10 +111,21 @@ impl<H: SimHost> Vcpu<H> {
         self.settled().now()
     }
 
+    /// ns since the start of the simulation, and TSC of the guest.
+    #[inline]
+    pub fn now_and_tsc(&mut self) -> (u64, u64) {
+        let now = self.now();
+        (now, self.tsc_at(now))
+    }
+
     /// TSC of the guest.
     #[inline]
     pub fn tsc(&mut self) -> u64 {
-        let now = self.now();
+        self.now_and_tsc().1
+    }
+
+    #[inline]
+    fn tsc_at(&self, now: u64) -> u64 {
         let (ms, ns) = (now / 1_000_000, now % 1_000_000);
         // The frequency has far fewer than 44 bits, so the products cannot overflow.
         ms * self.model.tsc_khz + ns * self.model.tsc_khz / 1_000_000
@@ -352,7 +363,14 @@ impl<H: SimHost> Vcpu<H> {
         }
     }
 
+    /// ns since the start of the simulation, right after an access or another exit: no instruction was executed since.
+    #[inline]
+    pub fn now_at_exit(&mut self) -> u64 {
+        self.pmu.host().clock().now()
+    }
+
     /// Takes the pending NMI; returns when its overflow was noticed.
+    #[inline]
     pub fn take_nmi(&mut self) -> Option<u64> {
         self.nmi.take()
     }

@@ -51,7 +51,7 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn pause(&mut self, counter: CounterId) -> u64 {
         self.stopped.remove(counter);
-        self.wanted[counter.index()] = None;
+        self.wants_none(counter);
         if self.strategy.release == Release::Eager {
             let on = self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
             let gathered = if on { self.read(counter) } else { 0 };
@@ -91,7 +91,7 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn stop(&mut self, counter: CounterId, own_enable: bool) {
         self.retries.remove(counter);
-        self.wanted[counter.index()] = None;
+        self.wants_none(counter);
         self.unsettle_gate();
         if !own_enable && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             self.park(counter);

@@ -42,10 +42,15 @@ impl<B: Backend> Bank<B> {
 
     fn shut_gate(&mut self) -> Result<(), HostError> {
         self.gate_open = false;
-        let Self { backend, slots, pool, stats, .. } = self;
+        let Self { backend, slots, pool, stats, kept, .. } = self;
         host_op(backend, stats, OpKind::Pause, |backend| {
             backend.shut_gate(&mut |id, count| {
-                if let Some(held) = slots.iter_mut().flatten().chain(&mut *pool).find(|held| held.id == id) {
+                let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
+                let held = match kept.into_iter().find(is_its) {
+                    Some(counter) => slots[counter.index()].as_mut(),
+                    None => pool.iter_mut().find(|held| held.id == id),
+                };
+                if let Some(held) = held {
                     held.shut_at = count;
                 }
             })

@@ -14,14 +14,15 @@ impl<B: Backend> Bank<B> {
     pub(super) fn drain_records(&mut self) {
         let stops = self.backend.stops_at_overflow();
         self.unsettle_gate();
-        let Self { backend, slots, pool, recorded, stats, .. } = self;
+        let Self { backend, slots, pool, recorded, stats, kept, .. } = self;
         let complete = backend.overflowed(&mut |Overflow { id, count, at }| {
             if let Some(at) = at {
                 stats.signals.overflowed(at);
             }
-            let at = slots.iter().position(|slot| slot.as_ref().is_some_and(|held| held.id == id));
+            let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
+            let at = kept.into_iter().find(is_its);
             let held = match at {
-                Some(at) => slots[at].as_mut(),
+                Some(counter) => slots[counter.index()].as_mut(),
                 None => pool.iter_mut().find(|held| held.id == id),
             };
             let Some(held) = held else { return };
@@ -30,7 +31,7 @@ impl<B: Backend> Bank<B> {
             }
             if held.state.is_on() {
                 held.recorded = Some(count);
-                if let (Some(counter), Some(recorded)) = (at.and_then(counter_at), &mut *recorded) {
+                if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
                     recorded.insert(counter);
                 }
             } else {
@@ -75,11 +76,10 @@ impl<B: Backend> Bank<B> {
             // Any event may have stopped itself early: its record may be lost.
             None => return Signalled { certain: policy != OnOverflow::Reprogram, ..Signalled::ANY },
         };
-        for (index, held) in self.slots.iter().enumerate() {
+        for counter in self.kept {
             // An event that does not sample has no records.
-            if held.as_ref().is_some_and(|held| held.state.is_on() && !held.spec.samples())
-                && let Some(counter) = counter_at(index)
-            {
+            let held = self.slots[counter.index()].as_ref();
+            if held.is_some_and(|held| held.state.is_on() && !held.spec.samples()) {
                 counters.insert(counter);
             }
         }

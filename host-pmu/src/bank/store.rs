@@ -22,6 +22,8 @@ pub(super) struct Wanted {
 pub struct Bank<B: Backend> {
     pub(super) backend: B,
     pub(super) strategy: Strategy,
+    /// Whether the strategy releases by time.
+    by_time: bool,
     /// Each counter's own event.
     pub(super) slots: [Option<Held<B::Event>>; MAX_COUNTERS],
     /// Parked events of no counter; its capacity is reserved up front.
@@ -61,6 +63,7 @@ impl<B: Backend> Bank<B> {
         let pool_cap = if let Reuse::Pool(k) = strategy.reuse { k } else { 0 };
         Self {
             backend,
+            by_time: matches!(strategy.release, Release::IdleMs(_)),
             strategy,
             slots: std::array::from_fn(|_| None),
             pool: Vec::with_capacity(pool_cap),
@@ -112,6 +115,13 @@ impl<B: Backend> Bank<B> {
 
     #[inline]
     fn releases_none(&self, switched_in: bool, slept: bool) -> bool {
+        // At nearly every entry nothing happened that any of them looks at.
+        let nothing = !switched_in && !slept && !self.may_have_slept;
+        (nothing && !self.by_time) || self.releases_none_now(switched_in, slept)
+    }
+
+    #[inline(never)]
+    const fn releases_none_now(&self, switched_in: bool, slept: bool) -> bool {
         match self.strategy.release {
             Release::Slices(_) => !switched_in,
             Release::Hlt => !slept && !self.may_have_slept,
@@ -194,6 +204,14 @@ impl<B: Backend> Bank<B> {
         }
     }
 
+    /// A counter that is paused or stopped waits for no event.
+    #[inline]
+    pub(super) fn wants_none(&mut self, counter: CounterId) {
+        if !self.wanting.is_empty() {
+            self.wanted[counter.index()] = None;
+        }
+    }
+
     /// The event of `counter` failed after it had served: the counter is started again before the next entry.
     pub(super) fn retry(&mut self, counter: CounterId) {
         self.backoffs[counter.index()] = Backoff::default();
@@ -231,10 +249,7 @@ pub(super) fn host_op<B: Backend, T>(
     let result = op(backend);
     stats.last_op_ns = backend.now_ns();
     stats.ops.record(kind, stats.last_op_ns.saturating_sub(begin));
-    if let Err(error) = &result {
-        stats.failed(error);
-    }
-    result
+    result.inspect_err(|error| stats.failed(error))
 }
 
 impl<B: Backend> Drop for Bank<B> {

@@ -18,25 +18,32 @@ const ACCOUNT: u64 = 45;
 const MOST_LOOPS: u32 = 100;
 
 impl<H: SimHost> Guest<H> {
-    /// Takes pending NMIs. They interrupt the tick between two instructions, but not the NMI handler.
+    /// Takes pending NMIs, right after an exit. They interrupt the tick between two instructions, but not the NMI handler.
+    #[inline]
     pub(super) fn take_nmis(&mut self) {
-        while !self.in_nmi
-            && !self.over_limit()
+        if self.in_nmi {
+            return;
+        }
+        // Which nearly always is all there is to do.
+        self.timed_out |= self.cpu.now_at_exit() > self.limit;
+        while !self.timed_out
             && let Some(seen_at) = self.cpu.take_nmi()
         {
             self.nmi(seen_at);
+            self.over_limit();
         }
     }
 
+    #[inline(never)]
     fn nmi(&mut self, seen_at: u64) {
         self.in_nmi = true;
         let from_tick = self.cpu.in_tick();
         self.cpu.interrupted(false);
         self.cpu.execute(2);
-        let (entry, entry_tsc) = (self.cpu.now(), self.cpu.tsc());
+        let (entry, entry_tsc) = self.cpu.now_and_tsc();
         self.cpu.execute(STUB_IN);
         let (status, rearmed) = self.handle_pmi();
-        let (exit, exit_tsc) = (self.cpu.now(), self.cpu.tsc());
+        let (exit, exit_tsc) = self.cpu.now_and_tsc();
         self.handler.record(exit - entry);
         self.delivery.record(entry - seen_at);
         if self.deliveries.len() < self.log_capacity {

@@ -64,7 +64,7 @@ impl<H: SimHost> Guest<H> {
     fn tick(&mut self) {
         self.cpu.interrupted(true);
         self.cpu.execute(2);
-        let (entry, now) = (self.cpu.now(), self.cpu.tsc());
+        let (entry, now) = self.cpu.now_and_tsc();
         // Expiries while one is pending merge.
         self.forward_timer(entry);
         self.cpu.execute(STUB_IN + 15);
@@ -191,7 +191,7 @@ impl<H: SimHost> Guest<H> {
         let started = self.start_active();
         self.pmu_enable();
         self.report.rotations += 1;
-        let (exit, exit_tsc) = (self.cpu.now(), self.cpu.tsc());
+        let (exit, exit_tsc) = self.cpu.now_and_tsc();
         self.rotation.record(exit - entry);
         self.log(LOG_ROTATION, [entry_tsc, exit_tsc], 0, started);
     }
