@@ -184,7 +184,10 @@ impl<H: HostCounters> Counters<H> {
         // A guest turns all its counters off and on at once, of which it uses few.
         let unused = self.host.keeps_nothing_for().and(self.on().complement()).and(self.running.complement());
         for counter in changed.and(unused.complement()) {
-            self.changed(counter);
+            match self.host.changed(counter) {
+                Reprogram::Now => self.reprogram(counter),
+                Reprogram::AtEntry => self.dirty.insert(counter),
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use arch_pmu::spec::{MAX_COUNTERS, Source, Spec};
 use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::strategy::{MAX_POOL, OnOverflow, Strategy};
 
-use crate::clock::{Clock, Times};
+use crate::clock::Clock;
 use crate::event::{Base, EventState, code};
 use crate::model::{Cost, Costs, CountBase, Model};
 use crate::stream::{Purpose, draw};
@@ -163,7 +163,8 @@ impl SimBackend {
     #[inline(never)]
     fn signals_due(&mut self) -> u64 {
         let times = self.clock.times();
-        let mut signals = 0;
+        let (mut signals, mut look_at) = (0, u64::MAX);
+        let common = self.mixed.then(|| self.base.of(times));
         let Self { table, running, overflowed, .. } = self;
         let mut next = 0;
         while let Some(&at) = running.get(next) {
@@ -192,27 +193,19 @@ impl SimBackend {
                 overflowed.push((state.id, reached.max(state.rate.counts(state.due))));
                 state.aim(reached, state.period);
             }
+            look_at = look_at.min(state.next(times, common));
         }
-        self.find_next();
+        (self.look_at, self.exact) = (look_at, !self.mixed);
         signals
     }
 
     /// Finds the next signal of the running events.
     fn find_next(&mut self) {
         let times = self.clock.times();
+        let common = self.mixed.then(|| self.base.of(times));
         let states = self.running.iter().map(|&at| &self.table[at]).filter(|state| state.can_signal());
-        self.look_at = states.map(|state| self.next_of(state, times)).min().unwrap_or(u64::MAX);
+        self.look_at = states.map(|state| state.next(times, common)).min().unwrap_or(u64::MAX);
         self.exact = !self.mixed;
-    }
-
-    /// The next signal of a running event, in the common base; a lower bound where there is none.
-    #[inline]
-    const fn next_of(&self, state: &EventState, times: Times) -> u64 {
-        if self.mixed {
-            self.base.of(times).saturating_add(state.due.saturating_sub(state.ran(times)))
-        } else {
-            state.signals_at()
-        }
     }
 
     /// Of an event that will be opened.
@@ -239,7 +232,8 @@ impl SimBackend {
         self.clock.spend(cost(&self.model.costs), purpose);
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
+    #[inline(always)]
     fn run(&mut self, at: usize) {
         let times = self.clock.times();
         let place = self.running.len();
@@ -251,14 +245,15 @@ impl SimBackend {
         state.running = true;
         state.since = state.base.of(times);
         state.place = place;
-        self.running.push(at);
-        let state = &self.table[at];
         if state.can_signal() {
-            self.look_at = self.look_at.min(self.next_of(state, times));
+            let common = self.mixed.then(|| self.base.of(times));
+            self.look_at = self.look_at.min(state.next(times, common));
         }
+        self.running.push(at);
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
+    #[inline(always)]
     fn halt(&mut self, at: usize) {
         let times = self.clock.times();
         let state = &mut self.table[at];
@@ -383,9 +378,8 @@ impl Backend for SimBackend {
         }
         let was = state.signals_at();
         state.aim(state.count(times), period);
-        let state = &self.table[event.0];
         if state.can_signal() {
-            let next = self.next_of(state, times);
+            let next = state.next(times, self.mixed.then(|| self.base.of(times)));
             if next <= self.look_at {
                 self.look_at = next;
             } else if was == self.look_at {

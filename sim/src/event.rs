@@ -96,6 +96,16 @@ impl EventState {
         self.since.saturating_add(self.due.saturating_sub(self.ran))
     }
 
+    /// Its next signal, in its base, while it runs. With events of several bases there is one that advances at least as fast as each, now at
+    /// `common`: a lower bound in that.
+    #[inline]
+    pub(crate) const fn next(&self, times: Times, common: Option<u64>) -> u64 {
+        match common {
+            None => self.signals_at(),
+            Some(now) => now.saturating_add(self.due.saturating_sub(self.ran(times))),
+        }
+    }
+
     #[inline]
     pub(crate) const fn count(&self, times: Times) -> u64 {
         self.rate.counts(self.ran(times))

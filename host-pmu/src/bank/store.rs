@@ -17,13 +17,30 @@ pub(super) struct Wanted {
     pub(super) period: u64,
 }
 
+/// What a strategy's release looks at.
+#[derive(Clone, Copy, Debug)]
+struct Looks {
+    at_slices: bool,
+    at_sleeps: bool,
+    at_time: bool,
+}
+
+impl Looks {
+    const fn of(release: Release) -> Self {
+        Self {
+            at_slices: matches!(release, Release::Slices(_)),
+            at_sleeps: matches!(release, Release::Hlt),
+            at_time: matches!(release, Release::IdleMs(_)),
+        }
+    }
+}
+
 /// Host events behind the vPMCs of one vCPU.
 #[derive(Debug)]
 pub struct Bank<B: Backend> {
     pub(super) backend: B,
     pub(super) strategy: Strategy,
-    /// Whether the strategy releases by time.
-    by_time: bool,
+    looks: Looks,
     /// Each counter's own event.
     pub(super) slots: [Option<Held<B::Event>>; MAX_COUNTERS],
     /// Parked events of no counter; its capacity is reserved up front.
@@ -63,7 +80,7 @@ impl<B: Backend> Bank<B> {
         let pool_cap = if let Reuse::Pool(k) = strategy.reuse { k } else { 0 };
         Self {
             backend,
-            by_time: matches!(strategy.release, Release::IdleMs(_)),
+            looks: Looks::of(strategy.release),
             strategy,
             slots: std::array::from_fn(|_| None),
             pool: Vec::with_capacity(pool_cap),
@@ -114,20 +131,10 @@ impl<B: Backend> Bank<B> {
     }
 
     #[inline]
-    fn releases_none(&self, switched_in: bool, slept: bool) -> bool {
-        // At nearly every entry nothing happened that any of them looks at.
-        let nothing = !switched_in && !slept && !self.may_have_slept;
-        (nothing && !self.by_time) || self.releases_none_now(switched_in, slept)
-    }
-
-    #[inline(never)]
-    const fn releases_none_now(&self, switched_in: bool, slept: bool) -> bool {
-        match self.strategy.release {
-            Release::Slices(_) => !switched_in,
-            Release::Hlt => !slept && !self.may_have_slept,
-            Release::IdleMs(_) => false,
-            Release::Eager | Release::Never => true,
-        }
+    const fn releases_none(&self, switched_in: bool, slept: bool) -> bool {
+        // Without a branch for each kind: this is asked at every entry.
+        let Looks { at_slices, at_sleeps, at_time } = self.looks;
+        !(at_slices & switched_in | at_sleeps & (slept | self.may_have_slept) | at_time)
     }
 
     /// Counts an entry at which the bank [is quiet](Self::is_quiet).
@@ -238,7 +245,8 @@ pub(super) fn counter_at(index: usize) -> Option<CounterId> {
 }
 
 /// Carries out one host operation, counted and timed.
-#[inline]
+#[expect(clippy::inline_always, reason = "a simulated operation takes no longer than the call")]
+#[inline(always)]
 pub(super) fn host_op<B: Backend, T>(
     backend: &mut B,
     stats: &mut BankStats,
