@@ -131,7 +131,7 @@ pub(crate) fn read_nth<V: Vendor, R: Register<V>, H: HostCounters>(
     state: &mut State<'_, V, H>,
     n: usize,
 ) -> Result<u64, GeneralProtection> {
-    if R::exists(state.caps, n) { Ok(R::read(state, n)) } else { Err(GeneralProtection) }
+    if R::exists(*state.caps, n) { Ok(R::read(state, n)) } else { Err(GeneralProtection) }
 }
 
 #[inline]
@@ -140,7 +140,7 @@ pub(crate) fn write_nth<V: Vendor, R: Register<V>, H: HostCounters>(
     n: usize,
     value: u64,
 ) -> Result<(), GeneralProtection> {
-    if R::exists(state.caps, n) { R::write(state, n, value) } else { Err(GeneralProtection) }
+    if R::exists(*state.caps, n) { R::write(state, n, value) } else { Err(GeneralProtection) }
 }
 
 /// `value` has no bit outside `mask`.

@@ -23,12 +23,12 @@ macro_rules! of_vendor {
         match $file {
             RegisterFile::Intel(caps, registers) => {
                 let mut state: State<'_, intel::Intel, _> =
-                    State { caps: *caps, registers, counters: $counters, filter: $filter };
+                    State { caps, registers, counters: $counters, filter: $filter };
                 intel::$function(&mut state $(, $argument)*)
             }
             RegisterFile::Amd(caps, registers) => {
                 let mut state: State<'_, amd::Amd, _> =
-                    State { caps: *caps, registers, counters: $counters, filter: $filter };
+                    State { caps, registers, counters: $counters, filter: $filter };
                 amd::$function(&mut state $(, $argument)*)
             }
         }
@@ -100,7 +100,7 @@ impl RegisterFile {
     #[inline]
     pub(crate) fn freeze_on_pmi<H: HostCounters>(&mut self, counters: &mut Counters<H>, filter: &EventFilter) {
         if let Self::Intel(caps, registers) = self {
-            intel::freeze_on_pmi(&mut State { caps: *caps, registers, counters, filter });
+            intel::freeze_on_pmi(&mut State { caps, registers, counters, filter });
         }
     }
 

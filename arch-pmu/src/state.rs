@@ -14,7 +14,7 @@ pub(crate) trait Vendor {
 /// A PMU of vendor `V`, with `H` behind its counters.
 #[derive(Debug)]
 pub(crate) struct State<'a, V: Vendor, H> {
-    pub(crate) caps: V::Caps,
+    pub(crate) caps: &'a V::Caps,
     pub(crate) registers: &'a mut V::Registers,
     pub(crate) counters: &'a mut Counters<H>,
     pub(crate) filter: &'a EventFilter,

@@ -11,7 +11,7 @@ use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::strategy::{MAX_POOL, OnOverflow, Strategy};
 
 use crate::clock::Clock;
-use crate::event::{Base, EventState, code};
+use crate::event::{Base, EventState, Running, code};
 use crate::model::{Cost, Costs, CountBase, Model};
 use crate::stream::{Purpose, draw};
 
@@ -38,7 +38,7 @@ pub struct SimBackend {
     table: Vec<EventState>,
     free: Vec<usize>,
     /// Indices of the running events; their order has no effect.
-    running: Vec<usize>,
+    running: Running,
     /// Counters that the host has left for them.
     room: usize,
     /// The base of all events so far; where they have several, one that advances at least as fast as each.
@@ -74,7 +74,7 @@ impl SimBackend {
             on_host,
             table: Vec::new(),
             free: Vec::new(),
-            running: Vec::new(),
+            running: Running::default(),
             look_at: u64::MAX,
             overflowed: Vec::with_capacity(MAX_POOL + MAX_COUNTERS),
             // As in the real backend, tracepoints (which count exits) cannot stop.
@@ -139,7 +139,7 @@ impl SimBackend {
             let counts = self.base.in_user_mode() && self.look_at < u64::MAX;
             return if counts { self.look_at.saturating_sub(self.base.of(times)) } else { u64::MAX };
         }
-        let states = self.running.iter().map(|&at| &self.table[at]);
+        let states = self.running.iter().map(|at| &self.table[at]);
         let left = states
             .filter(|state| state.can_signal() && state.base.in_user_mode())
             .map(|state| state.signals_at().saturating_sub(state.base.of(times)));
@@ -167,7 +167,7 @@ impl SimBackend {
         let common = self.mixed.then(|| self.base.of(times));
         let Self { table, running, overflowed, .. } = self;
         let mut next = 0;
-        while let Some(&at) = running.get(next) {
+        while let Some(at) = running.get(next) {
             next += 1;
             let state = &mut table[at];
             if !state.can_signal() {
@@ -182,7 +182,7 @@ impl SimBackend {
                     overflowed.push((state.id, state.rate.counts(state.due)));
                     (state.ran, state.running, state.let_in) = (state.due, false, false);
                     next -= 1;
-                    leave(table, running, next);
+                    running.leave(table, next);
                     continue;
                 }
                 // Several elapsed periods are one overflow: perf interrupts once.
@@ -203,7 +203,7 @@ impl SimBackend {
     fn find_next(&mut self) {
         let times = self.clock.times();
         let common = self.mixed.then(|| self.base.of(times));
-        let states = self.running.iter().map(|&at| &self.table[at]).filter(|state| state.can_signal());
+        let states = self.running.iter().map(|at| &self.table[at]).filter(|state| state.can_signal());
         self.look_at = states.map(|state| state.next(times, common)).min().unwrap_or(u64::MAX);
         self.exact = !self.mixed;
     }
@@ -264,21 +264,12 @@ impl SimBackend {
         state.ran = state.ran(times);
         state.running = false;
         let place = state.place;
-        leave(&mut self.table, &mut self.running, place);
+        self.running.leave(&mut self.table, place);
         if self.running.is_empty() {
             (self.look_at, self.exact) = (u64::MAX, !self.mixed);
         } else if was == self.look_at {
             self.exact = false;
         }
-    }
-}
-
-/// Takes the event at `place` out of those that run.
-#[inline]
-fn leave(table: &mut [EventState], running: &mut Vec<usize>, place: usize) {
-    running.swap_remove(place);
-    if let Some(&moved) = running.get(place) {
-        table[moved].place = place;
     }
 }
 
@@ -288,7 +279,8 @@ impl Backend for SimBackend {
     fn open(&mut self, spec: Spec, period: u64) -> Result<Event, HostError> {
         let first = self.on_host.get() == 0;
         self.spend(Purpose::Open, |costs| if first { &costs.open_first } else { &costs.open_more });
-        if draw(self.clock.streams().of(Purpose::Refused), 1000) < self.model.host.refused_permille {
+        let refused = self.model.host.refused_permille;
+        if refused > 0 && draw(self.clock.streams().of(Purpose::Refused), 1000) < refused {
             return Err(HostError::Os { call: "perf_event_open", errno: 16, remedy: "" });
         }
         self.opened += 1;
@@ -429,7 +421,7 @@ impl Backend for SimBackend {
     fn shut_gate(&mut self, report: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         self.gate = Some(false);
         let times = self.clock.times();
-        for &at in &self.running {
+        for at in self.running.iter() {
             let state = &mut self.table[at];
             state.ran = state.ran(times);
             state.running = false;
@@ -463,77 +455,4 @@ impl Backend for SimBackend {
 }
 
 #[cfg(test)]
-mod tests {
-    use arch_pmu::intel::PerfEvtSel;
-
-    use super::*;
-    use crate::sched::Schedule;
-    use crate::stream::Streams;
-
-    /// Counts in a millisecond of model development-host.
-    const PERIOD: u64 = 2_000_000;
-
-    /// A backend of events that stop themselves, and one such event.
-    fn one_shot() -> (SimBackend, Event) {
-        let model = Rc::new(Model::embedded("development-host").unwrap());
-        let strategy = Strategy::preset("deferred").unwrap();
-        assert_eq!((strategy.overflow, model.base), (OnOverflow::Stop, CountBase::ThreadTime));
-        let clock = Clock::new(Schedule::new(u64::MAX, 1, 0, None), Streams::new(1, 0, 0));
-        let mut backend = SimBackend::new(model, clock, Rc::default(), &strategy);
-        let event = backend.open(PerfEvtSel::from_bits(0x0053_003c).spec(), PERIOD).unwrap();
-        (backend, event)
-    }
-
-    /// Signals in each of three stretches that are longer than the period.
-    fn signals(backend: &mut SimBackend) -> [u64; 3] {
-        std::array::from_fn(|_| {
-            backend.clock_mut().user(2_000_000);
-            backend.take_signals()
-        })
-    }
-
-    #[test]
-    fn an_event_stops_itself_until_it_is_resumed_as_spent() {
-        let (mut backend, mut event) = one_shot();
-        assert_eq!(signals(&mut backend), [1, 0, 0]);
-        backend.set_period(&mut event, PERIOD).unwrap();
-        backend.resume(&mut event, true).unwrap();
-        assert_eq!(signals(&mut backend), [1, 0, 0]);
-    }
-
-    #[test]
-    fn a_switch_costs_for_each_event_held_and_more_for_each_that_runs() {
-        let (mut backend, mut event) = one_shot();
-        let mut model = Model::clone(&backend.model);
-        (model.costs.switch, model.costs.switch_held) = (Cost::fixed(1000), Cost::fixed(100));
-        model.costs.switch_running = Cost::fixed(10);
-        backend.model = Rc::new(model);
-        let cost = |backend: &mut SimBackend| {
-            let before = backend.clock.now();
-            backend.sleep_until(before + 5);
-            backend.clock.now() - before - 5
-        };
-        let other = backend.open(PerfEvtSel::from_bits(0x0053_00c0).spec(), PERIOD).unwrap();
-        assert_eq!(cost(&mut backend), 1220);
-        backend.pause(&mut event).unwrap();
-        assert_eq!(cost(&mut backend), 1210);
-        backend.release(event);
-        assert_eq!(cost(&mut backend), 1110);
-        backend.release(other);
-        assert_eq!(cost(&mut backend), 0);
-    }
-
-    #[test]
-    fn a_resume_with_the_wrong_word_changes_the_limit_as_in_the_kernel() {
-        let (mut backend, mut event) = one_shot();
-        assert_eq!(signals(&mut backend), [1, 0, 0]);
-        backend.set_period(&mut event, PERIOD).unwrap();
-        backend.resume(&mut event, false).unwrap();
-        assert_eq!(signals(&mut backend), [1, 1, 1], "IOC_ENABLE leaves no limit");
-
-        let (mut backend, mut event) = one_shot();
-        backend.pause(&mut event).unwrap();
-        backend.resume(&mut event, true).unwrap();
-        assert_eq!(signals(&mut backend), [1, 1, 0], "IOC_REFRESH makes it two");
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! State of one host event: base, rate, running time and next signal.
 
-use arch_pmu::spec::{MAX_FIXED, Source, Spec};
+use arch_pmu::spec::{MAX_COUNTERS, MAX_FIXED, Source, Spec};
+use host_pmu::strategy::MAX_POOL;
 
 use crate::clock::Times;
 use crate::model::Rate;
@@ -127,5 +128,65 @@ impl EventState {
         if let Base::Thread { least } = self.base {
             self.due = self.due.max(self.rate.ns_for(count).saturating_add(least));
         }
+    }
+}
+
+/// Places of events that run: a power of two, so that a place needs no check of its own.
+const PLACES: usize = 128;
+const _: () = assert!(MAX_POOL + MAX_COUNTERS < PLACES);
+
+/// Indices of the running events in their table; their order has no effect.
+#[derive(Debug)]
+pub(crate) struct Running {
+    at: [u8; PLACES],
+    count: usize,
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Self { at: [0; PLACES], count: 0 }
+    }
+}
+
+impl Running {
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The index at `place`.
+    #[inline]
+    pub(crate) fn get(&self, place: usize) -> Option<usize> {
+        (place < self.count).then(|| usize::from(self.at[place % PLACES]))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.at.iter().take(self.count).map(|&at| usize::from(at))
+    }
+
+    #[inline]
+    pub(crate) const fn push(&mut self, at: usize) {
+        self.at[self.count % PLACES] = at as u8;
+        self.count += 1;
+    }
+
+    /// Takes the event at `place` out; the last one takes its place.
+    #[inline]
+    pub(crate) fn leave(&mut self, table: &mut [EventState], place: usize) {
+        self.count -= 1;
+        if place < self.count {
+            let moved = self.at[self.count % PLACES];
+            self.at[place % PLACES] = moved;
+            table[usize::from(moved)].place = place;
+        }
+    }
+
+    pub(crate) const fn clear(&mut self) {
+        self.count = 0;
     }
 }

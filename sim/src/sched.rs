@@ -119,9 +119,9 @@ mod tests {
     use crate::model::Cost;
     use crate::stream::{Purpose, Streams};
 
-    fn others(every: u64, length: u64) -> Option<(Others, Stream)> {
+    fn others(every: u64, length: u64) -> (Others, Stream) {
         let stream = Streams::new(1, 0, 0).of(Purpose::Others).clone();
-        Some((Others::new(Cost::fixed(every), Cost::fixed(length)), stream))
+        (Others::new(Cost::fixed(every), Cost::fixed(length)), stream)
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn other_tasks_take_the_cpu_and_give_it_back() {
-        let mut schedule = Schedule::new(1000, 1, 0, others(100, 7));
+        let mut schedule = Schedule::new(1000, 1, 0, Some(others(100, 7)));
         assert_eq!(schedule.ends(), 100);
         assert_eq!(schedule.next_turn(103), 110, "as long as without being late");
         assert_eq!(schedule.ends(), 207, "at the same time as without being late");
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_sleeping_vcpu_is_not_disturbed_but_waits_for_who_has_the_cpu() {
-        let mut schedule = Schedule::new(1000, 1, 0, others(100, 7));
+        let mut schedule = Schedule::new(1000, 1, 0, Some(others(100, 7)));
         assert_eq!((schedule.woken(150), schedule.ends()), (150, 207));
         assert_eq!((schedule.woken(210), schedule.ends()), (214, 314));
     }
@@ -169,7 +169,7 @@ mod tests {
         /// Whatever a vCPU does, other tasks come at the same times.
         #[test]
         fn other_tasks_come_whatever_the_vcpu_does(steps in proptest::collection::vec((any::<bool>(), 0..400u64), 0..40)) {
-            let mut schedule = Schedule::new(1000, 1, 0, others(100, 7));
+            let mut schedule = Schedule::new(1000, 1, 0, Some(others(100, 7)));
             let mut now = 0;
             for (sleeps, ns) in steps {
                 now += ns;

@@ -40,6 +40,8 @@ pub struct Vcpu<H> {
     pmi: PmiStats,
     msrs: MsrStats,
     phases: Phases<PHASES>,
+    /// RDMSR and WRMSR exits that are not yet their phase's.
+    exits: [u64; 2],
     exit_path_ns: Recorder,
     signals: u64,
     /// Overflows of earlier accounts.
@@ -87,6 +89,7 @@ impl<H: SimHost> Vcpu<H> {
             pmi: PmiStats::default(),
             msrs: MsrStats::default(),
             phases: Phases::default(),
+            exits: [0; 2],
             exit_path_ns: Recorder::default(),
             signals: 0,
             counted: VpmuStats::default(),
@@ -172,7 +175,7 @@ impl<H: SimHost> Vcpu<H> {
         self.spend(Purpose::Vmm, |costs| &costs.vmm);
         let value = act(&mut self.pmu);
         self.msrs.count(msr, write, value.is_none());
-        self.phases.exit(write);
+        self.exits[usize::from(write)] += 1;
         if self.pmu.pmi_requested() {
             self.seen_at.get_or_insert(exited);
         }
@@ -249,7 +252,14 @@ impl<H: SimHost> Vcpu<H> {
     /// Doorbell at the start of a phase.
     pub fn begin_phase(&mut self, phase: usize) {
         self.doorbell();
+        self.count_exits();
         self.phases.begin(phase, self.pmu.host().ops());
+    }
+
+    /// The exits so far are those of the phase that ends.
+    fn count_exits(&mut self) {
+        let [reads, writes] = std::mem::take(&mut self.exits);
+        self.phases.exits_more(reads, writes);
     }
 
     /// A doorbell: an exit without an MSR access.
@@ -429,6 +439,7 @@ impl<H: SimHost> Vcpu<H> {
         let before = std::mem::replace(&mut self.counted, pmu);
         let held_at_end = self.held();
         let pmi = std::mem::take(&mut self.pmi);
+        self.count_exits();
         let host = self.pmu.host();
         let (creates, switches) = (host.creates(), host.switches());
         let phases = std::mem::take(&mut self.phases).finish(host.ops());

@@ -31,7 +31,7 @@ impl Register<Amd> for GlobalCtl {
     }
 
     fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        state.counters.set_global(counters(state.caps, value));
+        state.counters.set_global(counters(*state.caps, value));
         Ok(())
     }
 }
@@ -68,7 +68,7 @@ impl Register<Amd> for GlobalStatusClr {
     }
 
     fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        let left = state.counters.overflowed().and(counters(state.caps, value).complement());
+        let left = state.counters.overflowed().and(counters(*state.caps, value).complement());
         state.counters.set_overflowed(left);
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Register<Amd> for GlobalStatusSet {
 
     fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
         let mut overflowed = state.counters.overflowed();
-        overflowed.extend(counters(state.caps, value));
+        overflowed.extend(counters(*state.caps, value));
         state.counters.set_overflowed(overflowed);
         Ok(())
     }

@@ -129,7 +129,7 @@ impl Register<Amd> for PerfCtl {
             let selector = Self::from_bits(value);
             let config = Config {
                 spec: selector.spec(),
-                enabled: selector.enabled(state.caps),
+                enabled: selector.enabled(*state.caps),
                 interrupts: selector.int(),
                 allowed: selector.allowed(state.filter),
             };

@@ -48,7 +48,7 @@ impl Register<Intel> for DebugCtl {
     }
 
     fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        within(value, Self::mask(state.caps))?;
+        within(value, Self::mask(*state.caps))?;
         state.registers.debugctl = value;
         Ok(())
     }

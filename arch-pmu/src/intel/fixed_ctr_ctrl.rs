@@ -74,7 +74,7 @@ impl Register<Intel> for FixedCtrCtrl {
 
     /// Only counters with a changed nibble are configured anew.
     fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        within(value, Self::mask(state.caps))?;
+        within(value, Self::mask(*state.caps))?;
         let changed = std::mem::replace(&mut state.registers.fixed_ctr_ctrl, value) ^ value;
         for n in 0..usize::from(state.caps.fixed) {
             let Some(counter) = CounterId::fixed(n) else { continue };

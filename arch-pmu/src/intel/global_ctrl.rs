@@ -26,7 +26,7 @@ impl Register<Intel> for GlobalCtrl {
     }
 
     fn reset<H: HostCounters>(state: &mut State<'_, H>) {
-        state.counters.reset_global(Self::at_reset(state.caps));
+        state.counters.reset_global(Self::at_reset(*state.caps));
     }
 
     fn read<H: HostCounters>(state: &mut State<'_, H>, _n: usize) -> u64 {
@@ -34,7 +34,7 @@ impl Register<Intel> for GlobalCtrl {
     }
 
     fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        within(value, global_bits::mask(state.caps))?;
+        within(value, global_bits::mask(*state.caps))?;
         state.counters.set_global(global_bits::counters(value));
         Ok(())
     }

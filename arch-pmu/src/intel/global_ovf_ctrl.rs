@@ -21,7 +21,7 @@ impl Register<Intel> for GlobalOvfCtrl {
     }
 
     fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        within(value, GlobalStatus::mask(state.caps))?;
+        within(value, GlobalStatus::mask(*state.caps))?;
         GlobalStatus::clear(state, value);
         Ok(())
     }

@@ -27,7 +27,7 @@ impl Register<Intel> for GlobalStatusSet {
     }
 
     fn write<H: HostCounters>(state: &mut State<'_, H>, _n: usize, value: u64) -> Result<(), GeneralProtection> {
-        within(value, Self::mask(state.caps))?;
+        within(value, Self::mask(*state.caps))?;
         GlobalStatus::set(state, value);
         Ok(())
     }

@@ -21,7 +21,7 @@ impl Register<Intel> for PerfCapabilities {
     }
 
     fn read<H: HostCounters>(state: &mut State<'_, H>, _n: usize) -> u64 {
-        Self::value(state.caps)
+        Self::value(*state.caps)
     }
 
     fn write<H: HostCounters>(_state: &mut State<'_, H>, _n: usize, _value: u64) -> Result<(), GeneralProtection> {

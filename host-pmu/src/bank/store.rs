@@ -130,9 +130,12 @@ impl<B: Backend> Bank<B> {
         starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && self.gate_settled)
     }
 
+    #[expect(
+        clippy::needless_bitwise_bool,
+        reason = "what is asked at every entry is quicker without a branch for each"
+    )]
     #[inline]
     const fn releases_none(&self, switched_in: bool, slept: bool) -> bool {
-        // Without a branch for each kind: this is asked at every entry.
         let Looks { at_slices, at_sleeps, at_time } = self.looks;
         !(at_slices & switched_in | at_sleeps & (slept | self.may_have_slept) | at_time)
     }

@@ -45,6 +45,13 @@ impl<const N: usize> Phases<N> {
         }
     }
 
+    /// So many MSR accesses exited.
+    pub const fn exits_more(&mut self, reads: u64, writes: u64) {
+        let line = &mut self.lines[self.now];
+        line.msr_reads += reads;
+        line.msr_writes += writes;
+    }
+
     /// RDMSR and WRMSR exits of all phases.
     #[must_use]
     pub fn exits(&self) -> (u64, u64) {

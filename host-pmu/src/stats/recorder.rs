@@ -56,9 +56,8 @@ impl Recorder {
     /// Records `ns`, at least 1.
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        let ns = ns.max(1);
-        // Fibonacci hashing: the top four bits of the product.
-        let place = ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
+        // The top four bits of a product, with a factor that is not the golden ratio: that puts costs at its multiples into one place.
+        let place = ns.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 60;
         let (value, times) = &mut self.waiting[place as usize];
         if *value == ns {
             *times += 1;
@@ -75,7 +74,7 @@ impl Recorder {
 
     /// Adds `times` to the cell of `ns`.
     fn add(&mut self, ns: u64, times: u64) {
-        let (row, cell) = Self::place(ns);
+        let (row, cell) = Self::place(ns.max(1));
         // As the histogram does with what is beyond its cells.
         let (row, cell) = if row < ROWS { (row, cell) } else { Self::place(MOST_NS) };
         self.rows[row].get_or_insert_with(|| Box::new([0; CELLS]))[cell] += times;
@@ -109,7 +108,7 @@ impl Recorder {
         }
         for (value, times) in self.waiting {
             if times > 0 {
-                histogram.saturating_record_n(value, times);
+                histogram.saturating_record_n(value.max(1), times);
             }
         }
         histogram
