@@ -56,8 +56,8 @@ impl Recorder {
     /// Records `ns`, at least 1.
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        // The top four bits of a product, with a factor that is not the golden ratio: that puts costs at its multiples into one place.
-        let place = ns.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 60;
+        // Fibonacci hashing: the top four bits of the product.
+        let place = ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         let (value, times) = &mut self.waiting[place as usize];
         if *value == ns {
             *times += 1;
