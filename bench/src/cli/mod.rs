@@ -9,6 +9,7 @@ mod by_host;
 pub mod calibrate;
 pub mod compare;
 pub mod conformance;
+pub mod described;
 pub mod doctor;
 pub mod export;
 mod files;

@@ -248,7 +248,7 @@ mod tests {
 
     fn record(args: &[&str]) -> Result<RecordArgs, Error> {
         match parse(["vpmu", "record"].iter().chain(args))? {
-            Parsed::Run(Command::Record(args)) => Ok(*args),
+            Parsed::Run(Command::Record(args)) => Ok(args.into_inner()),
             other => panic!("not record: {other:?}"),
         }
     }

@@ -106,7 +106,7 @@ mod tests {
 
     fn top(args: &[&str]) -> Result<TopArgs, Error> {
         match parse(["vpmu", "top"].iter().chain(args))? {
-            Parsed::Run(Command::Top(args)) => Ok(*args),
+            Parsed::Run(Command::Top(args)) => Ok(args.into_inner()),
             other => panic!("not top: {other:?}"),
         }
     }

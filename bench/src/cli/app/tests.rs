@@ -4,7 +4,7 @@ use super::*;
 
 fn main_job(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
     match parse(std::iter::once("vpmu").chain(line.iter().copied()))? {
-        Parsed::Run(Command::NmiLatency(args)) => Ok(*args),
+        Parsed::Run(Command::NmiLatency(args)) => Ok(args.into_inner()),
         other => panic!("not nmi-latency: {other:?}"),
     }
 }
@@ -129,8 +129,21 @@ fn help_is_a_command_too() {
     };
     assert_eq!(printed(&["vpmu", "help"]), printed(&["vpmu", "--help"]));
     assert_eq!(printed(&["vpmu", "help", "sim"]), printed(&["vpmu", "sim", "--help"]));
+    assert_eq!(printed(&["vpmu", "help", "record", "payload"]), printed(&["vpmu", "record", "payload", "--help"]));
     let error = parse(["vpmu", "help", "docter"]).unwrap_err();
     assert!(error.to_string().contains("did you mean doctor"), "{error}");
+}
+
+#[test]
+fn help_of_every_command_begins_with_what_it_does() {
+    let definition = definition();
+    for command in definition.get_subcommands() {
+        let about = command.get_about().unwrap().to_string();
+        for help in ["--help", "-h"] {
+            let Ok(Parsed::Print(text)) = parse(["vpmu", command.get_name(), help]) else { panic!() };
+            assert_eq!(text.lines().next(), about.lines().next(), "{} {help}", command.get_name());
+        }
+    }
 }
 
 /// Exit codes are part of the interface: each command's help ends with its own.
