@@ -89,7 +89,9 @@ impl<W: Write> Progress for Lines<W> {
         if self.last.elapsed() >= self.between {
             self.last = Instant::now();
             let what = if self.what.is_empty() { String::new() } else { format!(", {}", self.what) };
-            let text = format!("{} s: {} of {}{what}", self.began.elapsed().as_secs(), self.done, self.total);
+            let percent = 100 * self.done / self.total.max(1);
+            let text =
+                format!("{} s: {percent} % ({} of {} steps){what}", self.began.elapsed().as_secs(), self.done, self.total);
             self.line(&text);
         }
     }
@@ -165,7 +167,7 @@ mod tests {
         };
         assert_eq!(
             lines(Duration::ZERO),
-            "this takes about 3 s\n0 s: 1 of 2, round 1, reuse\n0 s: 2 of 2, round 2, reuse\n"
+            "this takes about 3 s\n0 s: 50 % (1 of 2 steps), round 1, reuse\n0 s: 100 % (2 of 2 steps), round 2, reuse\n"
         );
         assert_eq!(lines(Duration::from_secs(3600)), "this takes about 3 s\n");
     }

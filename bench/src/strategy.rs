@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use host_pmu::strategy::{PRESETS, Strategy};
-use sim::mediated::Mediated;
+use sim::mediated::{MEDIATED, Mediated};
 
 use results::document::StrategyParameter;
 use results::error::Error;
@@ -74,7 +74,11 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
                     return Err(Error::usage(
                         format!("unknown strategy '{name}'"),
                         "",
-                        suggestion(name, &PRESETS, ", and files ending in .toml"),
+                        suggestion(
+                            name,
+                            &PRESETS.into_iter().chain(MEDIATED.map(|kind| kind.name)).collect::<Vec<_>>(),
+                            " (the latter two: simulated guests only), and files ending in .toml",
+                        ),
                     ));
                 }
                 StrategyParameter { name: name.clone(), definition: None }

@@ -31,6 +31,8 @@ pub const STREAM_ID: u64 = 1 << 9;
 pub const IDENTIFIER: u64 = 1 << 16;
 
 /// Bits of the attribute's flags.
+const EXCLUDE_KERNEL: u64 = 1 << 5;
+const EXCLUDE_HV: u64 = 1 << 6;
 const FREQ: u64 = 1 << 10;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const EXCLUDE_HOST: u64 = 1 << 19;
@@ -57,6 +59,8 @@ pub struct Attr {
     pub read_format: u64,
     /// Whether it counts in guest mode only.
     pub exclude_host: bool,
+    /// Whether it counts in user mode only. perf then does not warn that it knows no symbols of the kernel.
+    pub exclude_kernel: bool,
 }
 
 impl Attr {
@@ -75,7 +79,8 @@ impl Attr {
                 | MMAP2
                 | flag(self.by_frequency, FREQ)
                 | flag(self.sample_id_all, SAMPLE_ID_ALL)
-                | flag(self.exclude_host, EXCLUDE_HOST),
+                | flag(self.exclude_host, EXCLUDE_HOST)
+                | flag(self.exclude_kernel, EXCLUDE_KERNEL | EXCLUDE_HV),
         );
         to.resize(start + 92, 0);
         to.u32(CLOCK_MONOTONIC);
@@ -100,6 +105,7 @@ impl Attr {
             sample_id_all: flags & SAMPLE_ID_ALL != 0,
             read_format,
             exclude_host: flags & EXCLUDE_HOST != 0,
+            exclude_kernel: flags & EXCLUDE_KERNEL != 0,
         };
         Some((attr, size))
     }
@@ -131,6 +137,7 @@ mod tests {
             sample_id_all: true,
             read_format: 4,
             exclude_host: true,
+            exclude_kernel: true,
         };
         let mut bytes = Vec::new();
         attr.put(&mut bytes);

@@ -9,14 +9,13 @@ use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
 use vmm::kvm::Cpu;
 
 use super::run::environ;
-use crate::backend::{BackendChoice, choose};
+use crate::backend::BackendChoice;
 use crate::linux::job;
 use crate::linux::load::Load;
 use crate::linux::place::Placed;
 use crate::linux::spec::{LinuxSpec, TIME_LIMIT};
 use crate::machine::MachineSpec;
 use crate::parse::{duration_in, folder, number_in, pmu_version, size_in};
-use crate::probe::ThisHost;
 use crate::rounds::pin::PinChoice;
 use crate::strategy::StrategyChoice;
 
@@ -151,7 +150,7 @@ pub struct LinuxArgs {
     #[arg(long)]
     pub nested: bool,
 
-    /// Let an access to a register of the PMU cost the guest NS nanoseconds, by holding its TSC back: a modelled cost
+    /// Let an access to a register of the PMU cost the guest NS nanoseconds, by holding its TSC back: a modelled cost [default: the whole exit]
     ///
     /// Each access is an exit to this program, which costs a guest that is a host far more than a processor's register. What the exits
     /// took beyond NS is taken from the guest's time. The events behind its counters go on meanwhile. Needs one vCPU, and Linux 5.16 here.
@@ -241,8 +240,8 @@ fn memory() -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'sta
 
 pub(super) fn run(args: LinuxArgs) -> Result<Exit, Error> {
     let spec = args.into_spec();
-    let chosen = choose(&spec.machine.backend, &ThisHost)?;
-    job::run(&spec, &chosen.backend)
+    let backend = job::backend(&spec)?;
+    job::run(&spec, &backend)
 }
 
 #[cfg(test)]

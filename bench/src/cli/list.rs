@@ -114,6 +114,10 @@ fn check(sections: &[&String], words: &[&String], found: &Tracepoints) -> Result
 }
 
 fn unknown(word: &str, no_tracepoints: Option<&str>) -> Error {
+    if let Some((group, name)) = word.split_once('/').filter(|(group, name)| !group.is_empty() && !name.is_empty()) {
+        let what = format!("no event has '{word}' in its name");
+        return Error::usage(what, "a tracepoint has a colon in place of the slash", format!("vpmu list {group}:{name}"));
+    }
     let why = no_tracepoints.filter(|_| word.contains(':')).unwrap_or_default();
     let names: Vec<_> = guest::names().chain(SECTIONS).collect();
     Error::usage(format!("no event has '{word}' in its name"), why, suggestion(word, &names, "; `vpmu list` has all"))

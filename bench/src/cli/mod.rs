@@ -31,6 +31,7 @@ pub mod run;
 pub mod sampling;
 pub mod shell;
 pub mod show;
+mod sides;
 pub mod stat_setup;
 pub mod sweep;
 pub mod top;

@@ -210,8 +210,16 @@ impl RecordArgs {
 
 pub(super) fn run(args: RecordArgs, invocation: Invocation) -> Result<Exit, Error> {
     let spec = args.spec(invocation.command_line);
+    args.sampling.check(&spec.events)?;
+    if args.guest_as != As::Auto && !matches!(args.guest, RecordedGuest::Linux(_)) {
+        let why = "stock perf takes a payload or an image for a user task";
+        return Err(Error::usage("--as is for Linux guests", why, "leave it out"));
+    }
     guests::record(&spec, args.guest.into_spec())
 }
+
+/// The names of guests on a command line.
+pub(super) const GUESTS: [&str; 3] = ["payload", "run", "linux"];
 
 /// perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
 pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
@@ -228,7 +236,7 @@ pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
             ahead = false;
             continue;
         }
-        ahead &= !matches!(word, "payload" | "run" | "linux");
+        ahead &= !GUESTS.contains(&word);
         match word.strip_prefix("-z") {
             Some(level) if record && ahead && !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_digit()) => {
                 spelt.push(format!("-z={level}").into());

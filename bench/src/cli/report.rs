@@ -18,6 +18,7 @@ use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::sweep::store;
 use crate::record::beside::Companion;
 use crate::record::nmis::Nmis;
+use crate::record::spec::PIPED;
 use crate::record::{firefox, flame, profile};
 use crate::tool;
 
@@ -33,6 +34,10 @@ Examples:
   # a recording as a flame graph; its folded stacks
   vpmu report perf.data -o flame.html
   vpmu report perf.data --format folded
+  # of several events that were recorded, one
+  vpmu report perf.data --event exit:wrmsr
+  # without a file
+  vpmu record -g -o - -- run x.elf | vpmu report - -o x.html
   # for https://profiler.firefox.com
   vpmu report perf.data --format firefox -o profile.json
 
@@ -48,7 +53,7 @@ could not be used, or a recording is damaged, 70 a bug of vpmu.";
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
-    /// Result documents (.json), sweeps (.jsonl), or folders of them; or one recording of `vpmu record`
+    /// Result documents (.json), sweeps (.jsonl), or folders of them; or one recording of `vpmu record` (- is stdin)
     #[arg(value_name = "DIR|FILE", default_value = "vpmu-results")]
     pub sources: Vec<PathBuf>,
 
@@ -64,9 +69,13 @@ pub struct ReportArgs {
     #[arg(long)]
     pub by_host: bool,
 
-    /// The page's title
-    #[arg(long, value_name = "TEXT", default_value = "vPMU lab report")]
-    pub title: String,
+    /// The title of the page or profile [default: vPMU lab report; of a recording its name]
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+
+    /// The event of a recording whose samples are shown [default: the first that has any]
+    #[arg(short, long, value_name = "NAME")]
+    pub event: Option<String>,
 }
 
 /// What is made of a recording.
@@ -81,6 +90,10 @@ pub enum RecordingFormat {
 }
 
 impl ReportArgs {
+    fn title(&self) -> &str {
+        self.title.as_deref().unwrap_or("vPMU lab report")
+    }
+
     fn output(&self) -> &Path {
         self.output.as_deref().unwrap_or(Path::new("report.html"))
     }
@@ -108,10 +121,22 @@ const MOST_TIMED: usize = 200_000;
 
 /// What is made of a recording.
 fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
-    let mut contents = profile::read(source)?;
-    for other in contents.events.iter().skip(1) {
-        complain(&format!("notice: samples of {} are left out: those of the first event are shown", other.name));
+    if args.title.is_some() && args.format == RecordingFormat::Folded {
+        return Err(Error::usage("--title has nothing to do", "folded stacks have no title", "leave it out"));
     }
+    let event = args.event.as_deref();
+    let piped = source == Path::new("-");
+    let mut contents = if piped { profile::from_stdin(event)? } else { profile::read(source, event)? };
+    let source = if piped { Path::new(PIPED) } else { source };
+    if event.is_none() {
+        for (other, samples) in contents.others.iter().filter(|(_, samples)| *samples > 0) {
+            complain(&format!(
+                "notice: {samples} samples of {other} are left out, those of {} are shown: --event {other}",
+                contents.event.name
+            ));
+        }
+    }
+    let title = args.title.clone().unwrap_or_else(|| source.display().to_string());
     let (damage, samples) = (contents.damage, contents.samples.len());
     if damage.any() {
         complain(&format!(
@@ -129,10 +154,10 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
             }
             let nmis = nmis.filter(|_| samples <= MOST_TIMED).map(|nmis| (nmis, contents.timed()));
             let latency = nmis.as_ref().map(|(nmis, timed)| (nmis, timed));
-            flame::page(&contents.profile(), &source.display().to_string(), latency)
+            flame::page(&contents.profile(), &title, latency)
         }
         RecordingFormat::Folded => contents.profile().stacks.folded(),
-        RecordingFormat::Firefox => firefox::json(&mut contents, &source.display().to_string())?,
+        RecordingFormat::Firefox => firefox::json(&mut contents, &title)?,
     };
     let output = args.output_of(source);
     if output == Path::new("-") {
@@ -146,14 +171,14 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     if let [source] = &args.sources[..]
-        && profile::is_recording(source)
+        && (profile::is_recording(source) || source == Path::new("-"))
     {
         if args.by_host {
             return Err(Error::usage("--by-host is for results of hosts", "the source is a recording", "leave it out"));
         }
         return recording(args, source);
     }
-    if args.sources.iter().any(|source| profile::is_recording(source)) {
+    if args.sources.iter().any(|source| profile::is_recording(source) || source == Path::new("-")) {
         return Err(Error::usage(
             "a recording has a page of its own",
             "several sources are given",
@@ -162,6 +187,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     }
     if args.format != RecordingFormat::Page {
         return Err(Error::usage("--format is for a recording", "no source is one", "see vpmu export for results"));
+    }
+    if args.event.is_some() {
+        return Err(Error::usage("--event is for a recording", "no source is one", "leave it out"));
     }
     if let [source] = &args.sources[..]
         && by_host::is_wanted(source, args.by_host)
@@ -173,7 +201,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     }
     // As in `compare`, memory is not given back piece by piece at the end.
     let sources = ManuallyDrop::new(sources(&args.sources)?);
-    let page = html(&sources, &args.title)?;
+    let page = html(&sources, args.title())?;
     if args.output() == Path::new("-") {
         return print(&page).map(|()| Exit::Done);
     }
@@ -191,7 +219,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
 /// By host.
 fn hosts(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     let gathered = by_host::gather(source, false)?;
-    let page = fleet::page(&fleet::analyse(&gathered.runs, &FleetSpec::default()), &[], &args.title)?;
+    let page = fleet::page(&fleet::analyse(&gathered.runs, &FleetSpec::default()), &[], args.title())?;
     if args.output() == Path::new("-") {
         print(&page)?;
     } else {

@@ -1,10 +1,11 @@
 //! The options of commands that sample a guest.
 
 use clap::Args;
-use host_pmu::sampler::Rate;
+use host_pmu::sampler::{Rate, SampledEvent};
+use results::error::Error;
 use vmm::sample::Event;
 
-use crate::parse::number_in;
+use crate::parse::{number_in, suggestion};
 
 /// By what, and how often, a guest is sampled.
 #[derive(Clone, Debug, Args)]
@@ -15,12 +16,14 @@ pub struct SamplingOptions {
     /// in guest mode only, on a host with a PMU. GROUP:NAME is a tracepoint of the host that happens on the vCPU's thread. exit, or
     /// exit:rdmsr, exit:wrmsr, exit:io, exit:mmio, exit:other, is an exit of the guest to the VMM; pmi a PMI of the guest's own counters,
     /// where the guest takes it. Without --count each exit and each PMI is a sample.
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "cpu-clock")]
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', default_value = "cpu-clock", value_parser = event)]
     pub event: Vec<Event>,
 
-    /// Samples a second of each vCPU that runs
-    #[arg(short = 'F', long, value_name = "HZ", default_value = "999", value_parser = number_in(1..=100_000))]
-    pub freq: u64,
+    /// Samples a second of each vCPU that runs [default: 999]
+    ///
+    /// For host events; what the VMM itself sees has --count.
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = number_in(1..=100_000))]
+    pub freq: Option<u64>,
 
     /// One sample in N counts, in place of --freq; of a clock they are ns, 10000 and more
     #[arg(short, long, value_name = "N", conflicts_with = "freq", value_parser = number_in(1..=1 << 47))]
@@ -35,6 +38,61 @@ impl SamplingOptions {
     /// How often.
     #[must_use]
     pub fn rate(&self) -> Rate {
-        self.count.map_or(Rate::Hertz(self.freq), Rate::Period)
+        self.count.map_or(Rate::Hertz(self.freq.unwrap_or(USUAL)), Rate::Period)
+    }
+
+    /// Refuses a frequency that none of `events` has.
+    ///
+    /// # Errors
+    /// Exit 2: so it is.
+    pub fn check(&self, events: &[Event]) -> Result<(), Error> {
+        if self.freq.is_some() && events.iter().all(|event| event.host().is_none()) {
+            return Err(Error::usage(
+                "--freq has nothing to do",
+                "exits and PMIs are counted by the VMM: each is a sample, or with --count one in N",
+                "leave it out, or give --count",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Samples a second without `--freq`.
+const USUAL: u64 = 999;
+
+/// Reads the name of an event.
+fn event(text: &str) -> Result<Event, String> {
+    text.parse().map_err(|_: String| {
+        let known: Vec<_> = SampledEvent::named().chain(Event::of_vmm().map(|(name, _)| name)).collect();
+        match text.split_once('/').or_else(|| text.split_once(':')) {
+            Some((name, _)) if known.contains(&name) && name != "exit" => {
+                format!("events have no modifiers here: those of a PMU count in guest mode, clocks all the thread's time; give {name}")
+            }
+            Some((group, name)) if text.contains('/') && !group.is_empty() && !name.is_empty() => {
+                format!("a tracepoint has a colon in place of the slash: {group}:{}", name.trim_end_matches('/'))
+            }
+            _ => suggestion(text, &known, ", rHEX, and tracepoints as kvm:kvm_exit"),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_event_is_told_the_right_one() {
+        for (text, needle) in [
+            ("cycels", "did you mean cycles?"),
+            ("cpu-cycles", "did you mean"),
+            ("exits", "did you mean exit?"),
+            ("exit:wmsr", "did you mean exit:wrmsr?"),
+            ("kvm/kvm_exit", "kvm:kvm_exit"),
+            ("cycles/", "give cycles"),
+            ("zzz", "there are cpu-clock"),
+        ] {
+            let why = event(text).unwrap_err();
+            assert!(why.contains(needle), "{text}: {why} lacks {needle}");
+        }
     }
 }

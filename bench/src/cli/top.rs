@@ -94,6 +94,7 @@ impl TopArgs {
 
 pub(super) fn run(args: TopArgs) -> Result<Exit, Error> {
     let spec = args.spec();
+    args.sampling.check(&spec.events)?;
     guests::top(&spec, args.guest.into_spec())
 }
 

@@ -7,6 +7,8 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use results::error::{Error, one_line};
 
+use super::sides;
+
 /// Options that a command no longer has: the command, the option, the remedy.
 const RENAMED: &[(&str, &str, &str)] = &[
     ("compare", "--p", "it is --alpha"),
@@ -47,6 +49,11 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
     if let Some(renamed) = renamed(name.map_or("", String::as_str), get(ContextKind::InvalidArg).as_deref()) {
         return renamed;
     }
+    if matches!(words.first().map(String::as_str), Some("record" | "top"))
+        && let Some(said) = sides::error(error, command, &words)
+    {
+        return said;
+    }
     if let Some(value) = value_of_json(&words, name) {
         return Error::usage(
             format!("--json takes no file ('{}')", one_line(value)),
@@ -64,12 +71,7 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let command = name.map_or("vpmu".to_owned(), |name| format!("vpmu {name}"));
-        return match name.map(String::as_str) {
-            Some("record" | "top") => {
-                Error::usage(format!("{command}: no guest given"), "", "give -- payload, run IMAGE or linux KERNEL")
-            }
-            _ => Error::usage(format!("{command}: no command given"), "", help(name)),
-        };
+        return Error::usage(format!("{command}: no command given"), "", help(name));
     }
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").to_owned();

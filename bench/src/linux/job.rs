@@ -21,9 +21,11 @@ use super::report;
 use super::spec::LinuxSpec;
 use super::terminal::{self, Raw};
 use super::userland::{self, Wanted};
+use crate::backend::choose;
 use crate::console::complain;
 use crate::machine;
 use crate::output::{Diverted, Limits, Output};
+use crate::probe::ThisHost;
 use crate::sys;
 
 /// Boots the kernel, and does what was asked for.
@@ -31,25 +33,13 @@ use crate::sys;
 /// # Errors
 /// Conditions that keep it from starting, and a guest that ends before its command.
 pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
+    let machine = spec.machine.plan(backend)?;
+    let (kernel, initrd) = contents(spec)?;
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
-    let machine = spec.machine.plan(backend)?;
     if spec.machine.nested {
         host.nested_svm().map_err(|why| Error::host("--nested", why, ""))?;
     }
-    outputs_exist(spec)?;
-    let kernel = kernel(&spec.kernel)?;
-    let initrd = match &spec.initrd {
-        Some(path) => machine::read(path, "the initial RAM disk")?,
-        None => userland::make(&Wanted {
-            kernel: &spec.kernel,
-            release: kernel.release(),
-            modules: spec.modules.as_deref(),
-            load: &spec.load,
-            with: &spec.with,
-            shell: true,
-        })?,
-    };
     let interactive = spec.run.is_none() && spec.initrd.is_none();
     let append = if interactive { format!("{} {}", linux_guest::SHELL_WORD, spec.append) } else { spec.append.clone() };
     let append = match spec.machine.register_cost_ns {
@@ -73,6 +63,39 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
         complain(&format!("error: {error}"));
     }
     Ok(ran.exit)
+}
+
+/// Chooses the backend. Where the host has none, what is wrong with the line is said first.
+///
+/// # Errors
+/// Exit 2 for what is wrong, exit 4 for the host's refusal.
+pub fn backend(spec: &LinuxSpec) -> Result<BackendKey, Error> {
+    match choose(&spec.machine.backend, &ThisHost) {
+        Ok(chosen) => Ok(chosen.backend),
+        Err(refused) => {
+            spec.machine.plan(&BackendKey::CpuClock)?;
+            contents(spec)?;
+            Err(refused)
+        }
+    }
+}
+
+/// The kernel and the initial RAM disk, once the files that the guest leaves can be written.
+fn contents(spec: &LinuxSpec) -> Result<(Kernel, Vec<u8>), Error> {
+    outputs_exist(spec)?;
+    let kernel = kernel(&spec.kernel)?;
+    let initrd = match &spec.initrd {
+        Some(path) => machine::read(path, "the initial RAM disk")?,
+        None => userland::make(&Wanted {
+            kernel: &spec.kernel,
+            release: kernel.release(),
+            modules: spec.modules.as_deref(),
+            load: &spec.load,
+            with: &spec.with,
+            shell: true,
+        })?,
+    };
+    Ok((kernel, initrd))
 }
 
 /// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel also loses what says the

@@ -66,9 +66,7 @@ impl Place {
             fs::rename(path, &kept)?;
             move_companions(path, &kept)?;
         } else {
-            for companion in Companion::MOVED.map(|companion| companion.of(path)).iter().filter(|file| is_plain(file)) {
-                fs::remove_file(companion)?;
-            }
+            forget(path)?;
         }
         Ok(place)
     }
@@ -85,6 +83,15 @@ impl Place {
         }
         if is_plain(&self.path) { fs::remove_file(&self.path) } else { Ok(()) }
     }
+}
+
+/// Removes what lies beside a recording: the next one of its name has none of it.
+///
+/// # Errors
+/// The file's.
+pub fn forget(recording: &Path) -> io::Result<()> {
+    let companions = Companion::MOVED.map(|companion| companion.of(recording));
+    companions.iter().filter(|file| is_plain(file)).try_for_each(fs::remove_file)
 }
 
 fn is_plain(path: &Path) -> bool {

@@ -30,7 +30,7 @@ pub fn json(contents: &mut Contents, product: &str) -> Result<String, Error> {
     // The profiler wants the samples of a thread in their order.
     samples.sort_by_key(|sample| sample.time);
     let origin = samples.first().map_or(0, |sample| sample.time);
-    let attr = contents.events.first().map(|event| event.attr.clone()).unwrap_or_default();
+    let attr = contents.event.attr.clone();
     let mut profile = Profile::new(product, started(contents.clocks, origin), interval(&attr));
     profile.set_symbolicated(true);
     let mut making = Making {
@@ -180,7 +180,7 @@ mod tests {
         recording(&path);
         fs::write(folder.path().join("x.data.kallsyms"), "ffffffff81000000 T inner\nffffffff81000020 T outer\n")
             .unwrap();
-        let mut contents = profile::read(&path).unwrap();
+        let mut contents = profile::read(&path, None).unwrap();
         let found: Value = serde_json::from_str(&json(&mut contents, "x").unwrap()).unwrap();
         assert!(found["meta"]["preprocessedProfileVersion"].is_u64());
         assert_eq!(
@@ -239,7 +239,7 @@ mod tests {
             .unwrap()
             .finish(&Facts::default())
             .unwrap();
-        let text = json(&mut profile::read(&path).unwrap(), "x").unwrap();
+        let text = json(&mut profile::read(&path, None).unwrap(), "x").unwrap();
         let found: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(found["threads"], Value::Array(Vec::new()));
     }

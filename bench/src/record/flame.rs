@@ -49,10 +49,9 @@ pub fn page(profile: &Profile, title: &str, latency: Option<(&Nmis, &Timed)>) ->
             node.weight += weight;
         }
     }
-    let event = profile.events.first().cloned().unwrap_or_default();
     let about = json!({
         "title": title,
-        "event": event,
+        "event": profile.event,
         "lost": profile.lost,
         "command": profile.command_line.join(" "),
         "tree": root.value("all"),
@@ -78,7 +77,7 @@ mod tests {
         stacks.add(stack(&["CPU 0/KVM", "main"]), 1);
         let profile = Profile {
             stacks,
-            events: vec!["cpu-clock".into()],
+            event: "cpu-clock".into(),
             lost: 7,
             damage: Damage::default(),
             command_line: vec!["vpmu".into()],

@@ -83,7 +83,7 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
 
 fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     refuse_nested(&linux)?;
-    let backend = choose(&linux.machine.backend, &ThisHost)?.backend;
+    let backend = job::backend(&linux)?;
     let kernel = job::kernel(&linux.kernel)?;
     let mut sampling = sampling(spec, linux.machine.vcpus);
     sampling.orc = spec.chains.then(|| unwind_tables(&kernel)).flatten();
@@ -148,7 +148,7 @@ fn recorded(
     guest: impl FnOnce() -> Result<(Exit, Option<Nmis>), Error>,
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
-    events::described(&sampling)?;
+    events::described(&sampling, kind == Kind::Task)?;
     let facts = facts(spec, vcpus);
     let (output, place) = output(spec)?;
     let restore = || {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use perf_data::attr::Event;
@@ -11,21 +11,25 @@ use perf_data::record::{Mapping, Mode, Record, Sample};
 use perf_data::stacks::{Stacks, frames};
 use perf_data::symbols::Symbols;
 use perf_data::writer::MAGIC;
-use results::error::Error;
+use results::error::{Error, one_line};
 
 use super::beside::Companion;
+use super::spec::PIPED;
 use crate::machine;
+use crate::parse::suggestion;
 
 /// Largest file whose symbols are read.
 const LARGEST: u64 = 512 << 20;
+/// Largest recording that is read from a pipe.
+const LARGEST_PIPED: u64 = 1 << 30;
 
 /// A recording, summed up.
 #[derive(Debug)]
 pub struct Profile {
-    /// Samples of the first event by their stacks, the thread as their root.
+    /// Samples of the event that is shown by their stacks, the thread as their root.
     pub stacks: Stacks,
-    /// The events' names; the first is the one that is shown.
-    pub events: Vec<String>,
+    /// The name of that event.
+    pub event: String,
     /// Samples that were lost when it was recorded.
     pub lost: u64,
     /// What could not be read.
@@ -37,10 +41,12 @@ pub struct Profile {
 /// A recording, and the names of its addresses.
 #[derive(Debug)]
 pub struct Contents {
-    /// Samples of the first event.
+    /// Samples of the event that is shown.
     pub samples: Vec<Sample>,
-    /// Its events; the first is the one that is shown.
-    pub events: Vec<Event>,
+    /// The event that is shown.
+    pub event: Event,
+    /// The names of other events, and their samples.
+    pub others: Vec<(String, usize)>,
     /// CLOCK_REALTIME, and the time of the samples' clock at the same moment, ns, if it says them.
     pub clocks: Option<(u64, u64)>,
     /// Samples that were lost when it was recorded.
@@ -71,25 +77,64 @@ pub fn is_recording(path: &Path) -> bool {
         && start == *MAGIC
 }
 
-/// Reads a recording.
+/// Reads a recording, and of its events the one called `event`, or else the first that has samples.
 ///
 /// # Errors
-/// Exit 2: it cannot be read, or is none.
-pub fn read(path: &Path) -> Result<Contents, Error> {
-    let bytes = machine::read(path, "the recording")?;
+/// Exit 2: it cannot be read, is none, or has no such event.
+pub fn read(path: &Path, event: Option<&str>) -> Result<Contents, Error> {
+    of_bytes(&machine::read(path, "the recording")?, path, event)
+}
+
+/// Reads a recording from stdin, where [`PIPED`] stands for its name.
+///
+/// # Errors
+/// As [`read`].
+pub fn from_stdin(event: Option<&str>) -> Result<Contents, Error> {
+    let cannot = |why: String| Error::usage("cannot read a recording from stdin", why, "");
+    let mut bytes = Vec::new();
+    io::stdin().lock().take(LARGEST_PIPED + 1).read_to_end(&mut bytes).map_err(|error| cannot(error.to_string()))?;
+    if bytes.len() as u64 > LARGEST_PIPED {
+        return Err(cannot(format!("it is larger than {} MiB", LARGEST_PIPED >> 20)));
+    }
+    of_bytes(&bytes, Path::new(PIPED), event)
+}
+
+fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents, Error> {
     let cannot = |why: String| Error::usage(format!("cannot read the recording {}", path.display()), why, "");
-    let mut recording = Recording::open(&bytes).map_err(|error| cannot(error.to_string()))?;
-    let (mut samples, mut threads, mut lost) = (Vec::new(), BTreeMap::new(), 0_u64);
+    let mut recording = Recording::open(bytes).map_err(|error| cannot(error.to_string()))?;
+    // In a pipe events are known, and named, by records.
+    let (mut samples, mut threads, mut lost) = (BTreeMap::<usize, Vec<Sample>>::new(), BTreeMap::new(), 0_u64);
     let mut names = Names::beside(path);
     let damage = recording.records(|event, record| match record {
-        Record::Sample(sample) if event == 0 => samples.push(sample),
+        Record::Sample(sample) => samples.entry(event).or_default().push(sample),
         Record::Comm { tid, name, .. } => drop(threads.insert(tid, name)),
         Record::Mapping(mapping) => names.map(mapping),
         Record::Lost { count, .. } => lost = lost.saturating_add(count),
-        Record::Sample(_) | Record::Other(_) => {}
+        Record::Other(_) => {}
     });
-    let Recording { events, clocks, command_line, .. } = recording;
-    Ok(Contents { samples, events, clocks, lost, damage, command_line, threads, names })
+    let Recording { mut events, clocks, command_line, .. } = recording;
+    let shown = match wanted {
+        Some(wanted) => named(&events, wanted)?,
+        None => samples.keys().next().copied().unwrap_or(0),
+    };
+    let of = |at: usize| samples.get(&at).map_or(0, Vec::len);
+    let others = events.iter().enumerate().filter(|&(at, _)| at != shown);
+    let others = others.map(|(at, event)| (event.name.clone(), of(at))).collect();
+    let samples = samples.remove(&shown).unwrap_or_default();
+    let event = if shown < events.len() { events.swap_remove(shown) } else { Event::default() };
+    Ok(Contents { samples, event, others, clocks, lost, damage, command_line, threads, names })
+}
+
+/// The number of the event of this name.
+fn named(events: &[Event], wanted: &str) -> Result<usize, Error> {
+    events.iter().position(|event| event.name == wanted).ok_or_else(|| {
+        let names: Vec<_> = events.iter().map(|event| event.name.as_str()).filter(|name| !name.is_empty()).collect();
+        let what = format!("the recording has no event '{}'", one_line(wanted));
+        match names[..] {
+            [] => Error::usage(what, "it names none", "leave --event out"),
+            _ => Error::usage(what, "", suggestion(wanted, &names, "")),
+        }
+    })
 }
 
 impl Contents {
@@ -134,8 +179,7 @@ impl Contents {
         for sample in std::mem::take(&mut self.samples) {
             stacks.add(self.stack(&sample), 1);
         }
-        let events = self.events.into_iter().map(|event| event.name).collect();
-        Profile { stacks, events, lost: self.lost, damage: self.damage, command_line: self.command_line }
+        Profile { stacks, event: self.event.name, lost: self.lost, damage: self.damage, command_line: self.command_line }
     }
 }
 
@@ -265,6 +309,6 @@ mod tests {
         assert_eq!([module("/lib/modules/6.1/kernel/kvm-amd.ko.xz"), module("[loop]")], ["[kvm_amd]", "[loop]"]);
         assert!(!is_recording(&path) && !is_recording(folder.path()));
         fs::write(&path, b"PERFILE2").unwrap();
-        assert!(is_recording(&path) && read(&path).is_err());
+        assert!(is_recording(&path) && read(&path, None).is_err());
     }
 }

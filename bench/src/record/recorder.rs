@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,10 +14,10 @@ use perf_data::writer::{self, Output, Writer};
 use results::error::{Error, Exit};
 use vmm::sample::{Channel, NoTable, Sample, Sampling};
 
-use super::beside::Place;
+use super::beside::{Place, forget};
 use super::code::{KernelCode, Unwinding};
 use super::layout::Kind;
-use super::spec::RecordSpec;
+use super::spec::{PIPED, RecordSpec};
 use crate::sampled::events;
 use crate::sampled::turn::take_turn;
 use crate::sys;
@@ -92,6 +93,7 @@ pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error>
         Error::usage(what, error.to_string(), "give another --output")
     };
     if spec.is_pipe() {
+        forget(Path::new(PIPED)).map_err(cannot)?;
         // Whatever the guest writes to stdout goes to stderr from here on.
         return sys::take_stdout().map(|fd| (Output::Pipe(File::from(fd)), None)).map_err(cannot);
     }
@@ -120,7 +122,7 @@ impl Recorder {
         facts: Facts,
     ) -> Result<Self, Error> {
         let cannot = |error: io::Error| Error::usage("cannot begin the recording", error.to_string(), "");
-        let events = events::described(&sampling)?;
+        let events = events::described(&sampling, subject.kind == Kind::Task)?;
         let writer = Writer::begin(output, &events, spec.chains, spec.writing, &facts).map_err(cannot)?;
         let done = Arc::new(AtomicBool::new(false));
         let work = Work {

@@ -48,4 +48,4 @@ impl RecordSpec {
 }
 
 /// The name that stands for a recording on stdout.
-const PIPED: &str = "perf.pipe";
+pub const PIPED: &str = "perf.pipe";

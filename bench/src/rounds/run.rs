@@ -189,7 +189,7 @@ impl Rounds<'_, '_> {
 
     /// Every arm once.
     fn one(&mut self, order: &[usize], context: &mut Context<'_>, round: Round) -> Result<(), Error> {
-        let name = if round.warmup { "warm-up" } else { "round" };
+        let name = if round.warmup { "warm-up".to_owned() } else { format!("round {}", round.index + 1) };
         let (mut position, mut failed) = (0, false);
         for &arm in order {
             if !self.experiment.runs(arm) {
@@ -199,7 +199,7 @@ impl Rounds<'_, '_> {
                 self.experiment.interrupted = true;
                 break;
             }
-            context.progress.run(&format!("{name} {}, {}", round.index + 1, self.experiment.name(arm)));
+            context.progress.run(&format!("{name}, {}", self.experiment.name(arm)));
             match self.experiment.turn(arm, round, position, &|| context.stopped())? {
                 TurnEnd::Finished => {}
                 TurnEnd::Failed => failed = true,

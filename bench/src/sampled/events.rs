@@ -37,11 +37,11 @@ pub fn check(events: &[sample::Event], rate: Rate) -> Result<(), Error> {
     }
 }
 
-/// The events as a recording has them.
+/// The events as a recording has them; `user_only`: all samples are those of a user task, and perf misses no kernel.
 ///
 /// # Errors
 /// Exit 4: this host does not have one.
-pub fn described(sampling: &Sampling) -> Result<Vec<Event>, Error> {
+pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Error> {
     let event = |(at, event): (usize, &sample::Event)| {
         let host = event.host();
         let (type_, config) = match host {
@@ -55,7 +55,7 @@ pub fn described(sampling: &Sampling) -> Result<Vec<Event>, Error> {
         let type_ = if host.is_some_and(SampledEvent::is_tracepoint) { RAW } else { type_ };
         let (period, by_frequency) = event.rate(sampling.rate);
         let exclude_host = host.is_some_and(SampledEvent::is_hardware);
-        let attr = Attr { type_, config, period, by_frequency, exclude_host, ..Attr::default() };
+        let attr = Attr { type_, config, period, by_frequency, exclude_host, exclude_kernel: user_only, ..Attr::default() };
         Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
     };
     sampling.events.iter().enumerate().map(event).collect()

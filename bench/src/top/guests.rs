@@ -94,7 +94,7 @@ fn of_linux(spec: &TopSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     if is_picture(spec) && linux.stdin.as_deref() == Some(Path::new("-")) {
         return Err(Error::usage("--stdin -: the keys are the view's", "", "give --stdio, or --stdin FILE"));
     }
-    let backend = choose(&linux.machine.backend, &ThisHost)?.backend;
+    let backend = job::backend(&linux)?;
     let kernel = job::kernel(&linux.kernel)?;
     let mut sampling = sampling(spec, linux.machine.vcpus);
     sampling.orc = spec.chains.then(|| unwind_tables(&kernel)).flatten();
@@ -172,7 +172,7 @@ fn watched(
     run: impl FnOnce() -> Result<Exit, Error>,
 ) -> Result<Exit, Error> {
     // Before anything begins: an event that this host does not have.
-    events::described(&sampling)?;
+    events::described(&sampling, false)?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let events = spec.events.iter().map(ToString::to_string).collect();
     let model = Model::new(events, spec.span(), guest.name == "payload");

@@ -141,7 +141,8 @@ fn help_of_every_command_begins_with_what_it_does() {
         let about = command.get_about().unwrap().to_string();
         for help in ["--help", "-h"] {
             let Ok(Parsed::Print(text)) = parse(["vpmu", command.get_name(), help]) else { panic!() };
-            assert_eq!(text.lines().next(), about.lines().next(), "{} {help}", command.get_name());
+            let start: String = about.chars().take(40).collect();
+            assert!(text.starts_with(&start), "{} {help}: {text}", command.get_name());
         }
     }
 }
