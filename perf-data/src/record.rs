@@ -18,8 +18,12 @@ pub mod kind {
     pub const MMAP2: u32 = 10;
     /// PERF_RECORD_HEADER_ATTR, in a pipe.
     pub const HEADER_ATTR: u32 = 64;
+    /// PERF_RECORD_HEADER_TRACING_DATA: as many bytes as it says follow it in a pipe.
+    pub const TRACING_DATA: u32 = 66;
     /// PERF_RECORD_HEADER_BUILD_ID.
     pub const BUILD_ID: u32 = 67;
+    /// PERF_RECORD_AUXTRACE: as many bytes as it says follow it.
+    pub const AUXTRACE: u32 = 71;
     /// PERF_RECORD_HEADER_FEATURE, in a pipe.
     pub const FEATURE: u32 = 80;
     /// PERF_RECORD_COMPRESSED.
@@ -330,6 +334,21 @@ fn skip_counts(from: &mut Take<'_>, format: u64) -> Option<()> {
         times.checked_add(usize::try_from(from.u64()?).ok()?.checked_mul(values)?)?
     };
     from.bytes(words.checked_mul(8)?).map(drop)
+}
+
+/// The id of the event that a record belongs to, where all events have the same fields, and [`attr::ID`] among them: perf's recordings of
+/// several events that are alike.
+pub(crate) fn id(type_: u32, body: &[u8], attr: &Attr) -> Option<u64> {
+    let fields = |bits: u64| 8 * (attr.sample_type & bits).count_ones() as usize;
+    let at = match type_ {
+        kind::SAMPLE => fields(attr::IDENTIFIER | attr::IP | attr::TID | attr::TIME | attr::ADDR),
+        // Behind it are the stream's id, the CPU and the identifier.
+        _ if attr.sample_id_all => {
+            body.len().checked_sub(8 + fields(attr::STREAM_ID | attr::CPU | attr::IDENTIFIER))?
+        }
+        _ => return None,
+    };
+    Take(body.get(at..)?).u64().filter(|_| attr.sample_type & attr::ID != 0)
 }
 
 /// The id of the event that a record belongs to, where all events have [`attr::IDENTIFIER`].

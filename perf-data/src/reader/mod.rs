@@ -146,6 +146,7 @@ impl<'a> Recording<'a> {
                 }
                 _ => {
                     plain += size as u64;
+                    size = size.saturating_add(self.behind(type_, body));
                     self.outer(type_, misc, body, &mut damage, &mut visit);
                 }
             }
@@ -155,6 +156,16 @@ impl<'a> Recording<'a> {
         self.volume = (if compressed == 0 { plain } else { inflate.total() }, compressed);
         damage.rest = rest.len() as u64 + inflate.bytes().len() as u64;
         damage
+    }
+
+    /// How many bytes that are no records follow one of this type: descriptions of tracepoints in a pipe, what a processor traced.
+    fn behind(&self, type_: u32, body: &[u8]) -> usize {
+        let said = match type_ {
+            kind::TRACING_DATA if self.pipe => Take(body).u32().map(|size| u64::from(size).next_multiple_of(8)),
+            kind::AUXTRACE => Take(body).u64(),
+            _ => None,
+        };
+        said.map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX))
     }
 
     /// The whole records of `bytes`; returns how long they are.
@@ -242,7 +253,15 @@ impl<'a> Recording<'a> {
             let of = self.index.ids.get(&id).copied();
             return of.or((type_ != kind::SAMPLE || id == 0).then_some(0));
         }
-        self.index.alike.then_some(0)
+        let alike = self.index.alike.then_some(0)?;
+        if self.index.identified || self.events[0].attr.sample_type & attr::ID == 0 {
+            return Some(alike);
+        }
+        let id = record::id(type_, body, &self.events[0].attr);
+        match id {
+            Some(id) if id != 0 => self.index.ids.get(&id).copied().or((type_ != kind::SAMPLE).then_some(alike)),
+            _ => Some(alike),
+        }
     }
 }
 
