@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use host_pmu::sampler::Rate;
 use perf_data::feature::Facts;
 use perf_data::record::{Mapping, Record, Stamp};
 use perf_data::writer::{self, Output, Writer};
 use results::error::{Error, Exit};
-use vmm::sample::{Channel, NoTable, Sample, Sampling};
+use vmm::sample::{Channel, Event, NoTable, Sample, Sampling};
 
 use super::beside::{Place, forget};
 use super::code::{KernelCode, Unwinding};
@@ -22,8 +23,10 @@ use crate::sampled::events;
 use crate::sampled::turn::take_turn;
 use crate::sys;
 
-/// How often queues are emptied.
-const POLL: Duration = Duration::from_millis(10);
+/// How often queues are emptied: each time costs CPU time that the guest may want.
+const OFTEN: Duration = Duration::from_millis(10);
+/// The same where no more than so many samples come meanwhile, a tenth of what a queue has room for at least.
+const SELDOM: (Duration, u64) = (Duration::from_millis(50), 100);
 /// How often a file is brought up to date.
 const FLUSH: Duration = Duration::from_millis(500);
 
@@ -147,20 +150,40 @@ impl Recorder {
     /// # Errors
     /// Exit 70 for a panic of its thread.
     pub fn finish(mut self) -> Result<Recorded, Error> {
-        self.done.store(true, Ordering::Relaxed);
+        self.end();
         let joined = self.thread.take().and_then(|thread| thread.join().ok());
         joined.ok_or_else(|| Error::new(Exit::Internal, "this is a bug of vpmu: the recorder panicked", "", ""))
     }
 }
 
+impl Recorder {
+    fn end(&self) {
+        self.done.store(true, Ordering::Relaxed);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.done.store(true, Ordering::Relaxed);
+        self.end();
         if let Some(thread) = self.thread.take() {
             // A guest that could not begin left nothing.
             let _ = thread.join();
         }
     }
+}
+
+/// How often queues are emptied, by how many samples a vCPU has at the most.
+fn poll(events: &[Event], rate: Rate) -> Duration {
+    let hertz = |event: &Event| match (event.host().filter(|host| host.is_clock()), event.rate(rate)) {
+        (Some(_), (ns, _)) => Some(1_000_000_000 / ns.max(1)),
+        // Nobody knows how often the others happen.
+        (None, _) => None,
+    };
+    let Some(all) = events.iter().map(hertz).sum::<Option<u64>>() else { return OFTEN };
+    Duration::from_millis(1000 * SELDOM.1 / all.max(1)).clamp(OFTEN, SELDOM.0)
 }
 
 struct Work {
@@ -179,6 +202,7 @@ struct Work {
 impl Work {
     fn run(mut self, done: &AtomicBool, duration: Option<Duration>) -> Recorded {
         let mut by_duration = false;
+        let poll = if self.subject.code.is_some() { OFTEN } else { poll(&self.sampling.events, self.sampling.rate) };
         self.begin();
         let (began, mut flushed) = (Instant::now(), Instant::now());
         loop {
@@ -201,8 +225,9 @@ impl Work {
                 self.writer.turn()
             };
             self.keep(written);
-            if !more {
-                std::thread::sleep(POLL);
+            if !more && !done.load(Ordering::Relaxed) {
+                let left = duration.filter(|_| !by_duration).map(|duration| duration.saturating_sub(began.elapsed()));
+                std::thread::park_timeout(left.map_or(poll, |left| left.min(poll)));
             }
         }
         self.lost();
@@ -310,4 +335,24 @@ impl Work {
 #[must_use]
 pub fn reader_left(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_emptied_as_often_as_they_fill() {
+        let poll = |events: &[&str], rate| {
+            let events: Vec<Event> = events.iter().map(|event| event.parse().unwrap()).collect();
+            poll(&events, rate).as_millis()
+        };
+        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(999)), 50);
+        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(4000)), 25);
+        assert_eq!(poll(&["cpu-clock", "task-clock"], Rate::Period(250_000)), 12);
+        assert_eq!(poll(&["cpu-clock"], Rate::Hertz(100_000)), 10);
+        for unknown in [&["exit"][..], &["cpu-clock", "kvm:kvm_exit"], &["cycles"]] {
+            assert_eq!(poll(unknown, Rate::Hertz(10)), 10);
+        }
+    }
 }
