@@ -146,6 +146,8 @@ fn exact_shares_and_chains() -> Result<()> {
         .current_dir(folder.path())
         .args(["report", "-i", "perf.data", "--stdio", "--no-children", "-g", "none", "-F", "sample,sym"])
         .output()?;
+    let warned = String::from_utf8_lossy(&report.stderr);
+    ensure!(!warned.contains("kptr_restrict"), "a user task has no kernel: {warned}");
     let text = String::from_utf8_lossy(&report.stdout);
     for (name, count) in &wanted {
         let line = text.lines().find(|line| line.trim_end().ends_with(&format!(" {name}")));
@@ -162,6 +164,7 @@ fn exact_shares_and_chains() -> Result<()> {
     let page = vpmu().current_dir(folder.path()).args(["report", "perf.data", "-o", "page.html"]).output()?;
     let text = std::fs::read_to_string(folder.path().join("page.html"))?;
     ensure!(page.status.success() && text.contains("[\"three_tenths\","), "the page lacks a function");
+    from_stdin(folder.path())?;
     firefox(folder.path(), all)?;
 
     // One in seven.
@@ -169,6 +172,24 @@ fn exact_shares_and_chains() -> Result<()> {
     ensure!(said_samples(&output)? == all / 7, "{} samples, not {}", said_samples(&output)?, all / 7);
     let shown = perf_script(folder.path(), "perf.data")?.len();
     ensure!(shown == all / 7, "perf script shows {shown}");
+    Ok(())
+}
+
+/// A recording on stdin is read as a file, and one of its events is shown.
+fn from_stdin(folder: &Path) -> Result<()> {
+    let of = |event: &str| {
+        let stdin = std::fs::File::open(folder.join("perf.data"))?;
+        let options = ["report", "-", "--format", "folded", "--event", event];
+        Ok::<_, anyhow::Error>(vpmu().current_dir(folder).args(options).stdin(stdin).output()?)
+    };
+    let shown = of("exit:io")?;
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    ensure!(shown.status.success() && text.contains(";round_of_work;fifth "), "{text}");
+    let none = of("exit:mmio")?;
+    ensure!(none.status.success() && none.stdout.is_empty(), "{}", String::from_utf8_lossy(&none.stdout));
+    let wrong = of("exit:oi")?;
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    ensure!(wrong.status.code() == Some(2) && said.contains("did you mean exit:io?"), "{said}");
     Ok(())
 }
 
