@@ -32,12 +32,17 @@ pub fn folder(text: &str) -> Result<PathBuf, String> {
 #[must_use]
 pub fn suggestion(name: &str, known: &[&str], or: &str) -> String {
     let all = format!("{}{or}", known.join(", "));
-    let likeness = |known: &&str| strsim::jaro(name, known);
-    match known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b))) {
-        // clap's own bound for options and commands.
-        Some(like) if likeness(&like) > 0.7 => format!("did you mean {like}? There are {all}"),
-        _ => format!("there are {all}"),
+    match most_like(name, known.iter().copied()) {
+        Some(like) => format!("did you mean {like}? There are {all}"),
+        None => format!("there are {all}"),
     }
+}
+
+/// The one of `known` that is most like `name`, if any is.
+pub fn most_like<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let by_likeness = known.map(|known| (strsim::jaro(name, known), known));
+    // clap's own bound for options and commands.
+    by_likeness.max_by(|(a, _), (b, _)| a.total_cmp(b)).filter(|(likeness, _)| *likeness > 0.7).map(|(_, like)| like)
 }
 
 /// A share above 0 and up to 1: `3%` or `0.03`.

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::catalog;
 use crate::console::{print, print_json};
-use crate::parse::suggestion;
+use crate::parse::{most_like, suggestion};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -108,17 +108,21 @@ fn check(sections: &[&String], words: &[&String], found: &Tracepoints) -> Result
         names.extend(recording::names().map(str::to_owned));
     }
     match words.iter().find(|word| !names.iter().any(|name| fits(name, word))) {
-        Some(word) => Err(unknown(word, found.missing.as_deref())),
+        Some(word) => Err(unknown(word, found)),
         None => Ok(()),
     }
 }
 
-fn unknown(word: &str, no_tracepoints: Option<&str>) -> Error {
+fn unknown(word: &str, found: &Tracepoints) -> Error {
     if let Some((group, name)) = word.split_once('/').filter(|(group, name)| !group.is_empty() && !name.is_empty()) {
         let what = format!("no event has '{word}' in its name");
         return Error::usage(what, "a tracepoint has a colon in place of the slash", format!("vpmu list {group}:{name}"));
     }
-    let why = no_tracepoints.filter(|_| word.contains(':')).unwrap_or_default();
+    if let Some(like) = most_like(word, found.names.iter().map(String::as_str)).filter(|_| word.contains(':')) {
+        let remedy = format!("did you mean {like}? `vpmu list tracepoints` has all");
+        return Error::usage(format!("no event has '{word}' in its name"), "", remedy);
+    }
+    let why = found.missing.as_deref().filter(|_| word.contains(':')).unwrap_or_default();
     let names: Vec<_> = guest::names().chain(SECTIONS).collect();
     Error::usage(format!("no event has '{word}' in its name"), why, suggestion(word, &names, "; `vpmu list` has all"))
 }

@@ -90,7 +90,7 @@ pub fn read(path: &Path, event: Option<&str>) -> Result<Contents, Error> {
 /// # Errors
 /// As [`read`].
 pub fn from_stdin(event: Option<&str>) -> Result<Contents, Error> {
-    let cannot = |why: String| Error::usage("cannot read a recording from stdin", why, "");
+    let cannot = |why: String| Error::usage("cannot read the recording from stdin", why, "");
     let mut bytes = Vec::new();
     io::stdin().lock().take(LARGEST_PIPED + 1).read_to_end(&mut bytes).map_err(|error| cannot(error.to_string()))?;
     if bytes.len() as u64 > LARGEST_PIPED {
@@ -100,7 +100,10 @@ pub fn from_stdin(event: Option<&str>) -> Result<Contents, Error> {
 }
 
 fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents, Error> {
-    let cannot = |why: String| Error::usage(format!("cannot read the recording {}", path.display()), why, "");
+    let cannot = |why: String| {
+        let what = if path == Path::new(PIPED) { "from stdin".to_owned() } else { path.display().to_string() };
+        Error::usage(format!("cannot read the recording {what}"), why, "")
+    };
     let mut recording = Recording::open(bytes).map_err(|error| cannot(error.to_string()))?;
     // In a pipe events are known, and named, by records.
     let (mut samples, mut threads, mut lost) = (BTreeMap::<usize, Vec<Sample>>::new(), BTreeMap::new(), 0_u64);

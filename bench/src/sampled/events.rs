@@ -1,9 +1,12 @@
 //! The events that sample, and how often.
 
+use event_list::tracepoints::Tracepoints;
 use host_pmu::sampler::{Rate, SampledEvent};
 use perf_data::attr::{Attr, Event};
 use results::error::Error;
 use vmm::sample::{self, Sampling};
+
+use crate::parse::most_like;
 
 /// Shortest period of the kernel's clocks, ns.
 const SHORTEST_NS: u64 = 10_000;
@@ -47,7 +50,7 @@ pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Err
         let (type_, config) = match host {
             Some(host) => {
                 let encoding = host.encoding();
-                encoding.map_err(|why| Error::host(format!("cannot sample by {event}"), why, "give another --event"))?
+                encoding.map_err(|why| Error::host(format!("cannot sample by {event}"), why, remedy(host)))?
             }
             None => (RAW, 0),
         };
@@ -59,6 +62,17 @@ pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Err
         Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
     };
     sampling.events.iter().enumerate().map(event).collect()
+}
+
+/// What to do about an event that this host does not have.
+fn remedy(event: &SampledEvent) -> String {
+    let (found, name) = (Tracepoints::of_this_host(), event.to_string());
+    // One that is there has another fault.
+    let like = most_like(&name, found.names.iter().map(String::as_str)).filter(|like| *like != name);
+    match like.filter(|_| event.is_tracepoint()) {
+        Some(like) => format!("did you mean {like}?"),
+        None => "give another --event; `vpmu list` has them".to_owned(),
+    }
 }
 
 #[cfg(test)]
