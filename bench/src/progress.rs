@@ -90,8 +90,12 @@ impl<W: Write> Progress for Lines<W> {
             self.last = Instant::now();
             let what = if self.what.is_empty() { String::new() } else { format!(", {}", self.what) };
             let percent = 100 * self.done / self.total.max(1);
-            let text =
-                format!("{} s: {percent} % ({} of {} steps){what}", self.began.elapsed().as_secs(), self.done, self.total);
+            let text = format!(
+                "{} s: {percent} % ({} of {} steps){what}",
+                self.began.elapsed().as_secs(),
+                self.done,
+                self.total
+            );
             self.line(&text);
         }
     }

@@ -116,7 +116,11 @@ fn check(sections: &[&String], words: &[&String], found: &Tracepoints) -> Result
 fn unknown(word: &str, found: &Tracepoints) -> Error {
     if let Some((group, name)) = word.split_once('/').filter(|(group, name)| !group.is_empty() && !name.is_empty()) {
         let what = format!("no event has '{word}' in its name");
-        return Error::usage(what, "a tracepoint has a colon in place of the slash", format!("vpmu list {group}:{name}"));
+        return Error::usage(
+            what,
+            "a tracepoint has a colon in place of the slash",
+            format!("vpmu list {group}:{name}"),
+        );
     }
     if let Some(like) = most_like(word, found.names.iter().map(String::as_str)).filter(|_| word.contains(':')) {
         let remedy = format!("did you mean {like}? `vpmu list tracepoints` has all");

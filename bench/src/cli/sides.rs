@@ -117,7 +117,10 @@ mod tests {
             ("record run k.elf -F100", "before the guest"),
             ("record -- payload --call-graph", "vpmu record --call-graph ... -- payload"),
             ("top -- run k.elf --interval=1s", "vpmu top --interval ... -- run"),
-            ("record --vcpus 2 -- run k.elf", "it is an option of run; put it behind the guest: vpmu record -- run ... --vcpus"),
+            (
+                "record --vcpus 2 -- run k.elf",
+                "it is an option of run; put it behind the guest: vpmu record -- run ... --vcpus",
+            ),
             ("record --vcpus 2", "payload and run and linux"),
             ("record --initrd x run k.elf", "vpmu record -- run ... --initrd"),
             ("record --nonsense run k.elf", "`vpmu record --help`"),

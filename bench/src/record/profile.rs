@@ -182,7 +182,13 @@ impl Contents {
         for sample in std::mem::take(&mut self.samples) {
             stacks.add(self.stack(&sample), 1);
         }
-        Profile { stacks, event: self.event.name, lost: self.lost, damage: self.damage, command_line: self.command_line }
+        Profile {
+            stacks,
+            event: self.event.name,
+            lost: self.lost,
+            damage: self.damage,
+            command_line: self.command_line,
+        }
     }
 }
 

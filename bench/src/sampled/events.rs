@@ -58,7 +58,8 @@ pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Err
         let type_ = if host.is_some_and(SampledEvent::is_tracepoint) { RAW } else { type_ };
         let (period, by_frequency) = event.rate(sampling.rate);
         let exclude_host = host.is_some_and(SampledEvent::is_hardware);
-        let attr = Attr { type_, config, period, by_frequency, exclude_host, exclude_kernel: user_only, ..Attr::default() };
+        let attr =
+            Attr { type_, config, period, by_frequency, exclude_host, exclude_kernel: user_only, ..Attr::default() };
         Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
     };
     sampling.events.iter().enumerate().map(event).collect()
