@@ -1,6 +1,6 @@
 //! A strategy is data: a few independent choices about the host events behind the vPMCs.
 //!
-//! The presets are KVM's own history (commits in `docs/strategies.md`) plus `pool` and `gate`, which are ours.
+//! The presets are KVM's own history (commits in `docs/strategies.md`) plus `pool`, `gate` and `virtual`, which are ours.
 
 use std::time::Duration;
 
@@ -66,6 +66,18 @@ pub enum OnOverflow {
     Stop,
 }
 
+/// How a counter that goes off is paused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pause {
+    /// Its host event stops.
+    #[default]
+    Host,
+    /// Its host event goes on, and what it counts until the counter is on again is left out: two looks at its count, which cost
+    /// no host call where the backend can look without one. Backends that have none of it pause as by `Host`.
+    Virtual,
+}
+
 /// Which guest accesses keep a counter "in use", beyond writes to its own registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -99,6 +111,9 @@ pub struct Strategy {
     /// What becomes of an event that overflowed.
     #[serde(default)]
     pub overflow: OnOverflow,
+    /// How a counter that goes off is paused.
+    #[serde(default)]
+    pub pause: Pause,
     /// All events of a vCPU are one group behind a leader that counts nothing: one call stops or starts them all.
     #[serde(default)]
     pub gate: bool,
@@ -138,7 +153,7 @@ struct Preset {
 }
 
 /// The presets, one row each.
-const TABLE: [Preset; 7] = [
+const TABLE: [Preset; 8] = [
     Preset {
         name: "recreate",
         about: "an event is opened at each start and closed at each stop; KVM before 5.5",
@@ -185,6 +200,18 @@ const TABLE: [Preset; 7] = [
             ..deferred(base)
         },
     },
+    Preset {
+        name: "virtual",
+        about: "events go on while the guest has its counters off, and these counts are left out",
+        of: |base| Strategy {
+            reuse: Reuse::Pool(7),
+            hold_max: 7,
+            pause: Pause::Virtual,
+            overflow: OnOverflow::Keep,
+            skip_period: true,
+            ..deferred(base)
+        },
+    },
 ];
 
 /// Names of the presets.
@@ -213,6 +240,7 @@ impl Strategy {
             skip_paused: false,
             skip_period: false,
             overflow: OnOverflow::Reprogram,
+            pause: Pause::Host,
             gate: false,
             hold_max: 0,
             mark: Mark::default(),
@@ -250,6 +278,17 @@ impl Strategy {
         }
         if self.gate && self.reuse == Reuse::None {
             return impossible("with reuse = \"none\" there is nothing a gate could stop and start again".to_owned());
+        }
+        if self.pause == Pause::Virtual {
+            let why = match (self.reuse, self.overflow) {
+                (Reuse::None, _) => "with reuse = \"none\" no event is left to go on",
+                (_, OnOverflow::Stop) => "an event that stops at its overflow does not go on: use overflow = \"keep\"",
+                _ if self.gate => "behind a gate a pause is one call for all events already: use one of the two",
+                _ => "",
+            };
+            if !why.is_empty() {
+                return impossible(format!("pause = \"virtual\": {why}"));
+            }
         }
         match self.release {
             Release::Slices(0) => impossible("release after 0 slices is \"eager\"".to_owned()),
@@ -319,6 +358,9 @@ mod tests {
             ("'last'", "{ idle-ms = 0 }", "eager"),
             ("'none'\ngate = true", "'eager'", "a gate"),
             ("'last'\nhold-max = 65", "'never'", "1 to 64"),
+            ("'none'\npause = 'virtual'", "'eager'", "no event is left"),
+            ("'last'\npause = 'virtual'\noverflow = 'stop'", "'never'", "does not go on"),
+            ("'last'\npause = 'virtual'\ngate = true", "'never'", "one of the two"),
         ] {
             let error = Strategy::from_toml(&text(reuse, release)).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use arch_pmu::spec::{MAX_COUNTERS, Source, Spec};
 use host_pmu::backend::{Backend, HostError, Overflow};
-use host_pmu::strategy::{MAX_POOL, OnOverflow, Strategy};
+use host_pmu::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
 
 use crate::clock::Clock;
 use crate::event::{Base, EventState, Running, code};
@@ -52,6 +52,8 @@ pub struct SimBackend {
     overflowed: Vec<(u64, u64)>,
     /// Events stop at an overflow.
     one_shot: bool,
+    /// Events of counters that are off go on.
+    goes_on: bool,
     /// Whether the gate is open, if there is one.
     gate: Option<bool>,
     opened: u64,
@@ -79,6 +81,7 @@ impl SimBackend {
             overflowed: Vec::with_capacity(MAX_POOL + MAX_COUNTERS),
             // As in the real backend, tracepoints (which count exits) cannot stop.
             one_shot: strategy.overflow == OnOverflow::Stop && follows_time,
+            goes_on: strategy.pause == Pause::Virtual,
             gate: strategy.gate.then_some(false),
             opened: 0,
             creates: Creates::default(),
@@ -189,6 +192,7 @@ impl SimBackend {
                 let count = state.rate.counts(ran);
                 let late = count - state.signal_at;
                 let passed = if late < state.period { 0 } else { late / state.period.max(1) };
+                state.anchored = Some(times.now - times.thread);
                 let reached = state.signal_at + passed * state.period;
                 overflowed.push((state.id, reached.max(state.rate.counts(state.due))));
                 state.aim(reached, state.period);
@@ -230,6 +234,14 @@ impl SimBackend {
     #[inline]
     fn spend(&mut self, purpose: Purpose, cost: impl FnOnce(&Costs) -> &Cost) {
         self.clock.spend(cost(&self.model.costs), purpose);
+    }
+
+    /// An event was enabled, for which all others of the thread stopped a moment.
+    #[inline]
+    fn forget_anchors(&mut self) {
+        if self.goes_on {
+            self.table.iter_mut().for_each(|state| state.anchored = None);
+        }
     }
 
     #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
@@ -300,6 +312,7 @@ impl Backend for SimBackend {
             place: 0,
             let_in: true,
             lost: false,
+            anchored: None,
             limit: u64::from(self.one_shot),
         };
         state.aim(0, period);
@@ -314,6 +327,7 @@ impl Backend for SimBackend {
             Source::Fixed { .. } => self.creates.fixed += 1,
         }
         self.on_host.set(self.on_host.get() + 1);
+        self.forget_anchors();
         if self.gate != Some(false) {
             self.run(at);
         }
@@ -336,7 +350,7 @@ impl Backend for SimBackend {
         self.halt(event.0);
         self.spend(Purpose::Pause, |costs| &costs.pause);
         let state = &mut self.table[event.0];
-        state.let_in = false;
+        (state.let_in, state.anchored) = (false, None);
         if state.lost { Err(HostError::PinnedLost) } else { Ok(state.rate.counts(state.ran)) }
     }
 
@@ -349,6 +363,7 @@ impl Backend for SimBackend {
             self.table[event.0].limit += 1;
         }
         self.table[event.0].let_in = true;
+        self.forget_anchors();
         if self.gate != Some(false) {
             let stream = self.clock.streams().of(Purpose::ResumeOther);
             let others = self.model.costs.resume_other.sample_n(self.running.len() as u64, stream);
@@ -361,7 +376,8 @@ impl Backend for SimBackend {
     #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
     #[inline(always)]
     fn set_period(&mut self, event: &mut Event, period: u64) -> Result<(), HostError> {
-        self.spend(Purpose::Period, |costs| &costs.period);
+        let running = self.table[event.0].running;
+        self.spend(Purpose::Period, |costs| if running { &costs.period_running } else { &costs.period });
         let times = self.clock.times();
         let state = &mut self.table[event.0];
         if !state.running {
@@ -384,8 +400,42 @@ impl Backend for SimBackend {
     #[inline]
     fn read(&mut self, event: &mut Event) -> Result<u64, HostError> {
         self.spend(Purpose::Read, |costs| &costs.read);
+        let times = self.clock.times();
+        if self.goes_on {
+            // The real backend reads a group.
+            self.table.iter_mut().for_each(|state| state.anchored = Some(times.now - times.thread));
+        }
         let state = &self.table[event.0];
-        if state.lost { Err(HostError::PinnedLost) } else { Ok(state.count(self.clock.times())) }
+        if state.lost { Err(HostError::PinnedLost) } else { Ok(state.count(times)) }
+    }
+
+    fn pauses_virtually(&self) -> bool {
+        self.goes_on
+    }
+
+    fn counts_at_one_pace(&self) -> bool {
+        self.model.base != CountBase::GuestTime
+    }
+
+    #[inline]
+    fn peek(&mut self, event: &Event) -> Option<u64> {
+        let times = self.clock.times();
+        let state = &self.table[event.0];
+        let known = self.goes_on
+            && !state.lost
+            && state.running
+            && match self.model.base {
+                // RDPMC.
+                CountBase::GuestTime => true,
+                // As the real backend: not over a switch.
+                CountBase::ThreadTime => state.anchored == Some(times.now - times.thread),
+                CountBase::Exits => false,
+            };
+        if !known {
+            return None;
+        }
+        self.spend(Purpose::Read, |costs| &costs.peek);
+        Some(self.table[event.0].count(self.clock.times()))
     }
 
     fn id(&self, event: &Event) -> u64 {

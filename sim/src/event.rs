@@ -75,6 +75,8 @@ pub(crate) struct EventState {
     pub(crate) let_in: bool,
     /// A pinned event without a counter.
     pub(crate) lost: bool,
+    /// Time off the CPU when its count was last known, where it is [peeked](host_pmu::backend::Backend::peek) at.
+    pub(crate) anchored: Option<u64>,
     /// Overflows until the event stops itself, perf's `event_limit`; 0 = it does not.
     pub(crate) limit: u64,
 }

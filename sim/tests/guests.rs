@@ -56,6 +56,7 @@ fn operations_per_pmi_are_those_of_real_runs() {
         ("deferred", [0.0, 0.0, 0.0, 1.0, 1.0, 0.0]),
         ("pool", [0.0, 0.0, 0.0, 1.0, 1.0, 0.0]),
         ("gate", [0.0, 0.0, 1.0, 1.0, 1.0, 0.0]),
+        ("virtual", [0.0, 0.0, 0.0, 0.0, 1.0, 0.0]),
     ];
     for name in MODELS {
         for (strategy, per_pmi) in expected {

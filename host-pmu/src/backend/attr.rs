@@ -30,6 +30,13 @@ pub enum EventKind {
     Tracepoint(u64),
 }
 
+impl EventKind {
+    /// Whether it counts the time of its thread.
+    pub(crate) const fn is_clock(self) -> bool {
+        matches!(self, Self::CpuClock | Self::TaskClock)
+    }
+}
+
 /// The attribute of an event of `kind` for `spec`; `period` is in host counts.
 #[must_use]
 pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
@@ -96,6 +103,17 @@ pub fn gate_attr(kind: EventKind) -> perf_event_attr {
     attr.set_disabled(1);
     // Only a leader can be pinned, and its group with it.
     attr.set_pinned(u64::from(kind == EventKind::Hardware));
+    attr
+}
+
+/// The attribute of a clock of `kind` that leads a group which is never stopped as a whole: one read has all counts. Under a leader of
+/// another PMU, as a gate's is, an event that is enabled starts at the thread's next slice only (seen on Linux 6.18).
+#[must_use]
+pub fn leader_attr(kind: EventKind) -> perf_event_attr {
+    let config = if kind == EventKind::TaskClock { PERF_COUNT_SW_TASK_CLOCK } else { PERF_COUNT_SW_CPU_CLOCK };
+    let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(config));
+    attr.read_format = u64::from(PERF_FORMAT_GROUP | PERF_FORMAT_ID);
+    use_monotonic(&mut attr);
     attr
 }
 

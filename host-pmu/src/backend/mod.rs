@@ -1,5 +1,6 @@
 //! Backends: what counts on behalf of a vPMC. A new one is a file here, a row in `key.rs` and an arm in [`crate::open`].
 
+mod anchors;
 pub mod answer;
 pub mod attr;
 mod encoding;
@@ -62,6 +63,26 @@ pub trait Backend {
     /// Whether its events stop themselves at an overflow. [`overflowed`](Self::overflowed) then reports each such stop.
     fn stops_at_overflow(&self) -> bool {
         false
+    }
+
+    /// Whether a counter that goes off may leave its event on, as [`Pause::Virtual`](crate::strategy::Pause) has it.
+    fn pauses_virtually(&self) -> bool {
+        false
+    }
+
+    /// The event's count since it was opened, where that can be known without a host operation.
+    fn peek(&mut self, _event: &Self::Event) -> Option<u64> {
+        None
+    }
+
+    /// Whether all its events count at one pace, so that the one with the least left signals first.
+    fn counts_at_one_pace(&self) -> bool {
+        false
+    }
+
+    /// The shortest period that an event gets, whatever it is asked for.
+    fn shortest_period(&self) -> u64 {
+        1
     }
 
     /// Whether it opens its events behind a gate, which is shut at first.

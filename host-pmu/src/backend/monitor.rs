@@ -27,6 +27,8 @@ const SWITCH_PAGES: usize = 1;
 pub struct Monitor {
     ring: Option<(OwnedFd, sys::Ring)>,
     switches: Option<(OwnedFd, sys::Ring)>,
+    /// A switch that [`sched_in`](Self::sched_in), or [`switched`](Self::switched), has not reported yet.
+    unreported: [bool; 2],
     /// The thread's context switches at the last read, where there is no ring of them.
     seen: u64,
     /// Likewise, its voluntary context switches.
@@ -87,6 +89,7 @@ impl Monitor {
         Self {
             ring: None,
             switches: None,
+            unreported: [false; 2],
             seen: sys::context_switches(),
             sleeps: sys::sleeps(),
             records: Records::default(),
@@ -107,11 +110,25 @@ impl Monitor {
 
     /// Whether the thread was switched out and in since the last call.
     pub fn sched_in(&mut self) -> bool {
-        if let Some((_, ring)) = &mut self.switches {
-            return ring.skip();
+        if self.switches.is_some() {
+            return self.takes_switch(0);
         }
         let switches = sys::context_switches();
         std::mem::replace(&mut self.seen, switches) != switches
+    }
+
+    /// The same for another asker, without a system call: always `true` where there is no ring of switches.
+    pub(crate) fn switched(&mut self) -> bool {
+        self.switches.is_none() || self.takes_switch(1)
+    }
+
+    fn takes_switch(&mut self, asker: usize) -> bool {
+        if let Some((_, ring)) = &mut self.switches
+            && ring.skip()
+        {
+            self.unreported = [true; 2];
+        }
+        std::mem::take(&mut self.unreported[asker])
     }
 
     /// Whether it slept since the last call: one load of shared memory unless there was a switch.

@@ -5,12 +5,13 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use super::attr::{EventKind, event_attr, gate_attr};
+use super::anchors::Anchors;
+use super::attr::{EventKind, event_attr, gate_attr, leader_attr};
 use super::monitor::Monitor;
 use super::offers::Offers;
 use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding, trial};
 use crate::cost::cheapest_call_ns;
-use crate::strategy::{MAX_POOL, OnOverflow, Strategy};
+use crate::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
 use crate::{kick, sys};
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::{MAX_COUNTERS, Spec, Vendor};
@@ -49,10 +50,15 @@ pub struct PerfBackend {
     monitor: Monitor,
     /// The monitor has its rings, if it can have them.
     attends: bool,
-    /// The leader of all its events.
-    gate: Option<OwnedFd>,
+    /// The leader of all its events: a gate, or what one read has all their counts by.
+    leader: Option<OwnedFd>,
+    gated: bool,
     /// Events disable themselves at an overflow.
     one_shot: bool,
+    /// Events of counters that are off go on.
+    goes_on: bool,
+    /// Known counts of clock events, where they are asked for without a call.
+    anchors: Option<Anchors>,
     /// Some event's records do not reach the monitor.
     blind: bool,
     /// Hardware events count outside guest mode, too.
@@ -66,9 +72,13 @@ impl PerfBackend {
         // A tracepoint event stopped by IOC_REFRESH gives no more records after its next overflow (seen on Linux 6.18).
         let comes_back = !matches!(backend.kind, EventKind::Tracepoint(_));
         backend.one_shot = strategy.overflow == OnOverflow::Stop && comes_back;
-        if strategy.gate {
-            let leader = sys::open_on_this_thread(gate_attr(backend.kind), None);
-            backend.gate = Some(leader.map_err(|error| os("perf_event_open", &error))?);
+        backend.goes_on = strategy.pause == Pause::Virtual;
+        backend.anchors = (backend.goes_on && backend.kind.is_clock()).then(Anchors::new);
+        backend.gated = strategy.gate;
+        if strategy.gate || backend.anchors.is_some() {
+            let attr = if strategy.gate { gate_attr(backend.kind) } else { leader_attr(backend.kind) };
+            let leader = sys::open_on_this_thread(attr, None);
+            backend.leader = Some(leader.map_err(|error| os("perf_event_open", &error))?);
         }
         Ok(backend)
     }
@@ -86,8 +96,7 @@ impl PerfBackend {
                 return Err(os("a backend without perf events", &io::Error::from_raw_os_error(libc::EINVAL)));
             }
         };
-        let is_clock = matches!(kind, EventKind::CpuClock | EventKind::TaskClock);
-        let shortest_period = if is_clock { shortest_clock_period() } else { 1 };
+        let shortest_period = if kind.is_clock() { shortest_clock_period() } else { 1 };
         let offers = Offers::of_this_host();
         Ok(Self {
             kind,
@@ -98,8 +107,11 @@ impl PerfBackend {
             // The first event of a thread on a host waits for a grace period: not before the guest runs.
             monitor: Monitor::without_ring(),
             attends: false,
-            gate: None,
+            leader: None,
+            gated: false,
             one_shot: false,
+            goes_on: false,
+            anchors: None,
             blind: false,
             counts_host: false,
         })
@@ -188,7 +200,7 @@ impl PerfBackend {
             spec = encoding::on_host(spec, self.vendor)?;
         }
         let mut attr = event_attr(self.kind, spec, self.host_period(period));
-        if self.gate.is_some() {
+        if self.leader.is_some() {
             // Only a leader can be pinned.
             attr.set_pinned(0);
         }
@@ -204,9 +216,10 @@ impl PerfBackend {
         self.scale.to_host(period).max(self.shortest_period)
     }
 
-    fn count(&self, event: &PerfEvent) -> Result<u64, HostError> {
+    /// In host counts.
+    fn count(event: &PerfEvent) -> Result<u64, HostError> {
         match sys::read_count(&event.fd) {
-            Ok(Some(count)) => Ok(self.scale.to_guest(count)),
+            Ok(Some(count)) => Ok(count),
             Ok(None) => Err(HostError::PinnedLost),
             Err(error) => Err(os("read of a perf event", &error)),
         }
@@ -226,7 +239,7 @@ impl Backend for PerfBackend {
     fn open(&mut self, spec: Spec, period: u64) -> Result<PerfEvent, HostError> {
         self.attend();
         let (spec, attr) = self.attr(spec, period)?;
-        let fd = sys::open_on_this_thread(attr, self.gate.as_ref()).map_err(|error| os("perf_event_open", &error))?;
+        let fd = sys::open_on_this_thread(attr, self.leader.as_ref()).map_err(|error| os("perf_event_open", &error))?;
         sys::signal_this_thread(&fd, kick::signal()).map_err(|error| os("fcntl on a perf event", &error))?;
         self.blind |= !self.monitor.adopt(&fd);
         let id = sys::event_id(&fd).map_err(|error| os("IOC_ID", &error))?;
@@ -240,15 +253,25 @@ impl Backend for PerfBackend {
     }
 
     fn release(&mut self, event: PerfEvent) {
+        if let Some(anchors) = &mut self.anchors {
+            anchors.forget(event.id);
+        }
         drop(event);
     }
 
     fn pause(&mut self, event: &mut PerfEvent) -> Result<u64, HostError> {
         sys::disable(&event.fd).map_err(|error| os("IOC_DISABLE", &error))?;
-        self.count(event)
+        if let Some(anchors) = &mut self.anchors {
+            anchors.forget(event.id);
+        }
+        Ok(self.scale.to_guest(Self::count(event)?))
     }
 
     fn resume(&mut self, event: &mut PerfEvent, spent: bool) -> Result<(), HostError> {
+        // Enabling an event stops and starts all others of the thread for a moment.
+        if let Some(anchors) = &mut self.anchors {
+            anchors.forget_all();
+        }
         // The limit of one overflow outlives a pause; a second IOC_REFRESH makes it two.
         if spent && self.one_shot {
             return sys::refresh_once(&event.fd).map_err(|error| os("IOC_REFRESH", &error));
@@ -261,7 +284,49 @@ impl Backend for PerfBackend {
     }
 
     fn read(&mut self, event: &mut PerfEvent) -> Result<u64, HostError> {
-        self.count(event)
+        let count = match (&mut self.anchors, &self.leader) {
+            (Some(anchors), Some(leader)) => {
+                let mut words = [0; GROUP_WORDS];
+                let got = sys::read_group(leader, &mut words).map_err(|error| os("read of a perf event", &error))?;
+                let at = sys::monotonic_ns();
+                let steady = !self.monitor.switched();
+                anchors.forget_all();
+                let mut own = None;
+                for pair in words[..got].get(1..).unwrap_or_default().chunks_exact(2) {
+                    if pair[1] == event.id {
+                        own = Some(pair[0]);
+                    }
+                    if steady {
+                        anchors.set(pair[1], pair[0], at);
+                    }
+                }
+                own.ok_or(HostError::PinnedLost)?
+            }
+            _ => Self::count(event)?,
+        };
+        Ok(self.scale.to_guest(count))
+    }
+
+    fn pauses_virtually(&self) -> bool {
+        self.goes_on
+    }
+
+    fn counts_at_one_pace(&self) -> bool {
+        self.kind != EventKind::Hardware
+    }
+
+    fn shortest_period(&self) -> u64 {
+        self.scale.to_guest(self.shortest_period)
+    }
+
+    fn peek(&mut self, event: &PerfEvent) -> Option<u64> {
+        let anchors = self.anchors.as_mut()?;
+        // A switch after this moment changes nothing that was counted until then.
+        let now = sys::monotonic_ns();
+        if self.monitor.switched() {
+            anchors.forget_all();
+        }
+        anchors.count(event.id, now).map(|count| self.scale.to_guest(count))
     }
 
     fn id(&self, event: &PerfEvent) -> u64 {
@@ -271,7 +336,21 @@ impl Backend for PerfBackend {
     #[inline]
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
         let scale = self.scale;
-        self.monitor.overflowed(&mut |it| visit(Overflow { count: scale.to_guest(it.count), ..it })) && !self.blind
+        let mut anchors = self.anchors.as_mut();
+        if let Some(known) = &mut anchors
+            && self.monitor.switched()
+        {
+            // That may have been before or after an overflow that is reported now.
+            known.forget_all();
+            anchors = None;
+        }
+        let complete = self.monitor.overflowed(&mut |it| {
+            if let (Some(anchors), Some(at)) = (&mut anchors, it.at) {
+                anchors.set(it.id, it.count, at);
+            }
+            visit(Overflow { count: scale.to_guest(it.count), ..it });
+        });
+        complete && !self.blind
     }
 
     fn stops_at_overflow(&self) -> bool {
@@ -279,16 +358,16 @@ impl Backend for PerfBackend {
     }
 
     fn has_gate(&self) -> bool {
-        self.gate.is_some()
+        self.gated
     }
 
     fn open_gate(&mut self) -> Result<(), HostError> {
-        let Some(leader) = &self.gate else { return Ok(()) };
+        let Some(leader) = &self.leader else { return Ok(()) };
         sys::enable(leader).map_err(|error| os("IOC_ENABLE", &error))
     }
 
     fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
-        let Some(leader) = &self.gate else { return Ok(()) };
+        let Some(leader) = &self.leader else { return Ok(()) };
         sys::disable(leader).map_err(|error| os("IOC_DISABLE", &error))?;
         let mut words = [0; GROUP_WORDS];
         let got = sys::read_group(leader, &mut words).map_err(|error| os("read of a perf event", &error))?;
@@ -310,11 +389,11 @@ impl Backend for PerfBackend {
     }
 
     fn is_lost(&self, event: &PerfEvent) -> bool {
-        self.count(event) == Err(HostError::PinnedLost)
+        Self::count(event) == Err(HostError::PinnedLost)
     }
 
     fn is_gate_lost(&self) -> bool {
-        let Some(leader) = &self.gate else { return false };
+        let Some(leader) = &self.leader else { return false };
         matches!(sys::read_group(leader, &mut [0; GROUP_WORDS]), Ok(0))
     }
 

@@ -63,6 +63,9 @@ impl<B: Backend> HostCounters for Bank<B> {
         if self.backend.has_gate() {
             return self.pause_behind_gate(counter);
         }
+        if self.backend.pauses_virtually() {
+            return self.pause_virtually(counter);
+        }
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         if !held.state.is_on() && self.strategy.skip_paused {
             return 0;
@@ -85,14 +88,14 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn start(&mut self, counter: CounterId, spec: Spec, period: u64) {
         self.kept.insert(counter);
-        self.unsettle_gate();
+        self.unsettle();
         self.start_counter(counter, spec, period);
     }
 
     fn stop(&mut self, counter: CounterId, own_enable: bool) {
         self.retries.remove(counter);
         self.wants_none(counter);
-        self.unsettle_gate();
+        self.unsettle();
         if !own_enable && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             self.park(counter);
         } else if matches!(self.strategy.release, Release::IdleMs(_)) {
@@ -115,7 +118,11 @@ impl<B: Backend> HostCounters for Bank<B> {
         let (backend, stats) = (&mut self.backend, &mut self.stats);
         let mut set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, period));
         // 0 is no aim: the next start sets a period in any case.
-        held.aim = if set.is_ok() { held.aim_after(period) } else { 0 };
+        if set.is_ok() {
+            held.set_aim(period);
+        } else {
+            held.forget_aim();
+        }
         if set.is_err() {
             stats.refused_periods += 1;
         } else if held.state == State::Spent {
@@ -171,12 +178,12 @@ impl<B: Backend> HostCounters for Bank<B> {
             Release::Hlt => self.release_after_halt(enabled),
             Release::Eager | Release::Never => {}
         }
-        self.settle_gate();
+        self.settle();
     }
 
     fn entry_changed(&mut self) {
         self.open_wanted();
-        self.settle_gate();
+        self.settle();
     }
 }
 

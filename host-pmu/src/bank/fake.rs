@@ -25,6 +25,10 @@ pub(super) struct Script {
     pub(super) refuse_period: bool,
     pub(super) lost: bool,
     pub(super) gated: bool,
+    /// Its events go on while their counters are off; whether their counts can be looked at without a call.
+    pub(super) goes_on: bool,
+    pub(super) peeks: bool,
+    pub(super) one_pace: bool,
     /// Overflow records, if there are any: its events then stop themselves.
     pub(super) records: Option<Vec<(u64, u64)>>,
     pub(super) records_lost: bool,
@@ -118,6 +122,19 @@ impl Backend for Host {
 
     fn stops_at_overflow(&self) -> bool {
         self.0.borrow().records.is_some()
+    }
+
+    fn pauses_virtually(&self) -> bool {
+        self.0.borrow().goes_on
+    }
+
+    fn peek(&mut self, event: &usize) -> Option<u64> {
+        let s = self.0.borrow();
+        (s.peeks && !s.lost).then(|| s.counts[*event])
+    }
+
+    fn counts_at_one_pace(&self) -> bool {
+        self.0.borrow().one_pace
     }
 
     fn has_gate(&self) -> bool {

@@ -11,12 +11,6 @@ use crate::backend::{Backend, HostError};
 use crate::stats::OpKind;
 
 impl<B: Backend> Bank<B> {
-    /// Something happened to an event: the next entry looks at all of them.
-    #[inline]
-    pub(super) fn unsettle_gate(&mut self) {
-        self.gate_settled = !self.backend.has_gate();
-    }
-
     /// Stops a counter by shutting the gate.
     pub(super) fn pause_behind_gate(&mut self, counter: CounterId) -> u64 {
         if self.slots[counter.index()].as_ref().is_none_or(|held| !held.state.is_on()) {
@@ -34,7 +28,7 @@ impl<B: Backend> Bank<B> {
                 }
             }
         }
-        self.unsettle_gate();
+        self.unsettle();
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         held.note(Event::Off);
         held.gather(held.shut_at)
@@ -58,25 +52,16 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Before an entry: events of counters that are off are disabled, the others enabled, and the gate opens for them.
-    #[inline]
-    pub(super) fn settle_gate(&mut self) {
-        if !self.gate_settled {
-            self.settle_behind_gate();
-        }
-    }
-
-    #[inline(never)]
-    fn settle_behind_gate(&mut self) {
-        self.gate_settled = true;
-        let on = |counter: CounterId| self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
-        if !self.kept.into_iter().any(on) {
+    pub(super) fn settle_behind_gate(&mut self) {
+        self.settled = true;
+        if !self.any_on() {
             return;
         }
         for counter in self.kept {
             let Self { backend, slots, stats, .. } = self;
             let Some(held) = &mut slots[counter.index()] else { continue };
             // An event in doubt is enabled at each entry until its counter is started again.
-            self.gate_settled &= !held.state.is_doubtful();
+            self.settled &= !held.state.is_doubtful();
             let settled = match held.state {
                 State::Entering | State::EnteringSpent | State::Doubtful => {
                     let spent = held.state.is_spent();
@@ -118,7 +103,7 @@ impl<B: Backend> Bank<B> {
         if !self.gate_open {
             // A refusal is seen again at the next entry.
             self.gate_open = self.host(OpKind::Resume, Backend::open_gate).is_ok();
-            self.gate_settled &= self.gate_open;
+            self.settled &= self.gate_open;
         }
     }
 }

@@ -18,6 +18,13 @@ pub(super) struct Held<E> {
     taken: u64,
     /// The count at which its counter overflows, by the last period that was set; 0 = unknown.
     pub(super) aim: u64,
+    /// Its count at its next signal at the latest, which may come before its counter's overflow; 0 = unknown. Kept up for virtual
+    /// pauses alone.
+    pub(super) fires: u64,
+    /// The last period that was set.
+    pub(super) period: u64,
+    /// How often it signalled while its counter was off by a virtual pause.
+    pub(super) fired_off: u32,
     /// Its count in the record of its last overflow, until that is handed over.
     pub(super) recorded: Option<u64>,
     /// Behind a gate: its count when the gate was shut.
@@ -39,6 +46,9 @@ impl<E> Held<E> {
             state: State::Running,
             taken: 0,
             aim: period,
+            fires: period,
+            period,
+            fired_off: 0,
             recorded: None,
             shut_at: 0,
             idle_slices: 0,
@@ -56,7 +66,39 @@ impl<E> Held<E> {
     /// The event signalled while its counter was off, maybe a little early, and began its period anew: the next start sets a
     /// period in any case.
     pub(super) const fn forget_aim(&mut self) {
-        self.aim = 0;
+        (self.aim, self.fires) = (0, 0);
+    }
+
+    /// Its counts up to `total` are nobody's: its counter was off.
+    pub(super) fn leave_out(&mut self, total: u64) {
+        self.taken = self.taken.max(total);
+    }
+
+    /// It is made to signal after `period` more counts, where its counter overflows.
+    pub(super) const fn set_aim(&mut self, period: u64) {
+        self.aim = self.aim_after(period);
+        (self.fires, self.period) = (self.aim, period);
+    }
+
+    /// It signalled at `count`, and begins its period anew. The host may have been late: the next signal comes no later than this.
+    pub(super) const fn fired(&mut self, count: u64, shortest: u64) {
+        let period = if self.period < shortest { shortest } else { self.period };
+        self.fires = count.saturating_add(period);
+    }
+
+    /// Counts until it signals; `None` if that is unknown, or after its counter's overflow.
+    pub(super) fn left(&self) -> Option<u64> {
+        (self.taken < self.fires && self.fires <= self.aim).then(|| self.fires - self.taken)
+    }
+
+    /// The part of its count that was handed over, or is nobody's.
+    pub(super) const fn handed_over(&self) -> u64 {
+        self.taken
+    }
+
+    /// Counts by which its signal will be early.
+    pub(super) const fn early_by(&self) -> u64 {
+        self.aim - self.fires
     }
 
     /// Counts since the last hand-over, given that the event now reads `total`.

@@ -7,7 +7,8 @@
 //! - `counters.rs`: the bank as the PMU sees it; `start.rs`: how a counter gets an event.
 //! - `state.rs`: the states of an event and their one transition table; `held.rs`: an event and its counts.
 //! - `overflow.rs`: which events overflowed, and the strategy's answer; `stopped.rs`: events that stop themselves.
-//! - `gate.rs`: all events behind one gate; `release.rs`: when parked events are given back; `store.rs`: the bank itself.
+//! - `gate.rs`: all events behind one gate; `virtual_pause.rs`: events that go on while their counters are off.
+//! - `release.rs`: when parked events are given back; `store.rs`: the bank itself.
 
 mod backoff;
 mod counters;
@@ -24,6 +25,7 @@ mod stopped;
 mod store;
 #[cfg(test)]
 mod tests;
+mod virtual_pause;
 
 pub use stats::BankStats;
 pub use store::Bank;

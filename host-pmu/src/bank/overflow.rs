@@ -13,7 +13,8 @@ impl<B: Backend> Bank<B> {
     /// Takes the records of overflows since the last call.
     pub(super) fn drain_records(&mut self) {
         let stops = self.backend.stops_at_overflow();
-        self.unsettle_gate();
+        let shortest = self.backend.shortest_period();
+        self.unsettle();
         let Self { backend, slots, pool, recorded, stats, kept, .. } = self;
         let complete = backend.overflowed(&mut |Overflow { id, count, at }| {
             if let Some(at) = at {
@@ -29,13 +30,15 @@ impl<B: Backend> Bank<B> {
             if stops {
                 held.note(Event::Stopped);
             }
+            held.fired(count, shortest);
             if held.state.is_on() {
                 held.recorded = Some(count);
                 if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
                     recorded.insert(counter);
                 }
             } else {
-                held.forget_aim();
+                held.aim = 0;
+                held.fired_off += 1;
             }
         });
         if complete {
@@ -44,6 +47,7 @@ impl<B: Backend> Bank<B> {
         let off = slots.iter_mut().flatten().chain(&mut *pool).filter(|held| !held.state.is_on());
         off.for_each(Held::forget_aim);
         *recorded = None;
+        slots.iter_mut().flatten().for_each(|held| held.fires = 0);
         // The last record of an event that goes on may be among the lost: its count is not its last overflow's.
         slots.iter_mut().flatten().filter(|held| !held.state.is_spent()).for_each(|held| held.recorded = None);
         if stops {
@@ -71,10 +75,18 @@ impl<B: Backend> Bank<B> {
         let policy = self.on_overflow();
         let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
             Some(recorded) if !recorded.is_empty() => recorded,
+            // Of an event whose counter is off, or of one that was seen already: every record is there.
+            Some(_) if self.backend.pauses_virtually() => {
+                self.look_for_lost();
+                return Signalled { counters: CounterSet::EMPTY, certain: true };
+            }
             // Without records the signal was that of a counter that overflowed, if there is one.
             Some(_) => return Signalled { certain: policy == OnOverflow::Keep, ..Signalled::ANY },
-            // Any event may have stopped itself early: its record may be lost.
-            None => return Signalled { certain: policy != OnOverflow::Reprogram, ..Signalled::ANY },
+            // Any event may have stopped itself early, or signalled early after a virtual pause: its record may be lost.
+            None => {
+                let certain = policy != OnOverflow::Reprogram || self.backend.pauses_virtually();
+                return Signalled { certain, ..Signalled::ANY };
+            }
         };
         for counter in self.kept {
             // An event that does not sample has no records.

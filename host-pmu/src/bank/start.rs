@@ -90,6 +90,9 @@ impl<B: Backend> Bank<B> {
 
     /// Makes the event in the slot, which has the right spec, count again.
     fn resume(&mut self, counter: CounterId, period: u64) -> bool {
+        if self.backend.pauses_virtually() {
+            return self.resume_virtually(counter, period);
+        }
         if self.backend.stops_at_overflow() {
             // It may have overflowed between the last kick and its pause, and an event that stopped itself is resumed otherwise.
             self.drain_records();

@@ -54,8 +54,12 @@ pub struct Bank<B: Backend> {
     pub(super) kept: CounterSet,
     /// Whether the events behind the gate count, if there is one.
     pub(super) gate_open: bool,
-    /// Whether nothing happened to the events behind the gate since an entry had nothing left to do for them.
-    pub(super) gate_settled: bool,
+    /// Whether nothing happened to events that a gate or a virtual pause is over since an entry had nothing left to do for them.
+    pub(super) settled: bool,
+    /// Counters whose events were looked at for this entry, when they went on.
+    pub(super) resumed: CounterSet,
+    /// Entries that events of virtual pauses may still go on for.
+    pub(super) patience: u32,
     /// Counters with an overflow record that no kick has looked at; `None`: records were lost, any of them may have overflowed.
     pub(super) recorded: Option<CounterSet>,
     pub(super) stopped: Stopped,
@@ -89,7 +93,9 @@ impl<B: Backend> Bank<B> {
             wanting: CounterSet::EMPTY,
             kept: CounterSet::EMPTY,
             gate_open: false,
-            gate_settled: true,
+            settled: true,
+            resumed: CounterSet::EMPTY,
+            patience: 0,
             recorded: Some(CounterSet::EMPTY),
             stopped: Stopped::default(),
             in_use: CounterSet::EMPTY,
@@ -127,7 +133,7 @@ impl<B: Backend> Bank<B> {
     #[must_use]
     pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
         let starts_none = self.retries.is_empty() && self.stopped.is_empty() && self.wanting.is_empty();
-        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && self.gate_settled)
+        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && self.settled)
     }
 
     #[expect(
@@ -162,10 +168,35 @@ impl<B: Backend> Bank<B> {
         host_op(&mut self.backend, &mut self.stats, kind, op)
     }
 
+    /// Something happened to an event: the next entry looks at all of them, where a pause leaves them something to do.
+    #[inline]
+    pub(super) fn unsettle(&mut self) {
+        self.settled = !(self.backend.has_gate() || self.backend.pauses_virtually());
+    }
+
+    /// Before an entry: does what pauses left to do.
+    #[inline]
+    pub(super) fn settle(&mut self) {
+        if !self.settled {
+            self.settle_all();
+        }
+    }
+
+    #[inline(never)]
+    fn settle_all(&mut self) {
+        if self.backend.has_gate() { self.settle_behind_gate() } else { self.settle_virtual_pauses() }
+    }
+
+    /// Whether any counter with an event is on.
+    pub(super) fn any_on(&self) -> bool {
+        let on = |counter: CounterId| self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
+        self.kept.into_iter().any(on)
+    }
+
     /// Reads the event of a counter that is on, and hands over its counts.
     pub(super) fn read(&mut self, counter: CounterId) -> u64 {
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
-        match host_op(&mut self.backend, &mut self.stats, OpKind::Read, |b| b.read(&mut held.event)) {
+        match count(&mut self.backend, &mut self.stats, &mut held.event) {
             Ok(total) => held.gather(total),
             Err(error) => {
                 self.give_up(counter, &error);
@@ -261,6 +292,19 @@ pub(super) fn host_op<B: Backend, T>(
     stats.last_op_ns = backend.now_ns();
     stats.ops.record(kind, stats.last_op_ns.saturating_sub(begin));
     result.inspect_err(|error| stats.failed(error))
+}
+
+/// The count of an event: without a host operation if that is possible.
+#[inline]
+pub(super) fn count<B: Backend>(
+    backend: &mut B,
+    stats: &mut BankStats,
+    event: &mut B::Event,
+) -> Result<u64, HostError> {
+    match backend.peek(event) {
+        Some(total) => Ok(total),
+        None => host_op(backend, stats, OpKind::Read, |b| b.read(event)),
+    }
 }
 
 impl<B: Backend> Drop for Bank<B> {

@@ -17,7 +17,7 @@ mod ops;
 
 use std::cell::Cell;
 
-use host_pmu::strategy::{OnOverflow, Strategy};
+use host_pmu::strategy::{OnOverflow, Pause, Strategy};
 use model::Shape;
 use model::host::Failing;
 use model::pair::{Activity, Op, Pair, Records, Signal};
@@ -72,7 +72,8 @@ fn agree(shapes: impl proptest::strategy::Strategy<Value = Shape>, amd: bool) {
     let (done, seen) = (done.get(), activity.get());
     println!("{done} operations in {cases} sequences: {seen:?}");
     // That the sequences do what they are for.
-    assert!(done >= wanted * 9 / 10, "{done} operations");
+    // The lengths of sequences are random; their mean over a hundred varies by 6 %.
+    assert!(done >= wanted * 4 / 5, "{done} operations");
     let often = [seen.overflows, seen.pmis, seen.reused, seen.slices, seen.failures];
     assert!(often.into_iter().all(|n| n > done / 500), "{seen:?}");
     assert!(seen.stopped.min(seen.lost_records) > done / 5000, "{seen:?}");
@@ -143,7 +144,23 @@ fn sequences_of_former_bugs_agree() {
         Op::Write(0xc3, 0),
         run(0, 1, Signal::OnTime),
     ];
+    // The lost record of a signal that was early after a virtual pause, beside an overflow of another counter.
+    let goes_on = Strategy::preset("reuse").expect("a preset");
+    let goes_on = Strategy { pause: Pause::Virtual, skip_period: true, ..goes_on };
+    let early_and_lost = vec![
+        Op::Arm { n: 3, selector: 0x45_00c0, bits: 0, back: 0 },
+        Op::Arm { n: 1, selector: 0x41_00c4, bits: 0, back: 0 },
+        Op::Handler { seed: 0, bits: 0, n: 1, back: 6_248_731_181_990_564_567 },
+        Op::Filter { denied: 11, fixed: 0, allow: false },
+        Op::Read(0xc1),
+        run(4_994_487_208_871_914_930, 11, Signal::OnTime),
+        Op::Filter { denied: 0, fixed: 0, allow: false },
+        Op::Handler { seed: 5_267_823_882_738_345_354, bits: 0, n: 3, back: 8_915_552_365_697_175_553 },
+        Op::LoseRecords,
+        Op::Handler { seed: 550_059_050_827_880_573, bits: 11, n: 0, back: 0 },
+    ];
     for (strategy, records, ops) in [
+        (&goes_on, Records::Exact, early_and_lost),
         (&deferred, Records::Exact, written_after_its_overflow),
         (&strategy, Records::Exact, refused_resume),
         (&strategy, Records::Exact, left_stopped),

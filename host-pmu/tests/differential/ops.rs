@@ -138,6 +138,9 @@ fn op(amd: bool) -> impl Strategy<Value = Op> {
         60 => (any::<u64>(), bits(), signal, flag()).prop_map(|(seed, bits, signal, take_pmi)| Op::Run {
             seed, bits, signal, take_pmi
         }),
+        20 => (any::<u64>(), bits(), 0..10u32, any::<u64>()).prop_map(|(seed, bits, n, back)| Op::Handler {
+            seed, bits, n, back
+        }),
         6 => Just(Op::Kick),
         10 => Just(Op::Enter),
         10 => Just(Op::Pmi),
@@ -206,13 +209,14 @@ pub(crate) fn strategy() -> impl Strategy<Value = Kept> {
     ];
     // Without records "stop" is a "reprogram".
     let overflow = prop::sample::select(vec!["reprogram", "keep", "stop"]);
-    let valid = (reuse, release, any::<[bool; 6]>(), prop::sample::select(vec![0, 0, 1, 4, 9]), overflow);
+    let valid = (reuse, release, any::<[bool; 7]>(), prop::sample::select(vec![0, 0, 1, 4, 9]), overflow);
     let valid = valid.prop_filter_map("contradiction", |(reuse, release, flags, hold_max, overflow)| {
-        let [deferred, skip, reads, global, skip_period, gate] = flags;
+        let [deferred, skip, reads, global, skip_period, gate, goes_on] = flags;
+        let pause = if goes_on { "virtual" } else { "host" };
         let apply = if deferred { "deferred" } else { "at-once" };
         Kept::from_toml(&format!(
             "name = 'random'\nreuse = {reuse}\nrelease = {release}\napply = '{apply}'\nskip-paused = {skip}\n\
-             skip-period = {skip_period}\ngate = {gate}\nhold-max = {hold_max}\noverflow = '{overflow}'\n\
+             skip-period = {skip_period}\ngate = {gate}\npause = '{pause}'\nhold-max = {hold_max}\noverflow = '{overflow}'\n\
              mark = {{ reads = {reads}, global-ctrl = {global} }}"
         ))
         .ok()

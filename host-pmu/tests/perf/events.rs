@@ -104,6 +104,53 @@ pub(crate) fn full_ring() {
     backend.release(event);
 }
 
+/// What is found without a call lies between two reads; a switch, a pause or a resume of any event ends that.
+pub(crate) fn peek() {
+    let mut backend = clock("virtual");
+    assert!(backend.pauses_virtually() && !backend.has_gate());
+    let mut events = [backend.open(CYCLES, 1 << 40).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];
+    assert_eq!(backend.peek(&events[0]), None, "nothing is known of it yet");
+    // The host may switch the thread out at any time, or stop its events for a moment where other users open theirs.
+    let found = (0..1000).find_map(|_| {
+        let before = backend.read(&mut events[0]).unwrap();
+        let others = backend.peek(&events[1]);
+        let found = backend.peek(&events[0])?;
+        let after = backend.read(&mut events[0]).unwrap();
+        // NTP may slew the clock that is read here against that of the event, by less than a ns in such a time.
+        others.filter(|_| (before.max(1)..=after + 1).contains(&found))
+    });
+    assert!(
+        found.is_some_and(|others| others > 0),
+        "what is found lies between two reads, and one read tells the counts of all"
+    );
+    let known = |backend: &mut PerfBackend, events: &mut [_; 2]| {
+        (0..1000).any(|_| {
+            backend.read(&mut events[0]).unwrap();
+            backend.peek(&events[0]).is_some()
+        })
+    };
+    assert!(known(&mut backend, &mut events));
+    backend.pause(&mut events[1]).unwrap();
+    assert_eq!(backend.peek(&events[1]), None, "it was stopped");
+    backend.resume(&mut events[1], false).unwrap();
+    assert_eq!(backend.peek(&events[0]), None, "others stop while one is enabled");
+    assert!(known(&mut backend, &mut events));
+    std::thread::sleep(Duration::from_millis(1));
+    assert_eq!(backend.peek(&events[0]), None, "the thread slept");
+    // An overflow's record is an anchor as well.
+    backend.set_period(&mut events[0], MS).unwrap();
+    let from_record = (0..1000).any(|_| {
+        std::thread::sleep(Duration::from_micros(10));
+        assert_eq!(backend.peek(&events[0]), None);
+        let (_, count) = run_to_overflow(&mut backend);
+        backend.peek(&events[0]).is_some_and(|found| found >= count)
+    });
+    assert!(from_record);
+    for event in events {
+        backend.release(event);
+    }
+}
+
 pub(crate) fn gate() {
     let mut backend = clock("gate");
     let mut events = [backend.open(CYCLES, 1 << 40).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];

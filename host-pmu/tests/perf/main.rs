@@ -55,8 +55,9 @@ fn main() -> ExitCode {
         ("a_one_shot_event_stops_at_its_overflow_and_reports_it", events::one_shot),
         ("a_shut_gate_stops_all_events_and_reports_their_counts", events::gate),
     ];
-    let on_rings: [(&str, fn()); 3] = [
+    let on_rings: [(&str, fn()); 4] = [
         ("a_full_ring_is_noticed_without_a_later_record", events::full_ring),
+        ("a_clocks_count_is_known_without_a_call", events::peek),
         ("a_resume_is_no_slice", slices::a_resume_is_no_slice),
         ("the_ring_of_switches_notices_that_the_thread_slept", slices::ring_notices_a_sleep),
     ];

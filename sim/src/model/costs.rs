@@ -3,6 +3,9 @@
 use super::cost::Cost;
 use super::read::{MAX_NS, Section};
 
+/// Cost of a look at a count without a host call, where a model has none: RDPMC, or a clock by the vDSO.
+const PEEK_NS: u64 = 40;
+
 /// Costs, ns unless noted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
@@ -42,6 +45,8 @@ pub struct Costs {
     pub resume_other: Cost,
     /// Setting a period.
     pub period: Cost,
+    /// Setting the period of an event that runs: a clock's timer is stopped and started.
+    pub period_running: Cost,
     /// Reading a running event.
     pub read: Cost,
     /// A context switch of a thread that holds events, to and fro.
@@ -50,6 +55,8 @@ pub struct Costs {
     pub switch_held: Cost,
     /// And more for each that runs.
     pub switch_running: Cost,
+    /// Looking at a running event's count without a host call.
+    pub peek: Cost,
     /// Of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
     pub mediated: Option<MediatedCosts>,
 }
@@ -65,7 +72,7 @@ pub struct MediatedCosts {
 
 impl Costs {
     /// Keys that `Model::scale` accepts; `open` and `release` scale both of their costs.
-    pub const SCALABLE: [&str; 25] = [
+    pub const SCALABLE: [&str; 27] = [
         "exit",
         "tick-exit",
         "io",
@@ -85,10 +92,12 @@ impl Costs {
         "resume",
         "resume-other",
         "period",
+        "period-running",
         "read",
         "switch",
         "switch-held",
         "switch-running",
+        "peek",
         "pmu-switch",
         "register",
     ];
@@ -122,10 +131,12 @@ impl Costs {
             "resume" => &mut [&mut self.resume],
             "resume-other" => &mut [&mut self.resume_other],
             "period" => &mut [&mut self.period],
+            "period-running" => &mut [&mut self.period_running],
             "read" => &mut [&mut self.read],
             "switch" => &mut [&mut self.switch],
             "switch-held" => &mut [&mut self.switch_held],
             "switch-running" => &mut [&mut self.switch_running],
+            "peek" => &mut [&mut self.peek],
             "pmu-switch" | "register" => match &mut self.mediated {
                 Some(costs) if key == "register" => &mut [&mut costs.register],
                 Some(costs) => &mut [&mut costs.pmu_switch],
@@ -145,6 +156,7 @@ pub(super) fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
     let mut or_nothing = |key| Ok::<_, String>(section.optional_cost(key)?.unwrap_or(Cost::fixed(0)));
     let (switch, switch_held) = (or_nothing("switch")?, or_nothing("switch-held")?);
     let (switch_running, tick_exit) = (or_nothing("switch-running")?, or_nothing("tick-exit")?);
+    let period = section.cost("period")?;
     Ok(Costs {
         switch,
         switch_held,
@@ -166,8 +178,10 @@ pub(super) fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
         pause: section.cost("pause")?,
         resume: section.cost("resume")?,
         resume_other: section.cost("resume-other")?,
-        period: section.cost("period")?,
+        period_running: section.optional_cost("period-running")?.unwrap_or_else(|| period.clone()),
+        period,
         read: section.cost("read")?,
+        peek: section.optional_cost("peek")?.unwrap_or(Cost::fixed(PEEK_NS)),
         mediated: mediated(section)?,
     })
 }

@@ -1,6 +1,6 @@
 //! A PMU, a strategy and a sequence from bytes, for fuzzers.
 
-use host_pmu::strategy::{Apply, MAX_POOL, Mark, OnOverflow, PRESETS, Release, Reuse, Strategy};
+use host_pmu::strategy::{Apply, MAX_POOL, Mark, OnOverflow, PRESETS, Pause, Release, Reuse, Strategy};
 use std::time::Duration;
 
 use super::Shape;
@@ -70,14 +70,17 @@ impl Bytes<'_> {
             _ => Release::IdleMs(Duration::from_millis(1 + u64::from(n) % 30)),
         };
         let gate = reuse != Reuse::None && self.flag()?;
+        let overflow = [OnOverflow::Reprogram, OnOverflow::Keep, OnOverflow::Stop][usize::from(self.below(3)?)];
+        let may_go_on = reuse != Reuse::None && !gate && overflow != OnOverflow::Stop;
         Some(Strategy {
             name: "fuzzed".to_owned(),
+            pause: if may_go_on && self.flag()? { Pause::Virtual } else { Pause::Host },
             reuse,
             release,
             apply: if self.flag()? { Apply::Deferred } else { Apply::AtOnce },
             skip_paused: self.flag()?,
             skip_period: self.flag()?,
-            overflow: [OnOverflow::Reprogram, OnOverflow::Keep, OnOverflow::Stop][usize::from(self.below(3)?)],
+            overflow,
             gate,
             hold_max: usize::from(self.below(9)?),
             mark: Mark { reads: self.flag()?, global_ctrl: self.flag()? },
@@ -110,7 +113,7 @@ impl Bytes<'_> {
     }
 
     fn op(&mut self) -> Option<Op> {
-        Some(match self.below(32)? {
+        Some(match self.below(33)? {
             0..=5 => Op::Read(self.msr()?),
             6..=13 => Op::Write(self.msr()?, self.value()?),
             14..=17 => Op::Arm {
@@ -141,6 +144,12 @@ impl Bytes<'_> {
                 }
             },
             30 => Op::Heal,
+            31 => Op::Handler {
+                seed: self.word(1)?,
+                bits: u32::from(self.below(12)?),
+                n: u32::from(self.below(10)?),
+                back: self.word(2)?,
+            },
             _ => Op::Filter { denied: self.below(16)?, fixed: u32::from(self.below(16)?), allow: self.flag()? },
         })
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use arch_pmu::spec::{Source, Spec};
 use host_pmu::backend::{Backend, HostError, Overflow};
-use host_pmu::strategy::{OnOverflow, Strategy};
+use host_pmu::strategy::{OnOverflow, Pause, Strategy};
 
 use super::{Armed, Burst};
 
@@ -54,6 +54,8 @@ struct State {
     /// Events that stopped themselves, and times records were lost.
     stopped: u64,
     lost_records: u64,
+    /// Whether events may go on while their counters are off.
+    goes_on: bool,
     /// Whether the gate is open, if it has one.
     gate: Option<bool>,
     opened: u64,
@@ -90,7 +92,8 @@ const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: 
 impl ScriptedHost {
     /// A host with events as `strategy` wants them, with records of overflows or without any. No event stops at its overflow.
     pub(crate) fn for_strategy(strategy: &Strategy, records: bool) -> Self {
-        Self(Rc::new(RefCell::new(State { records, gate: strategy.gate.then_some(false), ..State::default() })))
+        let (gate, goes_on) = (strategy.gate.then_some(false), strategy.pause == Pause::Virtual);
+        Self(Rc::new(RefCell::new(State { records, goes_on, gate, ..State::default() })))
     }
 
     /// A host with events that stop at an overflow if `strategy` says so.
@@ -320,6 +323,21 @@ impl Backend for ScriptedHost {
 
     fn stops_at_overflow(&self) -> bool {
         self.0.borrow().stops
+    }
+
+    fn pauses_virtually(&self) -> bool {
+        self.0.borrow().goes_on
+    }
+
+    /// It is wrong about that, half of the time.
+    fn counts_at_one_pace(&self) -> bool {
+        self.0.borrow().opened.is_multiple_of(2)
+    }
+
+    /// Some events show their counts, others must be read.
+    fn peek(&mut self, event: &usize) -> Option<u64> {
+        let goes_on = self.pauses_virtually();
+        self.with(*event, |e| (goes_on && !e.lost && e.id % 2 == 1).then_some(e.total))
     }
 
     fn has_gate(&self) -> bool {

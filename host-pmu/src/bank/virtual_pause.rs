@@ -1,0 +1,351 @@
+//! Pauses without a host call: the event of a counter that goes off goes on, and what it counts until the counter is on again is
+//! left out.
+//!
+//! A guest's handler has its counters off for a few exits. The event's count is looked at when they go off and when they go on, and
+//! the difference is nobody's. That moves the overflow of the counter away from the event's own signal by as much, so
+//! the signal comes early: the event is aimed anew then, or at once if it would come much too early. No count is lost and
+//! none made up, however late or early a signal is.
+//!
+//! Such a pause ends with a real one where it would last: at the first entry with other counters on, after
+//! [`MOST_ENTRIES`], or when the event signals while its counter is off.
+
+use arch_pmu::spec::{CounterId, CounterSet};
+
+use super::held::Held;
+use super::state::{Event, State};
+use super::stats::BankStats;
+use super::store::{Bank, count, host_op};
+use crate::backend::{Backend, HostError};
+use crate::stats::OpKind;
+
+/// Signals after which the event of a counter that is off does not go on. The first may have been meant for the counter's next
+/// overflow.
+const MOST_SIGNALS: u32 = 2;
+/// Guest entries for which the events of a guest with all counters off go on. A handler makes about ten exits.
+const MOST_ENTRIES: u32 = 32;
+
+impl<B: Backend> Bank<B> {
+    /// Looks at the event's count, and lets it go on.
+    pub(super) fn pause_virtually(&mut self, counter: CounterId) -> u64 {
+        let Self { backend, stats, slots, recorded, .. } = self;
+        let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { return 0 };
+        match count(backend, stats, &mut held.event) {
+            Ok(total) => {
+                held.note(Event::Off);
+                // What a record says is in the count.
+                (held.recorded, held.fired_off) = (None, 0);
+                if let Some(recorded) = recorded {
+                    recorded.remove(counter);
+                }
+                let gathered = held.gather(total);
+                self.patience = MOST_ENTRIES;
+                self.unsettle();
+                gathered
+            }
+            Err(error) => {
+                self.give_up(counter, &error);
+                0
+            }
+        }
+    }
+
+    /// Makes the event in the slot, which has the right spec, count for its counter again.
+    pub(super) fn resume_virtually(&mut self, counter: CounterId, period: u64) -> bool {
+        // It may have signalled since the last kick.
+        self.drain_records();
+        let Self { backend, stats, slots, strategy, resumed, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
+        resumed.insert(counter);
+        let goes_on = held.state == State::Leaving;
+        if goes_on {
+            match count(backend, stats, &mut held.event) {
+                Ok(total) => held.leave_out(total),
+                Err(error) => {
+                    stats.pinned_errors += u64::from(error == HostError::PinnedLost);
+                    return false;
+                }
+            }
+        }
+        held.aim = held.aim_after(period);
+        // A signal that is early is left to the entry, where all counters are known that go on.
+        let kept = strategy.skip_period && held.left().is_some();
+        if held.spec.samples() && !kept && !aim(backend, stats, held, period) {
+            return false;
+        }
+        if goes_on {
+            held.note(Event::On);
+        } else if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event, false)).is_ok() {
+            held.note(Event::Enabled);
+        } else {
+            return false;
+        }
+        (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
+        stats.reused += 1;
+        true
+    }
+
+    /// A signal was of no counter that is on: gives up events that count no more.
+    pub(super) fn look_for_lost(&mut self) {
+        for counter in self.kept {
+            let Self { backend, slots, stats, .. } = self;
+            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { continue };
+            if let Err(error) = count(backend, stats, &mut held.event) {
+                self.give_up(counter, &error);
+            }
+        }
+    }
+
+    /// Before an entry: pauses events whose counters stay off.
+    pub(super) fn settle_virtual_pauses(&mut self) {
+        self.settled = true;
+        let ends = self.any_on() || self.patience == 0;
+        let due = |held: &Held<B::Event>| held.state == State::Leaving && (ends || held.fired_off >= MOST_SIGNALS);
+        for counter in self.kept {
+            let Self { backend, slots, stats, .. } = self;
+            let Some(held) = &mut slots[counter.index()] else { continue };
+            if !due(held) {
+                self.settled &= held.state != State::Leaving;
+            } else if let Err(error) = stop(backend, stats, held) {
+                self.give_up(counter, &error);
+            }
+        }
+        let mut at = 0;
+        while let Some(held) = self.pool.get_mut(at) {
+            at += 1;
+            if !due(held) {
+                self.settled &= held.state != State::Leaving;
+            } else if stop(&mut self.backend, &mut self.stats, held).is_err() {
+                self.stats.pinned_errors += 1;
+                at -= 1;
+                let lost = self.pool.swap_remove(at);
+                self.release(lost);
+            }
+        }
+        self.patience = self.patience.saturating_sub(1);
+        self.aim_first();
+        self.resumed = CounterSet::EMPTY;
+    }
+
+    /// Aims those events anew that would signal early before any other signals in time. What comes later may be moved by the next
+    /// handler once more, and one period then does for both.
+    fn aim_first(&mut self) {
+        let one_pace = self.backend.counts_at_one_pace();
+        let mut open = self.kept;
+        while let Some((counter, left, early_by)) = self.first_of(open) {
+            open.remove(counter);
+            if early_by == 0 && one_pace {
+                return;
+            }
+            // Where nothing is known of the others' pace, half of the way is far enough.
+            let early_enough = early_by == 0 || !one_pace && early_by <= left && self.first_of(open).is_some();
+            if !early_enough && !self.aim_at_overflow(counter) {
+                return;
+            }
+        }
+    }
+
+    /// Of `counters` the one whose event signals first, counts until then, and counts from there to its overflow.
+    fn first_of(&self, counters: CounterSet) -> Option<(CounterId, u64, u64)> {
+        let known = |counter: CounterId| {
+            // One that signalled is looked at by the kick that follows.
+            let signalled = self.recorded.is_none_or(|recorded| recorded.contains(counter));
+            let held = self.slots[counter.index()].as_ref()?;
+            let left = held.left().filter(|_| held.state.is_on() && held.spec.samples() && !signalled)?;
+            Some((counter, left, held.early_by()))
+        };
+        counters.into_iter().filter_map(known).min_by_key(|&(_, left, _)| left)
+    }
+
+    /// Makes the event of a counter that is on signal where the counter overflows.
+    fn aim_at_overflow(&mut self, counter: CounterId) -> bool {
+        let Self { backend, stats, slots, resumed, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
+        let total = match backend.peek(&held.event) {
+            None if resumed.contains(counter) => Ok(held.handed_over()),
+            _ => count(backend, stats, &mut held.event),
+        };
+        match total {
+            // It is about to signal.
+            Ok(total) if total >= held.fires => true,
+            Ok(total) => {
+                let aimed = aim(backend, stats, held, held.aim - total);
+                if !aimed {
+                    self.retry(counter);
+                }
+                aimed
+            }
+            Err(error) => {
+                self.give_up(counter, &error);
+                false
+            }
+        }
+    }
+}
+
+/// Makes the event signal after `period` more counts, where its counter overflows.
+fn aim<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut Held<B::Event>, period: u64) -> bool {
+    let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, period)).is_ok();
+    if set {
+        // A period that is shorter than the host's shortest has no aim that could be kept.
+        let short_by = backend.shortest_period().saturating_sub(period);
+        (held.fires, held.period) = (held.aim.saturating_add(short_by), period);
+    } else {
+        stats.refused_periods += 1;
+        held.forget_aim();
+    }
+    set
+}
+
+/// Ends a virtual pause by a real one.
+fn stop<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut Held<B::Event>) -> Result<(), HostError> {
+    held.note(Event::Disabled);
+    held.fired_off = 0;
+    let total = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event))?;
+    held.leave_out(total);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use arch_pmu::host::HostCounters as _;
+    use arch_pmu::spec::{CounterSet, Spec};
+
+    use super::super::fake::{A, B, Host, bank, pmc};
+    use super::*;
+
+    /// Counters that run with a period of 100, behind events whose counts can be looked at.
+    fn running(specs: &[Spec]) -> (Bank<Host>, Host) {
+        let (mut bank, host) = bank("virtual");
+        {
+            let mut script = host.0.borrow_mut();
+            (script.goes_on, script.peeks, script.one_pace, script.complete) = (true, true, true, true);
+        }
+        for (n, &spec) in specs.iter().enumerate() {
+            bank.start(pmc(n), spec, 100);
+        }
+        bank.on_entry(CounterSet::EMPTY);
+        host.log();
+        (bank, host)
+    }
+
+    fn count(host: &Host, counts: &[u64]) {
+        host.0.borrow_mut().counts.copy_from_slice(counts);
+    }
+
+    /// Event `id` signals at `count`, and the kick is taken.
+    fn signal(bank: &mut Bank<Host>, host: &Host, id: u64, count: u64) -> CounterSet {
+        host.0.borrow_mut().unreliable = vec![(id, count)];
+        bank.signalled().counters
+    }
+
+    fn off(bank: &mut Bank<Host>, n: usize) -> u64 {
+        let gathered = bank.pause(pmc(n));
+        bank.stop(pmc(n), true);
+        gathered
+    }
+
+    #[test]
+    fn a_pmi_of_one_counter_is_one_host_call_and_no_count_is_lost() {
+        let (mut bank, host) = running(&[A]);
+        let mut seen = 0;
+        for pmi in 1..=3u64 {
+            // It overflows; the guest counts 7 more, is in its handler for 40, and starts the counter again.
+            let overflow = 140 * (pmi - 1) + if pmi == 1 { 100 } else { 107 };
+            count(&host, &[overflow]);
+            assert!(signal(&mut bank, &host, 0, overflow).contains(pmc(0)));
+            seen += bank.take(pmc(0));
+            bank.on_entry(CounterSet::EMPTY);
+            count(&host, &[overflow + 7]);
+            seen += off(&mut bank, 0);
+            bank.on_entry(CounterSet::EMPTY);
+            count(&host, &[overflow + 47]);
+            bank.start(pmc(0), A, 93);
+            bank.on_entry(CounterSet::EMPTY);
+            assert_eq!(host.log(), ["period 0 93"], "PMI {pmi}");
+            assert_eq!(seen, overflow + 7 - 40 * (pmi - 1), "the handlers' own counts are left out");
+        }
+        assert_eq!((bank.stats().ops.count(OpKind::Read), bank.stats().pinned_errors), (0, 0));
+    }
+
+    #[test]
+    fn of_many_counters_the_next_to_signal_is_aimed_and_the_others_wait() {
+        let (mut bank, host) = running(&[A, B]);
+        // A handler of 5 begins at 20; counter 1 is written, and overflows first.
+        count(&host, &[20, 20]);
+        assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [20, 20]);
+        count(&host, &[25, 25]);
+        bank.start(pmc(0), A, 80);
+        bank.start(pmc(1), B, 10);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["period 1 10"], "what signals five counts early comes after it");
+        // Its signal; the guest lets counter 1 count on to something far away, and counter 0 is next.
+        count(&host, &[35, 35]);
+        signal(&mut bank, &host, 1, 35);
+        assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [10, 10]);
+        bank.start(pmc(0), A, 70);
+        bank.start(pmc(1), B, 1000);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["period 1 1000", "period 0 70"]);
+    }
+
+    #[test]
+    fn a_pause_that_lasts_becomes_a_real_one_and_what_was_counted_until_then_is_left_out() {
+        let (mut bank, host) = running(&[A]);
+        count(&host, &[20]);
+        assert_eq!(off(&mut bank, 0), 20);
+        count(&host, &[50]);
+        for _ in 0..MOST_ENTRIES {
+            bank.on_entry(CounterSet::EMPTY);
+            assert!(host.log().is_empty() && !bank.is_quiet(false, false));
+        }
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["pause 0"]);
+        assert!(bank.is_quiet(false, false));
+        bank.start(pmc(0), A, 80);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["resume 0", "period 0 80"]);
+        count(&host, &[60]);
+        assert_eq!(bank.take(pmc(0)), 10);
+    }
+
+    #[test]
+    fn an_event_of_a_counter_that_is_off_is_paused_when_others_go_on_or_it_signals_twice() {
+        let (mut bank, host) = running(&[A, B]);
+        assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [0, 0]);
+        bank.on_entry(CounterSet::EMPTY);
+        for (at, log) in [(100, 0), (200, 1)] {
+            assert_eq!(signal(&mut bank, &host, 0, at), CounterSet::EMPTY);
+            bank.on_entry(CounterSet::EMPTY);
+            assert_eq!(host.log().len(), log, "after the signal at {at}");
+        }
+        bank.start(pmc(0), A, 100);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["period 0 100", "resume 0", "pause 1"]);
+        // Of the pool likewise.
+        bank.pause(pmc(0));
+        bank.stop(pmc(0), false);
+        bank.start(pmc(1), B, 100);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["resume 1", "pause 0"], "its period had not begun");
+    }
+
+    #[test]
+    fn without_a_look_events_are_read() {
+        let (mut bank, host) = running(&[A]);
+        host.0.borrow_mut().peeks = false;
+        count(&host, &[30]);
+        assert_eq!(off(&mut bank, 0), 30);
+        count(&host, &[40]);
+        bank.start(pmc(0), A, 70);
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["read 0", "read 0", "period 0 70"]);
+    }
+
+    #[test]
+    fn a_lost_event_is_found_by_a_signal_of_none() {
+        let (mut bank, host) = running(&[A]);
+        host.0.borrow_mut().lost = true;
+        assert_eq!(bank.signalled().counters, CounterSet::EMPTY);
+        assert_eq!((bank.stats().pinned_errors, bank.take_retries().contains(pmc(0))), (1, true));
+    }
+}
