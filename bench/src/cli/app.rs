@@ -270,7 +270,7 @@ fn quickly(args: &[OsString]) -> Option<Parsed> {
 fn main_job(args: &[OsString]) -> Option<Parsed> {
     let found = nmi_latency::defaults(Unnamed::command()).try_get_matches_from(args).ok()?;
     let Unnamed { nmi_latency } = Unnamed::from_arg_matches(&found).ok()?;
-    Some(Parsed::Run(Command::NmiLatency(Box::new(nmi_latency))))
+    Some(Parsed::Run(Command::NmiLatency(Described::new(nmi_latency))))
 }
 
 /// `vpmu help [COMMAND ...]` as `vpmu [COMMAND ...] --help`.
