@@ -79,7 +79,7 @@ fn the_main_job_without_its_name_is_what_it_is_in_the_whole_definition() {
         let args: Vec<OsString> = std::iter::once("vpmu").chain(line.split_whitespace()).map(OsString::from).collect();
         let whole = Cli::from_arg_matches(&definition().try_get_matches_from(&args).unwrap()).unwrap();
         let Some(Parsed::Run(quick)) = quickly(&args) else { panic!("{line:?} is not parsed quickly") };
-        assert_eq!(format!("{quick:?}"), format!("{:?}", Command::NmiLatency(Box::new(whole.nmi_latency))));
+        assert_eq!(format!("{quick:?}"), format!("{:?}", Command::NmiLatency(Described::new(whole.nmi_latency))));
     }
     for line in [&["vpmu", "--help"][..], &["vpmu", "-h"], &["vpmu", "--rond"], &["vpmu", "--json", "doctor"]] {
         assert!(quickly(&line.iter().map(OsString::from).collect::<Vec<_>>()).is_none(), "{line:?}");
