@@ -11,6 +11,7 @@ use host_pmu::backend::{Backend, HostError, Overflow};
 use host_pmu::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
 
 use crate::clock::Clock;
+pub use crate::event::Creates;
 use crate::event::{Base, EventState, Running, code};
 use crate::model::{Cost, Costs, CountBase, Model};
 use crate::stream::{Purpose, draw};
@@ -18,15 +19,6 @@ use crate::stream::{Purpose, draw};
 /// Index of an event in the backend's table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Event(usize);
-
-/// Number of created events by kind of counter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Creates {
-    /// Behind general-purpose counters.
-    pub gp: u64,
-    /// Behind fixed counters.
-    pub fixed: u64,
-}
 
 /// Host events of one vCPU thread.
 #[derive(Debug)]
