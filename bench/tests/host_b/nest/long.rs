@@ -66,7 +66,8 @@ pub(crate) fn ten_thousand(parts: &Parts) -> Result<()> {
 
 /// What the host takes away is in the document and on the screen: throttled events, and pinned ones that get no counter.
 pub(crate) fn failures_are_said(parts: &Parts) -> Result<()> {
-    let throttle = format!("{UNTHROTTLED}; echo 100 >/proc/sys/kernel/perf_event_max_sample_rate");
+    // In this order: a kernel that may not lower the rate refuses to have it set.
+    let throttle = format!("echo 100 >/proc/sys/kernel/perf_event_max_sample_rate; {UNTHROTTLED}");
     let script = |before: &str, options: &str| format!("{before}; {}; echo '{MARK}status' $?", latency(options));
     // Six events for all tasks of the CPU, pinned: they have all six counters.
     let all = ["cycles:D"; 6].join(",");
