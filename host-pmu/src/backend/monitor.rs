@@ -141,7 +141,7 @@ impl Monitor {
     }
 
     /// Sends the records of `event` to the monitor's ring. A kernel that keeps hardware and software events of a thread in
-    /// contexts of their own (before 6.2) refuses that for a hardware event: `false`.
+    /// contexts of their own (before 6.2, without the backport of 24d3ae2f37d8) refuses that for a hardware event: `false`.
     pub(crate) fn adopt(&self, event: &OwnedFd) -> bool {
         self.ring.as_ref().is_some_and(|(fd, _)| sys::set_output(event, fd).is_ok())
     }

@@ -84,7 +84,7 @@ impl<'a> Group<'a> {
 }
 
 /// The newest record with [`MANY`] rounds, or half as many as any has.
-fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
+pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
     let rounds = |record: &Record| record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let most = records.iter().map(|record| rounds(record)).max()?;
     records.iter().rev().find(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::axis::{Axis, duration};
 use super::figure::{Figure, Table, dash};
-use super::group::{Inks, key, title};
+use super::group::{Inks, key, newest, title};
 use super::latency::{ARMS, date, too_many};
 use super::plot::{self, Curve};
 use super::strategies::capital;
@@ -19,20 +19,24 @@ const KERNELS: usize = 7;
 
 /// A plot for each kind of result from hosts with several kernels; at most `most`.
 pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Vec<Figure> {
-    let mut families: BTreeMap<String, Vec<(&str, &Record)>> = BTreeMap::new();
+    let mut families: BTreeMap<String, BTreeMap<(Vec<u64>, &str), Vec<&Record>>> = BTreeMap::new();
     for record in records {
         if let (Some(kernel), Status::Complete) = (record.host.kernel.as_deref(), record.status) {
-            families.entry(key(record, &[])).or_default().push((kernel, record));
+            // One processor: a kernel's effect is not to be a processor's.
+            let kind = format!("{}\n{:?}", key(record, &[]), record.host.cpu_signature);
+            families.entry(kind).or_default().entry((version(kernel), kernel)).or_default().push(record);
         }
     }
     let mut figures = Vec::new();
-    for mut family in families.into_values() {
-        // The newest of each kernel stands for it.
-        family.sort_by_key(|(kernel, record)| (version(kernel), *kernel, std::cmp::Reverse(record.started_unix)));
-        family.dedup_by_key(|(kernel, _)| *kernel);
-        if family.len() > 1 && figures.len() < most {
-            figures.extend(figure(&family, inks));
-        }
+    for family in families.into_values().filter(|family| family.len() > 1).take(most) {
+        let family: Vec<(&str, &Record)> = family
+            .into_iter()
+            .filter_map(|((_, kernel), mut records)| {
+                records.sort_by_key(|record| record.started_unix);
+                Some((kernel, newest(&records)?))
+            })
+            .collect();
+        figures.extend(figure(&family, inks));
     }
     figures
 }
@@ -102,7 +106,7 @@ fn figure(family: &[(&str, &Record)], inks: &Inks) -> Option<Figure> {
         String::new()
     };
     let note = format!(
-        "{}; {}. The newest complete result of each kernel; hosts of one kind may differ in more than that.{cut}{}",
+        "{}; {}. Of each kernel the newest complete result that is not of few rounds beside others; hosts with one processor may differ in more than the kernel.{cut}{}",
         title(newest),
         newest.host.class,
         too_many(arms)

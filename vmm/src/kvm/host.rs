@@ -146,6 +146,12 @@ impl Host {
         cpuid::vendor(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
     }
 
+    /// General-purpose and fixed counters of the architectural PMU that KVM shows a guest (CPUID leaf 0AH); `None` without one.
+    #[must_use]
+    pub fn shown_counters(&self) -> Option<(u32, u32)> {
+        cpuid::kvm_counters(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
+    }
+
     /// Whether KVM shows a guest an AMD's PerfMonV2, for which its driver has another handler.
     #[must_use]
     pub fn shows_perfmon_v2(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, FLAG_COUNTS_EVENTS, FLAG_COUNTS_EXACT, FLAG_PMU_V4};
 use host_pmu::backend::BackendKey;
@@ -89,8 +90,30 @@ pub fn of_kvm() -> Result<Checked, Error> {
             "use a host with a PMU, or one made by `vpmu linux --nested`",
         )
     })?;
-    let cpu = if host.vendor() == Some(Vendor::Amd) { Cpu::Milan } else { Cpu::CascadeLake };
+    let cpu = match host.vendor() {
+        Some(Vendor::Amd) if host.shows_perfmon_v2() => Cpu::Genoa,
+        Some(Vendor::Amd) => Cpu::Milan,
+        _ => Cpu::CascadeLake,
+    };
+    fits(host.shown_counters(), cpu)?;
     Ok(Checked { cpu, version: 2 })
+}
+
+/// The cases for an Intel know one number of counters, general-purpose and fixed; KVM shows those of its host.
+fn fits(shown: Option<(u32, u32)>, cpu: Cpu) -> Result<(), Error> {
+    match (shown, cpu.pmu()) {
+        (Some((gp, fixed)), PmuCaps::Intel(caps)) if (gp, fixed) != (u32::from(caps.gp), u32::from(caps.fixed)) => {
+            Err(Error::host(
+                "KVM's own vPMU cannot be checked",
+                format!(
+                    "it shows a guest {gp} general-purpose and {fixed} fixed counters, and the cases are for {} and {}",
+                    caps.gp, caps.fixed
+                ),
+                "use a host whose KVM shows as many, such as a Cascade Lake with hyper-threading",
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The vPMUs to check.

@@ -138,6 +138,12 @@ pub(crate) fn kvm_has_pmu(supported: &CpuId) -> bool {
         .any(|entry| entry.function == 0xa && entry.eax & 0xff != 0 && entry.eax >> 8 & 0xff != 0)
 }
 
+/// General-purpose and fixed counters of leaf 0AH; `None` without an architectural PMU.
+pub(crate) fn kvm_counters(supported: &CpuId) -> Option<(u32, u32)> {
+    let leaf = supported.as_slice().iter().find(|entry| entry.function == 0xa && entry.eax & 0xff != 0)?;
+    Some((leaf.eax >> 8 & 0xff, leaf.edx & 0x1f))
+}
+
 /// Whether KVM shows a guest an AMD's PerfMonV2 (Linux 6.5, on hosts that have it).
 pub(crate) fn kvm_has_perfmon_v2(supported: &CpuId) -> bool {
     supported.as_slice().iter().any(|entry| entry.function == 0x8000_0022 && entry.eax & 1 != 0)
