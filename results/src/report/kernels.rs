@@ -17,9 +17,12 @@ use crate::table::layout::{level, ratio_with};
 /// Kernels of a plot, the newest; the table has all.
 const KERNELS: usize = 7;
 
+/// Results of one kind by their hosts' kernel, in the order of releases.
+type ByKernel<'a> = BTreeMap<(Vec<u64>, &'a str), Vec<&'a Record>>;
+
 /// A plot for each kind of result from hosts with several kernels; at most `most`.
 pub(super) fn figures(records: &[Record], inks: &Inks, most: usize) -> Vec<Figure> {
-    let mut families: BTreeMap<String, BTreeMap<(Vec<u64>, &str), Vec<&Record>>> = BTreeMap::new();
+    let mut families: BTreeMap<String, ByKernel<'_>> = BTreeMap::new();
     for record in records {
         if let (Some(kernel), Status::Complete) = (record.host.kernel.as_deref(), record.status) {
             // One processor: a kernel's effect is not to be a processor's.
