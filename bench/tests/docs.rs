@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use checks::docs::{commands, links};
+use host_pmu::strategy::PRESETS;
 
 /// Whether the error is about a file of the command's, which only a reader of the document has.
 fn names_a_missing_file(words: &[String], error: &str) -> bool {
@@ -12,11 +13,14 @@ fn names_a_missing_file(words: &[String], error: &str) -> bool {
         && parts.any(|part| is_file(part) && error.contains(part) && !Path::new(part).exists())
 }
 
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace around this crate")
+}
+
 #[test]
 fn every_command_in_the_documents_parses() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace around this crate");
     let (mut count, mut refused) = (0, Vec::new());
-    for document in links::documents(root).unwrap() {
+    for document in links::documents(root()).unwrap() {
         let text = std::fs::read_to_string(&document).unwrap();
         for shown in commands::shown(&text) {
             count += 1;
@@ -29,4 +33,12 @@ fn every_command_in_the_documents_parses() {
     }
     assert!(refused.is_empty(), "{}", refused.join("\n"));
     assert!(count >= 40, "only {count} commands found");
+}
+
+#[test]
+fn conformance_shows_the_plan_of_a_default_run() {
+    let text = std::fs::read_to_string(root().join("docs/conformance.md")).unwrap();
+    let plan = text.lines().skip_while(|line| *line != "TAP version 14").nth(1);
+    // Every preset with both default versions.
+    assert_eq!(plan, Some(format!("1..{}", PRESETS.len() * 2).as_str()));
 }
