@@ -38,3 +38,17 @@ fn links_anchors_and_paths_in_documents_lead_somewhere() {
     let dead = checks::docs::links::dead(root()).unwrap();
     assert!(dead.is_empty(), "{}", dead.join("\n"));
 }
+
+#[test]
+fn tables_and_paragraphs_of_documents_are_laid_out_as_meant() {
+    let wrong = checks::docs::layout::wrong(root()).unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn examples_have_the_fields_and_items_of_the_tree() {
+    let members = Workspace::read(root()).unwrap().members();
+    let folders: Vec<&Path> = members.iter().map(|member| member.folder.as_path()).collect();
+    let untrue = checks::docs::examples::untrue(root(), &folders).unwrap();
+    assert!(untrue.is_empty(), "{}", untrue.join("\n"));
+}

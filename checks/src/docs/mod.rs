@@ -1,6 +1,8 @@
-//! Documents in Markdown: links, anchors and paths that lead somewhere; the commands they show.
+//! Documents in Markdown: links, anchors and paths that lead somewhere; layout; examples; the commands they show.
 
 pub mod commands;
+pub mod examples;
 pub mod floor_plan;
+pub mod layout;
 pub mod links;
 mod text;
