@@ -167,7 +167,7 @@ mod tests {
     }
 
     fn turn(arm: usize, round: u64) -> String {
-        format!("{{\"ask\":\"slice\",\"arm\":{arm},\"round\":{round},\"position\":0,\"warmup\":false}}\n")
+        format!("{{\"ask\":\"turn\",\"arm\":{arm},\"round\":{round},\"position\":0,\"warmup\":false}}\n")
     }
 
     #[test]

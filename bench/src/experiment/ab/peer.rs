@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use results::error::{Error, Exit, one_line};
 
-use super::protocol::{self, Answer, Ask, COMMAND, Hello, MAX_ARMS, PROTOCOL};
+use super::protocol::{self, Answer, Ask, BEFORE, COMMAND, Hello, MAX_ARMS, PROTOCOL};
 use super::spec::Side;
 
 /// Time to the greeting.
@@ -46,6 +46,8 @@ pub struct Peer {
     turn: Duration,
     /// Asks without an answer so far.
     owed: usize,
+    /// Whether it speaks [`BEFORE`].
+    is_before: bool,
 }
 
 impl Peer {
@@ -92,7 +94,8 @@ impl Peer {
         let errors = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&errors);
         let reader = std::thread::spawn(move || keep_last(stderr, &kept));
-        let mut peer = Self { name, binary, child, input, lines, errors, reader, turn: ANSWER, owed: 0 };
+        let mut peer =
+            Self { name, binary, child, input, lines, errors, reader, turn: ANSWER, owed: 0, is_before: false };
         let Some(answer) = peer.wait(within, stop).map_err(|broken| peer.no_greeting(broken))? else {
             return Ok(None);
         };
@@ -102,6 +105,7 @@ impl Peer {
             other => return Err(peer.no_greeting(Broken::Garbled(format!("its first line is {}", word(&other))))),
         };
         peer.turn = Duration::from_millis(hello.turn_limit_ms).min(MOST) + ANSWER;
+        peer.is_before = hello.protocol == BEFORE;
         Ok(Some((peer, hello)))
     }
 
@@ -111,7 +115,7 @@ impl Peer {
     /// The side died, said nothing in time, said something else than an answer, or failed.
     pub fn ask(&mut self, ask: &Ask, stop: &AtomicBool) -> Result<Option<Answer>, Error> {
         let within = if matches!(ask, Ask::Turn { .. } | Ask::Open) { self.turn } else { ANSWER };
-        let sent = self.input.as_mut().map(|input| protocol::send(input, ask));
+        let sent = self.input.as_mut().map(|input| protocol::ask(input, ask, self.is_before));
         // A broken pipe: the reason is in what it said last.
         let within = if matches!(sent, Some(Ok(()))) { within } else { END };
         self.owed += 1;
@@ -266,7 +270,7 @@ fn word(answer: &Answer) -> &'static str {
     match answer {
         Answer::Hello(_) => "'hello'",
         Answer::Opened => "'opened'",
-        Answer::TurnOver { .. } => "'sliced'",
+        Answer::TurnOver { .. } => "'turn-over'",
         Answer::Kept { .. } => "'kept'",
         Answer::Closed { .. } => "'closed'",
         Answer::Bye => "'bye'",
@@ -309,7 +313,7 @@ fn keep_last(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
 
 /// Checks what a greeting says.
 fn check(hello: Hello) -> Result<Hello, String> {
-    if hello.protocol != PROTOCOL {
+    if ![PROTOCOL, BEFORE].contains(&hello.protocol.as_str()) {
         return Err(format!("it speaks {}", one_line(&hello.protocol)));
     }
     if hello.arms.is_empty() || hello.arms.len() > MAX_ARMS {
@@ -357,7 +361,7 @@ mod tests {
 
     use super::*;
 
-    const HELLO: &str = r#"{"is":"hello","protocol":"vpmu-turns/1","tool":{"name":"vpmu","version":"0","git_revision":"r","profile":"debug"},"arms":[{"name":"floor"}],"workload":"w","backend":"b","stand_in":true,"host":"h","samples":1,"slice_limit_ms":100}"#;
+    const HELLO: &str = r#"{"is":"hello","protocol":"vpmu-turns/2","tool":{"name":"vpmu","version":"0","git_revision":"r","profile":"debug"},"arms":[{"name":"floor"}],"workload":"w","backend":"b","stand_in":true,"host":"h","samples":1,"turn_limit_ms":100}"#;
 
     /// A side that is a shell script.
     fn script(body: &str) -> (tempfile::TempDir, Side) {
@@ -391,10 +395,10 @@ mod tests {
             let error = start(body).unwrap_err();
             assert_eq!(error.exit, Exit::Usage);
             let text = error.to_string();
-            assert!(text.contains("does not speak vpmu-turns/1") && text.contains(needle), "{text} lacks {needle}");
+            assert!(text.contains("does not speak vpmu-turns/2") && text.contains(needle), "{text} lacks {needle}");
             assert!(text.contains("vpmu compare"), "{text}");
         }
-        let other = greeting("sleep 100").replace("turns/1", "turns/9");
+        let other = greeting("sleep 100").replace("turns/2", "turns/9");
         assert!(start(&other).unwrap_err().to_string().contains("it speaks vpmu-turns/9"));
         for (text, odd) in [
             ("floor", "fl\\u001boor"),
@@ -454,12 +458,23 @@ mod tests {
 
     #[test]
     fn an_answer_that_ctrl_c_did_not_wait_for_is_not_taken_for_the_next_one() {
-        let answers = r#"read ask; read ask; echo '{"is":"sliced","end":"finished"}'; echo '{"is":"closed","doubts":[]}'; exec sleep 100"#;
+        let answers = r#"read ask; read ask; echo '{"is":"turn-over","end":"finished"}'; echo '{"is":"closed","doubts":[]}'; exec sleep 100"#;
         let (mut peer, _) = start(&greeting(answers)).unwrap().unwrap();
         let turn = Ask::Turn { arm: 0, round: 0, position: 0, warmup: false };
         assert_eq!(peer.ask(&turn, &AtomicBool::new(true)), Ok(None));
         let closed = Some(Answer::Closed { doubts: Vec::new() });
         assert_eq!(peer.ask(&Ask::Close, &AtomicBool::new(false)), Ok(closed));
+    }
+
+    #[test]
+    fn an_earlier_build_is_asked_in_its_own_words() {
+        let answers = r#"read ask; case $ask in *'"ask":"slice"'*) echo '{"is":"sliced","end":"finished"}';; esac; exec sleep 100"#;
+        let earlier = greeting(answers).replace("turns/2", "turns/1").replace("turn_limit", "slice_limit");
+        let (mut peer, hello) = start(&earlier).unwrap().unwrap();
+        assert_eq!(hello.turn_limit_ms, 100);
+        let turn = Ask::Turn { arm: 0, round: 0, position: 0, warmup: false };
+        let over = Some(Answer::TurnOver { end: protocol::End::Finished });
+        assert_eq!(peer.ask(&turn, &AtomicBool::new(false)), Ok(over));
     }
 
     #[test]

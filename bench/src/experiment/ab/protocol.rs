@@ -1,4 +1,4 @@
-//! Messages between `vpmu ab` and the process of one side: `vpmu-turns/1`, a JSON object a line. There a turn is a `slice`.
+//! Messages between `vpmu ab` and the process of one side: `vpmu-turns/2`, a JSON object a line.
 //!
 //! The parent asks on the child's stdin and reads one answer for each line from its stdout; the first line is the child's
 //! greeting. Both sides bound a line's length and distrust what it holds: the child may be another build.
@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Name and version of the protocol.
-pub const PROTOCOL: &str = "vpmu-turns/1";
+pub const PROTOCOL: &str = "vpmu-turns/2";
+/// That of earlier builds, one of which BASE may be: the same, with other words for a turn ([`ask`]).
+pub const BEFORE: &str = "vpmu-turns/1";
 /// The command that speaks it.
 pub const COMMAND: &str = "__turns";
 /// Longest line, in bytes.
@@ -25,7 +27,6 @@ pub enum Ask {
     /// Start a guest for each arm. Answer: [`Answer::Opened`].
     Open,
     /// Let the guest of an arm run for one turn. Answer: [`Answer::TurnOver`].
-    #[serde(rename = "slice")]
     Turn {
         /// The arm, by its place in the greeting.
         arm: usize,
@@ -53,7 +54,7 @@ pub enum Answer {
     /// The guests wait for their first turns.
     Opened,
     /// The turn is over.
-    #[serde(rename = "sliced")]
+    #[serde(alias = "sliced")]
     TurnOver {
         /// How it ended.
         end: End,
@@ -82,7 +83,7 @@ pub enum Answer {
 /// The greeting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`PROTOCOL`].
+    /// [`PROTOCOL`], or [`BEFORE`].
     pub protocol: String,
     /// The build.
     pub tool: Tool,
@@ -102,7 +103,7 @@ pub struct Hello {
     /// Samples of a turn and vCPU.
     pub samples: u64,
     /// Longest time of a turn, ms.
-    #[serde(rename = "slice_limit_ms")]
+    #[serde(alias = "slice_limit_ms")]
     pub turn_limit_ms: u64,
 }
 
@@ -140,6 +141,19 @@ pub struct Figures {
     pub probe_ns: Option<f64>,
     /// Its metrics.
     pub metrics: Metrics,
+}
+
+/// Asks; in the words of [`BEFORE`], if that is what the other side speaks.
+///
+/// # Errors
+/// Those of the stream.
+pub fn ask(stream: &mut impl Write, ask: &Ask, before: bool) -> io::Result<()> {
+    if !before || !matches!(ask, Ask::Turn { .. }) {
+        return send(stream, ask);
+    }
+    let mut value = serde_json::to_value(ask)?;
+    value["ask"] = "slice".into();
+    send(stream, &value)
 }
 
 /// Writes one line.
@@ -188,11 +202,11 @@ mod tests {
         let mut stream = Vec::new();
         let turn = Ask::Turn { arm: 2, round: 7, position: 1, warmup: false };
         send(&mut stream, &Ask::Open).unwrap();
-        send(&mut stream, &turn).unwrap();
+        ask(&mut stream, &turn, false).unwrap();
         let mut stream = stream.as_slice();
         assert_eq!(line(&mut stream).unwrap().as_deref(), Some(r#"{"ask":"open"}"#));
         let second = line(&mut stream).unwrap().unwrap();
-        assert_eq!(second, r#"{"ask":"slice","arm":2,"round":7,"position":1,"warmup":false}"#);
+        assert_eq!(second, r#"{"ask":"turn","arm":2,"round":7,"position":1,"warmup":false}"#);
         assert_eq!(message::<Ask>(&second), Ok(turn));
         assert_eq!(line(&mut stream).unwrap(), None);
     }
