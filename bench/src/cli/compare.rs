@@ -13,7 +13,7 @@ use results::table::layout::columns;
 
 use super::by_host;
 use super::files::write;
-use super::values::one_of;
+use super::options::SeriesOptions;
 use crate::console::{internal, print, print_json};
 use crate::parse::share;
 
@@ -69,17 +69,9 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
 
-    /// Per-round statistic that is compared
-    #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
-    pub quantile: Statistic,
-
-    /// Compare only these arms
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub arm: Vec<String>,
-
-    /// Compare only these metrics, e.g. nmi_handler_ns
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub metric: Vec<String>,
+    /// What of the results.
+    #[command(flatten)]
+    pub series: SeriesOptions,
 
     /// Judge although hosts or builds differ
     #[arg(long)]
@@ -123,9 +115,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     }
     let request = CompareSpec {
         rules,
-        statistic: args.quantile,
-        arms: args.arm.clone(),
-        metrics: args.metric.clone(),
+        statistic: args.series.quantile,
+        arms: args.series.arm.clone(),
+        metrics: args.series.metric.clone(),
         unlike_hosts_allowed: args.ignore_host_differences,
     };
     // The process ends with the comparison: giving the memory of a thousand documents back piece by piece would take a tenth of it.
@@ -153,10 +145,10 @@ fn write_junit(path: &Path, xml: &str) -> Result<(), Error> {
 /// By host.
 fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Exit, Error> {
     let of_results = [
-        ("--arm", !args.arm.is_empty()),
-        ("--metric", !args.metric.is_empty()),
+        ("--arm", !args.series.arm.is_empty()),
+        ("--metric", !args.series.metric.is_empty()),
         ("--ratios", args.ratios.is_some()),
-        ("--quantile", args.quantile != Statistic::default()),
+        ("--quantile", args.series.quantile != Statistic::default()),
         ("--ignore-host-differences", args.ignore_host_differences),
     ];
     by_host::refuse(base, &of_results)?;

@@ -13,7 +13,7 @@ use results::stats::change_points::Rules;
 use results::table::layout::columns;
 
 use super::by_host;
-use super::values::one_of;
+use super::options::SeriesOptions;
 use crate::console::{print, print_json};
 use crate::parse::{number_in, share};
 
@@ -50,17 +50,9 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "N", default_value = "50", value_parser = number_in(6..=1000))]
     pub window: u64,
 
-    /// Per-round statistic; a run's value is its median over rounds
-    #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
-    pub quantile: Statistic,
-
-    /// Only these arms
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub arm: Vec<String>,
-
-    /// Only these metrics, e.g. nmi_handler_ns
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub metric: Vec<String>,
+    /// What of the results.
+    #[command(flatten)]
+    pub series: SeriesOptions,
 
     /// Follow times instead of ratios to the floor
     #[arg(long)]
@@ -89,9 +81,9 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
     }
     let request = HistorySpec {
         rules: Rules { window: usize::try_from(args.window).unwrap_or(50), p: args.alpha, strength: args.threshold },
-        statistic: args.quantile,
-        arms: args.arm.clone(),
-        metrics: args.metric.clone(),
+        statistic: args.series.quantile,
+        arms: args.series.arm.clone(),
+        metrics: args.series.metric.clone(),
         times: args.times,
     };
     // As in `compare`, memory is not given back piece by piece at the end.
@@ -111,9 +103,9 @@ fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
         ("--alpha", (args.alpha - 0.001).abs() > f64::EPSILON),
         ("--threshold", (args.threshold - 0.05).abs() > f64::EPSILON),
         ("--window", args.window != 50),
-        ("--quantile", args.quantile != Statistic::default()),
-        ("--arm", !args.arm.is_empty()),
-        ("--metric", !args.metric.is_empty()),
+        ("--quantile", args.series.quantile != Statistic::default()),
+        ("--arm", !args.series.arm.is_empty()),
+        ("--metric", !args.series.metric.is_empty()),
         ("--times", args.times),
     ];
     by_host::refuse(Path::new(&args.source), &of_series)?;

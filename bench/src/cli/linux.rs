@@ -8,16 +8,14 @@ use results::error::{Error, Exit};
 use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
 use vmm::kvm::Cpu;
 
+use super::options::CountersOptions;
 use super::run::environ;
-use crate::backend::BackendChoice;
 use crate::linux::job;
 use crate::linux::load::Load;
 use crate::linux::place::Placed;
 use crate::linux::spec::{LinuxSpec, TIME_LIMIT};
 use crate::machine::MachineSpec;
-use crate::parse::{duration_in, folder, number_in, pmu_version, size_in};
-use crate::rounds::pin::PinChoice;
-use crate::strategy::StrategyChoice;
+use crate::parse::{duration_in, folder, number_in, size_in};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -157,24 +155,9 @@ pub struct LinuxArgs {
     #[arg(long, value_name = "NS", value_parser = number_in(0..=1_000_000))]
     pub msr_cost: Option<u64>,
 
-    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
-    #[arg(long, value_name = "CPULIST", default_value = "none")]
-    pub pin: PinChoice,
-
-    /// Strategy: preset or .toml file
-    #[arg(long, value_name = "NAME", default_value = "reuse-lazy")]
-    pub strategy: StrategyChoice,
-
-    /// Event source behind the guest's counters; none = the TSC, and a timer raises the PMIs
-    ///
-    /// cpu-clock counts at the TSC's rate. cpu-clock:RATE counts at one of its own, e.g. cpu-clock:20MHz on a host with slow exits: there
-    /// the handling of a PMI takes longer than a short period at the TSC's rate, and the guest makes no progress.
-    #[arg(long, value_name = "KEY", default_value = "auto")]
-    pub backend: BackendChoice,
-
-    /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
-    #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version)]
-    pub pmu_version: u64,
+    /// What is behind its counters.
+    #[command(flatten)]
+    pub counters: CountersOptions,
 
     /// Kill the command after this time, and then end the guest; without --run, end it after this time
     ///
@@ -217,10 +200,10 @@ impl LinuxArgs {
                 cpu: self.cpu.cpu(),
                 memory: self.memory,
                 vcpus: self.vcpus,
-                pin: self.pin,
-                strategy: self.strategy,
-                backend: self.backend,
-                pmu_version: self.pmu_version,
+                pin: self.counters.pin,
+                strategy: self.counters.strategy,
+                backend: self.counters.backend,
+                pmu_version: self.counters.pmu_version,
                 nested: self.nested,
                 register_cost_ns: self.msr_cost,
                 time_limit,

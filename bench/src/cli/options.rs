@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
+use results::compare::Statistic;
 
+use super::values::one_of;
 use crate::backend::BackendChoice;
 use crate::parse::{duration_in, folder, number_in, pmu_version};
 use crate::rounds::pin::PinChoice;
@@ -99,6 +101,45 @@ pub struct HostOptions {
     /// Let vCPU threads make any system call; for debugging
     #[arg(long)]
     pub no_seccomp: bool,
+}
+
+/// What is behind the counters of one guest: an image, a Linux guest, or the payload that is recorded.
+#[derive(Clone, Debug, Args)]
+pub struct CountersOptions {
+    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
+    #[arg(long, value_name = "CPULIST", default_value = "none")]
+    pub pin: PinChoice,
+
+    /// Strategy: preset or .toml file
+    #[arg(long, value_name = "NAME", default_value = "reuse-lazy")]
+    pub strategy: StrategyChoice,
+
+    /// Event source behind the guest's counters; none = the TSC, and a timer raises the PMIs
+    ///
+    /// cpu-clock counts at the TSC's rate. cpu-clock:RATE counts at one of its own, e.g. cpu-clock:20MHz on a host with slow exits: there
+    /// the handling of a PMI takes longer than a short period at the TSC's rate, and the guest makes no progress.
+    #[arg(long, value_name = "KEY", default_value = "auto")]
+    pub backend: BackendChoice,
+
+    /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
+    #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version)]
+    pub pmu_version: u64,
+}
+
+/// What of the results is compared or followed.
+#[derive(Clone, Debug, Args)]
+pub struct SeriesOptions {
+    /// Per-round statistic
+    #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
+    pub quantile: Statistic,
+
+    /// Only these arms
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub arm: Vec<String>,
+
+    /// Only these metrics, e.g. nmi_handler_ns
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub metric: Vec<String>,
 }
 
 /// Where an experiment's result goes.

@@ -11,18 +11,16 @@ use vmm::sample::Event;
 
 use super::linux::LinuxArgs;
 use super::measure::Invocation;
+use super::options::CountersOptions;
 use super::run::RunArgs;
 use super::sampling::SamplingOptions;
-use crate::backend::BackendChoice;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::parse::{bytes_in, duration_in, number_in, pmu_version};
+use crate::parse::{bytes_in, duration_in, number_in};
 use crate::record::guests;
 use crate::record::layout::As;
 use crate::record::spec::RecordSpec;
-use crate::rounds::pin::PinChoice;
 use crate::rounds::spec::CommonSpec;
 use crate::sampled::guest::{GuestSpec, PayloadSpec};
-use crate::strategy::StrategyChoice;
 use crate::workload::Workload;
 
 pub(super) const EXAMPLES: &str = "\
@@ -138,21 +136,9 @@ pub struct PayloadArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=guest::abi::MAX_VCPUS as u64))]
     pub vcpus: u64,
 
-    /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
-    #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version)]
-    pub pmu_version: u64,
-
-    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
-    #[arg(long, value_name = "CPULIST", default_value = "none")]
-    pub pin: PinChoice,
-
-    /// Strategy: preset or .toml file
-    #[arg(long, value_name = "NAME", default_value = "reuse-lazy")]
-    pub strategy: StrategyChoice,
-
-    /// Event source behind the guest's counters; none = the TSC, and a timer raises the PMIs
-    #[arg(long, value_name = "KEY", default_value = "auto")]
-    pub backend: BackendChoice,
+    /// What is behind its counters.
+    #[command(flatten)]
+    pub counters: CountersOptions,
 
     /// Let vCPU threads make any system call; for debugging
     #[arg(long)]
@@ -172,18 +158,18 @@ impl RecordedGuest {
 impl PayloadArgs {
     fn spec(&self) -> PayloadSpec {
         let common = CommonSpec {
-            strategies: vec![self.strategy.clone()],
-            backend: self.backend.clone(),
+            strategies: vec![self.counters.strategy.clone()],
+            backend: self.counters.backend.clone(),
             vcpus: self.vcpus,
-            pin: self.pin.clone(),
+            pin: self.counters.pin.clone(),
             samples: self.samples,
             time_limit: self.time_limit,
-            pmu_version: self.pmu_version,
+            pmu_version: self.counters.pmu_version,
             seccomp: !self.no_seccomp,
             ..CommonSpec::default()
         };
         let experiment = NmiLatencySpec { common, workload: self.workload, ..NmiLatencySpec::default() };
-        PayloadSpec { experiment, strategy: self.strategy.clone() }
+        PayloadSpec { experiment, strategy: self.counters.strategy.clone() }
     }
 }
 

@@ -9,14 +9,13 @@ use results::error::{Error, Exit};
 use vmm::machine::Cpu;
 use vmm::machine::image::Rdpmc;
 
-use crate::backend::{BackendChoice, choose};
+use super::options::CountersOptions;
+use crate::backend::choose;
 use crate::machine::MachineSpec;
-use crate::parse::{duration_in, number_in, pmu_version, size_in};
+use crate::parse::{duration_in, number_in, size_in};
 use crate::probe::ThisHost;
-use crate::rounds::pin::PinChoice;
 use crate::run;
 use crate::run::spec::RunSpec;
-use crate::strategy::StrategyChoice;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -71,24 +70,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=vmm::machine::image::MAX_VCPUS as u64))]
     pub vcpus: u64,
 
-    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
-    #[arg(long, value_name = "CPULIST", default_value = "none")]
-    pub pin: PinChoice,
-
-    /// Strategy: preset or .toml file
-    #[arg(long, value_name = "NAME", default_value = "reuse-lazy")]
-    pub strategy: StrategyChoice,
-
-    /// Event source behind the guest's counters; none = the TSC, and a timer raises the PMIs
-    ///
-    /// cpu-clock counts at the TSC's rate. cpu-clock:RATE counts at one of its own, e.g. cpu-clock:20MHz on a host with slow exits: there
-    /// the handling of a PMI takes longer than a short period at the TSC's rate, and the guest makes no progress.
-    #[arg(long, value_name = "KEY", default_value = "auto")]
-    pub backend: BackendChoice,
-
-    /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
-    #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version)]
-    pub pmu_version: u64,
+    /// What is behind its counters.
+    #[command(flatten)]
+    pub counters: CountersOptions,
 
     /// Treatment of RDPMC instructions in the image
     #[arg(long, value_name = "HOW", value_enum, default_value = "rewrite")]
@@ -121,10 +105,10 @@ impl RunArgs {
                 cpu: Cpu::default(),
                 memory: self.memory,
                 vcpus: self.vcpus,
-                pin: self.pin,
-                strategy: self.strategy,
-                backend: self.backend,
-                pmu_version: self.pmu_version,
+                pin: self.counters.pin,
+                strategy: self.counters.strategy,
+                backend: self.counters.backend,
+                pmu_version: self.counters.pmu_version,
                 nested: false,
                 register_cost_ns: None,
                 time_limit: self.time_limit,
