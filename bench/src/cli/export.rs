@@ -27,8 +27,8 @@ Examples:
   vpmu export X.json --format prometheus \\
     -o /var/lib/node_exporter/textfile/vpmu.prom
 
-Exit codes: 0 done, 2 bad usage or input, 3 a bad document of a campaign was left
-out (parquet), 70 a bug of vpmu.";
+Exit codes: 0 done, 2 bad usage or input, 3 a bad document of a
+campaign was left out (parquet), 70 a bug of vpmu.";
 
 /// Options of `vpmu export`.
 #[derive(Clone, Debug, Args)]

@@ -22,7 +22,7 @@ Examples:
   vpmu top --symbols perf.data.kallsyms -- linux vmlinuz \\
     --run 'sleep 60'
   # three plain tables, one each second
-  vpmu top --stdio --iterations 3 -- payload \
+  vpmu top --stdio --iterations 3 -- payload \\
     --samples 100000 --time-limit 5m
 
 Exit codes: 0 the guest is done, or was ended by q or

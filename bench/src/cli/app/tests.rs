@@ -178,6 +178,15 @@ fn help_fits_narrow_terminals_and_teaches_by_example() {
     }
 }
 
+/// What is broken by hand is measured as it is written: shown, it is wrapped to any width.
+#[test]
+fn examples_of_help_are_at_most_72_columns_as_written() {
+    for text in definition().get_subcommands().filter_map(after_help).chain(after_help(&definition())) {
+        let long = text.lines().find(|line| line.chars().count() > 72);
+        assert_eq!(long, None);
+    }
+}
+
 #[test]
 fn examples_of_help_are_command_lines_that_parse() {
     let mut texts: Vec<String> = definition().get_subcommands().filter_map(after_help).collect();
