@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::docs::floor_plan;
 use crate::graph::{Circle, Graph};
 use crate::lines::{MOST_LINES, count, is_unsafe, runs_of_blanks, sources};
 use crate::workspace::{self, Member, Workspace};
@@ -27,7 +28,8 @@ pub struct Report {
 /// Checks the workspace at `root`.
 pub fn check(root: &Path) -> Result<Report> {
     let members = Workspace::read(root)?.members();
-    let mut report = Report { findings: workspace::arrows(&members), sizes: Vec::new() };
+    let findings = workspace::arrows(&members, &floor_plan::allowed(root)?);
+    let mut report = Report { findings, sizes: Vec::new() };
     for member in &members {
         circles(member, &mut report.findings)?;
         files(member, &mut report)?;
@@ -74,6 +76,12 @@ fn draw(place: &str, graph: &Graph) -> Vec<String> {
     found
 }
 
+/// Whether unsafe code may be in this file of a crate: `src/sys.rs`, or `tests/NAME/sys.rs`.
+fn is_sys(inner: &Path) -> bool {
+    let parts: Vec<_> = inner.iter().filter_map(|part| part.to_str()).collect();
+    matches!(parts[..], ["src", "sys.rs"] | ["tests", _, "sys.rs"])
+}
+
 /// Long files, unsafe code in the wrong place, and the crate's lines.
 fn files(member: &Member, report: &mut Report) -> Result<()> {
     let mut lines = 0;
@@ -88,11 +96,13 @@ fn files(member: &Member, report: &mut Report) -> Result<()> {
             report.findings.push(format!("{name} has {length} lines, more than {MOST_LINES}"));
         }
         let is_rust = path.extension().is_some_and(|ending| ending == "rs");
-        let is_sys = inner.file_name().is_some_and(|file| file == "sys.rs") && inner.components().count() <= 3;
+        let is_sys = is_sys(inner);
         if is_rust {
             let text = std::fs::read_to_string(&path)?;
             if !is_sys && is_unsafe(&text)? {
-                report.findings.push(format!("{name} has unsafe code, which belongs into sys.rs"));
+                report
+                    .findings
+                    .push(format!("{name} has unsafe code, which belongs into src/sys.rs, or tests/NAME/sys.rs"));
             }
             if inner.starts_with("src") && !inner.ends_with("tests.rs") {
                 let runs = runs_of_blanks(&text)?;
@@ -160,12 +170,15 @@ mod tests {
         let found = found(&[
             ("src/lib.rs", "pub mod sys; pub fn f() { unsafe { } }"),
             ("src/sys.rs", "pub fn g() { unsafe { } }"),
+            ("src/deep/sys.rs", "pub fn g() { unsafe { } }"),
+            ("tests/kvm/sys.rs", "pub fn g() { unsafe { } }"),
             ("tests/long.rs", &long),
         ]);
         assert_eq!(
             found,
             [
-                "planted/src/lib.rs has unsafe code, which belongs into sys.rs",
+                "planted/src/deep/sys.rs has unsafe code, which belongs into src/sys.rs, or tests/NAME/sys.rs",
+                "planted/src/lib.rs has unsafe code, which belongs into src/sys.rs, or tests/NAME/sys.rs",
                 "planted/tests/long.rs has 501 lines, more than 500"
             ]
         );

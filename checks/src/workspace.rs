@@ -1,48 +1,13 @@
 //! The crates of the workspace and what they depend on, by `cargo metadata`.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// What a crate of the workspace may depend on, tests aside.
-const ALLOWED: &[(&str, &[&str])] = &[
-    ("arch-pmu", &[]),
-    (
-        "bench",
-        &[
-            "arch-pmu",
-            "cpu-list",
-            "event-list",
-            "guest",
-            "host-pmu",
-            "linux-guest",
-            "perf-data",
-            "results",
-            "sim",
-            "slurm",
-            "stat-setup",
-            "triage",
-            "vmm",
-        ],
-    ),
-    ("checks", &[]),
-    ("cpu-list", &[]),
-    ("event-list", &["arch-pmu", "host-pmu", "vmm"]),
-    ("guest", &[]),
-    ("host-pmu", &["arch-pmu"]),
-    ("linux-guest", &[]),
-    ("perf-data", &[]),
-    ("results", &["cpu-list"]),
-    ("sim", &["arch-pmu", "guest", "host-pmu"]),
-    ("slurm", &["results"]),
-    ("stat-setup", &["cpu-list"]),
-    ("triage", &["perf-data", "results"]),
-    ("trials", &[]),
-    ("vmm", &["arch-pmu", "guest", "host-pmu"]),
-];
+use crate::docs::floor_plan::Allowed;
 
 /// Licences that a dependency may have, by SPDX name.
 const LICENCES: &[&str] = &[
@@ -156,20 +121,28 @@ fn is_allowed(licence: &str) -> bool {
     expression.evaluate(|requirement| LICENCES.contains(&requirement.to_string().as_str()))
 }
 
-/// Arrows between crates that the floor plan does not have.
+/// Where the crates depend on others than the floor plan says, and where it says so upwards.
 #[must_use]
-pub fn arrows(members: &[Member]) -> Vec<String> {
-    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
+pub fn arrows(members: &[Member], allowed: &[Allowed]) -> Vec<String> {
     let is_member = |name: &str| members.iter().any(|member| member.name == name);
     let mut findings = Vec::new();
     for member in members {
-        let Some(may) = allowed.get(member.name.as_str()) else {
-            findings.push(format!("crate {} has no place in the floor plan (checks/src/workspace.rs)", member.name));
+        let name = &member.name;
+        let Some(at) = allowed.iter().position(|(listed, _)| listed == name) else {
+            findings.push(format!("crate {name} has no place in the floor plan of docs/contributing.md"));
             continue;
         };
-        let up = member.dependencies.iter().filter(|name| is_member(name) && !may.contains(&name.as_str()));
-        findings.extend(up.map(|name| format!("crate {} must not depend on {name}", member.name)));
+        let may = &allowed[at].1;
+        let has: BTreeSet<&String> = member.dependencies.iter().filter(|below| is_member(below)).collect();
+        let up = has.iter().filter(|below| !may.contains(below));
+        findings.extend(up.map(|below| format!("crate {name} must not depend on {below}")));
+        let idle = may.iter().filter(|below| !has.contains(below));
+        findings.extend(idle.map(|below| format!("crate {name} does not depend on {below}, as the floor plan says")));
+        let above = may.iter().filter(|below| !allowed[at + 1..].iter().any(|(listed, _)| listed == *below));
+        findings.extend(above.map(|below| format!("{below} is not below {name} in the floor plan")));
     }
+    let gone = allowed.iter().filter(|(listed, _)| !is_member(listed));
+    findings.extend(gone.map(|(listed, _)| format!("there is no crate {listed}, which the floor plan has")));
     findings
 }
 
@@ -182,13 +155,29 @@ mod tests {
         Member { name: name.to_owned(), folder: PathBuf::new(), dependencies }
     }
 
+    fn plan(rows: &[(&str, &[&str])]) -> Vec<Allowed> {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        rows.iter().map(|(name, below)| ((*name).to_owned(), names(below))).collect()
+    }
+
     #[test]
-    fn a_planted_upward_arrow_is_found() {
+    fn crates_are_as_the_floor_plan_says() {
+        let plan = plan(&[("bench", &["results"]), ("results", &[])]);
         let sound = [member("bench", &["results", "clap"]), member("results", &["serde"])];
-        assert_eq!(arrows(&sound), [""; 0]);
+        assert_eq!(arrows(&sound, &plan), [""; 0]);
         let planted = [member("bench", &["results"]), member("results", &["bench"])];
-        assert_eq!(arrows(&planted), ["crate results must not depend on bench"]);
-        assert_eq!(arrows(&[member("attic", &[])]).len(), 1);
+        assert_eq!(arrows(&planted, &plan), ["crate results must not depend on bench"]);
+        let idle = [member("bench", &["clap"]), member("results", &[])];
+        assert_eq!(arrows(&idle, &plan), ["crate bench does not depend on results, as the floor plan says"]);
+        assert_eq!(arrows(&[sound.as_slice(), &[member("attic", &[])]].concat(), &plan).len(), 1);
+        assert_eq!(arrows(&sound[1..], &plan), ["there is no crate bench, which the floor plan has"]);
+    }
+
+    #[test]
+    fn a_floor_plan_with_an_arrow_up_is_refused() {
+        let circle = [member("bench", &["results"]), member("results", &["bench"])];
+        let plan = plan(&[("bench", &["results"]), ("results", &["bench"])]);
+        assert_eq!(arrows(&circle, &plan), ["bench is not below results in the floor plan"]);
     }
 
     #[test]

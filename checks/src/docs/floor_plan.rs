@@ -1,4 +1,4 @@
-//! The table of rooms in docs/contributing.md, compared with the crates' folders, files and arrows.
+//! The tables of docs/contributing.md: what each crate may depend on, and its rooms, compared with its folders, files and arrows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +11,9 @@ use crate::rust;
 
 /// The document with the table.
 const DOCUMENT: &str = "docs/contributing.md";
-/// The head of the table.
+/// The head of the table of crates.
+const CRATES: &str = "| crate | depends on |";
+/// The head of the table of rooms.
 const HEAD: &str = "| crate | rooms, from the top |";
 
 /// A row: a crate and the floors of its rooms, from the top.
@@ -21,12 +23,46 @@ struct Row {
     floors: Vec<Vec<String>>,
 }
 
-/// What the table says otherwise than the tree at `root`.
-pub fn untrue(root: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(root.join(DOCUMENT)).with_context(|| format!("cannot read {DOCUMENT}"))?;
+/// Crates whose rooms are not listed: they serve tests alone.
+const OF_TESTS: [&str; 2] = ["checks", "trials"];
+
+/// A crate and those that it may depend on, tests aside.
+pub type Allowed = (String, Vec<String>);
+
+/// What the crates at `root` may depend on, from the top.
+pub fn allowed(root: &Path) -> Result<Vec<Allowed>> {
+    let allowed = crates(&read(root)?);
+    ensure!(!allowed.is_empty(), "{DOCUMENT} has no table of crates");
+    Ok(allowed)
+}
+
+fn read(root: &Path) -> Result<String> {
+    std::fs::read_to_string(root.join(DOCUMENT)).with_context(|| format!("cannot read {DOCUMENT}"))
+}
+
+fn crates(text: &str) -> Vec<Allowed> {
+    let names = |cell: &str| split_code(cell).0.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let row = |line: &str| {
+        let (crates, below) = line.trim_matches('|').split_once('|')?;
+        let below = names(below);
+        // A tool's name is no crate's.
+        let crates = names(crates.split(", the ").next().unwrap_or(crates));
+        Some(crates.into_iter().map(|name| (name, below.clone())).collect::<Vec<_>>())
+    };
+    table(text, CRATES).filter_map(row).flatten().collect()
+}
+
+/// The rows of the table with this head.
+fn table<'a>(text: &'a str, head: &str) -> impl Iterator<Item = &'a str> {
+    text.lines().skip_while(move |line| *line != head).skip(2).take_while(|line| line.starts_with('|'))
+}
+
+/// What the table of rooms says otherwise than the tree at `root`, whose crates have these names.
+pub fn untrue(root: &Path, members: &[&str]) -> Result<Vec<String>> {
+    let text = read(root)?;
     let rows = rows(&text);
     ensure!(!rows.is_empty(), "{DOCUMENT} has no table of rooms");
-    let mut findings = Vec::new();
+    let mut findings = unlisted(&rows, members);
     for row in rows {
         let source = root.join(&row.name).join("src");
         findings.extend(differences(&row, &rooms(&source)?));
@@ -35,8 +71,14 @@ pub fn untrue(root: &Path) -> Result<Vec<String>> {
     Ok(findings)
 }
 
+/// Crates without a row.
+fn unlisted(rows: &[Row], members: &[&str]) -> Vec<String> {
+    let listed = |name: &str| OF_TESTS.contains(&name) || rows.iter().any(|row| row.name == name);
+    let without = members.iter().filter(|name| !listed(name));
+    without.map(|name| format!("{DOCUMENT}: crate {name} is not in the table of rooms")).collect()
+}
+
 fn rows(text: &str) -> Vec<Row> {
-    let table = text.lines().skip_while(|line| *line != HEAD).skip(2).take_while(|line| line.starts_with('|'));
     let row = |line: &str| {
         let mut cells = line.trim_matches('|').split('|').map(str::trim);
         let name = cells.next()?.trim_matches('`').to_owned();
@@ -44,7 +86,7 @@ fn rows(text: &str) -> Vec<Row> {
         let floors = floors.map(|floor| split_code(floor).0.into_iter().map(str::to_owned).collect()).collect();
         Some(Row { name, floors })
     };
-    table.filter_map(row).collect()
+    table(text, HEAD).filter_map(row).collect()
 }
 
 /// The rooms of a crate: its folders, with a slash, and its files without a folder.
@@ -99,6 +141,19 @@ mod tests {
 
     fn row() -> Row {
         rows(&format!("{HEAD}\n|---|---|\n| `a` | `top/` (the `x`) → `low`, `bottom` |\n\n| `b` | `c` |")).remove(0)
+    }
+
+    #[test]
+    fn a_row_of_crates_is_each_with_those_below_it() {
+        let text = format!("{CRATES}\n|---|---|\n| `a`, the `tool` | `b`, `c` |\n| `b`, `c` | none; of use |\n");
+        let of = |name: &str, below: &[&str]| (name.to_owned(), below.iter().map(|&name| name.to_owned()).collect());
+        assert_eq!(crates(&text), [of("a", &["b", "c"]), of("b", &[]), of("c", &[])]);
+    }
+
+    #[test]
+    fn a_crate_without_a_row_is_found() {
+        let found = unlisted(&[row()], &["a", "new", "checks"]);
+        assert_eq!(found, ["docs/contributing.md: crate new is not in the table of rooms"]);
     }
 
     #[test]
