@@ -4,14 +4,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::ExitCode;
 
+use freestanding::Program;
+
 #[path = "src/abi.rs"]
 #[expect(unreachable_pub, reason = "the same file is the library's public module")]
 mod abi;
-
-#[path = "build/elf.rs"]
-mod elf;
-
-use elf::Program;
 
 /// General registers only, no red zone under interrupts, no runtime.
 const CFLAGS: &[&str] = &[
@@ -61,24 +58,17 @@ const CONFORMANCE_SOURCES: &[&str] = &[
 ];
 
 fn main() -> ExitCode {
-    match build() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            println!("cargo::error={why}");
-            ExitCode::FAILURE
-        }
-    }
+    freestanding::report(build())
 }
 
 fn build() -> Result<(), String> {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=build");
     println!("cargo::rerun-if-changed=payload");
     println!("cargo::rerun-if-changed=linux");
     println!("cargo::rerun-if-changed=src/abi.rs");
     println!("cargo::rerun-if-changed=src/abi/conformance.rs");
     let what = "the guest payload";
-    let out = elf::out_folder(what)?;
+    let out = freestanding::out_folder(what)?;
     let header = out.join("abi.h");
     fs::write(&header, abi_header()).map_err(|e| format!("cannot write {}: {e}", header.display()))?;
 
@@ -90,10 +80,10 @@ fn build() -> Result<(), String> {
         optional_cflags: OPTIONAL_CFLAGS,
         ldflags,
     };
-    elf::build(&out, "payload", &program(SOURCES, &[], LDFLAGS))?;
-    elf::build(&out, "conformance", &program(CONFORMANCE_SOURCES, &["CONFORMANCE"], LDFLAGS))?;
+    freestanding::build(&out, "payload", &program(SOURCES, &[], LDFLAGS))?;
+    freestanding::build(&out, "conformance", &program(CONFORMANCE_SOURCES, &["CONFORMANCE"], LDFLAGS))?;
     // By the linker's own script: a program of a Linux guest.
-    elf::build(&out, "ftest", &program(&["linux/ftest.c"], &[], &[]))
+    freestanding::build(&out, "ftest", &program(&["linux/ftest.c"], &[], &[]))
 }
 
 /// The ABI as a header for C and, without the structures, for assembly.

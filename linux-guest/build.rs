@@ -4,13 +4,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::ExitCode;
 
+use freestanding::Program;
+
 #[path = "src/protocol.rs"]
 mod protocol;
-
-#[path = "../guest/build/elf.rs"]
-mod elf;
-
-use elf::Program;
 
 const CFLAGS: &[&str] = &["-Os", "-fno-strict-aliasing"];
 
@@ -20,28 +17,21 @@ const SOURCES: &[&str] =
     &["init/main.c", "init/boot.c", "init/agent.c", "init/run.c", "init/files.c", "init/frame.c", "init/text.c"];
 
 fn main() -> ExitCode {
-    match build() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            println!("cargo::error={why}");
-            ExitCode::FAILURE
-        }
-    }
+    freestanding::report(build())
 }
 
 fn build() -> Result<(), String> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=init");
     println!("cargo::rerun-if-changed=src/protocol.rs");
-    println!("cargo::rerun-if-changed=../guest/build");
 
     let what = "the init of a guest";
-    let out = elf::out_folder(what)?;
+    let out = freestanding::out_folder(what)?;
     let header = out.join("protocol.h");
     fs::write(&header, header_text()).map_err(|e| format!("cannot write {}: {e}", header.display()))?;
     let program =
         Program { what, sources: SOURCES, defines: &[], cflags: CFLAGS, optional_cflags: &[], ldflags: LDFLAGS };
-    elf::build(&out, "init", &program)
+    freestanding::build(&out, "init", &program)
 }
 
 fn header_text() -> String {

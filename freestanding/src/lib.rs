@@ -3,7 +3,7 @@
 use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 /// Flags of every freestanding program: no C library, nothing that needs one, fixed addresses.
 const CFLAGS: &[&str] = &[
@@ -24,20 +24,36 @@ const CFLAGS: &[&str] = &[
 const OPTIONAL_CFLAGS: &[&str] = &["-fno-tree-loop-distribute-patterns"];
 
 /// A program: its name in words, its sources and flags.
-#[derive(Clone, Copy)]
-pub(crate) struct Program<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
     /// As an error names it.
-    pub(crate) what: &'a str,
-    pub(crate) sources: &'a [&'a str],
-    pub(crate) defines: &'a [&'a str],
-    pub(crate) cflags: &'a [&'a str],
+    pub what: &'a str,
+    /// C and assembly files.
+    pub sources: &'a [&'a str],
+    /// Names that are defined for the preprocessor.
+    pub defines: &'a [&'a str],
+    /// Flags of the compiler beside those of every freestanding program.
+    pub cflags: &'a [&'a str],
     /// Flags that not every compiler knows.
-    pub(crate) optional_cflags: &'a [&'a str],
-    pub(crate) ldflags: &'a [&'a str],
+    pub optional_cflags: &'a [&'a str],
+    /// Flags of the linker.
+    pub ldflags: &'a [&'a str],
+}
+
+/// The main function of a build script: reports why it failed.
+#[must_use]
+pub fn report(built: Result<(), String>) -> ExitCode {
+    match built {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("cargo::error={why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Folder of what is built. Guests are x86-64 code.
-pub(crate) fn out_folder(what: &str) -> Result<PathBuf, String> {
+pub fn out_folder(what: &str) -> Result<PathBuf, String> {
     println!("cargo::rerun-if-env-changed=LD");
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
         return Err(format!("{what} is x86-64 code: build for an x86-64 target"));
@@ -46,7 +62,7 @@ pub(crate) fn out_folder(what: &str) -> Result<PathBuf, String> {
 }
 
 /// Builds `out/NAME.elf`; headers are looked for in `out`.
-pub(crate) fn build(out: &Path, name: &str, program: &Program<'_>) -> Result<(), String> {
+pub fn build(out: &Path, name: &str, program: &Program<'_>) -> Result<(), String> {
     let what = program.what;
     let mut cc = cc::Build::new();
     // Programs may share a source: each has its own folder of objects.
