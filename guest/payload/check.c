@@ -230,3 +230,23 @@ void run_case(u64 id, void (*body)(void))
 	body();
 	stop();
 }
+
+static bool rdpmc_faults(u32 index)
+{
+	u64 before = gp_faults;
+
+	__asm__ volatile("rdpmc" : : "c"(index) : "eax", "edx", "memory");
+	return gp_faults != before;
+}
+
+/*
+ * KVM itself answers RDPMC: by #GP where it has no vPMU, but kvm-amd of Linux 6.1 reads 0 at 0-3 even with its vPMU off, and ignores
+ * bits 31:30. Indices that are no counter on any of them have to fault.
+ */
+void rdpmc_of_no_counter(void)
+{
+	static const u32 indices[] = { 64, 0x1000, 0x20000000 };
+
+	for (u32 i = 0; i < sizeof(indices) / sizeof(*indices); i++)
+		EQ(indices[i], rdpmc_faults(indices[i]) ? indices[i] : ~0ull);
+}

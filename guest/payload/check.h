@@ -56,6 +56,9 @@ struct state {
 extern struct state s;
 extern volatile u64 gp_faults;
 
+/* A case of both vendors. */
+void rdpmc_of_no_counter(void);
+
 /* Ends a case at the first difference. */
 bool differs(u64 line, u64 expected, u64 got);
 bool skip(u64 reason);
