@@ -3,8 +3,9 @@
 //! All memory below 4 GiB is mapped at its own address, and each segment at its virtual address, too: the entry point may be
 //! either. Everything is writable and executable in ring 0; an image that wants more makes its own tables.
 
-use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};
+use kvm_bindings::{kvm_regs, kvm_sregs};
 
+use super::flat::{CODE, DATA, segment};
 use super::image::{LoadError, Segment};
 
 const PAGE: u64 = 0x1000;
@@ -110,19 +111,8 @@ impl Tables {
 
 /// Flat 64-bit segments and paging by `cr3`; no descriptor table is valid, interrupts are off.
 pub fn enter_64_bit_mode(sregs: &mut kvm_sregs, cr3: u64) {
-    let segment = |selector: u16, type_: u8, l: u8| kvm_segment {
-        selector,
-        type_,
-        limit: u32::MAX,
-        present: 1,
-        s: 1,
-        g: 1,
-        l,
-        db: 1 - l,
-        ..kvm_segment::default()
-    };
-    let data = segment(0x10, 3, 0);
-    sregs.cs = segment(0x08, 11, 1);
+    let data = segment(0x10, DATA, false);
+    sregs.cs = segment(0x08, CODE, true);
     (sregs.ds, sregs.es, sregs.fs, sregs.gs, sregs.ss) = (data, data, data, data, data);
     // PG ET PE; PAE; LMA LME.
     (sregs.cr0, sregs.cr3, sregs.cr4, sregs.efer) = (0x8000_0011, cr3, 1 << 5, 1 << 10 | 1 << 8);

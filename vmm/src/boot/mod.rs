@@ -11,6 +11,7 @@
 
 pub mod elf;
 pub mod elf64_vcpu;
+mod flat;
 pub mod image;
 pub mod layout;
 pub mod linux;

@@ -1,7 +1,9 @@
 //! The vCPU of a multiboot image: 32-bit protected mode, as a loader leaves it (Multiboot Specification 0.6.96, section 3.2):
 //! flat segments, paging and interrupts off.
 
-use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};
+use kvm_bindings::{kvm_regs, kvm_sregs};
+
+use super::flat::{CODE, DATA, segment};
 
 /// CR0: protection on, and the bit that reads as one.
 const CR0: u64 = 0x11;
@@ -10,18 +12,8 @@ const RFLAGS: u64 = 2;
 
 /// Flat 32-bit segments; no descriptor table is valid.
 pub fn enter_protected_mode(sregs: &mut kvm_sregs) {
-    let segment = |selector: u16, type_: u8| kvm_segment {
-        selector,
-        type_,
-        limit: u32::MAX,
-        present: 1,
-        s: 1,
-        g: 1,
-        db: 1,
-        ..kvm_segment::default()
-    };
-    let data = segment(0x10, 3);
-    sregs.cs = segment(0x08, 11);
+    let data = segment(0x10, DATA, false);
+    sregs.cs = segment(0x08, CODE, false);
     (sregs.ds, sregs.es, sregs.fs, sregs.gs, sregs.ss) = (data, data, data, data, data);
     (sregs.cr0, sregs.cr3, sregs.cr4, sregs.efer) = (CR0, 0, 0, 0);
 }

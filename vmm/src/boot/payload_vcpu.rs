@@ -2,6 +2,7 @@
 
 use kvm_bindings::{kvm_segment, kvm_sregs};
 
+use super::flat::{CODE, DATA, segment};
 use super::layout::{GDT, IDT, PAGE, PAGE_TABLES, PAGE_TABLES_END, VcpuBlock};
 
 /// Ring-0 code.
@@ -121,19 +122,8 @@ pub fn tss(block: VcpuBlock, port: u16) -> [u8; TSS_BYTES] {
 
 /// Puts a vCPU into 64-bit mode with paging on and interrupts off.
 pub fn enter_64_bit_mode(sregs: &mut kvm_sregs, block: VcpuBlock, vectors: usize) {
-    let segment = |selector: u16, type_: u8| kvm_segment {
-        selector,
-        type_,
-        limit: u32::MAX,
-        present: 1,
-        s: 1,
-        g: 1,
-        l: u8::from(selector == KERNEL_CS),
-        db: u8::from(selector != KERNEL_CS),
-        ..kvm_segment::default()
-    };
-    let data = segment(KERNEL_DS, 3);
-    sregs.cs = segment(KERNEL_CS, 11);
+    let data = segment(KERNEL_DS, DATA, false);
+    sregs.cs = segment(KERNEL_CS, CODE, true);
     (sregs.ds, sregs.es, sregs.ss, sregs.fs) = (data, data, data, data);
     sregs.gs = kvm_segment { base: block.boot_page(), ..data };
     sregs.tr = kvm_segment {

@@ -273,3 +273,6 @@ impl Worker {
         self.epoll.ctl(operation, self.socket, EpollEvent::new(interest, SOCKET))
     }
 }
+
+#[cfg(test)]
+mod tests;

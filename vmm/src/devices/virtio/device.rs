@@ -226,3 +226,6 @@ impl Device {
         if any { used(work, queue, &self.memory) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,12 +14,8 @@
 
 mod chain;
 mod console;
-#[cfg(test)]
-mod console_tests;
 mod control;
 mod device;
-#[cfg(test)]
-mod device_tests;
 #[cfg(test)]
 mod driver;
 mod ports;

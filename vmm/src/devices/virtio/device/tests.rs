@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 use proptest::prelude::*;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
-use super::device::{Device, Faults, PUT_OFF, Work};
-use super::driver::{BUFFER, Driver, NEXT, SIZE, WRITE, available, buffer, memory, used_event};
-use super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
-use super::transport::{register, status};
+use super::super::driver::{BUFFER, Driver, NEXT, SIZE, WRITE, available, buffer, memory, used_event};
+use super::super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
+use super::super::transport::{register, status};
+use super::{Device, Faults, PUT_OFF, Work};
 
 const FEATURES: u64 = 1 << 32 | 1 << 1;
 const EVENT_IDX: u64 = 1 << 29;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::console::Console;
-use super::device::Faults;
-use super::driver::{BUFFER, Driver, SIZE, memory};
-use super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, MAX_PORTS, QUEUES, RECEIVE, TRANSMIT};
-use super::transport::register;
+use super::super::device::Faults;
+use super::super::driver::{BUFFER, Driver, SIZE, memory};
+use super::super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, MAX_PORTS, QUEUES, RECEIVE, TRANSMIT};
+use super::super::transport::register;
+use super::Console;
 
 const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 1;
 
