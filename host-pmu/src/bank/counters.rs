@@ -108,6 +108,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
+        let room = self.room(counter);
         if let Some(wanted) = &mut self.wanted[counter.index()] {
             wanted.period = period;
         }
@@ -116,10 +117,10 @@ impl<B: Backend> HostCounters for Bank<B> {
             return;
         }
         let (backend, stats) = (&mut self.backend, &mut self.stats);
-        let mut set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, period));
+        let mut set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period)));
         // 0 is no aim: the next start sets a period in any case.
         if set.is_ok() {
-            held.set_aim(period);
+            held.set_aim(period, room);
         } else {
             held.forget_aim();
         }

@@ -13,7 +13,6 @@ impl<B: Backend> Bank<B> {
     /// Takes the records of overflows since the last call.
     pub(super) fn drain_records(&mut self) {
         let stops = self.backend.stops_at_overflow();
-        let shortest = self.backend.shortest_period();
         self.unsettle();
         let Self { backend, slots, pool, recorded, stats, kept, .. } = self;
         let complete = backend.overflowed(&mut |Overflow { id, count, at }| {
@@ -30,7 +29,7 @@ impl<B: Backend> Bank<B> {
             if stops {
                 held.note(Event::Stopped);
             }
-            held.fired(count, shortest);
+            held.fired(count);
             if held.state.is_on() {
                 held.recorded = Some(count);
                 if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
@@ -105,6 +104,8 @@ impl<B: Backend> Bank<B> {
             OnOverflow::Reprogram => AfterOverflow::Reprogram,
             // An event with its old period signals too early, unless the counter is near its top again.
             OnOverflow::Keep if near => AfterOverflow::Aim,
+            // A short rest is no period to go on with where no pause stops the event.
+            OnOverflow::Keep if self.backend.pauses_virtually() && self.repeats_soon(counter) => AfterOverflow::Aim,
             OnOverflow::Keep => AfterOverflow::Leave,
             OnOverflow::Stop => {
                 self.stopped.insert(counter);
