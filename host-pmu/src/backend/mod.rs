@@ -121,8 +121,8 @@ pub trait Backend {
         false
     }
 
-    /// Throttle records so far; 0 where there are no records.
-    fn throttled(&mut self) -> u64 {
+    /// Throttle records that [`overflowed`](Self::overflowed) has met so far; 0 where there are no records.
+    fn throttled(&self) -> u64 {
         0
     }
 

@@ -148,7 +148,9 @@ mod tests {
                 bank.start(counter, spec(n), 3);
             }
             bank.on_entry(CounterSet::EMPTY);
-            counters.iter().for_each(|&counter| bank.set_period(counter, 2));
+            for &counter in &counters {
+                bank.set_period(counter, 2);
+            }
             assert_bearable(&host.0.borrow(), preset);
         }
     }

@@ -198,6 +198,8 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn account(&mut self) -> HostSide {
+        // An overflow is no account's: what is found here waits for the next kick.
+        self.drain_records();
         self.count_lost();
         let now = self.backend.now_ns();
         HostSide {
@@ -209,6 +211,7 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn restart_account(&mut self) {
+        self.drain_records();
         let now = self.backend.now_ns();
         if let Some(began) = self.rests_since.take() {
             self.end_rest(now.saturating_sub(began));

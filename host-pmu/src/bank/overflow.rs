@@ -132,6 +132,26 @@ mod tests {
     use crate::side::HostPmu as _;
 
     #[test]
+    fn a_record_that_an_account_finds_waits_for_the_kick() {
+        for begin in [false, true] {
+            let (mut bank, host) = bank("gate");
+            bank.start(pmc(0), A, 100);
+            bank.on_entry(CounterSet::EMPTY);
+            host.0.borrow_mut().complete = true;
+            bank.signalled();
+            // It comes as the turn ends: its signal is taken with the next turn.
+            host.0.borrow_mut().unreliable = vec![(0, 104)];
+            if begin {
+                bank.restart_account();
+            } else {
+                bank.account();
+            }
+            assert!(host.0.borrow().unreliable.is_empty() && !bank.nothing_overflowed());
+            assert_eq!((bank.signalled().counters, bank.take(pmc(0))), ([pmc(0)].into_iter().collect(), 104));
+        }
+    }
+
+    #[test]
     fn a_signal_of_another_user_touches_no_event() {
         let (mut bank, host) = bank("gate");
         bank.start(pmc(0), A, 100);
