@@ -11,6 +11,7 @@ pub(crate) mod handle;
 mod host;
 pub mod lapic;
 mod late;
+mod local_apic;
 pub mod msr_filter;
 #[cfg(feature = "planted-slowdown")]
 mod planted;

@@ -14,15 +14,16 @@ use hdrhistogram::Histogram;
 use host_pmu::kick;
 use host_pmu::side::HostPmu;
 use host_pmu::stats::{HostSide, OpKind, PhaseTally};
-use kvm_bindings::{KVM_EXIT_INTR, Msrs};
+use kvm_bindings::KVM_EXIT_INTR;
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
 use super::exit::Exit;
 use super::foreign::{ForeignMsrs, OneMsr, Registers};
 use super::handle::{self, Action, ExitedVcpu};
-use super::lapic::{self, Delivered, LocalApic, Mode, PmiPort as _};
+use super::lapic::{self, Delivered, Mode, PmiPort as _};
 use super::late::{self, Held};
+use super::local_apic::{LocalApic, X2ApicMsrs};
 use super::register_cost::{HeldBack, RegisterCost};
 use super::stats::LoopStats;
 use super::tick::Tick;
@@ -58,7 +59,7 @@ macro_rules! local_apic {
             fd: &mut $vcpu.fd,
             vm: $vcpu.vm,
             apic_id: $vcpu.apic_id,
-            lvtpc_msr: $vcpu.lvtpc_msr.as_mut(),
+            msrs: $vcpu.x2apic_msrs.as_mut(),
             returned_at: [$vcpu.returned_at, $vcpu.ran_until],
             clock: $vcpu.stats.clock,
         }
@@ -111,7 +112,7 @@ pub(crate) struct Vcpu<'a, H, B> {
     foreign: Option<ForeignMsrs>,
     contended: bool,
     one_msr: OneMsr,
-    lvtpc_msr: Option<Msrs>,
+    x2apic_msrs: Option<X2ApicMsrs>,
     held: Held<kick::Timer>,
     stats: LoopStats,
     /// Overflows of earlier accounts.
@@ -159,7 +160,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             foreign: parts.foreign,
             contended: parts.contended,
             one_msr: OneMsr::new(),
-            lvtpc_msr: lapic::x2apic_lvtpc(),
+            x2apic_msrs: X2ApicMsrs::new(parts.apic_id),
             held: Held::new(parts.alarm),
             stats: LoopStats::new(parts.tsc_khz, parts.deliveries),
             counted: VpmuStats::default(),
