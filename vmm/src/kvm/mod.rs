@@ -15,6 +15,8 @@ mod local_apic;
 pub mod msr_filter;
 #[cfg(feature = "planted-slowdown")]
 mod planted;
+#[cfg(feature = "exit-points")]
+pub mod points;
 pub(crate) mod register_cost;
 pub(crate) mod run_loop;
 mod stats;

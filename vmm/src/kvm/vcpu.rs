@@ -52,6 +52,14 @@ fn deliver_all<V>(
     Ok(())
 }
 
+/// The vCPU is at a point of its way from an exit to the next entry: nothing, but with the feature `exit-points`.
+macro_rules! pass {
+    ($vcpu:expr, $point:ident) => {
+        #[cfg(feature = "exit-points")]
+        $vcpu.points.pass(super::points::Point::$point);
+    };
+}
+
 /// The LAPIC of a vCPU: borrows some of its fields and leaves the others.
 macro_rules! local_apic {
     ($vcpu:expr) => {
@@ -123,6 +131,8 @@ pub(crate) struct Vcpu<'a, H, B> {
     ran_until: u64,
     /// The same, if it returned with an MSR exit.
     msr_exit_at: Option<u64>,
+    #[cfg(feature = "exit-points")]
+    points: super::points::Points,
     #[cfg(feature = "planted-slowdown")]
     planted: super::planted::Planted,
 }
@@ -167,6 +177,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             returned_at: sys::rdtsc(),
             ran_until: sys::rdtsc(),
             msr_exit_at: None,
+            #[cfg(feature = "exit-points")]
+            points: super::points::Points::new(),
             #[cfg(feature = "planted-slowdown")]
             planted: super::planted::Planted::new(parts.tsc_khz, parts.strategy),
         }
@@ -176,6 +188,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     #[inline]
     pub(super) fn prepare(&mut self) -> Option<End> {
         let kicked = sys::take_kick(&mut self.fd);
+        pass!(self, Kicked);
         if kicked {
             if self.stop.load(Ordering::Relaxed) {
                 return Some(End::Stopped);
@@ -193,6 +206,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             }
         }
         self.pmu.enter();
+        pass!(self, Entered);
         // What a PMI costs from here on is none of the access's.
         let served_at = if self.register_cost.is_some() { sys::rdtsc() } else { 0 };
         if let Err(end) = deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi) {
@@ -203,10 +217,16 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         {
             return Some(end);
         }
+        pass!(self, Delivered);
         if let Some(at) = self.msr_exit_at.take() {
             #[cfg(feature = "planted-slowdown")]
             self.planted.spin(at);
             self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
+            #[cfg(feature = "exit-points")]
+            {
+                self.points.pass(super::points::Point::Ready);
+                self.points.over(at);
+            }
             if let Some(cost) = &mut self.register_cost {
                 cost.goes_on(&self.fd, at, served_at);
             }
@@ -246,6 +266,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         if has_run {
             self.ran_until = at;
         }
+        pass!(self, Decoded);
         exit
     }
 
@@ -271,11 +292,14 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             stats: &mut self.stats,
         };
         let mut vcpu = KvmVcpu { fd: &mut self.fd, one: &mut self.one_msr };
-        match handle::handle(exit, self.returned_at, &mut parts, &mut vcpu) {
+        let action = handle::handle(exit, self.returned_at, &mut parts, &mut vcpu);
+        pass!(self, Handled);
+        match action {
             Action::Resume => None,
             Action::AnswerMsr(value) => {
                 sys::answer_msr(&mut self.fd, value);
                 self.msr_exit_at = Some(self.returned_at);
+                pass!(self, Answered);
                 None
             }
             Action::End(end) => Some(end),
@@ -361,6 +385,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// The account since the vCPU began, or since [`begin_account`](Self::begin_account).
     pub(crate) fn take_account(&mut self) -> Account {
         self.publish();
+        #[cfg(feature = "exit-points")]
+        self.points.hand_over();
         let pmu = self.pmu.stats();
         let before = std::mem::replace(&mut self.counted, pmu);
         let rdpmcs = self.foreign.as_ref().map_or(0, ForeignMsrs::rdpmcs);
