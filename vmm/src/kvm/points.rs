@@ -12,7 +12,9 @@ use crate::sys;
 pub enum Point {
     /// The exit is an owned value, and whether the guest ran is known.
     Decoded,
-    /// The vPMU has done the access, which is counted.
+    /// The vPMU has done the access.
+    Accessed,
+    /// It is counted.
     Handled,
     /// KVM has its answer.
     Answered,
@@ -28,8 +30,9 @@ pub enum Point {
 
 impl Point {
     /// Every point, in the order of the way.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Decoded,
+        Self::Accessed,
         Self::Handled,
         Self::Answered,
         Self::Kicked,
@@ -43,7 +46,8 @@ impl Point {
     pub const fn about(self) -> &'static str {
         match self {
             Self::Decoded => "exit decoded",
-            Self::Handled => "access handled by the vPMU, counted",
+            Self::Accessed => "access done by the vPMU",
+            Self::Handled => "access counted",
             Self::Answered => "answer given to KVM",
             Self::Kicked => "kick looked at",
             Self::Entered => "deferred work and release",
@@ -78,7 +82,13 @@ impl Points {
     /// The vCPU is at `point`.
     #[inline]
     pub(super) fn pass(&mut self, point: Point) {
-        self.at[point as usize] = sys::rdtsc();
+        self.passed(point, sys::rdtsc());
+    }
+
+    /// It was there at TSC `at`.
+    #[inline]
+    pub(super) const fn passed(&mut self, point: Point, at: u64) {
+        self.at[point as usize] = at;
     }
 
     /// The exit, with KVM_RUN's return at `returned`, is over.
@@ -136,14 +146,14 @@ mod tests {
     fn ticks_are_those_since_the_point_before() {
         let mut points = Points::new();
         for end in [70, 70, 7000] {
-            points.at = [10, 20, 30, 40, 50, 60, end];
+            points.at = [10, 20, 30, 40, 50, 60, 61, end];
             points.over(7);
         }
         points.hand_over();
         let table = take(&[0.5, 0.99]).unwrap();
         assert_eq!(table.first(), Some(&(Point::Decoded, 3, vec![3, 3])));
-        assert_eq!(table[1..6].iter().map(|line| line.2[0]).collect::<Vec<_>>(), [10; 5]);
-        assert_eq!(table.last(), Some(&(Point::Ready, 3, vec![10, 4095])));
+        assert_eq!(table[1..7].iter().map(|line| line.2[0]).collect::<Vec<_>>(), [10, 10, 10, 10, 10, 1]);
+        assert_eq!(table.last(), Some(&(Point::Ready, 3, vec![9, 4095])));
         assert_eq!(take(&[0.5]), None);
     }
 }

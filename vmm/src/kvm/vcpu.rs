@@ -293,6 +293,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         };
         let mut vcpu = KvmVcpu { fd: &mut self.fd, one: &mut self.one_msr };
         let action = handle::handle(exit, self.returned_at, &mut parts, &mut vcpu);
+        #[cfg(feature = "exit-points")]
+        self.points.passed(super::points::Point::Accessed, self.stats.accessed_at);
         pass!(self, Handled);
         match action {
             Action::Resume => None,
