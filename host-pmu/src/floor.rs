@@ -173,6 +173,13 @@ impl HostCounters for Floor {
 }
 
 impl HostPmu for Floor {
+    #[inline]
+    fn passes_entry(&mut self) -> bool {
+        let quiet = self.running.is_empty() && self.arming.is_in_handler();
+        self.entries += u64::from(quiet);
+        quiet
+    }
+
     fn held(&self) -> u64 {
         0
     }

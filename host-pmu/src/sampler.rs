@@ -181,8 +181,7 @@ impl Sampler {
             let fd = sys::open_on_this_thread(attribute(event, rate)?, None).map_err(|error| refused(event, &error))?;
             let ring = sys::Ring::map(&fd, PAGES);
             let ring = ring.map_err(|error| format!("the ring of event {event}: {error}; raise ulimit -l"))?;
-            sys::signal_this_thread(&fd)
-                .map_err(|error| format!("the signal of event {event}: {error}"))?;
+            sys::signal_this_thread(&fd).map_err(|error| format!("the signal of event {event}: {error}"))?;
             sys::enable(&fd).map_err(|error| refused(event, &error))?;
             Ok((fd, ring))
         };

@@ -311,6 +311,17 @@ impl Ring {
         data_head.load(Ordering::Relaxed) - before
     }
 
+    /// Whether there are new records.
+    #[inline]
+    pub(crate) fn has_more(&self) -> bool {
+        let page = self.page.as_ptr();
+        // SAFETY: mapped, aligned, and written by the kernel, hence the atomics; both are only read.
+        unsafe {
+            let tail = AtomicU64::from_ptr(&raw mut (*page).data_tail).load(Ordering::Relaxed);
+            AtomicU64::from_ptr(&raw mut (*page).data_head).load(Ordering::Relaxed) != tail
+        }
+    }
+
     /// Whether there is a new record of a type that is `wanted`.
     pub(crate) fn any(&self, wanted: impl Fn(u32) -> bool) -> bool {
         let page = self.page.as_ptr();
@@ -322,8 +333,9 @@ impl Ring {
         let mut at = tail;
         while at < head {
             // SAFETY: as in `drain`.
-            let header =
-                unsafe { page.byte_add(self.data + (at as usize & (self.size - 1))).cast::<perf_event_header>().read() };
+            let header = unsafe {
+                page.byte_add(self.data + (at as usize & (self.size - 1))).cast::<perf_event_header>().read()
+            };
             if wanted(header.type_) || usize::from(header.size) < size_of::<perf_event_header>() {
                 return true;
             }
@@ -338,9 +350,8 @@ impl Ring {
         const PAGE: usize = 4096;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let at = unsafe {
-            libc::mmap(std::ptr::null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
-        };
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED);
         let page = NonNull::new(at.cast::<perf_event_mmap_page>()).expect("not the zero page");
         let header = perf_event_header { type_, misc: 0, size: size_of::<perf_event_header>() as u16 };

@@ -89,7 +89,7 @@ fn main() {
                 let path = outcome.vcpus.first().map(|vcpu| vcpu.exit_path_ns.value_at_quantile(0.5));
                 println!("\n{strategy}: {:?}, exit path p50 {} ns (points included)", outcome.end, path.unwrap_or(0));
                 println!("{:<40} {:>8} {:>8} {:>8}", "until", "p10", "p50", "p90");
-                for (point, count, ticks) in points::take(&[0.1, 0.5, 0.9]).unwrap_or_default() {
+                for (point, count, ticks) in points::take(&[10, 50, 90]).unwrap_or_default() {
                     println!("{:<40} {:>8} {:>8} {:>8}   of {count}", point.about(), ticks[0], ticks[1], ticks[2]);
                 }
             }

@@ -100,6 +100,12 @@ pub trait Backend {
         Ok(())
     }
 
+    /// Whether [`sched_in`](Self::sched_in) may find a new slice; asking takes it from nobody.
+    #[inline]
+    fn may_have_switched(&self) -> bool {
+        true
+    }
+
     /// Whether a new sched slice began since the last call.
     fn sched_in(&mut self) -> bool;
 

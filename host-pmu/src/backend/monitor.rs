@@ -10,7 +10,9 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use perf_event_open_sys::bindings::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE, perf_event_attr};
+use perf_event_open_sys::bindings::{
+    PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE, perf_event_attr,
+};
 
 use super::Overflow;
 use super::attr::{monitor_attr, switches_attr};
@@ -106,6 +108,13 @@ impl Monitor {
     #[must_use]
     pub const fn sees_records(&self) -> bool {
         self.ring.is_some()
+    }
+
+    /// Whether [`sched_in`](Self::sched_in) may find that the thread was switched: one load of shared memory where there is a ring.
+    #[inline]
+    #[must_use]
+    pub fn may_have_switched(&self) -> bool {
+        self.unreported[0] || self.switches.as_ref().is_none_or(|(_, ring)| ring.has_more())
     }
 
     /// Whether the thread was switched out and in since the last call.

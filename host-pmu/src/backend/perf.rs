@@ -380,6 +380,11 @@ impl Backend for PerfBackend {
         Ok(())
     }
 
+    #[inline]
+    fn may_have_switched(&self) -> bool {
+        self.monitor.may_have_switched()
+    }
+
     fn sched_in(&mut self) -> bool {
         self.monitor.sched_in()
     }

@@ -189,6 +189,15 @@ impl<B: Backend> HostCounters for Bank<B> {
 }
 
 impl<B: Backend> HostPmu for Bank<B> {
+    #[inline]
+    fn passes_entry(&mut self) -> bool {
+        let quiet = self.is_quiet(self.backend.may_have_switched(), true);
+        if quiet {
+            self.count_entry();
+        }
+        quiet
+    }
+
     fn attend(&mut self) {
         self.backend.attend();
     }

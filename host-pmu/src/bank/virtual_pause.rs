@@ -186,13 +186,7 @@ impl<B: Backend> Bank<B> {
 }
 
 /// Makes the event signal after `period` more counts, where its counter overflows.
-fn aim<B: Backend>(
-    backend: &mut B,
-    stats: &mut BankStats,
-    held: &mut Held<B::Event>,
-    period: u64,
-    room: Room,
-) -> bool {
+fn aim<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut Held<B::Event>, period: u64, room: Room) -> bool {
     let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period))).is_ok();
     if set {
         // A period that has no room has no aim that could be kept.

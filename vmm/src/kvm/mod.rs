@@ -6,6 +6,7 @@
 mod capability;
 mod cpuid;
 pub mod exit;
+mod exited;
 pub mod foreign;
 pub(crate) mod handle;
 mod host;

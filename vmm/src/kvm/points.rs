@@ -20,26 +20,16 @@ pub enum Point {
     Answered,
     /// The kick was looked at.
     Kicked,
-    /// What is due before the entry is done: deferred work, the strategy's release.
-    Entered,
-    /// PMIs were looked for, and one that is held.
-    Delivered,
+    /// What is due before the entry is done: overflows of a kick, deferred work, the strategy's release, PMIs.
+    Prepared,
     /// Ready for KVM_RUN: the end of `exit_path_ns`.
     Ready,
 }
 
 impl Point {
     /// Every point, in the order of the way.
-    pub const ALL: [Self; 8] = [
-        Self::Decoded,
-        Self::Accessed,
-        Self::Handled,
-        Self::Answered,
-        Self::Kicked,
-        Self::Entered,
-        Self::Delivered,
-        Self::Ready,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Decoded, Self::Accessed, Self::Handled, Self::Answered, Self::Kicked, Self::Prepared, Self::Ready];
 
     /// What is done by then.
     #[must_use]
@@ -50,8 +40,7 @@ impl Point {
             Self::Handled => "access counted",
             Self::Answered => "answer given to KVM",
             Self::Kicked => "kick looked at",
-            Self::Entered => "deferred work and release",
-            Self::Delivered => "PMIs looked for",
+            Self::Prepared => "what is due done: PMIs, release",
             Self::Ready => "ready for KVM_RUN",
         }
     }
@@ -117,9 +106,9 @@ pub fn now() -> u64 {
     sys::rdtsc()
 }
 
-/// Ticks of a share of the steps to each point, from 0 to 1: what was handed over since this was last called. `None`: nothing.
+/// Ticks of a share of the steps to each point, in hundredths: what was handed over since this was last called. `None`: nothing.
 #[must_use]
-pub fn take(shares: &[f64]) -> Option<Vec<(Point, u64, Vec<u64>)>> {
+pub fn take(shares: &[u64]) -> Option<Vec<(Point, u64, Vec<u64>)>> {
     let steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner).take()?;
     let of = |(point, steps): (Point, &Vec<u64>)| {
         let count = steps.iter().sum();
@@ -128,8 +117,8 @@ pub fn take(shares: &[f64]) -> Option<Vec<(Point, u64, Vec<u64>)>> {
     Some(Point::ALL.into_iter().zip(&steps).map(of).collect())
 }
 
-fn quantile(steps: &[u64], count: u64, share: f64) -> u64 {
-    let wanted = (count as f64 * share) as u64;
+fn quantile(steps: &[u64], count: u64, share: u64) -> u64 {
+    let wanted = count * share / 100;
     let mut seen = 0;
     let at = steps.iter().position(|times| {
         seen += times;
@@ -146,14 +135,14 @@ mod tests {
     fn ticks_are_those_since_the_point_before() {
         let mut points = Points::new();
         for end in [70, 70, 7000] {
-            points.at = [10, 20, 30, 40, 50, 60, 61, end];
+            points.at = [10, 20, 30, 40, 50, 60, end];
             points.over(7);
         }
         points.hand_over();
-        let table = take(&[0.5, 0.99]).unwrap();
+        let table = take(&[50, 99]).unwrap();
         assert_eq!(table.first(), Some(&(Point::Decoded, 3, vec![3, 3])));
-        assert_eq!(table[1..7].iter().map(|line| line.2[0]).collect::<Vec<_>>(), [10, 10, 10, 10, 10, 1]);
-        assert_eq!(table.last(), Some(&(Point::Ready, 3, vec![9, 4095])));
-        assert_eq!(take(&[0.5]), None);
+        assert_eq!(table[1..6].iter().map(|line| line.2[0]).collect::<Vec<_>>(), [10; 5]);
+        assert_eq!(table.last(), Some(&(Point::Ready, 3, vec![10, 4095])));
+        assert_eq!(take(&[50]), None);
     }
 }

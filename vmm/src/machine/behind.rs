@@ -29,9 +29,7 @@ pub(super) fn guest_pmu(plan: &Plan, host: &Host) -> Result<GuestPmu, MachineErr
 pub(super) fn open<W: Work>(behind: &Behind, tsc_khz: u64, work: W) -> Result<W::Out, MachineError> {
     match behind {
         Behind::Floor | Behind::Kvm => Ok(work.run(Floor::new(tsc_khz)?)),
-        Behind::PacedFloor { counts_per_ms } => {
-            Ok(work.run(Floor::counting_per_ms(tsc_khz, *counts_per_ms)?))
-        }
+        Behind::PacedFloor { counts_per_ms } => Ok(work.run(Floor::counting_per_ms(tsc_khz, *counts_per_ms)?)),
         Behind::Events { backend, strategy } => {
             open::open(backend, strategy, tsc_khz, work).map_err(|error| MachineError::Host(error.to_string()))
         }

@@ -202,7 +202,8 @@ mod tests {
     use super::*;
 
     fn limits(interrupted: &AtomicBool, time_limit: Duration) -> Limits<'_> {
-        let stuck = Stuck { silence: || panic!("nobody is stuck"), give_up: &|| panic!("nobody is stuck"), ..Stuck::default() };
+        let stuck =
+            Stuck { silence: || panic!("nobody is stuck"), give_up: &|| panic!("nobody is stuck"), ..Stuck::default() };
         Limits { interrupted, began: Instant::now(), time_limit, on_stop: &|| (), stuck }
     }
 
