@@ -252,3 +252,46 @@ impl<B: Backend> HostPmu for Bank<B> {
         self.backend.stepper()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arch_pmu::host::HostCounters as _;
+    use arch_pmu::spec::CounterSet;
+
+    use super::super::fake::{A, Host, bank, pmc};
+    use super::*;
+
+    /// A bank with a parked event, and nothing due.
+    fn parked(preset: &str) -> (Bank<Host>, Host) {
+        let (mut bank, host) = bank(preset);
+        host.0.borrow_mut().gated = preset == "gate";
+        bank.start(pmc(0), A, 100);
+        bank.on_entry(CounterSet::EMPTY);
+        bank.pause(pmc(0));
+        bank.stop(pmc(0), true);
+        bank.on_entry(CounterSet::EMPTY);
+        (bank, host)
+    }
+
+    #[test]
+    fn an_entry_with_something_due_is_not_passed() {
+        for preset in ["reuse-lazy", "gate", "deferred"] {
+            let (mut bank, host) = parked(preset);
+            let entries = bank.stats().entries;
+            assert!(bank.passes_entry() && bank.passes_entry());
+            assert_eq!(bank.stats().entries, entries + 2, "it is counted");
+            host.slice();
+            assert!(!bank.passes_entry() && !bank.passes_entry(), "a slice, which asking takes from nobody");
+            bank.on_entry(CounterSet::EMPTY);
+            assert_eq!((bank.stats().sched_ins, bank.passes_entry()), (1, true), "{preset}");
+            bank.start(pmc(0), A, 100);
+            assert_eq!(bank.passes_entry(), preset != "gate" && bank.held() > 0, "{preset}: a counter that started");
+        }
+        let (mut bank, host) = parked("reuse");
+        host.slice();
+        assert!(bank.passes_entry(), "no slice makes it release");
+        host.0.borrow_mut().refuse_open = true;
+        bank.start(pmc(1), A, 100);
+        assert!(!bank.passes_entry(), "an open to try again");
+    }
+}

@@ -173,6 +173,10 @@ impl Backend for Host {
         Ok(())
     }
 
+    fn may_have_switched(&self) -> bool {
+        self.0.borrow().sched_in
+    }
+
     fn sched_in(&mut self) -> bool {
         std::mem::take(&mut self.0.borrow_mut().sched_in)
     }
