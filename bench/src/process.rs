@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub enum Limit {
     /// Open files: each host event is one.
     OpenFiles,
-    /// Queued signals of this user: each overflow queues one until it is taken.
+    /// Queued signals of this user: each timer has a place in their queue.
     PendingSignals,
 }
 

@@ -1,5 +1,5 @@
-//! When the floor's timer is set: at most once per PMI, and not while the guest's handler runs unless a counter is due more than
-//! 500 µs before the timer.
+//! When the floor's timer is set: once per PMI, once where a guest with its counters off starts them by itself (as at a turn's begin), at most
+//! twice at its task switch or rotation, and not while its handler runs unless a counter is due more than 500 µs before the timer.
 //!
 //! A timer that is set where a counter starts, as an event's period is, would be set inside the handler: the guest's last write
 //! there starts the counters. So it is set one step earlier, in the entry that brings the PMI, for the time at which the counters

@@ -2,9 +2,7 @@
 //!
 //! The floor arm is an estimated lower bound: guest, exits and vPMU without host events. Whatever its event, a counter advances by
 //! one per TSC tick, as the clock stand-ins do after scaling, or at a given pace beside arms that count something rarer. Of a PMI the
-//! timer costs one call, before the guest's handler; see [`crate::arming`].
-
-use std::io;
+//! timer costs one call, before the guest's handler; further ones where the guest starts its counters by itself: see [`crate::arming`].
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
@@ -12,9 +10,10 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use crate::arming::{Arming, Setting};
 use crate::backend::Scale;
 use crate::cost::cheapest_call_ns;
+use crate::kick::{self, TimerError};
 use crate::side::HostPmu;
 use crate::stats::{HostSide, Recorder};
-use crate::{kick, sys};
+use crate::sys;
 
 /// The timer's signals follow each other no sooner than after so many system calls of this host: where handling one takes longer than the time to the
 /// next, as under a tracer, the thread would come to nothing else, not even to the check whether so many were in vain.
@@ -48,16 +47,16 @@ pub struct Floor {
 
 impl Floor {
     /// For the calling thread, the one that the timer signals. One count per TSC tick.
-    pub fn new(tsc_khz: u64) -> io::Result<Self> {
+    pub fn new(tsc_khz: u64) -> Result<Self, TimerError> {
         Self::with_pace(tsc_khz, Scale::ONE)
     }
 
     /// The same with `counts` per millisecond.
-    pub fn counting_per_ms(tsc_khz: u64, counts: u64) -> io::Result<Self> {
+    pub fn counting_per_ms(tsc_khz: u64, counts: u64) -> Result<Self, TimerError> {
         Self::with_pace(tsc_khz, Scale::new(counts, tsc_khz))
     }
 
-    fn with_pace(tsc_khz: u64, pace: Scale) -> io::Result<Self> {
+    fn with_pace(tsc_khz: u64, pace: Scale) -> Result<Self, TimerError> {
         let least = cheapest_call_ns().saturating_mul(INTERVAL_CALLS).saturating_mul(tsc_khz / 1000) / 1000;
         Ok(Self {
             counters: [Clocked::default(); MAX_COUNTERS],
@@ -174,6 +173,13 @@ impl HostCounters for Floor {
 }
 
 impl HostPmu for Floor {
+    #[inline]
+    fn passes_entry(&mut self) -> bool {
+        let quiet = self.running.is_empty() && self.arming.is_in_handler();
+        self.entries += u64::from(quiet);
+        quiet
+    }
+
     fn held(&self) -> u64 {
         0
     }

@@ -2,14 +2,43 @@
 
 use std::io;
 
+use thiserror::Error;
+
 use crate::sys;
 
-/// A real-time signal: queued, and used for nothing else in the process.
-///
-/// With a full queue (RLIMIT_SIGPENDING) the kernel sends SIGIO instead; a vCPU thread handles both alike.
+/// SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second one would say nothing
+/// more; queued ones would use up the limit of all processes of the user.
 #[must_use]
-pub fn signal() -> i32 {
-    sys::rtmin() + 1
+pub const fn signal() -> i32 {
+    sys::SIGIO
+}
+
+/// Disables every perf event of this process, for a thread that comes to nothing but their signals. Returns how many.
+///
+/// # Errors
+/// /proc cannot be read.
+pub fn silence_all() -> io::Result<usize> {
+    sys::disable_all()
+}
+
+/// Why there is no timer.
+#[derive(Debug, Error)]
+pub enum TimerError {
+    /// Each timer has a place in the queue of signals, which all processes of a user share.
+    #[error(
+        "timer_create: this user's queue of signals is full (RLIMIT_SIGPENDING): raise the limit with ulimit -i, or end the process whose \
+         signals fill it (SigQ in /proc/PID/status is their number and the limit)"
+    )]
+    QueueFull,
+    /// Another reason.
+    #[error("timer_create: {0}")]
+    Refused(io::Error),
+}
+
+impl From<io::Error> for TimerError {
+    fn from(error: io::Error) -> Self {
+        if error.raw_os_error() == Some(sys::EAGAIN) { Self::QueueFull } else { Self::Refused(error) }
+    }
 }
 
 /// Kicks the thread that made it after a time.
@@ -18,13 +47,26 @@ pub struct Timer(sys::ThreadTimer);
 
 impl Timer {
     /// For the calling thread.
-    pub fn new() -> io::Result<Self> {
-        sys::ThreadTimer::new(signal()).map(Self)
+    pub fn new() -> Result<Self, TimerError> {
+        Ok(Self(sys::ThreadTimer::new(signal())?))
     }
 
     /// One kick after `ns`, in the place of one that is due; 0 for none.
     pub fn set(&self, ns: u64) {
         // No value is refused, and the timer lives as long as this.
         let _ = self.0.arm(ns, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_of_signals_has_its_cause_and_its_remedy() {
+        let of = |errno| TimerError::from(io::Error::from_raw_os_error(errno)).to_string();
+        let full = of(libc::EAGAIN);
+        assert!(full.contains("ulimit -i") && full.contains("SigQ"), "{full}");
+        assert!(!of(libc::EINVAL).contains("ulimit"));
     }
 }

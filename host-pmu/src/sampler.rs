@@ -15,7 +15,7 @@ use perf_event_open_sys::bindings::{
 use crate::backend::attr;
 use crate::backend::perf::tracepoint_id;
 use crate::cost::Cost;
-use crate::{kick, sys};
+use crate::sys;
 
 /// Pages of each event's ring.
 const PAGES: usize = 4;
@@ -172,7 +172,7 @@ pub struct Taken {
 pub struct Sampler(Vec<(OwnedFd, sys::Ring)>);
 
 impl Sampler {
-    /// Opens `events` on the calling thread. They count at once, and each overflow raises [`kick::signal`] there.
+    /// Opens `events` on the calling thread. They count at once, and each overflow raises [`crate::kick::signal`] there.
     ///
     /// # Errors
     /// The event that was refused, and why.
@@ -181,8 +181,7 @@ impl Sampler {
             let fd = sys::open_on_this_thread(attribute(event, rate)?, None).map_err(|error| refused(event, &error))?;
             let ring = sys::Ring::map(&fd, PAGES);
             let ring = ring.map_err(|error| format!("the ring of event {event}: {error}; raise ulimit -l"))?;
-            sys::signal_this_thread(&fd, kick::signal())
-                .map_err(|error| format!("the signal of event {event}: {error}"))?;
+            sys::signal_this_thread(&fd).map_err(|error| format!("the signal of event {event}: {error}"))?;
             sys::enable(&fd).map_err(|error| refused(event, &error))?;
             Ok((fd, ring))
         };

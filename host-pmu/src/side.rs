@@ -10,6 +10,13 @@ pub trait HostPmu: HostCounters {
     /// The guest runs: called after its first exit. What serves only host events that are open waits until then.
     fn attend(&mut self) {}
 
+    /// Whether an entry has nothing to do here; it is counted then. `false` may be said of any entry, which has its
+    /// [`on_entry`](HostCounters::on_entry). Asked where the PMU has nothing to do either.
+    #[inline]
+    fn passes_entry(&mut self) -> bool {
+        false
+    }
+
     /// Host events held now.
     fn held(&self) -> u64;
 

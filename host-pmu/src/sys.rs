@@ -11,7 +11,6 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_header, perf_event_mmap_page};
 
 // From <fcntl.h>; the libc crate lacks them for glibc.
-const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
@@ -106,13 +105,12 @@ pub(crate) fn read_group(leader: &OwnedFd, into: &mut [u64]) -> io::Result<usize
     usize::try_from(got).map(|bytes| bytes / size_of::<u64>()).map_err(|_| io::Error::last_os_error())
 }
 
-/// Overflows of `fd` raise `signal` on the calling thread.
-pub(crate) fn signal_this_thread(fd: &OwnedFd, signal: libc::c_int) -> io::Result<()> {
+/// Overflows of `fd` raise SIGIO on the calling thread.
+pub(crate) fn signal_this_thread(fd: &OwnedFd) -> io::Result<()> {
     let owner = FOwnerEx { type_: F_OWNER_TID, pid: gettid() };
-    // SAFETY: the three calls take an integer or a pointer to a structure that outlives them.
+    // SAFETY: both calls take an integer or a pointer to a structure that outlives them.
     unsafe {
         checked(libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_ASYNC))?;
-        checked(libc::fcntl(fd.as_raw_fd(), F_SETSIG, signal))?;
         checked(libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, &raw const owner))?;
     }
     Ok(())
@@ -124,9 +122,22 @@ pub(crate) fn gettid() -> libc::pid_t {
     unsafe { libc::gettid() }
 }
 
-/// The first real-time signal this project uses; glibc keeps the first ones for itself.
-pub(crate) fn rtmin() -> libc::c_int {
-    libc::SIGRTMIN()
+pub(crate) use libc::{EAGAIN, SIGIO};
+
+/// Disables every perf event of this process, whichever thread has it. Returns how many there were.
+pub(crate) fn disable_all() -> io::Result<usize> {
+    let mut events = 0;
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        if !std::fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:[perf_event]") {
+            continue;
+        }
+        let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // SAFETY: the ioctl takes no pointer. A descriptor that was closed meanwhile is refused; one that is another file by now does not
+        // know the call, or is another event of this process.
+        events += usize::from(unsafe { perf::ioctls::DISABLE(fd, 0) } >= 0);
+    }
+    Ok(events)
 }
 
 /// How often the calling thread was switched out, by its own will or not.
@@ -298,6 +309,58 @@ impl Ring {
         // load before it.
         compiler_fence(Ordering::SeqCst);
         data_head.load(Ordering::Relaxed) - before
+    }
+
+    /// Whether there are new records.
+    #[inline]
+    pub(crate) fn has_more(&self) -> bool {
+        let page = self.page.as_ptr();
+        // SAFETY: mapped, aligned, and written by the kernel, hence the atomics; both are only read.
+        unsafe {
+            let tail = AtomicU64::from_ptr(&raw mut (*page).data_tail).load(Ordering::Relaxed);
+            AtomicU64::from_ptr(&raw mut (*page).data_head).load(Ordering::Relaxed) != tail
+        }
+    }
+
+    /// Whether there is a new record of a type that is `wanted`.
+    pub(crate) fn any(&self, wanted: impl Fn(u32) -> bool) -> bool {
+        let page = self.page.as_ptr();
+        // SAFETY: mapped, aligned, and written by the kernel, hence the atomics; both are only read.
+        let (head, tail) = unsafe {
+            let head = AtomicU64::from_ptr(&raw mut (*page).data_head).load(Ordering::Acquire);
+            (head, AtomicU64::from_ptr(&raw mut (*page).data_tail).load(Ordering::Relaxed))
+        };
+        let mut at = tail;
+        while at < head {
+            // SAFETY: as in `drain`.
+            let header = unsafe {
+                page.byte_add(self.data + (at as usize & (self.size - 1))).cast::<perf_event_header>().read()
+            };
+            if wanted(header.type_) || usize::from(header.size) < size_of::<perf_event_header>() {
+                return true;
+            }
+            at += u64::from(header.size);
+        }
+        false
+    }
+
+    /// A ring of no event with one record of `type_` without a body: that of an event is not written by user mode.
+    #[cfg(test)]
+    pub(crate) fn forged(type_: u32) -> Self {
+        const PAGE: usize = 4096;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        let page = NonNull::new(at.cast::<perf_event_mmap_page>()).expect("not the zero page");
+        let header = perf_event_header { type_, misc: 0, size: size_of::<perf_event_header>() as u16 };
+        // SAFETY: both lie inside the mapping, which is zeroed, aligned, and nobody else's.
+        unsafe {
+            page.byte_add(PAGE).cast::<perf_event_header>().write(header);
+            (*page.as_ptr()).data_head = header.size.into();
+        }
+        Self { page, len: 2 * PAGE, data: PAGE, size: PAGE }
     }
 
     /// Bytes for records.

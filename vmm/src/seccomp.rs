@@ -82,7 +82,7 @@ const IOCTLS: [u64; 29] = [
 ];
 
 /// From <fcntl.h>: what a perf event's signal needs, and what a debug build asks before it closes a file.
-const FCNTLS: [u64; 4] = [libc::F_SETFL as u64, 10, 15, libc::F_GETFD as u64];
+const FCNTLS: [u64; 3] = [libc::F_SETFL as u64, 15, libc::F_GETFD as u64];
 
 /// Calls of any thread, allowed with any arguments.
 const PLAIN: [i64; 22] = [

@@ -42,19 +42,24 @@ extern "C" fn on_kick(_signal: libc::c_int) {
     });
 }
 
-/// Installs the kick's handler for `signal`, and for SIGIO, which the kernel sends where its signal queue is full.
+/// Installs the kick's handler for `signal`, and lets it reach the calling thread and those that it starts, whatever the process was
+/// started with.
 pub(crate) fn install_kick_handler(signal: libc::c_int) -> io::Result<()> {
-    for signal in [signal, libc::SIGIO] {
-        // SAFETY: all-zero is a valid sigaction.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = on_kick as *const () as usize;
-        action.sa_flags = libc::SA_RESTART;
-        // SAFETY: the structure outlives the call, and the handler is async-signal-safe.
-        if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_kick as *const () as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: the structure outlives the call, and the handler is async-signal-safe.
+    if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
     }
-    Ok(())
+    // SAFETY: all-zero is a valid sigset_t, and it outlives the calls.
+    let refused = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&raw mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut())
+    };
+    if refused != 0 { Err(io::Error::from_raw_os_error(refused)) } else { Ok(()) }
 }
 
 /// Runs where seccomp trapped a call: says which, and ends the process. Async-signal-safe: it formats by hand.

@@ -8,8 +8,8 @@ use results::error::Error;
 
 /// Files of a vCPU: its own, the monitor's two, an event per counter, a full pool.
 const FILES: u64 = 3 + MAX_COUNTERS as u64 + MAX_POOL as u64;
-/// Queued signals of a vCPU: a timer, and one per event until it is taken, some of them several times.
-const SIGNALS: u64 = 8 * MAX_COUNTERS as u64;
+/// Queued signals of a vCPU: those of its two timers.
+const SIGNALS: u64 = 2;
 /// Both, for the rest of the process.
 const SPARE: u64 = 64;
 

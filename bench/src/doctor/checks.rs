@@ -190,7 +190,7 @@ pub(super) fn limits(limits: Limits) -> Vec<Finding> {
             "pending signals",
             Status::warn_unless(limits.pending_signals.is_none_or(|n| n >= signals)),
             show(limits.pending_signals),
-            "each overflow queues a real-time signal; beyond the limit the kernel sends SIGIO instead",
+            "each vCPU's timers have their places in the queue of this user's signals, which all of their processes share",
             format!("ulimit -i {signals}, for one vCPU"),
         ),
     ]

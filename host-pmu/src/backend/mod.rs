@@ -100,6 +100,12 @@ pub trait Backend {
         Ok(())
     }
 
+    /// Whether [`sched_in`](Self::sched_in) may find a new slice; asking takes it from nobody.
+    #[inline]
+    fn may_have_switched(&self) -> bool {
+        true
+    }
+
     /// Whether a new sched slice began since the last call.
     fn sched_in(&mut self) -> bool;
 
@@ -121,8 +127,8 @@ pub trait Backend {
         false
     }
 
-    /// Throttle records so far; 0 where there are no records.
-    fn throttled(&mut self) -> u64 {
+    /// Throttle records that [`overflowed`](Self::overflowed) has met so far; 0 where there are no records.
+    fn throttled(&self) -> u64 {
         0
     }
 

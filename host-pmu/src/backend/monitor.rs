@@ -10,7 +10,9 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use perf_event_open_sys::bindings::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, perf_event_attr};
+use perf_event_open_sys::bindings::{
+    PERF_RECORD_LOST, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE, perf_event_attr,
+};
 
 use super::Overflow;
 use super::attr::{monitor_attr, switches_attr};
@@ -108,6 +110,13 @@ impl Monitor {
         self.ring.is_some()
     }
 
+    /// Whether [`sched_in`](Self::sched_in) may find that the thread was switched: one load of shared memory where there is a ring.
+    #[inline]
+    #[must_use]
+    pub fn may_have_switched(&self) -> bool {
+        self.unreported[0] || self.switches.as_ref().is_none_or(|(_, ring)| ring.has_more())
+    }
+
     /// Whether the thread was switched out and in since the last call.
     pub fn sched_in(&mut self) -> bool {
         if self.switches.is_some() {
@@ -162,10 +171,23 @@ impl Monitor {
         records.lost == lost
     }
 
-    /// Reads the ring and returns all records so far.
-    pub fn records(&mut self) -> Records {
-        self.overflowed(&mut |_| ());
+    /// The records that were read so far. Reading them is whoever's is told of overflows: those of nobody would be lost.
+    #[must_use]
+    pub const fn records(&self) -> Records {
         self.records
+    }
+
+    /// Has a record of `type_` in its ring in place of what the kernel writes; whether it has a ring.
+    #[cfg(test)]
+    pub(crate) fn forge(&mut self, type_: u32) -> bool {
+        self.ring.as_mut().map(|(_, ring)| *ring = sys::Ring::forged(type_)).is_some()
+    }
+
+    /// Whether an event was stopped for a while, or started after that, by a record that is not read yet. Without records it is a load
+    /// of shared memory.
+    pub(crate) fn throttles(&self) -> bool {
+        let throttles = |type_| matches!(type_, PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE);
+        self.ring.as_ref().is_some_and(|(_, ring)| ring.any(throttles))
     }
 }
 

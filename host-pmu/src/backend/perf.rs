@@ -12,7 +12,7 @@ use super::offers::Offers;
 use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding, trial};
 use crate::cost::cheapest_call_ns;
 use crate::strategy::{MAX_POOL, OnOverflow, Pause, Strategy};
-use crate::{kick, sys};
+use crate::sys;
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::{MAX_COUNTERS, Spec, Vendor};
 use perf_event_open_sys::bindings::perf_event_attr;
@@ -36,7 +36,7 @@ pub fn shortest_clock_period() -> u64 {
     cheapest_call_ns().saturating_mul(MIN_CLOCK_PERIOD_CALLS).clamp(least, most)
 }
 
-/// Opens perf events on the calling thread; overflows raise [`kick::signal`] there.
+/// Opens perf events on the calling thread; overflows raise [`crate::kick::signal`] there.
 #[derive(Debug)]
 pub struct PerfBackend {
     kind: EventKind,
@@ -126,7 +126,7 @@ impl PerfBackend {
         let (_, attr) = self.attr(cycles_in_user_mode, 1 << 40)?;
         let event = sys::open_on_this_cpu(attr).or_else(|_| sys::open_on_this_thread(attr, None));
         let event = event.map_err(|error| os("perf_event_open", &error))?;
-        sys::signal_this_thread(&event, kick::signal()).map_err(|error| os("fcntl on a perf event", &error))?;
+        sys::signal_this_thread(&event).map_err(|error| os("fcntl on a perf event", &error))?;
         sys::event_id(&event).map_err(|error| os("IOC_ID", &error))?;
         if let EventKind::Tracepoint(_) = self.kind {
             trial::keep(event);
@@ -240,7 +240,7 @@ impl Backend for PerfBackend {
         self.attend();
         let (spec, attr) = self.attr(spec, period)?;
         let fd = sys::open_on_this_thread(attr, self.leader.as_ref()).map_err(|error| os("perf_event_open", &error))?;
-        sys::signal_this_thread(&fd, kick::signal()).map_err(|error| os("fcntl on a perf event", &error))?;
+        sys::signal_this_thread(&fd).map_err(|error| os("fcntl on a perf event", &error))?;
         self.blind |= !self.monitor.adopt(&fd);
         let id = sys::event_id(&fd).map_err(|error| os("IOC_ID", &error))?;
         let mut event = PerfEvent { fd, id };
@@ -323,7 +323,7 @@ impl Backend for PerfBackend {
         let anchors = self.anchors.as_mut()?;
         // A switch after this moment changes nothing that was counted until then.
         let now = sys::monotonic_ns();
-        if self.monitor.switched() {
+        if self.monitor.switched() || self.monitor.throttles() {
             anchors.forget_all();
         }
         anchors.count(event.id, now).map(|count| self.scale.to_guest(count))
@@ -338,9 +338,9 @@ impl Backend for PerfBackend {
         let scale = self.scale;
         let mut anchors = self.anchors.as_mut();
         if let Some(known) = &mut anchors
-            && self.monitor.switched()
+            && (self.monitor.switched() || self.monitor.throttles())
         {
-            // That may have been before or after an overflow that is reported now.
+            // That may have been before or after an overflow that is reported now. The kernel stops what it throttles.
             known.forget_all();
             anchors = None;
         }
@@ -380,6 +380,11 @@ impl Backend for PerfBackend {
         Ok(())
     }
 
+    #[inline]
+    fn may_have_switched(&self) -> bool {
+        self.monitor.may_have_switched()
+    }
+
     fn sched_in(&mut self) -> bool {
         self.monitor.sched_in()
     }
@@ -397,7 +402,7 @@ impl Backend for PerfBackend {
         matches!(sys::read_group(leader, &mut [0; GROUP_WORDS]), Ok(0))
     }
 
-    fn throttled(&mut self) -> u64 {
+    fn throttled(&self) -> u64 {
         self.monitor.records().throttled
     }
 
@@ -414,6 +419,36 @@ mod tests {
     fn a_missing_tracepoint_or_tracefs_says_what_helps() {
         let error = tracepoint_id("kvm", "no_such_event_at_all").unwrap_err().to_string();
         assert!(error.contains("mount -t tracefs") || error.contains("ls /sys/kernel/tracing"), "{error}");
+    }
+
+    #[test]
+    fn a_clock_that_is_throttled_is_read() {
+        use perf_event_open_sys::bindings::{PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE};
+        let strategy = Strategy::preset("virtual").unwrap();
+        let backend = PerfBackend::with(&BackendKey::CpuClock, 1_000_000, &strategy);
+        let (mut backend, spec) = match backend {
+            Ok(backend) => (backend, PerfEvtSel::from_bits(0x51_003c).spec()),
+            Err(error) => return println!("SKIP: {error}"),
+        };
+        let mut event = match backend.open(spec, 1 << 40) {
+            Ok(event) => event,
+            Err(error) => return println!("SKIP: {error}"),
+        };
+        // The host may switch the thread out at any time.
+        let known = |backend: &mut PerfBackend, event: &mut PerfEvent| {
+            (0..1000).any(|_| backend.read(event).is_ok() && backend.peek(event).is_some())
+        };
+        for type_ in [PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE] {
+            assert!(known(&mut backend, &mut event));
+            if !backend.monitor.forge(type_) {
+                return println!("SKIP: perf rings exceed the locked-memory limit");
+            }
+            assert_eq!(backend.peek(&event), None, "it may stand still");
+            assert!(!known(&mut backend, &mut event), "until the record is read");
+            backend.overflowed(&mut |_| ());
+        }
+        assert!(known(&mut backend, &mut event));
+        assert_eq!(backend.throttled(), 1);
     }
 
     #[test]

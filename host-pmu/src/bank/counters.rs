@@ -108,6 +108,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
+        let room = self.room(counter);
         if let Some(wanted) = &mut self.wanted[counter.index()] {
             wanted.period = period;
         }
@@ -116,10 +117,10 @@ impl<B: Backend> HostCounters for Bank<B> {
             return;
         }
         let (backend, stats) = (&mut self.backend, &mut self.stats);
-        let mut set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, period));
+        let mut set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period)));
         // 0 is no aim: the next start sets a period in any case.
         if set.is_ok() {
-            held.set_aim(period);
+            held.set_aim(period, room);
         } else {
             held.forget_aim();
         }
@@ -188,6 +189,15 @@ impl<B: Backend> HostCounters for Bank<B> {
 }
 
 impl<B: Backend> HostPmu for Bank<B> {
+    #[inline]
+    fn passes_entry(&mut self) -> bool {
+        let quiet = self.is_quiet(self.backend.may_have_switched(), true);
+        if quiet {
+            self.count_entry();
+        }
+        quiet
+    }
+
     fn attend(&mut self) {
         self.backend.attend();
     }
@@ -197,6 +207,8 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn account(&mut self) -> HostSide {
+        // An overflow is no account's: what is found here waits for the next kick.
+        self.drain_records();
         self.count_lost();
         let now = self.backend.now_ns();
         HostSide {
@@ -208,6 +220,7 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn restart_account(&mut self) {
+        self.drain_records();
         let now = self.backend.now_ns();
         if let Some(began) = self.rests_since.take() {
             self.end_rest(now.saturating_sub(began));
@@ -237,5 +250,48 @@ impl<B: Backend> HostPmu for Bank<B> {
 
     fn stepper(&mut self) -> Option<&mut StepCounts> {
         self.backend.stepper()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arch_pmu::host::HostCounters as _;
+    use arch_pmu::spec::CounterSet;
+
+    use super::super::fake::{A, Host, bank, pmc};
+    use super::*;
+
+    /// A bank with a parked event, and nothing due.
+    fn parked(preset: &str) -> (Bank<Host>, Host) {
+        let (mut bank, host) = bank(preset);
+        host.0.borrow_mut().gated = preset == "gate";
+        bank.start(pmc(0), A, 100);
+        bank.on_entry(CounterSet::EMPTY);
+        bank.pause(pmc(0));
+        bank.stop(pmc(0), true);
+        bank.on_entry(CounterSet::EMPTY);
+        (bank, host)
+    }
+
+    #[test]
+    fn an_entry_with_something_due_is_not_passed() {
+        for preset in ["reuse-lazy", "gate", "deferred"] {
+            let (mut bank, host) = parked(preset);
+            let entries = bank.stats().entries;
+            assert!(bank.passes_entry() && bank.passes_entry());
+            assert_eq!(bank.stats().entries, entries + 2, "it is counted");
+            host.slice();
+            assert!(!bank.passes_entry() && !bank.passes_entry(), "a slice, which asking takes from nobody");
+            bank.on_entry(CounterSet::EMPTY);
+            assert_eq!((bank.stats().sched_ins, bank.passes_entry()), (1, true), "{preset}");
+            bank.start(pmc(0), A, 100);
+            assert_eq!(bank.passes_entry(), preset != "gate" && bank.held() > 0, "{preset}: a counter that started");
+        }
+        let (mut bank, host) = parked("reuse");
+        host.slice();
+        assert!(bank.passes_entry(), "no slice makes it release");
+        host.0.borrow_mut().refuse_open = true;
+        bank.start(pmc(1), A, 100);
+        assert!(!bank.passes_entry(), "an open to try again");
     }
 }

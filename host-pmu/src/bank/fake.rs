@@ -29,6 +29,11 @@ pub(super) struct Script {
     pub(super) goes_on: bool,
     pub(super) peeks: bool,
     pub(super) one_pace: bool,
+    /// Its shortest period, if it has one.
+    pub(super) shortest: u64,
+    /// The period of each event, while it is enabled.
+    pub(super) periods: Vec<u64>,
+    pub(super) enabled: Vec<bool>,
     /// Overflow records, if there are any: its events then stop themselves.
     pub(super) records: Option<Vec<(u64, u64)>>,
     pub(super) records_lost: bool,
@@ -56,6 +61,8 @@ impl Backend for Host {
         }
         let id = s.counts.len();
         s.counts.push(0);
+        s.periods.push(period);
+        s.enabled.push(true);
         s.open.push(id);
         s.log.push(format!("open {id} {:#x} {period}", spec.raw_config().unwrap_or(0)));
         Ok(id)
@@ -65,12 +72,14 @@ impl Backend for Host {
         let mut s = self.0.borrow_mut();
         assert!(s.open.contains(&event), "released twice");
         s.open.retain(|&id| id != event);
+        s.enabled[event] = false;
         s.log.push(format!("release {event}"));
     }
 
     fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
         let mut s = self.0.borrow_mut();
         s.log.push(format!("pause {event}"));
+        s.enabled[*event] = false;
         if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
     }
 
@@ -81,13 +90,18 @@ impl Backend for Host {
         assert_eq!(spent, s.spent.contains(&id), "event {id} is resumed as one that stopped itself, or did not");
         s.spent.retain(|&other| other != id);
         s.log.push(format!("resume {event}"));
+        s.enabled[*event] = true;
         Ok(())
     }
 
     fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
         let mut s = self.0.borrow_mut();
         s.log.push(format!("period {event} {period}"));
-        if s.refuse_period { Err(REFUSED) } else { Ok(()) }
+        if s.refuse_period {
+            return Err(REFUSED);
+        }
+        s.periods[*event] = period;
+        Ok(())
     }
 
     fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
@@ -137,6 +151,10 @@ impl Backend for Host {
         self.0.borrow().one_pace
     }
 
+    fn shortest_period(&self) -> u64 {
+        self.0.borrow().shortest.max(1)
+    }
+
     fn has_gate(&self) -> bool {
         self.0.borrow().gated
     }
@@ -153,6 +171,10 @@ impl Backend for Host {
             visit(id as u64, s.counts[id]);
         }
         Ok(())
+    }
+
+    fn may_have_switched(&self) -> bool {
+        self.0.borrow().sched_in
     }
 
     fn sched_in(&mut self) -> bool {

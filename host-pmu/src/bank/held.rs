@@ -2,6 +2,7 @@
 
 use arch_pmu::spec::{CounterId, Spec};
 
+use super::budget::Room;
 use super::state::{Event, State};
 
 /// A host event.
@@ -21,8 +22,10 @@ pub(super) struct Held<E> {
     /// Its count at its next signal at the latest, which may come before its counter's overflow; 0 = unknown. Kept up for virtual
     /// pauses alone.
     pub(super) fires: u64,
-    /// The last period that was set.
+    /// The last period that was set, which is the host's, if need be longer than the counter's.
     pub(super) period: u64,
+    /// Its share of the thread's expiries while it goes on, with that period.
+    share: u64,
     /// How often it signalled while its counter was off by a virtual pause.
     pub(super) fired_off: u32,
     /// Its count in the record of its last overflow, until that is handed over.
@@ -36,24 +39,32 @@ pub(super) struct Held<E> {
 }
 
 impl<E> Held<E> {
-    /// An event that was just opened and counts.
-    pub(super) const fn opened(event: E, id: u64, spec: Spec, counter: CounterId, period: u64) -> Self {
-        Self {
+    /// An event that was just opened and counts, to signal after `period`.
+    pub(super) fn opened(event: E, id: u64, spec: Spec, counter: CounterId, period: u64, room: Room) -> Self {
+        let mut held = Self {
             event,
             id,
             spec,
             counter,
             state: State::Running,
             taken: 0,
-            aim: period,
-            fires: period,
-            period,
+            aim: 0,
+            fires: 0,
+            period: 0,
+            share: 0,
             fired_off: 0,
             recorded: None,
             shut_at: 0,
             idle_slices: 0,
             parked_at: 0,
-        }
+        };
+        held.set_aim(period, room);
+        held
+    }
+
+    /// Its share of the thread's expiries while it goes on.
+    pub(super) const fn share(&self) -> u64 {
+        self.share
     }
 
     /// Something happened to the event.
@@ -74,16 +85,22 @@ impl<E> Held<E> {
         self.taken = self.taken.max(total);
     }
 
-    /// It is made to signal after `period` more counts, where its counter overflows.
-    pub(super) const fn set_aim(&mut self, period: u64) {
+    /// It is made to signal after `period` more counts, where its counter overflows, or as much later as `room` asks for.
+    pub(super) fn set_aim(&mut self, period: u64, room: Room) {
         self.aim = self.aim_after(period);
-        (self.fires, self.period) = (self.aim, period);
+        self.aimed(period, room);
+    }
+
+    /// The same where its aim is set.
+    pub(super) fn aimed(&mut self, period: u64, room: Room) {
+        self.period = room.period(period);
+        self.fires = self.aim.saturating_add(self.period - period);
+        self.share = if self.spec.samples() { room.share(self.period) } else { 0 };
     }
 
     /// It signalled at `count`, and begins its period anew. The host may have been late: the next signal comes no later than this.
-    pub(super) const fn fired(&mut self, count: u64, shortest: u64) {
-        let period = if self.period < shortest { shortest } else { self.period };
-        self.fires = count.saturating_add(period);
+    pub(super) const fn fired(&mut self, count: u64) {
+        self.fires = count.saturating_add(self.period);
     }
 
     /// Counts until it signals; `None` if that is unknown, or after its counter's overflow.

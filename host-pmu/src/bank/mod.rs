@@ -7,10 +7,12 @@
 //! - `counters.rs`: the bank as the PMU sees it; `start.rs`: how a counter gets an event.
 //! - `state.rs`: the states of an event and their one transition table; `held.rs`: an event and its counts.
 //! - `overflow.rs`: which events overflowed, and the strategy's answer; `stopped.rs`: events that stop themselves.
+//! - `budget.rs`: how often all events of a thread may signal.
 //! - `gate.rs`: all events behind one gate; `virtual_pause.rs`: events that go on while their counters are off.
 //! - `release.rs`: when parked events are given back; `store.rs`: the bank itself.
 
 mod backoff;
+mod budget;
 mod counters;
 #[cfg(test)]
 mod fake;

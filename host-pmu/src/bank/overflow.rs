@@ -13,7 +13,6 @@ impl<B: Backend> Bank<B> {
     /// Takes the records of overflows since the last call.
     pub(super) fn drain_records(&mut self) {
         let stops = self.backend.stops_at_overflow();
-        let shortest = self.backend.shortest_period();
         self.unsettle();
         let Self { backend, slots, pool, recorded, stats, kept, .. } = self;
         let complete = backend.overflowed(&mut |Overflow { id, count, at }| {
@@ -30,7 +29,7 @@ impl<B: Backend> Bank<B> {
             if stops {
                 held.note(Event::Stopped);
             }
-            held.fired(count, shortest);
+            held.fired(count);
             if held.state.is_on() {
                 held.recorded = Some(count);
                 if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
@@ -105,6 +104,8 @@ impl<B: Backend> Bank<B> {
             OnOverflow::Reprogram => AfterOverflow::Reprogram,
             // An event with its old period signals too early, unless the counter is near its top again.
             OnOverflow::Keep if near => AfterOverflow::Aim,
+            // A short rest is no period to go on with where no pause stops the event.
+            OnOverflow::Keep if self.backend.pauses_virtually() && self.repeats_soon(counter) => AfterOverflow::Aim,
             OnOverflow::Keep => AfterOverflow::Leave,
             OnOverflow::Stop => {
                 self.stopped.insert(counter);
@@ -129,6 +130,26 @@ mod tests {
 
     use super::super::fake::{A, bank, pmc};
     use crate::side::HostPmu as _;
+
+    #[test]
+    fn a_record_that_an_account_finds_waits_for_the_kick() {
+        for begin in [false, true] {
+            let (mut bank, host) = bank("gate");
+            bank.start(pmc(0), A, 100);
+            bank.on_entry(CounterSet::EMPTY);
+            host.0.borrow_mut().complete = true;
+            bank.signalled();
+            // It comes as the turn ends: its signal is taken with the next turn.
+            host.0.borrow_mut().unreliable = vec![(0, 104)];
+            if begin {
+                bank.restart_account();
+            } else {
+                bank.account();
+            }
+            assert!(host.0.borrow().unreliable.is_empty() && !bank.nothing_overflowed());
+            assert_eq!((bank.signalled().counters, bank.take(pmc(0))), ([pmc(0)].into_iter().collect(), 104));
+        }
+    }
 
     #[test]
     fn a_signal_of_another_user_touches_no_event() {

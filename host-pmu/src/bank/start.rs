@@ -73,11 +73,12 @@ impl<B: Backend> Bank<B> {
             self.backend.sched_in();
         }
         self.may_have_slept = true;
-        match self.host(OpKind::Open, |backend| backend.open(spec, period)) {
+        let room = self.room(counter);
+        match self.host(OpKind::Open, |backend| backend.open(spec, room.period(period))) {
             Ok(event) => {
                 self.backoffs[counter.index()] = Backoff::default();
                 let id = self.backend.id(&event);
-                self.slots[counter.index()] = Some(Held::opened(event, id, spec, counter, period));
+                self.slots[counter.index()] = Some(Held::opened(event, id, spec, counter, period, room));
                 self.holds(self.held + 1);
             }
             Err(_) => {
@@ -98,6 +99,7 @@ impl<B: Backend> Bank<B> {
             self.drain_records();
         }
         let gated = self.backend.has_gate();
+        let room = self.room(counter);
         let Some(held) = &mut self.slots[counter.index()] else { return false };
         if held.state.is_doubtful() {
             return false;
@@ -105,15 +107,16 @@ impl<B: Backend> Bank<B> {
         let (backend, stats) = (&mut self.backend, &mut self.stats);
         let spent = held.state.is_spent();
         let aim = held.aim_after(period);
-        let keeps = self.strategy.skip_period && held.aim == aim && !spent;
+        let keeps = self.strategy.skip_period && held.aim == aim && !spent && room.has(held.period);
+        held.aim = aim;
         if held.spec.samples() && !keeps {
-            let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, period));
+            let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period)));
             if set.is_err() {
                 stats.refused_periods += 1;
                 return false;
             }
+            held.aimed(period, room);
         }
-        held.aim = aim;
         if gated {
             // The event itself was not stopped, or is enabled with the others before the entry.
             held.note(Event::On);

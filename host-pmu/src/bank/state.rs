@@ -55,6 +55,11 @@ impl State {
         matches!(self, Self::Spent | Self::EnteringSpent | Self::ParkedSpent)
     }
 
+    /// Whether the event signals, now or from the entry on that opens the gate.
+    pub(super) const fn may_expire(self) -> bool {
+        matches!(self, Self::Running | Self::Entering | Self::Doubtful | Self::Leaving | Self::ParkedDoubtful)
+    }
+
     /// Whether it is unknown if the event stopped itself.
     pub(super) const fn is_doubtful(self) -> bool {
         matches!(self, Self::Doubtful | Self::ParkedDoubtful)

@@ -11,6 +11,7 @@
 
 use arch_pmu::spec::{CounterId, CounterSet};
 
+use super::budget::Room;
 use super::held::Held;
 use super::state::{Event, State};
 use super::stats::BankStats;
@@ -53,6 +54,7 @@ impl<B: Backend> Bank<B> {
     pub(super) fn resume_virtually(&mut self, counter: CounterId, period: u64) -> bool {
         // It may have signalled since the last kick.
         self.drain_records();
+        let room = self.room(counter);
         let Self { backend, stats, slots, strategy, resumed, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
         resumed.insert(counter);
@@ -68,8 +70,8 @@ impl<B: Backend> Bank<B> {
         }
         held.aim = held.aim_after(period);
         // A signal that is early is left to the entry, where all counters are known that go on.
-        let kept = strategy.skip_period && held.left().is_some();
-        if held.spec.samples() && !kept && !aim(backend, stats, held, period) {
+        let kept = strategy.skip_period && held.left().is_some() && room.has(held.period);
+        if held.spec.samples() && !kept && !aim(backend, stats, held, period, room) {
             return false;
         }
         if goes_on {
@@ -158,6 +160,7 @@ impl<B: Backend> Bank<B> {
 
     /// Makes the event of a counter that is on signal where the counter overflows.
     fn aim_at_overflow(&mut self, counter: CounterId) -> bool {
+        let room = self.room(counter);
         let Self { backend, stats, slots, resumed, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
         let total = match backend.peek(&held.event) {
@@ -168,7 +171,7 @@ impl<B: Backend> Bank<B> {
             // It is about to signal.
             Ok(total) if total >= held.fires => true,
             Ok(total) => {
-                let aimed = aim(backend, stats, held, held.aim - total);
+                let aimed = aim(backend, stats, held, held.aim - total, room);
                 if !aimed {
                     self.retry(counter);
                 }
@@ -183,12 +186,11 @@ impl<B: Backend> Bank<B> {
 }
 
 /// Makes the event signal after `period` more counts, where its counter overflows.
-fn aim<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut Held<B::Event>, period: u64) -> bool {
-    let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, period)).is_ok();
+fn aim<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut Held<B::Event>, period: u64, room: Room) -> bool {
+    let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, room.period(period))).is_ok();
     if set {
-        // A period that is shorter than the host's shortest has no aim that could be kept.
-        let short_by = backend.shortest_period().saturating_sub(period);
-        (held.fires, held.period) = (held.aim.saturating_add(short_by), period);
+        // A period that has no room has no aim that could be kept.
+        held.aimed(period, room);
     } else {
         stats.refused_periods += 1;
         held.forget_aim();

@@ -69,6 +69,40 @@ pub(crate) fn one_shot() {
     backend.release(event);
 }
 
+/// What is asked of throttling takes no record from whoever is told of overflows.
+pub(crate) fn throttling_is_asked_for() {
+    let mut backend = clock("reuse");
+    let event = backend.open(CYCLES, MS).unwrap();
+    run_for(Duration::from_millis(3));
+    let throttled = backend.throttled();
+    let mut records = 0;
+    backend.overflowed(&mut |_| records += 1);
+    assert!(records > 0 && throttled == 0);
+    backend.release(event);
+}
+
+/// First argument of a child whose events are disabled, all of them.
+pub(crate) const SILENCED: &str = "silence-all-events";
+
+/// In a process of its own: other tests have events, too.
+pub(crate) fn silence() {
+    let child = std::process::Command::new(std::env::current_exe().unwrap()).arg(SILENCED).output().unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+}
+
+/// What a thread does for another that its events keep busy.
+pub(crate) fn all_are_silenced() {
+    let mut backend = clock("reuse");
+    let mut events = [backend.open(CYCLES, 1).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];
+    let silenced = std::thread::spawn(host_pmu::kick::silence_all).join().unwrap().unwrap();
+    assert!(silenced >= events.len(), "{silenced} events were found");
+    for event in &mut events {
+        let count = backend.read(event).unwrap();
+        run_for(Duration::from_millis(2));
+        assert_eq!(backend.read(event).unwrap(), count, "it counts on");
+    }
+}
+
 pub(crate) fn tracepoint_goes_on() {
     assert!(!for_preset(&userspace_exit(), "deferred").unwrap().stops_at_overflow());
 }
@@ -99,7 +133,9 @@ pub(crate) fn full_ring() {
     assert!(backend.overflowed(&mut |_| ()), "nothing is lost while the event is paused");
     // The kernel's own report of that loss comes with the next record.
     backend.resume(&mut event, false).unwrap();
-    while backend.monitor().records().overflows <= records {}
+    while backend.monitor().records().overflows <= records {
+        backend.overflowed(&mut |_| ());
+    }
     assert_eq!(backend.monitor().records().lost, 1);
     backend.release(event);
 }

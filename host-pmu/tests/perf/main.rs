@@ -47,17 +47,21 @@ fn no_tracepoint(key: &BackendKey) -> Option<String> {
 
 fn main() -> ExitCode {
     sys::block_signal(host_pmu::kick::signal());
-    // Sent where the queue of signals is full.
-    sys::block_signal(libc::SIGIO);
+    if std::env::args().nth(1).as_deref() == Some(events::SILENCED) {
+        events::all_are_silenced();
+        return ExitCode::SUCCESS;
+    }
     let clock = no_clock();
-    let on_clock: [(&str, fn()); 3] = [
+    let on_clock: [(&str, fn()); 4] = [
         ("a_clock_event_counts_pauses_and_resumes", events::counts_pauses_and_resumes),
         ("a_one_shot_event_stops_at_its_overflow_and_reports_it", events::one_shot),
         ("a_shut_gate_stops_all_events_and_reports_their_counts", events::gate),
+        ("another_thread_silences_all_events_of_the_process", events::silence),
     ];
-    let on_rings: [(&str, fn()); 4] = [
+    let on_rings: [(&str, fn()); 5] = [
         ("a_full_ring_is_noticed_without_a_later_record", events::full_ring),
         ("a_clocks_count_is_known_without_a_call", events::peek),
+        ("an_account_takes_no_record_of_an_overflow", events::throttling_is_asked_for),
         ("a_resume_is_no_slice", slices::a_resume_is_no_slice),
         ("the_ring_of_switches_notices_that_the_thread_slept", slices::ring_notices_a_sleep),
     ];

@@ -12,7 +12,7 @@ pub(crate) fn block_signal(signal: libc::c_int) {
     }
 }
 
-/// Takes what pends of the blocked real-time `signal`, and returns how many there were.
+/// Takes what pends of the blocked `signal`, and returns how many there were.
 pub(crate) fn take_signals(signal: libc::c_int) -> u64 {
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let mut taken = 0;

@@ -41,6 +41,23 @@ pub(super) struct Parts<'a, H, B> {
     pub(super) stats: &'a mut LoopStats,
 }
 
+/// The answer to an MSR access: the value (ignored for a write), or #GP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer(pub(super) Option<u64>);
+
+/// Does an access to a register of the PMU. `None`: the exit is another one.
+#[expect(clippy::inline_always, reason = "the way of nearly every exit: its code is in one place")]
+#[inline(always)]
+pub(super) fn access<H: HostPmu>(exit: Exit, pmu: &mut Vpmu<H>, stats: &mut LoopStats) -> Option<Answer> {
+    let (index, write, value) = match exit {
+        Exit::Wrmsr { index, value } => (index, true, pmu.wrmsr(index, value).map(|()| value)),
+        Exit::Rdmsr { index } => (index, false, pmu.rdmsr(index)),
+        _ => return None,
+    };
+    stats.count_msr(index, write, value.is_err());
+    Some(Answer(value.ok()))
+}
+
 /// Handles `exit`, which was seen at host TSC `at`.
 #[inline]
 pub(super) fn handle<H: HostPmu, B: Bus, V: ExitedVcpu>(
@@ -49,23 +66,35 @@ pub(super) fn handle<H: HostPmu, B: Bus, V: ExitedVcpu>(
     parts: &mut Parts<'_, H, B>,
     vcpu: &mut V,
 ) -> Action {
-    let next = match exit {
+    let Some(foreign) = &mut parts.foreign else {
+        return match access(exit, parts.pmu, parts.stats) {
+            Some(Answer(value)) => Action::AnswerMsr(value),
+            None => handle_other(exit, at, parts, vcpu),
+        };
+    };
+    match exit {
         Exit::Wrmsr { index, value } => {
-            let done = match &mut parts.foreign {
-                None => parts.pmu.wrmsr(index, value),
-                Some(_) => ForeignMsrs::wrmsr(vcpu, parts.pmu, index, value),
-            };
+            let done = ForeignMsrs::wrmsr(vcpu, parts.pmu, index, value);
             parts.stats.count_msr(index, true, done.is_err());
-            return Action::AnswerMsr(done.is_ok().then_some(value));
+            Action::AnswerMsr(done.is_ok().then_some(value))
         }
         Exit::Rdmsr { index } => {
-            let value = match &mut parts.foreign {
-                None => parts.pmu.rdmsr(index),
-                Some(foreign) => foreign.rdmsr(vcpu, parts.pmu, index),
-            };
+            let value = foreign.rdmsr(vcpu, parts.pmu, index);
             parts.stats.count_msr(index, false, value.is_err());
-            return Action::AnswerMsr(value.ok());
+            Action::AnswerMsr(value.ok())
         }
+        other => handle_other(other, at, parts, vcpu),
+    }
+}
+
+/// Handles an exit other than one of an MSR.
+fn handle_other<H: HostPmu, B: Bus, V: ExitedVcpu>(
+    exit: Exit,
+    at: u64,
+    parts: &mut Parts<'_, H, B>,
+    vcpu: &mut V,
+) -> Action {
+    let next = match exit {
         Exit::PortOut { port } => {
             parts.stats.count_other(ReturnKind::Port);
             parts.bus.write_port(port, vcpu.port_data(), at)

@@ -17,13 +17,9 @@
 //! KVM_SET_LAPIC also drops a tick of the timer that has expired and is not yet an interrupt: `tick` puts it back.
 
 use arch_pmu::pmi::{Delivery, Lvtpc};
-use kvm_bindings::{Msrs, kvm_lapic_state, kvm_msi, kvm_msr_entry};
-use kvm_ioctls::{VcpuFd, VmFd};
+use kvm_bindings::kvm_lapic_state;
 
 use super::tick::{self, Tick};
-use super::tsc::TickClock;
-use crate::outcome::End;
-use crate::sys;
 
 /// Offset of LVTPC in the LAPIC's page.
 const LVTPC: usize = 0x340;
@@ -46,7 +42,7 @@ fn set_lvtpc(lapic: &mut kvm_lapic_state, entry: Lvtpc) {
 }
 
 /// LVTPC as an MSR, in x2APIC mode (SDM vol. 3, table 12-6).
-const X2APIC_LVTPC: u32 = 0x834;
+pub(super) const X2APIC_LVTPC: u32 = 0x834;
 /// IA32_APIC_BASE[10]: x2APIC mode.
 const EXTD: u64 = 1 << 10;
 /// IA32_APIC_BASE[11]: the LAPIC is on.
@@ -65,7 +61,7 @@ pub(crate) enum Mode {
 
 impl Mode {
     /// By IA32_APIC_BASE. EXTD without EN cannot be written.
-    const fn of(apic_base: u64) -> Self {
+    pub(super) const fn of(apic_base: u64) -> Self {
         match (apic_base & EN != 0, apic_base & EXTD != 0) {
             (false, _) => Self::Off,
             (true, false) => Self::XApic,
@@ -108,6 +104,11 @@ pub(crate) trait PmiPort {
     fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), Self::Error>;
     /// KVM_NMI; it wakes a halted vCPU, and KVM keeps at most two pending.
     fn nmi(&mut self) -> Result<(), Self::Error>;
+    /// An NMI and LVTPC, in x2APIC mode.
+    fn nmi_and_set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error> {
+        self.set_lvtpc_msr(lvtpc)?;
+        self.nmi()
+    }
     /// KVM_SIGNAL_MSI to this vCPU.
     fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error>;
     /// Whether an NMI waits for the guest, or is on its way.
@@ -129,8 +130,13 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool, masks: bool) ->
     let mut page = if by_msr.is_none() { Some(port.lapic()?) } else { None };
     let entry = by_msr.or_else(|| page.as_ref().map(lvtpc)).unwrap_or_default();
     let delivery = entry.delivery();
+    let masked = entry.with_masked(true);
     let mut delivered = Delivered::new(delivery);
     match delivery {
+        Delivery::Nmi if masks && by_msr.is_some() => {
+            port.nmi_and_set_lvtpc_msr(masked)?;
+            return Ok(delivered);
+        }
         Delivery::Masked | Delivery::Unsupported(_) => return Ok(delivered),
         // KVM would keep two.
         Delivery::Nmi if !masks && port.nmi_pending()? => delivered.merged = true,
@@ -140,7 +146,6 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool, masks: bool) ->
     if !masks {
         return Ok(delivered);
     }
-    let masked = entry.with_masked(true);
     if let Some(page) = &mut page {
         if contended || matches!(delivery, Delivery::Fixed(_)) {
             // What was sent meanwhile, this PMI among it, is in the page by now.
@@ -158,99 +163,9 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool, masks: bool) ->
 }
 
 /// Whether `page` has the interrupt requested or in service.
-fn is_active(page: &kvm_lapic_state, vector: u8) -> bool {
+pub(super) fn is_active(page: &kvm_lapic_state, vector: u8) -> bool {
     let byte = usize::from(vector / 32) * 16 + usize::from(vector / 8 % 4);
     [IRR, ISR].into_iter().any(|row| page.regs[row + byte].cast_unsigned() >> (vector % 8) & 1 != 0)
-}
-
-/// Room for KVM_GET_MSRS and KVM_SET_MSRS of LVTPC, made once per vCPU.
-pub(crate) fn x2apic_lvtpc() -> Option<Msrs> {
-    Msrs::from_entries(&[kvm_msr_entry { index: X2APIC_LVTPC, ..kvm_msr_entry::default() }]).ok()
-}
-
-/// The LAPIC of one vCPU, in KVM.
-pub(crate) struct LocalApic<'a> {
-    pub(crate) fd: &'a mut VcpuFd,
-    pub(crate) vm: &'a VmFd,
-    pub(crate) apic_id: u32,
-    pub(crate) lvtpc_msr: Option<&'a mut Msrs>,
-    /// Host TSC at the last return of KVM_RUN, and at the last one before which it has looked at the LAPIC's timer.
-    pub(crate) returned_at: [u64; 2],
-    pub(crate) clock: TickClock,
-}
-
-fn failed(call: &'static str) -> impl Fn(kvm_ioctls::Error) -> End {
-    move |error| End::Host(format!("{call}: {error}"))
-}
-
-impl PmiPort for LocalApic<'_> {
-    type Error = End;
-
-    fn mode(&mut self) -> Mode {
-        Mode::of(self.fd.get_kvm_run().apic_base)
-    }
-
-    fn ns_outside(&self) -> (u64, u64) {
-        let now = sys::rdtsc();
-        let [least, most] = self.returned_at.map(|at| self.clock.ns(now.saturating_sub(at)));
-        (least, most)
-    }
-
-    fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, End> {
-        let Some(msr) = &mut self.lvtpc_msr else { return Ok(None) };
-        // A KVM that does not have the register among its MSRs still has the page.
-        let got = self.fd.get_msrs(msr).map_err(failed("KVM_GET_MSRS of LVTPC"))?;
-        Ok(msr.as_slice().first().filter(|_| got == 1).map(|entry| Lvtpc::from_bits(entry.data as u32)))
-    }
-
-    fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), End> {
-        let refused = || End::Host("KVM_SET_MSRS refused LVTPC".to_owned());
-        let msr = self.lvtpc_msr.as_mut().ok_or_else(refused)?;
-        if let Some(entry) = msr.as_mut_slice().first_mut() {
-            entry.data = lvtpc.into_bits().into();
-        }
-        match self.fd.set_msrs(msr).map_err(failed("KVM_SET_MSRS of LVTPC"))? {
-            1 => Ok(()),
-            _ => Err(refused()),
-        }
-    }
-
-    fn lapic(&mut self) -> Result<kvm_lapic_state, End> {
-        self.fd.get_lapic().map_err(failed("KVM_GET_LAPIC"))
-    }
-
-    fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), End> {
-        self.fd.set_lapic(lapic).map_err(failed("KVM_SET_LAPIC"))
-    }
-
-    fn nmi(&mut self) -> Result<(), End> {
-        self.fd.nmi().map_err(failed("KVM_NMI"))
-    }
-
-    fn interrupt(&mut self, vector: u8) -> Result<(), End> {
-        let msi = kvm_msi {
-            address_lo: 0xfee0_0000 | (self.apic_id & 0xff) << 12,
-            data: u32::from(vector),
-            ..kvm_msi::default()
-        };
-        self.vm.signal_msi(msi).map(|_| ()).map_err(failed("KVM_SIGNAL_MSI"))
-    }
-
-    fn nmi_pending(&mut self) -> Result<bool, End> {
-        let nmi = self.fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?.nmi;
-        Ok(nmi.injected | nmi.pending != 0)
-    }
-
-    fn in_handler(&mut self, delivery: Delivery) -> Result<bool, End> {
-        match delivery {
-            Delivery::Nmi => {
-                let nmi = self.fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?.nmi;
-                Ok(nmi.injected | nmi.pending | nmi.masked != 0)
-            }
-            Delivery::Fixed(vector) => Ok(is_active(&self.lapic()?, vector)),
-            Delivery::Masked | Delivery::Unsupported(_) => Ok(false),
-        }
-    }
 }
 
 #[cfg(test)]

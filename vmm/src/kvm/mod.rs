@@ -6,14 +6,18 @@
 mod capability;
 mod cpuid;
 pub mod exit;
+mod exited;
 pub mod foreign;
 pub(crate) mod handle;
 mod host;
 pub mod lapic;
 mod late;
+mod local_apic;
 pub mod msr_filter;
 #[cfg(feature = "planted-slowdown")]
 mod planted;
+#[cfg(feature = "exit-points")]
+pub mod points;
 pub(crate) mod register_cost;
 pub(crate) mod run_loop;
 mod stats;

@@ -19,6 +19,9 @@ pub(super) struct LoopStats {
     pub(super) deliveries: Vec<u64>,
     pub(super) exit_path_ns: Histogram<u64>,
     pub(super) empty_kicks: u64,
+    /// Host TSC at which the vPMU had done the last access.
+    #[cfg(feature = "exit-points")]
+    pub(super) accessed_at: u64,
     /// Exits beside those of MSRs, in the order of [`ReturnKind::ALL`], MSRs left 0.
     pub(super) others: [u64; ReturnKind::ALL.len()],
 }
@@ -45,6 +48,8 @@ impl LoopStats {
             deliveries: Vec::with_capacity(deliveries),
             exit_path_ns: ns_histogram(),
             empty_kicks: 0,
+            #[cfg(feature = "exit-points")]
+            accessed_at: 0,
             others: Default::default(),
         }
     }
@@ -78,6 +83,10 @@ impl LoopStats {
     /// An MSR access exited.
     #[inline]
     pub(super) fn count_msr(&mut self, msr: u32, write: bool, fault: bool) {
+        #[cfg(feature = "exit-points")]
+        {
+            self.accessed_at = crate::sys::rdtsc();
+        }
         self.msr.count(msr, write, fault);
         self.phases.exit(write);
     }

@@ -14,15 +14,17 @@ use hdrhistogram::Histogram;
 use host_pmu::kick;
 use host_pmu::side::HostPmu;
 use host_pmu::stats::{HostSide, OpKind, PhaseTally};
-use kvm_bindings::{KVM_EXIT_INTR, Msrs};
+use kvm_bindings::KVM_EXIT_INTR;
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
 use super::exit::Exit;
-use super::foreign::{ForeignMsrs, OneMsr, Registers};
-use super::handle::{self, Action, ExitedVcpu};
-use super::lapic::{self, Delivered, LocalApic, Mode, PmiPort as _};
+use super::exited::KvmVcpu;
+use super::foreign::{ForeignMsrs, OneMsr};
+use super::handle::{self, Action, Answer};
+use super::lapic::{self, Delivered, Mode, PmiPort as _};
 use super::late::{self, Held};
+use super::local_apic::{LocalApic, X2ApicMsrs};
 use super::register_cost::{HeldBack, RegisterCost};
 use super::stats::LoopStats;
 use super::tick::Tick;
@@ -51,6 +53,14 @@ fn deliver_all<V>(
     Ok(())
 }
 
+/// The vCPU is at a point of its way from an exit to the next entry: nothing, but with the feature `exit-points`.
+macro_rules! pass {
+    ($vcpu:expr, $point:ident) => {
+        #[cfg(feature = "exit-points")]
+        $vcpu.points.pass(super::points::Point::$point);
+    };
+}
+
 /// The LAPIC of a vCPU: borrows some of its fields and leaves the others.
 macro_rules! local_apic {
     ($vcpu:expr) => {
@@ -58,7 +68,7 @@ macro_rules! local_apic {
             fd: &mut $vcpu.fd,
             vm: $vcpu.vm,
             apic_id: $vcpu.apic_id,
-            lvtpc_msr: $vcpu.lvtpc_msr.as_mut(),
+            msrs: $vcpu.x2apic_msrs.as_mut(),
             returned_at: [$vcpu.returned_at, $vcpu.ran_until],
             clock: $vcpu.stats.clock,
         }
@@ -111,7 +121,7 @@ pub(crate) struct Vcpu<'a, H, B> {
     foreign: Option<ForeignMsrs>,
     contended: bool,
     one_msr: OneMsr,
-    lvtpc_msr: Option<Msrs>,
+    x2apic_msrs: Option<X2ApicMsrs>,
     held: Held<kick::Timer>,
     stats: LoopStats,
     /// Overflows of earlier accounts.
@@ -122,6 +132,8 @@ pub(crate) struct Vcpu<'a, H, B> {
     ran_until: u64,
     /// The same, if it returned with an MSR exit.
     msr_exit_at: Option<u64>,
+    #[cfg(feature = "exit-points")]
+    points: super::points::Points,
     #[cfg(feature = "planted-slowdown")]
     planted: super::planted::Planted,
 }
@@ -159,13 +171,15 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             foreign: parts.foreign,
             contended: parts.contended,
             one_msr: OneMsr::new(),
-            lvtpc_msr: lapic::x2apic_lvtpc(),
+            x2apic_msrs: X2ApicMsrs::new(parts.apic_id),
             held: Held::new(parts.alarm),
             stats: LoopStats::new(parts.tsc_khz, parts.deliveries),
             counted: VpmuStats::default(),
             returned_at: sys::rdtsc(),
             ran_until: sys::rdtsc(),
             msr_exit_at: None,
+            #[cfg(feature = "exit-points")]
+            points: super::points::Points::new(),
             #[cfg(feature = "planted-slowdown")]
             planted: super::planted::Planted::new(parts.tsc_khz, parts.strategy),
         }
@@ -175,42 +189,74 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     #[inline]
     pub(super) fn prepare(&mut self) -> Option<End> {
         let kicked = sys::take_kick(&mut self.fd);
+        pass!(self, Kicked);
+        // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest's turn left little of the VMM's code and
+        // data in the caches.
+        let may_be_quiet = !kicked && !self.held.holds() && self.register_cost.is_none();
+        let is_quiet = may_be_quiet && self.pmu.is_quiet() && self.pmu.host().passes_entry();
+        if !is_quiet && let Err(end) = self.prepare_what_is_due(kicked) {
+            return Some(end);
+        }
+        pass!(self, Prepared);
+        if let Some(at) = self.msr_exit_at.take() {
+            self.goes_on(at);
+        }
+        None
+    }
+
+    /// The time from KVM_RUN's return at `at` is over.
+    #[inline]
+    fn goes_on(&mut self, at: u64) {
+        #[cfg(feature = "planted-slowdown")]
+        self.planted.spin(at);
+        self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
+        #[cfg(feature = "exit-points")]
+        {
+            self.points.pass(super::points::Point::Ready);
+            self.points.over(at);
+        }
+    }
+
+    #[inline(never)]
+    fn prepare_what_is_due(&mut self, kicked: bool) -> Result<(), End> {
         if kicked {
-            if self.stop.load(Ordering::Relaxed) {
-                return Some(End::Stopped);
-            }
-            let sampled = self.sampler.as_mut().map_or(0, |sampler| sampler.take(&self.fd, self.ran));
-            if sampled > 0 {
-                self.publish_if_due();
-            }
-            // A kick of the recording's own events is none of the counters', unless one came with it.
-            if sampled == 0 || !self.pmu.host().nothing_overflowed() {
-                let empty = self.pmu.kick() == 0;
-                self.stats.empty_kicks += u64::from(empty);
-                let since_return = self.stats.clock.ns(sys::rdtsc().saturating_sub(self.returned_at));
-                self.pmu.host().saw_signals(since_return);
-            }
+            self.look_at_kick()?;
         }
         self.pmu.enter();
         // What a PMI costs from here on is none of the access's.
         let served_at = if self.register_cost.is_some() { sys::rdtsc() } else { 0 };
-        if let Err(end) = deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi) {
-            return Some(end);
+        deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi)?;
+        if self.held.holds() {
+            self.look_at_held(kicked)?;
         }
-        if self.held.holds()
-            && let Err(end) = self.look_at_held(kicked)
+        if self.register_cost.is_some()
+            && let Some(at) = self.msr_exit_at.take()
         {
-            return Some(end);
-        }
-        if let Some(at) = self.msr_exit_at.take() {
-            #[cfg(feature = "planted-slowdown")]
-            self.planted.spin(at);
-            self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
+            self.goes_on(at);
             if let Some(cost) = &mut self.register_cost {
                 cost.goes_on(&self.fd, at, served_at);
             }
         }
-        None
+        Ok(())
+    }
+
+    /// A signal came since the last entry.
+    fn look_at_kick(&mut self) -> Result<(), End> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(End::Stopped);
+        }
+        let sampled = self.sampler.as_mut().map_or(0, |sampler| sampler.take(&self.fd, self.ran));
+        if sampled > 0 {
+            self.publish_if_due();
+        }
+        // A kick of the recording's own events is none of the counters', unless one came with it.
+        if sampled == 0 || !self.pmu.host().nothing_overflowed() {
+            let empty = self.pmu.kick() == 0;
+            self.stats.empty_kicks += u64::from(empty);
+            let since_return = self.stats.clock.ns(sys::rdtsc().saturating_sub(self.returned_at));
+            self.pmu.host().saw_signals(since_return);
+        }
+        Ok(())
     }
 
     /// Publishes what this vCPU has counted, where it is sampled and a while has gone by.
@@ -245,6 +291,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         if has_run {
             self.ran_until = at;
         }
+        pass!(self, Decoded);
         exit
     }
 
@@ -258,6 +305,29 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Handles an exit. Returns the end if the vCPU is done or cannot go on.
     #[inline]
     pub(super) fn dispatch(&mut self, exit: Exit) -> Option<End> {
+        if self.foreign.is_none()
+            && self.sampler.is_none()
+            && let Some(Answer(value)) = handle::access(exit, &mut self.pmu, &mut self.stats)
+        {
+            self.answer(value);
+            return None;
+        }
+        self.dispatch_other(exit)
+    }
+
+    /// An MSR access gets its answer.
+    #[inline]
+    fn answer(&mut self, value: Option<u64>) {
+        #[cfg(feature = "exit-points")]
+        self.points.passed(super::points::Point::Accessed, self.stats.accessed_at);
+        pass!(self, Handled);
+        sys::answer_msr(&mut self.fd, value);
+        self.msr_exit_at = Some(self.returned_at);
+        pass!(self, Answered);
+    }
+
+    #[inline(never)]
+    fn dispatch_other(&mut self, exit: Exit) -> Option<End> {
         if let (Some(sampler), Some(kind)) = (&mut self.sampler, exit.kind())
             && sampler.exit(&self.fd, kind, exit.past())
         {
@@ -273,8 +343,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         match handle::handle(exit, self.returned_at, &mut parts, &mut vcpu) {
             Action::Resume => None,
             Action::AnswerMsr(value) => {
-                sys::answer_msr(&mut self.fd, value);
-                self.msr_exit_at = Some(self.returned_at);
+                self.answer(value);
                 None
             }
             Action::End(end) => Some(end),
@@ -360,6 +429,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// The account since the vCPU began, or since [`begin_account`](Self::begin_account).
     pub(crate) fn take_account(&mut self) -> Account {
         self.publish();
+        #[cfg(feature = "exit-points")]
+        self.points.hand_over();
         let pmu = self.pmu.stats();
         let before = std::mem::replace(&mut self.counted, pmu);
         let rdpmcs = self.foreign.as_ref().map_or(0, ForeignMsrs::rdpmcs);
@@ -396,40 +467,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         self.pmu.host().restart_account();
         // An overflow that is found at the first entry was not seen before the rest.
         self.returned_at = sys::rdtsc();
-    }
-}
-
-/// A vCPU of KVM's behind an exit.
-struct KvmVcpu<'a> {
-    fd: &'a mut VcpuFd,
-    one: &'a mut OneMsr,
-}
-
-impl Registers for KvmVcpu<'_> {
-    fn rip(&self) -> Option<u64> {
-        self.fd.get_regs().ok().map(|regs| regs.rip)
-    }
-
-    fn msr(&mut self, index: u32) -> Option<u64> {
-        self.one.read(self.fd, index)
-    }
-
-    fn set_msr(&mut self, index: u32, value: u64) -> bool {
-        self.one.write(self.fd, index, value)
-    }
-}
-
-impl ExitedVcpu for KvmVcpu<'_> {
-    fn port_data(&mut self) -> &mut [u8] {
-        sys::port_data(self.fd)
-    }
-
-    fn memory_data(&mut self) -> &mut [u8] {
-        sys::memory_data(self.fd)
-    }
-
-    fn instruction(&mut self) -> Vec<u8> {
-        sys::internal_error(self.fd).1
     }
 }
 

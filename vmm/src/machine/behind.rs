@@ -28,17 +28,10 @@ pub(super) fn guest_pmu(plan: &Plan, host: &Host) -> Result<GuestPmu, MachineErr
 /// the vCPU's thread.
 pub(super) fn open<W: Work>(behind: &Behind, tsc_khz: u64, work: W) -> Result<W::Out, MachineError> {
     match behind {
-        Behind::Floor | Behind::Kvm => Ok(work.run(Floor::new(tsc_khz).map_err(no_timer)?)),
-        Behind::PacedFloor { counts_per_ms } => {
-            Ok(work.run(Floor::counting_per_ms(tsc_khz, *counts_per_ms).map_err(no_timer)?))
-        }
+        Behind::Floor | Behind::Kvm => Ok(work.run(Floor::new(tsc_khz)?)),
+        Behind::PacedFloor { counts_per_ms } => Ok(work.run(Floor::counting_per_ms(tsc_khz, *counts_per_ms)?)),
         Behind::Events { backend, strategy } => {
             open::open(backend, strategy, tsc_khz, work).map_err(|error| MachineError::Host(error.to_string()))
         }
     }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
-fn no_timer(error: std::io::Error) -> MachineError {
-    MachineError::Host(format!("timer_create: {error}"))
 }

@@ -23,6 +23,45 @@ pub(crate) struct Limits<'a> {
     pub(crate) time_limit: Duration,
     /// Called when all are stopped: vCPUs may wait where no kick reaches them.
     pub(crate) on_stop: &'a dyn Fn(),
+    pub(crate) stuck: Stuck<'a>,
+}
+
+/// What becomes of threads that do not stop. A thread that is busy with the signals of its host events does not come to look whether it
+/// is to stop.
+#[derive(Clone, Copy)]
+pub(crate) struct Stuck<'a> {
+    /// So long after they were told to stop,
+    pub(crate) silence_after: Duration,
+    /// their host events are taken from them. It may block: it is called on a thread of its own.
+    pub(crate) silence: fn(),
+    /// So long after that,
+    pub(crate) give_up_after: Duration,
+    /// the process ends.
+    pub(crate) give_up: &'a (dyn Fn() + Sync),
+}
+
+impl Default for Stuck<'_> {
+    /// Longer than any thread takes to close its events, on an emulated host as well.
+    fn default() -> Self {
+        Self {
+            silence_after: Duration::from_secs(10),
+            silence: || {
+                // Without /proc nothing is silenced, and the process ends.
+                let _ = kick::silence_all();
+            },
+            give_up_after: Duration::from_secs(20),
+            give_up: &end_as_a_bug,
+        }
+    }
+}
+
+/// What came of watching the threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Watched {
+    /// The time limit passed.
+    pub(crate) timed_out: bool,
+    /// Host events were taken from threads that did not stop in this time.
+    pub(crate) silenced: Option<Duration>,
 }
 
 /// The threads of one run.
@@ -44,13 +83,13 @@ impl Crew {
     /// Runs `work(number, vcpu)` on a thread for each of `vcpus`, until all have ended. Stops all of them when the end of one
     /// ends the run, at the time limit, and on interruption.
     ///
-    /// Returns their outcomes in order, `None` for one that panicked, and whether the time limit passed.
+    /// Returns their outcomes in order, `None` for one that panicked, and what the watch saw.
     pub(crate) fn run<V: Send, T: Send>(
         &self,
         vcpus: Vec<V>,
         limits: &Limits<'_>,
         work: impl Fn(usize, V) -> Left<T> + Sync,
-    ) -> (Vec<Option<T>>, bool) {
+    ) -> (Vec<Option<T>>, Watched) {
         let (done, finished) = mpsc::channel();
         std::thread::scope(|scope| {
             let threads: Vec<_> = vcpus
@@ -68,15 +107,15 @@ impl Crew {
                     })
                 })
                 .collect();
-            let timed_out = self.watch(&finished, threads.len(), limits);
+            let watched = self.watch(&finished, threads.len(), limits);
             // A thread that could not be started counts as one that panicked; the others are stopped.
-            (threads.into_iter().map(|thread| thread.ok()?.join().ok()).collect(), timed_out)
+            (threads.into_iter().map(|thread| thread.ok()?.join().ok()).collect(), watched)
         })
     }
 
-    /// Waits for every thread; returns whether the time limit passed.
-    fn watch(&self, finished: &mpsc::Receiver<bool>, mut running: usize, limits: &Limits<'_>) -> bool {
-        let mut timed_out = false;
+    /// Waits for every thread.
+    fn watch(&self, finished: &mpsc::Receiver<bool>, mut running: usize, limits: &Limits<'_>) -> Watched {
+        let (mut watched, mut told) = (Watched::default(), None);
         while running > 0 {
             match finished.recv_timeout(POLL) {
                 Ok(others_go_on) => {
@@ -87,7 +126,7 @@ impl Crew {
                 }
                 Err(_) if limits.interrupted.load(Ordering::Relaxed) => self.stop.store(true, Ordering::Relaxed),
                 Err(_) if limits.began.elapsed() > limits.time_limit => {
-                    timed_out = true;
+                    watched.timed_out = true;
                     self.stop.store(true, Ordering::Relaxed);
                 }
                 Err(_) => {}
@@ -98,10 +137,39 @@ impl Crew {
                     sys::signal_thread(tid, kick::signal());
                 }
                 (limits.on_stop)();
+                let told_for = told.get_or_insert_with(Instant::now).elapsed();
+                if running > 0 {
+                    limits.stuck.after(told_for, &mut watched);
+                }
             }
         }
-        timed_out
+        watched
     }
+}
+
+impl Stuck<'_> {
+    /// Threads still run so long after they were told to stop.
+    fn after(&self, told_for: Duration, watched: &mut Watched) {
+        match watched.silenced {
+            None if told_for >= self.silence_after => {
+                watched.silenced = Some(self.silence_after);
+                // The kernel's lock of a thread's events may be held by the very thread that gets nowhere.
+                std::thread::spawn(self.silence);
+            }
+            Some(_) if told_for >= self.silence_after + self.give_up_after => (self.give_up)(),
+            _ => {}
+        }
+    }
+}
+
+/// Ends the process: what holds a thread is unknown, and whoever waits for it would wait for good.
+fn end_as_a_bug() {
+    /// Exit code of a bug of vpmu (EX_SOFTWARE of sysexits.h).
+    const EXIT: i32 = 70;
+    eprintln!(
+        "vpmu: error: a vCPU's thread does not stop, even without its host events; the process ends. Please report this as a bug"
+    );
+    std::process::exit(EXIT);
 }
 
 /// Says that a thread ended, also when it panics.
@@ -134,7 +202,9 @@ mod tests {
     use super::*;
 
     fn limits(interrupted: &AtomicBool, time_limit: Duration) -> Limits<'_> {
-        Limits { interrupted, began: Instant::now(), time_limit, on_stop: &|| () }
+        let stuck =
+            Stuck { silence: || panic!("nobody is stuck"), give_up: &|| panic!("nobody is stuck"), ..Stuck::default() };
+        Limits { interrupted, began: Instant::now(), time_limit, on_stop: &|| (), stuck }
     }
 
     /// Waits for the stop.
@@ -151,7 +221,7 @@ mod tests {
         let interrupted = AtomicBool::new(false);
         for panics in [false, true] {
             let crew = Crew::default();
-            let (left, timed_out) = crew.run(vec!['a', 'b', 'c'], &limits(&interrupted, Duration::MAX), |cpu, name| {
+            let (left, watched) = crew.run(vec!['a', 'b', 'c'], &limits(&interrupted, Duration::MAX), |cpu, name| {
                 if cpu == 1 {
                     assert!(!panics, "on purpose");
                     return Left { others_go_on: false, outcome: name };
@@ -160,7 +230,7 @@ mod tests {
                 Left { others_go_on: true, outcome: name }
             });
             assert_eq!(left, [Some('a'), (!panics).then_some('b'), Some('c')]);
-            assert!(!timed_out);
+            assert_eq!(watched, Watched::default());
         }
     }
 
@@ -169,11 +239,43 @@ mod tests {
         sys::install_kick_handler(kick::signal()).unwrap();
         for (interrupted, time_limit, timed_out) in [(false, Duration::ZERO, true), (true, Duration::MAX, false)] {
             let (crew, interrupted) = (Crew::default(), AtomicBool::new(interrupted));
-            let (left, late) = crew.run(vec![(), ()], &limits(&interrupted, time_limit), |cpu, ()| {
+            let (left, watched) = crew.run(vec![(), ()], &limits(&interrupted, time_limit), |cpu, ()| {
                 patient(&crew);
                 Left { others_go_on: true, outcome: cpu }
             });
-            assert_eq!((left, late), (vec![Some(0), Some(1)], timed_out));
+            assert_eq!((left, watched), (vec![Some(0), Some(1)], Watched { timed_out, silenced: None }));
+        }
+    }
+
+    #[test]
+    fn a_thread_that_does_not_stop_is_silenced_and_then_given_up() {
+        static SILENCED: AtomicBool = AtomicBool::new(false);
+        sys::install_kick_handler(kick::signal()).unwrap();
+        let (interrupted, given_up) = (AtomicBool::new(false), AtomicBool::new(false));
+        let until = |ready: &AtomicBool| {
+            while !ready.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        for needs_an_end in [false, true] {
+            let stuck = Stuck {
+                silence_after: Duration::ZERO,
+                silence: || SILENCED.store(true, Ordering::Relaxed),
+                give_up_after: if needs_an_end { Duration::ZERO } else { Duration::MAX / 2 },
+                give_up: &|| given_up.store(true, Ordering::Relaxed),
+            };
+            let limits = Limits { stuck, ..limits(&interrupted, Duration::ZERO) };
+            let crew = Crew::default();
+            let (left, watched) = crew.run(vec![()], &limits, |_, ()| {
+                until(&SILENCED);
+                if needs_an_end {
+                    until(&given_up);
+                }
+                Left { others_go_on: true, outcome: () }
+            });
+            assert_eq!(left, [Some(())]);
+            assert_eq!(watched, Watched { timed_out: true, silenced: Some(Duration::ZERO) });
+            assert_eq!(given_up.load(Ordering::Relaxed), needs_an_end);
         }
     }
 }

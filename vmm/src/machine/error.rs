@@ -1,5 +1,8 @@
-//! The reasons for which a run cannot begin.
+//! The reasons for which a run cannot begin, or has no result.
 
+use std::time::Duration;
+
+use host_pmu::kick::TimerError;
 use thiserror::Error;
 
 use crate::boot::image::{MAX_MEMORY, MIN_MEMORY};
@@ -9,7 +12,7 @@ use crate::boot::segment::LoadError;
 use crate::kvm::KvmError;
 use crate::seccomp::SeccompError;
 
-/// A run could not begin.
+/// A run could not begin, or has no result.
 #[derive(Debug, Error)]
 pub enum MachineError {
     /// KVM.
@@ -39,6 +42,19 @@ pub enum MachineError {
     /// A vCPU thread cannot be confined.
     #[error(transparent)]
     Seccomp(#[from] SeccompError),
+    /// A vCPU's thread cannot have its timer.
+    #[error(transparent)]
+    Timer(#[from] TimerError),
+    /// A vCPU's thread did not stop when it was told to, and did when its host events were taken from it.
+    #[error(
+        "a vCPU's thread did not come out of the signals of its host events within {} s, and the events were disabled: a signal takes this \
+         host longer than its counters leave between two; use longer periods, fewer counters, or another strategy",
+        after.as_secs()
+    )]
+    Starved {
+        /// How long it was waited for.
+        after: Duration,
+    },
     /// The host.
     #[error("{0}")]
     Host(String),
@@ -48,6 +64,6 @@ impl MachineError {
     /// Whether the host is the reason, not the guest or the plan.
     #[must_use]
     pub const fn is_the_hosts(&self) -> bool {
-        matches!(self, Self::Kvm(_) | Self::Seccomp(_) | Self::Host(_))
+        matches!(self, Self::Kvm(_) | Self::Seccomp(_) | Self::Timer(_) | Self::Starved { .. } | Self::Host(_))
     }
 }

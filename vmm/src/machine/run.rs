@@ -12,7 +12,7 @@ use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
 use super::behind;
-use super::crew::{Crew, Left, Limits};
+use super::crew::{Crew, Left, Limits, Stuck, Watched};
 use super::error::MachineError;
 use super::guest::{Guest, RunFacts, Start};
 use super::left::{Steps, VcpuRun};
@@ -71,7 +71,13 @@ pub(super) fn run<G: Guest>(
     let jail = if plan.seccomp { Some(Jail::of_vcpu(Answer::default())?) } else { None };
     let crew = Crew::default();
     let shared = Shared { vm: &vm, plan, guest, memory: &memory, crew: &crew, jail };
-    let limits = Limits { interrupted, began, time_limit: plan.time_limit, on_stop: &|| shared.guest.stop_resting() };
+    let limits = Limits {
+        interrupted,
+        began,
+        time_limit: plan.time_limit,
+        on_stop: &|| shared.guest.stop_resting(),
+        stuck: Stuck::default(),
+    };
     let vcpus = shared.run_all(vcpus, &limits)?;
     let end = guest.overall(&vcpus.iter().map(|vcpu| &vcpu.end).collect::<Vec<_>>());
     Ok(Run { end, vcpus, wall: began.elapsed(), began, memory })
@@ -104,11 +110,14 @@ struct Shared<'a, G> {
 
 impl<G: Guest> Shared<'_, G> {
     fn run_all(&self, vcpus: Vec<(VcpuFd, u64)>, limits: &Limits<'_>) -> Result<Vec<VcpuRun<G::Left>>, MachineError> {
-        let (left, timed_out) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
+        let (left, Watched { timed_out, silenced }) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
             let outcome = pin(&self.plan.pin, cpu)
                 .and_then(|()| behind::open(&self.plan.behind, tsc_khz, Work { shared: self, cpu, fd, tsc_khz })?);
             Left { others_go_on: outcome.as_ref().is_ok_and(|vcpu| self.guest.others_go_on(&vcpu.end)), outcome }
         });
+        if let Some(after) = silenced {
+            return Err(MachineError::Starved { after });
+        }
         left.into_iter()
             .map(|outcome| {
                 let mut vcpu = outcome.ok_or_else(|| MachineError::Host("a vCPU thread panicked".to_owned()))??;
@@ -140,7 +149,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
 
     fn run<H: HostPmu>(self, host: H) -> Self::Out {
         let Self { shared, cpu, fd, tsc_khz } = self;
-        let alarm = kick::Timer::new().map_err(|error| MachineError::Host(format!("timer_create: {error}")))?;
+        let alarm = kick::Timer::new()?;
         let register_cost = match shared.plan.register_cost_ns {
             Some(ns) => Some(RegisterCost::new(&fd, ns.saturating_mul(tsc_khz) / 1_000_000).map_err(|error| {
                 MachineError::Host(format!(

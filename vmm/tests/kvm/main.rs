@@ -25,7 +25,7 @@ enum Need {
 
 const TRIALS: &[Entry] = &[
     ("a_pmi_costs_the_guest_the_published_mix_of_exits", runs::mix_of_exits, Need::Kvm),
-    ("the_floors_timer_is_set_at_most_once_per_pmi", runs::floor_timer, Need::Kvm),
+    ("the_floors_timer_is_set_once_per_pmi_and_where_counters_start", runs::floor_timer, Need::Kvm),
     ("reuse_opens_once_per_counter_and_configuration", runs::reuse_opens_once, Need::Perf),
     ("recreate_opens_at_least_once_per_pmi", runs::recreate_opens_per_pmi, Need::Perf),
     ("lazy_release_leaves_nothing_one_slice_after_sampling", runs::lazy_release, Need::Perf),

@@ -1,0 +1,259 @@
+//! How often the events of a thread may signal, all together.
+//!
+//! A clock's expiry costs its thread an interrupt and a signal wherever the thread is, in the VMM as well. Several clocks with a short
+//! period, each of which the host would bear, may leave the thread no time at all: it then does not come to the look that would give
+//! them a longer one. So the bound is one of the thread: [`MOST`] expiries in the host's shortest period by the events that go on, and
+//! beyond that [`LEAST`] for each. The host's own limit is one of an event.
+//!
+//! A period that is lengthened so makes a signal late. Counts stay exact.
+
+use arch_pmu::spec::CounterId;
+
+use super::held::Held;
+use super::store::Bank;
+use crate::backend::Backend;
+
+/// One expiry in the host's shortest period.
+const ONE: u64 = 1 << 10;
+/// Of all events together.
+const MOST: u64 = 2 * ONE;
+/// Of an event at any rate: its signal is late by 32 of the host's shortest periods at most.
+const LEAST: u64 = ONE / 32;
+/// So many of the host's shortest periods are over before a handler has turned its counters off and on: an event that goes on with a
+/// period below that signals again where nobody waits for it.
+const SOON: u64 = 4;
+
+/// What is left to an event of its thread's expiries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// The host's shortest period; 1: it needs no bound.
+    shortest: u64,
+    /// The shortest that is left.
+    least: u64,
+}
+
+impl Room {
+    /// Beside events that expire `others` times in 1024 of the shortest period. Half of what is left is for those after it.
+    fn beside(others: u64, shortest: u64) -> Self {
+        let left = (MOST.saturating_sub(others) / 2).clamp(LEAST, ONE);
+        Self { shortest, least: shortest.saturating_mul(ONE) / left }
+    }
+
+    /// The period of an event that is to signal after `wanted` counts.
+    pub(super) fn period(self, wanted: u64) -> u64 {
+        wanted.max(self.least)
+    }
+
+    /// Whether an event may go on with `period`.
+    pub(super) const fn has(self, period: u64) -> bool {
+        period >= self.least
+    }
+
+    /// Expiries of an event with `period` in 1024 of the shortest one.
+    pub(super) const fn share(self, period: u64) -> u64 {
+        if self.shortest == 1 || period == 0 { 0 } else { self.shortest.saturating_mul(ONE).div_ceil(period) }
+    }
+}
+
+impl<B: Backend> Bank<B> {
+    /// What is left to the event of `counter`.
+    #[inline]
+    pub(super) fn room(&self, counter: CounterId) -> Room {
+        let shortest = self.backend.shortest_period();
+        // An event that stops itself expires once.
+        if shortest == 1 || self.backend.stops_at_overflow() {
+            return Room { shortest: 1, least: shortest };
+        }
+        self.room_beside_others(counter, shortest)
+    }
+
+    #[inline(never)]
+    fn room_beside_others(&self, counter: CounterId, shortest: u64) -> Room {
+        let of_counters = (self.kept.into_iter().filter(|&other| other != counter))
+            .filter_map(|other| self.slots[other.index()].as_ref());
+        let others = of_counters.chain(&self.pool).filter(|held| held.state.may_expire()).map(Held::share).sum();
+        Room::beside(others, shortest)
+    }
+
+    /// Whether the event of `counter`, which overflowed and goes on, would signal again before its counter was turned off and on.
+    pub(super) fn repeats_soon(&self, counter: CounterId) -> bool {
+        let shortest = self.backend.shortest_period();
+        let held = self.slots[counter.index()].as_ref();
+        shortest > 1 && held.is_some_and(|held| held.period < SOON.saturating_mul(shortest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arch_pmu::host::{AfterOverflow, HostCounters as _};
+    use arch_pmu::intel::PerfEvtSel;
+    use arch_pmu::spec::{CounterSet, MAX_COUNTERS, Spec};
+    use proptest::prelude::*;
+
+    use super::super::fake::{Host, Script, bank, pmc};
+    use super::super::store::counter_at;
+    use super::*;
+    use crate::strategy::MAX_POOL;
+
+    const SHORTEST: u64 = 50_000;
+
+    /// A bank on a clock that bears a signal every [`SHORTEST`].
+    fn clock(preset: &str) -> (Bank<Host>, Host) {
+        let (bank, host) = bank(preset);
+        {
+            let mut script = host.0.borrow_mut();
+            (script.shortest, script.complete, script.one_pace, script.peeks) = (SHORTEST, true, true, true);
+            script.goes_on = preset == "virtual";
+            script.gated = preset == "gate";
+        }
+        (bank, host)
+    }
+
+    /// Expiries of all enabled events in 1024 of the shortest periods, and of one of them at most.
+    fn expiries(script: &Script) -> (u64, u64) {
+        let enabled = script.periods.iter().zip(&script.enabled).filter(|&(_, &enabled)| enabled);
+        let each = enabled.map(|(&period, _)| SHORTEST * ONE / period);
+        (each.clone().sum(), each.max().unwrap_or(0))
+    }
+
+    fn assert_bearable(script: &Script, what: &str) {
+        let (all, one) = expiries(script);
+        let events = script.enabled.iter().filter(|&&enabled| enabled).count() as u64;
+        assert!(events <= (MAX_COUNTERS + MAX_POOL) as u64);
+        assert!(all <= MOST + events * LEAST && one <= ONE, "{what}: {events} events expire {all} times, one {one}");
+    }
+
+    fn spec(n: usize) -> Spec {
+        PerfEvtSel::from_bits(0x53_0000 | n as u64).spec()
+    }
+
+    #[test]
+    fn counters_near_their_tops_leave_the_thread_most_of_its_time() {
+        for preset in ["recreate", "reuse", "reuse-lazy", "paused-flag", "pool", "gate", "virtual"] {
+            let (mut bank, host) = clock(preset);
+            let counters: Vec<_> = (0..MAX_COUNTERS).filter_map(counter_at).collect();
+            for (n, &counter) in counters.iter().enumerate() {
+                bank.start(counter, spec(n), 1 + n as u64);
+                bank.on_entry(CounterSet::EMPTY);
+            }
+            assert_eq!(expiries(&host.0.borrow()).1, ONE, "the first has what the host bears");
+            assert_bearable(&host.0.borrow(), preset);
+            // Turned off and on again, as a handler does, and moved.
+            for &counter in &counters {
+                bank.pause(counter);
+                bank.stop(counter, true);
+            }
+            bank.on_entry(CounterSet::EMPTY);
+            for (n, &counter) in counters.iter().enumerate() {
+                bank.start(counter, spec(n), 3);
+            }
+            bank.on_entry(CounterSet::EMPTY);
+            for &counter in &counters {
+                bank.set_period(counter, 2);
+            }
+            assert_bearable(&host.0.borrow(), preset);
+        }
+    }
+
+    #[test]
+    fn one_counter_has_the_hosts_shortest_period_and_events_that_stop_themselves_need_no_bound() {
+        for (stops, factors) in [(false, [1, 2, 4, 8, 16, 32, 32, 32]), (true, [1; 8])] {
+            let (mut bank, host) = clock("deferred");
+            host.0.borrow_mut().records = stops.then(Vec::new);
+            for n in 0..factors.len() {
+                bank.start(pmc(n), spec(n), 1);
+            }
+            assert_eq!(host.0.borrow().periods, factors.map(|factor| factor * SHORTEST));
+        }
+    }
+
+    #[test]
+    fn a_short_rest_is_no_period_to_go_on_with() {
+        let (mut bank, host) = clock("virtual");
+        for (period, answer) in [(1, AfterOverflow::Aim), (SOON * SHORTEST, AfterOverflow::Leave)] {
+            bank.start(pmc(0), spec(0), period);
+            bank.on_entry(CounterSet::EMPTY);
+            assert_eq!(bank.overflowed(pmc(0), false), answer, "after {period}");
+            bank.set_period(pmc(0), 1 << 47);
+            assert_eq!((bank.overflowed(pmc(0), false), expiries(&host.0.borrow()).0), (AfterOverflow::Leave, 0));
+            bank.pause(pmc(0));
+            bank.stop(pmc(0), true);
+        }
+        // The host's events need no such care elsewhere.
+        host.0.borrow_mut().shortest = 1;
+        bank.start(pmc(0), spec(0), 1);
+        assert_eq!(bank.overflowed(pmc(0), false), AfterOverflow::Leave);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Start { n: usize, spec: usize, period: u64 },
+        Stop { n: usize, own_enable: bool },
+        Move { n: usize, period: u64 },
+        Signal { event: u64, after: u64 },
+        Entry,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let n = 0..MAX_COUNTERS;
+        let period = || (any::<u64>(), 1..40u32).prop_map(|(period, bits)| (period & ((1 << bits) - 1)) + 1);
+        prop_oneof![
+            4 => (n.clone(), 0..6usize, period()).prop_map(|(n, spec, period)| Step::Start { n, spec, period }),
+            3 => (n.clone(), any::<bool>()).prop_map(|(n, own_enable)| Step::Stop { n, own_enable }),
+            2 => (n, period()).prop_map(|(n, period)| Step::Move { n, period }),
+            2 => (0..40u64, period()).prop_map(|(event, after)| Step::Signal { event, after }),
+            2 => Just(Step::Entry),
+        ]
+    }
+
+    proptest! {
+        /// Whatever guest and signals do, the thread's events ask for no more than the bound.
+        #[test]
+        fn no_sequence_starves_the_thread(
+            preset in prop::sample::select(vec!["recreate", "reuse", "reuse-lazy", "paused-flag", "pool", "gate", "virtual"]),
+            steps in prop::collection::vec(step(), 0..120),
+        ) {
+            let (mut bank, host) = clock(preset);
+            let mut on = CounterSet::EMPTY;
+            for step in steps {
+                match step {
+                    Step::Start { n, spec: which, period } => {
+                        let Some(counter) = counter_at(n) else { continue };
+                        bank.pause(counter);
+                        bank.start(counter, spec(which), period);
+                        on.insert(counter);
+                    }
+                    Step::Stop { n, own_enable } => {
+                        let Some(counter) = counter_at(n) else { continue };
+                        bank.pause(counter);
+                        bank.stop(counter, own_enable);
+                        on.remove(counter);
+                    }
+                    Step::Move { n, period } => {
+                        if let Some(counter) = counter_at(n).filter(|&counter| on.contains(counter)) {
+                            bank.set_period(counter, period);
+                        }
+                    }
+                    Step::Signal { event, after } => {
+                        let count = {
+                            let mut script = host.0.borrow_mut();
+                            let Some(count) = script.counts.get_mut(event as usize) else { continue };
+                            *count += after;
+                            *count
+                        };
+                        host.0.borrow_mut().unreliable = vec![(event, count)];
+                        for counter in bank.signalled().counters.and(on) {
+                            bank.take(counter);
+                            if bank.overflowed(counter, false) == AfterOverflow::Aim {
+                                bank.take(counter);
+                                bank.set_period(counter, 1 << 47);
+                            }
+                        }
+                    }
+                    Step::Entry => bank.on_entry(CounterSet::EMPTY),
+                }
+                assert_bearable(&host.0.borrow(), preset);
+            }
+        }
+    }
+}

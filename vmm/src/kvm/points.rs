@@ -1,0 +1,148 @@
+//! Where the time between KVM_RUN's return and the next KVM_RUN goes (feature `exit-points`, never in a release): the TSC at named
+//! points of each MSR exit, and how often each number of ticks passed between two of them.
+//!
+//! `cargo bench -p vmm --features exit-points --bench exit_points` prints the table of a real guest.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::sys;
+
+/// A point of the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// The exit is an owned value, and whether the guest ran is known.
+    Decoded,
+    /// The vPMU has done the access.
+    Accessed,
+    /// It is counted.
+    Handled,
+    /// KVM has its answer.
+    Answered,
+    /// The kick was looked at.
+    Kicked,
+    /// What is due before the entry is done: overflows of a kick, deferred work, the strategy's release, PMIs.
+    Prepared,
+    /// Ready for KVM_RUN: the end of `exit_path_ns`.
+    Ready,
+}
+
+impl Point {
+    /// Every point, in the order of the way.
+    pub const ALL: [Self; 7] =
+        [Self::Decoded, Self::Accessed, Self::Handled, Self::Answered, Self::Kicked, Self::Prepared, Self::Ready];
+
+    /// What is done by then.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Decoded => "exit decoded",
+            Self::Accessed => "access done by the vPMU",
+            Self::Handled => "access counted",
+            Self::Answered => "answer given to KVM",
+            Self::Kicked => "kick looked at",
+            Self::Prepared => "what is due done: PMIs, release",
+            Self::Ready => "ready for KVM_RUN",
+        }
+    }
+}
+
+/// Ticks that are told apart.
+const MOST: usize = 4096;
+
+/// How often each number of ticks passed until a point since the one before it.
+type Steps = [Vec<u64>; Point::ALL.len()];
+
+/// Of all vCPUs that handed theirs over.
+static STEPS: Mutex<Option<Steps>> = Mutex::new(None);
+
+/// The points of one vCPU.
+#[derive(Debug)]
+pub(super) struct Points {
+    /// TSC at each point of the exit that is under way.
+    at: [u64; Point::ALL.len()],
+    steps: Steps,
+}
+
+impl Points {
+    pub(super) fn new() -> Self {
+        Self { at: [0; Point::ALL.len()], steps: std::array::from_fn(|_| vec![0; MOST]) }
+    }
+
+    /// The vCPU is at `point`.
+    #[inline]
+    pub(super) fn pass(&mut self, point: Point) {
+        self.passed(point, sys::rdtsc());
+    }
+
+    /// It was there at TSC `at`.
+    #[inline]
+    pub(super) const fn passed(&mut self, point: Point, at: u64) {
+        self.at[point as usize] = at;
+    }
+
+    /// The exit, with KVM_RUN's return at `returned`, is over.
+    #[inline]
+    pub(super) fn over(&mut self, returned: u64) {
+        let mut before = returned;
+        for (at, steps) in self.at.iter().zip(&mut self.steps) {
+            let ticks = at.saturating_sub(std::mem::replace(&mut before, *at));
+            steps[(ticks as usize).min(MOST - 1)] += 1;
+        }
+    }
+
+    /// Adds what it has to that of all, and begins anew.
+    pub(super) fn hand_over(&mut self) {
+        let mut all = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = all.get_or_insert_with(|| std::array::from_fn(|_| vec![0; MOST]));
+        for (mine, all) in self.steps.iter_mut().zip(all) {
+            mine.iter_mut().zip(all).for_each(|(mine, all)| *all += std::mem::take(mine));
+        }
+    }
+}
+
+/// This CPU's time-stamp counter, as a point reads it.
+#[must_use]
+pub fn now() -> u64 {
+    sys::rdtsc()
+}
+
+/// Ticks of a share of the steps to each point, in hundredths: what was handed over since this was last called. `None`: nothing.
+#[must_use]
+pub fn take(shares: &[u64]) -> Option<Vec<(Point, u64, Vec<u64>)>> {
+    let steps = STEPS.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+    let of = |(point, steps): (Point, &Vec<u64>)| {
+        let count = steps.iter().sum();
+        (point, count, shares.iter().map(|&share| quantile(steps, count, share)).collect())
+    };
+    Some(Point::ALL.into_iter().zip(&steps).map(of).collect())
+}
+
+fn quantile(steps: &[u64], count: u64, share: u64) -> u64 {
+    let wanted = count * share / 100;
+    let mut seen = 0;
+    let at = steps.iter().position(|times| {
+        seen += times;
+        seen > wanted
+    });
+    at.unwrap_or(0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_those_since_the_point_before() {
+        let mut points = Points::new();
+        for end in [70, 70, 7000] {
+            points.at = [10, 20, 30, 40, 50, 60, end];
+            points.over(7);
+        }
+        points.hand_over();
+        let table = take(&[50, 99]).unwrap();
+        assert_eq!(table.first(), Some(&(Point::Decoded, 3, vec![3, 3])));
+        assert_eq!(table[1..6].iter().map(|line| line.2[0]).collect::<Vec<_>>(), [10; 5]);
+        assert_eq!(table.last(), Some(&(Point::Ready, 3, vec![10, 4095])));
+        assert_eq!(take(&[50]), None);
+    }
+}
