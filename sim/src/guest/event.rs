@@ -83,12 +83,22 @@ impl Event {
 
     /// `perf_adjust_period`: moves the period by an eighth of the distance to `hz` overflows per second.
     #[inline]
-    pub(super) fn adjust_period(&mut self, elapsed: u64, count: u64, hz: u64, tsc_hz: u64) {
-        let divisor = u128::from(elapsed.saturating_mul(hz));
-        let wanted = (u128::from(count) * u128::from(tsc_hz)).checked_div(divisor);
-        let wanted = wanted.map_or(MAX_PERIOD, |period| i64::try_from(period).unwrap_or(MAX_PERIOD).min(MAX_PERIOD));
+    pub(super) fn adjust_period(&mut self, elapsed: u64, count: u64, hz: u64, tsc_hz: u64) -> Move {
+        let divisor = u128::from(elapsed.wrapping_mul(hz));
+        let product = u128::from(count) * u128::from(tsc_hz);
+        // Else the quotient has more than 64 bits, or there is no divisor.
+        let divided = product >> 64 < divisor;
+        let wanted = if divided { (product / divisor).min(MAX_PERIOD as u128) as i64 } else { MAX_PERIOD };
         let delta = wanted - self.period;
         self.period += (if delta >= 0 { delta + 7 } else { delta - 7 }) / 8;
         self.period = self.period.max(1);
+        Move { divided, grows: delta >= 0 }
     }
+}
+
+/// How a period was moved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Move {
+    pub(super) divided: bool,
+    pub(super) grows: bool,
 }
