@@ -12,6 +12,18 @@ use super::state::Guest;
 /// A call of a phase for one event, and the way to the next one.
 type Call<C> = fn(&mut Guest<C>, usize);
 
+/// The loop around the calls of a phase: to the first one, from one to the next, from the last one, and without any.
+const fn loop_of(phase: u64) -> [Path; 4] {
+    match phase {
+        PHASE_PROGRAM => {
+            [Path::StatProgram, Path::StatProgramNext, Path::StatProgramLast, Path::StatProgramNone]
+        }
+        PHASE_ENABLE => [Path::StatEnable, Path::StatEnableNext, Path::StatEnableLast, Path::StatEnableNone],
+        PHASE_READ => [Path::StatRead, Path::StatReadNext, Path::StatReadLast, Path::StatReadNone],
+        _ => [Path::StatDisable, Path::StatDisableNext, Path::StatDisableLast, Path::StatDisableNone],
+    }
+}
+
 impl<C: Cpu> Guest<C> {
     pub(super) const fn stat_setup(&self) -> bool {
         self.boot.flags & FLAG_STAT_SETUP != 0
@@ -69,7 +81,7 @@ impl<C: Cpu> Guest<C> {
         self.events.close();
         self.go(Path::StatSetUp);
         self.go_for_events(Path::StatSetUpSome, Path::StatSetUpEvent);
-        self.each(PHASE_PROGRAM, Path::StatProgram, Self::program_call);
+        self.each(PHASE_PROGRAM, Self::program_call);
         self.end_phase(PHASE_PROGRAM, Path::StatProgrammed);
         self.events.active_count = 0;
         if self.boot.flags & FLAG_ENABLE_ONCE != 0 {
@@ -84,7 +96,7 @@ impl<C: Cpu> Guest<C> {
             self.stat.stamps.extend([begin, end]);
         } else {
             self.go(Path::StatEnableEach);
-            self.each(PHASE_ENABLE, Path::StatEnable, Self::enable_call);
+            self.each(PHASE_ENABLE, Self::enable_call);
         }
         self.end_phase(PHASE_ENABLE, Path::StatEnabled);
         self.stat.counting = true;
@@ -92,9 +104,9 @@ impl<C: Cpu> Guest<C> {
 
     fn tear_down(&mut self) {
         self.go(Path::StatTearDown);
-        self.each(PHASE_READ, Path::StatRead, Self::read_call);
+        self.each(PHASE_READ, Self::read_call);
         self.end_phase(PHASE_READ, Path::StatReadDone);
-        self.each(PHASE_DISABLE, Path::StatDisable, Self::disable_call);
+        self.each(PHASE_DISABLE, Self::disable_call);
         self.end_phase(PHASE_DISABLE, Path::StatTornDown);
         self.events.enabled = 0;
         self.stat.counting = false;
@@ -123,22 +135,18 @@ impl<C: Cpu> Guest<C> {
         }
     }
 
-    /// Makes the timed calls of a phase, after the way to the first one.
-    fn each(&mut self, phase: u64, first: Path, call: Call<C>) {
+    /// Makes the timed calls of a phase.
+    fn each(&mut self, phase: u64, call: Call<C>) {
+        let [first, next, last, none] = loop_of(phase);
         self.begin_phase(phase);
         let mut stamps = std::mem::take(&mut self.stat.stamps);
         stamps.clear();
         stamps.push(self.rdtsc().1);
-        self.go(first);
+        self.go(if self.events.all.is_empty() { none } else { first });
         for n in 0..self.events.all.len() {
             call(self, n);
             stamps.push(self.rdtsc().1);
-            self.go(match phase {
-                PHASE_PROGRAM => Path::StatProgramNext,
-                PHASE_ENABLE => Path::StatEnableNext,
-                PHASE_READ => Path::StatReadNext,
-                _ => Path::StatDisableNext,
-            });
+            self.go(if n + 1 < self.events.all.len() { next } else { last });
         }
         self.stat.stamps = stamps;
     }
@@ -221,14 +229,14 @@ impl<C: Cpu> Guest<C> {
     }
 
     fn read_call(&mut self, at: usize) {
-        let paths = [Path::StatReadEmpty, Path::StatReadPassed, Path::StatReadFound, Path::StatReadNone];
+        let paths = [Path::StatReadEmpty, Path::StatReadPassed, Path::StatReadFound, Path::StatReadMissed];
         if self.place_of(at, paths).is_some() {
             self.update(at);
         }
     }
 
     fn disable_call(&mut self, at: usize) {
-        let paths = [Path::StatDisableEmpty, Path::StatDisablePassed, Path::StatDisableFound, Path::StatDisableNone];
+        let paths = [Path::StatDisableEmpty, Path::StatDisablePassed, Path::StatDisableFound, Path::StatDisableMissed];
         let place = self.place_of(at, paths);
         let now = self.rdtsc().1;
         self.go(Path::StatDisableCall);

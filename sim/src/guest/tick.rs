@@ -22,14 +22,22 @@ impl<C: Cpu> Guest<C> {
         if matches!(self.phase, Phase::Done | Phase::Opened | Phase::Rest) {
             return true;
         }
-        if !self.tick_is_due() {
+        if self.is_before_hlt() || !self.tick_is_due() {
             self.run_to_tick();
+            if self.phase == Phase::Done {
+                return true;
+            }
             self.take_nmis();
         }
-        if self.phase != Phase::Done && self.tick_is_due() {
+        if self.tick_is_due() {
             self.tick();
         }
         self.phase == Phase::Done || self.rests() || self.over_limit()
+    }
+
+    /// With interrupts off up to HLT, which a tick that is due ends at once.
+    fn is_before_hlt(&self) -> bool {
+        !self.woke && (self.phase == Phase::Tail || self.boot.workload == WORKLOAD_IDLE)
     }
 
     fn tick_is_due(&mut self) -> bool {
@@ -332,6 +340,7 @@ impl<C: Cpu> Guest<C> {
 
     fn wait_in_tail(&mut self) {
         if self.phase_ticks < self.boot.tail_ticks {
+            self.woke = false;
             self.go(Path::TailHalt);
             self.spend();
             if self.cpu.in_tick() {
@@ -344,7 +353,8 @@ impl<C: Cpu> Guest<C> {
         self.go(Path::TailPublish);
         self.publish();
         self.go(Path::TailDone);
-        self.doorbell(DB_DONE);
+        self.spend();
+        self.cpu.doorbell(DB_DONE);
         self.phase = Phase::Done;
     }
 

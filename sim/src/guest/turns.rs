@@ -80,8 +80,8 @@ impl<C: Cpu> Guest<C> {
 
     /// Begins a turn of `samples` at `at`, or as soon as the vCPU's thread runs.
     pub fn begin_turn(&mut self, at: u64, samples: u64) {
+        self.boot.sample_target = samples;
         let phase = self.wake(at);
-        self.until_target = samples;
         self.limit = self.cpu.now().saturating_add(self.time_limit);
         self.phase = Phase::Measure;
         if phase == Phase::Opened {
@@ -127,6 +127,7 @@ impl<C: Cpu> Guest<C> {
         self.began = self.cpu.now();
         self.take_nmis();
         let now = self.rdtsc().1;
+        self.until_target = self.boot.sample_target;
         (self.sched_in, self.last_tick) = (now, now);
         for event in &mut self.events.all {
             event.freq_tsc = event.freq_tsc.wrapping_add(now - self.stopped);

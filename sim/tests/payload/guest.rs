@@ -2,7 +2,7 @@
 
 use guest::abi::{
     BootPage, DB_DONE, DB_PHASE, DB_TURN_OVER, FLAG_TURNS, LOG_PHASE, LogEntry, MAGIC, PHASES, PORT_DOORBELL, Report,
-    VECTOR_TIMER, VERSION, WORKLOAD_IDLE, WORKLOAD_IO, Words,
+    VECTOR_TIMER, VERSION, WORKLOAD_IO, Words,
 };
 use sim::guest::cpu::Cpu;
 
@@ -59,7 +59,7 @@ fn load<T: Words>(machine: &Machine, at: u64) -> T {
 
 impl<C: Cpu> Payload<C> {
     /// Boots the payload, which takes no simulated time. `boot` is that of the simulated guest.
-    pub(crate) fn new(cpu: C, boot: &BootPage, tsc_khz: u64, work_unit: u64) -> Self {
+    pub(crate) fn new(mut cpu: C, boot: &BootPage, tsc_khz: u64, work_unit: u64) -> Self {
         let boot = BootPage {
             self_addr: BOOT_PAGE,
             magic: MAGIC,
@@ -75,6 +75,7 @@ impl<C: Cpu> Payload<C> {
         let mut machine = Machine::new();
         store(&mut machine, BOOT_PAGE, &boot);
         let work_unit = if boot.workload == WORKLOAD_IO { work_unit / 4 } else { work_unit }.max(1);
+        let next_tick = cpu.now() + boot.tick_count;
         let mut payload = Self {
             cpu,
             machine,
@@ -84,14 +85,13 @@ impl<C: Cpu> Payload<C> {
             user_ns: 0,
             periodic: false,
             interval: boot.tick_count,
-            next_tick: 0,
+            next_tick,
             late_tick: false,
             in_nmi: false,
             interrupted: Vec::new(),
             charged: 0,
         };
         payload.start();
-        payload.next_tick = payload.cpu.now() + boot.tick_count;
         payload
     }
 
@@ -292,10 +292,5 @@ impl<C: Cpu> Payload<C> {
             DB_TURN_OVER => self.at = At::Rest,
             _ => assert_ne!(code, guest::abi::DB_FAILED, "a fault in the payload"),
         }
-    }
-
-    /// Whether its workload is in ring 0.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.boot.workload == WORKLOAD_IDLE
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Chances {
     pub(crate) counts: u32,
     /// Longest exit, ns.
     pub(crate) exit_ns: u64,
+    /// An instruction takes this long. If 0, the clock does not tell how many there were.
+    pub(crate) instruction_ps: u64,
 }
 
 pub(crate) struct Scripted {
@@ -94,7 +96,7 @@ impl Cpu for Scripted {
     }
 
     fn execute(&mut self, n: u64) {
-        self.ps += n * 400;
+        self.ps += n * self.chances.instruction_ps;
     }
 
     fn rdmsr(&mut self, msr: u32) -> u64 {
