@@ -75,7 +75,7 @@ impl<C: Cpu> Guest<C> {
     /// `x86_pmu_start` with PERF_EF_RELOAD.
     fn start(&mut self, at: usize) {
         self.go(Path::Start);
-        self.set_period(at, Path::StartPeriodOver);
+        self.set_period(at, Some(Path::StartPeriodOver));
         let event = self.events.all[at];
         if event.is_fixed() {
             self.go(Path::StartFixed);
@@ -101,16 +101,17 @@ impl<C: Cpu> Guest<C> {
             self.wrmsr(IA32_PERFEVTSEL0 + index, event.config & !EVNTSEL_EN);
         }
         self.go(Path::ProgramPeriod);
-        self.set_period(at, Path::ProgramPeriodOver);
+        // It begins with a whole period.
+        self.set_period(at, None);
         self.go(Path::ProgramReturn);
     }
 
-    /// `x86_perf_event_set_period`; `over` if the period is over.
-    fn set_period(&mut self, at: usize, over: Path) {
+    /// `x86_perf_event_set_period`; it goes `over` if the period is over.
+    fn set_period(&mut self, at: usize, over: Option<Path>) {
         let event = &mut self.events.all[at];
         let is_over = event.left <= 0;
         let (msr, value) = (event.counter_msr(), event.next_left());
-        if is_over {
+        if let Some(over) = over.filter(|_| is_over) {
             self.go(over);
         }
         self.wrmsr(msr, value);
@@ -164,17 +165,10 @@ impl<C: Cpu> Guest<C> {
 
     /// `perf_adjust_freq_unthr_context`, at each tick.
     pub(super) fn adjust_at_tick(&mut self) {
-        if self.enabled {
-            self.go(Path::TickAdjust);
-            self.disable_counters();
-        } else {
-            self.go(Path::TickAdjustOff);
-        }
-        if self.events.active_count == 0 {
-            self.go(Path::TickAdjustNone);
-        } else {
-            self.go(Path::TickAdjustSome);
-        }
+        // Its driver is on, and one event counts: the first always finds a counter.
+        self.go(Path::TickAdjust);
+        self.disable_counters();
+        self.go(Path::TickAdjustSome);
         for n in 0..self.events.active_count {
             let at = self.events.active(n);
             if self.events.all[at].freq {

@@ -84,16 +84,11 @@ impl Events {
             return;
         }
         go(Path::Schedule);
+        // The first event always finds a counter.
         self.collect(go);
-        if self.active_count == 0 {
-            go(Path::CollectEmpty);
-        } else {
-            go(Path::AsBefore);
-            if self.fits_as_before(go) {
-                go(Path::AsBeforeDone);
-            } else {
-                self.assign(go);
-            }
+        go(Path::AsBefore);
+        if !self.fits_as_before(go) {
+            self.assign(go);
         }
         go(Path::ScheduleDone);
     }

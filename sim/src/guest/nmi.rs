@@ -54,15 +54,17 @@ impl<C: Cpu> Guest<C> {
             let khz = u128::from(self.tsc_hz / 1000);
             self.deliveries.push((u128::from(seen_at) * khz / 1_000_000) as u64);
         }
-        self.account([entry_tsc, exit_tsc], status, rearmed);
+        if !self.account([entry_tsc, exit_tsc], status, rearmed) {
+            self.go(Path::AccountReturn);
+        }
         self.go(Path::InterruptOut);
         self.spend();
         self.cpu.returns(from_tick);
         self.in_nmi = false;
     }
 
-    /// `pmi_account`.
-    fn account(&mut self, tsc: [u64; 2], status: u64, rearmed: u64) {
+    /// `pmi_account`; returns whether it ends as `tick_soon`.
+    fn account(&mut self, tsc: [u64; 2], status: u64, rearmed: u64) -> bool {
         self.go(Path::Account);
         self.report.nmis += 1;
         if status == 0 {
@@ -79,22 +81,24 @@ impl<C: Cpu> Guest<C> {
             self.go(Path::AccountWanted);
         }
         if !self.target_met {
-            return;
+            return false;
         }
-        self.go(if logged.meets { Path::AccountLast } else { Path::AccountMet });
-        if self.enabled {
-            // The sample target is met; the next tick ends the phase.
-            self.go(Path::AccountDisable);
-            self.pmu_disable();
-            self.go(Path::AccountDisabled);
-            self.report.measure_end = self.rdtsc().1;
-            self.report.measure_units = self.units() - self.units_at_start;
-            self.go(Path::AccountEnd);
-            if self.takes_turns() {
-                self.go(Path::AccountSoon);
-                self.tick_soon();
-            }
+        self.go(Path::AccountMet);
+        if !self.enabled {
+            return false;
         }
+        // The sample target is met; the next tick ends the phase.
+        self.go(Path::AccountDisable);
+        self.pmu_disable();
+        self.go(Path::AccountDisabled);
+        self.report.measure_end = self.rdtsc().1;
+        self.report.measure_units = self.units() - self.units_at_start;
+        self.go(Path::AccountEnd);
+        if self.takes_turns() {
+            self.go(Path::AccountSoon);
+            self.tick_soon();
+        }
+        self.takes_turns()
     }
 
     pub(super) fn log(&mut self, kind: u64, [tsc_entry, tsc_exit]: [u64; 2], status: u64, rearmed: u64) -> Logged {
@@ -164,6 +168,7 @@ impl<C: Cpu> Guest<C> {
                     }
                     at => self.restart(usize::from(at)),
                 }
+                self.go(Path::PmiCounterDone);
                 if left != 0 {
                     self.go(Path::PmiNext);
                 }
@@ -178,6 +183,7 @@ impl<C: Cpu> Guest<C> {
                 self.go(Path::PmiGivesUp);
             }
         }
+        self.go(Path::PmiFreqCheck);
         if self.freq {
             self.adjust_after_overflow(rearmed);
         }
@@ -203,7 +209,6 @@ impl<C: Cpu> Guest<C> {
             self.go(Path::PmiRestartClamped);
         }
         self.wrmsr(msr, value);
-        self.go(Path::PmiCounterDone);
     }
 
     /// The driver has disabled the counters and reads them itself: only acknowledge the overflow.

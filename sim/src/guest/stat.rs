@@ -15,9 +15,7 @@ type Call<C> = fn(&mut Guest<C>, usize);
 /// The loop around the calls of a phase: to the first one, from one to the next, from the last one, and without any.
 const fn loop_of(phase: u64) -> [Path; 4] {
     match phase {
-        PHASE_PROGRAM => {
-            [Path::StatProgram, Path::StatProgramNext, Path::StatProgramLast, Path::StatProgramNone]
-        }
+        PHASE_PROGRAM => [Path::StatProgram, Path::StatProgramNext, Path::StatProgramLast, Path::StatProgramNone],
         PHASE_ENABLE => [Path::StatEnable, Path::StatEnableNext, Path::StatEnableLast, Path::StatEnableNone],
         PHASE_READ => [Path::StatRead, Path::StatReadNext, Path::StatReadLast, Path::StatReadNone],
         _ => [Path::StatDisable, Path::StatDisableNext, Path::StatDisableLast, Path::StatDisableNone],
@@ -85,7 +83,6 @@ impl<C: Cpu> Guest<C> {
         self.end_phase(PHASE_PROGRAM, Path::StatProgrammed);
         self.events.active_count = 0;
         if self.boot.flags & FLAG_ENABLE_ONCE != 0 {
-            self.go(Path::StatEnableOnce);
             self.begin_phase(PHASE_ENABLE);
             let begin = self.rdtsc().1;
             self.go(Path::StatEnableOnceBegun);
@@ -95,7 +92,6 @@ impl<C: Cpu> Guest<C> {
             self.stat.stamps.clear();
             self.stat.stamps.extend([begin, end]);
         } else {
-            self.go(Path::StatEnableEach);
             self.each(PHASE_ENABLE, Self::enable_call);
         }
         self.end_phase(PHASE_ENABLE, Path::StatEnabled);
@@ -156,6 +152,9 @@ impl<C: Cpu> Guest<C> {
         self.begin_phase(PHASE_NONE);
         self.go(Path::LogPhase);
         let stamps = std::mem::take(&mut self.stat.stamps);
+        if stamps.len() > 1 {
+            self.go(Path::LogPhaseSome);
+        }
         for (n, ends) in (0..).zip(stamps.windows(2)) {
             let logged = self.log(LOG_PHASE + phase, [ends[0], ends[1]], self.stat.cycles * CALLS + n, 0);
             self.go(Path::LogPhaseCall);
@@ -174,6 +173,7 @@ impl<C: Cpu> Guest<C> {
         if self.events.active_count == self.events.enabled {
             self.go(Path::StatProgramFits);
             self.program(at);
+            self.go(Path::StatProgramFitted);
         }
     }
 
@@ -216,8 +216,8 @@ impl<C: Cpu> Guest<C> {
         self.resched(false);
     }
 
-    /// `place_of`; `paths` are of an empty list, of an event before it, of the event and of none.
-    fn place_of(&mut self, at: usize, [empty, passed, found, none]: [Path; 4]) -> Option<usize> {
+    /// `place_of`; the paths are of an event before it, of the event, of none, and of an empty list.
+    fn place_of(&mut self, at: usize, [passed, found, none, empty]: [Path; 4]) -> Option<usize> {
         let place = self.events.place_of(at);
         self.go_times(passed, place.unwrap_or(self.events.active_count) as u64);
         self.go(match place {
@@ -229,14 +229,16 @@ impl<C: Cpu> Guest<C> {
     }
 
     fn read_call(&mut self, at: usize) {
-        let paths = [Path::StatReadEmpty, Path::StatReadPassed, Path::StatReadFound, Path::StatReadMissed];
+        // Something counts: the last two are one.
+        let paths = [Path::StatReadPassed, Path::StatReadFound, Path::StatReadMissed, Path::StatReadMissed];
         if self.place_of(at, paths).is_some() {
             self.update(at);
         }
+        self.go(Path::StatReadEnd);
     }
 
     fn disable_call(&mut self, at: usize) {
-        let paths = [Path::StatDisableEmpty, Path::StatDisablePassed, Path::StatDisableFound, Path::StatDisableMissed];
+        let paths = [Path::StatDisablePassed, Path::StatDisableFound, Path::StatDisableMissed, Path::StatDisableEmpty];
         let place = self.place_of(at, paths);
         let now = self.rdtsc().1;
         self.go(Path::StatDisableCall);

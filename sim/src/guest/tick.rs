@@ -50,7 +50,7 @@ impl<C: Cpu> Guest<C> {
         if self.phase == Phase::Tail {
             if woke {
                 self.go(Path::TailAwake);
-                self.wait_in_tail();
+                self.wait_in_tail(Path::TailHalt);
             }
             if self.phase != Phase::Done {
                 self.cpu.halt_until(self.next_tick);
@@ -230,9 +230,11 @@ impl<C: Cpu> Guest<C> {
             self.leave_tick();
             return;
         }
+        self.go(Path::MeasureEnds);
         if self.takes_turns() {
             self.go(Path::EndTurns);
             self.end_turn();
+            self.go(Path::EndTurnWait);
             self.rest(Phase::Rest);
         } else {
             self.end_measuring();
@@ -318,6 +320,7 @@ impl<C: Cpu> Guest<C> {
         self.write_lvtpc();
         self.go(Path::EndDoorbell);
         self.doorbell(DB_MEASURE_END);
+        self.go(Path::EndTail);
         self.tail();
     }
 
@@ -335,13 +338,13 @@ impl<C: Cpu> Guest<C> {
         self.go(Path::TailEoi);
         self.write_eoi();
         self.go(Path::TailFirst);
-        self.wait_in_tail();
+        self.wait_in_tail(Path::TailFirstHalt);
     }
 
-    fn wait_in_tail(&mut self) {
+    fn wait_in_tail(&mut self, halt: Path) {
         if self.phase_ticks < self.boot.tail_ticks {
             self.woke = false;
-            self.go(Path::TailHalt);
+            self.go(halt);
             self.spend();
             if self.cpu.in_tick() {
                 self.cpu.returns(false);

@@ -164,8 +164,7 @@ impl<C: Cpu> Payload<C> {
     pub(crate) fn log(&self) -> Vec<LogEntry> {
         let entries = self.report().logged;
         let at = |n: u64| LOG + n * size_of::<LogEntry>() as u64;
-        let log: Vec<_> =
-            (0..entries).map(|n| LogEntry { rip: 0, ..load(&self.machine, at(n)) }).collect();
+        let log: Vec<_> = (0..entries).map(|n| LogEntry { rip: 0, ..load(&self.machine, at(n)) }).collect();
         assert!(log.iter().all(|entry| entry.kind < LOG_PHASE + PHASES as u64), "kinds of entries");
         log
     }

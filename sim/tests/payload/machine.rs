@@ -38,7 +38,9 @@ pub(crate) enum Exit {
     Cpuid,
     Halt,
     /// IRETQ has been executed; to ring 3 if the flag says so.
-    Returned { to_user: bool },
+    Returned {
+        to_user: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -209,10 +211,7 @@ impl Machine {
             register => self.register(register),
         };
         let index = part(insn.memory_index()).wrapping_mul(u64::from(insn.memory_index_scale()));
-        part(insn.memory_base())
-            .wrapping_add(index)
-            .wrapping_add(insn.memory_displacement64())
-            .wrapping_add(segment)
+        part(insn.memory_base()).wrapping_add(index).wrapping_add(insn.memory_displacement64()).wrapping_add(segment)
     }
 
     fn register(&self, register: Register) -> u64 {

@@ -11,6 +11,8 @@ mod scripted;
 mod solve;
 mod traced;
 
+use std::collections::BTreeSet;
+
 use ::guest::abi::{
     BootPage, EventSpec, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, FLAG_TASK_SWITCH, FLAG_TIME_LOOP, FLAG_TURNS, LogEntry,
     Report, WORKLOAD_FTEST, WORKLOAD_IDLE, WORKLOAD_IO,
@@ -18,6 +20,7 @@ use ::guest::abi::{
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use sim::guest::cpu::Cpu;
+use sim::guest::paths::Path;
 use sim::guest::{Guest, Timer};
 
 use guest::Payload;
@@ -26,6 +29,8 @@ use solve::Measured;
 use traced::{Asked, Step, Traced};
 
 const TSC_KHZ: u64 = 2_000_000;
+/// Enough for every path to be gone.
+const CASES: usize = 600;
 const WORK_UNIT: u64 = 4000;
 
 /// What a guest left at a rest or its end.
@@ -99,7 +104,8 @@ fn compare(simulated: &[Step], executed: &[Step], clock_counts: bool, measured: 
             return Ok(());
         }
     }
-    let ends = |steps: &[Step]| format!("{} accesses, the last {:x?}", steps.len(), steps.last().map(|step| step.asked));
+    let ends =
+        |steps: &[Step]| format!("{} accesses, the last {:x?}", steps.len(), steps.last().map(|step| step.asked));
     if simulated.len() == executed.len() {
         return Ok(());
     }
@@ -141,25 +147,81 @@ fn case() -> impl Strategy<Value = Case> {
     ];
     let workload = prop_oneof![4 => Just(WORKLOAD_FTEST), 1 => Just(WORKLOAD_IO), 1 => Just(WORKLOAD_IDLE)];
     let guest = (mode, workload, 0..=8u64, 0..=4u64, prop_oneof![Just(0), Just(1000), Just(50_000_u64)]);
-    let times = (prop_oneof![50_000..400_000u64, 1_000_000..4_000_000u64], 0..3u64, 0..12u64, 0..4u64, 0..20u64);
+    let times = (
+        prop_oneof![50_000..400_000u64, 1_000_000..4_000_000u64],
+        0..3u64,
+        prop_oneof![4 => 0..12u64, 1 => 20..40u64],
+        0..4u64,
+        0..20u64,
+    );
     let more = (prop_oneof![Just(0), Just(3), Just(4000_u64)], 1..5u64, 0..3u64, 1..5000u64);
-    let chances = (any::<u64>(), 0..40u64, prop_oneof![4 => 200..900u64, 1 => 985..1000u64], 8..40u32, 1..3000u64, prop_oneof![Just(0_u64), Just(400)]);
+    let user = prop_oneof![4 => 300_000..9_000_000u64, 1 => 20_000..80_000u64];
+    let chances = (
+        any::<u64>(),
+        0..40u64,
+        prop_oneof![4 => 200..900u64, 1 => 985..1000u64],
+        1..40u32,
+        1..3000u64,
+        user,
+        prop_oneof![Just(0_u64), Just(400)],
+    );
     let turns = proptest::collection::vec((0..8u64, 0..100_000u64), 0..4);
     (events(), guest, times, more, chances, turns).prop_map(|(events, guest, times, more, chances, turns)| {
         let (flags, workload, gp_counters, fixed_counters, freq_hz) = guest;
         let (tick_count, baseline_ticks, max_ticks, tail_ticks, sample_target) = times;
         let (log_capacity, window_ticks, gap_ticks, limit_us) = more;
         let mut boot = BootPage {
-            flags, workload, gp_counters, fixed_counters, freq_hz, tick_count, baseline_ticks, max_ticks, tail_ticks,
-            sample_target, log_capacity, window_ticks, gap_ticks, limit_us,
+            flags,
+            workload,
+            gp_counters,
+            fixed_counters,
+            freq_hz,
+            tick_count,
+            baseline_ticks,
+            max_ticks,
+            tail_ticks,
+            sample_target,
+            log_capacity,
+            window_ticks,
+            gap_ticks,
+            limit_us,
             event_count: events.len() as u64,
             ..BootPage::default()
         };
         boot.events[..events.len()].copy_from_slice(&events);
-        let (seed, nmis, overflows, counts, exit_ns, instruction_ps) = chances;
+        let (seed, nmis, overflows, counts, exit_ns, user_ns, instruction_ps) = chances;
         let counters = (1 << gp_counters) - 1 | ((1 << fixed_counters) - 1) << 32;
-        Case { boot, chances: Chances { seed, nmis, overflows, counters, counts, exit_ns, instruction_ps }, turns }
+        Case {
+            boot,
+            chances: Chances { seed, nmis, overflows, counters, counts, exit_ns, user_ns, instruction_ps },
+            turns,
+        }
     })
+}
+
+/// Many overflows of a rare event between two ticks, which shorten its period to less than an eighth of what is left.
+fn shortened() -> Case {
+    let mut boot = BootPage {
+        gp_counters: 1,
+        tick_count: 8_000_000,
+        max_ticks: 40,
+        tail_ticks: 1,
+        freq_hz: 50_000,
+        event_count: 1,
+        ..BootPage::default()
+    };
+    boot.events[0] = EventSpec { selector: 0x13_00c0, fixed: 0, period: 0x7fff_0000 };
+    let chances = Chances {
+        seed: 1,
+        nmis: 0,
+        overflows: 600,
+        counters: 1,
+        counts: 1,
+        exit_ns: 1000,
+        user_ns: 300_000,
+        instruction_ps: 400,
+    };
+    Case { boot, chances, turns: Vec::new() }
 }
 
 /// Both guests on CPUs of chance.
@@ -179,12 +241,12 @@ fn check(case: &Case, measured: &mut Measured) -> Result<usize, String> {
 fn the_simulated_guest_is_the_payload() {
     let mut measured = Measured::new();
     let mut runner = proptest::test_runner::TestRunner::new_with_rng(
-        ProptestConfig { cases: 2000, ..ProptestConfig::default() },
+        ProptestConfig::default(),
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
     );
     let (mut steps, mut cases) = (0, 0);
-    for _ in 0..2000 {
-        let case = case().new_tree(&mut runner).unwrap().current();
+    let random = std::iter::repeat_with(|| case().new_tree(&mut runner).unwrap().current());
+    for case in [shortened()].into_iter().chain(random.take(CASES)) {
         match check(&case, &mut measured) {
             Ok(n) => steps += n,
             Err(why) => panic!("{why}\n{}", case.text()),
@@ -192,6 +254,9 @@ fn the_simulated_guest_is_the_payload() {
         cases += 1;
     }
     eprintln!("{cases} cases, {steps} accesses, {} ways", measured.len());
+    let gone: BTreeSet<Path> = measured.keys().flat_map(|ways| ways.keys().copied()).collect();
+    let never: Vec<_> = Path::ALL.iter().filter(|path| !gone.contains(path)).collect();
+    assert!(never.is_empty(), "no case goes {never:?}");
     match solve::changes(&measured) {
         Ok(found) if found.is_empty() => {}
         Ok(found) => {

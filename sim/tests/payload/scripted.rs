@@ -1,6 +1,8 @@
 //! A CPU that answers by chance: counters and STATUS of all kinds, NMIs at any exit, exits of any length. What it answers depends on its
 //! seed and on what it was asked, so two guests that ask the same are told the same.
 
+use std::collections::BTreeMap;
+
 use host_pmu::stats::{HostSide, PhaseTally, Recorder};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -22,10 +24,12 @@ pub(crate) struct Chances {
     pub(crate) overflows: u64,
     /// Bits of STATUS.
     pub(crate) counters: u64,
-    /// Largest part of a period that a counter has gone, as a power of two.
+    /// What a counter counts between two looks at it, at most, as a power of two. Now and then it is anything.
     pub(crate) counts: u32,
     /// Longest exit, ns.
     pub(crate) exit_ns: u64,
+    /// Longest time in ring 3 without an NMI, ns.
+    pub(crate) user_ns: u64,
     /// An instruction takes this long. If 0, the clock does not tell how many there were.
     pub(crate) instruction_ps: u64,
 }
@@ -36,13 +40,15 @@ pub(crate) struct Scripted {
     tsc_khz: u64,
     ps: u64,
     nmi: Option<u64>,
+    /// What was last written to a counter, and how far it came.
+    counters: BTreeMap<u32, u64>,
     in_tick: bool,
 }
 
 impl Scripted {
     pub(crate) fn new(chances: Chances, tsc_khz: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(chances.seed);
-        Self { chances, random, tsc_khz, ps: 0, nmi: None, in_tick: false }
+        Self { chances, random, tsc_khz, ps: 0, nmi: None, counters: BTreeMap::new(), in_tick: false }
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -63,18 +69,17 @@ impl Scripted {
                 let all = self.chances.counters;
                 // Now and then of counters that nobody uses.
                 let of = if self.below(50) == 0 { u64::MAX } else { all };
-                self.random.next_u64() & self.random.next_u64() & of
+                let bits = self.random.next_u64() & self.random.next_u64() & of;
+                if bits == 0 { of & of.wrapping_neg() } else { bits }
             }
             GLOBAL_STATUS => 0,
             FIXED_CTR_CTRL => self.random.next_u64() & 0xfff,
             _ => {
-                let counter = self.random.next_u64() & ((1 << 48) - 1);
-                match self.below(4) {
-                    0 => counter,
-                    // Just before an overflow, or not long after one.
-                    1 => ((1 << 48) - 1) - (counter & ((1 << self.chances.counts) - 1)),
-                    _ => counter & ((1 << self.chances.counts) - 1),
-                }
+                let by = self.random.next_u64();
+                let grows = if self.below(20) == 0 { by } else { by & ((1 << self.chances.counts) - 1) };
+                let counter = self.counters.entry(msr).or_default();
+                *counter = counter.wrapping_add(grows) & ((1 << 48) - 1);
+                *counter
             }
         }
     }
@@ -105,8 +110,9 @@ impl Cpu for Scripted {
         self.read(msr)
     }
 
-    fn wrmsr(&mut self, _msr: u32, _value: u64) {
+    fn wrmsr(&mut self, msr: u32, value: u64) {
         self.execute(1);
+        self.counters.insert(msr, value);
         self.exit();
     }
 
@@ -161,7 +167,7 @@ impl Cpu for Scripted {
             return 0;
         }
         let left = until.saturating_sub(self.now()).min(most);
-        let ns = if self.below(3) == 0 { self.below(left) } else { left };
+        let ns = self.below(self.chances.user_ns).min(left);
         self.ps += ns * 1000;
         if ns < left {
             let now = self.now();
