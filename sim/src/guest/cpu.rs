@@ -4,7 +4,8 @@ use crate::guest::paths::Path;
 use crate::side::SimHost;
 use crate::vcpu::{Vcpu, VcpuSide};
 
-/// A CPU with a PMU, a local APIC and a host, from the guest's side. An instruction that accesses something is executed by the access.
+/// A CPU with a PMU, a local APIC and a host, from the guest's side. The guest executes the instructions before an access, and that
+/// of the access, before it accesses anything; those before RDTSC, before it reads the TSC.
 pub trait Cpu {
     /// ns since the start of the simulation.
     fn now(&mut self) -> u64;
@@ -12,7 +13,7 @@ pub trait Cpu {
     fn now_at_exit(&mut self) -> u64;
     /// RDTSC, with the ns since the start of the simulation.
     fn rdtsc(&mut self) -> (u64, u64);
-    /// `n` instructions in ring 0 that access nothing.
+    /// `n` instructions in ring 0.
     fn execute(&mut self, n: u64);
     /// The guest goes this way so many times. Its instructions are executed later, by [`execute`](Self::execute).
     fn goes(&mut self, _path: Path, _times: u64) {}
@@ -65,9 +66,7 @@ impl<H: SimHost> Cpu for Vcpu<H> {
 
     #[inline]
     fn rdtsc(&mut self) -> (u64, u64) {
-        let read = self.now_and_tsc();
-        self.execute(1);
-        read
+        self.now_and_tsc()
     }
 
     #[inline]

@@ -28,6 +28,8 @@ macro_rules! paths {
 }
 
 paths! {
+    // RDMSR, WRMSR, OUT or RDTSC itself.
+    Access = 1,
     // entry.S: before RDTSC, to the handler, back.
     InterruptIn = 2,
     InterruptCall = 11,

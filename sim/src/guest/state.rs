@@ -217,16 +217,23 @@ impl<C: Cpu> Guest<C> {
         self.cpu.execute(owed);
     }
 
+    /// Executes what was gone, and the instruction of an access.
+    #[inline]
+    fn spend_for_access(&mut self) {
+        self.go(Path::Access);
+        self.spend();
+    }
+
     #[inline]
     pub(super) fn wrmsr(&mut self, msr: u32, value: u64) {
-        self.spend();
+        self.spend_for_access();
         self.cpu.wrmsr(msr, value);
         self.take_nmis();
     }
 
     #[inline]
     pub(super) fn rdmsr(&mut self, msr: u32) -> u64 {
-        self.spend();
+        self.spend_for_access();
         let value = self.cpu.rdmsr(msr);
         self.take_nmis();
         value
@@ -236,22 +243,24 @@ impl<C: Cpu> Guest<C> {
     #[inline]
     pub(super) fn rdtsc(&mut self) -> (u64, u64) {
         self.spend();
-        self.cpu.rdtsc()
+        let read = self.cpu.rdtsc();
+        self.go(Path::Access);
+        read
     }
 
     pub(super) fn write_lvtpc(&mut self) {
-        self.spend();
+        self.spend_for_access();
         self.cpu.write_lvtpc(self.lvtpc);
     }
 
     pub(super) fn write_eoi(&mut self) {
-        self.spend();
+        self.spend_for_access();
         self.cpu.write_eoi();
     }
 
     /// Sets the timer; 0 stops it. An expiry that was not taken yet stays pending.
     pub(super) fn write_timer(&mut self, count: u64) {
-        self.spend();
+        self.spend_for_access();
         self.cpu.write_timer(count);
         let now = self.cpu.now();
         self.late_tick |= now >= self.next_tick;
@@ -259,13 +268,18 @@ impl<C: Cpu> Guest<C> {
     }
 
     pub(super) fn doorbell(&mut self, code: u32) {
-        self.spend();
-        self.cpu.doorbell(code);
+        self.ring(code);
         self.take_nmis();
     }
 
+    /// A doorbell from which the guest does not go on at once.
+    pub(super) fn ring(&mut self, code: u32) {
+        self.spend_for_access();
+        self.cpu.doorbell(code);
+    }
+
     pub(super) fn begin_phase(&mut self, phase: u64) {
-        self.spend();
+        self.spend_for_access();
         self.cpu.begin_phase(phase);
         self.take_nmis();
     }

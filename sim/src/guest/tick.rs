@@ -356,8 +356,7 @@ impl<C: Cpu> Guest<C> {
         self.go(Path::TailPublish);
         self.publish();
         self.go(Path::TailDone);
-        self.spend();
-        self.cpu.doorbell(DB_DONE);
+        self.ring(DB_DONE);
         self.phase = Phase::Done;
     }
 

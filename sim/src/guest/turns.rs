@@ -65,8 +65,7 @@ impl<C: Cpu> Guest<C> {
         self.go_for_all(Path::WaitSome, Path::WaitEvent);
         self.stopped = self.rdtsc().1;
         self.go(Path::WaitOver);
-        self.spend();
-        self.cpu.doorbell(DB_TURN_OVER);
+        self.ring(DB_TURN_OVER);
         self.phase = phase;
     }
 

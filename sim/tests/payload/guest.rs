@@ -249,6 +249,7 @@ impl<C: Cpu> Payload<C> {
             Exit::Rdtsc => {
                 let tsc = self.cpu.rdtsc().1;
                 self.machine.answer(tsc);
+                self.machine.executed += 1;
                 return;
             }
             Exit::Wrmsr(EOI, _) => self.cpu.write_eoi(),

@@ -60,7 +60,7 @@ pub(crate) struct Machine {
     cs: u64,
     memory: Vec<u8>,
     decoded: HashMap<u64, Instruction>,
-    /// Instructions executed, without those that exit.
+    /// Instructions executed: an access before it exits, RDTSC when it is answered.
     pub(crate) executed: u64,
     handlers: Vec<u64>,
 }
@@ -179,6 +179,9 @@ impl Machine {
             self.rip = insn.next_ip();
             let msr = self.regs[RCX] as u32;
             let value = self.regs[RDX] << 32 | self.regs[RAX] & 0xffff_ffff;
+            if !matches!(insn.mnemonic(), Mnemonic::Rdtsc | Mnemonic::Hlt) {
+                self.executed += 1;
+            }
             match insn.mnemonic() {
                 Mnemonic::Rdmsr => return Exit::Rdmsr(msr),
                 Mnemonic::Wrmsr => return Exit::Wrmsr(msr, value),
@@ -187,7 +190,6 @@ impl Machine {
                 Mnemonic::Cpuid => return Exit::Cpuid,
                 Mnemonic::Hlt => return Exit::Halt,
                 Mnemonic::Iretq => {
-                    self.executed += 1;
                     self.rip = self.pop();
                     self.cs = self.pop();
                     let flags = self.pop();
@@ -196,10 +198,7 @@ impl Machine {
                     self.regs[RSP] = rsp;
                     return Exit::Returned { to_user: self.cs & 3 != 0 };
                 }
-                _ => {
-                    self.executed += 1;
-                    self.step(&insn);
-                }
+                _ => self.step(&insn),
             }
         }
     }

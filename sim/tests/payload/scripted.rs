@@ -96,7 +96,6 @@ impl Cpu for Scripted {
 
     fn rdtsc(&mut self) -> (u64, u64) {
         let now = self.now();
-        self.execute(1);
         (now, now * (self.tsc_khz / 1000) / 1000)
     }
 
@@ -105,39 +104,32 @@ impl Cpu for Scripted {
     }
 
     fn rdmsr(&mut self, msr: u32) -> u64 {
-        self.execute(1);
         self.exit();
         self.read(msr)
     }
 
     fn wrmsr(&mut self, msr: u32, value: u64) {
-        self.execute(1);
         self.counters.insert(msr, value);
         self.exit();
     }
 
     fn write_lvtpc(&mut self, _value: u32) {
-        self.execute(1);
         self.ps += 300_000;
     }
 
     fn write_eoi(&mut self) {
-        self.execute(1);
         self.ps += 200_000;
     }
 
     fn write_timer(&mut self, _count: u64) {
-        self.execute(1);
         self.ps += 500_000;
     }
 
     fn doorbell(&mut self, _code: u32) {
-        self.execute(1);
         self.exit();
     }
 
     fn begin_phase(&mut self, _phase: u64) {
-        self.execute(1);
         self.exit();
     }
 
