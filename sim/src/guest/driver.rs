@@ -109,12 +109,11 @@ impl<C: Cpu> Guest<C> {
     /// `x86_perf_event_set_period`; it goes `over` if the period is over.
     fn set_period(&mut self, at: usize, over: Option<Path>) {
         let event = &mut self.events.all[at];
-        let is_over = event.left <= 0;
-        let (msr, value) = (event.counter_msr(), event.next_left());
-        if let Some(over) = over.filter(|_| is_over) {
+        let (msr, next) = (event.counter_msr(), event.next_left());
+        if let Some(over) = over.filter(|_| next.over) {
             self.go(over);
         }
-        self.wrmsr(msr, value);
+        self.wrmsr(msr, next.value);
     }
 
     /// `intel_pmu_enable_fixed` and `_disable_fixed`; `between` its read and its write.
@@ -233,9 +232,9 @@ impl<C: Cpu> Guest<C> {
         self.go_moved(moved, [Path::OverflowDivided, Path::OverflowGrows, Path::OverflowShrinks]);
         if reset {
             let event = &mut self.events.all[at];
-            let (msr, value) = (event.counter_msr(), event.next_left());
+            let (msr, next) = (event.counter_msr(), event.next_left());
             self.go(Path::OverflowReset);
-            self.wrmsr(msr, value);
+            self.wrmsr(msr, next.value);
             self.go(Path::OverflowReturn);
         } else {
             self.go(Path::OverflowKeeps);

@@ -4,7 +4,6 @@ use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PER
 use guest::abi::{LOG_NMI, LogEntry};
 
 use super::cpu::Cpu;
-use super::event::MAX_PERIOD;
 use super::paths::Path;
 use super::state::{Guest, NOBODY};
 
@@ -123,9 +122,9 @@ impl<C: Cpu> Guest<C> {
     /// `intel_pmu_handle_irq` with perf_v4_pmi=n, between GLOBAL_CTRL off and on. Returns the first STATUS and the rearmed counters.
     fn handle_pmi(&mut self) -> (u64, u64) {
         self.go(Path::Pmi);
-        self.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
+        self.wrmsr_in_nmi(IA32_PERF_GLOBAL_CTRL, 0);
         self.go(Path::PmiStatus);
-        let status = self.rdmsr(IA32_PERF_GLOBAL_STATUS);
+        let status = self.rdmsr_in_nmi(IA32_PERF_GLOBAL_STATUS);
         let mut rearmed = 0;
         if self.enabled {
             self.go(Path::PmiEnabled);
@@ -137,7 +136,7 @@ impl<C: Cpu> Guest<C> {
             self.go(Path::PmiUnmask);
             self.write_lvtpc();
             self.go(Path::PmiOn);
-            self.wrmsr(IA32_PERF_GLOBAL_CTRL, self.global_ctrl);
+            self.wrmsr_in_nmi(IA32_PERF_GLOBAL_CTRL, self.global_ctrl);
         } else {
             self.go(Path::PmiOff);
             if status != 0 {
@@ -154,7 +153,7 @@ impl<C: Cpu> Guest<C> {
         let (mut status, mut rearmed) = (first, 0);
         for turn in 0..MOST_LOOPS {
             self.go(if turn == 0 { Path::PmiAcknowledge } else { Path::PmiAgain });
-            self.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, status);
+            self.wrmsr_in_nmi(IA32_PERF_GLOBAL_OVF_CTRL, status);
             rearmed |= status;
             let mut left = status;
             self.go(Path::PmiFirst);
@@ -174,7 +173,7 @@ impl<C: Cpu> Guest<C> {
                 }
             }
             self.go(Path::PmiStatusAgain);
-            status = self.rdmsr(IA32_PERF_GLOBAL_STATUS);
+            status = self.rdmsr_in_nmi(IA32_PERF_GLOBAL_STATUS);
             self.go(Path::PmiHandled);
             if status == 0 {
                 break;
@@ -194,27 +193,25 @@ impl<C: Cpu> Guest<C> {
     fn restart(&mut self, at: usize) {
         let msr = self.events.all[at].counter_msr();
         self.go(Path::PmiCounter);
-        let now = self.rdmsr(msr);
+        let now = self.rdmsr_in_nmi(msr);
         self.go(Path::PmiRestart);
         let event = &mut self.events.all[at];
         event.update(now);
         event.overflows += 1;
-        let over = event.left <= 0;
-        let value = event.next_left();
-        let clamped = !(2..=MAX_PERIOD).contains(&event.left);
-        if over {
+        let next = event.next_left();
+        if next.over {
             self.go(Path::PmiRestartOver);
         }
-        if clamped {
+        if next.clamped {
             self.go(Path::PmiRestartClamped);
         }
-        self.wrmsr(msr, value);
+        self.wrmsr_in_nmi(msr, next.value);
     }
 
     /// The driver has disabled the counters and reads them itself: only acknowledge the overflow.
     fn count_late(&mut self, status: u64) {
         self.go(Path::PmiLate);
-        self.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, status);
+        self.wrmsr_in_nmi(IA32_PERF_GLOBAL_OVF_CTRL, status);
         let mut left = status;
         while left != 0 {
             let at = self.map[left.trailing_zeros() as usize];

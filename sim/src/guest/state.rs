@@ -226,17 +226,29 @@ impl<C: Cpu> Guest<C> {
 
     #[inline]
     pub(super) fn wrmsr(&mut self, msr: u32, value: u64) {
-        self.spend_for_access();
-        self.cpu.wrmsr(msr, value);
+        self.wrmsr_in_nmi(msr, value);
         self.take_nmis();
     }
 
     #[inline]
     pub(super) fn rdmsr(&mut self, msr: u32) -> u64 {
-        self.spend_for_access();
-        let value = self.cpu.rdmsr(msr);
+        let value = self.rdmsr_in_nmi(msr);
         self.take_nmis();
         value
+    }
+
+    /// WRMSR where no NMI is taken.
+    #[inline]
+    pub(super) fn wrmsr_in_nmi(&mut self, msr: u32, value: u64) {
+        self.spend_for_access();
+        self.cpu.wrmsr(msr, value);
+    }
+
+    /// RDMSR where no NMI is taken.
+    #[inline]
+    pub(super) fn rdmsr_in_nmi(&mut self, msr: u32) -> u64 {
+        self.spend_for_access();
+        self.cpu.rdmsr(msr)
     }
 
     /// RDTSC, with the ns since the start of the simulation.
@@ -286,19 +298,21 @@ impl<C: Cpu> Guest<C> {
 
     /// `sched_in`.
     pub(super) fn schedule(&mut self) {
-        let (owed, cpu) = (&mut self.owed, &mut self.cpu);
+        let (mut owed, cpu) = (0, &mut self.cpu);
         self.events.schedule(&mut |path| {
-            *owed += path.instructions();
+            owed += path.instructions();
             cpu.goes(path, 1);
         });
+        self.owed += owed;
     }
 
     /// `sched_rotate`.
     pub(super) fn rotate(&mut self) {
-        let (owed, cpu) = (&mut self.owed, &mut self.cpu);
+        let (mut owed, cpu) = (0, &mut self.cpu);
         self.events.rotate(&mut |path| {
-            *owed += path.instructions();
+            owed += path.instructions();
             cpu.goes(path, 1);
         });
+        self.owed += owed;
     }
 }

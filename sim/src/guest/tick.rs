@@ -19,54 +19,57 @@ impl<C: Cpu> Guest<C> {
         if self.over_limit() {
             return true;
         }
-        if matches!(self.phase, Phase::Done | Phase::Opened | Phase::Rest) {
-            return true;
-        }
-        if self.is_before_hlt() || !self.tick_is_due() {
-            self.run_to_tick();
-            if self.phase == Phase::Done {
-                return true;
+        match self.phase {
+            Phase::Done | Phase::Opened | Phase::Rest => return true,
+            Phase::Tail => {
+                if !self.halt_in_tail() {
+                    return true;
+                }
             }
-            self.take_nmis();
+            _ if self.boot.workload == WORKLOAD_IDLE => self.halt_idle(),
+            _ if self.late_tick => {}
+            _ if self.boot.workload == WORKLOAD_IO => self.work_and_write(),
+            _ => self.user_ns += self.cpu.run_user(self.next_tick, u64::MAX),
         }
+        self.take_nmis();
         if self.tick_is_due() {
             self.tick();
         }
         self.phase == Phase::Done || self.rests() || self.over_limit()
     }
 
-    /// With interrupts off up to HLT, which a tick that is due ends at once.
-    fn is_before_hlt(&self) -> bool {
-        !self.woke && (self.phase == Phase::Tail || self.boot.workload == WORKLOAD_IDLE)
-    }
-
     fn tick_is_due(&mut self) -> bool {
         self.late_tick || self.cpu.now() >= self.next_tick
     }
 
-    /// Works or halts up to the next tick, or NMI.
-    fn run_to_tick(&mut self) {
-        let woke = std::mem::take(&mut self.woke);
-        if self.phase == Phase::Tail {
-            if woke {
-                self.go(Path::TailAwake);
-                self.wait_in_tail(Path::TailHalt);
+    /// HLT up to the next tick or NMI, unless a tick is due before; returns false if the tail is over. Interrupts are off up to HLT.
+    fn halt_in_tail(&mut self) -> bool {
+        if self.woke {
+            if self.tick_is_due() {
+                return true;
             }
-            if self.phase != Phase::Done {
-                self.cpu.halt_until(self.next_tick);
-            }
-        } else if self.boot.workload == WORKLOAD_IDLE {
-            if woke {
-                self.wakes += 1;
-                self.go(Path::IdleAwake);
-                self.spend();
-            }
-            self.cpu.halt_until(self.next_tick);
-        } else if self.boot.workload == WORKLOAD_IO {
-            self.work_and_write();
-        } else {
-            self.user_ns += self.cpu.run_user(self.next_tick, u64::MAX);
+            self.go(Path::TailAwake);
+            self.wait_in_tail(Path::TailHalt);
         }
+        if self.phase == Phase::Done {
+            return false;
+        }
+        self.cpu.halt_until(self.next_tick);
+        true
+    }
+
+    /// The idle workload, unless a tick is due before it goes on.
+    fn halt_idle(&mut self) {
+        if self.woke {
+            if self.tick_is_due() {
+                return;
+            }
+            self.woke = false;
+            self.wakes += 1;
+            self.go(Path::IdleAwake);
+            self.spend();
+        }
+        self.cpu.halt_until(self.next_tick);
     }
 
     /// One unit of workload `io`, or the part of it before the next interrupt.

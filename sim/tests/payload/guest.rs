@@ -174,7 +174,7 @@ impl<C: Cpu> Payload<C> {
     }
 
     fn run_user(&mut self) {
-        if !self.tick_is_due() {
+        if !self.late_tick {
             let left = match self.boot.workload {
                 WORKLOAD_IO => self.work_unit - self.user_ns % self.work_unit,
                 _ => u64::MAX,

@@ -155,10 +155,10 @@ impl Cpu for Scripted {
     }
 
     fn run_user(&mut self, until: u64, most: u64) -> u64 {
-        if self.nmi.is_some() {
+        let left = until.saturating_sub(self.now()).min(most);
+        if self.nmi.is_some() || left == 0 {
             return 0;
         }
-        let left = until.saturating_sub(self.now()).min(most);
         let ns = self.below(self.chances.user_ns).min(left);
         self.ps += ns * 1000;
         if ns < left {

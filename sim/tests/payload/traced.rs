@@ -139,7 +139,9 @@ impl<C: Cpu> Cpu for Traced<C> {
 
     fn run_user(&mut self, until: u64, most: u64) -> u64 {
         let ns = self.cpu.run_user(until, most);
-        self.add(Asked::User { until, ns });
+        if ns > 0 {
+            self.add(Asked::User { until, ns });
+        }
         ns
     }
 
