@@ -376,6 +376,13 @@ impl<H: SimHost> Vcpu<H> {
         self.pmu.host().clock().now()
     }
 
+    /// Whether an NMI is pending.
+    #[inline]
+    #[must_use]
+    pub const fn has_nmi(&self) -> bool {
+        self.nmi.is_some()
+    }
+
     /// Takes the pending NMI; returns when its overflow was noticed.
     #[inline]
     pub fn take_nmi(&mut self) -> Option<u64> {

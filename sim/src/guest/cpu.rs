@@ -39,6 +39,8 @@ pub trait Cpu {
     fn returns(&mut self, to_tick: bool);
     /// Whether the guest is in its tick.
     fn in_tick(&self) -> bool;
+    /// Whether an NMI is pending.
+    fn has_nmi(&self) -> bool;
     /// Takes the pending NMI; returns when its overflow was noticed.
     fn take_nmi(&mut self) -> Option<u64>;
     /// Runs ring 3 until `until`, for at most `most` ns, or until an NMI is pending; returns the ns spent in ring 3.
@@ -118,6 +120,11 @@ impl<H: SimHost> Cpu for Vcpu<H> {
 
     fn in_tick(&self) -> bool {
         self.in_tick()
+    }
+
+    #[inline]
+    fn has_nmi(&self) -> bool {
+        self.has_nmi()
     }
 
     #[inline]

@@ -28,7 +28,16 @@ impl<C: Cpu> Guest<C> {
             return;
         }
         // Which nearly always is all there is to do.
-        self.timed_out |= self.cpu.now_at_exit() > self.limit;
+        if self.cpu.now_at_exit() > self.limit {
+            self.timed_out = true;
+        }
+        if self.cpu.has_nmi() {
+            self.take_pending();
+        }
+    }
+
+    #[inline(never)]
+    fn take_pending(&mut self) {
         while !self.timed_out
             && let Some(seen_at) = self.cpu.take_nmi()
         {
@@ -37,7 +46,6 @@ impl<C: Cpu> Guest<C> {
         }
     }
 
-    #[inline(never)]
     fn nmi(&mut self, seen_at: u64) {
         self.in_nmi = true;
         let from_tick = self.cpu.in_tick();

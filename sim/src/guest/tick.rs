@@ -16,7 +16,7 @@ const LVT_MASKED: u32 = 1 << 16;
 impl<C: Cpu> Guest<C> {
     /// Runs up to the next tick or NMI; returns whether the guest is done.
     pub fn step(&mut self) -> bool {
-        if self.over_limit() {
+        if self.timed_out {
             return true;
         }
         match self.phase {
@@ -34,8 +34,9 @@ impl<C: Cpu> Guest<C> {
         self.take_nmis();
         if self.tick_is_due() {
             self.tick();
+            self.over_limit();
         }
-        self.phase == Phase::Done || self.rests() || self.over_limit()
+        self.phase == Phase::Done || self.rests() || self.timed_out
     }
 
     fn tick_is_due(&mut self) -> bool {

@@ -86,8 +86,13 @@ impl<C: Cpu> Guest<C> {
         if phase == Phase::Opened {
             self.go(Path::BeginAfterTurn);
             self.begin_measuring();
-            return;
+        } else {
+            self.next_turn();
         }
+        self.over_limit();
+    }
+
+    fn next_turn(&mut self) {
         self.units_at_start = self.units();
         self.go(Path::NextTurn);
         self.report.measure_begin = self.rdtsc().1;
@@ -111,6 +116,7 @@ impl<C: Cpu> Guest<C> {
             self.go(Path::TurnsOver);
             self.end_measuring();
         }
+        self.over_limit();
     }
 
     /// Goes on at `at`, with figures and log at 0 and the timer on. Returns the phase it waited in.

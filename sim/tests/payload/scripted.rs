@@ -150,6 +150,10 @@ impl Cpu for Scripted {
         self.in_tick
     }
 
+    fn has_nmi(&self) -> bool {
+        self.nmi.is_some()
+    }
+
     fn take_nmi(&mut self) -> Option<u64> {
         self.nmi.take()
     }

@@ -133,6 +133,10 @@ impl<C: Cpu> Cpu for Traced<C> {
         self.cpu.in_tick()
     }
 
+    fn has_nmi(&self) -> bool {
+        self.cpu.has_nmi()
+    }
+
     fn take_nmi(&mut self) -> Option<u64> {
         self.cpu.take_nmi()
     }
