@@ -153,7 +153,7 @@ fn open_with<H: SimHost + 'static>(
 
 /// The guests of a host.
 struct Guests<H> {
-    guests: Vec<Guest<H>>,
+    guests: Vec<Guest<Vcpu<H>>>,
     coupled: bool,
 }
 

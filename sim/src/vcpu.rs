@@ -139,7 +139,7 @@ impl<H: SimHost> Vcpu<H> {
         self.pmu.host().held()
     }
 
-    /// `n` instructions in ring 0.
+    /// `n` instructions in ring 0: those before an access, and its own.
     #[inline]
     pub fn execute(&mut self, n: u64) {
         let ps = n * self.instruction_ps;
@@ -162,7 +162,6 @@ impl<H: SimHost> Vcpu<H> {
     }
 
     fn access<T>(&mut self, msr: u32, write: bool, act: impl FnOnce(&mut Vpmu<H>) -> Option<T>) -> Option<T> {
-        self.execute(1);
         if !self.pmu.host().intercepts(msr) {
             return self.access_in_guest(act);
         }
@@ -226,7 +225,6 @@ impl<H: SimHost> Vcpu<H> {
 
     /// An access to the local APIC, which the kernel handles.
     fn apic(&mut self) {
-        self.execute(1);
         self.spend(Purpose::Apic, |costs| &costs.apic);
         let host = self.pmu.host();
         host.leaves();
@@ -264,7 +262,6 @@ impl<H: SimHost> Vcpu<H> {
 
     /// A doorbell: an exit without an MSR access.
     pub fn doorbell(&mut self) {
-        self.execute(1);
         self.port_exit();
     }
 
@@ -377,6 +374,13 @@ impl<H: SimHost> Vcpu<H> {
     #[inline]
     pub fn now_at_exit(&mut self) -> u64 {
         self.pmu.host().clock().now()
+    }
+
+    /// Whether an NMI is pending.
+    #[inline]
+    #[must_use]
+    pub const fn has_nmi(&self) -> bool {
+        self.nmi.is_some()
     }
 
     /// Takes the pending NMI; returns when its overflow was noticed.

@@ -1,21 +1,26 @@
 //! The guest's PMU driver: the register accesses of `guest/payload/pmu.c`, one for one.
-//!
-//! The numbers given to `execute` are the payload's instructions between two accesses, counted in its disassembly.
 
 use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_CTRL, IA32_PERFEVTSEL0};
 
-use super::event::{EVNTSEL_EN, Event, FIXED};
+use super::cpu::Cpu;
+use super::event::{EVNTSEL_EN, Event, FIXED, Move};
+use super::paths::Path;
 use super::state::{Guest, NOBODY};
-use crate::side::SimHost;
 
-impl<H: SimHost> Guest<H> {
+impl<C: Cpu> Guest<C> {
     /// `x86_pmu_disable`.
     pub(super) fn pmu_disable(&mut self) {
         if !self.enabled {
+            self.go(Path::DisableOff);
             return;
         }
+        self.go(Path::Disable);
+        self.disable_counters();
+        self.go(Path::DisableReturn);
+    }
+
+    pub(super) fn disable_counters(&mut self) {
         self.enabled = false;
-        self.cpu.execute(6);
         self.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
     }
 
@@ -29,104 +34,210 @@ impl<H: SimHost> Guest<H> {
             }
         }
         self.enabled = true;
-        self.cpu.execute(60 + 6 * self.events.active_count as u64);
+        self.go(Path::Enable);
+        if self.events.active_count > 0 {
+            self.go(Path::EnableSome);
+            self.go_times(Path::EnableEvent, self.events.active_count as u64);
+        }
         self.wrmsr(IA32_PERF_GLOBAL_CTRL, self.global_ctrl);
+        self.go(Path::EnableReturn);
     }
 
     /// `x86_pmu_stop` with PERF_EF_UPDATE.
     pub(super) fn stop(&mut self, at: usize) {
         let event = self.events.all[at];
         if event.is_fixed() {
-            self.set_fixed(&event, 0);
+            self.go(Path::StopFixed);
+            self.set_fixed(&event, 0, Path::StopFixedOff);
+            self.go(Path::StopFixedRead);
         } else {
-            self.cpu.execute(8);
+            self.go(Path::StopGp);
             let index = u32::from(event.index.unwrap_or(0));
             self.wrmsr(IA32_PERFEVTSEL0 + index, event.config & !EVNTSEL_EN);
+            self.go(Path::StopGpRead);
         }
-        self.update(at);
+        self.read_counter(at);
+        self.go(Path::StopDone);
     }
 
     /// `x86_perf_event_update`.
     pub(super) fn update(&mut self, at: usize) {
-        self.cpu.execute(3);
+        self.go(Path::Update);
+        self.read_counter(at);
+        self.go(Path::UpdateDone);
+    }
+
+    fn read_counter(&mut self, at: usize) {
         let now = self.rdmsr(self.events.all[at].counter_msr());
-        self.cpu.execute(12);
         self.events.all[at].update(now);
     }
 
     /// `x86_pmu_start` with PERF_EF_RELOAD.
     fn start(&mut self, at: usize) {
-        self.cpu.execute(18);
-        self.set_period(at);
+        self.go(Path::Start);
+        self.set_period(at, Some(Path::StartPeriodOver));
         let event = self.events.all[at];
         if event.is_fixed() {
-            self.set_fixed(&event, event.fixed_bits);
+            self.go(Path::StartFixed);
+            self.set_fixed(&event, event.fixed_bits, Path::StartFixedOn);
         } else {
-            self.cpu.execute(6);
+            self.go(Path::StartGp);
             let index = u32::from(event.index.unwrap_or(0));
             self.wrmsr(IA32_PERFEVTSEL0 + index, event.config);
         }
-        self.cpu.execute(10);
+        self.go(Path::StartReturn);
     }
 
-    pub(super) fn set_period(&mut self, at: usize) {
-        let value = self.events.all[at].next_left();
-        let msr = self.events.all[at].counter_msr();
-        self.wrmsr(msr, value);
+    /// `pmu_program`: an event that was just opened gets its counter ready.
+    pub(super) fn program(&mut self, at: usize) {
+        let event = self.events.all[at];
+        if event.is_fixed() {
+            self.go(Path::ProgramFixed);
+            self.set_fixed(&event, 0, Path::ProgramFixedOff);
+            self.go(Path::ProgramFixedPeriod);
+        } else {
+            self.go(Path::ProgramGp);
+            let index = u32::from(event.index.unwrap_or(0));
+            self.wrmsr(IA32_PERFEVTSEL0 + index, event.config & !EVNTSEL_EN);
+        }
+        self.go(Path::ProgramPeriod);
+        // It begins with a whole period.
+        self.set_period(at, None);
+        self.go(Path::ProgramReturn);
     }
 
-    /// `intel_pmu_enable_fixed` and `_disable_fixed`.
-    pub(super) fn set_fixed(&mut self, event: &Event, bits: u64) {
+    /// `x86_perf_event_set_period`; it goes `over` if the period is over.
+    fn set_period(&mut self, at: usize, over: Option<Path>) {
+        let event = &mut self.events.all[at];
+        let (msr, next) = (event.counter_msr(), event.next_left());
+        if let Some(over) = over.filter(|_| next.over) {
+            self.go(over);
+        }
+        self.wrmsr(msr, next.value);
+    }
+
+    /// `intel_pmu_enable_fixed` and `_disable_fixed`; `between` its read and its write.
+    fn set_fixed(&mut self, event: &Event, bits: u64, between: Path) {
         let shift = (usize::from(event.index.unwrap_or(0)) - FIXED) * 4;
-        self.cpu.execute(6);
         let ctrl = self.rdmsr(IA32_FIXED_CTR_CTRL);
-        self.cpu.execute(10);
+        self.go(between);
         self.wrmsr(IA32_FIXED_CTR_CTRL, ctrl & !(0xf << shift) | bits << shift);
     }
 
     pub(super) fn stop_active(&mut self, now: u64) {
-        let ran = now - self.sched_in;
+        let ran = now.wrapping_sub(self.sched_in);
+        if self.events.active_count == 0 {
+            self.go(Path::StopActiveNone);
+            return;
+        }
+        self.go(Path::StopActive);
         for n in 0..self.events.active_count {
+            self.go(Path::StopActiveEvent);
             let at = self.events.active(n);
             self.stop(at);
-            self.events.all[at].running += ran;
+            let event = &mut self.events.all[at];
+            event.running = event.running.wrapping_add(ran);
+            self.go(Path::StopActiveNext);
         }
+        self.go(Path::StopActiveDone);
     }
 
     /// Starts the active events; returns the bits of their counters.
     pub(super) fn start_active(&mut self) -> u64 {
         let mut started = 0;
-        self.sched_in = self.cpu.tsc();
+        self.go(Path::StartActive);
+        self.sched_in = self.rdtsc().1;
+        self.go(Path::StartActiveTsc);
+        if self.events.active_count > 0 {
+            self.go(Path::StartActiveSome);
+        }
         for n in 0..self.events.active_count {
+            self.go(Path::StartActiveEvent);
             let at = self.events.active(n);
             self.start(at);
             started |= 1 << self.events.all[at].index.unwrap_or(0);
+            self.go(Path::StartActiveNext);
         }
+        self.go(Path::StartActiveDone);
         started
     }
 
     /// `perf_adjust_freq_unthr_context`, at each tick.
     pub(super) fn adjust_at_tick(&mut self) {
-        self.pmu_disable();
-        let (tick, hz, tsc_hz) = (self.tick_tsc, self.boot.freq_hz, self.tsc_hz);
+        // Its driver is on, and one event counts: the first always finds a counter.
+        self.go(Path::TickAdjust);
+        self.disable_counters();
+        self.go(Path::TickAdjustSome);
         for n in 0..self.events.active_count {
             let at = self.events.active(n);
-            if !self.events.all[at].freq {
-                continue;
+            if self.events.all[at].freq {
+                self.adjust_event(at);
+            } else {
+                self.go(Path::TickAdjustSkip);
             }
-            self.stop(at);
-            self.cpu.execute(25);
-            let event = &mut self.events.all[at];
-            let count = event.count - event.freq_count;
-            event.freq_count = event.count;
-            if count > 0 {
-                event.adjust_period(tick, count, hz, tsc_hz);
-                if event.left > 8 * event.period {
-                    event.left = 0;
-                }
-            }
-            self.start(at);
+            self.go(Path::TickAdjustNext);
         }
+        self.go(Path::TickAdjustDone);
         self.pmu_enable();
+    }
+
+    fn adjust_event(&mut self, at: usize) {
+        let (tick, hz, tsc_hz) = (self.tick_tsc, self.boot.freq_hz, self.tsc_hz);
+        self.go(Path::TickAdjustStop);
+        self.stop(at);
+        let event = &mut self.events.all[at];
+        let count = event.count.wrapping_sub(event.freq_count);
+        event.freq_count = event.count;
+        self.go(Path::TickAdjustIdle);
+        if count > 0 {
+            let event = &mut self.events.all[at];
+            let moved = event.adjust_period(tick, count, hz, tsc_hz);
+            let reset = event.left > event.period.wrapping_mul(8);
+            if reset {
+                event.left = 0;
+            }
+            self.go(Path::TickAdjustPeriod);
+            self.go_moved(moved, [Path::TickAdjustDivided, Path::TickAdjustGrows, Path::TickAdjustShrinks]);
+            if reset {
+                self.go(Path::TickAdjustReset);
+            }
+        }
+        self.go(Path::TickAdjustStart);
+        self.start(at);
+    }
+
+    fn go_moved(&mut self, moved: Move, [divided, grows, shrinks]: [Path; 3]) {
+        if moved.divided {
+            self.go(divided);
+        }
+        self.go(if moved.grows { grows } else { shrinks });
+    }
+
+    /// The frequency part of `__perf_event_overflow`.
+    pub(super) fn adjust_overflow(&mut self, at: usize, now: u64) {
+        let (tick, hz, tsc_hz) = (self.tick_tsc, self.boot.freq_hz, self.tsc_hz);
+        let event = &mut self.events.all[at];
+        let elapsed = now.wrapping_sub(event.freq_tsc);
+        event.freq_tsc = now;
+        if elapsed >= tick.wrapping_mul(2) {
+            self.go(Path::OverflowFar);
+            return;
+        }
+        let moved = event.adjust_period(elapsed, event.period.cast_unsigned(), hz, tsc_hz);
+        let reset = event.left > event.period.wrapping_mul(8);
+        if reset {
+            event.left = 0;
+        }
+        self.go(Path::Overflow);
+        self.go_moved(moved, [Path::OverflowDivided, Path::OverflowGrows, Path::OverflowShrinks]);
+        if reset {
+            let event = &mut self.events.all[at];
+            let (msr, next) = (event.counter_msr(), event.next_left());
+            self.go(Path::OverflowReset);
+            self.wrmsr(msr, next.value);
+            self.go(Path::OverflowReturn);
+        } else {
+            self.go(Path::OverflowKeeps);
+        }
     }
 }

@@ -64,31 +64,52 @@ impl Event {
         self.left = self.left.wrapping_sub(delta.cast_signed());
     }
 
-    /// `x86_perf_event_set_period` up to the write; returns the value to write.
+    /// `x86_perf_event_set_period` up to the write.
     #[inline]
-    pub(super) fn next_left(&mut self) -> u64 {
+    pub(super) fn next_left(&mut self) -> Next {
         let mut left = self.left;
-        if left <= 0 {
+        let over = left <= 0;
+        if over {
             left += self.period;
             if left <= 0 {
                 left = self.period;
             }
             self.left = left;
         }
-        let left = left.clamp(2, MAX_PERIOD);
-        self.prev = left.wrapping_neg().cast_unsigned();
+        let programmed = left.clamp(2, MAX_PERIOD);
+        self.prev = programmed.wrapping_neg().cast_unsigned();
         // The payload writes the low half, with 0xffff above it; the vPMU extends bit 31.
-        self.prev & COUNTER_MASK
+        Next { value: self.prev & COUNTER_MASK, over, clamped: programmed != left }
     }
 
     /// `perf_adjust_period`: moves the period by an eighth of the distance to `hz` overflows per second.
     #[inline]
-    pub(super) fn adjust_period(&mut self, elapsed: u64, count: u64, hz: u64, tsc_hz: u64) {
-        let divisor = u128::from(elapsed.saturating_mul(hz));
-        let wanted = (u128::from(count) * u128::from(tsc_hz)).checked_div(divisor);
-        let wanted = wanted.map_or(MAX_PERIOD, |period| i64::try_from(period).unwrap_or(MAX_PERIOD).min(MAX_PERIOD));
+    pub(super) fn adjust_period(&mut self, elapsed: u64, count: u64, hz: u64, tsc_hz: u64) -> Move {
+        let divisor = u128::from(elapsed.wrapping_mul(hz));
+        let product = u128::from(count) * u128::from(tsc_hz);
+        // Else the quotient has more than 64 bits, or there is no divisor.
+        let divided = product >> 64 < divisor;
+        let wanted = if divided { (product / divisor).min(MAX_PERIOD as u128) as i64 } else { MAX_PERIOD };
         let delta = wanted - self.period;
         self.period += (if delta >= 0 { delta + 7 } else { delta - 7 }) / 8;
         self.period = self.period.max(1);
+        Move { divided, grows: delta >= 0 }
     }
+}
+
+/// What a counter is set to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Next {
+    pub(super) value: u64,
+    /// Whether the period was over.
+    pub(super) over: bool,
+    /// Whether what is left of it is more or less than can be written.
+    pub(super) clamped: bool,
+}
+
+/// How a period was moved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Move {
+    pub(super) divided: bool,
+    pub(super) grows: bool,
 }

@@ -3,6 +3,7 @@
 use guest::abi::{BootPage, MAX_EVENTS};
 
 use super::event::{EVNTSEL_EN, Event, FIXED, MAX_PERIOD};
+use super::paths::Path;
 
 const EVNTSEL_INT: u64 = 1 << 20;
 const EVNTSEL_USR: u64 = 1 << 16;
@@ -66,19 +67,30 @@ impl Events {
     }
 
     /// `rotate_ctx`.
-    pub(super) fn rotate(&mut self) {
-        self.head = if self.head + 1 >= self.enabled { 0 } else { self.head + 1 };
+    pub(super) fn rotate(&mut self, go: &mut impl FnMut(Path)) {
+        go(Path::Rotate);
+        self.head += 1;
+        if self.head == self.enabled {
+            self.head = 0;
+            go(Path::RotateWraps);
+        }
     }
 
-    /// `ctx_flexible_sched_in`: the longest prefix of the list that fits, then `x86_schedule_events`. Returns whether counters
-    /// were reassigned.
-    pub(super) fn schedule(&mut self) -> bool {
-        self.collect();
-        let anew = !self.fits_as_before();
-        if anew {
-            self.assign();
+    /// `ctx_flexible_sched_in`: the longest prefix of the list that fits, then `x86_schedule_events`. Tells `go` its way.
+    pub(super) fn schedule(&mut self, go: &mut impl FnMut(Path)) {
+        if self.enabled == 0 {
+            self.active_count = 0;
+            go(Path::ScheduleNone);
+            return;
         }
-        anew
+        go(Path::Schedule);
+        // The first event always finds a counter.
+        self.collect(go);
+        go(Path::AsBefore);
+        if !self.fits_as_before(go) {
+            self.assign(go);
+        }
+        go(Path::ScheduleDone);
     }
 
     /// Closes and reopens all events.
@@ -101,76 +113,110 @@ impl Events {
         self.active_count -= 1;
     }
 
-    fn collect(&mut self) {
+    fn collect(&mut self, go: &mut impl FnMut(Path)) {
         let (mut gp_free, mut fixed_used, mut fixed_movable) = (self.gp_counters, 0_u64, 0_u64);
         let mut n = 0;
         let mut at = self.head;
         while n < self.enabled {
             let event = &self.all[at];
             let mask = event.fixed.map_or(0, |n| 1 << n);
+            go(Path::Collect);
             if mask & !fixed_used != 0 {
                 fixed_used |= mask;
+                go(Path::CollectFixed);
                 if event.takes_gp {
                     fixed_movable |= mask;
+                    go(Path::CollectFixedOrGp);
                 }
-            } else if gp_free > 0 && (event.takes_gp || mask & fixed_movable != 0) {
-                // Either this event takes it, or the one it drives from its fixed counter.
-                if !event.takes_gp {
-                    fixed_movable &= !mask;
-                }
+            } else if gp_free > 0 && event.takes_gp {
                 gp_free -= 1;
+                go(Path::CollectGp);
+            } else if gp_free > 0 && mask & fixed_movable != 0 {
+                // The event that it drives from its fixed counter takes one.
+                fixed_movable &= !mask;
+                gp_free -= 1;
+                go(Path::CollectMoved);
             } else {
+                go(if gp_free == 0 { Path::CollectFull } else { Path::CollectStuck });
                 break;
             }
             self.active[n] = at as u8;
             n += 1;
             at = if at + 1 == self.enabled { 0 } else { at + 1 };
+            go(Path::CollectNext);
         }
         self.active_count = n;
     }
 
-    fn fits_as_before(&self) -> bool {
+    fn fits_as_before(&self, go: &mut impl FnMut(Path)) -> bool {
         let mut used = 0_u64;
         for n in 0..self.active_count {
             match self.all[self.active(n)].index {
-                Some(index) if used >> index & 1 == 0 => used |= 1 << index,
-                _ => return false,
+                None => {
+                    go(Path::AsBeforeNever);
+                    return false;
+                }
+                Some(index) if used >> index & 1 != 0 => {
+                    go(Path::AsBeforeTaken);
+                    return false;
+                }
+                Some(index) => used |= 1 << index,
             }
+            go(Path::AsBeforeEvent);
         }
         true
     }
 
-    fn assign(&mut self) {
+    /// Events with one choice first, then those of general-purpose counters, then those that may have either.
+    fn assign(&mut self, go: &mut impl FnMut(Path)) {
         let (mut fixed_used, mut gp) = (0_u64, 0_u8);
-        let fixed_index = |n: u8| Some(FIXED as u8 + n);
+        go(Path::Anew);
         for n in 0..self.active_count {
             let at = self.active(n);
             let event = &mut self.all[at];
             if let (false, Some(fixed)) = (event.takes_gp, event.fixed) {
                 fixed_used |= 1 << fixed;
-                event.index = fixed_index(fixed);
+                event.index = Some(FIXED as u8 + fixed);
+                go(Path::AnewOnly);
+                go(Path::AssignFixed);
+            } else {
+                go(Path::AnewOnlySkip);
             }
         }
         let mut next_gp = || {
             gp += 1;
             Some(gp - 1)
         };
+        go(Path::AnewGeneral);
         for n in 0..self.active_count {
             let at = self.active(n);
             let event = &mut self.all[at];
             if event.fixed.is_none() {
                 event.index = next_gp();
+                go(Path::AnewGeneralTaken);
+                go(Path::AssignGp);
+            } else {
+                go(Path::AnewGeneralSkip);
             }
         }
+        go(Path::AnewEither);
         for n in 0..self.active_count {
             let at = self.active(n);
             let event = &mut self.all[at];
-            let (true, Some(fixed)) = (event.takes_gp, event.fixed) else { continue };
-            if fixed_used & 1 << fixed == 0 {
-                fixed_used |= 1 << fixed;
-                event.index = fixed_index(fixed);
-            } else {
-                event.index = next_gp();
+            match event.fixed {
+                _ if !event.takes_gp => go(Path::AnewEitherNotGp),
+                None => go(Path::AnewEitherNotFixed),
+                Some(fixed) if fixed_used & 1 << fixed == 0 => {
+                    fixed_used |= 1 << fixed;
+                    event.index = Some(FIXED as u8 + fixed);
+                    go(Path::AnewEitherFixed);
+                    go(Path::AssignFixed);
+                }
+                Some(_) => {
+                    event.index = next_gp();
+                    go(Path::AnewEitherGp);
+                    go(Path::AssignGp);
+                }
             }
         }
     }
@@ -199,10 +245,10 @@ mod tests {
         let mut events = Events::new(&boot(&specs));
         let mut counts = Vec::new();
         for _ in 0..10 {
-            events.schedule();
+            events.schedule(&mut |_| {});
             assert!(events.rotation_needed());
             counts.push(events.active_count);
-            events.rotate();
+            events.rotate(&mut |_| {});
         }
         // perf stops at the first event that does not fit: with the five general-purpose ones in front, at the fifth.
         assert_eq!(counts, [4, 7, 7, 7, 7, 7, 6, 5, 4, 4]);
@@ -216,7 +262,7 @@ mod tests {
         ) {
             let mut events = Events::new(&boot(&specs));
             for _ in 0..=turns {
-                events.schedule();
+                events.schedule(&mut |_| {});
                 let mut used = Vec::new();
                 for n in 0..events.active_count {
                     let event = events.all[events.active(n)];
@@ -229,7 +275,7 @@ mod tests {
                         prop_assert!(event.takes_gp && index < 4);
                     }
                 }
-                events.rotate();
+                events.rotate(&mut |_| {});
             }
         }
     }

@@ -1,23 +1,26 @@
 //! The guest's NMI handler: the register accesses of `guest/payload/nmi.c`, one for one, and its log.
-//!
-//! The numbers given to `execute` are the payload's instructions between two accesses, counted in its disassembly.
 
 use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS};
 use guest::abi::{LOG_NMI, LogEntry};
 
+use super::cpu::Cpu;
+use super::paths::Path;
 use super::state::{Guest, NOBODY};
-use crate::side::SimHost;
 
-/// Instructions of the interrupt stub before the handler.
-pub(super) const STUB_IN: u64 = 11;
-/// Instructions of the interrupt stub after the handler, with IRETQ.
-pub(super) const STUB_OUT: u64 = 13;
-/// Instructions that account for an NMI and log it.
-const ACCOUNT: u64 = 45;
 /// Maximum number of loops of the handler.
 const MOST_LOOPS: u32 = 100;
 
-impl<H: SimHost> Guest<H> {
+/// How an entry of the log was taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Logged {
+    pub(super) fits: bool,
+    /// Whether its kind counts towards the target.
+    pub(super) wanted: bool,
+    /// Whether it is the one that meets it.
+    pub(super) meets: bool,
+}
+
+impl<C: Cpu> Guest<C> {
     /// Takes pending NMIs, right after an exit. They interrupt the tick between two instructions, but not the NMI handler.
     #[inline]
     pub(super) fn take_nmis(&mut self) {
@@ -25,7 +28,16 @@ impl<H: SimHost> Guest<H> {
             return;
         }
         // Which nearly always is all there is to do.
-        self.timed_out |= self.cpu.now_at_exit() > self.limit;
+        if self.cpu.now_at_exit() > self.limit {
+            self.timed_out = true;
+        }
+        if self.cpu.has_nmi() {
+            self.take_pending();
+        }
+    }
+
+    #[inline(never)]
+    fn take_pending(&mut self) {
         while !self.timed_out
             && let Some(seen_at) = self.cpu.take_nmi()
         {
@@ -34,101 +46,151 @@ impl<H: SimHost> Guest<H> {
         }
     }
 
-    #[inline(never)]
     fn nmi(&mut self, seen_at: u64) {
         self.in_nmi = true;
         let from_tick = self.cpu.in_tick();
         self.cpu.interrupted(false);
-        self.cpu.execute(2);
-        let (entry, entry_tsc) = self.cpu.now_and_tsc();
-        self.cpu.execute(STUB_IN);
+        self.go(Path::InterruptIn);
+        let (entry, entry_tsc) = self.rdtsc();
+        self.go(Path::InterruptCall);
         let (status, rearmed) = self.handle_pmi();
-        let (exit, exit_tsc) = self.cpu.now_and_tsc();
+        let (exit, exit_tsc) = self.rdtsc();
         self.handler.record(exit - entry);
         self.delivery.record(entry - seen_at);
         if self.deliveries.len() < self.log_capacity {
             let khz = u128::from(self.tsc_hz / 1000);
             self.deliveries.push((u128::from(seen_at) * khz / 1_000_000) as u64);
         }
-        self.cpu.execute(ACCOUNT);
-        self.report.nmis += 1;
-        self.report.nmis_without_status += u64::from(status == 0);
-        self.log(LOG_NMI, [entry_tsc, exit_tsc], status, rearmed);
-        if self.target_met && self.enabled {
-            // The sample target is met; the next tick ends the phase.
-            self.stop_measuring();
-            if self.takes_turns() {
-                self.tick_soon();
-            }
+        if !self.account([entry_tsc, exit_tsc], status, rearmed) {
+            self.go(Path::AccountReturn);
         }
-        self.cpu.execute(STUB_OUT);
+        self.go(Path::InterruptOut);
+        self.spend();
         self.cpu.returns(from_tick);
         self.in_nmi = false;
     }
 
-    pub(super) fn log(&mut self, kind: u64, [tsc_entry, tsc_exit]: [u64; 2], status: u64, rearmed: u64) {
-        if self.log.len() < self.log_capacity {
+    /// `pmi_account`; returns whether it ends as `tick_soon`.
+    fn account(&mut self, tsc: [u64; 2], status: u64, rearmed: u64) -> bool {
+        self.go(Path::Account);
+        self.report.nmis += 1;
+        if status == 0 {
+            self.report.nmis_without_status += 1;
+            self.go(Path::AccountWithoutStatus);
+        }
+        let logged = self.log(LOG_NMI, tsc, status, rearmed);
+        if logged.fits {
+            self.go(Path::AccountLogged);
+        }
+        if logged.meets {
+            self.go(Path::AccountMeets);
+        } else if logged.wanted {
+            self.go(Path::AccountWanted);
+        }
+        if !self.target_met {
+            return false;
+        }
+        self.go(Path::AccountMet);
+        if !self.enabled {
+            return false;
+        }
+        // The sample target is met; the next tick ends the phase.
+        self.go(Path::AccountDisable);
+        self.pmu_disable();
+        self.go(Path::AccountDisabled);
+        self.report.measure_end = self.rdtsc().1;
+        self.report.measure_units = self.units() - self.units_at_start;
+        self.go(Path::AccountEnd);
+        if self.takes_turns() {
+            self.go(Path::AccountSoon);
+            self.tick_soon();
+        }
+        self.takes_turns()
+    }
+
+    pub(super) fn log(&mut self, kind: u64, [tsc_entry, tsc_exit]: [u64; 2], status: u64, rearmed: u64) -> Logged {
+        let fits = self.log.len() < self.log_capacity;
+        if fits {
             self.log.push(LogEntry { kind, tsc_entry, tsc_exit, status, rip: 0, rearmed });
             self.report.logged += 1;
         } else {
             self.report.dropped += 1;
         }
-        if kind == self.log_kind && self.until_target > 0 {
-            self.until_target -= 1;
-            self.target_met = self.until_target == 0;
+        let wanted = kind == self.log_kind;
+        let mut meets = false;
+        if wanted {
+            // A target of 0 is never met.
+            self.until_target = self.until_target.wrapping_sub(1);
+            meets = self.until_target == 0;
+            self.target_met |= meets;
         }
+        Logged { fits, wanted, meets }
     }
 
     /// `intel_pmu_handle_irq` with perf_v4_pmi=n, between GLOBAL_CTRL off and on. Returns the first STATUS and the rearmed counters.
     fn handle_pmi(&mut self) -> (u64, u64) {
-        self.cpu.execute(12);
-        self.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
-        self.cpu.execute(1);
-        let status = self.rdmsr(IA32_PERF_GLOBAL_STATUS);
-        self.cpu.execute(8);
+        self.go(Path::Pmi);
+        self.wrmsr_in_nmi(IA32_PERF_GLOBAL_CTRL, 0);
+        self.go(Path::PmiStatus);
+        let status = self.rdmsr_in_nmi(IA32_PERF_GLOBAL_STATUS);
         let mut rearmed = 0;
         if self.enabled {
-            if status != 0 {
+            self.go(Path::PmiEnabled);
+            if status == 0 {
+                self.go(Path::PmiNothing);
+            } else {
                 rearmed = self.handle_overflows(status);
             }
-            self.cpu.execute(5);
-            self.cpu.write_lvtpc(self.lvtpc);
-            self.cpu.execute(4);
-            self.wrmsr(IA32_PERF_GLOBAL_CTRL, self.global_ctrl);
+            self.go(Path::PmiUnmask);
+            self.write_lvtpc();
+            self.go(Path::PmiOn);
+            self.wrmsr_in_nmi(IA32_PERF_GLOBAL_CTRL, self.global_ctrl);
         } else {
+            self.go(Path::PmiOff);
             if status != 0 {
                 self.count_late(status);
             }
-            self.cpu.execute(3);
-            self.cpu.write_lvtpc(self.lvtpc);
+            self.go(Path::PmiOffUnmask);
+            self.write_lvtpc();
+            self.go(Path::PmiOffDone);
         }
-        self.cpu.execute(1);
         (status, rearmed)
     }
 
     fn handle_overflows(&mut self, first: u64) -> u64 {
         let (mut status, mut rearmed) = (first, 0);
-        for _ in 0..MOST_LOOPS {
-            self.cpu.execute(6);
-            self.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, status);
+        for turn in 0..MOST_LOOPS {
+            self.go(if turn == 0 { Path::PmiAcknowledge } else { Path::PmiAgain });
+            self.wrmsr_in_nmi(IA32_PERF_GLOBAL_OVF_CTRL, status);
             rearmed |= status;
             let mut left = status;
+            self.go(Path::PmiFirst);
             while left != 0 {
                 let bit = left.trailing_zeros() as usize;
                 left &= left - 1;
-                self.cpu.execute(9);
                 match self.map[bit] {
-                    NOBODY => rearmed &= !(1 << bit),
+                    NOBODY => {
+                        rearmed &= !(1 << bit);
+                        self.go(Path::PmiUnmapped);
+                    }
                     at => self.restart(usize::from(at)),
                 }
+                self.go(Path::PmiCounterDone);
+                if left != 0 {
+                    self.go(Path::PmiNext);
+                }
             }
-            self.cpu.execute(3);
-            status = self.rdmsr(IA32_PERF_GLOBAL_STATUS);
-            self.cpu.execute(7);
+            self.go(Path::PmiStatusAgain);
+            status = self.rdmsr_in_nmi(IA32_PERF_GLOBAL_STATUS);
+            self.go(Path::PmiHandled);
             if status == 0 {
                 break;
             }
+            if turn + 1 == MOST_LOOPS {
+                self.go(Path::PmiGivesUp);
+            }
         }
+        self.go(Path::PmiFreqCheck);
         if self.freq {
             self.adjust_after_overflow(rearmed);
         }
@@ -138,53 +200,55 @@ impl<H: SimHost> Guest<H> {
     /// `intel_pmu_save_and_restart`.
     fn restart(&mut self, at: usize) {
         let msr = self.events.all[at].counter_msr();
-        let now = self.rdmsr(msr);
-        self.cpu.execute(27);
+        self.go(Path::PmiCounter);
+        let now = self.rdmsr_in_nmi(msr);
+        self.go(Path::PmiRestart);
         let event = &mut self.events.all[at];
         event.update(now);
         event.overflows += 1;
-        let value = event.next_left();
-        self.wrmsr(msr, value);
-        self.cpu.execute(2);
+        let next = event.next_left();
+        if next.over {
+            self.go(Path::PmiRestartOver);
+        }
+        if next.clamped {
+            self.go(Path::PmiRestartClamped);
+        }
+        self.wrmsr_in_nmi(msr, next.value);
     }
 
     /// The driver has disabled the counters and reads them itself: only acknowledge the overflow.
     fn count_late(&mut self, status: u64) {
-        self.cpu.execute(10);
-        self.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, status);
+        self.go(Path::PmiLate);
+        self.wrmsr_in_nmi(IA32_PERF_GLOBAL_OVF_CTRL, status);
         let mut left = status;
         while left != 0 {
             let at = self.map[left.trailing_zeros() as usize];
             left &= left - 1;
-            self.cpu.execute(8);
+            self.go(Path::PmiLateCounter);
             if at != NOBODY {
                 self.events.all[usize::from(at)].overflows += 1;
+                self.go(Path::PmiLateEvent);
             }
         }
+        self.go(Path::PmiLateDone);
     }
 
-    /// The frequency part of `__perf_event_overflow`.
     fn adjust_after_overflow(&mut self, rearmed: u64) {
-        let now = self.cpu.tsc();
-        let (tick, hz, tsc_hz) = (self.tick_tsc, self.boot.freq_hz, self.tsc_hz);
+        self.go(Path::PmiFreq);
+        let now = self.rdtsc().1;
+        self.go(Path::PmiFreqTsc);
         let mut left = rearmed;
         while left != 0 {
-            let at = self.map[left.trailing_zeros() as usize];
+            let at = usize::from(self.map[left.trailing_zeros() as usize]);
             left &= left - 1;
-            if at == NOBODY || !self.events.all[usize::from(at)].freq {
-                continue;
+            if self.events.all[at].freq {
+                self.go(Path::PmiFreqEvent);
+                self.adjust_overflow(at, now);
+            } else {
+                self.go(Path::PmiFreqSkip);
             }
-            self.cpu.execute(40);
-            let event = &mut self.events.all[usize::from(at)];
-            let elapsed = now - event.freq_tsc;
-            event.freq_tsc = now;
-            if elapsed < 2 * tick {
-                event.adjust_period(elapsed, event.period.cast_unsigned(), hz, tsc_hz);
-                if event.left > 8 * event.period {
-                    event.left = 0;
-                    self.set_period(usize::from(at));
-                }
-            }
+            self.go(Path::PmiFreqNext);
         }
+        self.go(Path::PmiFreqDone);
     }
 }

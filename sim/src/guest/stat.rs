@@ -1,26 +1,28 @@
 //! Consecutive `perf stat` runs in the guest: the register accesses and doorbells of `guest/payload/stat.c`, one for one.
-//!
-//! The numbers given to `execute` are the payload's instructions between two accesses, counted in its disassembly.
 
-use arch_pmu::intel::IA32_PERFEVTSEL0;
 use guest::abi::{
     CALLS, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, LOG_PHASE, PHASE_DISABLE, PHASE_ENABLE, PHASE_NONE, PHASE_PROGRAM,
     PHASE_READ, PHASE_ROTATE,
 };
 
-use super::event::EVNTSEL_EN;
+use super::cpu::Cpu;
+use super::paths::Path;
 use super::state::Guest;
-use crate::side::SimHost;
 
-/// Instructions of the loop around the calls, with the read of the TSC.
-const EACH: u64 = 14;
-/// Instructions that log one call.
-const LOG_CALL: u64 = 25;
+/// A call of a phase for one event, and the way to the next one.
+type Call<C> = fn(&mut Guest<C>, usize);
 
-/// A call of a phase for one event.
-type Call<H> = fn(&mut Guest<H>, usize);
+/// The loop around the calls of a phase: to the first one, from one to the next, from the last one, and without any.
+const fn loop_of(phase: u64) -> [Path; 4] {
+    match phase {
+        PHASE_PROGRAM => [Path::StatProgram, Path::StatProgramNext, Path::StatProgramLast, Path::StatProgramNone],
+        PHASE_ENABLE => [Path::StatEnable, Path::StatEnableNext, Path::StatEnableLast, Path::StatEnableNone],
+        PHASE_READ => [Path::StatRead, Path::StatReadNext, Path::StatReadLast, Path::StatReadNone],
+        _ => [Path::StatDisable, Path::StatDisableNext, Path::StatDisableLast, Path::StatDisableNone],
+    }
+}
 
-impl<H: SimHost> Guest<H> {
+impl<C: Cpu> Guest<C> {
     pub(super) const fn stat_setup(&self) -> bool {
         self.boot.flags & FLAG_STAT_SETUP != 0
     }
@@ -29,53 +31,79 @@ impl<H: SimHost> Guest<H> {
     pub(super) fn stat_begin(&mut self) {
         self.events.enabled = 0;
         self.events.active_count = 0;
+        self.go(Path::StatBegin);
         self.pmu_enable();
     }
 
     /// `stat_tick`; returns false after the last cycle.
     pub(super) fn stat_tick(&mut self) -> bool {
-        self.cpu.execute(12);
+        self.go(Path::StatTick);
         self.stat.ticks += 1;
         if !self.stat.counting {
             if self.stat.ticks < self.boot.gap_ticks {
+                self.go(Path::StatWaits);
+                self.go(Path::StatReturn);
                 return true;
             }
             self.set_up();
         } else if self.stat.ticks < self.boot.window_ticks {
+            self.go(Path::StatCounting);
+            self.go(Path::RotationNeeded);
             if self.events.rotation_needed() {
+                self.go(Path::StatRotation);
                 self.rotate_while_counting();
             }
+            self.go(Path::StatReturn);
             return true;
         } else {
             self.tear_down();
-            if self.stat.cycles == self.boot.sample_target || self.past_limit() {
+            let met = self.stat.cycles == self.boot.sample_target;
+            if met || self.past_limit() {
+                self.go(Path::StatOver);
                 return false;
             }
         }
         self.stat.ticks = 0;
+        self.go(Path::StatGoesOn);
+        self.go(Path::StatReturn);
         true
     }
 
     fn past_limit(&mut self) -> bool {
-        let ticks = self.cpu.tsc() - self.report.measure_begin;
+        let ticks = self.rdtsc().1 - self.report.measure_begin;
+        self.go(Path::StatLimit);
         ticks >= self.boot.limit_us.saturating_mul(self.tsc_hz / 1_000_000)
     }
 
     fn set_up(&mut self) {
         self.events.close();
-        self.each(PHASE_PROGRAM, Self::program);
+        self.go(Path::StatSetUp);
+        self.go_for_events(Path::StatSetUpSome, Path::StatSetUpEvent);
+        self.each(PHASE_PROGRAM, Self::program_call);
+        self.end_phase(PHASE_PROGRAM, Path::StatProgrammed);
         self.events.active_count = 0;
         if self.boot.flags & FLAG_ENABLE_ONCE != 0 {
-            self.phase(PHASE_ENABLE, 1, |guest, _| guest.enable_all());
+            self.begin_phase(PHASE_ENABLE);
+            let begin = self.rdtsc().1;
+            self.go(Path::StatEnableOnceBegun);
+            self.enable_all();
+            let end = self.rdtsc().1;
+            self.go(Path::StatEnableOnceDone);
+            self.stat.stamps.clear();
+            self.stat.stamps.extend([begin, end]);
         } else {
-            self.each(PHASE_ENABLE, Self::enable);
+            self.each(PHASE_ENABLE, Self::enable_call);
         }
+        self.end_phase(PHASE_ENABLE, Path::StatEnabled);
         self.stat.counting = true;
     }
 
     fn tear_down(&mut self) {
-        self.each(PHASE_READ, Self::read);
-        self.each(PHASE_DISABLE, Self::disable);
+        self.go(Path::StatTearDown);
+        self.each(PHASE_READ, Self::read_call);
+        self.end_phase(PHASE_READ, Path::StatReadDone);
+        self.each(PHASE_DISABLE, Self::disable_call);
+        self.end_phase(PHASE_DISABLE, Path::StatTornDown);
         self.events.enabled = 0;
         self.stat.counting = false;
         self.stat.cycles += 1;
@@ -83,86 +111,104 @@ impl<H: SimHost> Guest<H> {
     }
 
     fn rotate_while_counting(&mut self) {
-        self.phase(PHASE_ROTATE, 1, |guest, _| {
-            guest.cpu.execute(12);
-            guest.resched(true);
-        });
+        self.begin_phase(PHASE_ROTATE);
+        let begin = self.rdtsc().1;
+        self.go(Path::StatRotate);
+        self.resched(true);
+        let end = self.rdtsc().1;
+        self.go(Path::StatRotateDone);
+        self.stat.stamps.clear();
+        self.stat.stamps.extend([begin, end]);
+        self.end_phase(PHASE_ROTATE, Path::StatRotated);
         self.report.rotations += 1;
     }
 
-    fn each(&mut self, phase: u64, call: Call<H>) {
-        self.phase(phase, self.events.all.len(), call);
+    /// A loop over all events, without accesses.
+    fn go_for_events(&mut self, some: Path, each: Path) {
+        if !self.events.all.is_empty() {
+            self.go(some);
+            self.go_times(each, self.events.all.len() as u64);
+        }
     }
 
-    /// Makes `calls` timed calls between the doorbells of their phase, then logs them.
-    fn phase(&mut self, phase: u64, calls: usize, call: Call<H>) {
-        self.cpu.begin_phase(phase as usize);
+    /// Makes the timed calls of a phase.
+    fn each(&mut self, phase: u64, call: Call<C>) {
+        let [first, next, last, none] = loop_of(phase);
+        self.begin_phase(phase);
         let mut stamps = std::mem::take(&mut self.stat.stamps);
         stamps.clear();
-        stamps.push(self.cpu.tsc());
-        for n in 0..calls {
-            self.cpu.execute(EACH);
+        stamps.push(self.rdtsc().1);
+        self.go(if self.events.all.is_empty() { none } else { first });
+        for n in 0..self.events.all.len() {
             call(self, n);
-            stamps.push(self.cpu.tsc());
-        }
-        self.cpu.begin_phase(PHASE_NONE as usize);
-        for (n, ends) in (0..).zip(stamps.windows(2)) {
-            self.cpu.execute(LOG_CALL);
-            self.log(LOG_PHASE + phase, [ends[0], ends[1]], self.stat.cycles * CALLS + n, 0);
+            stamps.push(self.rdtsc().1);
+            self.go(if n + 1 < self.events.all.len() { next } else { last });
         }
         self.stat.stamps = stamps;
     }
 
-    /// `sched_in`, with its instructions.
-    fn schedule(&mut self) {
-        let anew = self.events.schedule();
-        let each = if anew { 22 + 6 + 30 } else { 22 + 12 };
-        self.cpu.execute(25 + each * self.events.active_count as u64);
+    /// Ends a phase and logs its calls.
+    fn end_phase(&mut self, phase: u64, then: Path) {
+        self.begin_phase(PHASE_NONE);
+        self.go(Path::LogPhase);
+        let stamps = std::mem::take(&mut self.stat.stamps);
+        if stamps.len() > 1 {
+            self.go(Path::LogPhaseSome);
+        }
+        for (n, ends) in (0..).zip(stamps.windows(2)) {
+            let logged = self.log(LOG_PHASE + phase, [ends[0], ends[1]], self.stat.cycles * CALLS + n, 0);
+            self.go(Path::LogPhaseCall);
+            if logged.fits {
+                self.go(Path::LogPhaseEntry);
+            }
+        }
+        self.stat.stamps = stamps;
+        self.go(then);
     }
 
-    fn program(&mut self, at: usize) {
+    fn program_call(&mut self, at: usize) {
         self.events.enabled = at + 1;
-        self.cpu.execute(10);
+        self.go(Path::StatProgramCall);
         self.schedule();
-        if self.events.active_count != self.events.enabled {
-            return;
+        if self.events.active_count == self.events.enabled {
+            self.go(Path::StatProgramFits);
+            self.program(at);
+            self.go(Path::StatProgramFitted);
         }
-        let event = self.events.all[at];
-        if event.is_fixed() {
-            self.set_fixed(&event, 0);
-        } else {
-            self.cpu.execute(8);
-            self.wrmsr(IA32_PERFEVTSEL0 + u32::from(event.index.unwrap_or(0)), event.config & !EVNTSEL_EN);
-        }
-        self.cpu.execute(14);
-        self.set_period(at);
     }
 
     /// `ctx_resched`, or `perf_rotate_context`.
     fn resched(&mut self, rotate: bool) {
-        self.cpu.execute(13);
-        let now = self.cpu.tsc();
+        self.go(Path::StatResched);
+        let now = self.rdtsc().1;
+        self.go(Path::StatReschedDisable);
         self.pmu_disable();
+        self.go(Path::StatReschedStop);
         self.stop_active(now);
         if rotate {
-            self.events.rotate();
+            self.go(Path::StatReschedRotate);
+            self.rotate();
         }
+        self.go(Path::StatReschedSchedule);
         self.schedule();
+        self.go(Path::StatReschedStart);
         self.start_active();
-        self.sched_in = self.cpu.tsc();
+        self.sched_in = self.rdtsc().1;
+        self.go(Path::StatReschedEnable);
         self.pmu_enable();
     }
 
-    fn enable(&mut self, at: usize) {
-        self.cpu.execute(8);
-        self.events.all[at].enabled_at = self.cpu.tsc();
+    fn enable_call(&mut self, at: usize) {
+        self.events.all[at].enabled_at = self.rdtsc().1;
         self.events.enabled = at + 1;
+        self.go(Path::StatEnableCall);
         self.resched(false);
     }
 
     fn enable_all(&mut self) {
-        let now = self.cpu.tsc();
-        self.cpu.execute(8 + 5 * self.events.all.len() as u64);
+        let now = self.rdtsc().1;
+        self.go(Path::StatEnableAll);
+        self.go_for_events(Path::StatEnableAllSome, Path::StatEnableAllEvent);
         for event in &mut self.events.all {
             event.enabled_at = now;
         }
@@ -170,33 +216,50 @@ impl<H: SimHost> Guest<H> {
         self.resched(false);
     }
 
-    /// `place_of`.
-    fn place_of(&mut self, at: usize) -> Option<usize> {
-        let found = self.events.place_of(at);
-        self.cpu.execute(6 + 4 * found.unwrap_or(self.events.active_count) as u64);
-        found
+    /// `place_of`; the paths are of an event before it, of the event, of none, and of an empty list.
+    fn place_of(&mut self, at: usize, [passed, found, none, empty]: [Path; 4]) -> Option<usize> {
+        let place = self.events.place_of(at);
+        self.go_times(passed, place.unwrap_or(self.events.active_count) as u64);
+        self.go(match place {
+            Some(_) => found,
+            None if self.events.active_count == 0 => empty,
+            None => none,
+        });
+        place
     }
 
-    fn read(&mut self, at: usize) {
-        if self.place_of(at).is_some() {
+    fn read_call(&mut self, at: usize) {
+        // Something counts: the last two are one.
+        let paths = [Path::StatReadPassed, Path::StatReadFound, Path::StatReadMissed, Path::StatReadMissed];
+        if self.place_of(at, paths).is_some() {
             self.update(at);
         }
+        self.go(Path::StatReadEnd);
     }
 
-    fn disable(&mut self, at: usize) {
-        let place = self.place_of(at);
-        self.cpu.execute(6);
-        let now = self.cpu.tsc();
+    fn disable_call(&mut self, at: usize) {
+        let paths = [Path::StatDisablePassed, Path::StatDisableFound, Path::StatDisableMissed, Path::StatDisableEmpty];
+        let place = self.place_of(at, paths);
+        let now = self.rdtsc().1;
+        self.go(Path::StatDisableCall);
         self.pmu_disable();
+        self.go(Path::StatDisableCheck);
         if let Some(place) = place {
+            self.go(Path::StatDisableStop);
             self.stop(at);
-            self.events.all[at].running += now - self.sched_in;
-            self.cpu.execute(8 + 4 * (self.events.active_count - place) as u64);
+            let event = &mut self.events.all[at];
+            event.running = event.running.wrapping_add(now.wrapping_sub(self.sched_in));
             self.events.remove_active(place);
+            self.go(Path::StatDisableStopped);
+            let behind = self.events.active_count - place;
+            if behind > 0 {
+                self.go(Path::StatDisableSome);
+                self.go_times(Path::StatDisableMoved, behind as u64);
+            }
         }
         let event = &mut self.events.all[at];
-        event.enabled_ticks += now - event.enabled_at;
-        self.cpu.execute(5);
+        event.enabled_ticks = event.enabled_ticks.wrapping_add(now.wrapping_sub(event.enabled_at));
+        self.go(Path::StatDisableEnable);
         self.pmu_enable();
     }
 }

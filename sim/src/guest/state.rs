@@ -2,10 +2,11 @@
 
 use guest::abi::{BootPage, LOG_NMI, LOG_ROTATION, LogEntry, MAGIC, Report, WORKLOAD_IO};
 
+use super::cpu::Cpu;
 use super::events::Events;
 use super::latency::Latency;
-use crate::side::SimHost;
-use crate::vcpu::{Vcpu, VcpuSide};
+use super::paths::Path;
+use crate::vcpu::VcpuSide;
 
 /// LVTPC in NMI mode.
 const LVT_NMI: u32 = 0x400;
@@ -52,8 +53,10 @@ pub(super) struct StatSetup {
 
 /// A guest on one vCPU.
 #[derive(Debug)]
-pub struct Guest<H> {
-    pub(super) cpu: Vcpu<H>,
+pub struct Guest<C> {
+    pub(super) cpu: C,
+    /// Instructions since the last access.
+    owed: u64,
     pub(super) boot: BootPage,
     pub(super) tsc_hz: u64,
     pub(super) work_unit: u64,
@@ -77,12 +80,22 @@ pub struct Guest<H> {
     pub(super) timed_out: bool,
     pub(super) timer: Timer,
     pub(super) next_tick: u64,
+    /// Of the timer, ns.
+    pub(super) interval: u64,
+    /// A tick of the timer as it was before it was set anew.
+    pub(super) late_tick: bool,
     pub(super) last_tick: u64,
     pub(super) tick_tsc: u64,
     pub(super) sched_in: u64,
     pub(super) phase: Phase,
     pub(super) phase_ticks: u64,
     pub(super) user_ns: u64,
+    /// A tick was taken since the last HLT.
+    pub(super) woke: bool,
+    /// Of an idle guest.
+    pub(super) wakes: u64,
+    /// TSC at the begin of the rest.
+    pub(super) stopped: u64,
     pub(super) units_at_start: u64,
     pub(super) stat: StatSetup,
     pub(super) report: Box<Report>,
@@ -120,21 +133,22 @@ pub struct GuestOutcome {
     pub side: VcpuSide,
 }
 
-impl<H: SimHost> Guest<H> {
+impl<C: Cpu> Guest<C> {
     /// A guest with this boot page and a hard limit in ns. `tick_count` is in ns, as with KVM's timer; addresses are ignored.
     #[must_use]
-    pub fn new(mut cpu: Vcpu<H>, boot: &BootPage, (timer, limit): (Timer, u64), tsc_khz: u64, work_unit: u64) -> Self {
+    pub fn new(mut cpu: C, boot: &BootPage, (timer, limit): (Timer, u64), tsc_khz: u64, work_unit: u64) -> Self {
         let events = Events::new(boot);
         let samples = events.all.iter().any(|event| boot.events[event.spec].period != 0);
         let freq = events.all.iter().any(|event| event.freq);
         let begin = cpu.now();
         Self {
             cpu,
+            owed: 0,
             boot: *boot,
             tsc_hz: tsc_khz * 1000,
             work_unit: if boot.workload == WORKLOAD_IO { work_unit / IO_BURST } else { work_unit }.max(1),
             map: [NOBODY; 64],
-            enabled: true,
+            enabled: false,
             freq,
             in_nmi: false,
             target_met: false,
@@ -148,12 +162,17 @@ impl<H: SimHost> Guest<H> {
             timed_out: false,
             timer,
             next_tick: begin + boot.tick_count.max(1),
+            interval: boot.tick_count.max(1),
+            late_tick: false,
             last_tick: 0,
             tick_tsc: 0,
             sched_in: 0,
             phase: Phase::WarmUp,
             phase_ticks: 0,
             user_ns: 0,
+            woke: false,
+            wakes: 0,
+            stopped: 0,
             units_at_start: 0,
             stat: StatSetup::default(),
             report: Box::new(Report { magic: MAGIC, ..Report::default() }),
@@ -168,19 +187,132 @@ impl<H: SimHost> Guest<H> {
         }
     }
 
+    /// Its CPU.
+    pub const fn cpu_mut(&mut self) -> &mut C {
+        &mut self.cpu
+    }
+
     /// ns since the start of the simulation.
     pub fn now(&mut self) -> u64 {
         self.cpu.now()
     }
 
+    /// Goes a path, whose instructions are executed before the next access.
+    #[inline]
+    pub(super) fn go(&mut self, path: Path) {
+        self.go_times(path, 1);
+    }
+
+    /// Goes a path so many times.
+    #[inline]
+    pub(super) fn go_times(&mut self, path: Path, times: u64) {
+        self.owed += path.instructions() * times;
+        self.cpu.goes(path, times);
+    }
+
+    /// Executes what was gone.
+    #[inline]
+    pub(super) fn spend(&mut self) {
+        let owed = std::mem::take(&mut self.owed);
+        self.cpu.execute(owed);
+    }
+
+    /// Executes what was gone, and the instruction of an access.
+    #[inline]
+    fn spend_for_access(&mut self) {
+        self.go(Path::Access);
+        self.spend();
+    }
+
+    #[inline]
     pub(super) fn wrmsr(&mut self, msr: u32, value: u64) {
-        self.cpu.wrmsr(msr, value);
+        self.wrmsr_in_nmi(msr, value);
         self.take_nmis();
     }
 
+    #[inline]
     pub(super) fn rdmsr(&mut self, msr: u32) -> u64 {
-        let value = self.cpu.rdmsr(msr);
+        let value = self.rdmsr_in_nmi(msr);
         self.take_nmis();
         value
+    }
+
+    /// WRMSR where no NMI is taken.
+    #[inline]
+    pub(super) fn wrmsr_in_nmi(&mut self, msr: u32, value: u64) {
+        self.spend_for_access();
+        self.cpu.wrmsr(msr, value);
+    }
+
+    /// RDMSR where no NMI is taken.
+    #[inline]
+    pub(super) fn rdmsr_in_nmi(&mut self, msr: u32) -> u64 {
+        self.spend_for_access();
+        self.cpu.rdmsr(msr)
+    }
+
+    /// RDTSC, with the ns since the start of the simulation.
+    #[inline]
+    pub(super) fn rdtsc(&mut self) -> (u64, u64) {
+        self.spend();
+        let read = self.cpu.rdtsc();
+        self.go(Path::Access);
+        read
+    }
+
+    pub(super) fn write_lvtpc(&mut self) {
+        self.spend_for_access();
+        self.cpu.write_lvtpc(self.lvtpc);
+    }
+
+    pub(super) fn write_eoi(&mut self) {
+        self.spend_for_access();
+        self.cpu.write_eoi();
+    }
+
+    /// Sets the timer; 0 stops it. An expiry that was not taken yet stays pending.
+    pub(super) fn write_timer(&mut self, count: u64) {
+        self.spend_for_access();
+        self.cpu.write_timer(count);
+        let now = self.cpu.now();
+        self.late_tick |= now >= self.next_tick;
+        (self.interval, self.next_tick) = if count == 0 { (1, u64::MAX) } else { (count, now.saturating_add(count)) };
+    }
+
+    pub(super) fn doorbell(&mut self, code: u32) {
+        self.ring(code);
+        self.take_nmis();
+    }
+
+    /// A doorbell from which the guest does not go on at once.
+    pub(super) fn ring(&mut self, code: u32) {
+        self.spend_for_access();
+        self.cpu.doorbell(code);
+    }
+
+    pub(super) fn begin_phase(&mut self, phase: u64) {
+        self.spend_for_access();
+        self.cpu.begin_phase(phase);
+        self.take_nmis();
+    }
+
+    /// `sched_in`.
+    pub(super) fn schedule(&mut self) {
+        let (mut owed, cpu) = (0, &mut self.cpu);
+        self.events.schedule(&mut |path| {
+            owed += path.instructions();
+            cpu.goes(path, 1);
+        });
+        self.owed += owed;
+    }
+
+    /// `sched_rotate`.
+    pub(super) fn rotate(&mut self) {
+        let (mut owed, cpu) = (0, &mut self.cpu);
+        self.events.rotate(&mut |path| {
+            owed += path.instructions();
+            cpu.goes(path, 1);
+        });
+        self.owed += owed;
     }
 }

@@ -1,38 +1,76 @@
 //! The guest's workload, timer tick and phases (`guest/payload/tick.c`).
 
-use guest::abi::{FLAG_TASK_SWITCH, FLAG_TIME_LOOP, LOG_ROTATION, LOOP_INSTRUCTIONS, WORKLOAD_IDLE, WORKLOAD_IO};
+use arch_pmu::intel::IA32_PERF_GLOBAL_CTRL;
+use guest::abi::{
+    DB_DONE, DB_MEASURE_BEGIN, DB_MEASURE_END, DB_TAIL_TICK, FLAG_TASK_SWITCH, FLAG_TIME_LOOP, LOG_ROTATION,
+    WORKLOAD_IDLE, WORKLOAD_IO,
+};
 
-use super::nmi::{STUB_IN, STUB_OUT};
+use super::cpu::Cpu;
+use super::paths::Path;
 use super::state::{Guest, Phase, Timer};
-use crate::side::SimHost;
 
 /// Mask bit of LVTPC.
 const LVT_MASKED: u32 = 1 << 16;
-/// Instructions of a rotation and of the search for events that fit.
-const SCHEDULE: u64 = 35;
-/// Instructions per event that fits.
-const COLLECT: u64 = 28;
-/// Instructions per event with a new counter.
-const PLACE: u64 = 33;
 
-impl<H: SimHost> Guest<H> {
+impl<C: Cpu> Guest<C> {
     /// Runs up to the next tick or NMI; returns whether the guest is done.
     pub fn step(&mut self) -> bool {
-        if self.over_limit() {
+        if self.timed_out {
             return true;
         }
         match self.phase {
             Phase::Done | Phase::Opened | Phase::Rest => return true,
-            Phase::Tail => self.cpu.halt_until(self.next_tick),
-            _ if self.boot.workload == WORKLOAD_IDLE => self.cpu.halt_until(self.next_tick),
+            Phase::Tail => {
+                if !self.halt_in_tail() {
+                    return true;
+                }
+            }
+            _ if self.boot.workload == WORKLOAD_IDLE => self.halt_idle(),
+            _ if self.late_tick => {}
             _ if self.boot.workload == WORKLOAD_IO => self.work_and_write(),
             _ => self.user_ns += self.cpu.run_user(self.next_tick, u64::MAX),
         }
         self.take_nmis();
-        if self.phase != Phase::Done && self.cpu.now() >= self.next_tick {
+        if self.tick_is_due() {
             self.tick();
+            self.over_limit();
         }
-        self.phase == Phase::Done || self.rests() || self.over_limit()
+        self.phase == Phase::Done || self.rests() || self.timed_out
+    }
+
+    fn tick_is_due(&mut self) -> bool {
+        self.late_tick || self.cpu.now() >= self.next_tick
+    }
+
+    /// HLT up to the next tick or NMI, unless a tick is due before; returns false if the tail is over. Interrupts are off up to HLT.
+    fn halt_in_tail(&mut self) -> bool {
+        if self.woke {
+            if self.tick_is_due() {
+                return true;
+            }
+            self.go(Path::TailAwake);
+            self.wait_in_tail(Path::TailHalt);
+        }
+        if self.phase == Phase::Done {
+            return false;
+        }
+        self.cpu.halt_until(self.next_tick);
+        true
+    }
+
+    /// The idle workload, unless a tick is due before it goes on.
+    fn halt_idle(&mut self) {
+        if self.woke {
+            if self.tick_is_due() {
+                return;
+            }
+            self.woke = false;
+            self.wakes += 1;
+            self.go(Path::IdleAwake);
+            self.spend();
+        }
+        self.cpu.halt_until(self.next_tick);
     }
 
     /// One unit of workload `io`, or the part of it before the next interrupt.
@@ -52,23 +90,24 @@ impl<H: SimHost> Guest<H> {
     }
 
     pub(super) fn units(&self) -> u64 {
-        self.user_ns / self.work_unit
-    }
-
-    pub(super) fn stop_measuring(&mut self) {
-        self.pmu_disable();
-        self.report.measure_end = self.cpu.tsc();
-        self.report.measure_units = self.units() - self.units_at_start;
+        if self.boot.workload == WORKLOAD_IDLE { self.wakes } else { self.user_ns / self.work_unit }
     }
 
     fn tick(&mut self) {
         self.cpu.interrupted(true);
-        self.cpu.execute(2);
-        let (entry, now) = self.cpu.now_and_tsc();
         // Expiries while one is pending merge.
-        self.forward_timer(entry);
-        self.cpu.execute(STUB_IN + 15);
-        self.tick_tsc = now - self.last_tick;
+        self.late_tick = false;
+        if self.stat_setup() {
+            self.next_tick = u64::MAX;
+        } else {
+            let now = self.cpu.now();
+            self.forward_timer(now);
+        }
+        self.go(Path::InterruptIn);
+        let (entry, now) = self.rdtsc();
+        self.go(Path::InterruptCall);
+        self.go(Path::Tick);
+        self.tick_tsc = now.wrapping_sub(self.last_tick);
         self.last_tick = now;
         self.report.ticks += 1;
         self.phase_ticks += 1;
@@ -78,157 +117,269 @@ impl<H: SimHost> Guest<H> {
             Phase::WarmUp | Phase::Baseline => self.baseline_tick(now),
             Phase::Done | Phase::Opened | Phase::Rest => {}
         }
-        // The rest of the tick is that of the next turn's begin.
-        if !self.rests() {
-            self.leave_tick();
-        }
     }
 
+    /// The end of a tick that goes back to where it came from.
     pub(super) fn leave_tick(&mut self) {
-        if self.phase == Phase::Measure && self.boot.flags & FLAG_TIME_LOOP != 0 {
-            self.time_loop();
+        if self.phase == Phase::Measure {
+            self.go(Path::LeaveMeasure);
+            if self.boot.flags & FLAG_TIME_LOOP != 0 {
+                self.go(Path::LeaveTimed);
+                self.time_loop();
+                self.go(Path::LeaveTimedDone);
+            }
         }
         if self.stat_setup() {
-            // The payload rearms its timer in this mode.
-            self.cpu.write_timer();
-            self.next_tick = self.cpu.now() + self.boot.tick_count.max(1);
-        } else if self.timer == Timer::Forwarded {
-            let now = self.cpu.now();
-            self.forward_timer(now);
+            self.go(Path::LeaveArm);
+            self.write_timer(self.boot.tick_count.max(1));
+            self.go(Path::LeaveArmed);
+        } else {
+            if self.timer == Timer::Forwarded {
+                let now = self.cpu.now();
+                self.forward_timer(now);
+            }
+            self.go(Path::LeaveEoi);
         }
-        self.cpu.write_eoi();
-        self.cpu.execute(STUB_OUT);
+        self.write_eoi();
+        self.go(Path::LeaveReturn);
+        self.go(Path::InterruptOut);
+        self.spend();
         self.cpu.returns(false);
+        self.woke = true;
     }
 
     /// `time_loop` of `guest/payload/loop.c`; a simulated NMI comes at accesses only.
     fn time_loop(&mut self) {
-        let begin = self.cpu.tsc();
-        self.cpu.execute(LOOP_INSTRUCTIONS);
+        self.go(Path::TimeLoop);
+        let begin = self.rdtsc().1;
+        self.go(Path::TimeLoopBody);
+        let end = self.rdtsc().1;
         self.report.loops += 1;
-        self.report.loop_ticks += self.cpu.tsc() - begin;
+        self.report.loop_ticks += end - begin;
+        self.go(Path::TimeLoopDone);
     }
 
     /// Sets the next expiry to the first one after `now`.
     fn forward_timer(&mut self, now: u64) {
         if let Some(late) = now.checked_sub(self.next_tick) {
-            let interval = self.boot.tick_count.max(1);
-            self.next_tick += (late / interval + 1) * interval;
+            self.next_tick += (late / self.interval + 1) * self.interval;
         }
     }
 
     fn baseline_tick(&mut self, now: u64) {
+        self.go(Path::TickBaseline);
         if self.phase == Phase::WarmUp {
             self.phase = Phase::Baseline;
             self.phase_ticks = 0;
             self.units_at_start = self.units();
             self.report.baseline_begin = now;
+            self.go(Path::TickWarmUp);
         }
-        if self.phase_ticks >= self.boot.baseline_ticks {
-            self.report.baseline_end = now;
-            self.report.baseline_units = self.units() - self.units_at_start;
-            if self.takes_turns() {
-                self.open_turns();
-            } else {
-                self.begin_measuring();
-            }
+        if self.phase_ticks < self.boot.baseline_ticks {
+            self.go(Path::BaselineGoesOn);
+            self.leave_tick();
+            return;
+        }
+        self.report.baseline_end = now;
+        self.report.baseline_units = self.units() - self.units_at_start;
+        self.go(Path::BaselineOver);
+        if self.takes_turns() {
+            // The rest of the tick is that of the next turn's begin.
+            self.go(Path::BeginTurns);
+            self.rest(Phase::Opened);
+        } else {
+            self.begin_measuring();
         }
     }
 
     pub(super) fn begin_measuring(&mut self) {
-        self.cpu.doorbell();
+        self.go(Path::Begin);
+        self.doorbell(DB_MEASURE_BEGIN);
         self.phase = Phase::Measure;
         self.phase_ticks = 0;
         self.units_at_start = self.units();
-        self.cpu.write_lvtpc(self.lvtpc);
-        // Linux's driver assumes an enabled PMU at boot: the counters enabled by GLOBAL_CTRL at RESET stop here.
-        self.pmu_disable();
-        self.report.measure_begin = self.cpu.tsc();
+        self.go(Path::BeginLvtpc);
+        self.write_lvtpc();
+        // The counters enabled by GLOBAL_CTRL at RESET stop here.
+        self.go(Path::BeginOff);
+        self.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
+        self.report.measure_begin = self.rdtsc().1;
         if self.stat_setup() {
+            self.go(Path::BeginStat);
             self.stat_begin();
-            return;
+            self.go(Path::BeginStatDone);
+        } else {
+            self.go(Path::BeginSchedule);
+            self.schedule();
+            self.go(Path::BeginStart);
+            self.start_active();
+            self.go(Path::BeginEnable);
+            self.pmu_enable();
+            self.go(Path::BeginDone);
         }
-        self.events.schedule();
-        self.start_active();
-        self.pmu_enable();
+        self.leave_tick();
     }
 
     fn measure_tick(&mut self, entry: [u64; 2]) {
+        self.go(Path::Measure);
         if self.stat_setup() {
+            self.go(Path::MeasureStat);
             if self.stat_tick() {
+                self.go(Path::MeasureStatGoesOn);
+                self.leave_tick();
                 return;
             }
-        } else if !self.target_met && self.phase_ticks < self.boot.max_ticks {
-            if self.freq {
-                self.adjust_at_tick();
-            }
-            if self.events.rotation_needed() {
-                self.reschedule(entry, true);
-            } else if self.boot.flags & FLAG_TASK_SWITCH != 0 {
-                self.reschedule(entry, false);
-            }
-            if !self.target_met {
-                return;
-            }
+            self.go(Path::MeasureStatOver);
+        } else if self.sample_on(entry) {
+            self.leave_tick();
+            return;
         }
+        self.go(Path::MeasureEnds);
         if self.takes_turns() {
+            self.go(Path::EndTurns);
             self.end_turn();
+            self.go(Path::EndTurnWait);
+            self.rest(Phase::Rest);
         } else {
             self.end_measuring();
         }
     }
 
+    /// A tick of sampling; returns whether it goes on.
+    fn sample_on(&mut self, entry: [u64; 2]) -> bool {
+        if self.target_met {
+            self.go(Path::MeasureMet);
+            return false;
+        }
+        if self.phase_ticks >= self.boot.max_ticks {
+            self.go(Path::MeasureOver);
+            return false;
+        }
+        self.go(Path::MeasureGoesOn);
+        if self.freq {
+            self.go(Path::MeasureFreq);
+            self.adjust_at_tick();
+            self.go(Path::MeasureFreqDone);
+        }
+        self.go(Path::MeasureRotation);
+        self.go(Path::RotationNeeded);
+        if self.events.rotation_needed() {
+            self.go(Path::MeasureRotate);
+            self.reschedule(entry, true);
+            self.go(Path::MeasureRescheduled);
+        } else if self.boot.flags & FLAG_TASK_SWITCH != 0 {
+            self.go(Path::MeasureSwitch);
+            self.reschedule(entry, false);
+            self.go(Path::MeasureRescheduled);
+        } else {
+            self.go(Path::MeasureLeft);
+        }
+        self.go(if self.target_met { Path::MeasureMetNow } else { Path::MeasureDone });
+        !self.target_met
+    }
+
     /// `perf_rotate_context`, or sched-out and sched-in of the task: stops all events and starts those that fit.
     fn reschedule(&mut self, [entry, entry_tsc]: [u64; 2], rotate: bool) {
+        self.go(Path::Resched);
         self.pmu_disable();
-        let now = self.cpu.tsc();
+        let now = self.rdtsc().1;
+        self.go(Path::ReschedStop);
         self.stop_active(now);
         if rotate {
-            self.events.rotate();
-            let placed = self.events.schedule();
-            self.cpu.execute(SCHEDULE + (COLLECT + if placed { PLACE } else { 0 }) * self.events.active_count as u64);
+            self.go(Path::ReschedRotate);
+            self.rotate();
+            self.go(Path::ReschedSchedule);
+            self.schedule();
+            self.go(Path::ReschedScheduled);
+        } else {
+            self.go(Path::ReschedKeep);
         }
+        self.go(Path::ReschedStart);
         let started = self.start_active();
+        self.go(Path::ReschedEnable);
         self.pmu_enable();
         self.report.rotations += 1;
-        let (exit, exit_tsc) = self.cpu.now_and_tsc();
+        self.go(Path::ReschedTsc);
+        let (exit, exit_tsc) = self.rdtsc();
         self.rotation.record(exit - entry);
-        self.log(LOG_ROTATION, [entry_tsc, exit_tsc], 0, started);
+        let logged = self.log(LOG_ROTATION, [entry_tsc, exit_tsc], 0, started);
+        self.go(Path::ReschedLog);
+        if logged.fits {
+            self.go(Path::ReschedLogged);
+        }
+        if logged.wanted {
+            self.go(Path::ReschedWanted);
+        }
+        if logged.meets {
+            self.go(Path::ReschedMeets);
+        }
+        self.go(Path::ReschedReturn);
     }
 
     pub(super) fn end_measuring(&mut self) {
-        if self.enabled {
-            self.stop_measuring();
-        }
-        let end = self.report.measure_end;
-        self.stop_active(end.max(self.sched_in));
+        self.go(Path::EndMeasuring);
+        self.end_turn();
         self.lvtpc |= LVT_MASKED;
-        self.cpu.write_lvtpc(self.lvtpc);
-        for event in self.events.all.iter_mut().take(self.events.enabled) {
-            event.enabled_ticks = end - self.report.measure_begin;
-        }
-        self.cpu.doorbell();
+        self.go(Path::EndLvtpc);
+        self.write_lvtpc();
+        self.go(Path::EndDoorbell);
+        self.doorbell(DB_MEASURE_END);
+        self.go(Path::EndTail);
+        self.tail();
+    }
+
+    pub(super) fn tail(&mut self) {
         self.phase = Phase::Tail;
         self.phase_ticks = 0;
-        self.end_if_over();
+        self.go(Path::Tail);
+        if self.stat_setup() {
+            self.go(Path::TailArm);
+            self.write_timer(self.boot.tick_count.max(1));
+        } else if self.timer == Timer::Forwarded {
+            let now = self.cpu.now();
+            self.forward_timer(now);
+        }
+        self.go(Path::TailEoi);
+        self.write_eoi();
+        self.go(Path::TailFirst);
+        self.wait_in_tail(Path::TailFirstHalt);
     }
 
-    fn tail_tick(&mut self) {
-        self.cpu.doorbell();
-        let held = self.cpu.held();
-        self.held_at_tail_tick.push(held);
-        self.end_if_over();
-    }
-
-    fn end_if_over(&mut self) {
+    fn wait_in_tail(&mut self, halt: Path) {
         if self.phase_ticks < self.boot.tail_ticks {
+            self.woke = false;
+            self.go(halt);
+            self.spend();
+            if self.cpu.in_tick() {
+                self.cpu.returns(false);
+            }
             return;
         }
+        self.go(Path::TailOver);
+        self.write_timer(0);
+        self.go(Path::TailPublish);
         self.publish();
+        self.go(Path::TailDone);
+        self.ring(DB_DONE);
         self.phase = Phase::Done;
     }
 
+    fn tail_tick(&mut self) {
+        self.go(Path::TickTail);
+        self.doorbell(DB_TAIL_TICK);
+        let held = self.cpu.held();
+        self.held_at_tail_tick.push(held);
+        self.go(Path::LeaveTail);
+        self.leave_tick();
+    }
+
+    /// The report's figures.
     pub(super) fn publish(&mut self) {
+        self.go(Path::Publish);
+        if !self.events.all.is_empty() {
+            self.go(Path::PublishSome);
+            self.go_times(Path::PublishEvent, self.events.all.len() as u64);
+        }
         for event in &self.events.all {
             self.report.overflows[event.spec] = event.overflows;
             self.report.counts[event.spec] = event.count;

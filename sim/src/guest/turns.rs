@@ -1,14 +1,15 @@
 //! A guest that takes its samples in turns (`guest/payload/tick.c`, FLAG_TURNS). Between two of them it waits inside a tick.
 
-use guest::abi::{FLAG_TURNS, Report};
+use guest::abi::{DB_MEASURE_END, DB_TURN_OVER, FLAG_TURNS, Report};
 
+use super::cpu::Cpu;
+use super::paths::Path;
 use super::state::{Guest, GuestOutcome, Phase};
-use crate::side::SimHost;
 
 /// The payload's shortest timer, ns.
 const SOON: u64 = 250_000;
 
-impl<H: SimHost> Guest<H> {
+impl<C: Cpu> Guest<C> {
     pub(super) fn takes_turns(&self) -> bool {
         self.boot.flags & FLAG_TURNS != 0
     }
@@ -22,51 +23,84 @@ impl<H: SimHost> Guest<H> {
     /// Nothing is left to be sampled in this turn: the tick that ends it comes at once.
     pub(super) fn tick_soon(&mut self) {
         if self.boot.tick_count > SOON {
-            self.cpu.write_timer();
-            self.next_tick = self.cpu.now() + SOON;
+            self.go(Path::Soon);
+            self.write_timer(SOON);
+            self.go(Path::SoonReturn);
+        } else {
+            self.go(Path::SoonNot);
         }
-    }
-
-    /// The end of the baseline: the first turn may begin.
-    pub(super) fn open_turns(&mut self) {
-        self.rest(Phase::Opened);
     }
 
     pub(super) fn end_turn(&mut self) {
+        self.go(Path::EndTurn);
         if self.enabled {
-            self.stop_measuring();
+            self.go(Path::EndTurnDisable);
+            self.pmu_disable();
+            self.report.measure_end = self.rdtsc().1;
+            self.report.measure_units = self.units() - self.units_at_start;
+            self.go(Path::EndTurnDisabled);
         }
-        let end = self.report.measure_end;
+        let ran = self.report.measure_end.wrapping_sub(self.report.measure_begin);
+        self.go(Path::EndTurnEvents);
+        if self.events.enabled > 0 {
+            self.go(Path::EndTurnSome);
+            self.go_times(Path::EndTurnEvent, self.events.enabled as u64);
+        }
         for event in self.events.all.iter_mut().take(self.events.enabled) {
-            event.enabled_ticks = end - self.report.measure_begin;
+            event.enabled_ticks = ran;
         }
-        self.stop_active(end.max(self.sched_in));
-        self.rest(Phase::Rest);
+        self.go(Path::EndTurnStop);
+        self.stop_active(self.report.measure_end);
     }
 
-    fn rest(&mut self, phase: Phase) {
-        self.cpu.write_timer();
-        self.cpu.doorbell();
-        self.take_nmis();
+    /// `wait_for_turn`, up to the wait.
+    pub(super) fn rest(&mut self, phase: Phase) {
+        self.go(Path::WaitTimer);
+        self.write_timer(0);
+        self.go(Path::WaitDoorbell);
+        self.doorbell(DB_MEASURE_END);
+        self.go(Path::WaitPublish);
         self.publish();
-        self.cpu.doorbell();
+        self.go(Path::WaitReset);
+        self.go_for_all(Path::WaitSome, Path::WaitEvent);
+        self.stopped = self.rdtsc().1;
+        self.go(Path::WaitOver);
+        self.ring(DB_TURN_OVER);
         self.phase = phase;
+    }
+
+    /// A loop over all events.
+    fn go_for_all(&mut self, some: Path, each: Path) {
+        if !self.events.all.is_empty() {
+            self.go(some);
+            self.go_times(each, self.events.all.len() as u64);
+        }
     }
 
     /// Begins a turn of `samples` at `at`, or as soon as the vCPU's thread runs.
     pub fn begin_turn(&mut self, at: u64, samples: u64) {
+        self.boot.sample_target = samples;
         let phase = self.wake(at);
-        self.until_target = samples;
         self.limit = self.cpu.now().saturating_add(self.time_limit);
         self.phase = Phase::Measure;
         if phase == Phase::Opened {
+            self.go(Path::BeginAfterTurn);
             self.begin_measuring();
         } else {
-            self.units_at_start = self.units();
-            self.report.measure_begin = self.cpu.tsc();
-            self.start_active();
-            self.pmu_enable();
+            self.next_turn();
         }
+        self.over_limit();
+    }
+
+    fn next_turn(&mut self) {
+        self.units_at_start = self.units();
+        self.go(Path::NextTurn);
+        self.report.measure_begin = self.rdtsc().1;
+        self.go(Path::NextTurnStart);
+        self.start_active();
+        self.go(Path::NextTurnEnable);
+        self.pmu_enable();
+        self.go(Path::NextTurnDone);
         self.leave_tick();
     }
 
@@ -74,30 +108,40 @@ impl<H: SimHost> Guest<H> {
     pub fn begin_end(&mut self, at: u64) {
         let phase = self.wake(at);
         self.limit = self.cpu.now().saturating_add(self.time_limit);
-        if phase == Phase::Rest {
+        if phase == Phase::Opened {
+            self.go(Path::TurnsNever);
+            self.tail();
+        } else {
             (self.report.measure_begin, self.report.measure_end) = (self.sched_in, self.sched_in);
+            self.go(Path::TurnsOver);
+            self.end_measuring();
         }
-        self.end_measuring();
-        self.leave_tick();
+        self.over_limit();
     }
 
     /// Goes on at `at`, with figures and log at 0 and the timer on. Returns the phase it waited in.
     fn wake(&mut self, at: u64) -> Phase {
-        let stopped = self.cpu.tsc();
         self.cpu.rest_until(at);
-        let (now, begin) = (self.cpu.tsc(), self.cpu.now());
-        self.began = begin;
         *self.report = Report { magic: self.report.magic, ..Report::default() };
         self.log.clear();
         self.target_met = false;
         self.phase_ticks = 0;
-        (self.sched_in, self.last_tick) = (now, now);
         for event in &mut self.events.all {
             (event.overflows, event.count, event.running, event.enabled_ticks, event.freq_count) = (0, 0, 0, 0, 0);
-            event.freq_tsc += now - stopped;
         }
-        self.cpu.write_timer();
-        self.next_tick = self.cpu.now() + self.boot.tick_count.max(1);
+        self.began = self.cpu.now();
+        self.take_nmis();
+        let now = self.rdtsc().1;
+        self.until_target = self.boot.sample_target;
+        (self.sched_in, self.last_tick) = (now, now);
+        for event in &mut self.events.all {
+            event.freq_tsc = event.freq_tsc.wrapping_add(now - self.stopped);
+        }
+        self.go(Path::WaitBegin);
+        self.go_for_all(Path::WaitBeginSome, Path::WaitBeginEvent);
+        self.go(Path::WaitArm);
+        self.write_timer(self.boot.tick_count.max(1));
+        self.go(Path::WaitReturn);
         std::mem::replace(&mut self.phase, Phase::Measure)
     }
 

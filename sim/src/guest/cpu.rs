@@ -1,0 +1,154 @@
+//! What a guest asks of its CPU.
+
+use crate::guest::paths::Path;
+use crate::side::SimHost;
+use crate::vcpu::{Vcpu, VcpuSide};
+
+/// A CPU with a PMU, a local APIC and a host, from the guest's side. The guest executes the instructions before an access, and that
+/// of the access, before it accesses anything; those before RDTSC, before it reads the TSC.
+pub trait Cpu {
+    /// ns since the start of the simulation.
+    fn now(&mut self) -> u64;
+    /// ns since the start of the simulation, right after an access: no instruction was executed since.
+    fn now_at_exit(&mut self) -> u64;
+    /// RDTSC, with the ns since the start of the simulation.
+    fn rdtsc(&mut self) -> (u64, u64);
+    /// `n` instructions in ring 0.
+    fn execute(&mut self, n: u64);
+    /// The guest goes this way so many times. Its instructions are executed later, by [`execute`](Self::execute).
+    fn goes(&mut self, _path: Path, _times: u64) {}
+    /// RDMSR of a PMU register.
+    fn rdmsr(&mut self, msr: u32) -> u64;
+    /// WRMSR of a PMU register.
+    fn wrmsr(&mut self, msr: u32, value: u64);
+    /// A write to LVTPC.
+    fn write_lvtpc(&mut self, value: u32);
+    /// A write to the local APIC's EOI.
+    fn write_eoi(&mut self);
+    /// A write to the local APIC's timer.
+    fn write_timer(&mut self, count: u64);
+    /// A doorbell.
+    fn doorbell(&mut self, code: u32);
+    /// A doorbell at the begin of a phase.
+    fn begin_phase(&mut self, phase: u64);
+    /// A port write in ring 3.
+    fn port_write(&mut self);
+    /// Enters an interrupt or NMI handler; `tick` if it is the tick's.
+    fn interrupted(&mut self, tick: bool);
+    /// Returns from a handler; `to_tick` if into the tick.
+    fn returns(&mut self, to_tick: bool);
+    /// Whether the guest is in its tick.
+    fn in_tick(&self) -> bool;
+    /// Whether an NMI is pending.
+    fn has_nmi(&self) -> bool;
+    /// Takes the pending NMI; returns when its overflow was noticed.
+    fn take_nmi(&mut self) -> Option<u64>;
+    /// Runs ring 3 until `until`, for at most `most` ns, or until an NMI is pending; returns the ns spent in ring 3.
+    fn run_user(&mut self, until: u64, most: u64) -> u64;
+    /// HLT until `until`.
+    fn halt_until(&mut self, until: u64);
+    /// Waits outside of the guest until `at`, with its counters off.
+    fn rest_until(&mut self, at: u64);
+    /// Events held now.
+    fn held(&mut self) -> u64;
+    /// The account since the vCPU's start, or since its last rest.
+    fn take_side(&mut self) -> VcpuSide;
+}
+
+impl<H: SimHost> Cpu for Vcpu<H> {
+    #[inline]
+    fn now(&mut self) -> u64 {
+        self.now()
+    }
+
+    #[inline]
+    fn now_at_exit(&mut self) -> u64 {
+        self.now_at_exit()
+    }
+
+    #[inline]
+    fn rdtsc(&mut self) -> (u64, u64) {
+        self.now_and_tsc()
+    }
+
+    #[inline]
+    fn execute(&mut self, n: u64) {
+        self.execute(n);
+    }
+
+    #[inline]
+    fn rdmsr(&mut self, msr: u32) -> u64 {
+        self.rdmsr(msr)
+    }
+
+    #[inline]
+    fn wrmsr(&mut self, msr: u32, value: u64) {
+        self.wrmsr(msr, value);
+    }
+
+    fn write_lvtpc(&mut self, value: u32) {
+        self.write_lvtpc(value);
+    }
+
+    fn write_eoi(&mut self) {
+        self.write_eoi();
+    }
+
+    fn write_timer(&mut self, _count: u64) {
+        self.write_timer();
+    }
+
+    fn doorbell(&mut self, _code: u32) {
+        self.doorbell();
+    }
+
+    fn begin_phase(&mut self, phase: u64) {
+        self.begin_phase(phase as usize);
+    }
+
+    fn port_write(&mut self) {
+        self.port_write();
+    }
+
+    fn interrupted(&mut self, tick: bool) {
+        self.interrupted(tick);
+    }
+
+    fn returns(&mut self, to_tick: bool) {
+        self.returns(to_tick);
+    }
+
+    fn in_tick(&self) -> bool {
+        self.in_tick()
+    }
+
+    #[inline]
+    fn has_nmi(&self) -> bool {
+        self.has_nmi()
+    }
+
+    #[inline]
+    fn take_nmi(&mut self) -> Option<u64> {
+        self.take_nmi()
+    }
+
+    fn run_user(&mut self, until: u64, most: u64) -> u64 {
+        self.run_user(until, most)
+    }
+
+    fn halt_until(&mut self, until: u64) {
+        self.halt_until(until);
+    }
+
+    fn rest_until(&mut self, at: u64) {
+        self.rest_until(at);
+    }
+
+    fn held(&mut self) -> u64 {
+        self.held()
+    }
+
+    fn take_side(&mut self) -> VcpuSide {
+        self.take_side()
+    }
+}

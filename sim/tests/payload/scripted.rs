@@ -1,0 +1,200 @@
+//! A CPU that answers by chance: counters and STATUS of all kinds, NMIs at any exit, exits of any length. What it answers depends on its
+//! seed and on what it was asked, so two guests that ask the same are told the same.
+
+use std::collections::BTreeMap;
+
+use host_pmu::stats::{HostSide, PhaseTally, Recorder};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use sim::backend::Creates;
+use sim::guest::cpu::Cpu;
+use sim::mediated::Switches;
+use sim::vcpu::VcpuSide;
+
+const GLOBAL_STATUS: u32 = 0x38e;
+const FIXED_CTR_CTRL: u32 = 0x38d;
+
+/// What chance is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chances {
+    pub(crate) seed: u64,
+    /// NMIs of 1 000 exits.
+    pub(crate) nmis: u64,
+    /// STATUS is not 0, of 1 000 reads.
+    pub(crate) overflows: u64,
+    /// Bits of STATUS.
+    pub(crate) counters: u64,
+    /// What a counter counts between two looks at it, at most, as a power of two. Now and then it is anything.
+    pub(crate) counts: u32,
+    /// Longest exit, ns.
+    pub(crate) exit_ns: u64,
+    /// Longest time in ring 3 without an NMI, ns.
+    pub(crate) user_ns: u64,
+    /// An instruction takes this long. If 0, the clock does not tell how many there were.
+    pub(crate) instruction_ps: u64,
+}
+
+pub(crate) struct Scripted {
+    chances: Chances,
+    random: Xoshiro256PlusPlus,
+    tsc_khz: u64,
+    ps: u64,
+    nmi: Option<u64>,
+    /// What was last written to a counter, and how far it came.
+    counters: BTreeMap<u32, u64>,
+    in_tick: bool,
+}
+
+impl Scripted {
+    pub(crate) fn new(chances: Chances, tsc_khz: u64) -> Self {
+        let random = Xoshiro256PlusPlus::seed_from_u64(chances.seed);
+        Self { chances, random, tsc_khz, ps: 0, nmi: None, counters: BTreeMap::new(), in_tick: false }
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random.next_u64() % bound.max(1)
+    }
+
+    fn exit(&mut self) {
+        self.ps += 1000 * (50 + self.below(self.chances.exit_ns));
+        if self.below(1000) < self.chances.nmis {
+            let now = self.now();
+            self.nmi.get_or_insert(now);
+        }
+    }
+
+    fn read(&mut self, msr: u32) -> u64 {
+        match msr {
+            GLOBAL_STATUS if self.below(1000) < self.chances.overflows => {
+                let all = self.chances.counters;
+                // Now and then of counters that nobody uses.
+                let of = if self.below(50) == 0 { u64::MAX } else { all };
+                let bits = self.random.next_u64() & self.random.next_u64() & of;
+                if bits == 0 { of & of.wrapping_neg() } else { bits }
+            }
+            GLOBAL_STATUS => 0,
+            FIXED_CTR_CTRL => self.random.next_u64() & 0xfff,
+            _ => {
+                let by = self.random.next_u64();
+                let grows = if self.below(20) == 0 { by } else { by & ((1 << self.chances.counts) - 1) };
+                let counter = self.counters.entry(msr).or_default();
+                *counter = counter.wrapping_add(grows) & ((1 << 48) - 1);
+                *counter
+            }
+        }
+    }
+}
+
+impl Cpu for Scripted {
+    fn now(&mut self) -> u64 {
+        self.ps / 1000
+    }
+
+    fn now_at_exit(&mut self) -> u64 {
+        self.ps / 1000
+    }
+
+    fn rdtsc(&mut self) -> (u64, u64) {
+        let now = self.now();
+        (now, now * (self.tsc_khz / 1000) / 1000)
+    }
+
+    fn execute(&mut self, n: u64) {
+        self.ps += n * self.chances.instruction_ps;
+    }
+
+    fn rdmsr(&mut self, msr: u32) -> u64 {
+        self.exit();
+        self.read(msr)
+    }
+
+    fn wrmsr(&mut self, msr: u32, value: u64) {
+        self.counters.insert(msr, value);
+        self.exit();
+    }
+
+    fn write_lvtpc(&mut self, _value: u32) {
+        self.ps += 300_000;
+    }
+
+    fn write_eoi(&mut self) {
+        self.ps += 200_000;
+    }
+
+    fn write_timer(&mut self, _count: u64) {
+        self.ps += 500_000;
+    }
+
+    fn doorbell(&mut self, _code: u32) {
+        self.exit();
+    }
+
+    fn begin_phase(&mut self, _phase: u64) {
+        self.exit();
+    }
+
+    fn port_write(&mut self) {
+        self.exit();
+    }
+
+    fn interrupted(&mut self, tick: bool) {
+        self.in_tick = tick;
+        self.ps += 150_000;
+    }
+
+    fn returns(&mut self, to_tick: bool) {
+        self.in_tick = to_tick;
+    }
+
+    fn in_tick(&self) -> bool {
+        self.in_tick
+    }
+
+    fn has_nmi(&self) -> bool {
+        self.nmi.is_some()
+    }
+
+    fn take_nmi(&mut self) -> Option<u64> {
+        self.nmi.take()
+    }
+
+    fn run_user(&mut self, until: u64, most: u64) -> u64 {
+        let left = until.saturating_sub(self.now()).min(most);
+        if self.nmi.is_some() || left == 0 {
+            return 0;
+        }
+        let ns = self.below(self.chances.user_ns).min(left);
+        self.ps += ns * 1000;
+        if ns < left {
+            let now = self.now();
+            self.nmi = Some(now);
+        }
+        ns
+    }
+
+    fn halt_until(&mut self, until: u64) {
+        self.ps = self.ps.max(until.saturating_mul(1000));
+        self.exit();
+    }
+
+    fn rest_until(&mut self, at: u64) {
+        self.ps = self.ps.max(at * 1000) + 7_000_000;
+        self.exit();
+    }
+
+    fn held(&mut self) -> u64 {
+        0
+    }
+
+    fn take_side(&mut self) -> VcpuSide {
+        VcpuSide {
+            pmi: Default::default(),
+            msrs: Vec::new(),
+            phases: [PhaseTally::default(); guest::abi::PHASES],
+            exit_path_ns: Recorder::default(),
+            host: HostSide::default(),
+            creates: Creates::default(),
+            switches: Switches::default(),
+        }
+    }
+}
