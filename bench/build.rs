@@ -35,9 +35,18 @@ fn pack_relocations() {
     }
 }
 
+/// Addresses are settled before `main` and cannot be written afterwards: with `-z relro` this is full RELRO, which .cargo/config.toml does
+/// not ask for.
+fn settle_addresses() {
+    if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
+        println!("cargo::rustc-link-arg-bins=-Wl,-z,relro,-z,now");
+    }
+}
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     pack_relocations();
+    settle_addresses();
     println!("cargo::rerun-if-changed=src");
     let revision = git(&["rev-parse", "HEAD"]).map_or_else(
         || "unknown".to_owned(),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::costs::Costs;
 use crate::list::{Class, EventList};
 use crate::method::{MAX_PACK, Method, Order, Phases, layout};
-use crate::phase::Phase;
+use crate::phase::{Phase, Use};
 
 /// A method and its predicted duration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,9 +64,11 @@ fn work(sizes: &[usize], costs: &Costs) -> [Work; 5] {
     all
 }
 
-/// Predicted duration for groups of the given sizes on each of `cpus` CPUs, ns, and the phases in which moving is cheaper.
-fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Costs) -> (f64, Phases) {
+/// Predicted duration for groups of the given sizes on each of `cpus` CPUs, ns, and the phases in which moving is cheaper. Mapping and
+/// unmapping, which cost every method the same, are not in it.
+fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Costs, purpose: Use) -> (f64, Phases) {
     let work = work(sizes, costs);
+    let work = || work.iter().zip(PHASES).filter(|(_, phase)| purpose.phases().contains(phase));
     let m = cpus as f64;
     let mut moving = Phases::NONE;
     let mut total = 0.0;
@@ -75,12 +77,12 @@ fn predict(sizes: &[usize], cpus: usize, threads: bool, serial: bool, costs: &Co
         let contention =
             |phase| if serial && matches!(phase, Phase::Open | Phase::Close) { m } else { costs.contention };
         total += m * costs.thread;
-        for (work, phase) in work.iter().zip(PHASES) {
+        for (work, phase) in work() {
             total += work.ns * contention(phase) + m * costs.round;
         }
         return (total, moving);
     }
-    for (work, phase) in work.iter().zip(PHASES) {
+    for (work, phase) in work() {
         // The process runs on a random online CPU; calls for that CPU need no IPI.
         let away = m - m / costs.online.max(m).max(1.0);
         let interrupts = away * work.remote * costs.ipi;
@@ -98,15 +100,17 @@ fn sizes(list: &EventList, pack: Option<usize>) -> Vec<usize> {
     layout(list, pack).iter().map(|pack| pack.members.len()).collect()
 }
 
-/// Best method for a list on `cpus` CPUs.
+/// Best method for the phases of `purpose`, of a list on `cpus` CPUs.
 #[must_use]
-pub fn choose(list: &EventList, cpus: usize, costs: &Costs) -> Choice {
+pub fn choose(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Choice {
     let serial = list.main_class() == Some(Class::Tracepoint);
     let mut candidates = Vec::new();
     for threads in [false, true] {
         for packed in [false, true] {
             let packs: Vec<Option<usize>> = if packed { PACKS.into_iter().map(Some).collect() } else { vec![None] };
-            let best = packs.into_iter().map(|pack| (pack, predict(&sizes(list, pack), cpus, threads, serial, costs)));
+            let best = packs
+                .into_iter()
+                .map(|pack| (pack, predict(&sizes(list, pack), cpus, threads, serial, costs, purpose)));
             let best = best.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
             let Some((pack, (predicted_ns, moving))) = best else { continue };
             let order = if threads { Order::Threads } else { Order::CpuMajor(moving) };
@@ -126,8 +130,9 @@ pub fn choose(list: &EventList, cpus: usize, costs: &Costs) -> Choice {
 
 /// Strategy `packed`: the best pack size with one thread for all CPUs, and the phases in which to move.
 #[must_use]
-pub fn tuned_pack(list: &EventList, cpus: usize, costs: &Costs) -> Method {
-    let best = PACKS.into_iter().map(|pack| (pack, predict(&sizes(list, Some(pack)), cpus, false, false, costs)));
+pub fn tuned_pack(list: &EventList, cpus: usize, costs: &Costs, purpose: Use) -> Method {
+    let of = |pack| predict(&sizes(list, Some(pack)), cpus, false, false, costs, purpose);
+    let best = PACKS.into_iter().map(|pack| (pack, of(pack)));
     let best = best.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
     best.map_or(Method::CPU_MAJOR, |(pack, (_, moving))| Method::packed(pack, moving))
 }
@@ -163,34 +168,44 @@ mod tests {
 
     #[test]
     fn few_events_stay_where_they_are_and_many_are_packed() {
-        let one = choose(&list("cs"), 2, &COSTS);
+        let one = choose(&list("cs"), 2, &COSTS, Use::Stat);
         assert_eq!(one.method.order, Order::CpuMajor(Phases::NONE), "{one:?}");
-        let many = choose(&list(&generate::software(700)), 2, &COSTS);
+        let many = choose(&list(&generate::software(700)), 2, &COSTS, Use::Stat);
         assert_eq!(many.method.order, Order::Threads);
         assert!(many.method.pack.is_some_and(|size| (16..=192).contains(&size)), "{many:?}");
         assert!(many.why.contains("rather than"));
         assert!(many.candidates.windows(2).all(|pair| pair[0].predicted_ns <= pair[1].predicted_ns));
         // Hardware events compete for counters: their groups stay as written.
-        let hardware = choose(&list(&vec!["cycles"; 700].join(",")), 2, &COSTS);
+        let hardware = choose(&list(&vec!["cycles"; 700].join(",")), 2, &COSTS, Use::Stat);
         assert_eq!(layout(&list("cycles,instructions"), hardware.method.pack).len(), 2);
+    }
+
+    #[test]
+    fn only_the_phases_of_the_purpose_are_predicted() {
+        let many = list(&generate::software(700));
+        let of = |costs: &Costs, purpose| choose(&many, 2, costs, purpose).candidates[0].predicted_ns;
+        let unread = Costs { read: 0.0, read_member: 0.0, ipi: 0.0, ..COSTS };
+        let read = Costs { ipi: 0.0, ..COSTS };
+        assert!(of(&read, Use::Stat) > of(&unread, Use::Stat));
+        assert!((of(&read, Use::Mmap) - of(&unread, Use::Mmap)).abs() < 1e-9);
     }
 
     #[test]
     fn one_cpu_may_be_another_than_the_own() {
         let many = list(&generate::software(700));
-        let Order::CpuMajor(moving) = choose(&many, 1, &COSTS).method.order else { panic!() };
+        let Order::CpuMajor(moving) = choose(&many, 1, &COSTS, Use::Stat).method.order else { panic!() };
         assert!(moving.has(Phase::Close));
         let alone = Costs { online: 1.0, ..COSTS };
-        assert_eq!(choose(&many, 1, &alone).method.order, Order::CpuMajor(Phases::NONE));
+        assert_eq!(choose(&many, 1, &alone, Use::Stat).method.order, Order::CpuMajor(Phases::NONE));
     }
 
     #[test]
     fn moving_pays_where_interrupts_cost_more() {
-        let method = tuned_pack(&list(&generate::software(700)), 2, &COSTS);
+        let method = tuned_pack(&list(&generate::software(700)), 2, &COSTS, Use::Stat);
         let Order::CpuMajor(moving) = method.order else { panic!("{method:?}") };
         assert!(moving.has(Phase::Close) && !moving.has(Phase::Open), "{method}");
         let free = Costs { ipi: 0.0, ..COSTS };
-        let Order::CpuMajor(moving) = tuned_pack(&list("cs,cs,cs"), 2, &free).order else { panic!() };
+        let Order::CpuMajor(moving) = tuned_pack(&list("cs,cs,cs"), 2, &free, Use::Stat).order else { panic!() };
         assert_eq!(moving, Phases::NONE);
     }
 
@@ -198,7 +213,7 @@ mod tests {
     fn larger_packs_trade_enable_for_open() {
         let quick = Costs { open_member: 0.0, close_member: 0.0, ..COSTS };
         let list = list(&generate::software(1600));
-        let pack = |costs| tuned_pack(&list, 2, costs).pack.unwrap();
+        let pack = |costs| tuned_pack(&list, 2, costs, Use::Stat).pack.unwrap();
         assert!(pack(&quick) > pack(&COSTS));
     }
 }

@@ -5,6 +5,7 @@
 
 mod affinity;
 mod alone;
+pub mod bare;
 pub mod choose;
 pub mod costs;
 mod crew;

@@ -104,10 +104,27 @@ pub(crate) fn close_all(fds: impl IntoIterator<Item = OwnedFd>) -> u64 {
 
 /// Gives the calling thread a private descriptor table with the standard streams only.
 pub(crate) fn own_descriptor_table() -> io::Result<()> {
+    const UNSHARE: libc::c_uint = libc::CLOSE_RANGE_UNSHARE;
+    // SAFETY: takes no pointer; descriptors of other threads stay open in their table, of which only the standard streams are copied.
+    if checked_long(unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, UNSHARE) }).is_ok() {
+        return Ok(());
+    }
+    // Linux before 5.11 copies all of them.
     // SAFETY: takes no pointer; descriptors of other threads stay open in their table.
     checked(unsafe { libc::unshare(libc::CLONE_FILES) })?;
     // SAFETY: closes copies of this thread only, which has no OwnedFd yet.
     checked_long(unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) }).map(drop)
+}
+
+/// Makes the calling thread's descriptor table large enough for `more` descriptors, at once rather than by doubling.
+pub(crate) fn make_room(more: usize) {
+    let last = libc::c_int::try_from(more + 16).unwrap_or(libc::c_int::MAX);
+    // SAFETY: takes no pointer. Without a standard error, or above the limit, the table grows as it is filled.
+    let fd = unsafe { libc::fcntl(libc::STDERR_FILENO, libc::F_DUPFD_CLOEXEC, last) };
+    if fd >= 0 {
+        // SAFETY: the kernel just returned this descriptor; nothing else knows it.
+        unsafe { libc::close(fd) };
+    }
 }
 
 /// A CPU set in the kernel's layout.
@@ -151,7 +168,6 @@ pub(crate) fn set_affinity(mask: &Mask) -> io::Result<()> {
 }
 
 /// The CPU the calling thread is on.
-#[cfg(test)]
 pub(crate) fn current_cpu() -> u32 {
     // SAFETY: takes no pointer.
     u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)

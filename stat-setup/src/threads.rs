@@ -1,11 +1,15 @@
-//! One pinned worker thread per CPU, kept for all phases.
+//! One pinned thread per CPU, kept for all phases: the caller's own for the CPU that it is on, a worker for each other one.
 //!
-//! Each worker has its own descriptor table (`unshare(CLONE_FILES)`). A table that is shared by threads waits for an RCU
-//! grace period when it grows (`expand_fdtable`), serialises opens on its lock, and applies RLIMIT_NOFILE to all CPUs
-//! together. A private table avoids all three and is freed with its thread.
+//! Each worker has its own descriptor table. A table that is shared by threads waits for an RCU grace period when it grows
+//! (`expand_fdtable`), serialises opens on its lock, and applies RLIMIT_NOFILE to all CPUs together. A private table avoids all three
+//! and is freed with its thread.
+//!
+//! Most phases take less time than a thread takes to wake up, so both sides look for the next message for a while before they sleep.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
 
+use crate::affinity::Guard;
 use crate::crew::Crew;
 use crate::job::Job;
 use crate::outcome::{Outcome, outcomes};
@@ -31,17 +35,41 @@ enum Reply {
 
 struct Pool<'a> {
     job: &'a Job<'a>,
+    shared: &'a Shared<'a>,
+    /// The events of the caller's CPU.
+    own: Option<Unit>,
+    guard: Option<Guard>,
     workers: Vec<Sender<Request>>,
     replies: Receiver<Reply>,
 }
 
-/// Starts one worker per CPU, calls `work` with them, and joins them.
+/// How long a thread looks for a message before it sleeps: some times what waking it up takes.
+const LOOKING: Duration = Duration::from_micros(200);
+
+/// The next message; `None` if none will come.
+fn next<T>(from: &Receiver<T>) -> Option<T> {
+    let began = Instant::now();
+    loop {
+        match from.try_recv() {
+            Ok(message) => return Some(message),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) if began.elapsed() > LOOKING => return from.recv().ok(),
+            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+        }
+    }
+}
+
+/// Starts the workers, calls `work` with all threads, and joins them.
 pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut dyn Crew, Watch) -> R) -> R {
     let watch = Watch::start();
+    // Before the table is shared with threads: it need not wait for them to grow.
+    sys::make_room(job.list.events.len());
+    let here = sys::current_cpu();
+    let own = job.cpus.iter().copied().find(|cpu| *cpu == here).or(job.cpus.last().copied());
     std::thread::scope(|scope| {
         let (reply, replies) = channel();
         let mut workers = Vec::with_capacity(job.cpus.len());
-        for &cpu in job.cpus {
+        for &cpu in job.cpus.iter().filter(|cpu| Some(**cpu) != own) {
             let (request, requests) = channel();
             let reply = reply.clone();
             let name = worker_name();
@@ -54,7 +82,13 @@ pub(crate) fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce
             }
         }
         drop(reply);
-        work(&mut Pool { job, workers, replies }, watch)
+        let guard = own.map(|cpu| {
+            let mut guard = Guard::new();
+            guard.move_to(cpu);
+            guard
+        });
+        let own = own.map(|cpu| Unit::new(cpu, shared));
+        work(&mut Pool { job, shared, own, guard, workers, replies }, watch)
     })
 }
 
@@ -67,38 +101,35 @@ fn worker(cpu: u32, shared: &Shared<'_>, requests: &Receiver<Request>, reply: &S
     // A refusal of either only costs time: IPIs, or a shared table.
     let _ = sys::set_affinity(&Mask::one(cpu));
     let _ = sys::own_descriptor_table();
+    sys::make_room(shared.list.events.len());
     let mut unit = Unit::new(cpu, shared);
-    while let Ok(request) = requests.recv() {
-        let mut rec = Recorder::new(match request {
-            Request::Phase(Phase::Open | Phase::Close) => shared.list.events.len(),
-            _ => unit.leaders(),
-        });
-        let done = match request {
-            Request::Phase(phase) => {
-                unit.phase(shared, phase, &mut rec);
-                Reply::Done(rec)
-            }
-            Request::CloseBroken => {
-                unit.close_broken(shared, &mut rec);
-                Reply::Done(rec)
-            }
-            Request::ReopenBroken => {
-                unit.reopen_broken(shared, &mut rec);
-                Reply::Done(rec)
-            }
-            Request::Report => Reply::Report(Box::new(Report::of(&unit))),
-        };
-        if reply.send(done).is_err() {
+    while let Some(request) = next(requests) {
+        if reply.send(serve(&mut unit, shared, request)).is_err() {
             break;
         }
     }
 }
 
+fn serve(unit: &mut Unit, shared: &Shared<'_>, request: Request) -> Reply {
+    let mut rec = Recorder::new(match request {
+        Request::Phase(Phase::Open | Phase::Close) => shared.list.events.len(),
+        _ => unit.leaders(),
+    });
+    match request {
+        Request::Phase(phase) => unit.phase(shared, phase, &mut rec),
+        Request::CloseBroken => unit.close_broken(shared, &mut rec),
+        Request::ReopenBroken => unit.reopen_broken(shared, &mut rec),
+        Request::Report => return Reply::Report(Box::new(Report::of(unit))),
+    }
+    Reply::Done(rec)
+}
+
 impl Pool<'_> {
-    /// Sends a request to every worker and waits for all replies.
+    /// Sends a request to every worker, carries it out for the own CPU, and waits for all replies.
     fn all(&mut self, request: Request) -> Vec<Reply> {
         let sent = self.workers.iter().filter(|worker| worker.send(request).is_ok()).count();
-        (0..sent).map_while(|_| self.replies.recv().ok()).collect()
+        let own = self.own.as_mut().map(|unit| serve(unit, self.shared, request));
+        own.into_iter().chain((0..sent).map_while(|_| next(&self.replies))).collect()
     }
 
     fn work(&mut self, request: Request) -> Recorder {
@@ -116,8 +147,8 @@ impl Crew for Pool<'_> {
     fn phase(&mut self, phase: Phase) -> Recorder {
         let mut rec = self.work(Request::Phase(phase));
         if phase == Phase::Open {
-            // sched_setaffinity, unshare, close_range.
-            rec.other(3 * self.workers.len() as u64);
+            // sched_setaffinity, close_range, and the two of make_room; of the caller sched_getaffinity in place of close_range.
+            rec.other(4 * (self.workers.len() + usize::from(self.guard.is_some())) as u64);
         }
         rec
     }

@@ -120,8 +120,10 @@ impl Unit {
         }
     }
 
-    /// Opens every event, in order.
+    /// Opens every event, in order. The time of a call begins at the end of the one before: another clock reading for each of a
+    /// thousand calls would be seen in the whole.
     fn open_all(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+        rec.begin();
         for pack in 0..shared.packs.len() {
             for position in 0..shared.packs[pack].members.len() {
                 self.open_one(shared, pack, position, rec);
@@ -182,7 +184,6 @@ impl Unit {
             // Only the leader is read. PERF_FORMAT_GROUP on members makes each open check the size of the whole group.
             attr.read_format |= u64::from(PERF_FORMAT_GROUP);
         }
-        rec.begin();
         let opened = sys::open(&attr, Target::Cpu(self.cpu), leader.map(AsFd::as_fd));
         rec.call();
         match opened {
@@ -210,6 +211,7 @@ impl Unit {
 
     /// Pass B: opens each event of a broken group as a group of its own.
     pub(crate) fn reopen_broken(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+        rec.begin();
         for (pack, group) in shared.packs.iter().enumerate() {
             if !shared.is_broken(pack) {
                 continue;

@@ -236,26 +236,26 @@ pub(super) fn samples<'a>(pair: &Pair<'a>, request: &CompareSpec, notes: &mut Ve
             note_gaps(&name, which, &arms.iter().map(|one| one.arm).collect::<Vec<_>>(), records.len(), notes);
         }
         let both = || base.iter().chain(&new).map(|one| one.arm);
-        let metrics: BTreeSet<&String> = both().flat_map(|arm| arm.metrics.keys()).collect();
+        let metrics: BTreeSet<&str> = both().flat_map(|arm| arm.metrics.keys()).collect();
         if metrics.is_empty() {
             let why = both().find_map(|arm| arm.not_available.as_deref()).unwrap_or("it has no figures");
             notes.push(format!("{name}: not compared: {why}"));
         }
         let is_reference = reference.as_ref() == Some(&name);
         let not_whole = whole::of_arm(&pair.base, &pair.new, &name).or_else(|| spoilt.clone());
-        let asked = |metric: &&String| request.metrics.is_empty() || request.metrics.contains(metric);
-        let metrics: Vec<&String> = metrics.into_iter().filter(asked).collect();
+        let asked = |metric: &&str| request.metrics.is_empty() || request.metrics.iter().any(|asked| asked == metric);
+        let metrics: Vec<&str> = metrics.into_iter().filter(asked).collect();
         let runs = |metric: &str, arms: &[Beside<'_>]| -> Vec<Run> {
             arms.iter().filter_map(|one| run(one, metric, request.statistic)).collect()
         };
-        let of_metric = |metric: &&'a String| (*metric, runs(metric, &base), runs(metric, &new));
-        let by_metric: Vec<(&String, Vec<Run>, Vec<Run>)> = metrics.par_iter().map(of_metric).collect();
+        let of_metric = |metric: &&'a str| (*metric, runs(metric, &base), runs(metric, &new));
+        let by_metric: Vec<(&str, Vec<Run>, Vec<Run>)> = metrics.par_iter().map(of_metric).collect();
         for (metric, base, new) in by_metric {
             if base.is_empty() && new.is_empty() {
-                without.entry(metric.clone()).or_default().push(name.clone());
+                without.entry(metric.to_owned()).or_default().push(name.clone());
                 continue;
             }
-            let (arm, metric, not_whole) = (name.clone(), metric.clone(), not_whole.clone());
+            let (arm, metric, not_whole) = (name.clone(), metric.to_owned(), not_whole.clone());
             found.push(Sample { arm, metric, base, new, is_reference, not_whole });
         }
     }
@@ -314,9 +314,9 @@ fn note_gaps(name: &str, which: &str, arms: &[&Arm<Any>], documents: usize, note
 
 /// Says which rounds do not count for their few samples.
 pub(super) fn note_short(name: &str, which: &str, arms: &[&Arm<Any>], notes: &mut Vec<String>) {
-    let metrics: BTreeSet<&String> = arms.iter().flat_map(|arm| arm.metrics.keys()).collect();
-    let metrics: Vec<&String> = metrics.into_iter().collect();
-    let short = |metric: &&String| arms.iter().map(|arm| paired::short(arm, metric)).sum();
+    let metrics: BTreeSet<&str> = arms.iter().flat_map(|arm| arm.metrics.keys()).collect();
+    let metrics: Vec<&str> = metrics.into_iter().collect();
+    let short = |metric: &&str| arms.iter().map(|arm| paired::short(arm, metric)).sum();
     let short: Vec<usize> = metrics.par_iter().map(short).collect();
     for (metric, short) in metrics.into_iter().zip(short) {
         if short > 0 {
@@ -336,11 +336,11 @@ pub(super) fn check_asked(samples: &[(usize, Sample)], pairs: &[Pair<'_>], reque
     // What there is, asked for or not.
     let records = || pairs.iter().flat_map(|pair| pair.base.iter().chain(&pair.new));
     let measured = || records().flat_map(|record| &record.arms).filter(|arm| !arm.rounds.is_empty());
-    let list = |names: BTreeSet<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(", ");
     let there = || list(measured().flat_map(|arm| arm.metrics.keys()).collect());
     let known = |name: &String| measured().any(|arm| arm.name == *name);
     if let Some(name) = request.arms.iter().find(|name| !arms.contains(name) && !known(name)) {
-        let all = list(measured().map(|arm| &arm.name).collect());
+        let all = list(measured().map(|arm| arm.name.as_str()).collect());
         return Err(Error::usage(format!("no figures of arm {name}"), "", format!("there are {all}")));
     }
     let named = request.metrics.iter().chain(request.rules.named());

@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use serde_json::Value;
-
 use crate::document::{Any, Arm, DOUBTS, Record, Status};
 
 /// Why an arm's figures are not whole on one of the sides; `None` if they are.
@@ -28,7 +26,7 @@ pub(crate) fn of_record(record: &Record, arm: &Arm<Any>) -> Option<String> {
     if let Some(why) = arm.incomplete.first() {
         return Some(format!("incomplete: {why}"));
     }
-    let count = |key: &str| arm.own.get(key).and_then(Value::as_i64).unwrap_or(0);
+    let count = |key: &str| arm.own.count(key).unwrap_or(0);
     DOUBTS.iter().find(|doubt| count(doubt.key) != 0).map(|doubt| format!("{} {}", count(doubt.key), doubt.about))
 }
 
@@ -84,7 +82,7 @@ fn path(record: &Record) -> Option<PathBuf> {
 mod tests {
     use super::*;
     use crate::fixture::{changed, value};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn lost_throttled_and_interrupted_figures_are_not_whole() {

@@ -113,10 +113,7 @@ impl<E: Experiment> Arm<E> {
     #[must_use]
     pub fn headline(&self) -> Option<(&str, &Summary)> {
         let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);
-        headlines
-            .find_map(|metric| self.metrics.get_key_value(metric.key))
-            .or_else(|| self.metrics.first_key_value())
-            .map(|(key, summary)| (key.as_str(), summary))
+        headlines.find_map(|metric| self.metrics.get_key_value(metric.key)).or_else(|| self.metrics.first_key_value())
     }
 }
 

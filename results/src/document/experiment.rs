@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::fields::Fields;
 use super::scaling::ScalePoint;
 
 /// A part of a document: written, read back, compared in tests.
@@ -33,7 +34,7 @@ pub struct Any;
 impl Experiment for Any {
     type Parameters = Map<String, Value>;
     type Extra = AnyExtra;
-    type Arm = Map<String, Value>;
+    type Arm = Fields;
     type Round = Map<String, Value>;
     const NESTED_METRICS: bool = true;
 }

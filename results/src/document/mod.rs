@@ -8,6 +8,7 @@ pub mod agreement;
 mod arm;
 mod envelope;
 mod experiment;
+mod fields;
 mod guest;
 mod linux;
 mod metrics;
@@ -25,12 +26,13 @@ pub mod warnings;
 pub use arm::{Arm, ArmKind, Round};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
 pub use experiment::{Any, AnyExtra, Experiment, Part};
+pub use fields::Fields;
 pub use guest::{
     Answer, DOUBTS, Doubt, EventsHeld, GuestArm, GuestExtra, GuestRound, GuestRun, HostOp, MsrCount, WorkloadCost,
 };
 pub use linux::{LinuxArm, LinuxParameters};
-pub use metrics::Metrics;
-pub(crate) use nested::find_summaries;
+pub use metrics::{Iter, Metrics};
+pub(crate) use nested::{find_nested, find_summaries};
 pub(crate) use parameters::USUAL_CPU;
 pub use parameters::{EventParameter, Parameters, SetUpParameters, StrategyParameter};
 pub use phases::{EventCount, PhaseResult, SET_UP};

@@ -72,6 +72,14 @@ pub(crate) fn find_summaries(mut map: Map<String, Value>, metrics: &mut Metrics)
     find(&map, metrics).ok()
 }
 
+/// Adds the summaries below the fields of `map`; `None` if one is wrong, or a field is one itself.
+pub(crate) fn find_nested(map: &Map<String, Value>, metrics: &mut Metrics) -> Option<()> {
+    if map.values().any(|value| value.as_object().is_some_and(is_summary)) {
+        return None;
+    }
+    find(map, metrics).ok()
+}
+
 fn walk(above: &str, map: &Map<String, Value>, depth: usize, metrics: &mut Metrics) -> Result<(), String> {
     for (key, value) in map {
         // Most fields are numbers and need none.

@@ -135,7 +135,7 @@ fn of_arm<'a>(
             level.interval.map(|interval| error_of(interval.low.max(f64::MIN_POSITIVE).ln(), interval.high.ln()));
         Some(Figure {
             arm: arm.name.as_str().into(),
-            metric: metric.as_str().into(),
+            metric: metric.into(),
             rounds: level.rounds as u64,
             time: Level { log: level.ns.ln(), error },
             ratio: ratio

@@ -119,15 +119,15 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
         let key = serde_json::to_string(&(group_key(record), &record.host.class)).unwrap_or_default();
         groups.entry(key).or_default().push(record);
     }
-    let mut wanted: Vec<(&[&Record], String, String)> = Vec::new();
+    let mut wanted: Vec<(&[&Record], &str, &str)> = Vec::new();
     for group in groups.values() {
         let mut seen = BTreeSet::new();
         for arm in group.iter().flat_map(|record| &record.arms) {
             for metric in arm.metrics.keys() {
-                let asked = |list: &[String], name: &String| list.is_empty() || list.contains(name);
-                let pair = (arm.name.clone(), metric.clone());
-                if asked(&request.arms, &arm.name) && asked(&request.metrics, metric) && seen.insert(pair.clone()) {
-                    wanted.push((group, pair.0, pair.1));
+                let asked = |list: &[String], name: &str| list.is_empty() || list.iter().any(|one| one == name);
+                let name = arm.name.as_str();
+                if asked(&request.arms, name) && asked(&request.metrics, metric) && seen.insert((name, metric)) {
+                    wanted.push((group, name, metric));
                 }
             }
         }

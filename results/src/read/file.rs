@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::refuse::{NOT_OURS, OF_FIREFOX, refuse};
-use super::{check, older, rounds, unique};
+use super::{check, older, one_pass, unique};
 use crate::document::{Document, Experiment, Record, SCHEMA};
 use crate::error::Error;
 
@@ -26,24 +26,18 @@ pub fn record(path: &Path) -> Result<Record, Error> {
 /// # Errors
 /// Those of [`record`].
 pub(crate) fn brief(path: &Path) -> Result<Record, Error> {
-    brief_of_text(path, &text(path)?)
+    brief_with(path, &mut Vec::new())
+}
+
+/// The same, with memory for the text that the next one takes, too.
+pub(super) fn brief_with(path: &Path, bytes: &mut Vec<u8>) -> Result<Record, Error> {
+    brief_of_text(path, text(path, bytes)?)
 }
 
 pub(super) fn brief_of_text(path: &Path, text: &str) -> Result<Record, Error> {
     // Whatever is wrong, or only unusual, the reader for everything says.
-    quickly(path, text).map_or_else(|| of_text(path, text), Ok)
-}
-
-fn quickly(path: &Path, text: &str) -> Option<Record> {
-    let cut = rounds::cut(text)?;
-    let mut record: Record = parsed(path, value(path, &cut.text).ok()?).ok()?;
-    if record.arms.len() != cut.rounds.len() {
-        return None;
-    }
-    for (arm, rounds) in record.arms.iter_mut().zip(cut.rounds) {
-        arm.rounds = rounds.unwrap_or_else(|| std::mem::take(&mut arm.rounds));
-    }
-    check::document(&record).is_ok().then_some(record)
+    let quickly = one_pass::read(path, text).filter(|record| check::document(record).is_ok());
+    quickly.map_or_else(|| of_text(path, text), Ok)
 }
 
 pub(super) fn of_text<E: Experiment>(path: &Path, text: &str) -> Result<Document<E>, Error> {
@@ -55,7 +49,7 @@ pub(super) fn of_text<E: Experiment>(path: &Path, text: &str) -> Result<Document
 /// # Errors
 /// Those of [`record`], and a document of another experiment.
 pub fn document<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
-    of_text(path, &text(path)?)
+    of_text(path, text(path, &mut Vec::new())?)
 }
 
 /// Makes a document of what `path` holds, and checks it.
@@ -73,23 +67,40 @@ fn parsed<E: Experiment>(path: &Path, mut value: Value) -> Result<Document<E>, E
     Ok(document)
 }
 
-fn text(path: &Path) -> Result<String, Error> {
+/// The text of a file, in `bytes`.
+fn text<'a>(path: &Path, bytes: &'a mut Vec<u8>) -> Result<&'a str, Error> {
     let unreadable = |error: std::io::Error| {
         let absent = error.kind() == std::io::ErrorKind::NotFound;
         refuse(path, error.to_string(), if absent { "measure first, or give the path of a result" } else { NOT_OURS })
     };
-    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut file = std::fs::File::open(path).map_err(unreadable)?;
     let meta = file.metadata().map_err(unreadable)?;
     if meta.is_dir() {
         return Err(refuse(path, "it is a folder", NOT_OURS));
     }
-    // A text that grows while it is read is copied again and again.
-    let mut text = String::with_capacity(meta.len().min(MAX_DOCUMENT) as usize + 1);
-    file.take(MAX_DOCUMENT + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > MAX_DOCUMENT {
-        return Err(refuse(path, format!("it is larger than {} MiB", MAX_DOCUMENT >> 20), NOT_OURS));
+    // One call reads a file that does not grow, and one sees its end.
+    let expected = meta.len().min(MAX_DOCUMENT) as usize + 1;
+    if bytes.len() < expected {
+        bytes.resize(expected, 0);
     }
-    Ok(text)
+    let mut length = 0;
+    loop {
+        match file.read(&mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(error)),
+        }
+        if length as u64 > MAX_DOCUMENT {
+            return Err(refuse(path, format!("it is larger than {} MiB", MAX_DOCUMENT >> 20), NOT_OURS));
+        }
+        if length == bytes.len() {
+            bytes.resize((2 * length).min(MAX_DOCUMENT as usize + 1), 0);
+        }
+    }
+    std::str::from_utf8(&bytes[..length]).map_err(|_| {
+        unreadable(std::io::Error::new(std::io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
+    })
 }
 
 fn value(path: &Path, text: &str) -> Result<Value, Error> {

@@ -6,6 +6,7 @@
 mod check;
 mod file;
 mod older;
+mod one_pass;
 mod refuse;
 mod rounds;
 mod scan;

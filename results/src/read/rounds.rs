@@ -1,125 +1,113 @@
-//! Rounds of a document, read quickly.
+//! Rounds and summaries of a document, read in place.
 //!
 //! Nearly all of a document are its rounds, and a reader that makes a tree of JSON values of them takes ten times as long as one that
-//! takes their figures. So rounds are cut out of the text and read in place; what remains is read as every document is. Nothing is
-//! accepted here that the reader for everything refuses, or is read otherwise: what looks unusual is left to that reader.
+//! takes their figures. What looks unusual is `None`: the reader for everything must look at it.
 
 use serde_json::{Map, Value};
 
-use super::check;
 use super::scan::Scan;
-use super::unique::Unique;
 use crate::document::{Any, Metrics, Round, Summary, find_summaries};
 
-/// A document without its rounds, and the rounds of each arm; `None` of an arm whose rounds are still in the text.
-pub(super) struct Cut {
-    pub(super) text: String,
-    pub(super) rounds: Vec<Option<Vec<Round<Any>>>>,
+/// Memory that is lent again and again.
+#[derive(Debug, Default)]
+pub(super) struct Lent<'a> {
+    /// Keys of an object that is checked.
+    pub(super) keys: Vec<&'a str>,
+    /// The fields of the last round: nearly always those of the next one.
+    fields: Vec<(&'a str, Field)>,
 }
 
-/// Cuts the rounds out of a document. They have their metrics, and nothing of the experiment's own.
-pub(super) fn cut(text: &str) -> Option<Cut> {
-    let mut scan = Scan::new(text);
-    let mut cut = Cut { text: String::with_capacity(text.len() / 4), rounds: Vec::new() };
-    // Where the text begins that was not taken yet.
-    let mut from = 0;
-    scan.expect(b'{')?;
-    let mut first = true;
-    while scan.next(&mut first, b'}')? {
-        if scan.key()? == "arms" {
-            arms(&mut scan, text, &mut from, &mut cut)?;
-        } else {
-            scan.skip()?;
+/// What a field of a round is.
+#[derive(Clone, Copy, Debug)]
+enum Field {
+    Index,
+    Started,
+    Position,
+    Complete,
+    Guest,
+    Probe,
+    /// Perhaps a metric.
+    Time,
+    Other,
+}
+
+impl Field {
+    fn of(key: &str) -> Self {
+        match key {
+            "round" => Self::Index,
+            "started_ns" => Self::Started,
+            "position" => Self::Position,
+            "complete" => Self::Complete,
+            "guest" => Self::Guest,
+            "probe_ns" => Self::Probe,
+            _ if key.ends_with("_ns") => Self::Time,
+            _ => Self::Other,
         }
     }
-    cut.text.push_str(text.get(from..)?);
-    Some(cut)
 }
 
-fn arms(scan: &mut Scan<'_>, text: &str, from: &mut usize, cut: &mut Cut) -> Option<()> {
-    scan.expect(b'[')?;
-    let mut first = true;
-    while scan.next(&mut first, b']')? {
-        scan.expect(b'{')?;
-        let mut found = None;
-        let mut first = true;
-        while scan.next(&mut first, b'}')? {
-            if scan.key()? == "rounds" && scan.peek()? == b'[' {
-                cut.text.push_str(text.get(*from..scan.at())?);
-                cut.text.push_str("[]");
-                found = Some(rounds(scan)?);
-                *from = scan.at();
-            } else {
-                scan.skip()?;
-            }
+impl<'a> Lent<'a> {
+    /// The key of the field at `place` of a round, and what it is; `None` if the key is there already.
+    fn field(&mut self, scan: &mut Scan<'a>, place: usize) -> Option<(&'a str, Field)> {
+        if let Some(&known) = self.fields.get(place)
+            && scan.known_key(known.0)
+        {
+            return Some(known);
         }
-        cut.rounds.push(found);
+        self.fields.truncate(place);
+        let key = scan.key()?;
+        if self.fields.iter().any(|(there, _)| *there == key) {
+            return None;
+        }
+        let found = (key, Field::of(key));
+        self.fields.push(found);
+        Some(found)
     }
-    Some(())
 }
 
-fn rounds(scan: &mut Scan<'_>) -> Option<Vec<Round<Any>>> {
+/// The rounds of an arm. They have their metrics, and nothing of the experiment's own.
+pub(super) fn rounds<'a>(scan: &mut Scan<'a>, lent: &mut Lent<'a>) -> Option<Vec<Round<Any>>> {
     scan.expect(b'[')?;
-    let mut all = Vec::new();
-    let mut keys = Vec::new();
+    let mut all: Vec<Round<Any>> = Vec::new();
     let mut first = true;
     while scan.next(&mut first, b']')? {
-        keys.clear();
-        all.push(round(scan, &mut keys)?);
+        let metrics = all.last().map_or(0, |last| last.metrics.len());
+        all.push(round(scan, lent, metrics)?);
     }
+    all.shrink_to_fit();
     Some(all)
 }
 
-fn round<'a>(scan: &mut Scan<'a>, keys: &mut Vec<&'a str>) -> Option<Round<Any>> {
-    let (mut index, mut started, mut complete) = (None, None, None);
+fn round<'a>(scan: &mut Scan<'a>, lent: &mut Lent<'a>, expected: usize) -> Option<Round<Any>> {
+    let (mut index, mut started_ns, mut complete) = (None, None, None);
     let (mut position, mut guest, mut probe_ns) = (0, None, None);
-    let mut metrics = Metrics::new();
+    let mut metrics = Metrics::with_capacity(expected);
     let mut own: Option<Map<String, Value>> = None;
     scan.expect(b'{')?;
-    let mut first = true;
+    let (mut first, mut place) = (true, 0);
     while scan.next(&mut first, b'}')? {
-        let key = scan.key()?;
-        if keys.contains(&key) {
-            return None;
-        }
-        keys.push(key);
-        match (key, scan.peek()?) {
-            ("round", _) => index = Some(scan.unsigned()?),
-            ("started_ns", _) => started = Some(scan.unsigned()?),
-            ("position", _) => position = scan.unsigned()?,
-            ("complete", b't') => complete = scan.word("true").map(|()| true),
-            ("complete", _) => complete = Some(scan.word("false").map(|()| false)?),
+        let (key, field) = lent.field(scan, place)?;
+        place += 1;
+        match (field, scan.peek()?) {
+            (Field::Index, _) => index = Some(scan.unsigned()?),
+            (Field::Started, _) => started_ns = Some(scan.unsigned()?),
+            (Field::Position, _) => position = scan.unsigned()?,
+            (Field::Complete, b't') => complete = scan.word("true").map(|()| true),
+            (Field::Complete, _) => complete = Some(scan.word("false").map(|()| false)?),
             (_, b'n') => scan.word("null")?,
-            ("guest", _) => guest = Some(scan.unsigned()?),
-            ("probe_ns", _) => probe_ns = Some(scan.number()?.float()?),
+            (Field::Guest, _) => guest = Some(scan.unsigned()?),
+            (Field::Probe, _) => probe_ns = Some(scan.number()?.float()?),
             (_, b'{' | b'[') => {
-                let mut ahead = *scan;
-                match summary(&mut ahead) {
-                    Some(summary) if key.ends_with("_ns") => {
-                        *scan = ahead;
-                        if !summary.is_empty() {
-                            metrics.insert(key.to_owned(), summary.checked()?);
-                        }
-                    }
-                    _ => {
-                        let Unique(value) = serde_json::from_str(scan.skip()?).ok()?;
-                        if check::too_large(&value).is_some() {
-                            return None;
-                        }
-                        own.get_or_insert_default().insert(key.to_owned(), value);
-                    }
+                if !metric(scan, key, field, &mut metrics)? {
+                    let text = scan.sound(&mut lent.keys)?.text;
+                    own.get_or_insert_default().insert(key.to_owned(), serde_json::from_str(text).ok()?);
                 }
             }
-            (_, b'"') => {
-                scan.plain()?;
-            }
-            (_, b't') => scan.word("true")?,
-            (_, b'f') => scan.word("false")?,
-            _ => {
-                scan.number()?.float()?;
-            }
+            _ => drop(scan.sound(&mut lent.keys)?),
         }
     }
+    // Another round may have more.
+    lent.fields.truncate(place);
     if let Some(own) = own {
         find_summaries(own, &mut metrics)?;
     }
@@ -127,7 +115,7 @@ fn round<'a>(scan: &mut Scan<'a>, keys: &mut Vec<&'a str>) -> Option<Round<Any>>
         index: index?,
         position,
         complete: complete?,
-        started_ns: started?,
+        started_ns: started_ns?,
         guest,
         probe_ns,
         metrics,
@@ -135,45 +123,71 @@ fn round<'a>(scan: &mut Scan<'a>, keys: &mut Vec<&'a str>) -> Option<Round<Any>>
     })
 }
 
-/// The fields of a summary in a round.
-const FIELDS: [&str; 8] = ["count", "min", "p10", "p50", "p90", "p99", "p99_9", "max"];
-
-/// A summary as it is written: the numbers that are there.
-struct Written {
-    numbers: [Option<u64>; FIELDS.len()],
-    mean: Option<f64>,
+/// Takes a summary that is a metric; `Some(false)` if this is none, or not written as we do.
+fn metric(scan: &mut Scan<'_>, key: &str, field: Field, metrics: &mut Metrics) -> Option<bool> {
+    if !matches!(field, Field::Time) {
+        return Some(false);
+    }
+    let mut ahead = *scan;
+    let Some(summary) = summary(&mut ahead) else { return Some(false) };
+    *scan = ahead;
+    if !summary.is_empty() {
+        metrics.insert(key, summary.checked()?);
+    }
+    Some(true)
 }
 
-/// A summary, if it is one with whole numbers of ns and nothing else.
-fn summary(scan: &mut Scan<'_>) -> Option<Written> {
-    let mut written = Written { numbers: [None; FIELDS.len()], mean: None };
+/// Takes an arm's summary that is a metric, as [`metric`].
+pub(super) fn metric_of_arm(scan: &mut Scan<'_>, key: &str, metrics: &mut Metrics) -> Option<bool> {
+    metric(scan, key, Field::of(key), metrics)
+}
+
+/// The fields of a summary but its mean and its histogram.
+const FIELDS: [&str; 8] = ["count", "min", "p10", "p50", "p90", "p99", "p99_9", "max"];
+
+/// A summary as it is written: the fields that are there.
+#[derive(Default)]
+struct Written<'a> {
+    numbers: [Option<u64>; FIELDS.len()],
+    mean: Option<f64>,
+    histogram: Option<&'a str>,
+}
+
+/// A summary, if it is one with whole numbers of ns and nothing unusual.
+fn summary<'a>(scan: &mut Scan<'a>) -> Option<Written<'a>> {
+    let mut written = Written::default();
     // Fields come in their order, so the search begins after the last one.
     let mut after = 0;
     scan.expect(b'{')?;
     let mut first = true;
     while scan.next(&mut first, b'}')? {
-        let key = scan.key()?;
-        if key == "mean" {
+        if let Some(place) = (after..FIELDS.len()).chain(0..after).find(|&place| scan.known_key(FIELDS[place])) {
+            if written.numbers[place].replace(scan.unsigned()?).is_some() {
+                return None;
+            }
+            after = place + 1;
+        } else if scan.known_key("mean") {
             let mean = scan.number()?.float().filter(|mean| *mean >= 0.0)?;
             if written.mean.replace(mean).is_some() {
                 return None;
             }
-            continue;
-        }
-        let place = (after..FIELDS.len()).chain(0..after).find(|&place| FIELDS[place] == key)?;
-        if written.numbers[place].replace(scan.unsigned()?).is_some() {
+        } else if scan.known_key("histogram") {
+            if written.histogram.replace(scan.plain()?).is_some() {
+                return None;
+            }
+        } else {
             return None;
         }
-        after = place + 1;
     }
     let [count, _, _, p50, ..] = written.numbers;
     (count.is_some() && p50.is_some()).then_some(written)
 }
 
-impl Written {
+impl Written<'_> {
     /// A summary of nothing: zeros throughout.
     fn is_empty(&self) -> bool {
-        self.numbers.iter().flatten().all(|&number| number == 0) && self.mean.is_none_or(|mean| mean == 0.0)
+        let zeros = self.numbers.iter().flatten().all(|&number| number == 0);
+        zeros && self.mean.is_none_or(|mean| mean == 0.0) && self.histogram.is_none()
     }
 
     fn checked(self) -> Option<Summary> {
@@ -188,125 +202,8 @@ impl Written {
             p99_9,
             max,
             mean: self.mean,
-            histogram: None,
+            histogram: self.histogram.map(str::to_owned),
         };
         summary.is_ordered().is_ok().then_some(summary)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::document::Record;
-    use crate::fixture;
-    use crate::read::file;
-
-    /// What both readers make of a text: without an experiment's own part of rounds, or a complaint.
-    fn both(text: &str) -> [Result<Record, String>; 2] {
-        let path = std::path::Path::new("x.json");
-        let without = |mut record: Record| {
-            for round in record.arms.iter_mut().flat_map(|arm| &mut arm.rounds) {
-                round.own.clear();
-                round.metrics.values_mut().for_each(|summary| summary.histogram = None);
-            }
-            record
-        };
-        [file::of_text(path, text), file::brief_of_text(path, text)]
-            .map(|read| read.map(without).map_err(|error| error.to_string()))
-    }
-
-    fn plain() -> Value {
-        serde_json::to_value(fixture::document(3)).unwrap()
-    }
-
-    fn with_phases() -> Value {
-        let mut value = plain();
-        value["experiment"] = "stat-setup".into();
-        let phase = serde_json::json!({"count": 3, "min": 1, "p50": 2, "max": 3, "mean": 2.0});
-        value["arms"][0]["phases"] = serde_json::json!({"open_ns": phase});
-        for round in value["arms"][0]["rounds"].as_array_mut().unwrap() {
-            round["phases"] = serde_json::json!({"open_ns": {"count": 1, "p50": 2, "max": 3}});
-        }
-        value
-    }
-
-    #[test]
-    fn rounds_are_those_of_the_reader_for_everything() {
-        for value in [plain(), with_phases()] {
-            for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
-                let [whole, brief] = both(&text);
-                assert_eq!(whole, brief);
-                assert!(whole.is_ok());
-                assert!(cut(&text).is_some_and(|cut| cut.rounds.iter().all(Option::is_some)), "{text}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_unusual_is_read_or_refused_as_by_the_reader_for_everything() {
-        let text = plain().to_string();
-        for (from, to) in [
-            ("\"complete\":true", "\"complete\":1"),
-            ("\"complete\":true", "\"complete\":true,\"complete\":true"),
-            ("\"complete\":true", "\"complete\":true,\"x\":1e300"),
-            ("\"complete\":true", "\"complete\":true,\"x\":{\"y\":1,\"y\":1}"),
-            ("\"complete\":true", "\"complete\":true,\"x\":\"\\u0061\\n\""),
-            ("\"complete\":true", "\"complete\":true,\"x\":[1,{\"y\":null}],\"z\":-5"),
-            ("\"complete\":true", "\"complete\":true,\"x_ns\":{\"count\":2,\"p50\":3}"),
-            ("\"complete\":true", "\"complete\":true,\"x_ns\":{\"count\":0,\"p50\":0}"),
-            ("\"complete\":true", "\"complete\":true,\"x_ns\":null,\"guest\":null,\"probe_ns\":null"),
-            ("\"complete\":true", "\"complete\":true,\"position\":null"),
-            ("\"complete\":true", "\"complete\":true,\"guest\":2.0"),
-            ("\"complete\":true", "\"complete\":true,\"probe_ns\":7"),
-            ("\"complete\":true", "\"compl\\u0065te\":true"),
-            ("\"complete\":true", "\"complete\":true,"),
-            ("\"complete\":true", "\"complete\":true,\"x\":01"),
-            ("\"complete\":true", "\"complete\":true,\"x\":nul"),
-            ("\"complete\":true", "\"complete\":true \u{a0}"),
-            ("\"rounds\":[", "\"rounds\":[1,"),
-            ("\"rounds\":[", "\"rounds\":[],\"rounds\":["),
-            ("\"rounds\":[", "\"r\\u006funds\":["),
-            ("\"rounds\":[", "\"rounds_x\":["),
-            ("\"arms\":[", "\"arms\":[],\"arms\":["),
-            ("\"arms\":[", "\"arms\":{},\"x\":["),
-            ("\"round\":1,", "\"round\":0,"),
-            ("\"round\":1,", "\"round\":-1,"),
-            ("\"round\":1,", "\"round\":18446744073709551616,"),
-        ] {
-            assert!(text.contains(from), "{from}");
-            let changed = text.replacen(from, to, 1);
-            let [whole, brief] = both(&changed);
-            assert_eq!(whole, brief, "{to}");
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
-
-        #[test]
-        fn damaged_texts_are_read_or_refused_as_by_the_reader_for_everything(
-            at in 0.0..1.0_f64,
-            byte in prop::sample::select(b" 0123456789\"{}[]:,.-eEnut\\x\n".to_vec()),
-            phases in any::<bool>(),
-            what in 0..3_usize,
-        ) {
-            let text = if phases { with_phases() } else { plain() }.to_string();
-            // Most of the text that is read here are the rounds of the first arms.
-            let from = text.find("\"arms\"").unwrap();
-            #[expect(clippy::cast_sign_loss, reason = "a share of a length")]
-            let place = from + ((text.len() - from - 1) as f64 * at) as usize;
-            let mut bytes = text.into_bytes();
-            match what {
-                0 => bytes[place] = byte,
-                1 => bytes.insert(place, byte),
-                _ => drop(bytes.remove(place)),
-            }
-            if let Ok(text) = String::from_utf8(bytes) {
-                let [whole, brief] = both(&text);
-                prop_assert_eq!(whole, brief);
-            }
-        }
     }
 }

@@ -2,8 +2,16 @@
 //!
 //! Nothing here says what is wrong with a text: `None` means that the reader for everything, which does, must look at it.
 
+use std::borrow::Cow;
+
 /// How deep values may be nested where they are skipped.
 const DEPTH: usize = 100;
+/// Most keys of an object that is checked here.
+const MOST_KEYS: usize = 256;
+/// Digits of any number that fits 64 bits.
+const EXACT: usize = 19;
+/// A byte of 1 in each place of a word.
+const EACH: u64 = u64::MAX / 255;
 
 /// A place in a text.
 #[derive(Clone, Copy, Debug)]
@@ -17,24 +25,41 @@ impl<'a> Scan<'a> {
         Self { text, at: 0 }
     }
 
-    pub(super) const fn at(self) -> usize {
-        self.at
-    }
-
     /// The next byte that is no white space.
     pub(super) fn peek(&mut self) -> Option<u8> {
-        const SPACES: &[u8] = b"        ";
         let bytes = self.text.as_bytes();
         loop {
-            match *bytes.get(self.at)? {
-                b' ' | b'\n' | b'\t' | b'\r' => self.at += 1,
+            let byte = *bytes.get(self.at)?;
+            if byte > b' ' {
+                return Some(byte);
+            }
+            match byte {
+                b' ' | b'\t' | b'\r' => self.at += 1,
+                b'\n' => {
+                    self.at += 1;
+                    self.indentation();
+                }
                 other => return Some(other),
             }
-            // Indentation.
-            while bytes.get(self.at..self.at + 8) == Some(SPACES) {
-                self.at += 8;
-            }
         }
+    }
+
+    /// Goes past spaces, eight at a time.
+    fn indentation(&mut self) {
+        while let Some(word) = self.word_at(self.at) {
+            let other = word ^ EACH * u64::from(b' ');
+            if other != 0 {
+                self.at += other.trailing_zeros() as usize / 8;
+                return;
+            }
+            self.at += 8;
+        }
+    }
+
+    /// Eight bytes of the text, the first one lowest.
+    fn word_at(&self, at: usize) -> Option<u64> {
+        let bytes = self.text.as_bytes().get(at..)?.first_chunk()?;
+        Some(u64::from_le_bytes(*bytes))
     }
 
     /// Takes the byte if it is next.
@@ -51,11 +76,16 @@ impl<'a> Scan<'a> {
 
     /// Goes to the next element of a list or an object, after `first`; `Some(false)` at its end.
     pub(super) fn next(&mut self, first: &mut bool, end: u8) -> Option<bool> {
-        if self.eat(end) {
+        let next = self.peek()?;
+        if next == end {
+            self.at += 1;
             return Some(false);
         }
         if !std::mem::take(first) {
-            self.expect(b',')?;
+            if next != b',' {
+                return None;
+            }
+            self.at += 1;
             if self.peek()? == end {
                 return None;
             }
@@ -63,17 +93,44 @@ impl<'a> Scan<'a> {
         Some(true)
     }
 
+    /// How far it is to the quotation mark that ends a text; `None` if an escape or a control character comes first.
+    fn to_quote(&self, from: usize) -> Option<usize> {
+        // The lowest bit that is set is of the first byte of that kind.
+        let zeros = |word: u64| word.wrapping_sub(EACH) & !word & (EACH << 7);
+        let mut at = from;
+        while let Some(word) = self.word_at(at) {
+            let (quote, escape) = (zeros(word ^ EACH * u64::from(b'"')), zeros(word ^ EACH * u64::from(b'\\')));
+            let control = word.wrapping_sub(EACH * u64::from(b' ')) & !word & (EACH << 7);
+            let found = quote | escape | control;
+            if found != 0 {
+                return (found.trailing_zeros() == quote.trailing_zeros())
+                    .then(|| at - from + found.trailing_zeros() as usize / 8);
+            }
+            at += 8;
+        }
+        let rest = self.text.as_bytes().get(at..)?;
+        let length = rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < b' ')?;
+        (rest[length] == b'"').then_some(at - from + length)
+    }
+
     /// A text without escapes.
     pub(super) fn plain(&mut self) -> Option<&'a str> {
         self.expect(b'"')?;
         let start = self.at;
-        let rest = &self.text.as_bytes()[start..];
-        let length = rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20)?;
-        if rest[length] != b'"' {
-            return None;
-        }
+        let length = self.to_quote(start)?;
         self.at += length + 1;
         self.text.get(start..start + length)
+    }
+
+    /// A text.
+    pub(super) fn text(&mut self) -> Option<Cow<'a, str>> {
+        let mut ahead = *self;
+        if let Some(text) = ahead.plain() {
+            *self = ahead;
+            return Some(Cow::Borrowed(text));
+        }
+        self.peek().filter(|byte| *byte == b'"')?;
+        serde_json::from_str(self.skip()?).ok().map(Cow::Owned)
     }
 
     /// The key of an object's field.
@@ -81,6 +138,24 @@ impl<'a> Scan<'a> {
         let key = self.plain()?;
         self.expect(b':')?;
         Some(key)
+    }
+
+    /// Takes the key of an object's field if it is this one.
+    pub(super) fn known_key(&mut self, key: &str) -> bool {
+        if self.peek() != Some(b'"') {
+            return false;
+        }
+        let start = self.at + 1;
+        let rest = self.text.as_bytes().get(start..).unwrap_or_default();
+        if !rest.starts_with(key.as_bytes()) || rest.get(key.len()) != Some(&b'"') {
+            return false;
+        }
+        let mut ahead = Self { text: self.text, at: start + key.len() + 1 };
+        let found = ahead.eat(b':');
+        if found {
+            *self = ahead;
+        }
+        found
     }
 
     /// A literal such as `true`.
@@ -96,12 +171,19 @@ impl<'a> Scan<'a> {
         let start = self.at;
         let digits = |at: usize| bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let mut end = start + usize::from(bytes[start] == b'-');
-        let whole = digits(end);
-        if whole == 0 || whole > 1 && bytes[end] == b'0' {
+        let first = end;
+        // Exact up to 19 digits.
+        let mut value = 0_u64;
+        while let Some(digit) = bytes.get(end).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
+            value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+            end += 1;
+        }
+        let whole = end - first;
+        if whole == 0 || whole > 1 && bytes[first] == b'0' {
             return None;
         }
-        end += whole;
-        let mut is_whole = bytes[start] != b'-';
+        let mut is_whole = first == start;
+        let mut is_small = whole <= EXACT;
         if bytes.get(end) == Some(&b'.') {
             let part = digits(end + 1);
             if part == 0 {
@@ -115,15 +197,60 @@ impl<'a> Scan<'a> {
             if part == 0 {
                 return None;
             }
-            (end, is_whole) = (end + 1 + sign + part, false);
+            (end, is_whole, is_small) = (end + 1 + sign + part, false, false);
         }
         self.at = end;
-        Some(Number { text: self.text.get(start..end)?, is_whole })
+        Some(Number { text: self.text.get(start..end)?, value, is_whole, is_small })
     }
 
     /// A whole number of 64 bits.
     pub(super) fn unsigned(&mut self) -> Option<u64> {
         self.number()?.unsigned()
+    }
+
+    /// Goes past any value that is JSON, has no key twice in an object and no number that is too large for a counter. `keys` is empty
+    /// memory that is lent.
+    pub(super) fn sound(&mut self, keys: &mut Vec<&'a str>) -> Option<Sound<'a>> {
+        self.peek()?;
+        let start = self.at;
+        let mut has_median = false;
+        self.check(keys, DEPTH, &mut has_median)?;
+        Some(Sound { text: self.text.get(start..self.at)?, has_median })
+    }
+
+    fn check(&mut self, keys: &mut Vec<&'a str>, depth: usize, has_median: &mut bool) -> Option<()> {
+        let mut first = true;
+        match self.peek()? {
+            b'{' => {
+                self.at += 1;
+                let above = keys.len();
+                let depth = depth.checked_sub(1)?;
+                while self.next(&mut first, b'}')? {
+                    let key = self.key()?;
+                    // Each is compared with all: the reader for everything has a tree for more.
+                    if keys.len() - above >= MOST_KEYS || keys[above..].contains(&key) {
+                        return None;
+                    }
+                    keys.push(key);
+                    *has_median |= key == "p50";
+                    self.check(keys, depth, has_median)?;
+                }
+                keys.truncate(above);
+            }
+            b'[' => {
+                self.at += 1;
+                let depth = depth.checked_sub(1)?;
+                while self.next(&mut first, b']')? {
+                    self.check(keys, depth, has_median)?;
+                }
+            }
+            b'"' => drop(self.text()?),
+            b't' => self.word("true")?,
+            b'f' => self.word("false")?,
+            b'n' => self.word("null")?,
+            _ => self.number()?.is_in_range()?,
+        }
+        Some(())
     }
 
     /// Goes past any value and gives it as it is written. It may be no JSON at all: only strings and brackets are looked at.
@@ -175,17 +302,39 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// A value that is JSON.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sound<'a> {
+    /// As it is written.
+    pub(super) text: &'a str,
+    /// Whether an object in it has a median: only then a summary may be in it.
+    pub(super) has_median: bool,
+}
+
 /// A number as it is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number<'a> {
     text: &'a str,
+    /// The digits before the point, if they are few enough.
+    value: u64,
     /// Digits and nothing else.
     is_whole: bool,
+    /// Few digits before the point, and no exponent.
+    is_small: bool,
 }
 
 impl Number<'_> {
     pub(super) fn unsigned(self) -> Option<u64> {
-        if self.is_whole { self.text.parse().ok() } else { None }
+        match (self.is_whole, self.is_small) {
+            (true, true) => Some(self.value),
+            (true, false) => self.text.parse().ok(),
+            (false, _) => None,
+        }
+    }
+
+    /// That a counter of 64 bits can hold it.
+    pub(super) fn is_in_range(self) -> Option<()> {
+        if self.is_small { Some(()) } else { self.float().map(drop) }
     }
 
     /// The number, unless no counter of 64 bits can hold it.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::file::brief;
+use super::file::{brief, brief_with};
 use super::refuse::refuse;
 use crate::document::Record;
 use crate::error::Error;
@@ -99,7 +99,7 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
         let count = paths.len();
         return Err(refuse(dir, format!("{count} documents are more than {MAX_DOCUMENTS}"), "split the folder"));
     }
-    let mut records = paths.par_iter().map(|path| brief(path)).collect::<Vec<_>>();
+    let mut records = paths.par_iter().map_init(Vec::new, |bytes, path| brief_with(path, bytes)).collect::<Vec<_>>();
     // The first bad one in order of names, whichever thread met its own first.
     if let Some(bad) = records.iter().position(Result::is_err) {
         return records.swap_remove(bad).map(|record| vec![record]);

@@ -11,7 +11,7 @@ pub(super) fn metric_of(record: &Record) -> Option<&str> {
     headlines
         .find_map(|metric| key(metric.key))
         .or_else(|| record.arms.iter().find_map(|arm| arm.metrics.first_key_value()))
-        .map(|(key, _)| key.as_str())
+        .map(|(key, _)| key)
 }
 
 /// Arms that have the record's metric, with its key and summary.

@@ -19,15 +19,20 @@ fn number(value: Option<&Value>) -> f64 {
 
 /// What an arm's work is divided by: the NMIs it took, its set-ups, or its rotations.
 fn samples(arm: &Arm<Any>, metric: Option<&str>) -> Option<f64> {
-    let nmis = number(arm.own.get("nmis"));
+    let nmis = number(arm.own.get("nmis").as_ref());
     let counted = metric.and_then(|key| arm.metrics.get(key)).map_or(0.0, |metric| metric.count as f64);
     Some(nmis.max(counted)).filter(|&n| n > 0.0)
 }
 
 /// The host operations of an arm: kind, how often and how long in all, ns.
-fn operations(arm: &Arm<Any>) -> Vec<(&str, f64, f64)> {
+fn operations(arm: &Arm<Any>) -> Vec<(String, f64, f64)> {
     let Some(Value::Object(ops)) = arm.own.get("host_ops") else { return Vec::new() };
-    ops.iter().map(|(kind, op)| (kind.as_str(), number(op.get("count")), number(op.get("total_ns")))).collect()
+    ops.into_iter()
+        .map(|(kind, op)| {
+            let (count, ns) = (number(op.get("count")), number(op.get("total_ns")));
+            (kind, count, ns)
+        })
+        .collect()
 }
 
 /// MSR exits of an arm.
@@ -38,7 +43,9 @@ fn exits(arm: &Arm<Any>) -> Option<f64> {
 
 /// Host operations per PMI of a result, by number and by time; `None` if it has none.
 pub(super) fn host_operations(record: &Record) -> Option<Figure> {
-    let mut kinds: Vec<&str> = record.arms.iter().flat_map(operations).map(|(kind, ..)| kind).collect();
+    let arms: Vec<(&Arm<Any>, Vec<(String, f64, f64)>)> =
+        record.arms.iter().map(|arm| (arm, operations(arm))).collect();
+    let mut kinds: Vec<&str> = arms.iter().flat_map(|(_, ops)| ops).map(|(kind, ..)| kind.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
     if kinds.is_empty() {
@@ -57,12 +64,11 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     head.extend(kinds.iter().map(|kind| format!("time in {kind}")));
     let mut table = Table { caption: title.clone(), head, rows: Vec::new() };
     let (mut numbers, mut times) = (Vec::new(), Vec::new());
-    for arm in &record.arms {
+    for (arm, ops) in &arms {
         let Some(samples) = samples(arm, metric) else { continue };
-        let ops = operations(arm);
         // Number and time of a kind, per sample.
         let of = |kind: &str| {
-            let found = ops.iter().find(|(name, ..)| *name == kind);
+            let found = ops.iter().find(|(name, ..)| name == kind);
             found.map_or((0.0, 0.0), |(_, count, ns)| (count / samples, ns / samples))
         };
         let all = kinds.iter().map(|kind| of(kind)).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -80,7 +86,7 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
         numbers.push(bar(ratio(all.0), ratio, &|kind| of(kind).0));
         times.push(bar(time(all.1), time, &|kind| of(kind).1));
     }
-    let arms = numbers.len();
+    let drawn = numbers.len();
     numbers.truncate(ARMS);
     times.truncate(ARMS);
     let (left, mut key) = stacked(&title, &format!("operations per {per}"), &numbers, plain);
@@ -90,7 +96,7 @@ pub(super) fn host_operations(record: &Record) -> Option<Figure> {
     Some(Figure {
         note: format!(
             "System calls on host events, whichever CPU they ran on: how many, and how long they took.{}",
-            too_many(arms)
+            too_many(drawn)
         ),
         plots: vec![left, right],
         key: keys(key),
@@ -279,8 +285,8 @@ mod tests {
             "set-up": {"total_ns": ns(30)}, "rotate": {"total_ns": ns(9)},
             "program": {"total_ns": ns(10)}, "read": {"total_ns": ns(20)},
         });
-        record.arms[0].own.insert("phases".to_owned(), list);
-        record.arms[1].own.insert("phases".to_owned(), guest);
+        record.arms[0].own.insert("phases", &list);
+        record.arms[1].own.insert("phases", &guest);
         let figure = phases(&record).unwrap();
         assert_eq!(figure.table.head, ["arm", "all", "program", "open", "read", "close"]);
         assert_eq!(figure.table.rows[0][1..], ["1.52 µs", "–", "1.50 µs", "5 ns", "20 ns"]);
@@ -291,7 +297,7 @@ mod tests {
     fn the_front_has_what_nothing_beats() {
         let (_dir, mut record) = fixture::written(&fixture::of_strategies(10, &["recreate", "reuse", "pool"]));
         for (arm, held) in record.arms.iter_mut().zip([0.5, 4.0, 7.0]) {
-            arm.own.insert("events_held".to_owned(), json!({"time_mean": held}));
+            arm.own.insert("events_held", &json!({"time_mean": held}));
         }
         let inks = Inks::new(std::slice::from_ref(&record));
         let figure = pareto(&record, &inks).unwrap();

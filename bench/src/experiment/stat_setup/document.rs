@@ -160,6 +160,19 @@ pub struct Peer {
     pub ratios: Vec<(String, f64)>,
 }
 
+/// The system calls of the groups that `auto` chose with nothing around them: no clock between two calls, no counts, no lists, no disable,
+/// and the threads are there before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BareCalls {
+    /// Which calls.
+    pub what: String,
+    /// From the first to the last.
+    pub wall_ns: Summary,
+    /// `wall_ns` of each round.
+    pub rounds_ns: Vec<u64>,
+}
+
 /// One way of giving back the last descriptors of tracepoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -225,6 +238,9 @@ pub struct HostSetUpExtra {
     pub scaling: Vec<ScalePoint>,
     /// Growth, as exponents.
     pub growth: Vec<Growth>,
+    /// The limit of any method that makes these calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bare: Option<BareCalls>,
     /// Stock perf.
     pub peer: Option<Peer>,
     /// Ways of closing.

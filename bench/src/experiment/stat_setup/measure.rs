@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use stat_setup::bare;
 use stat_setup::choose::{Choice, choose, tuned_pack};
 use stat_setup::costs::Costs;
 use stat_setup::job::Job;
@@ -79,12 +80,19 @@ pub(crate) struct SetUpArm {
 }
 
 /// Method of a strategy.
-pub(crate) fn method(name: &str, list: &EventList, cpus: usize, costs: &Costs, choice: &Choice) -> Method {
+pub(crate) fn method(
+    name: &str,
+    list: &EventList,
+    cpus: usize,
+    costs: &Costs,
+    choice: &Choice,
+    purpose: Use,
+) -> Method {
     match name {
         "event-major" => Method::EVENT_MAJOR,
         "cpu-major" => Method::CPU_MAJOR,
         "threads" => Method::THREADS,
-        "packed" => tuned_pack(list, cpus, costs),
+        "packed" => tuned_pack(list, cpus, costs, purpose),
         _ => choice.method,
     }
 }
@@ -104,7 +112,7 @@ pub(crate) const RING_PAGES: usize = 128;
 impl Setting<'_> {
     /// The choice of `auto` for this list and these CPUs.
     pub(crate) fn choice(&self, costs: &Costs) -> Choice {
-        choose(self.list, self.cpus.len(), costs)
+        choose(self.list, self.cpus.len(), costs, self.purpose)
     }
 
     fn job(&self, method: Method) -> Job<'_> {
@@ -118,6 +126,11 @@ impl Setting<'_> {
                 std::thread::sleep(self.count);
             }
         })
+    }
+
+    /// The bare calls of `method`'s groups: how long they take with nothing around them.
+    pub(crate) fn bare(&self, method: Method) -> Option<Duration> {
+        if self.purpose == Use::Stat { bare::run(self.list, self.cpus, method.pack) } else { None }
     }
 
     /// One run around a known amount of work.

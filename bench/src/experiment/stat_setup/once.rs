@@ -1,7 +1,7 @@
 //! `--once`: one set-up with the counts printed as soon as they are read, as `perf stat -x,`, before the close.
 
 use stat_setup::choose::choose;
-use stat_setup::costs::calibrate;
+use stat_setup::costs::{Costs, calibrate};
 use stat_setup::job::Job;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::outcome::Outcome;
@@ -14,6 +14,10 @@ use super::prepare::{self, EventRequest};
 use super::spec::StatSetupSpec;
 use results::error::Error;
 use results::table::layout::time;
+
+/// Predicted time of a set-up from which on the costs of calls are measured first, ns: measuring takes some 3 ms, and a better choice may
+/// save a part of this.
+const CALIBRATION_PAYS: f64 = 20e6;
 
 /// Result of a single set-up.
 #[derive(Clone, Debug)]
@@ -41,9 +45,13 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
         [one] => one.as_str(),
         _ => "auto",
     };
-    let calibration = calibrate(&cpus, 1);
-    let choice = choose(&list, cpus.len(), &calibration.costs);
-    let method = method(strategy, &list, cpus.len(), &calibration.costs, &choice);
+    let mut costs = Costs { online: sysfs.online().len() as f64, ..Costs::USUAL };
+    let mut choice = choose(&list, cpus.len(), &costs, Use::Stat);
+    if choice.candidates.first().is_some_and(|best| best.predicted_ns > CALIBRATION_PAYS) {
+        costs = calibrate(&cpus, 1).costs;
+        choice = choose(&list, cpus.len(), &costs, Use::Stat);
+    }
+    let method = method(strategy, &list, cpus.len(), &costs, &choice, Use::Stat);
     let mut printed = Ok(());
     let mut whole = true;
     let job = Job { list: &list, cpus: &cpus, method, purpose: Use::Stat, ring_pages: 1 };

@@ -8,7 +8,7 @@ use std::time::Instant;
 use cpu_list::CpuList;
 use stat_setup::list::EventList;
 
-use super::document::{Arm, Peer, PeerArm};
+use super::document::{Arm, BareCalls, Peer, PeerArm};
 use super::measure::since;
 use super::prepare::EventRequest;
 use results::document::Summary;
@@ -191,7 +191,7 @@ impl Rivals {
     }
 
     /// Summary and comparison.
-    pub(crate) fn result(&self, whole: u64, arms: &[Arm]) -> Peer {
+    pub(crate) fn result(&self, whole: u64, arms: &[Arm], bare: Option<&BareCalls>) -> Peer {
         let p50 = |name: &str| {
             let rival = self.commands.iter().find(|rival| rival.name == name && !rival.walls.is_empty())?;
             Some(Summary::of_values(&rival.walls).p50)
@@ -213,13 +213,13 @@ impl Rivals {
             }
         });
         let peer: Vec<PeerArm> = arms_of_peer.collect();
-        let ratios = ratios(&peer, arms);
+        let ratios = ratios(&peer, arms, bare);
         Peer { version: self.version.clone(), arms: peer, counted: self.counted.map(|n| (n, whole)), ratios }
     }
 }
 
 /// Ratios of perf's figures to the corresponding figures of this tool.
-fn ratios(peer: &[PeerArm], arms: &[Arm]) -> Vec<(String, f64)> {
+fn ratios(peer: &[PeerArm], arms: &[Arm], bare: Option<&BareCalls>) -> Vec<(String, f64)> {
     let mut found = Vec::new();
     let median = |arm: &Arm| arm.metric(&TOTAL).map(Summary::median).filter(|&ns| ns > 0.0);
     let own = peer.iter().find(|arm| arm.name == "vpmu");
@@ -228,6 +228,9 @@ fn ratios(peer: &[PeerArm], arms: &[Arm]) -> Vec<(String, f64)> {
         let net = rival.less_startup_ns.unwrap_or(0) as f64;
         if let Some(auto) = auto.and_then(median) {
             found.push((format!("perf {}, less start-up ÷ auto", rival.name), net / auto));
+        }
+        if let Some(bare) = bare.map(|bare| bare.wall_ns.p50).filter(|&ns| ns > 0) {
+            found.push((format!("perf {}, less start-up ÷ the bare calls, the limit", rival.name), net / bare as f64));
         }
         if let Some(own) = own {
             if let Some(less) = own.less_startup_ns.filter(|&ns| ns > 0) {

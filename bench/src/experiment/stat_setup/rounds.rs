@@ -3,23 +3,44 @@
 use std::time::Instant;
 
 use stat_setup::list::sysfs::Sysfs;
+use stat_setup::method::Method;
 use stat_setup::monitor::Monitor;
 use stat_setup::outcome::Outcome;
 use stat_setup::verify::differences;
 
-use super::measure::{SetUpArm, Setting, TimedRound, since};
+use super::document::BareCalls;
+use super::measure::{SetUpArm, Setting, TimedRound, ns, since};
 use super::peer::Rivals;
 use super::spec::StatSetupSpec;
 use super::steps::Steps;
 use crate::rounds::schedule::Schedule;
-use results::document::Warning;
+use results::document::{Summary, Warning};
 use results::error::Error;
 
 /// Results of the rounds.
 pub(super) struct Rounds {
     pub(super) arms: Vec<SetUpArm>,
     pub(super) rivals: Option<Rivals>,
+    pub(super) bare: Option<Bare>,
     pub(super) disagreements: Vec<String>,
+}
+
+/// The bare calls of a method's groups.
+pub(super) struct Bare {
+    pub(super) method: Method,
+    pub(super) walls: Vec<u64>,
+}
+
+impl Bare {
+    pub(super) fn result(&self) -> Option<BareCalls> {
+        let groups =
+            self.method.pack.map_or_else(|| "the groups as given".to_owned(), |size| format!("groups of {size}"));
+        (!self.walls.is_empty()).then(|| BareCalls {
+            what: format!("open, enable, read and close of {groups}, a thread per CPU"),
+            wall_ns: Summary::of_values(&self.walls),
+            rounds_ns: self.walls.clone(),
+        })
+    }
 }
 
 /// Two untimed runs of each arm: one to check its counts, one under the monitor.
@@ -97,12 +118,16 @@ pub(super) fn measure(
     let measuring = Instant::now();
     for number in 0..spec.rounds {
         let rivals = rounds.rivals.as_ref().map_or(0, |rivals| rivals.commands.len());
-        let mut done = Vec::new();
-        for (position, at) in (0..).zip(schedule.next_round(rounds.arms.len() + rivals)) {
+        let others = rounds.arms.len() + rivals;
+        let (mut done, mut bare) = (Vec::new(), None);
+        for (position, at) in (0..).zip(schedule.next_round(others + usize::from(rounds.bare.is_some()))) {
             if let Some(arm) = rounds.arms.get(at) {
                 steps.step(|| arm.strategy.clone())?;
                 let started_ns = since(began);
                 done.push((at, TimedRound { number, position, started_ns, finished: setting.timed(arm.method) }));
+            } else if let (Some(of), true) = (&rounds.bare, at == others) {
+                steps.step(|| "bare calls".to_owned())?;
+                bare = setting.bare(of.method);
             } else if let Some(rivals) = &mut rounds.rivals {
                 let rival = &mut rivals.commands[at - rounds.arms.len()];
                 steps.step(|| rival.name())?;
@@ -112,6 +137,9 @@ pub(super) fn measure(
         // Only complete rounds count.
         for (at, round) in done {
             rounds.arms[at].rounds.push(round);
+        }
+        if let Some(of) = &mut rounds.bare {
+            of.walls.extend(bare.map(ns));
         }
         if spec.duration.is_some_and(|bound| measuring.elapsed() >= bound) {
             break;

@@ -14,7 +14,7 @@ use super::document::{Document, EventResult, HostSetUpExtra, LastClose, Paramete
 use super::measure::{self, SetUpArm, Setting, method, since};
 use super::peer::{self, Rivals};
 use super::prepare::{self, EventRequest};
-use super::rounds::{self, Rounds};
+use super::rounds::{self, Bare, Rounds};
 use super::scaling;
 use super::spec::{Mode, NAME, StatSetupSpec};
 use super::steps::Steps;
@@ -64,17 +64,19 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let choice = setting.choice(&calibration.costs);
     let arms = strategies
         .iter()
-        .map(|name| SetUpArm::new(name, method(name, &list, cpus.len(), &calibration.costs, &choice)))
+        .map(|name| SetUpArm::new(name, method(name, &list, cpus.len(), &calibration.costs, &choice, purpose)))
         .collect::<Vec<_>>();
     let each = strategies.len() as u64;
     let rival_runs = rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64);
+    let with_bare = setting.bare(choice.method).is_some();
     let total = (2 + spec.warmup) * each
-        + spec.rounds * (each + rival_runs)
+        + spec.rounds * (each + rival_runs + u64::from(with_bare))
         + scaling::steps(sizes.len(), cpus.len(), strategies.len());
     progress.begin(total);
     let mut steps = Steps { progress };
     let mut schedule = Schedule::new(spec.seed);
-    let mut rounds = Rounds { arms, rivals, disagreements: Vec::new() };
+    let bare = with_bare.then(|| Bare { method: choice.method, walls: Vec::new() });
+    let mut rounds = Rounds { arms, rivals, bare, disagreements: Vec::new() };
     let mut status = Status::Complete;
     let (mut scaling, mut growth, mut last_close) = (Vec::new(), Vec::new(), Vec::new());
     let done = (|| -> Result<(), Error> {
@@ -101,7 +103,8 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let arm_results: Vec<_> = rounds.arms.iter().map(SetUpArm::result).collect();
     let outcomes = rounds.arms.first().map(|arm| arm.outcomes.as_slice()).unwrap_or_default();
     let whole = outcomes.iter().filter(|outcome| outcome.is_whole()).count() as u64;
-    let peer = rounds.rivals.as_ref().map(|rivals| rivals.result(whole, &arm_results));
+    let bare = rounds.bare.as_ref().and_then(Bare::result);
+    let peer = rounds.rivals.as_ref().map(|rivals| rivals.result(whole, &arm_results, bare.as_ref()));
     let mut document = Document {
         path: PathBuf::new(),
         schema: SCHEMA.to_owned(),
@@ -125,6 +128,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
             events: event_results(&list, outcomes),
             scaling,
             growth,
+            bare,
             peer,
             last_close,
         },

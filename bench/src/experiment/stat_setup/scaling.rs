@@ -42,7 +42,7 @@ pub(crate) fn measure(
             .iter()
             .map(|strategy| {
                 let cpus = setting.cpus.len();
-                let method = method(strategy, setting.list, cpus, costs, &setting.choice(costs));
+                let method = method(strategy, setting.list, cpus, costs, &setting.choice(costs), setting.purpose);
                 SizedArm { strategy, setting, method, totals: Vec::new(), whole: true }
             })
             .collect();

@@ -257,6 +257,16 @@ pub(crate) fn text(document: &Document, width: usize) -> String {
         let why = if arm.name == "auto" { document.extra.choice.why.as_str() } else { arm.own.what.as_str() };
         let _ = writeln!(out, "{}", wrapped(&format!("{}: {why}", arm.name), width, "  "));
     }
+    if let Some(bare) = &document.extra.bare {
+        let median = bare.wall_ns.median();
+        let auto =
+            document.arms.iter().find(|arm| arm.name == "auto").and_then(|arm| arm.metric(&TOTAL)).map(Summary::median);
+        let times = auto
+            .filter(|_| median > 0.0)
+            .map_or_else(String::new, |auto| format!("; auto takes {} × that", ratio(auto / median)));
+        let line = format!("bare calls, the limit: {} ({}, with nothing around them){times}", time(median), bare.what);
+        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
+    }
     let _ = writeln!(
         out,
         "calibration: {}, once per process, in no figure above",

@@ -1,0 +1,17 @@
+//! How the tool is linked: what its start takes, and what a guest that broke out could write to.
+
+use std::process::Command;
+
+/// Addresses that the loader settles are read-only before `main`: full RELRO. `.cargo/config.toml` asks rustc for the partial one, and
+/// `build.rs` the linker for the rest.
+#[test]
+fn the_tool_has_full_relro() {
+    let output = Command::new("readelf").args(["-lWd", env!("CARGO_BIN_EXE_vpmu")]).output();
+    let Ok(output) = output else {
+        eprintln!("skipped: no readelf (binutils)");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("GNU_RELRO"), "{text}");
+    assert!(text.contains("BIND_NOW") || text.contains("Flags: NOW"), "{text}");
+}

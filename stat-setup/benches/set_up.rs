@@ -1,0 +1,69 @@
+//! What a set-up of 700 software events is made of: `cargo bench -p stat-setup --bench set_up`.
+//!
+//! Setting up needs permission to count on CPUs; without it these two say so and time nothing.
+#![allow(missing_docs, reason = "functions of a benchmark")]
+
+use divan::{Bencher, black_box};
+use stat_setup::choose::choose;
+use stat_setup::costs::Costs;
+use stat_setup::job::Job;
+use stat_setup::list::parse::parse;
+use stat_setup::list::resolve::resolve;
+use stat_setup::list::sysfs::Sysfs;
+use stat_setup::list::{EventList, generate};
+use stat_setup::outcome::Outcome;
+use stat_setup::phase::Use;
+use stat_setup::{bare, limit, run};
+
+const EVENTS: usize = 700;
+
+fn main() {
+    divan::main();
+}
+
+fn list() -> EventList {
+    let written = parse(&generate::software(EVENTS)).expect("the list is sound");
+    resolve(&written, &mut Sysfs::host())
+}
+
+/// The CPUs, if events can be opened on them.
+fn cpus(list: &EventList) -> Option<Vec<u32>> {
+    let cpus = Sysfs::host().online();
+    limit::raise((EVENTS * cpus.len()) as u64).ok()?;
+    let able = bare::run(list, &cpus, Some(64)).is_some();
+    if !able {
+        eprintln!("skipped: no permission to count on CPUs: run as root, or set kernel.perf_event_paranoid=0");
+    }
+    able.then_some(cpus)
+}
+
+#[divan::bench]
+fn parse_and_resolve() -> EventList {
+    list()
+}
+
+#[divan::bench]
+fn choice(bencher: Bencher<'_, '_>) {
+    let list = list();
+    bencher.bench_local(|| choose(black_box(&list), 2, &Costs::USUAL, Use::Stat));
+}
+
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn auto(bencher: Bencher<'_, '_>) {
+    let list = list();
+    let Some(cpus) = cpus(&list) else { return };
+    let method = choose(&list, cpus.len(), &Costs::USUAL, Use::Stat).method;
+    let job = Job { list: &list, cpus: &cpus, method, purpose: Use::Stat, ring_pages: 1 };
+    bencher.bench_local(|| {
+        let finished = run::run(&job, &mut |_, _| {});
+        assert!(finished.outcomes.iter().all(Outcome::is_whole), "an event has no count");
+    });
+}
+
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn bare_calls(bencher: Bencher<'_, '_>) {
+    let list = list();
+    let Some(cpus) = cpus(&list) else { return };
+    let pack = choose(&list, cpus.len(), &Costs::USUAL, Use::Stat).method.pack;
+    bencher.bench_local(|| bare::run(&list, &cpus, pack));
+}

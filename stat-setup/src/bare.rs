@@ -1,0 +1,140 @@
+//! The system calls of a set-up with nothing around them: the limit of what any method that makes these calls can reach here.
+//!
+//! Neither a clock nor a count nor a list is looked at between two calls, and the threads are there before the clock starts.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use perf_event_open_sys::bindings::{
+    PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING, perf_event_attr,
+};
+
+use crate::affinity::Guard;
+use crate::list::EventList;
+use crate::method::layout;
+use crate::sys::{self, Mask, Target};
+
+/// What one CPU's calls need, made before the clock starts.
+struct Ready {
+    cpu: u32,
+    /// The attributes of each group's events, the leader first.
+    groups: Vec<Vec<perf_event_attr>>,
+    fds: Vec<OwnedFd>,
+    leaders: Vec<usize>,
+    buffer: Vec<u64>,
+}
+
+impl Ready {
+    fn new(cpu: u32, list: &EventList, pack: Option<usize>) -> Option<Self> {
+        let group = |members: &[usize]| -> Option<Vec<perf_event_attr>> {
+            let attr = |(place, &event): (usize, &usize)| {
+                let mut attr = list.events[event].open.as_ref().ok()?.attr;
+                attr.read_format = u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
+                if place == 0 {
+                    attr.set_disabled(1);
+                    attr.read_format |= u64::from(PERF_FORMAT_GROUP);
+                }
+                Some(attr)
+            };
+            members.iter().enumerate().map(attr).collect()
+        };
+        if list.events.iter().any(|event| event.open.is_err()) {
+            return None;
+        }
+        let packs = layout(list, pack);
+        let groups: Vec<_> = packs.iter().map(|pack| group(&pack.members)).collect::<Option<_>>()?;
+        let largest = groups.iter().map(Vec::len).max()?;
+        let events = list.events.len();
+        let (fds, leaders) = (Vec::with_capacity(events), Vec::with_capacity(groups.len()));
+        Some(Self { cpu, groups, fds, leaders, buffer: vec![0; largest + 3] })
+    }
+
+    /// Opens, enables, reads, closes; `None` where a call fails.
+    fn calls(&mut self) -> Option<()> {
+        for group in &self.groups {
+            let leader = self.fds.len();
+            self.leaders.push(leader);
+            for attr in group {
+                let of = self.fds.get(leader).map(|fd| fd.as_fd());
+                self.fds.push(sys::open(attr, Target::Cpu(self.cpu), of).ok()?);
+            }
+        }
+        for &leader in &self.leaders {
+            sys::enable(&self.fds[leader]).ok()?;
+        }
+        for (&leader, group) in self.leaders.iter().zip(&self.groups) {
+            sys::read(&self.fds[leader], &mut self.buffer[..group.len() + 3]).ok()?;
+        }
+        sys::close_all(std::mem::take(&mut self.fds));
+        Some(())
+    }
+}
+
+/// The time of all calls for groups of `pack` events, a thread for each CPU; `None` where one of them fails, or an event cannot be
+/// opened here at all.
+#[must_use]
+pub fn run(list: &EventList, cpus: &[u32], pack: Option<usize>) -> Option<Duration> {
+    let ready: Option<Vec<Ready>> = cpus.iter().map(|&cpu| Ready::new(cpu, list, pack)).collect();
+    let mut ready = ready?.into_iter();
+    let mut own = ready.next()?;
+    sys::make_room(list.events.len());
+    let (waiting, go, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let until = |done: &dyn Fn() -> bool| {
+        while !done() {
+            std::hint::spin_loop();
+        }
+    };
+    let mut guard = Guard::new();
+    guard.move_to(own.cpu);
+    let wall = std::thread::scope(|scope| {
+        let mut others = 0;
+        let mut handles = Vec::new();
+        for mut one in ready {
+            let (waiting, go, failed) = (&waiting, &go, &failed);
+            let work = move || {
+                let _ = sys::set_affinity(&Mask::one(one.cpu));
+                let _ = sys::own_descriptor_table();
+                sys::make_room(one.fds.capacity());
+                waiting.fetch_add(1, Ordering::AcqRel);
+                until(&|| go.load(Ordering::Acquire) > 0);
+                if one.calls().is_none() {
+                    failed.fetch_add(1, Ordering::AcqRel);
+                }
+                waiting.fetch_sub(1, Ordering::AcqRel);
+            };
+            match std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, work) {
+                Ok(handle) => {
+                    others += 1;
+                    handles.push(handle);
+                }
+                Err(_) => drop(failed.fetch_add(1, Ordering::AcqRel)),
+            }
+        }
+        until(&|| waiting.load(Ordering::Acquire) == others);
+        let began = Instant::now();
+        go.store(1, Ordering::Release);
+        if own.calls().is_none() {
+            failed.fetch_add(1, Ordering::AcqRel);
+        }
+        until(&|| waiting.load(Ordering::Acquire) == 0);
+        began.elapsed()
+    });
+    (failed.load(Ordering::Acquire) == 0).then_some(wall)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::list::parse::parse;
+    use crate::list::resolve::resolve;
+    use crate::list::sysfs::Sysfs;
+
+    #[test]
+    fn an_event_that_cannot_be_opened_has_no_time() {
+        let list = |text: &str| resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"));
+        assert_eq!(run(&list("cs,nothing"), &[0], Some(8)), None);
+        assert_eq!(run(&EventList::default(), &[0], None), None);
+        assert_eq!(run(&list("cs"), &[], None), None);
+    }
+}
