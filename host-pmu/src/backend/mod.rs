@@ -126,6 +126,11 @@ pub trait Backend {
         0
     }
 
+    /// Whether records of some event's overflows and throttlings do not reach this process: neither is seen, and events do not stop themselves.
+    fn is_blind(&self) -> bool {
+        false
+    }
+
     /// The counts to advance by each retired instruction; `None` if the backend counts by itself.
     fn stepper(&mut self) -> Option<&mut retired::StepCounts> {
         None
