@@ -1,6 +1,6 @@
 //! The host side for a backend and a strategy, and what its events cost to create.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::backend::perf::{CYCLES, PerfBackend};
 use crate::backend::step::StepBackend;
@@ -70,6 +70,23 @@ pub fn costs(key: &BackendKey, times: usize) -> Result<Vec<Cost>, HostError> {
         .collect()
 }
 
+/// Counts of a hardware event a microsecond while no guest runs on the calling thread, over about `span`: 0 where the PMU knows guest mode, as a
+/// processor's does. One that a VMM made of a clock may not.
+///
+/// # Errors
+/// The reason why it does not open or count.
+pub fn counts_outside_guests(span: Duration) -> Result<f64, HostError> {
+    let mut backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000)?;
+    let mut event = backend.open(CYCLES, 1 << 40)?;
+    let (before, begin) = (backend.read(&mut event)?, Instant::now());
+    while begin.elapsed() < span {
+        std::hint::spin_loop();
+    }
+    let (after, took) = (backend.read(&mut event)?, begin.elapsed());
+    backend.release(event);
+    Ok(after.saturating_sub(before) as f64 / (took.as_secs_f64() * 1e6))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +96,12 @@ mod tests {
         for key in [BackendKey::Step, BackendKey::None] {
             assert_eq!(costs(&key, 3).unwrap(), []);
         }
+    }
+
+    #[test]
+    fn without_a_pmu_nothing_is_said_of_what_it_counts() {
+        let counts = counts_outside_guests(Duration::from_micros(100));
+        assert_eq!(counts.is_ok(), probe(&BackendKey::Hardware).is_ok(), "{counts:?}");
     }
 
     #[test]

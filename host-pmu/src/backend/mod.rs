@@ -170,7 +170,7 @@ pub enum HostError {
     /// The event has an encoding of the other vendor, and no counterpart on this host.
     #[error(
         "event {config:#x} has {name}'s encoding and no known counterpart on this host's PMU: give the guest a --cpu of the host's \
-         vendor",
+         vendor (of AMD's PMUs, those since family 17h are known)",
         name = match vendor { Vendor::Intel => "Intel", Vendor::Amd => "AMD" }
     )]
     Foreign {

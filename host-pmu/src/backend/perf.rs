@@ -430,8 +430,12 @@ mod tests {
 
     #[test]
     fn refusals_carry_their_remedy() {
-        for (errno, remedy) in [(libc::EACCES, "paranoid"), (libc::ENOENT, "cpu-clock"), (libc::EMFILE, "ulimit -n"), (libc::EOPNOTSUPP, "mediated")]
-        {
+        for (errno, remedy) in [
+            (libc::EACCES, "paranoid"),
+            (libc::ENOENT, "cpu-clock"),
+            (libc::EMFILE, "ulimit -n"),
+            (libc::EOPNOTSUPP, "mediated"),
+        ] {
             let error = os("perf_event_open", &io::Error::from_raw_os_error(errno)).to_string();
             assert!(error.contains(remedy), "{error}");
         }

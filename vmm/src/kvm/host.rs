@@ -51,6 +51,12 @@ pub enum KvmError {
          exclude_guest, guests on backend hardware)"
     )]
     PmuTaken,
+    /// A vCPU's TSC cannot be shifted, which a modelled register cost needs.
+    #[error(
+        "this host's KVM cannot hold a guest's TSC back ({0}): KVM_VCPU_TSC_OFFSET is there since Linux 5.16; leave the modelled cost of \
+         registers out (--msr-cost)"
+    )]
+    NoTscOffset(io::Error),
     /// The guest's PMU does not fit into CPUID.
     #[error(transparent)]
     CpuidFull(#[from] cpuid::CpuidFull),
@@ -162,6 +168,16 @@ impl Host {
     #[must_use]
     pub fn shown_counters(&self) -> Option<(u32, u32)> {
         cpuid::kvm_counters(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
+    }
+
+    /// Counters of the PMU that KVM shows a guest, which are the host's: all of an Intel's, or an AMD's six (PERFCTR_CORE).
+    #[must_use]
+    pub fn counters(&self) -> Option<u32> {
+        let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?;
+        match cpuid::vendor(&supported)? {
+            Vendor::Intel => cpuid::kvm_counters(&supported).map(|(gp, fixed)| gp + fixed),
+            Vendor::Amd => cpuid::kvm_has_perfctr_core(&supported).then_some(6),
+        }
     }
 
     /// Whether KVM shows a guest an AMD's PerfMonV2, for which its driver has another handler.

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::super::machine::Clock;
 use super::super::parts::Parts;
-use super::{HOST_PERIOD, MARK, Middle, PERIOD, UNTHROTTLED, job, middle, middle_host, middle_host_with, script};
+use super::{
+    HOST_PERIOD, MARK, Middle, PERIOD, UNTHROTTLED, job, middle, middle_host, middle_host_with, probed, script,
+};
 
 /// `nmi-latency` on hardware events in the middle host, its document alone.
 fn latency(options: &str) -> String {
@@ -30,7 +32,7 @@ fn warnings(document: &Value) -> String {
 
 /// By the instruction clock two boots of one RAM disk give the same document, to the byte.
 pub(crate) fn two_runs_are_equal(parts: &Parts) -> Result<()> {
-    let job = job(parts)?.command(middle_host(&script("recreate,reuse", 1, 20, PERIOD, "")));
+    let job = job(parts)?.command(middle_host(&script(&probed(), "recreate,reuse", 1, 20, PERIOD, "")));
     let (first, second) = (job.run(parts)?, job.run(parts)?);
     first.say("power-on to power-off, first");
     second.say("power-on to power-off, second");
