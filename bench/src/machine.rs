@@ -11,6 +11,7 @@ use arch_pmu::caps::PmuCaps;
 use host_pmu::backend::BackendKey;
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
+use vmm::kvm::KvmError;
 use vmm::machine::{Behind, Cpu, MachineError, Plan};
 use vmm::sample::Sampling;
 
@@ -144,7 +145,10 @@ pub fn read(path: &Path, what: &str) -> Result<Vec<u8>, Error> {
 /// The error of a guest that could not begin.
 #[must_use]
 pub fn not_begun(what: impl Into<String>, error: &MachineError) -> Error {
-    if error.is_the_hosts() {
+    if let MachineError::Kvm(KvmError::NoTscOffset(_)) = error {
+        // It says what helps, and doctor knows nothing of it.
+        Error::host(what, error.to_string(), "")
+    } else if error.is_the_hosts() {
         Error::host(what, error.to_string(), "`vpmu doctor` says what is missing")
     } else {
         Error::usage(what, error.to_string(), "")

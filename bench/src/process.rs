@@ -63,6 +63,19 @@ pub fn has_perfmon() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| allows_perf(&status))
 }
 
+/// Signals that are queued for this user, of all its processes; they and this process's share RLIMIT_SIGPENDING. A timer has one for as long as it
+/// lives.
+#[must_use]
+pub fn queued_signals() -> u64 {
+    std::fs::read_to_string("/proc/self/status").map_or(0, |status| queued(&status))
+}
+
+/// "SigQ: queued/limit" of proc_pid_status(5).
+fn queued(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigQ:"));
+    line.and_then(|line| line.trim().split_once('/')?.0.parse().ok()).unwrap_or(0)
+}
+
 /// From proc_pid_status(5).
 fn allows_perf(status: &str) -> bool {
     const SYS_ADMIN: u32 = 21;
@@ -108,6 +121,12 @@ mod tests {
             );
         }
         assert!(!allows_perf(""));
+    }
+
+    #[test]
+    fn what_a_user_has_queued_is_read_from_its_status() {
+        assert_eq!(queued("Name:\tvpmu\nSigQ:\t63/96364\nSigPnd:\t0\n"), 63);
+        assert_eq!([queued("SigQ:\tmany\n"), queued("")], [0, 0]);
     }
 
     #[test]

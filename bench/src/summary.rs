@@ -101,6 +101,9 @@ pub(crate) fn of<L>(ran: &Ran<'_, L>, backend: &BackendKey) -> Report {
             "counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}"
         ));
     }
+    if ran.vcpus.iter().any(|vcpu| vcpu.host.blind) {
+        warnings.push("the host's records of events did not reach the VMM: throttling cannot be seen".to_owned());
+    }
     if let Some(error) = &ran.output.error {
         warnings.push(format!("serial output was lost: {error}"));
     }

@@ -74,9 +74,9 @@ void amd_start(struct cpu *c, struct event *e)
 		wrmsr(e->config_msr, e->config);
 }
 
-/* x86_pmu_stop, once the counter is disabled. */
+/* x86_pmu_stop, once the counter is disabled: an NMI that comes in the wait still finds it active. */
 void amd_stopped(struct cpu *c, struct event *e)
 {
-	c->amd_active &= ~(1ull << e->index);
 	wait_on_overflow(c, e);
+	c->amd_active &= ~(1ull << e->index);
 }

@@ -158,12 +158,9 @@ void spend(void)
 		;
 }
 
-/* Seconds before an overflow counts as missing. Only a failure takes that long; stepping on an emulated host is slow. */
-#define PATIENCE_S 30
-
 bool wait_pmi(u64 count)
 {
-	for (u64 end = rdtsc() + PATIENCE_S * s.boot->tsc_hz; rdtsc() < end;)
+	for (u64 end = rdtsc() + s.patience; rdtsc() < end;)
 		if (s.pmis >= count)
 			return true;
 	return false;
@@ -171,7 +168,7 @@ bool wait_pmi(u64 count)
 
 bool wait_status(u64 bits)
 {
-	for (u64 end = rdtsc() + PATIENCE_S * s.boot->tsc_hz; rdtsc() < end;) {
+	for (u64 end = rdtsc() + s.patience; rdtsc() < end;) {
 		spend();
 		if ((status() & bits) == bits)
 			return true;

@@ -40,6 +40,7 @@ struct state {
 	bool v4, exact, events;
 	u64 near;                 /* a period that is soon over, in counts */
 	u64 window;               /* TSC ticks in which `near` is over several times */
+	u64 patience;             /* TSC ticks after which what is waited for counts as missing; only a failure takes that long */
 
 	/* Of the PMI handler: what it found, and its orders. */
 	volatile u64 pmis;

@@ -40,6 +40,7 @@ static void calibrate(void)
 			s.near = several < FARTHEST_NEAR ? several : FARTHEST_NEAR;
 	}
 	s.window = 6 * s.near;
+	s.patience = s.boot->limit_us * (s.boot->tsc_hz / 1000000);
 }
 
 _Noreturn void payload_main(BootPage *boot)

@@ -2,12 +2,9 @@
 #include "amd_pmu.h"
 #include "cases.h"
 
-/* Seconds before an overflow counts as missing; see check.c. */
-#define PATIENCE_S 30
-
 static bool wait_passed(u32 n)
 {
-	for (u64 end = rdtsc() + PATIENCE_S * s.boot->tsc_hz; rdtsc() < end;) {
+	for (u64 end = rdtsc() + s.patience; rdtsc() < end;) {
 		spend();
 		if (amd_passed(n))
 			return true;

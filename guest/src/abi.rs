@@ -273,7 +273,8 @@ shared_struct! {
         window_ticks: u64,
         /// With [`FLAG_STAT_SETUP`]: ticks from disabling them to the next set-up.
         gap_ticks: u64,
-        /// With [`FLAG_STAT_SETUP`], in place of `max_ticks`: no set-up begins after so many µs of the measured phase.
+        /// With [`FLAG_STAT_SETUP`], in place of `max_ticks`: no set-up begins after so many µs of the measured phase. The conformance
+        /// payload waits so long for an overflow.
         limit_us: u64,
         /// Sampling frequency in Hz per event, 0 = fixed period.
         freq_hz: u64,

@@ -48,11 +48,11 @@ impl ArmRunner for HostRunner {
     }
 
     fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
-        launch(&self.host, &self.guest, behind(arm, self.paced)?, turn.samples)
+        Ok(launch(&self.host, &self.guest, behind(arm, self.paced)?, turn.samples)?)
     }
 
     fn open(&mut self, arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
-        start(&self.host, &self.guest, behind(arm, self.paced)?, samples)
+        Ok(start(&self.host, &self.guest, behind(arm, self.paced)?, samples)?)
     }
 }
 

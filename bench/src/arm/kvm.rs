@@ -1,17 +1,19 @@
 //! Arm `kvm`: the payload on KVM's own vPMU, where the host's KVM has one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 use vmm::kvm::Host;
 use vmm::machine::{Behind, Cpu};
-use vmm::outcome::RunOutcome;
+use vmm::outcome::{End, RunOutcome};
 
 use super::guest::GuestPlan;
-use super::launch::{launch, start};
-use super::runner::{Arm, ArmRunner, Opened, Turn};
+use super::launch::{Failure, launch, start};
+use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use results::error::Error;
+use results::host::KVM_ARMS;
 
 /// Whether KVM's own vPMU can stand behind the counters of a guest with `cpu`.
 ///
@@ -45,33 +47,93 @@ fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> 
 pub struct KvmRunner {
     host: Arc<Host>,
     guest: GuestPlan,
+    /// Guests of other arms live at the same time, on hardware events.
+    beside_hardware: bool,
 }
 
 impl KvmRunner {
-    /// For guests of this configuration.
+    /// For guests of this configuration, alive beside those of the other arms, whose events are hardware's, or not.
     #[must_use]
-    pub const fn new(host: Arc<Host>, guest: GuestPlan) -> Self {
-        Self { host, guest }
+    pub const fn new(host: Arc<Host>, guest: GuestPlan, beside_hardware: bool) -> Self {
+        Self { host, guest, beside_hardware }
+    }
+}
+
+/// A mediated vPMU has the whole PMU while its VM lives, and no event that counts in guests opens meanwhile, nor is such a VM made while there is one.
+fn shares(arm: &str, beside_hardware: bool) -> Result<(), String> {
+    if arm == KVM_ARMS[1] && beside_hardware {
+        return Err("a guest with a mediated vPMU has the whole PMU, and guests of the other arms, which live at the same time, would get no \
+                    hardware event: give --guest-rounds 1"
+            .to_owned());
+    }
+    Ok(())
+}
+
+/// A PMU that others hold now ends the arm's turn, not the other arms'.
+fn of_this_arm<T>(done: Result<T, Failure>, instead: impl FnOnce(RunOutcome) -> T) -> Result<T, Error> {
+    match done {
+        Err(Failure::PmuTaken(why)) => {
+            let (vcpus, wall, start) = (Vec::new(), Duration::ZERO, Duration::ZERO);
+            Ok(instead(RunOutcome { end: End::Host(why), vcpus, wall, start }))
+        }
+        Err(Failure::Other(error)) => Err(error),
+        Ok(done) => Ok(done),
+    }
+}
+
+/// A guest that could not be made.
+#[derive(Debug)]
+struct Absent(RunOutcome);
+
+impl LiveGuest for Absent {
+    fn turn(&mut self, _samples: u64) -> Result<TurnOutcome, Error> {
+        Ok(TurnOutcome { run: self.0.clone(), probe_ns: None, linux: None })
+    }
+
+    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
+        Ok(self.0)
     }
 }
 
 impl ArmRunner for KvmRunner {
-    fn available(&mut self, _arm: &Arm) -> Result<(), String> {
+    fn available(&mut self, arm: &Arm) -> Result<(), String> {
+        shares(&arm.strategy, self.beside_hardware)?;
         available(&self.host, self.guest.cpu)
     }
 
     fn run(&mut self, _arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
-        launch(&self.host, &self.guest, Behind::Kvm, turn.samples)
+        of_this_arm(launch(&self.host, &self.guest, Behind::Kvm, turn.samples), |outcome| outcome)
     }
 
     fn open(&mut self, _arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
-        start(&self.host, &self.guest, Behind::Kvm, samples)
+        of_this_arm(start(&self.host, &self.guest, Behind::Kvm, samples), |outcome| Opened {
+            guest: Box::new(Absent(outcome)),
+            opening: None,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mediated_vpmu_has_no_hardware_events_beside_it() {
+        assert!(shares("kvm-mediated", true).unwrap_err().contains("--guest-rounds 1"));
+        for (arm, beside_hardware) in [("kvm-mediated", false), ("kvm", true), ("kvm", false)] {
+            assert_eq!(shares(arm, beside_hardware), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_pmu_that_others_hold_ends_the_turn_alone() {
+        let taken = of_this_arm(Err(Failure::PmuTaken("others have it".to_owned())), |outcome| outcome).unwrap();
+        assert_eq!(taken.end, End::Host("others have it".to_owned()));
+        let mut guest = Absent(taken.clone());
+        assert_eq!(guest.turn(5).unwrap().run.end, taken.end);
+        let broken = Failure::Other(Error::host("cannot run a guest", "no memory", ""));
+        assert!(of_this_arm(Err(broken), |outcome| outcome).is_err());
+    }
 
     #[test]
     fn a_guest_of_kvms_vpmu_has_the_hosts_vendor() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use guest::abi::FLAG_TURNS;
-use vmm::kvm::Host;
+use vmm::kvm::{Host, KvmError};
 use vmm::machine::live;
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, Behind, MachineError};
@@ -15,9 +15,36 @@ use super::runner::{LiveGuest, Opened, TurnOutcome};
 use crate::sys;
 use results::error::Error;
 
+/// Why a guest was not run.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Host events hold the PMU that its mediated vPMU would take: they may be gone at the next turn.
+    PmuTaken(String),
+    /// Further runs are pointless.
+    Other(Error),
+}
+
+impl From<MachineError> for Failure {
+    fn from(error: MachineError) -> Self {
+        match error {
+            MachineError::Kvm(taken @ KvmError::PmuTaken) => Self::PmuTaken(taken.to_string()),
+            other => Self::Other(refused(other)),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::PmuTaken(why) => Self::host("cannot run a guest", why, ""),
+            Failure::Other(error) => error,
+        }
+    }
+}
+
 /// Runs the payload with `behind` its counters.
-pub(super) fn launch(host: &Host, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<RunOutcome, Error> {
-    payload::run(host, guest::PMU_PAYLOAD, &plan(guest, behind, samples), sys::interrupted()).map_err(refused)
+pub(super) fn launch(host: &Host, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<RunOutcome, Failure> {
+    Ok(payload::run(host, guest::PMU_PAYLOAD, &plan(guest, behind, samples), sys::interrupted())?)
 }
 
 /// The same, recorded.
@@ -64,11 +91,11 @@ fn refused(error: MachineError) -> Error {
 struct Live(live::LiveGuest);
 
 /// Starts a guest for turns of at most `samples` samples.
-pub(super) fn start(host: &Arc<Host>, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<Opened, Error> {
+pub(super) fn start(host: &Arc<Host>, guest: &GuestPlan, behind: Behind, samples: u64) -> Result<Opened, Failure> {
     let mut plan = plan(guest, behind, samples);
     plan.boot.flags |= FLAG_TURNS;
     let live = live::LiveGuest::start(host, guest::PMU_PAYLOAD, plan, sys::interrupted());
-    let (guest, opening) = live.map_err(refused)?;
+    let (guest, opening) = live?;
     Ok(Opened { guest: Box::new(Live(guest)), opening })
 }
 

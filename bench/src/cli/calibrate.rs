@@ -1,14 +1,17 @@
 //! `vpmu calibrate`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
+use host_pmu::open::counts_outside_guests;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
 use results::write::{check_file, replace};
+use vmm::kvm::Host;
 
 use super::measure::usable;
 use crate::arm::real::RealRunner;
@@ -17,7 +20,7 @@ use crate::console::{internal, print, print_json};
 use crate::experiment::calibrate::check;
 use crate::experiment::calibrate::fit::fit;
 use crate::experiment::calibrate::measure::{Job, run as measure};
-use crate::experiment::calibrate::spec::{CalibrateSpec, plan, spec, workloads};
+use crate::experiment::calibrate::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
 use crate::parse::number_in;
 use crate::probe::{EventProbe, ThisHost};
 use crate::progress;
@@ -42,8 +45,8 @@ written, 3 interrupted or a run that did not end as it should,
 /// Options of `vpmu calibrate`.
 #[derive(Clone, Debug, Args)]
 pub struct CalibrateArgs {
-    /// Event source behind the guest's counters: auto (cpu-clock), cpu-clock,
-    /// task-clock or tracepoint:kvm/kvm_userspace_exit
+    /// Event source behind the guest's counters: auto (cpu-clock), hardware,
+    /// cpu-clock, task-clock or tracepoint:kvm/kvm_userspace_exit
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendChoice,
 
@@ -79,6 +82,8 @@ pub struct CalibrateArgs {
     pub quiet: bool,
 }
 
+/// Time in which a hardware event of guests alone shall count nothing.
+const OUTSIDE: Duration = Duration::from_millis(2);
 /// Strategies that a model is made from.
 const NEEDED: [&str; 2] = ["recreate", "reuse"];
 
@@ -96,16 +101,17 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     let others = PRESETS.into_iter().filter(|name| args.check && !NEEDED.contains(name)).map(str::to_owned).collect();
     let samples = args.samples.unwrap_or(if tracepoint { 20 } else { 50 });
     let rounds = args.rounds.unwrap_or(if tracepoint { 6 } else { 40 });
-    let calibration = CalibrateSpec { backend: chosen.backend.to_string(), tracepoint, others, rounds, samples };
+    let host = HostFacts::read(&HostFs::default());
+    let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
+    let calibration = CalibrateSpec { backend: chosen.backend.to_string(), tracepoint, pmu, others, rounds, samples };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
-    let host = HostFacts::read(&HostFs::default());
     let mut progress = progress::shown(!args.quiet);
     let mut jobs = Vec::new();
     for (workload, strategies) in workloads(&calibration) {
         let spec = spec(&calibration, workload, &strategies)?;
         let plan = plan(&spec, &chosen, usable(&host).as_deref())?;
-        let runner = Box::new(RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period)?);
+        let runner = Box::new(RealRunner::new(&plan)?);
         jobs.push(Job { workload, spec, plan, runner });
     }
     let measured = measure(&mut jobs, calibration.rounds, sys::interrupted(), progress.as_mut())?;
@@ -134,7 +140,17 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// The backend to calibrate. `auto` is cpu-clock: no model describes hardware events.
+/// The host's PMU as a model has it.
+fn pmu(host: &HostFacts) -> Result<Pmu, Error> {
+    let cannot = |why: String| Error::host("hardware cannot be calibrated", why, "take --backend cpu-clock");
+    let kvm = Host::open().map_err(|error| cannot(error.to_string()))?;
+    let counters =
+        kvm.counters().ok_or_else(|| cannot("CPUID does not say how many counters its PMU has".to_owned()))?;
+    let outside = counts_outside_guests(OUTSIDE).map_err(|error| cannot(error.to_string()))?;
+    Ok(Pmu { counters, taken: u32::from(host.nmi_watchdog == Some(true)), outside })
+}
+
+/// The backend to calibrate. `auto` is cpu-clock, which any host has: models of two hosts compare.
 fn backend(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Error> {
     let clock = BackendChoice::Key(BackendKey::CpuClock);
     let asked = if *asked == BackendChoice::Auto { &clock } else { asked };
@@ -144,15 +160,15 @@ fn backend(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Erro
     choose(asked, probe)
 }
 
-/// A model's events follow time or exits.
+/// A model's events follow a guest's time, the thread's, or exits.
 fn refuse_what_has_no_model(backend: &BackendKey) -> Result<(), Error> {
     match backend {
-        BackendKey::CpuClock | BackendKey::TaskClock => Ok(()),
+        BackendKey::Hardware | BackendKey::CpuClock | BackendKey::TaskClock => Ok(()),
         BackendKey::Tracepoint { group, name } if group == "kvm" && name == "kvm_userspace_exit" => Ok(()),
         other => Err(Error::usage(
             format!("{other} cannot be calibrated"),
-            "a model's events follow the thread's time or its exits to userspace",
-            "take cpu-clock, task-clock or tracepoint:kvm/kvm_userspace_exit",
+            "a model's events follow the guest's time, the thread's or its exits to userspace",
+            "take hardware, cpu-clock, task-clock or tracepoint:kvm/kvm_userspace_exit",
         )),
     }
 }
@@ -166,8 +182,11 @@ mod tests {
     fn auto_is_cpu_clock_where_hardware_events_open_too() {
         let host = Opens(&["hardware", "cpu-clock"]);
         assert_eq!(backend(&BackendChoice::Auto, &host).unwrap().backend, BackendKey::CpuClock);
-        let error = backend(&BackendChoice::Key(BackendKey::Hardware), &host).unwrap_err();
-        assert_eq!(error.exit, Exit::Usage);
+        let hardware = BackendChoice::Key(BackendKey::Hardware);
+        assert_eq!(backend(&hardware, &host).unwrap().backend, BackendKey::Hardware);
+        assert_eq!(backend(&hardware, &Opens(&["cpu-clock"])).unwrap_err().exit, Exit::Host);
+        let paced = "cpu-clock:20MHz".parse().unwrap();
+        assert_eq!(backend(&BackendChoice::Key(paced), &host).unwrap_err().exit, Exit::Usage);
         assert_eq!(backend(&BackendChoice::Auto, &Opens(&["hardware"])).unwrap_err().exit, Exit::Host);
     }
 }

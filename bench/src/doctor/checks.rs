@@ -178,6 +178,9 @@ pub(super) fn events(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoB
 pub(super) fn limits(limits: Limits) -> Vec<Finding> {
     let show = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
     let (files, signals) = (limits::files(1), limits::signals(1));
+    let queued = limits.queued_signals;
+    // The limit is the user's, over all processes.
+    let left = limits.pending_signals.map(|limit| limit.saturating_sub(queued));
     vec![
         Finding::new(
             "open files",
@@ -188,10 +191,13 @@ pub(super) fn limits(limits: Limits) -> Vec<Finding> {
         ),
         Finding::new(
             "pending signals",
-            Status::warn_unless(limits.pending_signals.is_none_or(|n| n >= signals)),
-            show(limits.pending_signals),
+            Status::warn_unless(left.is_none_or(|left| left >= signals)),
+            match left {
+                Some(left) => format!("{left} left of {}: this user has {queued} queued", show(limits.pending_signals)),
+                None => show(None),
+            },
             "each vCPU's timers have their places in the queue of this user's signals, which all of their processes share",
-            format!("ulimit -i {signals}, for one vCPU"),
+            format!("ulimit -i {}, for one vCPU, or end this user's other runs", queued.saturating_add(signals)),
         ),
     ]
 }

@@ -46,7 +46,8 @@ mod tests {
     use crate::probe::fake::{KvmWithout, Opens};
     use results::host::fixture::{CASCADE_LAKE, PVM, tree};
 
-    const PLENTY: Limits = Limits { open_files: Some(20_000), pending_signals: Some(90_000), perfmon: true };
+    const PLENTY: Limits =
+        Limits { open_files: Some(20_000), pending_signals: Some(90_000), queued_signals: 0, perfmon: true };
 
     fn status<'a>(diagnosis: &'a Diagnosis, check: &str) -> &'a Finding {
         diagnosis.findings.iter().find(|f| f.check == check).unwrap()
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn what_is_missing_has_a_reason_and_a_remedy() {
         let (_dir, fs) = tree(PVM);
-        let limits = Limits { open_files: Some(64), pending_signals: Some(10), perfmon: false };
+        let limits = Limits { open_files: Some(64), pending_signals: Some(10), ..Limits::default() };
         let diagnosis = diagnose(
             &fs,
             limits,
@@ -110,6 +111,15 @@ mod tests {
         }
         assert!(text(&diagnosis).contains("a simulation, so that nothing is measured"), "{}", text(&diagnosis));
         assert!(status(&diagnosis, "KVM capabilities").found.contains("KVM_CAP_X86_MSR_FILTER"));
+    }
+
+    #[test]
+    fn a_user_whose_other_runs_have_its_signals_is_warned() {
+        let (_dir, fs) = tree(CASCADE_LAKE);
+        let limits = Limits { queued_signals: 89_990, ..PLENTY };
+        let diagnosis = diagnose(&fs, limits, &KvmWithout(&[]), &Opens(&["hardware"]), Duration::ZERO);
+        let found = status(&diagnosis, "pending signals");
+        assert!(found.status == Status::Warn && found.found.starts_with("10 left of 90000"), "{found:?}");
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Limits {
     pub open_files: Option<u64>,
     /// RLIMIT_SIGPENDING; `None` = unlimited.
     pub pending_signals: Option<u64>,
+    /// Signals of its user that are queued now, of those that the limit allows.
+    pub queued_signals: u64,
     /// Whether it may open any perf event, by root's capabilities or CAP_PERFMON.
     pub perfmon: bool,
 }
@@ -52,6 +54,7 @@ impl Limits {
         Self {
             open_files: process::soft_limit(process::Limit::OpenFiles),
             pending_signals: process::soft_limit(process::Limit::PendingSignals),
+            queued_signals: process::queued_signals(),
             perfmon: process::has_perfmon(),
         }
     }

@@ -314,6 +314,7 @@ impl ArmFold {
         add(&mut result.failed_opens, host.failed_opens);
         add(&mut result.pinned_errors, host.pinned_errors);
         add(&mut result.throttled, host.throttled);
+        add(&mut result.blind, u64::from(host.blind));
         result.events_held.max = result.events_held.max.max(host.held_max);
         if let Some(error) = &host.last_error {
             result.last_error = Some(one_line(error));

@@ -64,7 +64,7 @@ const BOOTS: [(&str, Boot); 15] = [
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [(&str, Boot); 8] = [
+const LONG: [(&str, Boot); 9] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
@@ -73,6 +73,7 @@ const LONG: [(&str, Boot); 8] = [
     ("nest::ten_thousand", nest::long::ten_thousand),
     ("nest::failures_are_said", nest::long::failures_are_said),
     ("nest::registers_cost_what_is_modelled", nest::long::registers_cost_what_is_modelled),
+    ("nest::hardware_is_calibrated", nest::long::hardware_is_calibrated),
 ];
 
 /// Comparisons with this machine's own KVM, which needs one.

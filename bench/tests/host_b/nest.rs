@@ -33,14 +33,19 @@ const UNTHROTTLED: &str = "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent";
 /// Separates what a script prints.
 const MARK: &str = "== ";
 
-/// The middle host's script: calls of its KVM for `samples` PMIs of a counter beside `strategies`, then `more`. `period` is in counts of a nanosecond: by
-/// the instruction clock a PMI takes a third of a millisecond there, by the host's up to ten.
-fn script(strategies: &str, rounds: u32, samples: u32, period: u32, more: &str) -> String {
+/// Counts the calls of its KVM from now on.
+fn probed() -> String {
+    let probes = CALLS.map(|call| format!("echo p:n/{call} {call} >>kprobe_events; ")).concat();
+    format!("cd /sys/kernel/tracing && {probes} echo 1 >events/n/enable; cd /; ")
+}
+
+/// The middle host's script: `before`, `samples` PMIs of a counter of each of `strategies`, the floor and arm `kvm`, then `more`. `period` is in counts
+/// of a nanosecond: by the instruction clock a PMI takes a third of a millisecond there, by the host's up to ten.
+fn script(before: &str, strategies: &str, rounds: u32, samples: u32, period: u32, more: &str) -> String {
     // A guest whose vPMU loses its PMIs takes all of it, as arm `kvm` on 5.10.
     let limit = if period == HOST_PERIOD { 60 } else { 1 };
-    let probes = CALLS.map(|call| format!("echo p:n/{call} {call} >>kprobe_events; ")).concat();
     format!(
-        "{UNTHROTTLED}; cd /sys/kernel/tracing && {probes} echo 1 >events/n/enable; cd /; \
+        "{UNTHROTTLED}; {before} \
          vpmu nmi-latency --backend hardware --cpu milan --strategy {strategies} --rounds {rounds} --warmup 0 --samples {samples} \
          --period {period} --time-limit {limit}s --no-save --quiet --json; echo '{MARK}status' $?; \
          echo '{MARK}calls'; cat /sys/kernel/tracing/kprobe_profile; {more}"
@@ -126,6 +131,11 @@ impl Middle {
             .with_context(|| format!("no arm {name}: {}", self.document["warnings"]))
     }
 
+    /// Whether the monitor's ring takes the records of an arm's events.
+    fn records_seen(&self, name: &str) -> Result<bool> {
+        Ok(self.arm(name)?["blind"].as_u64().unwrap_or(0) == 0)
+    }
+
     /// NMIs of an arm.
     fn nmis(&self, name: &str) -> Result<u64> {
         let arm = self.arm(name)?;
@@ -135,10 +145,10 @@ impl Middle {
     /// KVM's calls per PMI, for people.
     fn per_pmi(&self, nmis: u64) -> String {
         let each = CALLS.iter().zip(self.calls).map(|(call, hits)| match hits {
-            Some(hits) => format!("{call} {:.2}", hits as f64 / nmis as f64),
+            Some(hits) => format!("{call} {hits}, {:.2} each", hits as f64 / nmis as f64),
             None => format!("{call} not probed"),
         });
-        each.collect::<Vec<_>>().join(", ")
+        format!("{nmis} PMIs: {}", each.collect::<Vec<_>>().join("; "))
     }
 }
 
@@ -147,7 +157,7 @@ pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
     let report = job(parts)?
         .clock(Clock::Host)
         .command(["/vpmu", "linux", KERNEL, "--cpu", "clx", "--nested", "--run", "true"])
-        .command(middle_host(&script("recreate,reuse", 1, 20, HOST_PERIOD, "")))
+        .command(middle_host(&script(&probed(), "recreate,reuse", 1, 20, HOST_PERIOD, "")))
         .run(parts)?;
     report.say("power-on to power-off");
     let refused = &report.commands[0];
@@ -161,7 +171,8 @@ pub(crate) fn hardware_and_kvm(parts: &Parts) -> Result<()> {
     }
     let nmis = middle.nmis("kvm")?;
     ensure!(nmis >= 20, "kvm: {}", middle.arm("kvm")?);
-    eprintln!("# {}: KVM's calls per PMI: {}", parts.release(), middle.per_pmi(nmis));
+    eprintln!("# {}: KVM's calls for {}", parts.release(), middle.per_pmi(nmis));
+    eprintln!("# records of hardware events reach the VMM: {}", middle.records_seen("reuse")?);
     let [Some(creates), Some(pauses), ..] = middle.calls else { anyhow::bail!("{:?}", middle.calls) };
     ensure!(creates < nmis / 4 && pauses >= nmis, "{:?} calls for {nmis} PMIs", middle.calls);
     Ok(())

@@ -20,21 +20,28 @@ const SAME: [[(u16, u8); 2]; 6] = [
     [(0x2e, 0x41), (0x64, 0x09)],
 ];
 
-/// Bytes of /proc/cpuinfo in which the first processor's vendor is.
+/// AMD's first family whose events these are; Hygon's are of 18h.
+const ZEN: u32 = 0x17;
+
+/// Bytes of /proc/cpuinfo in which the first processor's vendor and family are.
 const CPUINFO: u64 = 4096;
 
-/// This host's vendor, if it is one of both. Hygon's processors have AMD's PMU.
+/// This host's vendor, if it is one of both whose events are known. Hygon's processors have AMD's PMU.
 pub(super) fn host_vendor() -> Option<Vendor> {
     let mut text = Vec::new();
     std::fs::File::open("/proc/cpuinfo").ok()?.take(CPUINFO).read_to_end(&mut text).ok()?;
     vendor_in(&String::from_utf8_lossy(&text))
 }
 
+/// `None` for an AMD before family 17h, too: an event that is told to have AMD's encoding would count something else there.
 fn vendor_in(cpuinfo: &str) -> Option<Vendor> {
-    let line = cpuinfo.lines().find_map(|line| line.strip_prefix("vendor_id")?.split_once(':'))?;
-    match line.1.trim() {
+    let field = |name: &str| {
+        let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        lines.find_map(|(key, value)| (key.trim() == name).then(|| value.trim()))
+    };
+    match field("vendor_id")? {
         "GenuineIntel" => Some(Vendor::Intel),
-        "AuthenticAMD" | "HygonGenuine" => Some(Vendor::Amd),
+        "AuthenticAMD" | "HygonGenuine" if field("cpu family")?.parse::<u32>().ok()? >= ZEN => Some(Vendor::Amd),
         _ => None,
     }
 }
@@ -127,5 +134,8 @@ mod tests {
         let of = |name: &str| vendor_in(&format!("processor\t: 0\nvendor_id\t: {name}\ncpu family\t: 25\n"));
         assert_eq!([of("GenuineIntel"), of("AuthenticAMD")], [Some(Vendor::Intel), Some(Vendor::Amd)]);
         assert_eq!([of("HygonGenuine"), of("CentaurHauls")], [Some(Vendor::Amd), None]);
+        let opteron = "vendor_id\t: AuthenticAMD\ncpu family\t: 21\n";
+        assert_eq!([vendor_in(opteron), vendor_in("vendor_id\t: AuthenticAMD\n")], [None, None]);
+        assert_eq!(vendor_in("vendor_id\t: GenuineIntel\n"), Some(Vendor::Intel));
     }
 }

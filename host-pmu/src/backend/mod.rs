@@ -132,6 +132,11 @@ pub trait Backend {
         0
     }
 
+    /// Whether records of some event's overflows and throttlings do not reach this process: neither is seen, and events do not stop themselves.
+    fn is_blind(&self) -> bool {
+        false
+    }
+
     /// The counts to advance by each retired instruction; `None` if the backend counts by itself.
     fn stepper(&mut self) -> Option<&mut retired::StepCounts> {
         None
@@ -171,7 +176,7 @@ pub enum HostError {
     /// The event has an encoding of the other vendor, and no counterpart on this host.
     #[error(
         "event {config:#x} has {name}'s encoding and no known counterpart on this host's PMU: give the guest a --cpu of the host's \
-         vendor",
+         vendor (of AMD's PMUs, those since family 17h are known)",
         name = match vendor { Vendor::Intel => "Intel", Vendor::Amd => "AMD" }
     )]
     Foreign {

@@ -2,7 +2,8 @@
 //!
 //! Without TSX the kernel drops IN_TX and IN_TXCP from a raw event (`x86_pmu_get_event_config` masks them, `hsw_hw_config` adds
 //! them on hosts with TSX). Event 0, umask 4 is TOPDOWN.SLOTS where there is a fixed counter 3 (since Ice Lake); elsewhere a
-//! general-purpose counter takes it and stays at 0. The kernel lists both in sysfs where it has them.
+//! general-purpose counter takes it and stays at 0. The kernel lists both in sysfs where it has them. Reference cycles, which it refuses to open
+//! where it has no event for them, are told from a PMU that is not there.
 
 use std::path::Path;
 
@@ -22,6 +23,8 @@ pub(super) struct Offers {
     transactions: bool,
     /// TOPDOWN.SLOTS, what fixed counter 3 counts.
     slots: bool,
+    /// The kernel lists its events, and reference cycles are not among them (AMD before Zen 4).
+    no_reference: bool,
 }
 
 impl Offers {
@@ -32,7 +35,8 @@ impl Offers {
 
     fn listed_in(devices: &Path) -> Self {
         let has = |what: &str| CORE_PMUS.iter().any(|pmu| devices.join(pmu).join(what).exists());
-        Self { transactions: has("format/in_tx_cp"), slots: has("events/slots") }
+        let no_reference = has("events/cpu-cycles") && !has("events/ref-cycles");
+        Self { transactions: has("format/in_tx_cp"), slots: has("events/slots"), no_reference }
     }
 
     /// Whether a hardware event for `spec` would count what the guest asks for.
@@ -40,6 +44,9 @@ impl Offers {
         match spec.0 {
             Source::Fixed { index: 3, .. } if !self.slots => {
                 Err(HostError::Absent { what: "pipeline slots (fixed counter 3, TOPDOWN.SLOTS)" })
+            }
+            Source::Fixed { index: 2, .. } if self.no_reference => {
+                Err(HostError::Absent { what: "reference cycles (fixed counter 2), which AMD's have since Zen 4" })
             }
             Source::Selector(_) if spec.is_transactional() && !self.transactions => {
                 Err(HostError::Absent { what: "events of transactions (IN_TX, IN_TXCP)" })
@@ -77,6 +84,19 @@ mod tests {
                 assert_eq!(offers.check(spec).is_err(), refuses, "{spec:?} where {listed} is listed");
             }
         }
+    }
+
+    #[test]
+    fn an_amd_without_reference_cycles_says_so() {
+        let reference = Spec(Source::Fixed { index: 2, control: 0xb });
+        let devices = tempfile::tempdir().unwrap();
+        let events = devices.path().join("cpu/events");
+        std::fs::create_dir_all(&events).unwrap();
+        std::fs::write(events.join("cpu-cycles"), "event=0x76").unwrap();
+        let error = Offers::listed_in(devices.path()).check(reference).unwrap_err().to_string();
+        assert!(error.contains("Zen 4"), "{error}");
+        std::fs::write(events.join("ref-cycles"), "event=0x120").unwrap();
+        assert!(Offers::listed_in(devices.path()).check(reference).is_ok());
     }
 
     #[test]

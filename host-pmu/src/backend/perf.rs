@@ -20,6 +20,10 @@ use perf_event_open_sys::bindings::perf_event_attr;
 /// Where tracefs may be mounted.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
+/// Cycles in both rings, sampled: of the kernel's part, too, as the guests' drivers ask for. A user without CAP_PERFMON may have less where
+/// kernel.perf_event_paranoid is 2.
+pub(crate) const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
+
 /// Bounds of the shortest period asked of a clock, ns.
 const MIN_CLOCK_PERIOD: RangeInclusive<u64> = 50_000..=2_000_000;
 /// The same in system calls of this host: a timer interrupt and a signal cost as much as some tens of them.
@@ -122,8 +126,7 @@ impl PerfBackend {
     /// An event of a CPU, where this user may have one: the host's first event of a thread waits for a grace period (15 ms on Linux
     /// 6.18). That of a tracepoint is closed when one for use is open, for the last close waits, too.
     pub fn probe(&mut self) -> Result<(), HostError> {
-        let cycles_in_user_mode = PerfEvtSel::from_bits(0x51_003c).spec();
-        let (_, attr) = self.attr(cycles_in_user_mode, 1 << 40)?;
+        let (_, attr) = self.attr(CYCLES, 1 << 40)?;
         let event = sys::open_on_this_cpu(attr).or_else(|_| sys::open_on_this_thread(attr, None));
         let event = event.map_err(|error| os("perf_event_open", &error))?;
         sys::signal_this_thread(&event).map_err(|error| os("fcntl on a perf event", &error))?;
@@ -172,8 +175,13 @@ fn os(call: &'static str, error: &io::Error) -> HostError {
         ("perf_event_open", libc::EACCES | libc::EPERM) => {
             "; run as root or with CAP_PERFMON, or lower it: sysctl kernel.perf_event_paranoid=1"
         }
-        ("perf_event_open", libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
+        ("perf_event_open", libc::ENOENT | libc::ENODEV) => {
             "; this host has no PMU for that event: use --backend cpu-clock"
+        }
+        // Of a sampling event of a PMU without an interrupt, and of one that counts in guests while a VM has a mediated vPMU.
+        ("perf_event_open", libc::EOPNOTSUPP) => {
+            "; a guest with a mediated vPMU has the PMU (Linux 7.0: end it, or load kvm_amd or kvm_intel with \
+             enable_mediated_pmu=0), or the PMU has no interrupt: use --backend cpu-clock"
         }
         (_, libc::EMFILE) => "; too many open files: raise the limit with ulimit -n",
         ("perf_event_open", libc::ENOSYS) => "; this kernel is built without CONFIG_PERF_EVENTS",
@@ -406,6 +414,10 @@ impl Backend for PerfBackend {
         self.monitor.records().throttled
     }
 
+    fn is_blind(&self) -> bool {
+        self.blind
+    }
+
     fn now_ns(&self) -> u64 {
         sys::monotonic_ns()
     }
@@ -453,7 +465,12 @@ mod tests {
 
     #[test]
     fn refusals_carry_their_remedy() {
-        for (errno, remedy) in [(libc::EACCES, "paranoid"), (libc::ENOENT, "cpu-clock"), (libc::EMFILE, "ulimit -n")] {
+        for (errno, remedy) in [
+            (libc::EACCES, "paranoid"),
+            (libc::ENOENT, "cpu-clock"),
+            (libc::EMFILE, "ulimit -n"),
+            (libc::EOPNOTSUPP, "mediated"),
+        ] {
             let error = os("perf_event_open", &io::Error::from_raw_os_error(errno)).to_string();
             assert!(error.contains(remedy), "{error}");
         }

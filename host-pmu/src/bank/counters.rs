@@ -213,6 +213,7 @@ impl<B: Backend> HostPmu for Bank<B> {
         let now = self.backend.now_ns();
         HostSide {
             throttled: self.backend.throttled() - self.stats.throttled_before,
+            blind: self.backend.is_blind(),
             held_ns: self.stats.held_time.until(now),
             time_ns: now.saturating_sub(self.stats.since_ns),
             ..(&self.stats).into()

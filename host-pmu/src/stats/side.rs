@@ -38,6 +38,8 @@ pub struct HostSide {
     pub pinned_errors: u64,
     /// Throttle records.
     pub throttled: u64,
+    /// Records of some event did not reach the VMM: throttling was not seen, and no event stopped itself at its overflow.
+    pub blind: bool,
     /// Last error text of a failed host operation.
     pub last_error: Option<String>,
 }

@@ -266,6 +266,9 @@ pub struct GuestArm {
     pub pinned_errors: u64,
     /// Throttle records.
     pub throttled: u64,
+    /// Runs of a vCPU in which the host's records of some event did not reach the VMM, so that `throttled` may be too low.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub blind: u64,
     /// Last error of a host operation.
     pub last_error: Option<String>,
 

@@ -207,6 +207,7 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
     let undeliverable = arm.own.undeliverable;
     let pinned = arm.own.pinned_errors;
     let throttled = arm.own.throttled;
+    let blind = arm.own.blind;
     let failed = arm.own.failed_opens;
     let refused = arm.own.refused_periods;
     let error = arm.own.last_error.as_deref().unwrap_or("no error text");
@@ -225,6 +226,14 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
             throttled,
             "throttled",
             format!("the host throttled sampling {throttled} times: overflows are missing; raise --period"),
+        ),
+        (
+            blind,
+            "records-unseen",
+            format!(
+                "the host's records of events did not reach {}: throttling cannot be seen there, and overflow = \"stop\" is as \"reprogram\"",
+                counted(blind, "vCPU", "vCPUs")
+            ),
         ),
         (failed, "failed-opens", format!("{failed} host events did not open ({error}): their counters did not count")),
         (refused, "refused-periods", format!("the host refused {refused} periods; their events were opened anew")),
@@ -316,6 +325,7 @@ mod tests {
                 &mut arm.own.delivery_negative,
                 &mut arm.own.pinned_errors,
                 &mut arm.own.throttled,
+                &mut arm.own.blind,
                 &mut arm.own.failed_opens,
                 &mut arm.own.refused_periods,
             ] {
@@ -346,6 +356,7 @@ mod tests {
             "delivery-negative",
             "pinned-errors",
             "throttled",
+            "records-unseen",
             "failed-opens",
             "refused-periods",
             "guest-complaints",

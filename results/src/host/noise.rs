@@ -20,7 +20,21 @@ pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     let mut findings = power(host);
     findings.extend(sharing(host, pinned));
     findings.extend(kernel(host));
+    findings.extend(hybrid(host));
     findings
+}
+
+/// Raw events of a thread are those of the P-cores' PMU: on an E-core they count nothing, and say nothing.
+fn hybrid(host: &HostFacts) -> Option<Finding> {
+    host.perf_pmus.iter().any(|pmu| pmu == "cpu_atom").then(|| {
+        Finding::new(
+            "hybrid processor",
+            Status::Warn,
+            "cores of two kinds, each with a PMU of its own (cpu_core, cpu_atom)",
+            "hardware events are those of cpu_core: a vCPU on another core counts nothing, without an error",
+            "--pin \"$(cat /sys/bus/event_source/devices/cpu_core/cpus)\"",
+        )
+    })
 }
 
 fn known(value: Option<&str>) -> String {
@@ -261,6 +275,12 @@ mod tests {
     fn a_well_tuned_host_has_no_finding_and_a_silent_one_none_but_its_clock() {
         assert!(warned(&cascade_lake(|_| {}), &[]).is_empty());
         assert_eq!(warned(&HostFacts::default(), &[]), ["TSC"]);
+    }
+
+    #[test]
+    fn cores_without_the_events_pmu_are_warned_of() {
+        let hybrid = cascade_lake(|host| host.perf_pmus = ["cpu_atom", "cpu_core"].map(str::to_owned).to_vec());
+        assert_eq!(warned(&hybrid, &[]), ["hybrid processor"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::bus::{Bus, Next};
 use super::console::Console;
-use super::pc::{KEYBOARD, POST_CODE, is_serial, read_serial, resets, write_serial};
+use super::pc::{CMOS_DATA, CMOS_INDEX, KEYBOARD, POST_CODE, cmos, is_serial, read_serial, resets, write_serial};
 use super::serial::{COM1, Serial};
 use super::virtio;
 use crate::outcome::End;
@@ -86,13 +86,15 @@ pub struct LinuxBoard<'b, 'a> {
     shared: &'b Shared<'a>,
     channel: Option<&'b virtio::Console>,
     absent: u64,
+    /// The register of the clock that was asked for last.
+    cmos: u8,
 }
 
 impl<'b, 'a> LinuxBoard<'b, 'a> {
     /// A vCPU's view.
     #[must_use]
     pub const fn new(shared: &'b Shared<'a>, channel: Option<&'b virtio::Console>) -> Self {
-        Self { shared, channel, absent: 0 }
+        Self { shared, channel, absent: 0, cmos: 0 }
     }
 
     /// The virtio console with the offset of an access to it.
@@ -116,7 +118,8 @@ impl Bus for LinuxBoard<'_, '_> {
             _ if is_serial(port) => self.shared.with_serial(|serial| write_serial(serial, port, data)),
             (SLEEP_CONTROL, &[value]) if value == SLEEP_ENABLE | SOFT_OFF << 2 => return Next::End(End::PowerOff),
             _ if resets(port, data) => return Next::End(End::Reset),
-            (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD | POST_CODE, _) => {}
+            (CMOS_INDEX, &[index]) => self.cmos = index,
+            (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD | POST_CODE | CMOS_DATA, _) => {}
             _ => self.absent += 1,
         }
         Next::Continue
@@ -127,6 +130,7 @@ impl Bus for LinuxBoard<'_, '_> {
             _ if is_serial(port) => self.shared.with_serial(|serial| read_serial(serial, port, data)),
             // No wake-up; the keyboard controller takes a command.
             SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD => data.fill(0),
+            CMOS_DATA => data.fill(cmos(self.cmos)),
             _ => {
                 data.fill(0xff);
                 self.absent += 1;
@@ -174,6 +178,23 @@ mod tests {
         let mut data = [0xaa];
         board.read_port(0x64, &mut data);
         assert_eq!((data, board.absent()), ([0], 1), "the keyboard controller takes a command at once");
+    }
+
+    #[test]
+    fn the_clock_is_never_within_an_update() {
+        let console = Console::default();
+        let shared = Shared::new(&console);
+        let mut board = LinuxBoard::new(&shared, None);
+        let mut register = |index| {
+            board.write_port(0x70, &[index], 0);
+            let mut data = [0xff];
+            board.read_port(0x71, &mut data);
+            data[0]
+        };
+        // A's bit 7 says that one is under way; the NMI mask in bit 7 of the index is no part of it.
+        assert_eq!([0xa, 0x8a].map(&mut register).map(|a| a & 0x80), [0, 0]);
+        assert_eq!([9, 8, 7, 4, 2, 0].map(&mut register), [0, 1, 1, 0, 0, 0], "a date that is one");
+        assert_eq!(board.absent(), 0);
     }
 
     #[test]

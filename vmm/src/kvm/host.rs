@@ -16,7 +16,7 @@ use super::cpuid::{self, Cpu};
 use super::foreign::OneMsr;
 use super::msr_filter::{self, Also};
 use crate::sys;
-use arch_pmu::amd::PERF_LEGACY_CTL0;
+use arch_pmu::amd::PERF_CTL0;
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 
@@ -45,6 +45,18 @@ pub enum KvmError {
     /// The guest's PMU would have to be KVM's own, and it has none.
     #[error("{0}")]
     NoKvmPmu(String),
+    /// Host events hold the PMU that a mediated vPMU takes as a whole.
+    #[error(
+        "KVM_CREATE_VCPU: EBUSY: a mediated vPMU takes the whole PMU, and host events that count in guests have it; end them (perf without \
+         exclude_guest, guests on backend hardware)"
+    )]
+    PmuTaken,
+    /// A vCPU's TSC cannot be shifted, which a modelled register cost needs.
+    #[error(
+        "this host's KVM cannot hold a guest's TSC back ({0}): KVM_VCPU_TSC_OFFSET is there since Linux 5.16; leave the modelled cost of \
+         registers out (--msr-cost)"
+    )]
+    NoTscOffset(io::Error),
     /// The guest's PMU does not fit into CPUID.
     #[error(transparent)]
     CpuidFull(#[from] cpuid::CpuidFull),
@@ -60,6 +72,12 @@ pub enum KvmError {
 
 fn call(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> KvmError {
     move |error| KvmError::Call { call, error }
+}
+
+/// Why a vCPU cannot be made.
+fn no_vcpu(error: kvm_ioctls::Error) -> KvmError {
+    // As `perf_create_mediated_pmu` has it (Linux 7.0).
+    if error.errno() == libc::EBUSY { KvmError::PmuTaken } else { call("KVM_CREATE_VCPU")(error) }
 }
 
 fn open() -> Result<Kvm, KvmError> {
@@ -152,26 +170,44 @@ impl Host {
         cpuid::kvm_counters(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
     }
 
+    /// Counters of the PMU that KVM shows a guest, which are the host's: all of an Intel's, or an AMD's six (PERFCTR_CORE).
+    #[must_use]
+    pub fn counters(&self) -> Option<u32> {
+        let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?;
+        match cpuid::vendor(&supported)? {
+            Vendor::Intel => cpuid::kvm_counters(&supported).map(|(gp, fixed)| gp + fixed),
+            Vendor::Amd => cpuid::kvm_has_perfctr_core(&supported).then_some(6),
+        }
+    }
+
     /// Whether KVM shows a guest an AMD's PerfMonV2, for which its driver has another handler.
     #[must_use]
     pub fn shows_perfmon_v2(&self) -> bool {
         self.0.get_supported_cpuid(sys::MAX_CPUID).is_ok_and(|supported| cpuid::kvm_has_perfmon_v2(&supported))
     }
 
-    /// Whether a vCPU has the first selector of an AMD, for which no leaf of CPUID is needed: without a vPMU it reads 0 whatever is written.
+    /// Whether a vCPU has the six counters that the guests' driver takes (PERFCTR_CORE), by the last one's selector: without a vPMU it reads 0
+    /// whatever is written.
     fn answers_perf_ctl(&self, supported: &CpuId) -> Result<(), String> {
+        // Four counters at the old indices are there without this bit, and the others fault.
+        if !cpuid::kvm_has_perfctr_core(supported) {
+            return Err("this host's KVM shows a guest no PERFCTR_CORE (CPUID 80000001H, ECX bit 23), and a guest's driver here uses its six \
+                        counters"
+                .to_owned());
+        }
         // Cycles in ring 3, without EN: nothing is opened.
         const SELECTOR: u64 = 0x1_0076;
-        let tried = || -> Result<bool, kvm_ioctls::Error> {
-            let vm = self.0.create_vm()?;
+        const LAST: u32 = PERF_CTL0 + 2 * 5;
+        let tried = || -> Result<bool, KvmError> {
+            let vm = self.0.create_vm().map_err(call("KVM_CREATE_VM"))?;
             // A mediated vPMU needs KVM's local APIC.
-            vm.create_irq_chip()?;
-            self.set_pmu(&vm, 0)?;
-            let vcpu = vm.create_vcpu(0)?;
-            vcpu.set_cpuid2(supported)?;
+            vm.create_irq_chip().map_err(call("KVM_CREATE_IRQCHIP"))?;
+            self.set_pmu(&vm, 0).map_err(call("KVM_ENABLE_CAP(PMU_CAPABILITY)"))?;
+            let vcpu = vm.create_vcpu(0).map_err(no_vcpu)?;
+            vcpu.set_cpuid2(supported).map_err(call("KVM_SET_CPUID2"))?;
             let mut one = OneMsr::new();
-            let written = one.write(&vcpu, PERF_LEGACY_CTL0, SELECTOR);
-            Ok(written && one.read(&vcpu, PERF_LEGACY_CTL0) == Some(SELECTOR))
+            let written = one.write(&vcpu, LAST, SELECTOR);
+            Ok(written && one.read(&vcpu, LAST) == Some(SELECTOR))
         };
         match tried() {
             Ok(true) => Ok(()),
@@ -248,7 +284,7 @@ impl Host {
         pmu: GuestPmu,
         look: Look,
     ) -> Result<VcpuFd, KvmError> {
-        let vcpu = vm.create_vcpu(cpu as u64).map_err(call("KVM_CREATE_VCPU"))?;
+        let vcpu = vm.create_vcpu(cpu as u64).map_err(no_vcpu)?;
         let mut cpuid = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(call("KVM_GET_SUPPORTED_CPUID"))?;
         match pmu {
             GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, look.model, caps, cpu as u32, cpus as u32)?,
@@ -340,6 +376,12 @@ pub(crate) enum GuestPmu {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pmu_that_others_hold_is_no_broken_kvm() {
+        assert!(matches!(no_vcpu(kvm_ioctls::Error::new(libc::EBUSY)), KvmError::PmuTaken));
+        assert!(no_vcpu(kvm_ioctls::Error::new(libc::ENOMEM)).to_string().starts_with("KVM_CREATE_VCPU: "));
+    }
 
     #[test]
     fn a_host_without_nesting_says_what_helps() {

@@ -151,11 +151,10 @@ impl<G: Guest> open::Work for Work<'_, G> {
         let Self { shared, cpu, fd, tsc_khz } = self;
         let alarm = kick::Timer::new()?;
         let register_cost = match shared.plan.register_cost_ns {
-            Some(ns) => Some(RegisterCost::new(&fd, ns.saturating_mul(tsc_khz) / 1_000_000).map_err(|error| {
-                MachineError::Host(format!(
-                    "this host's KVM cannot hold a guest's TSC back (KVM_VCPU_TSC_OFFSET, Linux 5.16): {error}"
-                ))
-            })?),
+            Some(ns) => {
+                let cost = RegisterCost::new(&fd, ns.saturating_mul(tsc_khz) / 1_000_000);
+                Some(cost.map_err(KvmError::NoTscOffset)?)
+            }
             None => None,
         };
         let sampler = match &shared.plan.sampling {

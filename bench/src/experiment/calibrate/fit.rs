@@ -6,7 +6,7 @@ use super::check;
 use super::draft::Draft;
 use super::estimate::Estimate;
 use super::measure::{ArmGuests, Measured};
-use super::spec::CalibrateSpec;
+use super::spec::{CalibrateSpec, Pmu};
 use results::error::{Error, Exit};
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 
@@ -28,7 +28,7 @@ const TO_ENTRY: f64 = 2.0;
 pub fn fit(spec: &CalibrateSpec, name: &str, about: &str, measured: &[Measured]) -> Result<Draft, Error> {
     let [single, many, ..] = measured else { return Err(missing("a workload")) };
     let mut draft = Draft::new(name, about, single.tsc_khz);
-    describe_host(&mut draft, spec, single)?;
+    describe_host(&mut draft, spec, single, many)?;
     operations(&mut draft, spec, single, many)?;
     let floor = of(single, "floor")?;
     let needed = |what: &str, found: Option<Estimate>| found.ok_or_else(|| missing(what));
@@ -61,10 +61,54 @@ fn missing(what: &str) -> Error {
     Error::new(Exit::Inconclusive, "cannot make a model", why, "run it again with more --samples")
 }
 
-fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> Result<(), Error> {
+/// Of hardware: its counters, and what each event counts a microsecond while it has one.
+fn describe_pmu(draft: &mut Draft, pmu: Pmu, single: &Measured, many: &Measured) -> Result<(), Error> {
+    let Pmu { counters, taken, outside } = pmu;
+    draft.host(format!("counters = {{ value = {counters}, source = \"CPUID: the PMU's counters\" }}"));
+    draft.host(format!("taken = {{ value = {taken}, source = \"the NMI watchdog's\" }}"));
+    draft.host(
+        "shortest-period = { ns = 1, source = \"a counter overflows at any count; the kernel's least period is a few\" }"
+            .to_owned(),
+    );
+    // One that counts outside of guests, too, goes on in the VMM, as a clock does.
+    let (follow, why) = if outside > 0.0 {
+        (
+            "thread-time",
+            format!(
+                "an event of guests alone counted {outside:.0} a microsecond outside of any: this PMU knows no guest mode"
+            ),
+        )
+    } else {
+        ("guest-time", "an event of guests alone counted nothing outside of any".to_owned())
+    };
+    draft.counts(&format!("# measured: {why}\nfollow = \"{follow}\""));
+    let mut rates = of(many, "reuse")?.rates();
+    let alone = of(single, "reuse")?.rates();
+    let default = alone.values().next().and_then(|rates| Estimate::of(rates.iter().copied()));
+    let default = default.ok_or_else(|| missing("a counted event"))?.value;
+    draft.counts(&format!(
+        "default = {{ per-us = {default:.1}, source = \"measured: counts by time on a counter, one event, reuse\" }}"
+    ));
+    rates.extend(alone);
+    for (code, rates) in rates {
+        if let Some(rate) = Estimate::of(rates).filter(|rate| rate.value > 0.0) {
+            draft.counts(&format!(
+                "events.0x{code:04x} = {{ per-us = {:.1}, source = \"measured: counts by time on a counter, reuse\" }}",
+                rate.value
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
+    draft.host("slice = { ns = 3000000, source = \"base slice of Linux's EEVDF, rounded; vCPUs of a calibration share no CPU\" }".to_owned());
+    if let Some(pmu) = spec.pmu {
+        others(draft, single)?;
+        return describe_pmu(draft, pmu, single, many);
+    }
     draft.host("counters = { value = 64, source = \"stand-ins use no counter of the PMU\" }".to_owned());
     draft.host("taken = { value = 0, source = \"stand-ins\" }".to_owned());
-    draft.host("slice = { ns = 3000000, source = \"base slice of Linux's EEVDF, rounded; vCPUs of a calibration share no CPU\" }".to_owned());
     if spec.tracepoint {
         draft.counts("follow = \"exits\"");
         draft.counts("default = { per-exit = 1, source = \"one hit at each return of KVM_RUN\" }");
@@ -74,6 +118,15 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> 
     draft.host(format!(
         "shortest-period = {{ ns = {shortest}, source = \"measured: 200 times getrusage, within 50 us and 2 ms, as the backend does\" }}"
     ));
+    others(draft, single)?;
+    draft.counts("follow = \"thread-time\"");
+    let per_us = single.tsc_khz / 1000;
+    draft.counts(&format!("default = {{ per-us = {per_us}, source = \"the stand-in is scaled to the TSC\" }}"));
+    Ok(())
+}
+
+/// Other tasks of the vCPU's CPU.
+fn others(draft: &mut Draft, single: &Measured) -> Result<(), Error> {
     let reuse = single.arm("reuse-lazy").or_else(|| single.arm("reuse")).ok_or_else(|| missing("reuse"))?;
     let reuse = &reuse.result;
     if let Some(every) = reuse.own.workload_ns.checked_div(reuse.own.sched_ins).filter(|every| *every > 0) {
@@ -83,9 +136,6 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured) -> 
         ));
         draft.host("others.length = { ns = 20000, source = \"estimate: a kernel thread's turn\" }".to_owned());
     }
-    draft.counts("follow = \"thread-time\"");
-    let per_us = single.tsc_khz / 1000;
-    draft.counts(&format!("default = {{ per-us = {per_us}, source = \"the stand-in is scaled to the TSC\" }}"));
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! The measured side of a calibration: guests of all workloads, one after the other in random order within each round.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use guest::abi::LOOP_INSTRUCTIONS;
+use guest::abi::{EventSpec, LOOP_INSTRUCTIONS};
 use host_pmu::stats::{OpKind, OpStats};
 use vmm::outcome::RunOutcome;
 
@@ -44,6 +45,8 @@ struct Beside {
     /// Unit of work without counters, ns.
     unit_ns: Option<f64>,
     ops: OpStats,
+    /// Of each event that was on a counter: umask << 8 | event code, counts, µs.
+    counts: Vec<(u16, u64, f64)>,
 }
 
 /// The guests of one arm, a round each.
@@ -100,6 +103,16 @@ impl ArmGuests {
     #[must_use]
     pub fn units_ns(&self) -> Vec<Option<f64>> {
         self.beside.iter().map(|guest| guest.unit_ns).collect()
+    }
+
+    /// Counts a microsecond on a counter of each event, in each guest.
+    #[must_use]
+    pub fn rates(&self) -> BTreeMap<u16, Vec<Option<f64>>> {
+        let mut rates: BTreeMap<u16, Vec<Option<f64>>> = BTreeMap::new();
+        for &(code, counts, us) in self.beside.iter().flat_map(|guest| &guest.counts) {
+            rates.entry(code).or_default().push(Some(counts as f64 / us));
+        }
+        rates
     }
 
     /// Host operations of all guests.
@@ -184,7 +197,7 @@ fn take_rounds(
             if !warmup {
                 khz[slot.job] = outcome.vcpus.first().map_or(0, |vcpu| vcpu.tsc.khz);
                 slot.fold.add(Place { turn, started, guest: None, probe_ns: None }, &outcome);
-                let beside = beside(&outcome);
+                let beside = beside(&outcome, &job.plan.guest.events);
                 slot.ops.merge(&beside.ops);
                 slot.beside.push(beside);
             }
@@ -193,7 +206,7 @@ fn take_rounds(
     Ok(khz)
 }
 
-fn beside(outcome: &RunOutcome) -> Beside {
+fn beside(outcome: &RunOutcome, events: &[EventSpec]) -> Beside {
     let mut beside = Beside::default();
     for vcpu in &outcome.vcpus {
         beside.ops.merge(&vcpu.host.ops);
@@ -206,6 +219,11 @@ fn beside(outcome: &RunOutcome) -> Beside {
         let span = report.baseline_end.saturating_sub(report.baseline_begin);
         if report.baseline_units > 0 && span > 0 {
             beside.unit_ns = Some(ns(span) / report.baseline_units as f64);
+        }
+        for ((event, &counts), &running) in events.iter().zip(&report.counts).zip(&report.running) {
+            if running > 0 {
+                beside.counts.push(((event.selector & 0xffff) as u16, counts, ns(running) / 1000.0));
+            }
         }
     }
     beside

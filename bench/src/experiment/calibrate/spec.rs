@@ -20,12 +20,25 @@ pub struct CalibrateSpec {
     pub backend: String,
     /// Whether the backend is a tracepoint: a create then takes milliseconds, and events count exits.
     pub tracepoint: bool,
+    /// The host's PMU, where events are hardware's.
+    pub pmu: Option<Pmu>,
     /// Strategies beside `recreate` and `reuse`.
     pub others: Vec<String>,
     /// Rounds of each workload.
     pub rounds: u64,
     /// Samples per strategy and round.
     pub samples: u64,
+}
+
+/// The host's PMU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pmu {
+    /// Its counters.
+    pub counters: u32,
+    /// Those that others hold: the NMI watchdog's.
+    pub taken: u32,
+    /// Counts a microsecond outside of guests, by an event that shall count in guests alone. Not 0 where the PMU knows no guest mode.
+    pub outside: f64,
 }
 
 /// Workloads and their strategies: one event, and more events than counters. Four events serve only the check.

@@ -4,7 +4,7 @@ use sim::model::Model;
 
 use super::fit::fit;
 use super::measure::{Job, Measured, run};
-use super::spec::{CalibrateSpec, plan, spec, workloads};
+use super::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
 use crate::arm::sim::{self as simulated, SimRunner, model_text};
 use crate::progress::Silent;
 
@@ -13,6 +13,7 @@ fn measured(model: &Model) -> (CalibrateSpec, Vec<Measured>) {
     let calibration = CalibrateSpec {
         backend: "cpu-clock".to_owned(),
         tracepoint: false,
+        pmu: None,
         others: Vec::new(),
         rounds: 8,
         samples: 200,
@@ -91,4 +92,25 @@ fn known_constants_are_recovered_within_5_percent() {
         assert!(off.abs() < 0.05, "inject and interrupt {off}");
     }
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+#[test]
+fn hardware_is_described_as_a_pmu_and_not_as_a_clock() {
+    let (text, _) = model_text("clx-ap-watchdog-off").unwrap();
+    let (mut calibration, measured) = measured(&Model::from_toml("known", &text).unwrap());
+    for (outside, follow) in [(0.0, "guest-time"), (1800.0, "thread-time")] {
+        calibration.pmu = Some(Pmu { counters: 8, taken: 1, outside });
+        let draft = fit(&calibration, "found", "a simulated host", &measured).unwrap();
+        draft.model().unwrap();
+        let found: toml::Table = draft.toml().parse().unwrap();
+        assert_eq!(found["counts"]["follow"].as_str(), Some(follow));
+        assert_eq!(
+            (found["host"]["counters"]["value"].as_integer(), found["host"]["taken"]["value"].as_integer()),
+            (Some(8), Some(1))
+        );
+        // Known: 2000 in guest mode; the time of the VMM's work is in what they are divided by.
+        let rate = found["counts"]["default"]["per-us"].as_float().unwrap();
+        assert!((1500.0..=2100.0).contains(&rate), "{rate}");
+        assert!(found["counts"]["events"].as_table().is_some_and(|events| events.len() > 1), "{found}");
+    }
 }

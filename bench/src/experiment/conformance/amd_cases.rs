@@ -36,7 +36,12 @@ pub const AMD_CASES: [Case; guest::abi::CONFORMANCE_CASES - guest::abi::AMD_CASE
     case("amd-growth", "only the counter that runs moves, and never back", "13.2.1", &[7]),
     case("amd-pause", "a stopped counter keeps its value and goes on from it", "13.2.1", &[7]),
     case("amd-write-while-running", "a running counter takes a value and goes on from it", "13.2.1", &[5]),
-    case("amd-12-bit-select", "the event select has 12 bits", "13.2.2", &[]),
+    case(
+        "amd-12-bit-select",
+        "the event select has 12 bits: a running counter keeps them, and exact counts follow them",
+        "13.2.2",
+        &[],
+    ),
     case(
         "amd-guest-host-only",
         "Guest-Only and Host-Only are kept, and count nothing without EFER.SVME",

@@ -20,6 +20,10 @@ use results::host::{HostFs, kvm_arm};
 const LIMIT: Duration = Duration::from_secs(120);
 /// The same for backend `step`, where every instruction is an exit.
 const STEP_LIMIT: Duration = Duration::from_secs(600);
+/// A case waits for an overflow for this part of its run's limit, so that several that wait for one in vain still reach their verdict.
+const PATIENCE: u32 = 16;
+/// And no longer than this: stepping on an emulated host is slow.
+const MOST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whose PMU is checked.
 #[derive(Clone, Debug)]
@@ -178,7 +182,9 @@ fn plan(guest: Checked, (behind, counts, time_limit): (Behind, u64, Duration), s
         register_cost_ns: None,
         sampling: None,
     };
-    PayloadPlan { machine, log_entries: 1, boot: BootPage { flags: counts | v4, ..BootPage::default() } }
+    let patience = (time_limit / PATIENCE).min(MOST_PATIENCE);
+    let limit_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
+    PayloadPlan { machine, log_entries: 1, boot: BootPage { flags: counts | v4, limit_us, ..BootPage::default() } }
 }
 
 #[cfg(test)]
@@ -186,6 +192,18 @@ mod tests {
     use super::*;
 
     /// The payload must not expect of a stand-in what only real counts can show, nor of one version what the other has.
+    #[test]
+    fn a_case_that_waits_in_vain_leaves_time_for_those_after_it() {
+        let target = Target::Kvm { counts_events: false };
+        let waits = |limit| {
+            let (behind, counts, _) = target.run(0);
+            plan(Checked { cpu: Cpu::Milan, version: 2 }, (behind, counts, limit), true).boot.limit_us
+        };
+        assert_eq!(waits(LIMIT), 7_500_000);
+        assert_eq!(waits(Duration::from_secs(40)), 2_500_000);
+        assert_eq!(waits(Duration::from_secs(86_400)), 30_000_000);
+    }
+
     #[test]
     fn the_guest_knows_what_counts_and_which_version_it_has() {
         let strategies = vec![Strategy::preset("pool").unwrap()];

@@ -7,12 +7,18 @@ use serde_json::Value;
 
 use super::super::machine::Clock;
 use super::super::parts::Parts;
-use super::{HOST_PERIOD, MARK, Middle, PERIOD, UNTHROTTLED, job, middle, middle_host, middle_host_with, script};
+use super::{
+    HOST_PERIOD, MARK, Middle, PERIOD, UNTHROTTLED, job, middle, middle_host, middle_host_with, probed, script,
+};
 
 /// `nmi-latency` on hardware events in the middle host, its document alone.
 fn latency(options: &str) -> String {
+    limited("300s", options)
+}
+
+fn limited(limit: &str, options: &str) -> String {
     format!(
-        "vpmu nmi-latency --backend hardware --cpu milan --warmup 0 --rounds 1 --time-limit 300s --no-save --quiet --json {options}"
+        "vpmu nmi-latency --backend hardware --cpu milan --warmup 0 --rounds 1 --time-limit {limit} --no-save --quiet --json {options}"
     )
 }
 
@@ -30,7 +36,7 @@ fn warnings(document: &Value) -> String {
 
 /// By the instruction clock two boots of one RAM disk give the same document, to the byte.
 pub(crate) fn two_runs_are_equal(parts: &Parts) -> Result<()> {
-    let job = job(parts)?.command(middle_host(&script("recreate,reuse", 1, 20, PERIOD, "")));
+    let job = job(parts)?.command(middle_host(&script(&probed(), "recreate,reuse", 1, 20, PERIOD, "")));
     let (first, second) = (job.run(parts)?, job.run(parts)?);
     first.say("power-on to power-off, first");
     second.say("power-on to power-off, second");
@@ -68,12 +74,12 @@ pub(crate) fn ten_thousand(parts: &Parts) -> Result<()> {
 pub(crate) fn failures_are_said(parts: &Parts) -> Result<()> {
     // In this order: a kernel that may not lower the rate refuses to have it set.
     let throttle = format!("echo 100 >/proc/sys/kernel/perf_event_max_sample_rate; {UNTHROTTLED}");
-    let script = |before: &str, options: &str| format!("{before}; {}; echo '{MARK}status' $?", latency(options));
+    let script = |before: &str, run: &str| format!("{before}; {run}; echo '{MARK}status' $?");
     // Six events for all tasks of the CPU, pinned: they have all six counters.
     let all = ["cycles:D"; 6].join(",");
     let pinned = format!("perf stat -a -o /dev/null -e {all} sleep 1000 & sleep 1");
     let throttled = job(parts)?
-        .command(middle_host(&script(&throttle, "--strategy reuse,gate --samples 20 --period 1000000")))
+        .command(middle_host(&script(&throttle, &limited("2s", "--strategy reuse,gate --samples 20 --period 1000000"))))
         .run(parts)?;
     throttled.say("power-on to power-off, throttled");
     let pinned = job(parts)?
@@ -82,7 +88,8 @@ pub(crate) fn failures_are_said(parts: &Parts) -> Result<()> {
         .command(middle_host_with(
             "milan",
             &["--with", "/usr/bin/perf"],
-            &script(&pinned, "--strategy reuse --samples 20 --period 20000000 --duration 10s"),
+            // Without a counter the guest waits until then.
+            &script(&pinned, &limited("10s", "--strategy reuse --samples 20 --period 20000000")),
         ))
         .run(parts)?;
     pinned.say("power-on to power-off, pinned");
@@ -90,6 +97,32 @@ pub(crate) fn failures_are_said(parts: &Parts) -> Result<()> {
     ensure!(code == 3 && warnings(&throttled).contains("throttled"), "exit {code}: {}", warnings(&throttled));
     let (pinned, code) = document(pinned.commands[0].text()?)?;
     ensure!(code != 0 && warnings(&pinned).contains("pinned"), "exit {code}: {}", warnings(&pinned));
+    Ok(())
+}
+
+/// A model of hardware events: of a PMU, with its counters, labelled as what it was measured on, and the simulator takes it.
+pub(crate) fn hardware_is_calibrated(parts: &Parts) -> Result<()> {
+    let run = format!(
+        "{UNTHROTTLED}; vpmu calibrate --backend hardware --rounds 2 --samples 10 --quiet -o /tmp/model.toml >/tmp/said && cat /tmp/model.toml; \
+         echo '{MARK}'; vpmu sim /tmp/model.toml --strategy reuse --rounds 1 --no-save --quiet --json"
+    );
+    // Genoa counts reference cycles.
+    let report = job(parts)?.command(middle_host_with("genoa", &["--msr-cost", "100"], &run)).run(parts)?;
+    report.say("power-on to power-off");
+    let done = &report.commands[0];
+    ensure!(done.status == 0, "exit {}: {}", done.status, String::from_utf8_lossy(&done.stderr));
+    let (model, simulated) = done.text()?.split_once(MARK).context("no model")?;
+    for line in model.lines().filter(|line| line.contains("measured") || line.contains("solved")) {
+        eprintln!("# {line}");
+    }
+    for needle in
+        ["modelled register cost", "events by hardware", "counters = { value = 6,", "follow = \"thread-time\""]
+    {
+        ensure!(model.contains(needle), "no {needle:?} in {model}");
+    }
+    let document: Value = serde_json::from_str(simulated)?;
+    let arms = document["arms"].as_array().context("arms")?;
+    ensure!(arms.iter().any(|arm| arm["strategy"] == "reuse" && arm["lost"] == 0), "{document}");
     Ok(())
 }
 

@@ -20,7 +20,7 @@ const CMP_LEGACY: u32 = 1 << 1;
 const SVM: u32 = 1 << 2;
 const IBS: u32 = 1 << 10;
 const TOPOLOGY_EXTENSIONS: u32 = 1 << 22;
-const PERFCTR_CORE: u32 = 1 << 23;
+pub(super) const PERFCTR_CORE: u32 = 1 << 23;
 const PERFCTR_NB: u32 = 1 << 24;
 const PERFCTR_LLC: u32 = 1 << 28;
 

@@ -144,6 +144,11 @@ pub(crate) fn kvm_counters(supported: &CpuId) -> Option<(u32, u32)> {
     Some((leaf.eax >> 8 & 0xff, leaf.edx & 0x1f))
 }
 
+/// Whether KVM shows a guest an AMD's six counters at indices of their own.
+pub(crate) fn kvm_has_perfctr_core(supported: &CpuId) -> bool {
+    supported.as_slice().iter().any(|entry| entry.function == 0x8000_0001 && entry.ecx & amd::PERFCTR_CORE != 0)
+}
+
 /// Whether KVM shows a guest an AMD's PerfMonV2 (Linux 6.5, on hosts that have it).
 pub(crate) fn kvm_has_perfmon_v2(supported: &CpuId) -> bool {
     supported.as_slice().iter().any(|entry| entry.function == 0x8000_0022 && entry.eax & 1 != 0)
@@ -261,5 +266,8 @@ mod tests {
         };
         assert!(kvm_has_pmu(&with(0x0730_0802)));
         assert!(!kvm_has_pmu(&with(0)) && !kvm_has_pmu(&CpuId::from_entries(&[]).unwrap()));
+        let six = |ecx| CpuId::from_entries(&[kvm_cpuid_entry2 { ecx, ..entry(0x8000_0001) }]).unwrap();
+        assert!(kvm_has_perfctr_core(&six(1 << 23)) && !kvm_has_perfctr_core(&six(!(1 << 23))));
+        assert!(!kvm_has_perfctr_core(&with(!0)));
     }
 }
