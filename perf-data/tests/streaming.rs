@@ -25,7 +25,7 @@ fn stream() -> Vec<Record> {
         noise >> 33
     };
     let mut records = vec![
-        Record::Comm { pid: 7, tid: 8, name: "CPU 0/KVM".to_owned() },
+        Record::Comm { pid: 7, tid: 8, name: "CPU 0/KVM".to_owned(), exec: false },
         Record::Mapping(Mapping {
             misc: 2,
             pid: 7,
@@ -64,7 +64,9 @@ fn write(path: &Path, records: &[Record], options: Options) -> Streaming {
             writer.flush().unwrap();
         }
     }
-    let summary = writer.finish(&Facts::default()).unwrap();
+    let (summary, ended) = writer.finish(&Facts::default());
+    ended.unwrap();
+    assert_eq!(summary.samples, records.iter().filter(|record| matches!(record, Record::Sample(_))).count() as u64);
     assert_eq!(summary.bytes, std::fs::metadata(path).unwrap().len());
     assert_eq!(summary.raw, plain(path).0.len() as u64);
     summary.streaming
@@ -149,7 +151,7 @@ fn no_less_than_the_least_is_taken_and_all_at_the_end() {
         writer.add(record, Stamp::default()).unwrap();
         writer.turn().unwrap();
     }
-    writer.finish(&Facts::default()).unwrap();
+    writer.finish(&Facts::default()).1.unwrap();
     assert_eq!(plain(&path).1.len(), 50);
 }
 

@@ -258,10 +258,12 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Handles an exit. Returns the end if the vCPU is done or cannot go on.
     #[inline]
     pub(super) fn dispatch(&mut self, exit: Exit) -> Option<End> {
-        if let (Some(sampler), Some(kind)) = (&mut self.sampler, exit.kind())
-            && sampler.exit(&self.fd, kind, exit.past())
-        {
-            self.publish_if_due();
+        if let Some(sampler) = &mut self.sampler {
+            match exit.kind() {
+                Some(kind) if sampler.exit(&self.fd, kind, exit.past()) => self.publish_if_due(),
+                Some(_) => {}
+                None => sampler.interrupted(self.ran),
+            }
         }
         let mut parts = handle::Parts {
             pmu: &mut self.pmu,
@@ -355,6 +357,13 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Its host side.
     pub(crate) fn host(&mut self) -> &mut H {
         self.pmu.host()
+    }
+
+    /// Takes the samples of overflows that no kick has shown: the vCPU does not enter again.
+    pub(crate) fn take_last_samples(&mut self) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.take(&self.fd, self.ran);
+        }
     }
 
     /// The account since the vCPU began, or since [`begin_account`](Self::begin_account).
