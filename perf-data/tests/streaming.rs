@@ -197,3 +197,30 @@ fn a_file_that_takes_nothing_is_an_error_at_the_begin() {
         assert_eq!(began.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
     }
 }
+
+#[test]
+fn a_cut_file_and_one_of_a_killed_recorder_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.data");
+    let records = stream();
+    write(&path, &records, Options::default());
+    let bytes = std::fs::read(&path).unwrap();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let (data, size) = (word(40), word(48));
+    let read = |bytes: &[u8]| {
+        let mut recording = Recording::open(bytes).unwrap();
+        let mut count = 0;
+        (recording.records(|_, _| count += 1), count)
+    };
+    // Cut behind the first record: no byte is half a record's.
+    let first = usize::from(u16::from_le_bytes([bytes[data + 6], bytes[data + 7]]));
+    let (damage, count) = read(&bytes[..data + first]);
+    assert_eq!((damage.missing, damage.rest, count), ((size - first) as u64, 0, 1));
+    // perf says the size and the place of features at the end; it was killed before that, or before it wrote anything.
+    let mut killed = bytes[..data + size].to_vec();
+    killed[48..56].fill(0);
+    let (damage, count) = read(&killed);
+    assert_eq!((damage.unfinished, damage.rest, count), (true, 0, records.len()));
+    let (damage, count) = read(&killed[..data]);
+    assert_eq!((damage.unfinished, damage.any(), count), (true, true, 0));
+}
