@@ -223,7 +223,10 @@ fn a_killed_recording_has_its_compression_and_names_at_each_flush() {
             assert!(cut.len() > end, "the features are behind the new data");
             cut.truncate(end);
             cut[..104].copy_from_slice(&bytes[..104]);
-            assert_eq!(read(&cut).0.len(), 100 * flushed);
+            let (records, damage, _) = read(&cut);
+            // Before the first flush there is nothing that the header means: what is there is shown, and that it is not all.
+            let whole = records.len() == 100 * flushed && damage.rest == 0;
+            assert!(if flushed == 0 { damage.unfinished } else { whole }, "{} records, {damage:?}", records.len());
         }
         drop(writer);
     }

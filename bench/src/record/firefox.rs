@@ -84,7 +84,7 @@ struct Making {
 impl Making {
     fn add(&mut self, contents: &Contents, sample: &Shown, time: u64) {
         let thread = self.thread(contents, sample);
-        let infos: Vec<_> = sample.stack.iter().map(|place| self.info(contents, place)).collect();
+        let infos: Vec<_> = sample.stack.iter().map(|&place| self.info(contents, place)).collect();
         let stack = self.profile.intern_stack_frames(thread, infos.into_iter());
         // Of a clock the period is time on a processor.
         let busy = if self.is_clock { CpuDelta::from_nanos(sample.period) } else { CpuDelta::ZERO };
@@ -108,7 +108,7 @@ impl Making {
         thread
     }
 
-    fn info(&mut self, contents: &Contents, place: &Place) -> FrameInfo {
+    fn info(&mut self, contents: &Contents, place: Place) -> FrameInfo {
         let profile = &mut self.profile;
         let name = *self.names.entry(place.name).or_insert_with(|| profile.intern_string(contents.name(place.name)));
         let category = place.mode.map_or(CategoryHandle::OTHER, |mode| self.category(mode));

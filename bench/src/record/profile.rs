@@ -136,17 +136,17 @@ fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents,
     let mut recording = Recording::open(bytes).map_err(|error| cannot(error.to_string()))?;
     // In a pipe events are known, and named, by records.
     let (mut samples, mut lost) = (BTreeMap::<usize, Vec<Sample>>::new(), BTreeMap::<usize, u64>::new());
-    let (mut changes, mut last) = (Vec::new(), 0);
+    let (mut changes, mut now) = (Vec::new(), 0);
     let damage = recording.timed_records(|event, time, record| {
         // One without a time is of that of the one before it.
-        last = time.unwrap_or(last);
+        now = time.unwrap_or(now);
         match record {
             Record::Sample(sample) => samples.entry(event).or_default().push(sample),
             Record::Lost { count, .. } => {
                 let sum = lost.entry(event).or_default();
                 *sum = sum.saturating_add(count);
             }
-            Record::Comm { .. } | Record::Mapping(_) | Record::Fork { .. } => changes.push((last, record)),
+            Record::Comm { .. } | Record::Mapping(_) | Record::Fork { .. } => changes.push((now, record)),
             Record::Other(_) => {}
         }
     });
@@ -164,7 +164,7 @@ fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents,
     let lost = lost.get(&shown).copied().unwrap_or(0);
     let event = if shown < events.len() { events.swap_remove(shown) } else { Event::default() };
     let mut history = History::new(Names::of(kallsyms.as_deref()));
-    let samples = history.go_through(changes, samples);
+    let samples = history.go_through(changes, &samples);
     let History { threads, names, .. } = history;
     let names = names.finish();
     Ok(Contents { samples, event, others, clocks, lost, damage, command_line, nmis, threads, names })
@@ -184,7 +184,7 @@ impl History {
     }
 
     /// Names each sample as it was at its time; the samples stay in their order.
-    fn go_through(&mut self, mut changes: Vec<(u64, Record)>, samples: Vec<Sample>) -> Vec<Shown> {
+    fn go_through(&mut self, mut changes: Vec<(u64, Record)>, samples: &[Sample]) -> Vec<Shown> {
         changes.sort_by_key(|&(time, _)| time);
         let mut changes = changes.into_iter().peekable();
         let mut order: Vec<usize> = (0..samples.len()).collect();
@@ -366,7 +366,7 @@ mod tests {
         let sample = |pid, time| Sample { misc: 2, ip: 0x1010, pid, tid: pid, time, ..Sample::default() };
         let samples = vec![sample(8, 40), sample(7, 40), sample(8, 15), sample(8, 25), sample(8, 30), sample(9, 1)];
         let mut history = History::new(Names::default());
-        let shown = history.go_through(changes, samples);
+        let shown = history.go_through(changes, &samples);
         let names = history.names.finish();
         let name = |number: u32| names[number as usize].as_str();
         let found: Vec<_> = shown.iter().map(|one| (name(one.thread), name(one.stack[0].name))).collect();

@@ -27,7 +27,7 @@ type Space = BTreeMap<u64, Piece>;
 /// The processes.
 #[derive(Debug, Default)]
 pub(super) struct Spaces {
-    spaces: HashMap<u32, Rc<Space>>,
+    by_pid: HashMap<u32, Rc<Space>>,
     files: Vec<String>,
     numbers: HashMap<String, usize>,
     copied: usize,
@@ -68,21 +68,21 @@ impl Spaces {
         if parent == child {
             return;
         }
-        match self.spaces.get(&parent) {
-            Some(space) => drop(self.spaces.insert(child, Rc::clone(space))),
-            None => drop(self.spaces.remove(&child)),
+        match self.by_pid.get(&parent) {
+            Some(space) => drop(self.by_pid.insert(child, Rc::clone(space))),
+            None => drop(self.by_pid.remove(&child)),
         }
     }
 
     /// A process executes another program.
     pub(super) fn exec(&mut self, pid: u32) {
-        self.spaces.remove(&pid);
+        self.by_pid.remove(&pid);
     }
 
     /// The file at an address, and the place in it.
     pub(super) fn find(&self, pid: u32, address: u64) -> Option<(usize, u64)> {
         [pid, ALL].iter().find_map(|pid| {
-            let (_, piece) = self.spaces.get(pid)?.range(..=address).next_back()?;
+            let (_, piece) = self.by_pid.get(pid)?.range(..=address).next_back()?;
             (address < piece.end).then(|| (piece.file, (address - piece.start).wrapping_add(piece.offset)))
         })
     }
@@ -94,7 +94,7 @@ impl Spaces {
 
     /// The pieces of a process, for a change.
     fn own(&mut self, pid: u32) -> &mut Space {
-        let space = self.spaces.entry(pid).or_default();
+        let space = self.by_pid.entry(pid).or_default();
         if Rc::strong_count(space) > 1 {
             self.copied = self.copied.saturating_add(space.len());
             if self.copied > MOST_COPIED {

@@ -76,12 +76,24 @@ pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
         words.map(|word| (*word).to_owned()).chain(guest()).collect::<Vec<_>>()
     };
     let lists = ["--guestkallsyms", "/tmp/g.data.kallsyms", "--guestmodules", "/tmp/g.data.modules"];
-    let kvm =
-        [&["perf", "kvm", "--guest"][..], &lists, &["report", "-i", "/tmp/g.data", "--stdio", "-F", "sample,sym"]]
-            .concat();
-    let script = [&["perf", "script"][..], &lists, &["-i", "/tmp/g.data", "-F", "ip,sym"]].concat();
+    let kvm = [
+        &["/usr/bin/perf", "kvm", "--guest"][..],
+        &lists,
+        &["report", "-i", "/tmp/g.data", "--stdio", "-F", "sample,sym"],
+    ]
+    .concat();
+    let script = [&["/usr/bin/perf", "script"][..], &lists, &["-i", "/tmp/g.data", "-F", "ip,sym"]].concat();
     let as_host = [
-        &["perf", "report", "--kallsyms", "/tmp/h.data.kallsyms", "-i", "/tmp/h.data", "--stdio", "--no-children"][..],
+        &[
+            "/usr/bin/perf",
+            "report",
+            "--kallsyms",
+            "/tmp/h.data.kallsyms",
+            "-i",
+            "/tmp/h.data",
+            "--stdio",
+            "--no-children",
+        ][..],
         &["-g", "none", "-F", "sample,sym"],
     ]
     .concat();

@@ -15,7 +15,7 @@ pub(crate) fn in_a_guest(parts: &Parts) -> Result<()> {
     let line = "--threads 2 --rounds 2 --turn 500ms -F 20 -q --json";
     let script = format!(
         "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent; uname -r; echo '{mark}'; vpmu triage context-switch {line}; s=$?; echo '{mark}'; \
-         vpmu triage rand --event cycles {line}; echo '{mark}'; echo status $s $?",
+         vpmu triage rand --event cycles {line}; t=$?; echo '{mark}'; echo status $s $t",
         mark = MARK.trim_end()
     );
     let options =

@@ -33,15 +33,15 @@ pub(crate) fn full_disk() -> Result<()> {
     let file = file.to_str().context("a path")?;
     // Writes that fail while the guest runs, and one that is begun at its end and fails only then.
     let ways: [(&[&str], &[&str]); 4] = [
-        (&["-g", "--mmap-flush", "4K"], &["run", "planted"]),
-        (&["-g", "--mmap-flush", "4K", "-z", "--aio=4"], &["run", "planted"]),
+        (&["-F", RATE, "-g", "--mmap-flush", "4K"], &["run", "planted"]),
+        (&["-F", RATE, "-g", "--mmap-flush", "4K", "-z", "--aio=4"], &["run", "planted"]),
         (&["-g", "--mmap-flush", "1M", "--aio=2", "-e", "exit"], &["payload", "--samples", "400"]),
         (&["-g", "--mmap-flush", "1M", "-e", "exit"], &["payload", "--samples", "400"]),
     ];
     for (options, guest) in ways {
         let output = vpmu()
             .current_dir(folder.path())
-            .args(["record", "-F", RATE, "-o", file])
+            .args(["record", "-o", file])
             .args(options)
             .arg("--")
             .args(guest)

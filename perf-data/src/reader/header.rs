@@ -77,8 +77,8 @@ fn file<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadError> 
     // No recorder ends a file without a record. perf says size and place of its features at the end: what is behind the header of one that was
     // killed are records. This crate's writer has features from the begin.
     let unfinished = data_size == 0;
-    let featured = Take(table).u64().is_some_and(|at| features != 0 && at <= bytes.len() as u64);
-    let (end, table) = if unfinished && !featured {
+    let has_table = Take(table).u64().is_some_and(|at| features != 0 && at <= bytes.len() as u64);
+    let (end, table) = if unfinished && !has_table {
         (bytes.len(), &[][..])
     } else {
         (data.saturating_add(data_size).min(bytes.len()), table)

@@ -260,10 +260,9 @@ impl<W: Write> Writer<W> {
             }
         };
         // Writes that were begun may fail here for the first time. The disk is full then: the last records make room.
-        let committed = store.commit(&features).or_else(|error| {
+        let committed = store.commit(&features).inspect_err(|_| {
             // Without room for all features the file has the early ones; the first failure is the one to report.
             let _ = store.commit_when_full(&features, &self.early);
-            Err(error)
         });
         let summary = Summary {
             bytes: store.bytes(),

@@ -20,6 +20,8 @@ pub enum Figure {
 
 /// Draws of the published program: 8 jobs of 100 sums over a million each.
 const DRAWS: f64 = 8.0 * 100.0 * 1e6;
+/// Every function of a kernel that hides its addresses.
+const HIDDEN: &str = "(hidden)";
 /// Functions of the kernel that are a spin lock, or wait for one, have one of these in their names.
 const SPIN_LOCK: [&str; 2] = ["spin_lock", "queued_spin"];
 
@@ -148,7 +150,7 @@ fn rand(row: &Table, accounts: &[Account]) -> Vec<Line> {
     vec![
         time("one locked rand()", of("before"), DRAWS, found.map(|found| found.workload), by(DRAWS)),
         time("a generator per thread", of("after"), DRAWS, found.map(|found| found.apart), by(DRAWS)),
-        ratio("one against the other", of("ratio"), found),
+        ratio("ratio", of("ratio"), found),
     ]
 }
 
@@ -157,7 +159,8 @@ fn share(sampling: &Sampling) -> Option<(f64, [f64; 2])> {
     /// The 97.5 % quantile of the normal distribution.
     const Z: f64 = 1.96;
     let n = sampling.samples as f64;
-    if sampling.samples == 0 {
+    // A kernel that hides its addresses shows no lock.
+    if sampling.samples == 0 || sampling.functions.iter().any(|leaf| leaf.function.symbol == HIDDEN) {
         return None;
     }
     let in_lock = sampling
@@ -179,19 +182,13 @@ fn spinlock(row: &Table, accounts: &[Account]) -> Vec<Line> {
                 let percent = 100.0 * leaf.samples as f64 / sampling.samples.max(1) as f64;
                 format!("; most are in {} ({}), {percent:.1} %", leaf.function.symbol, leaf.function.module)
             });
-            format!("of {} samples by {}{most}", sampling.samples, sampling.event)
+            let share = if found.is_some() { "in spin locks of the kernel" } else { "the kernel hides its functions" };
+            format!("{share}, of {} samples by {}{most}", sampling.samples, sampling.event)
         });
         let (measured, interval) = found.unzip();
         Line { what: what.to_owned(), unit: "percent", published, measured, interval, by }
     };
-    vec![
-        line(
-            "in a spin lock of the kernel, a process per copy (published: at least)",
-            row.get("after").and_then(number),
-            0,
-        ),
-        line("the same, threads of one process", None, 1),
-    ]
+    vec![line("a process per copy", row.get("after").and_then(number), 0), line("threads of one process", None, 1)]
 }
 
 fn probing(row: &Table, accounts: &[Account]) -> Vec<Line> {
@@ -203,17 +200,11 @@ fn probing(row: &Table, accounts: &[Account]) -> Vec<Line> {
     let by = || format!("the time of {devices:.0} devices at the rate of its turns");
     let quotient = |over: usize, under: usize| Some(published(over)? / published(under)?);
     vec![
-        time("adapters and disks one after the other", published(0), devices, all.map(|found| found.workload), by()),
-        time(
-            "adapters at once, disks one after the other",
-            published(1),
-            devices,
-            disks.map(|found| found.workload),
-            by(),
-        ),
-        time("adapters and disks at once", published(2), devices, all.map(|found| found.apart), by()),
-        ratio("all at once against none", quotient(0, 2), all),
-        ratio("all at once against the adapters alone", quotient(1, 2), disks),
+        time("all one by one", published(0), devices, all.map(|found| found.workload), by()),
+        time("adapters at once", published(1), devices, disks.map(|found| found.workload), by()),
+        time("all at once", published(2), devices, all.map(|found| found.apart), by()),
+        ratio("one by one over all at once", quotient(0, 2), all),
+        ratio("adapters over all at once", quotient(1, 2), disks),
     ]
 }
 
@@ -242,8 +233,14 @@ fn reasons(figure: Figure, accounts: &[Account]) -> Vec<String> {
             "{threads} threads cannot run at once on {cpus} CPUs, and those that do not run do not contend"
         ));
     }
-    reasons.extend(accounts.iter().flat_map(|account| account.notes.iter().cloned()));
-    reasons.dedup();
+    for account in accounts {
+        for note in &account.notes {
+            let reason = format!("{}: {note}", account.subject.workload);
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        }
+    }
     reasons
 }
 
@@ -327,7 +324,7 @@ pub(super) mod tests {
             found.is_whole()
                 && found.reasons.iter().any(|reason| reason.contains("8 threads cannot run at once on 2 CPUs"))
         );
-        assert_eq!(found.reasons.last().map(String::as_str), Some("a note"));
+        assert_eq!(found.reasons.last().map(String::as_str), Some("w: a note"));
         let none = Practice::of(Figure::Rand, vec![Account { ratio: None, ..account(1.0, 1.0, 0) }]).unwrap();
         assert!(!none.is_whole() && none.lines.iter().all(|line| line.measured.is_none() && line.published.is_some()));
     }
@@ -340,6 +337,10 @@ pub(super) mod tests {
         let [low, high] = copies.interval.unwrap();
         assert!(low > 19.0 && low < 25.0 && high > 25.0 && high < 32.0, "{low} {high}");
         assert_eq!((threads.published, threads.measured), (None, Some(0.0)));
+        let mut hidden = account(1.0, 1.0, 50);
+        hidden.sampling.as_mut().unwrap().functions[0].function.symbol = HIDDEN.to_owned();
+        let hidden = Practice::of(Figure::SpinlockShare, vec![hidden]).unwrap();
+        assert!(hidden.lines[0].measured.is_none() && hidden.lines[0].by.contains("hides"), "{:?}", hidden.lines);
         assert!(threads.interval.unwrap()[1] > 0.0 && threads.by.contains("clear_page"), "{threads:?}");
     }
 
