@@ -161,8 +161,6 @@ pub struct Overflow {
 pub struct Taken {
     /// Overflows.
     pub overflows: u64,
-    /// Overflows that found no room in a ring.
-    pub lost: u64,
     /// Times that the kernel stopped an event since it took too much of a tick.
     pub throttled: u64,
 }
@@ -188,9 +186,10 @@ impl Sampler {
         events.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Reports the overflows since the last call. Without any it is a load of shared memory for each event.
+    /// Reports the overflows since the last call to `visit`, and to `lost` how many of an event found no room in its ring. Without any it is a
+    /// load of shared memory for each event.
     #[inline]
-    pub fn take(&mut self, mut visit: impl FnMut(Overflow)) -> Taken {
+    pub fn take(&mut self, mut visit: impl FnMut(Overflow), mut lost: impl FnMut(usize, u64)) -> Taken {
         let mut taken = Taken::default();
         for (event, (_, ring)) in self.0.iter_mut().enumerate() {
             ring.drain(|type_, [first, second, _]| match type_ {
@@ -198,7 +197,7 @@ impl Sampler {
                     taken.overflows += 1;
                     visit(Overflow { event, time: first, period: second });
                 }
-                PERF_RECORD_LOST => taken.lost += second,
+                PERF_RECORD_LOST => lost(event, second),
                 PERF_RECORD_THROTTLE => taken.throttled += 1,
                 _ => {}
             });

@@ -6,6 +6,8 @@ use crate::record::{HEADER, kind};
 
 /// Number of HEADER_BUILD_ID.
 pub const BUILD_ID: u8 = 2;
+/// Number of HEADER_VERSION.
+pub const VERSION: u8 = 5;
 /// Number of HEADER_CMDLINE.
 pub const CMDLINE: u8 = 11;
 /// Number of HEADER_EVENT_DESC.
@@ -219,6 +221,11 @@ pub(crate) fn take_words(bytes: &[u8]) -> Option<Vec<String>> {
     let mut from = Take(bytes);
     let count = from.u32().filter(|&count| count <= MOST)?;
     (0..count).map(|_| take_string(&mut from)).collect()
+}
+
+/// The text of a feature.
+pub(crate) fn take_text(bytes: &[u8]) -> Option<String> {
+    take_string(&mut Take(bytes))
 }
 
 /// HEADER_COMPRESSED.

@@ -8,10 +8,14 @@ pub const HEADER: usize = 8;
 
 /// Record types of <linux/perf_event.h>, and those that perf itself writes.
 pub mod kind {
+    /// PERF_RECORD_MMAP.
+    pub const MMAP: u32 = 1;
     /// PERF_RECORD_LOST.
     pub const LOST: u32 = 2;
     /// PERF_RECORD_COMM.
     pub const COMM: u32 = 3;
+    /// PERF_RECORD_FORK.
+    pub const FORK: u32 = 7;
     /// PERF_RECORD_SAMPLE.
     pub const SAMPLE: u32 = 9;
     /// PERF_RECORD_MMAP2.
@@ -136,6 +140,19 @@ pub enum Record {
         tid: u32,
         /// Its name.
         name: String,
+        /// Whether it executes another program from here on: what was mapped is gone.
+        exec: bool,
+    },
+    /// A process or thread that begins.
+    Fork {
+        /// Its process.
+        pid: u32,
+        /// The process that made it.
+        parent: u32,
+        /// Its thread.
+        tid: u32,
+        /// The thread that made it.
+        parent_tid: u32,
     },
     /// A mapping.
     Mapping(Mapping),
@@ -170,6 +187,8 @@ pub struct Stamp {
 /// The fields of samples that are written, without a call chain.
 pub const FIELDS: u64 = attr::IDENTIFIER | attr::IP | attr::TID | attr::TIME | attr::CPU | attr::PERIOD;
 
+/// In `misc` of a thread's name (PERF_RECORD_MISC_COMM_EXEC).
+const EXEC: u16 = 1 << 13;
 /// In `misc` of a mapping: device and inode are a build-id (PERF_RECORD_MISC_MMAP_BUILD_ID), for perf 5.12 and later.
 const HAS_BUILD_ID: u16 = 1 << 14;
 /// Most bytes of a build-id.
@@ -182,7 +201,8 @@ const EXECUTABLE: (u32, u32) = (5, 2);
 pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool) {
     let start = to.len();
     let (type_, misc) = match record {
-        Record::Comm { .. } => (kind::COMM, 0),
+        Record::Comm { exec, .. } => (kind::COMM, if *exec { EXEC } else { 0 }),
+        Record::Fork { .. } => (kind::FORK, 0),
         Record::Mapping(mapping) if mapping.build_id.is_empty() => (kind::MMAP2, mapping.misc),
         Record::Mapping(mapping) => (kind::MMAP2, mapping.misc | HAS_BUILD_ID),
         Record::Sample(sample) => (kind::SAMPLE, sample.misc),
@@ -193,7 +213,13 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
     to.u16(misc);
     to.u16(0);
     match record {
-        Record::Comm { pid, tid, name } => {
+        Record::Fork { pid, parent, tid, parent_tid } => {
+            for id in [pid, parent, tid, parent_tid] {
+                to.u32(*id);
+            }
+            to.u64(stamp.time);
+        }
+        Record::Comm { pid, tid, name, .. } => {
             to.u32(*pid);
             to.u32(*tid);
             to.text(cut(name, 256), 8);
@@ -265,7 +291,22 @@ pub(crate) fn take(type_: u32, misc: u16, body: &[u8], attr: &Attr) -> Option<Re
     let mut from = Take(body);
     Some(match type_ {
         kind::SAMPLE => Record::Sample(take_sample(misc, from, attr)?),
-        kind::COMM => Record::Comm { pid: from.u32()?, tid: from.u32()?, name: from.text() },
+        kind::COMM => Record::Comm { pid: from.u32()?, tid: from.u32()?, name: from.text(), exec: misc & EXEC != 0 },
+        kind::FORK => Record::Fork { pid: from.u32()?, parent: from.u32()?, tid: from.u32()?, parent_tid: from.u32()? },
+        kind::MMAP => {
+            let (pid, tid) = (from.u32()?, from.u32()?);
+            let (address, length, offset) = (from.u64()?, from.u64()?, from.u64()?);
+            Record::Mapping(Mapping {
+                misc,
+                pid,
+                tid,
+                address,
+                length,
+                offset,
+                file: from.text(),
+                build_id: Vec::new(),
+            })
+        }
         kind::LOST => Record::Lost { id: from.u64()?, count: from.u64()? },
         kind::MMAP2 => {
             let (pid, tid) = (from.u32()?, from.u32()?);
@@ -334,6 +375,16 @@ fn skip_counts(from: &mut Take<'_>, format: u64) -> Option<()> {
         times.checked_add(usize::try_from(from.u64()?).ok()?.checked_mul(values)?)?
     };
     from.bytes(words.checked_mul(8)?).map(drop)
+}
+
+/// The time of a record other than a sample, at its end.
+pub(crate) fn time(body: &[u8], attr: &Attr) -> Option<u64> {
+    if !attr.sample_id_all || attr.sample_type & attr::TIME == 0 {
+        return None;
+    }
+    let behind = attr.sample_type & (attr::TIME | attr::ID | attr::STREAM_ID | attr::CPU | attr::IDENTIFIER);
+    let at = body.len().checked_sub(8 * behind.count_ones() as usize)?;
+    Take(body.get(at..)?).u64()
 }
 
 /// The id of the event that a record belongs to, where all events have the same fields, and [`attr::ID`] among them: perf's recordings of

@@ -25,7 +25,7 @@ fn stream() -> Vec<Record> {
         noise >> 33
     };
     let mut records = vec![
-        Record::Comm { pid: 7, tid: 8, name: "CPU 0/KVM".to_owned() },
+        Record::Comm { pid: 7, tid: 8, name: "CPU 0/KVM".to_owned(), exec: false },
         Record::Mapping(Mapping {
             misc: 2,
             pid: 7,
@@ -64,7 +64,9 @@ fn write(path: &Path, records: &[Record], options: Options) -> Streaming {
             writer.flush().unwrap();
         }
     }
-    let summary = writer.finish(&Facts::default()).unwrap();
+    let (summary, ended) = writer.finish(&Facts::default());
+    ended.unwrap();
+    assert_eq!(summary.samples, records.iter().filter(|record| matches!(record, Record::Sample(_))).count() as u64);
     assert_eq!(summary.bytes, std::fs::metadata(path).unwrap().len());
     assert_eq!(summary.raw, plain(path).0.len() as u64);
     summary.streaming
@@ -149,7 +151,7 @@ fn no_less_than_the_least_is_taken_and_all_at_the_end() {
         writer.add(record, Stamp::default()).unwrap();
         writer.turn().unwrap();
     }
-    writer.finish(&Facts::default()).unwrap();
+    writer.finish(&Facts::default()).1.unwrap();
     assert_eq!(plain(&path).1.len(), 50);
 }
 
@@ -194,4 +196,31 @@ fn a_file_that_takes_nothing_is_an_error_at_the_begin() {
         let began = Writer::begin(output, &[event()], true, options, &Facts::default());
         assert_eq!(began.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
     }
+}
+
+#[test]
+fn a_cut_file_and_one_of_a_killed_recorder_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.data");
+    let records = stream();
+    write(&path, &records, Options::default());
+    let bytes = std::fs::read(&path).unwrap();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let (data, size) = (word(40), word(48));
+    let read = |bytes: &[u8]| {
+        let mut recording = Recording::open(bytes).unwrap();
+        let mut count = 0;
+        (recording.records(|_, _| count += 1), count)
+    };
+    // Cut behind the first record: no byte is half a record's.
+    let first = usize::from(u16::from_le_bytes([bytes[data + 6], bytes[data + 7]]));
+    let (damage, count) = read(&bytes[..data + first]);
+    assert_eq!((damage.missing, damage.rest, count), ((size - first) as u64, 0, 1));
+    // perf says the size and the place of features at the end; it was killed before that, or before it wrote anything.
+    let mut killed = bytes[..data + size].to_vec();
+    killed[48..56].fill(0);
+    let (damage, count) = read(&killed);
+    assert_eq!((damage.unfinished, damage.rest, count), (true, 0, records.len()));
+    let (damage, count) = read(&killed[..data]);
+    assert_eq!((damage.unfinished, damage.any(), count), (true, true, 0));
 }

@@ -135,6 +135,8 @@ pub struct Sampling {
     pub broken: Vec<Broken>,
     /// The stacks, the heaviest first.
     pub stacks: Vec<Stack>,
+    /// The functions that samples are in, the most frequent first.
+    pub functions: Vec<Leaf>,
     /// What the most frequent way into the library or the kernel is.
     pub found: Option<Found>,
 }
@@ -146,6 +148,15 @@ pub struct Broken {
     pub at: String,
     /// Samples.
     pub samples: usize,
+}
+
+/// A function, and the samples in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Leaf {
+    /// Samples.
+    pub samples: usize,
+    /// The function.
+    pub function: Frame,
 }
 
 /// Samples of one call chain.

@@ -3,6 +3,7 @@
 use results::host::HostFacts;
 
 use crate::account::EventRow;
+use crate::choice::stand_in;
 
 /// A load average of this share of the CPUs is somebody else's.
 const BUSY: f64 = 0.5;
@@ -18,6 +19,13 @@ pub fn notes(host: &HostFacts, cpus: usize, threads: usize, events: &[EventRow])
         notes.push(format!(
             "the load was {load:.2} on {cpus} CPUs before it began: the threads had {own:.2} CPUs, the variant's {apart:.2}; threads that \
              do not run at the same time contend less, and the ratio may be lower than on an idle host"
+        ));
+    }
+    if let Some(missed) = stand_in(events) {
+        notes.push(format!(
+            "branch-misses are {:.0} % of branches, as of no program: something else is counted in the place of hardware events (behind a guest of \
+             vpmu a clock), and they say no more than time does",
+            100.0 * missed
         ));
     }
     if threads > cpus {

@@ -23,8 +23,8 @@ use crate::symbols::Names;
 use crate::verdict::sentences;
 use crate::workloads::{IDLE, Workload};
 
-/// Samples a second of all threads, about.
-const SAMPLES_PER_SECOND: f64 = 1000.0;
+/// Samples a second of all threads, about, unless others are asked for.
+pub const SAMPLES_PER_SECOND: u32 = 1000;
 /// Shortest period of a clock, ns: a tenth of the kernel's own rate limit.
 const SHORTEST_CLOCK: u64 = 100_000;
 /// The sampled run is so many turns long.
@@ -43,6 +43,10 @@ pub struct Spec {
     pub turn: Duration,
     /// The event to sample by, in place of the one that the counts name.
     pub event: Option<&'static Event>,
+    /// Samples a second of all threads, about.
+    pub frequency: u32,
+    /// Sample the variant without the bottleneck in place of the workload.
+    pub sample_apart: bool,
 }
 
 /// Where it runs.
@@ -307,11 +311,11 @@ fn sample(
     let offer = offers.iter().find(|offer| offer.event.name == choice.event);
     let Some(Offer { event, user_only: Ok(user_only) }) = offer else { return Err(io::ErrorKind::NotFound.into()) };
     let busy = events.iter().find(|row| row.event == choice.event).and_then(|row| row.workload);
-    let Some(period) = period(event, busy.map_or(0.0, |rate| rate.per_second)) else {
+    let Some(period) = period(event, busy.map_or(0.0, |rate| rate.per_second), spec.frequency) else {
         return Err(io::Error::other("it was not counted, or did not happen: no period follows from its rate"));
     };
     let duration = spec.turn * SAMPLED_TURNS;
-    let job = Job { threads: spec.threads, duration, apart: false, program: place.program.clone() };
+    let job = Job { threads: spec.threads, duration, apart: spec.sample_apart, program: place.program.clone() };
     let mut child = Child::start(spec.workload.name, &job)?;
     let mut sampler = Sampler::attach(child.pid(), event, *user_only, period, &place.cpus)?;
     child.prepare()?;
@@ -330,9 +334,9 @@ fn sample(
 
 /// Counts of a sample, by what all threads count in a second; a clock counts the more, the more CPUs are in use. `None` without a rate.
 #[expect(clippy::cast_sign_loss, reason = "a rate")]
-fn period(event: &Event, per_second: f64) -> Option<u64> {
+fn period(event: &Event, per_second: f64, frequency: u32) -> Option<u64> {
     let least = if event.class == Class::Clock { SHORTEST_CLOCK } else { 1 };
-    (per_second > 0.0).then(|| ((per_second / SAMPLES_PER_SECOND) as u64).max(least))
+    (per_second > 0.0).then(|| ((per_second / f64::from(frequency)) as u64).max(least))
 }
 
 #[cfg(test)]
@@ -391,10 +395,11 @@ mod tests {
     #[test]
     fn periods_give_about_a_thousand_samples_a_second() {
         let switches = Event::named("context-switches").unwrap();
-        assert_eq!([240_000.0, 30.0, 0.0].map(|rate| period(switches, rate)), [Some(240), Some(1), None]);
+        assert_eq!([240_000.0, 30.0, 0.0].map(|rate| period(switches, rate, 1000)), [Some(240), Some(1), None]);
         let clock = Event::named("cpu-clock").unwrap();
         // Two CPUs in use, a part of one, next to none.
-        let periods = [2e9, 0.4e9, 1e6, 0.0].map(|rate| period(clock, rate));
+        let periods = [2e9, 0.4e9, 1e6, 0.0].map(|rate| period(clock, rate, 1000));
         assert_eq!(periods, [Some(2_000_000), Some(400_000), Some(SHORTEST_CLOCK), None]);
+        assert_eq!(period(clock, 2e9, 20), Some(100_000_000));
     }
 }

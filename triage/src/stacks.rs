@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::account::{Broken, Found, Sampling, Stack};
+use crate::account::{Broken, Found, Leaf, Sampling, Stack};
 use crate::sampling::{Chain, Ended, Losses, STACK};
 use crate::symbols::Frame;
 
-/// Stacks that an account keeps.
+/// Stacks, and functions, that an account keeps.
 const MOST: usize = 20;
+const MOST_FUNCTIONS: usize = 200;
 /// The scheduler's functions, which are below every wait, and those on the way into the kernel: by their beginning.
 const COMMON: [&str; 17] = [
     "__schedule",
@@ -50,6 +51,11 @@ pub fn fold(event: &str, period: u64, chains: &[Chain], losses: Losses, program:
             .into_iter()
             .take(MOST)
             .map(|(frames, samples)| Stack { samples, frames: frames.clone() })
+            .collect(),
+        functions: counted(chains.iter().filter_map(|chain| chain.frames.first()))
+            .into_iter()
+            .take(MOST_FUNCTIONS)
+            .map(|(function, samples)| Leaf { samples, function: function.clone() })
             .collect(),
         found: found(&leaving),
     }
@@ -134,6 +140,8 @@ mod tests {
         assert_eq!((found.stacks[0].samples, found.stacks[0].frames.len()), (2, 9));
         let names: Vec<_> = found.broken.iter().map(|broken| broken.at.as_str()).collect();
         assert_eq!(names, ["f (x.so)", "the end of the 8192 bytes of stack that are copied"]);
+        let leaves: Vec<_> = found.functions.iter().map(|leaf| (leaf.function.symbol.as_str(), leaf.samples)).collect();
+        assert_eq!(leaves, [("__schedule", 2), ("f", 1), ("schedule", 1), ("spin_lock", 1)]);
         let most = found.found.unwrap();
         let name = |frame: &Option<Frame>| frame.as_ref().map(|frame| frame.symbol.clone()).unwrap_or_default();
         assert_eq!(

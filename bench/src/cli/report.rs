@@ -16,7 +16,6 @@ use super::files::{records, write};
 use crate::console::{complain, print};
 use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::sweep::store;
-use crate::record::beside::Companion;
 use crate::record::nmis::Nmis;
 use crate::record::spec::PIPED;
 use crate::record::{firefox, flame, profile};
@@ -126,7 +125,7 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     }
     let event = args.event.as_deref();
     let piped = source == Path::new("-");
-    let mut contents = if piped { profile::from_stdin(event)? } else { profile::read(source, event)? };
+    let contents = if piped { profile::from_stdin(event)? } else { profile::read(source, event)? };
     let source = if piped { Path::new(PIPED) } else { source };
     if event.is_none() {
         for (other, samples) in contents.others.iter().filter(|(_, samples)| *samples > 0) {
@@ -139,14 +138,11 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     let title = args.title.clone().unwrap_or_else(|| source.display().to_string());
     let (damage, samples) = (contents.damage, contents.samples.len());
     if damage.any() {
-        complain(&format!(
-            "warning: the recording is damaged: {} records, {} frames and {} bytes could not be used",
-            damage.records, damage.frames, damage.rest
-        ));
+        complain(&format!("warning: {}", profile::said(&damage)));
     }
     let made = match args.format {
         RecordingFormat::Page => {
-            let nmis = Nmis::read(&Companion::Nmis.of(source));
+            let nmis = contents.nmis.as_deref().and_then(Nmis::read);
             if nmis.is_some() && samples > MOST_TIMED {
                 complain(&format!(
                     "notice: {samples} samples are too many for a page with the guest's NMIs: they are left out"
@@ -157,7 +153,7 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
             flame::page(&contents.profile(), &title, latency)
         }
         RecordingFormat::Folded => contents.profile().stacks.folded(),
-        RecordingFormat::Firefox => firefox::json(&mut contents, &title)?,
+        RecordingFormat::Firefox => firefox::json(&contents, &title)?,
     };
     let output = args.output_of(source);
     if output == Path::new("-") {

@@ -1,18 +1,27 @@
 //! `vpmu reproduce`.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
 use results::read;
 use results::table::layout::columns;
 
-use crate::console::{print, print_json};
+use super::triage::place;
+use super::workload::cpus;
+use crate::console::{internal, print, print_json};
 use crate::experiment::reproduce::compression;
-use crate::experiment::reproduce::compression::measure::{self, CompressionSpec};
+use crate::experiment::reproduce::compression::document::LEVELS;
+use crate::experiment::reproduce::compression::measure::{self, CompressionSpec, HERTZ, MOST_DEPTH};
+use crate::experiment::reproduce::compression::overhead::{self, OverheadSpec};
+use crate::experiment::reproduce::practice;
+use crate::experiment::reproduce::practice::document::Figure;
 use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::show;
 use crate::parse::number_in;
+use crate::{progress, sys};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -20,11 +29,14 @@ Examples:
   vpmu reproduce
   # and measured ones, where they answer a figure
   vpmu reproduce --measured vpmu-results/nmi-*.json
-  # record a guest at each level of compression, a minute or two
+  # record a guest at each level of compression, some minutes
   vpmu reproduce --run record-compression
+  # threads in rand(), here: half a minute
+  vpmu reproduce --run event-practice.rand
 
-Exit codes: 0 done, 2 bad usage or input; with --run 3 a recording
-ended early, 4 the host cannot record; 70 a bug of vpmu.";
+Exit codes: 0 done, 2 bad usage or input; with --run 3 it ended
+early or could not measure all, 4 the host cannot do it; 70 a bug
+of vpmu.";
 
 /// Options of `vpmu reproduce`.
 #[derive(Clone, Debug, Args)]
@@ -37,13 +49,25 @@ pub struct ReproduceArgs {
     #[arg(long, value_name = "FIGURE", value_enum, conflicts_with = "measured")]
     pub run: Option<Measurable>,
 
-    /// Rounds of --run, with every recording once; five have an interval [default: 5]
+    /// Rounds of --run, with everything once; five have an interval [default: 10, of record-compression 5]
     #[arg(long, value_name = "N", requires = "run", value_parser = number_in(1..=1000))]
     pub rounds: Option<u64>,
 
-    /// Products of matrices that the guest of --run makes; some ms each [default: 1000]
+    /// Products of matrices that the guest of a recording makes, some ms each: how long it is [default: 1000, of record-overhead 3000]
     #[arg(long, value_name = "N", requires = "run", value_parser = number_in(1..=1_000_000))]
     pub products: Option<u64>,
+
+    /// Calls that they are below: how large a sample is; 0: without call chains [default: 100]
+    #[arg(long, value_name = "N", requires = "run", value_parser = number_in(0..=MOST_DEPTH))]
+    pub depth: Option<u64>,
+
+    /// Samples a second of record-compression [default: 3989]
+    #[arg(long, value_name = "HZ", requires = "run", value_parser = number_in(1..=100_000))]
+    pub frequency: Option<u64>,
+
+    /// Levels of record-compression beside 0, of 1, 2, 3, 5, 8 [default: all]
+    #[arg(long, value_name = "LIST", requires = "run", value_delimiter = ',', value_parser = level)]
+    pub levels: Vec<u32>,
 
     /// Seed of the simulations; with --run of the order of recordings
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX))]
@@ -63,12 +87,33 @@ pub struct ReproduceArgs {
 pub enum Measurable {
     /// What compressing a recording costs and saves, by level, beside stock perf
     RecordCompression,
+    /// What recording costs a guest at 100 and 999 Hz, beside stock perf; was not published
+    RecordOverhead,
+    /// Threads that draw from one generator, and each from its own
+    #[value(name = "event-practice.rand")]
+    Rand,
+    /// The share of time in a spin lock, copies of a program that faults pages
+    SpinlockShare,
+    /// Devices probed one after the other and at once
+    ParallelProbing,
+}
+
+fn level(text: &str) -> Result<u32, String> {
+    let published = || LEVELS.into_iter().filter(|level| *level > 0);
+    let found = text.parse().ok().filter(|level| published().any(|one| one == *level));
+    found.ok_or_else(|| format!("give {}", published().map(|level| level.to_string()).collect::<Vec<_>>().join(", ")))
 }
 
 /// Records a guest at each level of compression.
 fn measured_compression(args: &ReproduceArgs) -> Result<Exit, Error> {
-    let (rounds, products) = (args.rounds.unwrap_or(5), args.products.unwrap_or(1000));
-    let found = measure::compression(&CompressionSpec { rounds, products, seed: args.seed })?;
+    let found = measure::compression(&CompressionSpec {
+        rounds: args.rounds.unwrap_or(5),
+        products: args.products.unwrap_or(1000),
+        seed: args.seed,
+        depth: args.depth.unwrap_or(MOST_DEPTH),
+        hertz: args.frequency.unwrap_or(HERTZ),
+        levels: if args.levels.is_empty() { LEVELS.to_vec() } else { args.levels.clone() },
+    })?;
     if args.json {
         print_json(&found)?;
     } else if args.markdown {
@@ -79,9 +124,80 @@ fn measured_compression(args: &ReproduceArgs) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
+/// Runs a guest unrecorded and recorded.
+fn measured_overhead(args: &ReproduceArgs) -> Result<Exit, Error> {
+    refuse(&[
+        ("--depth", args.depth.is_some()),
+        ("--frequency", args.frequency.is_some()),
+        ("--levels", !args.levels.is_empty()),
+    ])?;
+    let (rounds, products) = (args.rounds.unwrap_or(10), args.products.unwrap_or(3000));
+    let found = overhead::overhead(&OverheadSpec { rounds, products, seed: args.seed })?;
+    if args.json {
+        print_json(&found)?;
+    } else if args.markdown {
+        print(&overhead::markdown(&found))?;
+    } else {
+        print(&overhead::text(&found, columns()))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Refuses options that were given and have nothing to do.
+fn refuse(options: &[(&str, bool)]) -> Result<(), Error> {
+    match options.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Error::usage(
+            format!("{option} has nothing to do"),
+            "it is for --run record-compression",
+            "leave it out",
+        )),
+    }
+}
+
+/// Runs workloads of triage.
+fn measured_practice(args: &ReproduceArgs, figure: Figure) -> Result<Exit, Error> {
+    refuse(&[
+        ("--products", args.products.is_some()),
+        ("--depth", args.depth.is_some()),
+        ("--frequency", args.frequency.is_some()),
+        ("--levels", !args.levels.is_empty()),
+    ])?;
+    let facts = HostFacts::read(&HostFs::default());
+    let cpus = cpus(&facts);
+    let place = place(facts, cpus)?;
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let progress = RefCell::new(progress::shown(true));
+    let rounds = usize::try_from(args.rounds.unwrap_or(10)).unwrap_or(usize::MAX);
+    let mut first = true;
+    let mut step = |what: &str| {
+        if !std::mem::take(&mut first) {
+            progress.borrow_mut().step();
+        }
+        progress.borrow_mut().run(what);
+    };
+    let begin = &mut |steps: u64| progress.borrow_mut().begin(steps);
+    let found = practice::measure::practice(figure, rounds, &place, sys::interrupted(), begin, &mut step);
+    progress.borrow_mut().end();
+    let found = found?;
+    if args.json {
+        print_json(&found)?;
+    } else if args.markdown {
+        print(&practice::show::markdown(&found))?;
+    } else {
+        print(&practice::show::text(&found, columns()))?;
+    }
+    Ok(if found.is_whole() { Exit::Done } else { Exit::Inconclusive })
+}
+
 pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
-    if args.run == Some(Measurable::RecordCompression) {
-        return measured_compression(args);
+    match args.run {
+        Some(Measurable::RecordCompression) => return measured_compression(args),
+        Some(Measurable::RecordOverhead) => return measured_overhead(args),
+        Some(Measurable::Rand) => return measured_practice(args, Figure::Rand),
+        Some(Measurable::SpinlockShare) => return measured_practice(args, Figure::SpinlockShare),
+        Some(Measurable::ParallelProbing) => return measured_practice(args, Figure::ParallelProbing),
+        None => {}
     }
     let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;
     let found = reproduce(args.seed, &documents)?;

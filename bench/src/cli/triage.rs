@@ -10,7 +10,7 @@ use results::write::{check_file, replace};
 use triage::child::this_program;
 use triage::counting::{ALL, Event};
 use triage::job::MOST_THREADS;
-use triage::run::{Place, Spec, steps};
+use triage::run::{Place, SAMPLES_PER_SECOND, Spec, steps};
 use triage::show::text;
 use triage::workloads::{WITH_BOTTLENECK, Workload};
 
@@ -63,6 +63,10 @@ pub struct TriageArgs {
     #[arg(short, long, value_name = "EVENT", value_parser = event)]
     pub event: Option<&'static Event>,
 
+    /// Samples a second of all threads, about; fewer where each costs much, as in an emulated guest
+    #[arg(short = 'F', long, value_name = "HZ", default_value = "1000", value_parser = number_in(1..=10_000))]
+    pub frequency: u64,
+
     /// Write the account to this file, too, as JSON
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -81,6 +85,12 @@ fn event(name: &str) -> Result<&'static Event, String> {
     Event::named(name).ok_or_else(|| crate::parse::suggestion(name, &names, ""))
 }
 
+/// Where workloads run.
+pub(super) fn place(facts: HostFacts, cpus: Vec<u32>) -> Result<Place, Error> {
+    let program = this_program().map_err(|error| Error::host("cannot find this program", error.to_string(), ""))?;
+    Ok(Place { program, tool: VERSION.to_owned(), cpus, facts })
+}
+
 pub(super) fn run(args: &TriageArgs) -> Result<Exit, Error> {
     let facts = HostFacts::read(&HostFs::default());
     let cpus = cpus(&facts);
@@ -92,12 +102,13 @@ pub(super) fn run(args: &TriageArgs) -> Result<Exit, Error> {
         rounds: usize::try_from(args.rounds).unwrap_or(usize::MAX),
         turn: args.turn,
         event: args.event,
+        frequency: u32::try_from(args.frequency).unwrap_or(SAMPLES_PER_SECOND),
+        sample_apart: false,
     };
     if let Some(file) = &args.output {
         check_file(file)?;
     }
-    let program = this_program().map_err(|error| Error::host("cannot find this program", error.to_string(), ""))?;
-    let place = Place { program, tool: VERSION.to_owned(), cpus, facts };
+    let place = place(facts, cpus)?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!args.quiet);
     progress.begin(steps(&spec));

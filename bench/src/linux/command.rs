@@ -144,6 +144,7 @@ impl Session<'_> {
         }
         if let Some(symbols) = &self.spec.symbols {
             self.report_code(agent, symbols)?;
+            symbols.reports.command_begins();
         }
         let (mut out, mut err) = (Stream::stdout(&self.over), Stream::stderr(&self.over));
         let shell = ["/bin/sh", "-c", command].map(str::to_owned);
@@ -158,6 +159,9 @@ impl Session<'_> {
             Some(to) => agent.run(&shell, &mut to.clone(), &mut to.clone()),
             None => agent.run(&shell, &mut out, &mut err),
         };
+        if let Some(symbols) = &self.spec.symbols {
+            symbols.reports.command_ended();
+        }
         let ended = ran.map_err(failed("the command did not end"))?;
         match ended.cut {
             Some(Cut::Limit) => complain("warning: the command was killed at the time limit (--time-limit)"),

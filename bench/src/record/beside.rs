@@ -47,41 +47,64 @@ pub fn old(recording: &Path) -> PathBuf {
     with(recording, "old")
 }
 
-/// The place of a recording, with nothing of an earlier one in it.
+/// The place of a recording, with nothing of an earlier one in it. Unless [`settle`](Self::settle) is called, what was there is put back.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
-    had_one: bool,
+    /// Where the earlier recording waits.
+    waiting: Option<PathBuf>,
+    settled: bool,
 }
 
 impl Place {
-    /// Moves an earlier recording and its companions to `.old`, as perf does. Companions without a recording go: the next one is not theirs.
+    /// Moves an earlier recording and its companions out of the way. Companions without a recording go: the next one is not theirs.
     ///
     /// # Errors
-    /// The file's.
+    /// The file's. What was there is there again.
     pub fn clear(path: &Path) -> io::Result<Self> {
-        let place = Self { path: path.to_owned(), had_one: is_plain(path) };
-        if place.had_one {
-            let kept = old(path);
-            fs::rename(path, &kept)?;
-            move_companions(path, &kept)?;
+        let mut place = Self { path: path.to_owned(), waiting: None, settled: false };
+        if is_plain(path) {
+            // No other process has this name. A link is moved itself, as perf does: its file stays what it is.
+            let waiting = with(path, &format!("{}.before", std::process::id()));
+            fs::rename(path, &waiting)?;
+            place.waiting = Some(waiting.clone());
+            move_companions(path, &waiting)?;
         } else {
             forget(path)?;
         }
         Ok(place)
     }
 
-    /// Puts back what was there, in place of a recording that did not begin. A device stays.
+    /// The new recording has begun: the earlier one is kept as perf keeps it, with `.old` behind its name.
     ///
     /// # Errors
-    /// The file's.
-    pub fn restore(&self) -> io::Result<()> {
-        if self.had_one {
-            let kept = old(&self.path);
-            fs::rename(&kept, &self.path)?;
-            return move_companions(&kept, &self.path);
+    /// The file's, with the place where the earlier recording is now.
+    pub fn settle(&mut self) -> Result<(), (PathBuf, io::Error)> {
+        if std::mem::replace(&mut self.settled, true) {
+            return Ok(());
+        }
+        let Some(waiting) = &self.waiting else { return Ok(()) };
+        let kept = old(&self.path);
+        let moved = fs::rename(waiting, &kept).and_then(|()| move_companions(waiting, &kept));
+        moved.map_err(|error| (if is_plain(waiting) { waiting.clone() } else { kept }, error))
+    }
+
+    /// Puts back what was there, in place of a recording that did not begin. A device stays.
+    fn restore(&self) -> io::Result<()> {
+        if let Some(waiting) = &self.waiting {
+            fs::rename(waiting, &self.path)?;
+            return move_companions(waiting, &self.path);
         }
         if is_plain(&self.path) { fs::remove_file(&self.path) } else { Ok(()) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.settled {
+            // Why the recording did not begin is the error to report.
+            let _ = self.restore();
+        }
     }
 }
 
@@ -95,7 +118,7 @@ pub fn forget(recording: &Path) -> io::Result<()> {
 }
 
 fn is_plain(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
+    fs::metadata(path).is_ok_and(|found| found.is_file())
 }
 
 /// Gives the companions of one recording to another, whose own go.
@@ -132,15 +155,45 @@ mod tests {
         write(&Companion::Kallsyms.of(&path), "first");
         write(&Companion::Payload.of(&path), "payload");
         write(&Companion::Nmis.of(&kept), "of one before");
-        let place = Place::clear(&path).unwrap();
-        assert_eq!((text(&kept).as_deref(), text(&path)), (Some("first"), None));
-        assert_eq!(text(&Companion::Kallsyms.of(&kept)).as_deref(), Some("first"));
-        assert_eq!((text(&Companion::Nmis.of(&kept)), text(&Companion::Kallsyms.of(&path))), (None, None));
-        assert_eq!(text(&Companion::Payload.of(&path)).as_deref(), Some("payload"), "the recording names this path");
-        write(&path, "second, without a sample");
-        place.restore().unwrap();
-        assert_eq!((text(&path).as_deref(), text(&kept)), (Some("first"), None));
+        write(&kept, "one before");
+        let begin = || {
+            let place = Place::clear(&path).unwrap();
+            assert_eq!((text(&path), text(&Companion::Kallsyms.of(&path))), (None, None));
+            write(&path, "second");
+            place
+        };
+        // It does not begin: everything is as it was, the recording before the earlier one, too.
+        drop(begin());
+        assert_eq!((text(&path).as_deref(), text(&kept).as_deref()), (Some("first"), Some("one before")));
         assert_eq!(text(&Companion::Kallsyms.of(&path)).as_deref(), Some("first"));
+        assert_eq!(text(&Companion::Nmis.of(&kept)).as_deref(), Some("of one before"));
+        let mut place = begin();
+        place.settle().unwrap();
+        place.settle().unwrap();
+        drop(place);
+        assert_eq!((text(&path).as_deref(), text(&kept).as_deref()), (Some("second"), Some("first")));
+        assert_eq!(text(&Companion::Kallsyms.of(&kept)).as_deref(), Some("first"));
+        assert_eq!(text(&Companion::Nmis.of(&kept)), None, "of the one before");
+        assert_eq!(text(&Companion::Payload.of(&path)).as_deref(), Some("payload"), "the recording names this path");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4, "nothing else is left");
+    }
+
+    #[test]
+    fn a_link_is_moved_and_its_file_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, elsewhere) = (folder.path().join("x.data"), folder.path().join("elsewhere"));
+        write(&elsewhere, "first");
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        let begin = || {
+            let place = Place::clear(&path).unwrap();
+            write(&path, "second");
+            place
+        };
+        drop(begin());
+        assert_eq!(text(&path).as_deref(), Some("first"));
+        begin().settle().unwrap();
+        assert_eq!((text(&path).as_deref(), text(&old(&path)).as_deref()), (Some("second"), Some("first")));
+        assert_eq!(text(&elsewhere).as_deref(), Some("first"));
     }
 
     #[test]
@@ -156,13 +209,13 @@ mod tests {
         assert!(Companion::MOVED.iter().all(|companion| text(&companion.of(&path)).is_none()));
         assert_eq!(text(&Companion::Kallsyms.of(&old(&path))).as_deref(), Some("older"), "its own stay");
         write(&path, "without a sample");
-        place.restore().unwrap();
+        drop(place);
         assert_eq!((text(&path), text(&old(&path)).as_deref()), (None, Some("older")));
-        place.restore().unwrap();
         // Neither a folder of that name nor a device is a recording.
         fs::create_dir(Companion::Modules.of(&path)).unwrap();
-        Place::clear(&path).unwrap();
+        drop(Place::clear(&path).unwrap());
         assert!(Companion::Modules.of(&path).is_dir());
-        Place::clear(Path::new("/dev/null")).unwrap().restore().unwrap();
+        drop(Place::clear(Path::new("/dev/null")).unwrap());
+        assert!(Path::new("/dev/null").exists());
     }
 }

@@ -61,6 +61,12 @@ impl KernelCode {
         code
     }
 
+    /// Begin and end of the guest's command, where they have been.
+    #[must_use]
+    pub fn command(&self) -> [Option<u64>; 2] {
+        self.reports.command()
+    }
+
     /// Takes what the guest said since the last call: the mappings to write. Reads unwind tables if they are wanted.
     pub fn poll(&mut self, sampling: &Sampling) -> Vec<Mapping> {
         let mut mappings = Vec::new();

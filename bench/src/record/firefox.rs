@@ -8,10 +8,9 @@ use fxprof_processed_profile::{
     SamplingInterval, StringHandle, ThreadHandle, Timestamp,
 };
 use perf_data::attr::Attr;
-use perf_data::record::{Mode, Sample};
-use perf_data::stacks::{self, BROKEN, frames_of};
+use perf_data::record::Mode;
 
-use super::profile::Contents;
+use super::profile::{Contents, Place, Shown};
 use crate::console::internal;
 use results::error::Error;
 
@@ -25,9 +24,9 @@ const USUAL: u64 = 1_000_000;
 ///
 /// # Errors
 /// Exit 70: it cannot become JSON.
-pub fn json(contents: &mut Contents, product: &str) -> Result<String, Error> {
-    let mut samples = std::mem::take(&mut contents.samples);
+pub fn json(contents: &Contents, product: &str) -> Result<String, Error> {
     // The profiler wants the samples of a thread in their order.
+    let mut samples: Vec<&Shown> = contents.samples.iter().collect();
     samples.sort_by_key(|sample| sample.time);
     let origin = samples.first().map_or(0, |sample| sample.time);
     let attr = contents.event.attr.clone();
@@ -38,17 +37,15 @@ pub fn json(contents: &mut Contents, product: &str) -> Result<String, Error> {
             profile.add_category("Kernel", CategoryColor::Orange),
             profile.add_category("User", CategoryColor::Blue),
         ],
-        broken: profile.intern_string(BROKEN),
         profile,
         processes: BTreeMap::new(),
         threads: BTreeMap::new(),
         names: BTreeMap::new(),
         is_clock: is_clock(&attr),
     };
-    for sample in &samples {
+    for sample in samples {
         making.add(contents, sample, sample.time - origin);
     }
-    contents.samples = samples;
     serde_json::to_string(&making.profile).map_err(|error| internal("cannot write the profile", error))
 }
 
@@ -77,25 +74,24 @@ struct Making {
     profile: Profile,
     /// The kernel's and the user's.
     categories: [CategoryHandle; 2],
-    broken: StringHandle,
     processes: BTreeMap<u32, ProcessHandle>,
     threads: BTreeMap<(u32, u32), ThreadHandle>,
-    /// Names by mode and address.
-    names: BTreeMap<(u16, u64), StringHandle>,
+    /// Names by their numbers.
+    names: BTreeMap<u32, StringHandle>,
     is_clock: bool,
 }
 
 impl Making {
-    fn add(&mut self, contents: &mut Contents, sample: &Sample, time: u64) {
+    fn add(&mut self, contents: &Contents, sample: &Shown, time: u64) {
         let thread = self.thread(contents, sample);
-        let infos: Vec<_> = frames_of(sample).into_iter().map(|frame| self.info(contents, frame)).collect();
+        let infos: Vec<_> = sample.stack.iter().map(|&place| self.info(contents, place)).collect();
         let stack = self.profile.intern_stack_frames(thread, infos.into_iter());
         // Of a clock the period is time on a processor.
         let busy = if self.is_clock { CpuDelta::from_nanos(sample.period) } else { CpuDelta::ZERO };
         self.profile.add_sample(thread, Timestamp::from_nanos_since_reference(time), stack, busy, 1);
     }
 
-    fn thread(&mut self, contents: &Contents, sample: &Sample) -> ThreadHandle {
+    fn thread(&mut self, contents: &Contents, sample: &Shown) -> ThreadHandle {
         let (pid, tid) = (sample.pid, sample.tid);
         if let Some(&known) = self.threads.get(&(pid, tid)) {
             return known;
@@ -112,16 +108,10 @@ impl Making {
         thread
     }
 
-    fn info(&mut self, contents: &mut Contents, frame: stacks::Frame) -> FrameInfo {
-        let (name, category) = match frame {
-            stacks::Frame::Broken => (self.broken, CategoryHandle::OTHER),
-            stacks::Frame::At(mode, address) => {
-                let profile = &mut self.profile;
-                let new = || profile.intern_string(&contents.name(mode, address));
-                let name = *self.names.entry((mode as u16, address)).or_insert_with(new);
-                (name, self.category(mode))
-            }
-        };
+    fn info(&mut self, contents: &Contents, place: Place) -> FrameInfo {
+        let profile = &mut self.profile;
+        let name = *self.names.entry(place.name).or_insert_with(|| profile.intern_string(contents.name(place.name)));
+        let category = place.mode.map_or(CategoryHandle::OTHER, |mode| self.category(mode));
         FrameInfo { frame: Frame::Label(name), category_pair: category.into(), flags: FrameFlags::empty() }
     }
 
@@ -139,8 +129,9 @@ mod tests {
     use std::fs::{self, File};
 
     use perf_data::attr::Event;
-    use perf_data::feature::Facts;
-    use perf_data::record::{Record, Stamp};
+    use perf_data::feature::{Facts, HostFacts};
+    use perf_data::record::{Record, Sample, Stamp};
+    use perf_data::stacks;
     use perf_data::writer::{Options, Output, Writer};
     use serde_json::Value;
 
@@ -155,11 +146,12 @@ mod tests {
             name: format!("event {id}"),
             ids: vec![id],
         };
-        let facts = Facts { clocks: (5_000_000_000, 1_000_000_000), ..Facts::default() };
+        let host = HostFacts { version: "vpmu 1".to_owned(), ..HostFacts::default() };
+        let facts = Facts { host, clocks: (5_000_000_000, 1_000_000_000), ..Facts::default() };
         let mut writer = Writer::begin(output, &[event(0, 1), event(9, 2)], true, Options::level(1), &facts).unwrap();
         let mut add = |record: &Record| writer.add(record, Stamp { id: 1, ..Stamp::default() }).unwrap();
         for (tid, name) in [(7, "vpmu"), (8, "CPU 0/KVM"), (9, "CPU 1/KVM")] {
-            add(&Record::Comm { pid: 7, tid, name: name.to_owned() });
+            add(&Record::Comm { pid: 7, tid, name: name.to_owned(), exec: false });
         }
         let kernel = 0xffff_ffff_8100_0010;
         let chain =
@@ -170,7 +162,7 @@ mod tests {
                 Sample { misc: 1, id, ip: kernel, pid: 7, tid, time, period: 2_000_000, cpu: 0, chain: chain.clone() };
             add(&Record::Sample(sample));
         }
-        writer.finish(&facts).unwrap();
+        writer.finish(&facts).1.unwrap();
     }
 
     #[test]
@@ -180,8 +172,8 @@ mod tests {
         recording(&path);
         fs::write(folder.path().join("x.data.kallsyms"), "ffffffff81000000 T inner\nffffffff81000020 T outer\n")
             .unwrap();
-        let mut contents = profile::read(&path, None).unwrap();
-        let found: Value = serde_json::from_str(&json(&mut contents, "x").unwrap()).unwrap();
+        let contents = profile::read(&path, None).unwrap();
+        let found: Value = serde_json::from_str(&json(&contents, "x").unwrap()).unwrap();
         assert!(found["meta"]["preprocessedProfileVersion"].is_u64());
         assert_eq!(
             (found["meta"]["interval"].as_f64(), found["meta"]["startTime"].as_f64()),
@@ -238,8 +230,9 @@ mod tests {
         Writer::begin(output, &[], true, Options::default(), &Facts::default())
             .unwrap()
             .finish(&Facts::default())
+            .1
             .unwrap();
-        let text = json(&mut profile::read(&path, None).unwrap(), "x").unwrap();
+        let text = json(&profile::read(&path, None).unwrap(), "x").unwrap();
         let found: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(found["threads"], Value::Array(Vec::new()));
     }

@@ -150,41 +150,27 @@ fn recorded(
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     events::described(&sampling, kind == Kind::Task)?;
     let facts = facts(spec, vcpus);
-    let (output, place) = output(spec)?;
-    let restore = || {
-        // The guest's error, or the recorder's, is the one to report.
-        let _ = place.as_ref().map_or(Ok(()), Place::restore);
-    };
-    let writing = Recorder::start(sampling, output, subject, spec, facts).inspect_err(|_| restore())?;
+    let writing = Recorder::start(sampling, output(spec)?, subject, spec, facts)?;
     let ended = guest();
-    let recorded = writing.finish()?;
-    let exit = match ended {
-        Ok((exit, found)) => {
-            keep_nmis(spec, found)?;
-            exit
-        }
-        Err(error) => {
-            // A guest that did not begin leaves no recording, and an earlier one where it was.
-            if recorded.counts.samples == 0 {
-                restore();
-            }
-            return Err(error);
-        }
-    };
+    let mut recorded = writing.finish()?;
+    // A guest that did not begin leaves no recording, and earlier ones where they were.
+    let (exit, found) = ended?;
+    if let Some(Err(failed)) = recorded.place.as_mut().map(Place::settle) {
+        recorded.not_kept = Some(failed);
+    }
     let (lines, warnings) = summary::lines(&recorded, spec, vcpus);
-    let commands = summary::commands(spec, kind).filter(|_| recorded.counts.samples > 0);
+    let commands = summary::commands(spec, kind).filter(|_| recorded.file.samples > 0);
     for line in lines.iter().chain(&commands).filter(|_| !spec.quiet) {
         complain(line);
     }
     for warning in warnings {
         complain(&format!("warning: {warning}"));
     }
-    match summary::error(&recorded, Path::new(&spec.output)) {
-        Some(error) => Err(error),
-        // The recording's end is not the guest's failure.
-        None if recorded.by_duration && exit == Exit::Inconclusive => Ok(Exit::Done),
-        None => Ok(exit),
+    let kept = keep_nmis(spec, found);
+    if let Some(error) = summary::error(&recorded, Path::new(&spec.output)) {
+        return Err(error);
     }
+    kept.map(|()| summary::exit(&recorded, exit))
 }
 
 /// Puts the guest's NMIs beside its recording.
@@ -192,7 +178,13 @@ fn keep_nmis(spec: &RecordSpec, found: Option<Nmis>) -> Result<(), Error> {
     let Some(found) = found.filter(|found| !found.nmis.is_empty() && !spec.is_pipe()) else { return Ok(()) };
     let path = spec.beside(Companion::Nmis);
     let cannot = |error: std::io::Error| {
-        Error::usage(format!("cannot write the guest's NMIs to {}", path.display()), error.to_string(), "")
+        let what = format!("cannot write the guest's NMIs to {}", path.display());
+        Error::new(
+            Exit::Inconclusive,
+            what,
+            error.to_string(),
+            "make room, and record again; the recording itself is whole",
+        )
     };
     let left_out = found.write(&path).map_err(cannot)?;
     if left_out > 0 {

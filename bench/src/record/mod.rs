@@ -2,7 +2,7 @@
 //!
 //! [`spec`] says what is recorded, [`guests`] runs the guest, [`layout`] says what stock perf takes the guest for, [`code`] where its
 //! kernel's code is, [`recorder`] is the thread that takes samples out and writes them, [`summary`] what is said at the end, [`nmis`] the payload's own log.
-//! [`beside`] names what lies beside a recording, and keeps the earlier one. [`profile`] reads a recording back, [`flame`] makes a page of it, [`firefox`] a profile for the Firefox profiler.
+//! [`beside`] names what lies beside a recording, and keeps the earlier one. [`profile`] reads a recording back, with the names of its time, [`flame`] makes a page of it, [`firefox`] a profile for the Firefox profiler.
 
 pub mod beside;
 pub mod code;
@@ -10,8 +10,10 @@ pub mod firefox;
 pub mod flame;
 pub mod guests;
 pub mod layout;
+mod names;
 pub mod nmis;
 pub mod profile;
 pub mod recorder;
+mod spaces;
 pub mod spec;
 pub mod summary;

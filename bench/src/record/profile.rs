@@ -1,4 +1,4 @@
-//! A recording as stacks with names, for pictures. Files that a recording names are read only if they are plain files.
+//! A recording as stacks with names, for pictures.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -6,20 +6,19 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use perf_data::attr::Event;
-use perf_data::reader::{Damage, Recording};
-use perf_data::record::{Mapping, Mode, Record, Sample};
-use perf_data::stacks::{Stacks, frames};
-use perf_data::symbols::Symbols;
+use perf_data::reader::{Damage, MOST_INFLATED, Recording};
+use perf_data::record::{Mode, Record, Sample};
+use perf_data::stacks::{BROKEN, Frame, Stacks, frames_of};
 use perf_data::writer::MAGIC;
 use results::error::{Error, one_line};
 
 use super::beside::Companion;
+use super::names::{self, Names};
+use super::spaces::Spaces;
 use super::spec::PIPED;
 use crate::machine;
 use crate::parse::suggestion;
 
-/// Largest file whose symbols are read.
-const LARGEST: u64 = 512 << 20;
 /// Largest recording that is read from a pipe.
 const LARGEST_PIPED: u64 = 1 << 30;
 
@@ -38,25 +37,55 @@ pub struct Profile {
     pub command_line: Vec<String>,
 }
 
+/// A function of a sample's stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The processor's mode; `None`: outside of it the chain could not be followed.
+    pub mode: Option<Mode>,
+    /// The number of its name.
+    pub name: u32,
+}
+
+/// A sample with the names that its addresses had when it was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Time, ns.
+    pub time: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Period.
+    pub period: u64,
+    /// The number of the thread's name.
+    pub thread: u32,
+    /// Its stack, the root first.
+    pub stack: Vec<Place>,
+}
+
 /// A recording, and the names of its addresses.
 #[derive(Debug)]
 pub struct Contents {
     /// Samples of the event that is shown.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<Shown>,
     /// The event that is shown.
     pub event: Event,
     /// The names of other events, and their samples.
     pub others: Vec<(String, usize)>,
     /// CLOCK_REALTIME, and the time of the samples' clock at the same moment, ns, if it says them.
     pub clocks: Option<(u64, u64)>,
-    /// Samples that were lost when it was recorded.
+    /// Samples of that event that were lost when it was recorded.
     pub lost: u64,
     /// What could not be read.
     pub damage: Damage,
     /// The command that recorded it.
     pub command_line: Vec<String>,
+    /// The file beside it with the NMIs of its guest.
+    pub nmis: Option<PathBuf>,
+    /// The last name of each thread.
     threads: BTreeMap<u32, String>,
-    names: Names,
+    /// Names by their numbers.
+    names: Vec<String>,
 }
 
 /// Each sample with its time, for a part of a recording.
@@ -106,15 +135,23 @@ fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents,
     };
     let mut recording = Recording::open(bytes).map_err(|error| cannot(error.to_string()))?;
     // In a pipe events are known, and named, by records.
-    let (mut samples, mut threads, mut lost) = (BTreeMap::<usize, Vec<Sample>>::new(), BTreeMap::new(), 0_u64);
-    let mut names = Names::beside(path);
-    let damage = recording.records(|event, record| match record {
-        Record::Sample(sample) => samples.entry(event).or_default().push(sample),
-        Record::Comm { tid, name, .. } => drop(threads.insert(tid, name)),
-        Record::Mapping(mapping) => names.map(mapping),
-        Record::Lost { count, .. } => lost = lost.saturating_add(count),
-        Record::Other(_) => {}
+    let (mut samples, mut lost) = (BTreeMap::<usize, Vec<Sample>>::new(), BTreeMap::<usize, u64>::new());
+    let (mut changes, mut now) = (Vec::new(), 0);
+    let damage = recording.timed_records(|event, time, record| {
+        // One without a time is of that of the one before it.
+        now = time.unwrap_or(now);
+        match record {
+            Record::Sample(sample) => samples.entry(event).or_default().push(sample),
+            Record::Lost { count, .. } => {
+                let sum = lost.entry(event).or_default();
+                *sum = sum.saturating_add(count);
+            }
+            Record::Comm { .. } | Record::Mapping(_) | Record::Fork { .. } => changes.push((now, record)),
+            Record::Other(_) => {}
+        }
     });
+    let [kallsyms, nmis] =
+        [Companion::Kallsyms, Companion::Nmis].map(|which| names::companion(which, path, &recording));
     let Recording { mut events, clocks, command_line, .. } = recording;
     let shown = match wanted {
         Some(wanted) => named(&events, wanted)?,
@@ -124,8 +161,88 @@ fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents,
     let others = events.iter().enumerate().filter(|&(at, _)| at != shown);
     let others = others.map(|(at, event)| (event.name.clone(), of(at))).collect();
     let samples = samples.remove(&shown).unwrap_or_default();
+    let lost = lost.get(&shown).copied().unwrap_or(0);
     let event = if shown < events.len() { events.swap_remove(shown) } else { Event::default() };
-    Ok(Contents { samples, event, others, clocks, lost, damage, command_line, threads, names })
+    let mut history = History::new(Names::of(kallsyms.as_deref()));
+    let samples = history.go_through(changes, &samples);
+    let History { threads, names, .. } = history;
+    let names = names.finish();
+    Ok(Contents { samples, event, others, clocks, lost, damage, command_line, nmis, threads, names })
+}
+
+/// What a recording says of threads and mappings, in the order of time.
+#[derive(Debug)]
+struct History {
+    spaces: Spaces,
+    names: Names,
+    threads: BTreeMap<u32, String>,
+}
+
+impl History {
+    fn new(names: Names) -> Self {
+        Self { spaces: Spaces::default(), names, threads: BTreeMap::new() }
+    }
+
+    /// Names each sample as it was at its time; the samples stay in their order.
+    fn go_through(&mut self, mut changes: Vec<(u64, Record)>, samples: &[Sample]) -> Vec<Shown> {
+        changes.sort_by_key(|&(time, _)| time);
+        let mut changes = changes.into_iter().peekable();
+        let mut order: Vec<usize> = (0..samples.len()).collect();
+        order.sort_by_key(|&at| samples[at].time);
+        let mut shown: Vec<(usize, Shown)> = Vec::with_capacity(samples.len());
+        for at in order {
+            let sample = &samples[at];
+            while let Some((_, change)) = changes.next_if(|&(time, _)| time <= sample.time) {
+                self.change(change);
+            }
+            shown.push((at, self.show(sample)));
+        }
+        changes.for_each(|(_, change)| self.change(change));
+        shown.sort_by_key(|&(at, _)| at);
+        shown.into_iter().map(|(_, shown)| shown).collect()
+    }
+
+    fn change(&mut self, change: Record) {
+        match change {
+            Record::Comm { pid, tid, name, exec } => {
+                if exec {
+                    self.spaces.exec(pid);
+                }
+                self.threads.insert(tid, name);
+            }
+            Record::Fork { pid, parent, tid, parent_tid } => {
+                self.spaces.fork(parent, pid);
+                if let Some(name) = self.threads.get(&parent_tid).cloned() {
+                    self.threads.insert(tid, name);
+                }
+            }
+            Record::Mapping(mapping) => match Mode::of(mapping.misc) {
+                Mode::User => self.spaces.map(mapping),
+                Mode::Kernel | Mode::GuestKernel => self.names.map(&mapping),
+                _ => {}
+            },
+            Record::Sample(_) | Record::Lost { .. } | Record::Other(_) => {}
+        }
+    }
+
+    fn show(&mut self, sample: &Sample) -> Shown {
+        let Self { spaces, names, threads } = self;
+        let &Sample { time, pid, tid, period, .. } = sample;
+        let thread = match threads.get(&tid) {
+            Some(name) => names.number(name),
+            None => names.number(&unnamed(tid)),
+        };
+        let place = |frame| match frame {
+            Frame::At(mode, address) => Place { mode: Some(mode), name: names.find(spaces, mode, pid, address) },
+            Frame::Broken => Place { mode: None, name: names.number(BROKEN) },
+        };
+        let stack = frames_of(sample).into_iter().map(place).collect();
+        Shown { time, pid, tid, period, thread, stack }
+    }
+}
+
+fn unnamed(tid: u32) -> String {
+    format!("thread {tid}")
 }
 
 /// The number of the event of this name.
@@ -140,47 +257,66 @@ fn named(events: &[Event], wanted: &str) -> Result<usize, Error> {
     })
 }
 
+/// What is wrong with a recording, for a warning.
+#[must_use]
+pub fn said(damage: &Damage) -> String {
+    let mut parts = Vec::new();
+    if damage.unfinished {
+        parts.push("who recorded it was killed before the file said any record".to_owned());
+    }
+    if damage.missing > 0 {
+        parts.push(format!("it was cut: {} bytes of records are missing", damage.missing));
+    }
+    if damage.records + damage.frames + damage.rest > 0 {
+        parts.push(format!(
+            "{} records, {} frames and {} bytes could not be used",
+            damage.records, damage.frames, damage.rest
+        ));
+    }
+    if damage.too_much {
+        parts.push(format!("more than {} MiB are compressed in it", MOST_INFLATED >> 20));
+    }
+    format!("the recording is damaged: {}", parts.join("; "))
+}
+
 impl Contents {
-    /// The name of an address.
-    pub fn name(&mut self, mode: Mode, address: u64) -> String {
-        self.names.of(mode, address)
+    /// A name by its number.
+    #[must_use]
+    pub fn name(&self, number: u32) -> &str {
+        self.names.get(number as usize).map_or("", String::as_str)
     }
 
-    /// The name of a thread.
+    /// The last name of a thread.
     #[must_use]
     pub fn thread(&self, tid: u32) -> String {
-        self.threads.get(&tid).cloned().unwrap_or_else(|| format!("thread {tid}"))
+        self.threads.get(&tid).cloned().unwrap_or_else(|| unnamed(tid))
     }
 
-    fn stack(&mut self, sample: &Sample) -> Vec<String> {
-        let mut stack = vec![self.thread(sample.tid)];
-        stack.extend(frames(sample, |mode, address| self.names.of(mode, address)));
-        stack
+    fn stack(&self, sample: &Shown) -> Vec<String> {
+        let numbers = std::iter::once(sample.thread).chain(sample.stack.iter().map(|place| place.name));
+        numbers.map(|number| self.name(number).to_owned()).collect()
     }
 
     /// Its samples with their times.
     #[must_use]
-    pub fn timed(&mut self) -> Timed {
+    pub fn timed(&self) -> Timed {
         let (mut timed, mut known) = (Timed::default(), BTreeMap::new());
-        let samples = std::mem::take(&mut self.samples);
-        for sample in &samples {
-            let stack = self.stack(sample);
-            let at = *known.entry(stack).or_insert_with_key(|stack| {
+        for sample in &self.samples {
+            let at = *known.entry(self.stack(sample)).or_insert_with_key(|stack| {
                 timed.stacks.push(stack.clone());
                 timed.stacks.len() - 1
             });
             timed.samples.push((sample.time, at));
         }
-        self.samples = samples;
         timed
     }
 
     /// Its samples as stacks.
     #[must_use]
-    pub fn profile(mut self) -> Profile {
+    pub fn profile(self) -> Profile {
         let mut stacks = Stacks::new();
-        for sample in std::mem::take(&mut self.samples) {
-            stacks.add(self.stack(&sample), 1);
+        for sample in &self.samples {
+            stacks.add(self.stack(sample), 1);
         }
         Profile {
             stacks,
@@ -192,130 +328,65 @@ impl Contents {
     }
 }
 
-/// Names of addresses.
-#[derive(Debug)]
-struct Names {
-    kernel: Option<Symbols>,
-    mappings: Vec<Mapping>,
-    /// Modules of the kernel by their first address: bytes, and the name in brackets.
-    modules: BTreeMap<u64, (u64, String)>,
-    /// Symbols of files that were looked for.
-    files: BTreeMap<PathBuf, Option<Symbols>>,
-}
-
-impl Names {
-    /// With the kernel's list that lies beside the recording.
-    fn beside(path: &Path) -> Self {
-        let text = plain(&Companion::Kallsyms.of(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let kernel = text.map(|text| Symbols::of_kallsyms(&text)).filter(|symbols| !symbols.is_empty());
-        Self { kernel, mappings: Vec::new(), modules: BTreeMap::new(), files: BTreeMap::new() }
-    }
-
-    fn map(&mut self, mapping: Mapping) {
-        match Mode::of(mapping.misc) {
-            Mode::User => self.mappings.push(mapping),
-            Mode::Kernel | Mode::GuestKernel if !is_kernel(&mapping.file) => {
-                self.modules.insert(mapping.address, (mapping.length, module(&mapping.file)));
-            }
-            _ => {}
-        }
-    }
-
-    /// A function of the kernel. Behind the last symbol of one module there may be another that has none.
-    fn of_kernel(&self, address: u64) -> String {
-        let found = self.kernel.as_ref().and_then(|symbols| symbols.find(address));
-        let before = self.modules.range(..=address).next_back();
-        let module = before.filter(|(start, (length, _))| address - *start < *length).map(|(_, (_, name))| name);
-        match (found, module) {
-            (Some(name), Some(module)) if !name.ends_with(module.as_str()) => module.clone(),
-            (Some(name), _) => name.to_owned(),
-            (None, Some(module)) => module.clone(),
-            (None, None) => "[kernel]".to_owned(),
-        }
-    }
-
-    fn of(&mut self, mode: Mode, address: u64) -> String {
-        if matches!(mode, Mode::Kernel | Mode::GuestKernel) {
-            return self.of_kernel(address);
-        }
-        let here = |mapping: &&Mapping| address.wrapping_sub(mapping.address) < mapping.length;
-        let Some(mapping) = self.mappings.iter().find(here) else { return "[user]".to_owned() };
-        let path = PathBuf::from(&mapping.file);
-        let of_file = || plain(&path).and_then(|bytes| Symbols::of_elf(&bytes));
-        let symbols = self.files.entry(path.clone()).or_insert_with(of_file);
-        let name = symbols.as_ref().and_then(|symbols| symbols.find(address));
-        let file = || format!("[{}]", path.file_name().unwrap_or_default().to_string_lossy());
-        name.map_or_else(file, str::to_owned)
-    }
-}
-
-/// Whether a mapping is the kernel's own: perf names a guest's `[guest.kernel.kallsyms]`, or `[guest.kernel.kallsyms.PID]` of several, with
-/// the first symbol behind it.
-fn is_kernel(file: &str) -> bool {
-    ["[kernel.kallsyms", "[guest.kernel.kallsyms"].iter().any(|name| {
-        let rest = file.strip_prefix(name);
-        rest.is_some_and(|rest| rest.starts_with([']', '.']))
-    })
-}
-
-/// The name of a module in brackets. perf has its file: `/lib/modules/RELEASE/kernel/NAME.ko.xz`, where the kernel's lists have `_` for `-`.
-fn module(file: &str) -> String {
-    if file.starts_with('[') {
-        return file.to_owned();
-    }
-    let name = file.rsplit('/').next().unwrap_or(file);
-    format!("[{}]", name.split('.').next().unwrap_or(name).replace('-', "_"))
-}
-
-/// The bytes of a plain file, if it can be read.
-fn plain(path: &Path) -> Option<Vec<u8>> {
-    let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    if found.len() > LARGEST {
-        return None;
-    }
-    fs::read(path).ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use perf_data::record::Mapping;
+
     use super::*;
 
+    fn map(time: u64, pid: u32, file: &str) -> (u64, Record) {
+        let mapping = Mapping {
+            misc: 2,
+            pid,
+            tid: pid,
+            address: 0x1000,
+            length: 0x1000,
+            file: file.into(),
+            ..Mapping::default()
+        };
+        (time, Record::Mapping(mapping))
+    }
+
+    fn comm(time: u64, pid: u32, name: &str, exec: bool) -> (u64, Record) {
+        (time, Record::Comm { pid, tid: pid, name: name.to_owned(), exec })
+    }
+
     #[test]
-    fn names_come_from_the_list_beside_the_recording() {
+    fn a_sample_has_the_names_of_its_process_at_its_time() {
+        // As perf writes them, by CPU: not in the order of time.
+        let changes = vec![
+            comm(30, 8, "after", true),
+            map(31, 8, "/after"),
+            comm(0, 7, "one", false),
+            map(0, 7, "/one"),
+            (10, Record::Fork { pid: 8, parent: 7, tid: 8, parent_tid: 7 }),
+            map(20, 8, "/two"),
+            comm(21, 8, "two", false),
+        ];
+        let sample = |pid, time| Sample { misc: 2, ip: 0x1010, pid, tid: pid, time, ..Sample::default() };
+        let samples = vec![sample(8, 40), sample(7, 40), sample(8, 15), sample(8, 25), sample(8, 30), sample(9, 1)];
+        let mut history = History::new(Names::default());
+        let shown = history.go_through(changes, &samples);
+        let names = history.names.finish();
+        let name = |number: u32| names[number as usize].as_str();
+        let found: Vec<_> = shown.iter().map(|one| (name(one.thread), name(one.stack[0].name))).collect();
+        assert_eq!(
+            found,
+            [
+                ("after", "[after]"),
+                ("one", "[one]"),
+                ("one", "[one]"),
+                ("two", "[two]"),
+                ("after", "[user]"),
+                ("thread 9", "[user]")
+            ]
+        );
+    }
+
+    #[test]
+    fn a_recording_is_known_by_its_begin() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.data");
-        fs::write(folder.path().join("x.data.kallsyms"), "ffffffff81000000 T start\n").unwrap();
-        let mut names = Names::beside(&path);
-        names.map(Mapping { misc: 2, address: 0x1000, length: 0x1000, file: "/no/such".into(), ..Mapping::default() });
-        let kernel = 0xffff_ffff_8100_0010;
-        assert_eq!([names.of(Mode::Kernel, kernel), names.of(Mode::GuestKernel, 5)], ["start", "[kernel]"]);
-        assert_eq!([names.of(Mode::User, 0x1fff), names.of(Mode::User, 0x2000)], ["[such]", "[user]"]);
-        let list = "ffffffff81000000 T start\nffffffffc0000010 t one\t[loop]\n";
-        fs::write(folder.path().join("x.data.kallsyms"), list).unwrap();
-        let mut names = Names::beside(&path);
-        for (address, file) in [(0xffff_ffff_c000_0000, "[loop]"), (0xffff_ffff_c000_4000, "[bare]")] {
-            names.map(Mapping { misc: 1, address, length: 0x1000, file: file.into(), ..Mapping::default() });
-        }
-        names.map(Mapping {
-            misc: 1,
-            address: 0xffff_ffff_8100_0000,
-            length: 1 << 29,
-            file: "[kernel.kallsyms]_text".into(),
-            ..Mapping::default()
-        });
-        for (file, kernel) in [
-            ("[guest.kernel.kallsyms]_text", true),
-            ("[guest.kernel.kallsyms.4711]_text", true),
-            ("[kallsyms]", false),
-            ("[loop]", false),
-            ("/lib/modules/6.1/kernel/loop.ko", false),
-        ] {
-            assert_eq!(is_kernel(file), kernel, "{file}");
-        }
-        let found = [0x10_u64, 0x4010, 0xf].map(|at| names.of(Mode::Kernel, 0xffff_ffff_c000_0000 + at));
-        assert_eq!(found, ["one [loop]", "[bare]", "[loop]"]);
-        assert_eq!(names.of(Mode::Kernel, kernel), "start");
-        assert_eq!([module("/lib/modules/6.1/kernel/kvm-amd.ko.xz"), module("[loop]")], ["[kvm_amd]", "[loop]"]);
         assert!(!is_recording(&path) && !is_recording(folder.path()));
         fs::write(&path, b"PERFILE2").unwrap();
         assert!(is_recording(&path) && read(&path, None).is_err());

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -49,6 +49,10 @@ pub struct Counts {
     pub complete: [u64; 2],
     /// Samples whose chain broke at code of the kernel without an unwind table: before tables of modules were known, and after that.
     pub no_table: [u64; 2],
+    /// Samples of a Linux guest before its command began, and after it had ended.
+    pub around: [u64; 2],
+    /// Samples after `--duration`, which are left out.
+    pub too_late: u64,
 }
 
 /// What came of a recording.
@@ -66,6 +70,10 @@ pub struct Recorded {
     pub unwinding: Unwinding,
     /// Lines of the guest's list of modules that could not be used.
     pub left_out: usize,
+    /// The place of the file.
+    pub place: Option<Place>,
+    /// Where the earlier recording stays, and why it did not become `.old`.
+    pub not_kept: Option<(PathBuf, io::Error)>,
 }
 
 /// The guest in the recording.
@@ -86,7 +94,7 @@ pub struct Recorder {
     done: Arc<AtomicBool>,
 }
 
-/// Opens the output, and says what it displaced. A file of the same name is kept as perf keeps it, with `.old` behind its name.
+/// Opens the output. A file of the same name is kept as perf keeps it, with `.old` behind its name, once there is a sample.
 ///
 /// # Errors
 /// Exit 2: it cannot be written. What was there is there again.
@@ -101,14 +109,8 @@ pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error>
         return sys::take_stdout().map(|fd| (Output::Pipe(File::from(fd)), None)).map_err(cannot);
     }
     let place = Place::clear(&spec.output).map_err(cannot)?;
-    match File::create(&spec.output) {
-        Ok(file) => Ok((Output::File(file), Some(place))),
-        Err(error) => {
-            // The first error is the one to report.
-            let _ = place.restore();
-            Err(cannot(error))
-        }
-    }
+    let file = File::create(&spec.output).map_err(cannot)?;
+    Ok((Output::File(file), Some(place)))
 }
 
 impl Recorder {
@@ -119,7 +121,7 @@ impl Recorder {
     /// The output's, or the host gives no thread.
     pub fn start(
         sampling: Arc<Sampling>,
-        output: Output<File>,
+        (output, place): (Output<File>, Option<Place>),
         subject: Subject,
         spec: &RecordSpec,
         facts: Facts,
@@ -137,6 +139,9 @@ impl Recorder {
             chains: spec.chains,
             counts: Counts::default(),
             failed: None,
+            until: u64::MAX,
+            place,
+            not_kept: None,
             pid: std::process::id(),
         };
         let (until, duration) = (Arc::clone(&done), spec.duration);
@@ -196,6 +201,10 @@ struct Work {
     known: Vec<bool>,
     counts: Counts,
     failed: Option<io::Error>,
+    /// Samples after this time are left out.
+    until: u64,
+    place: Option<Place>,
+    not_kept: Option<(PathBuf, io::Error)>,
     pid: u32,
 }
 
@@ -212,6 +221,8 @@ impl Work {
             let more = self.drain();
             if duration.is_some_and(|duration| began.elapsed() >= duration) && !by_duration && !last {
                 by_duration = true;
+                // What the guest does on its way out is not what was to be recorded.
+                self.until = sys::monotonic_ns();
                 sys::interrupted().store(true, Ordering::Relaxed);
             }
             // The guest has ended by then: the queues do not grow.
@@ -231,20 +242,18 @@ impl Work {
             }
         }
         self.lost();
-        let Self { writer, mut facts, counts, mut failed, subject, .. } = self;
+        let Self { writer, mut facts, counts, mut failed, subject, place, not_kept, .. } = self;
         let (build_ids, unwinding, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
         facts.build_ids.extend(build_ids);
-        let file = writer.finish(&facts).unwrap_or_else(|error| {
-            failed.get_or_insert(error);
-            writer::Summary::default()
-        });
-        Recorded { counts, file, failed, by_duration, unwinding, left_out }
+        let (file, ended) = writer.finish(&facts);
+        failed = failed.or(ended.err());
+        Recorded { counts, file, failed, by_duration, unwinding, left_out, place, not_kept }
     }
 
     /// The process and its code, ahead of all samples.
     fn begin(&mut self) {
         let pid = self.pid;
-        self.add(&Record::Comm { pid, tid: pid, name: "vpmu".to_owned() }, Stamp::default());
+        self.add(&Record::Comm { pid, tid: pid, name: "vpmu".to_owned(), exec: false }, Stamp::default());
         for mapping in self.subject.mappings.clone() {
             self.add(&Record::Mapping(mapping), Stamp::default());
         }
@@ -269,9 +278,16 @@ impl Work {
     }
 
     fn write(&mut self, cpu: usize, channel: &Channel, taken: &Sample) {
+        if taken.time > self.until {
+            self.counts.too_late += 1;
+            return;
+        }
+        if let Some(Err(failed)) = self.place.as_mut().map(Place::settle) {
+            self.not_kept = Some(failed);
+        }
         let tid = channel.tid.load(Ordering::Relaxed).cast_unsigned();
         if !std::mem::replace(&mut self.known[cpu], true) {
-            let comm = Record::Comm { pid: self.pid, tid, name: format!("CPU {cpu}/KVM") };
+            let comm = Record::Comm { pid: self.pid, tid, name: format!("CPU {cpu}/KVM"), exec: false };
             self.add(&comm, Stamp { pid: self.pid, tid, cpu: cpu as u32, ..Stamp::default() });
         }
         self.count(taken);
@@ -287,6 +303,12 @@ impl Work {
         }
         by_event[taken.event] += 1;
         self.counts.at_exit += u64::from(taken.at_exit);
+        if let Some(code) = &self.subject.code {
+            let [began, ended] = code.command();
+            let before = began.is_none_or(|began| taken.time < began);
+            self.counts.around[0] += u64::from(before);
+            self.counts.around[1] += u64::from(!before && ended.is_some_and(|ended| taken.time > ended));
+        }
         if self.chains {
             match taken.no_table {
                 Some(NoTable::BeforeModules) => self.counts.no_table[0] += 1,
@@ -309,9 +331,12 @@ impl Work {
             self.counts.lost[0] += ours;
             self.counts.lost[1] += kernels;
             self.counts.throttled += throttled;
-            if ours + kernels > 0 {
-                let stamp = Stamp { pid: self.pid, cpu: cpu as u32, id: 1, ..Stamp::default() };
-                self.add(&Record::Lost { id: 1, count: ours + kernels }, stamp);
+            for event in 0..sampling.events.len() {
+                let (id, count) = (event as u64 + 1, channel.queue.lost_of(event).iter().sum());
+                if count > 0 {
+                    let stamp = Stamp { pid: self.pid, cpu: cpu as u32, id, ..Stamp::default() };
+                    self.add(&Record::Lost { id, count }, stamp);
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use linux_guest::loaded::MOST_MODULES;
 use perf_data::writer::Streaming;
 use results::error::{Error, Exit};
 use vmm::sample::Event;
@@ -26,9 +27,12 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
     let is_host = |event: &Event| matches!(event, Event::Host(_));
     let by_chance: u64 = (0..spec.events.len()).filter(|&n| is_host(&spec.events[n])).map(of_event).sum();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+    let taken = match recorded.file.samples {
+        written if written < counts.samples => format!("{written} of {}", counts.samples),
+        _ => counts.samples.to_string(),
+    };
     let mut lines = vec![format!(
-        "recorded {} samples of {} on {vcpus} vCPUs in {to}: {} KiB{}{}",
-        counts.samples,
+        "recorded {taken} samples of {} on {vcpus} vCPUs in {to}: {} KiB{}{}",
         names.join(", "),
         recorded.file.bytes.div_ceil(1024),
         if spec.writing.level > 0 {
@@ -42,6 +46,12 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
         lines.push(format!(
             "{:.1} % of the {by_chance} samples of host events fell into the host's handling of an exit: they are at the instruction that made it",
             of(counts.at_exit, by_chance)
+        ));
+    }
+    let [before, after] = counts.around;
+    if before + after > 0 {
+        lines.push(format!(
+            "of the samples, {before} are of the guest's start and {after} of its end, before and after the command"
         ));
     }
     if spec.chains {
@@ -131,17 +141,32 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
     }
     if recorded.left_out > 0 {
         warnings.push(format!(
-            "{} lines of the guest's list of modules could not be used: it hides addresses (kernel.kptr_restrict), or a module came or went",
+            "{} lines of the guest's list of modules could not be used: it hides addresses (kernel.kptr_restrict), a module came or went, or there are more than {MOST_MODULES}",
             recorded.left_out
         ));
     }
     if recorded.file.given_up > 0 {
         warnings.push(format!(
-            "{} bytes of the last records were given up for the file's features",
+            "{} bytes of the last records are not in the file: there was no room for them and the file's features",
             recorded.file.given_up
         ));
     }
+    if let Some((place, error)) = &recorded.not_kept {
+        warnings.push(format!("the earlier recording is {}, and not .old: {error}", place.display()));
+    }
     warnings
+}
+
+/// How the command ends where nothing failed: with the guest's own end.
+#[must_use]
+pub fn exit(recorded: &Recorded, guest: Exit) -> Exit {
+    match guest {
+        // The recording's end is not the guest's failure.
+        Exit::Inconclusive if recorded.by_duration && recorded.failed.is_none() => Exit::Done,
+        // The reader of the pipe left before the end of the guest.
+        Exit::Done if recorded.failed.is_some() => Exit::Inconclusive,
+        exit => exit,
+    }
 }
 
 /// The error of a recording that ended early, unless its reader just left.
@@ -208,12 +233,14 @@ mod tests {
 
     fn recorded(counts: Counts, failed: Option<io::Error>) -> Recorded {
         Recorded {
+            file: Summary { bytes: 2000, samples: counts.samples, ratio: 5.25, ..Summary::default() },
             counts,
-            file: Summary { bytes: 2000, ratio: 5.25, ..Summary::default() },
             failed,
             by_duration: false,
             unwinding: Unwinding::NotAsked,
             left_out: 0,
+            place: None,
+            not_kept: None,
         }
     }
 
@@ -228,6 +255,8 @@ mod tests {
             complete: [899, 0],
             throttled: 2,
             no_table: [4, 2],
+            around: [70, 30],
+            too_late: 0,
         };
         let (lines, warnings) = lines(&recorded(counts, None), &spec(), 2);
         let text = lines.join("\n");
@@ -236,6 +265,7 @@ mod tests {
             "5.2:1 at level 1",
             "1.0 %",
             "99.89 % of 900",
+            "70 are of the guest's start and 30 of its end",
             "6 chains broke at code of the kernel without an unwind table, 4 of them before",
         ] {
             assert!(text.contains(needle), "{text} lacks {needle}");
@@ -286,6 +316,31 @@ mod tests {
         }
         let left_out = Recorded { left_out: 2, ..recorded(counted(), None) };
         assert!(warnings(&left_out).join("").contains("2 lines of the guest's list"));
+    }
+
+    #[test]
+    fn samples_that_are_not_in_the_file_are_told_apart() {
+        let mut recorded = recorded(counted(), Some(io::ErrorKind::StorageFull.into()));
+        (recorded.file.samples, recorded.file.given_up) = (7, 500);
+        let place = ("x.data.1.before".into(), io::ErrorKind::StorageFull.into());
+        recorded.not_kept = Some(place);
+        let (lines, warnings) = lines(&recorded, &spec(), 1);
+        assert!(lines[0].starts_with("recorded 7 of 10 samples of cpu-clock"), "{lines:?}");
+        assert!(warnings[0].starts_with("500 bytes") && warnings[1].contains("x.data.1.before"), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_reader_that_left_is_no_whole_recording() {
+        let of = |failed: Option<io::ErrorKind>, by_duration, guest| {
+            let recorded = Recorded { by_duration, ..recorded(counted(), failed.map(Into::into)) };
+            exit(&recorded, guest)
+        };
+        let left = Some(io::ErrorKind::BrokenPipe);
+        assert_eq!(of(None, false, Exit::Done), Exit::Done);
+        assert_eq!(of(left, false, Exit::Done), Exit::Inconclusive);
+        assert_eq!(of(None, true, Exit::Inconclusive), Exit::Done);
+        assert_eq!(of(left, true, Exit::Inconclusive), Exit::Inconclusive);
+        assert_eq!(of(left, false, Exit::Guest(7)), Exit::Guest(7));
     }
 
     /// Samples that nothing is said of.

@@ -4,7 +4,7 @@ use event_list::tracepoints::Tracepoints;
 use host_pmu::sampler::{Rate, SampledEvent};
 use perf_data::attr::{Attr, Event};
 use results::error::Error;
-use vmm::sample::{self, Sampling};
+use vmm::sample::{self, MOST_EVENTS, Sampling};
 
 use crate::parse::most_like;
 
@@ -25,6 +25,10 @@ pub fn check(events: &[sample::Event], rate: Rate) -> Result<(), Error> {
             format!("it is number {} and {} of --event", first + 1, at + 1),
             "leave one out",
         ));
+    }
+    if events.len() > MOST_EVENTS {
+        let what = format!("cannot sample by {} events at once", events.len());
+        return Err(Error::usage(what, format!("a recording has {MOST_EVENTS} at the most"), "leave some out"));
     }
     match rate {
         Rate::Period(ns)

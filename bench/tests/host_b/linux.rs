@@ -15,13 +15,13 @@ use super::parts::Parts;
 const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
 /// As it comes, and unpacked.
 const KERNEL: &str = "/guest/vmlinuz";
-const UNPACKED: &str = "/guest/vmlinux";
+pub(crate) const UNPACKED: &str = "/guest/vmlinux";
 /// Ten events on four programmable and three fixed counters: they take turns.
 const TEN: &str = "branches,branch-misses,bus-cycles,cache-misses,cache-references,cycles,instructions,ref-cycles,\
      L1-dcache-load-misses,L1-dcache-loads";
 
 /// Host B with the guest's kernel, its virtio modules and perf, which `commands` are for.
-fn job(parts: &Parts) -> Result<Job> {
+pub(crate) fn job(parts: &Parts) -> Result<Job> {
     let perf = Path::new("/usr/bin/perf");
     ensure!(perf.is_file(), "no perf at {}; install linux-perf", perf.display());
     let kernel = std::fs::read(&parts.kernel)?;
@@ -63,14 +63,14 @@ pub(crate) fn virtio_modules(parts: &Parts) -> Result<Vec<PathBuf>> {
 }
 
 /// `vpmu linux` of `kernel` with these options, running `script`.
-fn linux(kernel: &str, options: &[&str], script: &str) -> Vec<String> {
+pub(crate) fn linux(kernel: &str, options: &[&str], script: &str) -> Vec<String> {
     let fixed = ["/vpmu", "linux", kernel, "--modules", "/guest/lib/modules"];
     let command = ["--run", script];
     let words = fixed.iter().chain(options).chain(&command);
     words.map(|word| (*word).to_owned()).collect()
 }
 
-fn text(command: &Finished) -> Result<&str> {
+pub(crate) fn text(command: &Finished) -> Result<&str> {
     ensure!(command.status == 0, "exit {}: {}", command.status, String::from_utf8_lossy(&command.stderr));
     command.text()
 }

@@ -17,7 +17,9 @@ mod monitor;
 mod nest;
 mod parts;
 mod probe;
+mod readers;
 mod script;
+mod triage;
 mod watch;
 
 use std::path::PathBuf;
@@ -64,11 +66,13 @@ const BOOTS: [(&str, Boot); 15] = [
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [(&str, Boot); 9] = [
+const LONG: [(&str, Boot); 11] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
     ("linux::bad_input", linux::bad_input),
+    ("linux::readers", readers::a_guests_kernel),
+    ("linux::triage", triage::in_a_guest),
     ("nest::two_runs_are_equal", nest::long::two_runs_are_equal),
     ("nest::ten_thousand", nest::long::ten_thousand),
     ("nest::failures_are_said", nest::long::failures_are_said),
@@ -113,7 +117,7 @@ fn main() -> ExitCode {
     let long = std::env::var_os("VPMU_HOST_B_LONG").is_some_and(|value| value == "1");
     if !long && !arguments.list {
         eprintln!(
-            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
+            "SKIP: boots of minutes (linux::sampling, linux::amd, linux::recorded, linux::bad_input, linux::readers, linux::triage, and nest:: but for hardware_and_kvm); remedy: VPMU_HOST_B_LONG=1"
         );
     }
     let boots = LONG.iter().map(|boot| (boot, skip || !long));

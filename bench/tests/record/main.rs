@@ -1,31 +1,35 @@
 //! Recordings of a guest whose functions have known shares, as `vpmu record` writes them and stock perf reads them.
 
+mod edges;
 mod planted;
+mod rig;
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::{Command, ExitCode, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use bench::probe::{EventProbe as _, ThisHost};
 use host_pmu::backend::BackendKey;
+use host_pmu::sampler::SampledEvent;
 use serde_json::Value;
-use tempfile::TempDir;
 use trials::Case;
+
+use edges::{at_the_exit, beside, full_disk, last_overflow, programs_of_perf, small_disk};
+use rig::{RATE, leaves, perf_script, planted, record, said_samples, vpmu, wait_for_samples};
 
 /// The planted functions, and how many exits each makes in a round.
 const EXITS: [(&str, usize); 3] = [("half", 5), ("three_tenths", 3), ("fifth", 2)];
-/// How long a recording may take to begin on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Prime, so that samples do not keep step with the guest's rounds.
-const RATE: &str = "3989";
 
 fn main() -> ExitCode {
     let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());
     let events = ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why);
     let here = kvm.clone().and(events).err();
+    let small = small_disk().err();
+    let with_disk = here.clone().or(small);
+    let tracepoint = "kvm:kvm_userspace_exit".parse().and_then(|event: SampledEvent| event.costs(1)).err();
+    let with_tracepoint = here.clone().or(tracepoint);
     let perf = Command::new("perf").arg("version").output().is_ok_and(|done| done.status.success());
     let with_perf =
         here.clone().or_else(|| (!perf).then(|| "perf is not installed (Debian package: linux-perf)".to_owned()));
@@ -38,84 +42,17 @@ fn main() -> ExitCode {
         case("each_pmi_is_a_sample", &with_perf, at_each_pmi),
         case("each_level_and_mode_has_all_samples", &with_perf, levels_and_modes),
         case("an_interrupted_recording_is_readable", &with_perf, interrupted),
-        case("a_full_disk_leaves_a_readable_recording", &with_perf, full_disk),
+        case("a_full_disk_leaves_a_readable_recording", &with_perf.clone().or(with_disk), full_disk),
+        case("what_came_before_and_beside_a_recording_is_kept_apart", &here, beside),
+        case("a_sample_in_the_handling_of_an_exit_is_at_its_instruction", &with_perf, at_the_exit),
+        case("the_last_overflow_is_a_sample", &with_tracepoint, last_overflow),
+        case("programs_of_one_recording_have_their_own_names", &with_perf, programs_of_perf),
         case("a_reader_that_leaves_ends_the_recording", &here, reader_leaves),
         case("a_recorded_payload_takes_all_its_nmis", &here, payload),
         case("the_table_of_compression_has_every_level", &here, table_of_compression),
         case("what_cannot_be_recorded_is_refused", &None, refusals),
     ];
     trials::run(cases, kvm.is_ok())
-}
-
-fn vpmu() -> Command {
-    let mut vpmu = Command::new(env!("CARGO_BIN_EXE_vpmu"));
-    vpmu.stdin(Stdio::null());
-    vpmu
-}
-
-/// A folder with the planted guest in it.
-fn planted(rounds: u32) -> Result<TempDir> {
-    let folder = tempfile::tempdir()?;
-    planted::build(&folder.path().join("planted"), rounds, false)?;
-    Ok(folder)
-}
-
-/// Waits until the recording in `folder` has samples.
-fn wait_for_samples(folder: &Path) -> Result<()> {
-    let began = Instant::now();
-    while perf_script(folder, "perf.data").map_or(0, |stacks| stacks.len()) == 0 {
-        ensure!(began.elapsed() < PATIENCE, "no sample in {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    Ok(())
-}
-
-fn record(folder: &Path, options: &[&str]) -> Result<Output> {
-    let output = vpmu().current_dir(folder).arg("record").args(options).args(["--", "run", "planted"]).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}: {said}", output.status);
-    Ok(output)
-}
-
-/// The number of samples that the summary says.
-fn said_samples(output: &Output) -> Result<usize> {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let words = said.split_whitespace().skip_while(|word| *word != "recorded").nth(1);
-    words.and_then(|word| word.parse().ok()).with_context(|| format!("no number of samples: {said}"))
-}
-
-/// The functions of each sample by perf script, innermost first.
-fn perf_script(folder: &Path, file: &str) -> Result<Vec<Vec<String>>> {
-    let mut perf = Command::new("perf");
-    perf.current_dir(folder).args(["script", "-i", file, "-F", "comm,ip,sym"]);
-    let output = perf.output()?;
-    ensure!(output.status.success(), "perf script: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(stacks(&String::from_utf8_lossy(&output.stdout)))
-}
-
-/// A sample is a line with the thread's name, and lines of frames behind it or the frame itself.
-fn stacks(text: &str) -> Vec<Vec<String>> {
-    let mut stacks: Vec<Vec<String>> = Vec::new();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let frame = match line.split_once("/KVM") {
-            Some((_, rest)) => {
-                stacks.push(Vec::new());
-                rest
-            }
-            None => line,
-        };
-        if let (Some(symbol), Some(stack)) = (frame.split_whitespace().nth(1), stacks.last_mut()) {
-            stack.push(symbol.to_owned());
-        }
-    }
-    stacks
-}
-
-/// How often each planted function is the innermost one.
-fn leaves<'a>(leaves: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize> {
-    let mut counts = BTreeMap::new();
-    leaves.for_each(|leaf| *counts.entry(leaf).or_insert(0) += 1);
-    counts
 }
 
 /// Samples of exits are as many as the guest made, in each reader and with their chains.
@@ -298,34 +235,6 @@ fn interrupted() -> Result<()> {
     Ok(())
 }
 
-fn full_disk() -> Result<()> {
-    let folder = planted(50_000_000)?;
-    let small = folder.path().join("small");
-    std::fs::create_dir(&small)?;
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=160k", "tmpfs"]).arg(&small).output()?;
-    if !mount.status.success() {
-        eprintln!("SKIP: a_full_disk_leaves_a_readable_recording: it takes root to mount a small disk");
-        return Ok(());
-    }
-    let done = [&[][..], &["-z", "--aio=4"]].map(|way| {
-        let options = ["record", "-g", "-F", RATE, "--mmap-flush", "4K", "-o", "small/x.data"];
-        let output = vpmu().current_dir(folder.path()).args(options).args(way).args(["--", "run", "planted"]).output();
-        let shown = perf_script(folder.path(), "small/x.data");
-        let _ = std::fs::remove_file(small.join("x.data"));
-        (output, shown)
-    });
-    let unmounted = Command::new("umount").arg(&small).status()?;
-    ensure!(unmounted.success(), "{unmounted}");
-    for (output, shown) in done {
-        let (output, shown) = (output?, shown?);
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(3), "{}: {said}", output.status);
-        ensure!(said.contains("ended early") && said.contains("No space left"), "{said}");
-        ensure!(shown.iter().flatten().any(|symbol| symbol == "half"), "no function has its name: {}", shown.len());
-    }
-    Ok(())
-}
-
 fn reader_leaves() -> Result<()> {
     let folder = planted(50_000_000)?;
     let mut child = vpmu();
@@ -406,6 +315,7 @@ fn refusals() -> Result<()> {
         let output = vpmu().current_dir(folder.path()).args(["record", "--", "run", "empty"]).output()?;
         ensure!(matches!(output.status.code(), Some(2 | 4)), "{}", output.status);
         ensure!(std::fs::read_to_string(&file).ok().as_deref() == before, "{before:?}");
+        ensure!(std::fs::read_to_string(&old)? == "older", "{before:?}: the one before it is gone");
     }
     let output =
         vpmu().current_dir(folder.path()).args(["record", "-o", "/dev/null", "--", "run", "empty"]).output()?;

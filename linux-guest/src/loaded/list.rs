@@ -3,7 +3,7 @@
 use super::code::Module;
 
 /// Most modules.
-pub(super) const MOST_MODULES: usize = 1024;
+pub const MOST_MODULES: usize = 1024;
 /// Most bytes of a name: the kernel has 56 with its zero.
 const MOST_OF_NAME: usize = 64;
 /// Most bytes of code and data of one module: all of them share 1.5 GiB.

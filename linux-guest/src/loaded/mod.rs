@@ -10,3 +10,4 @@ mod note;
 
 pub use code::{Code, Module};
 pub use fetch::fetch;
+pub use list::MOST_MODULES;

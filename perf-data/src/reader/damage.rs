@@ -25,6 +25,10 @@ pub struct Damage {
     pub frames: u64,
     /// Bytes at the end that are no record.
     pub rest: u64,
+    /// Bytes of records that its header says, and the file lacks.
+    pub missing: u64,
+    /// Its header says no record: who recorded it was killed before he had said any.
+    pub unfinished: bool,
     /// More was compressed than is decompressed ([`MOST_INFLATED`]).
     pub too_much: bool,
 }

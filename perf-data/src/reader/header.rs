@@ -17,6 +17,10 @@ const ENTRY: usize = 16;
 pub(super) struct Head<'a> {
     /// Where the records are.
     pub(super) data: Range<usize>,
+    /// Bytes of records that the file lacks.
+    pub(super) missing: u64,
+    /// The header knows no record.
+    pub(super) unfinished: bool,
     pub(super) pipe: bool,
     pub(super) events: Vec<Event>,
     /// Features by number.
@@ -31,7 +35,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Head<'_>, ReadError> {
     match from.u64() {
         Some(PIPE_HEADER) => {
             let data = PIPE_HEADER as usize..bytes.len();
-            Ok(Head { data, pipe: true, events: Vec::new(), features: Vec::new() })
+            let (events, features) = (Vec::new(), Vec::new());
+            Ok(Head { data, missing: 0, unfinished: false, pipe: true, events, features })
         }
         Some(FILE_HEADER) => file(bytes, from),
         _ => Err(ReadError::Header("it has neither the size of a file's nor that of a pipe's")),
@@ -68,10 +73,18 @@ fn file<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadError> 
     if data > bytes.len() {
         return Err(ReadError::Header("its records lie outside of the file"));
     }
-    // A recorder that was killed at its begin has written neither size nor features; a file that was cut is shorter than it says.
-    let end =
-        if data_size == 0 && features == 0 { bytes.len() } else { data.saturating_add(data_size).min(bytes.len()) };
     let table = bytes.get(data.saturating_add(data_size)..).unwrap_or_default();
+    // No recorder ends a file without a record. perf says size and place of its features at the end: what is behind the header of one that was
+    // killed are records. This crate's writer has features from the begin.
+    let unfinished = data_size == 0;
+    let has_table = Take(table).u64().is_some_and(|at| features != 0 && at <= bytes.len() as u64);
+    let (end, table) = if unfinished && !has_table {
+        (bytes.len(), &[][..])
+    } else {
+        (data.saturating_add(data_size).min(bytes.len()), table)
+    };
+    // A file that was cut is shorter than it says.
+    let missing = data.saturating_add(data_size).saturating_sub(bytes.len()) as u64;
     let numbers = (0..64_u8).filter(|number| features >> number & 1 != 0);
     let features = numbers
         .zip(table.chunks_exact(ENTRY))
@@ -80,7 +93,7 @@ fn file<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadError> 
             Some((number, section(bytes, from.u64()? as usize, from.u64()? as usize)?))
         })
         .collect();
-    Ok(Head { data: data..end, pipe: false, events, features })
+    Ok(Head { data: data..end, missing, unfinished, pipe: false, events, features })
 }
 
 fn section(bytes: &[u8], at: usize, size: usize) -> Option<&[u8]> {

@@ -22,6 +22,8 @@ pub use inflate::MOST_UNUSED;
 pub struct Recording<'a> {
     bytes: &'a [u8],
     data: std::ops::Range<usize>,
+    /// What the header says is missing.
+    damage: Damage,
     pipe: bool,
     index: Index,
     /// Whether the names of events were read.
@@ -30,6 +32,8 @@ pub struct Recording<'a> {
     pub events: Vec<Event>,
     /// Its command line, if it says it.
     pub command_line: Vec<String>,
+    /// The version of what recorded it, if it says it.
+    pub version: Option<String>,
     /// Its compression, if it says it.
     pub compression: Option<Compression>,
     /// CLOCK_REALTIME, and the time of its own clock at the same moment, ns, if it says them.
@@ -59,16 +63,18 @@ impl<'a> Recording<'a> {
     /// # Errors
     /// [`ReadError`].
     pub fn open(bytes: &'a [u8]) -> Result<Self, ReadError> {
-        let Head { data, pipe, events, features } = header::read(bytes)?;
+        let Head { data, missing, unfinished, pipe, events, features } = header::read(bytes)?;
         let feature = |number: u8| features.iter().find(|(n, _)| *n == number).map(|(_, body)| *body);
         let mut recording = Self {
             bytes,
             data,
+            damage: Damage { missing, unfinished, ..Damage::default() },
             pipe,
             index: Index { ids: BTreeMap::new(), count: 0, identified: true, alike: true },
             described: false,
             events: Vec::with_capacity(events.len()),
             command_line: feature(feature::CMDLINE).and_then(feature::take_words).unwrap_or_default(),
+            version: feature(feature::VERSION).and_then(feature::take_text),
             compression: feature(feature::COMPRESSED).and_then(feature::take_compression),
             clocks: feature(feature::CLOCK_DATA).and_then(feature::take_clocks),
             build_ids: Vec::new(),
@@ -123,7 +129,12 @@ impl<'a> Recording<'a> {
 
     /// Hands each record to `visit`, with the number of its event, in the order of the file, and says what could not be used.
     pub fn records(&mut self, mut visit: impl FnMut(usize, Record)) -> Damage {
-        let mut damage = Damage::default();
+        self.timed_records(|event, _, record| visit(event, record))
+    }
+
+    /// The same with the time of each record, if it has one. perf writes records by CPU, so that they are in their order only for each of them.
+    pub fn timed_records(&mut self, mut visit: impl FnMut(usize, Option<u64>, Record)) -> Damage {
+        let mut damage = self.damage;
         let mut inflate = Inflate::new();
         let bytes: &'a [u8] = self.bytes;
         let mut rest = &bytes[self.data.clone()];
@@ -169,7 +180,12 @@ impl<'a> Recording<'a> {
     }
 
     /// The whole records of `bytes`; returns how long they are.
-    fn plain(&mut self, bytes: &[u8], damage: &mut Damage, visit: &mut impl FnMut(usize, Record)) -> usize {
+    fn plain(
+        &mut self,
+        bytes: &[u8],
+        damage: &mut Damage,
+        visit: &mut impl FnMut(usize, Option<u64>, Record),
+    ) -> usize {
         let mut at = 0;
         while let Some((type_, misc, body, size)) = split(&bytes[at..]) {
             self.one(type_, misc, body, damage, visit);
@@ -185,7 +201,7 @@ impl<'a> Recording<'a> {
         misc: u16,
         body: &[u8],
         damage: &mut Damage,
-        visit: &mut impl FnMut(usize, Record),
+        visit: &mut impl FnMut(usize, Option<u64>, Record),
     ) {
         match type_ {
             kind::HEADER_ATTR if self.pipe => {
@@ -201,21 +217,34 @@ impl<'a> Recording<'a> {
         }
     }
 
-    fn one(&mut self, type_: u32, misc: u16, body: &[u8], damage: &mut Damage, visit: &mut impl FnMut(usize, Record)) {
+    fn one(
+        &mut self,
+        type_: u32,
+        misc: u16,
+        body: &[u8],
+        damage: &mut Damage,
+        visit: &mut impl FnMut(usize, Option<u64>, Record),
+    ) {
         match type_ {
             // No recorder compresses these, and a small frame could hold any number of them.
             kind::HEADER_ATTR | kind::FEATURE if self.pipe => damage.records += 1,
             kind::BUILD_ID => damage.records += 1,
             _ => {
-                let known = matches!(type_, kind::SAMPLE | kind::COMM | kind::LOST | kind::MMAP2);
+                let known =
+                    matches!(type_, kind::SAMPLE | kind::COMM | kind::LOST | kind::MMAP | kind::MMAP2 | kind::FORK);
                 let at = if known { self.event_of(type_, body) } else { Some(0) };
                 let record = at.and_then(|at| {
                     let empty = attr::Attr::default();
                     let attr = self.events.get(at).map_or(&empty, |event| &event.attr);
-                    Some((at, record::take(type_, misc, body, attr)?))
+                    let record = record::take(type_, misc, body, attr)?;
+                    let time = match &record {
+                        Record::Sample(sample) => (attr.sample_type & attr::TIME != 0).then_some(sample.time),
+                        _ => record::time(body, attr),
+                    };
+                    Some((at, time, record))
                 });
                 match record {
-                    Some((at, record)) => visit(at, record),
+                    Some((at, time, record)) => visit(at, time, record),
                     None => damage.records += 1,
                 }
             }
@@ -233,6 +262,7 @@ impl<'a> Recording<'a> {
             Some(number) if number == u64::from(feature::CMDLINE) => {
                 self.command_line = feature::take_words(from.0).unwrap_or_default();
             }
+            Some(number) if number == u64::from(feature::VERSION) => self.version = feature::take_text(from.0),
             Some(number) if number == u64::from(feature::COMPRESSED) => {
                 self.compression = feature::take_compression(from.0);
             }

@@ -27,6 +27,13 @@ pub(super) fn read(bytes: &[u8]) -> Option<Vec<(u64, u64, String)>> {
     Some(found.collect())
 }
 
+/// (place in the file, bytes, address) of each segment.
+pub(super) fn loads(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
+    let Ok(file) = File::parse(bytes) else { return Vec::new() };
+    let load = |(at, size): (u64, u64), address| (at, size, address);
+    file.segments().map(|segment| load(segment.file_range(), segment.address())).collect()
+}
+
 /// The lowest address of executable code.
 pub(super) fn lowest_code(bytes: &[u8]) -> Option<u64> {
     let file = File::parse(bytes).ok()?;

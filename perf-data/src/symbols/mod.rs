@@ -13,6 +13,29 @@ pub struct Symbols {
     entries: Vec<(u64, u64, String)>,
 }
 
+/// The functions of an ELF file by their places in it, wherever it is mapped.
+#[derive(Clone, Debug)]
+pub struct Image {
+    symbols: Symbols,
+    /// (place in the file, bytes, address), of segments.
+    loads: Vec<(u64, u64, u64)>,
+}
+
+impl Image {
+    /// `None`: it is no ELF file.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Self { symbols: Symbols::of_elf(bytes)?, loads: elf::loads(bytes) })
+    }
+
+    /// The function at a place in the file.
+    #[must_use]
+    pub fn find(&self, place: u64) -> Option<&str> {
+        let (at, _, address) = self.loads.iter().find(|(at, size, _)| place.wrapping_sub(*at) < *size)?;
+        self.symbols.find(address.wrapping_add(place - at))
+    }
+}
+
 /// The address of `_text` of a kernel's ELF image, if its segments say it: the lowest one of code in the kernel's half.
 #[must_use]
 pub fn text_of_kernel(image: &[u8]) -> Option<u64> {

@@ -25,6 +25,8 @@ pub(super) struct Packed {
     /// Bytes of records in it, and of frames.
     pub(super) raw: u64,
     pub(super) compressed: u64,
+    /// Samples in it.
+    pub(super) samples: u64,
 }
 
 /// Makes chunks of whole records what is written.
@@ -51,7 +53,8 @@ impl Packer {
         match self {
             Self::Plain => {
                 let length = records.len() as u64;
-                Ok(vec![Packed { bytes: records.to_vec(), raw: length, compressed: length }])
+                let samples = samples(records);
+                Ok(vec![Packed { bytes: records.to_vec(), raw: length, compressed: length, samples }])
             }
             Self::Here(press) => press.pack(records).map(|packed| vec![packed]),
             Self::Threads(pool) => pool.give(records.to_vec()),
@@ -82,7 +85,8 @@ impl Press {
     }
 
     fn pack(&mut self, records: &[u8]) -> io::Result<Packed> {
-        let mut packed = Packed { bytes: Vec::with_capacity(records.len() / 4), ..Packed::default() };
+        let bytes = Vec::with_capacity(records.len() / 4);
+        let mut packed = Packed { bytes, samples: samples(records), ..Packed::default() };
         self.put(records, &mut packed)?;
         Ok(packed)
     }
@@ -106,6 +110,16 @@ impl Press {
         to.bytes.extend_from_slice(&frame);
         Ok(())
     }
+}
+
+/// How many of these whole records are samples.
+fn samples(records: &[u8]) -> u64 {
+    let (mut at, mut samples) = (0, 0);
+    while let Some(&[a, b, c, d, _, _, low, high]) = records[at..].first_chunk::<HEADER>() {
+        samples += u64::from(u32::from_le_bytes([a, b, c, d]) == kind::SAMPLE);
+        at = records.len().min(at + usize::from(u16::from_le_bytes([low, high])).max(HEADER));
+    }
+    samples
 }
 
 /// The end of the first record behind half of them. One record is shorter than [`MOST`], also where zstd cannot compress it.

@@ -47,9 +47,11 @@ pub struct Summary {
     pub bytes: u64,
     /// Bytes of records before compression.
     pub raw: u64,
+    /// Samples in it. Those of a write that failed, or that a pipe took in part, are not.
+    pub samples: u64,
     /// Uncompressed bytes per compressed byte; 1 without compression.
     pub ratio: f64,
-    /// Bytes of records that were given up since the disk was full.
+    /// Bytes that are not in the file, though they were to be written: the disk is full.
     pub given_up: u64,
     /// How it was written.
     pub streaming: Streaming,
@@ -59,19 +61,30 @@ pub struct Summary {
 #[derive(Debug)]
 enum Sink<W> {
     File(Box<Store>),
-    /// With the bytes of all and of the records in it.
-    Pipe(W, u64, u64),
+    /// With what came out.
+    Pipe(W, Piped),
+}
+
+/// What a pipe has taken.
+#[derive(Clone, Copy, Debug, Default)]
+struct Piped {
+    /// Bytes of all.
+    bytes: u64,
+    /// Bytes of records in it.
+    raw: u64,
+    samples: u64,
 }
 
 impl<W: Write> Sink<W> {
     fn put(&mut self, packed: Packed) -> io::Result<()> {
         match self {
-            Self::File(store) => store.put(packed.bytes, packed.raw),
-            Self::Pipe(pipe, bytes, raw) => {
+            Self::File(store) => store.put(packed.bytes, packed.raw, packed.samples),
+            Self::Pipe(pipe, piped) => {
                 pipe.write_all(&packed.bytes)?;
                 pipe.flush()?;
-                *bytes += packed.bytes.len() as u64;
-                *raw += packed.raw;
+                piped.bytes += packed.bytes.len() as u64;
+                piped.raw += packed.raw;
+                piped.samples += packed.samples;
                 Ok(())
             }
         }
@@ -128,7 +141,7 @@ impl<W: Write> Writer<W> {
             Output::Pipe(mut pipe) => {
                 let start = pipe_start(&events, &early, facts);
                 pipe.write_all(&start)?;
-                Sink::Pipe(pipe, start.len() as u64, 0)
+                Sink::Pipe(pipe, Piped { bytes: start.len() as u64, ..Piped::default() })
             }
         };
         Ok(Self {
@@ -229,11 +242,12 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the recording. A file gets its features; `facts` are those known at the end.
+    /// Ends the recording: a file gets its features; `facts` are those known at the end. Says what the output has, also where something
+    /// failed.
     ///
     /// # Errors
-    /// Those of the output; a file is readable nevertheless.
-    pub fn finish(mut self, facts: &Facts) -> io::Result<Summary> {
+    /// The first failure of the output that was not returned before; a file is readable nevertheless.
+    pub fn finish(mut self, facts: &Facts) -> (Summary, io::Result<()>) {
         let flushed = self.once(Self::give).and_then(|()| self.once(Self::settle));
         let (raw, compressed) = self.packed;
         let ratio = if compressed == 0 { 1.0 } else { raw as f64 / compressed as f64 };
@@ -241,21 +255,24 @@ impl<W: Write> Writer<W> {
         let features = feature::all(&facts, &self.events);
         let store = match &mut self.sink {
             Sink::File(store) => store,
-            &mut Sink::Pipe(_, bytes, raw) => {
-                return flushed.map(|()| Summary { bytes, raw, ratio, ..Summary::default() });
+            &mut Sink::Pipe(_, Piped { bytes, raw, samples }) => {
+                return (Summary { bytes, raw, samples, ratio, ..Summary::default() }, flushed);
             }
         };
-        let given_up = match store.commit(&features) {
-            Ok(()) => 0,
-            // The disk is full: the last records make room.
-            Err(_) => {
-                let (given_up, committed) = store.commit_when_full(&features, &self.early);
-                committed?;
-                given_up
-            }
+        // Writes that were begun may fail here for the first time. The disk is full then: the last records make room.
+        let committed = store.commit(&features).inspect_err(|_| {
+            // Without room for all features the file has the early ones; the first failure is the one to report.
+            let _ = store.commit_when_full(&features, &self.early);
+        });
+        let summary = Summary {
+            bytes: store.bytes(),
+            raw: store.raw(),
+            samples: store.samples(),
+            ratio,
+            given_up: store.given_up(),
+            streaming: store.streaming(),
         };
-        let (bytes, raw, streaming) = (store.bytes(), store.raw(), store.streaming());
-        flushed.map(|()| Summary { bytes, raw, ratio, given_up, streaming })
+        (summary, flushed.and(committed))
     }
 }
 

@@ -37,8 +37,21 @@ pub(super) struct Store {
     tail: u64,
     /// The first bytes behind `known`, as many as the features have.
     held: Vec<u8>,
-    /// The ends of the last writes, with the bytes of records up to them, for a full disk.
-    ends: Vec<(u64, u64)>,
+    /// The ends of the last writes, for a full disk.
+    ends: Vec<End>,
+    /// Bytes of data that were to be written and are not in the file.
+    given_up: u64,
+}
+
+/// The end of a write.
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    /// In the file.
+    at: u64,
+    /// Bytes of records up to it.
+    raw: u64,
+    /// Samples up to it.
+    samples: u64,
 }
 
 impl Store {
@@ -53,8 +66,17 @@ impl Store {
         let engine = Engine::start(&file, aio)?;
         file.write_all_at(start, 0)?;
         let end = start.len() as u64;
-        let mut store =
-            Self { file, engine, counts, data: (end, end), known: end, tail: 0, held: Vec::new(), ends: Vec::new() };
+        let mut store = Self {
+            file,
+            engine,
+            counts,
+            data: (end, end),
+            known: end,
+            tail: 0,
+            held: Vec::new(),
+            ends: Vec::new(),
+            given_up: 0,
+        };
         store.commit(features)?;
         Ok(store)
     }
@@ -70,18 +92,33 @@ impl Store {
 
     /// Bytes of records, before their compression, that are in the file.
     pub(super) fn raw(&self) -> u64 {
-        self.ends.last().map_or(0, |&(_, raw)| raw)
+        self.last().raw
     }
 
-    /// Adds data that holds so many bytes of records.
-    pub(super) fn put(&mut self, mut bytes: Vec<u8>, raw: u64) -> io::Result<()> {
+    /// Samples that are in the file.
+    pub(super) fn samples(&self) -> u64 {
+        self.last().samples
+    }
+
+    /// Bytes of data that did not come into the file, or not to stay.
+    pub(super) const fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
+    fn last(&self) -> End {
+        self.ends.last().copied().unwrap_or_default()
+    }
+
+    /// Adds data that holds so many bytes of records, and samples.
+    pub(super) fn put(&mut self, mut bytes: Vec<u8>, raw: u64, samples: u64) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         let at = self.data.1;
         let place = at - self.known;
         self.data.1 += bytes.len() as u64;
-        self.ends.push((self.data.1, self.raw() + raw));
+        let before = self.last();
+        self.ends.push(End { at: self.data.1, raw: before.raw + raw, samples: before.samples + samples });
         let mut hold = 0;
         if place < self.tail {
             hold = ((self.tail - place) as usize).min(bytes.len());
@@ -103,10 +140,12 @@ impl Store {
             Ok(()) => failure,
             Err(other) => earlier(Some(other), failure),
         };
-        while self.ends.last().is_some_and(|&(end, _)| end > at.max(self.known)) {
+        let before = self.data.1;
+        while self.ends.last().is_some_and(|end| end.at > at.max(self.known)) {
             self.ends.pop();
         }
-        self.data.1 = self.ends.last().map_or(self.data.0, |&(end, _)| end).max(self.known);
+        self.data.1 = self.ends.last().map_or(self.data.0, |end| end.at).max(self.known);
+        self.given_up += before - self.data.1;
         self.held.truncate((self.data.1 - self.known) as usize);
         error
     }
@@ -141,27 +180,28 @@ impl Store {
         self.tail = at - end;
         self.head(bits)?;
         // A full disk takes no more than the last ones.
-        let old = self.ends.partition_point(|&(before, _)| before + ROOM < end).saturating_sub(1);
+        let old = self.ends.partition_point(|before| before.at + ROOM < end).saturating_sub(1);
         self.ends.drain(..old);
         self.file.set_len(at)
     }
 
-    /// Makes room for the features at the end of a full disk, by giving up the last data; returns how much, and whether `features` or the
-    /// `early` ones found room.
-    pub(super) fn commit_when_full(&mut self, features: &Features, early: &Features) -> (u64, io::Result<()>) {
+    /// Makes room for the features at the end of a full disk, by giving up the last data.
+    ///
+    /// # Errors
+    /// `features` found no room even so. The `early` ones may have.
+    pub(super) fn commit_when_full(&mut self, features: &Features, early: &Features) -> io::Result<()> {
         let end = self.data.1;
         while self.data.1 > self.data.0 && end - self.data.1 < ROOM {
             self.ends.pop();
-            self.data.1 = self.ends.last().map_or(self.data.0, |&(end, _)| end);
+            self.data.1 = self.ends.last().map_or(self.data.0, |end| end.at);
         }
-        let given_up = end - self.data.1;
-        let committed = self.truncate().and_then(|()| self.commit(features)).or_else(|error| {
+        self.given_up += end - self.data.1;
+        self.truncate().and_then(|()| self.commit(features)).or_else(|error| {
             if self.commit(early).is_err() {
                 self.truncate()?;
             }
             Err(error)
-        });
-        (given_up, committed)
+        })
     }
 
     /// Cuts the file at the end of its data.

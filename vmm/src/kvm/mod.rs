@@ -20,7 +20,7 @@ mod planted;
 pub mod points;
 pub(crate) mod register_cost;
 pub(crate) mod run_loop;
-mod stats;
+pub(crate) mod stats;
 mod step;
 mod tick;
 pub(crate) mod tsc;

@@ -4,8 +4,9 @@ use arch_pmu::exits::{MsrExits, MsrStats};
 use arch_pmu::pmi::PmiStats;
 use guest::abi::PHASES;
 use hdrhistogram::Histogram;
-use host_pmu::stats::{OpStats, PhaseTally, Phases, ns_histogram};
+use host_pmu::stats::{HostSide, OpStats, PhaseTally, Phases, ns_histogram};
 
+use super::register_cost::HeldBack;
 use super::tsc::TickClock;
 use crate::sample::ReturnKind;
 
@@ -35,6 +36,23 @@ pub(super) struct Taken {
     pub(super) deliveries: Vec<u64>,
     pub(super) exit_path_ns: Histogram<u64>,
     pub(super) empty_kicks: u64,
+}
+
+/// What a vCPU's loop and its host side did in a turn, or in a run without turns.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// RDPMCs of an image that were answered.
+    pub(crate) rdpmcs: u64,
+    /// Those that were #GP, as they were at no rewritten site.
+    pub(crate) rdpmcs_elsewhere: u64,
+    pub(crate) pmi: PmiStats,
+    pub(crate) msr_exits: Vec<MsrExits>,
+    pub(crate) deliveries: Vec<u64>,
+    pub(crate) exit_path_ns: Histogram<u64>,
+    pub(crate) host: HostSide,
+    pub(crate) phases: [PhaseTally; PHASES],
+    /// Time of accesses to the PMU's registers that the guest did not see; `None` unless they have a modelled cost.
+    pub(crate) held_back: Option<HeldBack>,
 }
 
 impl LoopStats {

@@ -5,15 +5,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arch_pmu::exits::MsrExits;
 use arch_pmu::pmi::{Delivery, PmiStats};
 use arch_pmu::spec::MAX_COUNTERS;
 use arch_pmu::{Vpmu, VpmuStats};
-use guest::abi::PHASES;
-use hdrhistogram::Histogram;
 use host_pmu::kick;
 use host_pmu::side::HostPmu;
-use host_pmu::stats::{HostSide, OpKind, PhaseTally};
+use host_pmu::stats::{HostSide, OpKind};
 use kvm_bindings::KVM_EXIT_INTR;
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
@@ -25,8 +22,8 @@ use super::handle::{self, Action, Answer};
 use super::lapic::{self, Delivered, Mode, PmiPort as _};
 use super::late::{self, Held};
 use super::local_apic::{LocalApic, X2ApicMsrs};
-use super::register_cost::{HeldBack, RegisterCost};
-use super::stats::LoopStats;
+use super::register_cost::RegisterCost;
+use super::stats::{Account, LoopStats};
 use super::tick::Tick;
 use crate::devices::bus::Bus;
 use crate::outcome::End;
@@ -136,23 +133,6 @@ pub(crate) struct Vcpu<'a, H, B> {
     points: super::points::Points,
     #[cfg(feature = "planted-slowdown")]
     planted: super::planted::Planted,
-}
-
-/// What a vCPU's loop and its host side did in a turn, or in a run without turns.
-#[derive(Debug)]
-pub(crate) struct Account {
-    /// RDPMCs of an image that were answered.
-    pub(crate) rdpmcs: u64,
-    /// Those that were #GP, as they were at no rewritten site.
-    pub(crate) rdpmcs_elsewhere: u64,
-    pub(crate) pmi: PmiStats,
-    pub(crate) msr_exits: Vec<MsrExits>,
-    pub(crate) deliveries: Vec<u64>,
-    pub(crate) exit_path_ns: Histogram<u64>,
-    pub(crate) host: HostSide,
-    pub(crate) phases: [PhaseTally; PHASES],
-    /// Time of accesses to the PMU's registers that the guest did not see; `None` unless they have a modelled cost.
-    pub(crate) held_back: Option<HeldBack>,
 }
 
 impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
@@ -328,10 +308,12 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 
     #[inline(never)]
     fn dispatch_other(&mut self, exit: Exit) -> Option<End> {
-        if let (Some(sampler), Some(kind)) = (&mut self.sampler, exit.kind())
-            && sampler.exit(&self.fd, kind, exit.past())
-        {
-            self.publish_if_due();
+        if let Some(sampler) = &mut self.sampler {
+            match exit.kind() {
+                Some(kind) if sampler.exit(&self.fd, kind, exit.past()) => self.publish_if_due(),
+                Some(_) => {}
+                None => sampler.interrupted(self.ran),
+            }
         }
         let mut parts = handle::Parts {
             pmu: &mut self.pmu,
@@ -424,6 +406,13 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Its host side.
     pub(crate) fn host(&mut self) -> &mut H {
         self.pmu.host()
+    }
+
+    /// Takes the samples of overflows that no kick has shown: the vCPU does not enter again.
+    pub(crate) fn take_last_samples(&mut self) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.take(&self.fd, self.ran);
+        }
     }
 
     /// The account since the vCPU began, or since [`begin_account`](Self::begin_account).

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use host_pmu::stats::{HostSide, PhaseTally};
 
 use crate::kvm::HeldBack;
-use crate::kvm::vcpu::Account;
+use crate::kvm::stats::Account;
 use crate::outcome::End;
 
 /// What single-stepping counted.

@@ -192,6 +192,8 @@ impl<G: Guest> open::Work for Work<'_, G> {
             let turn_over = end == End::TurnOver;
             if turn_over {
                 end = End::Done;
+            } else {
+                vcpu.take_last_samples();
             }
             let account = vcpu.take_account();
             let left = shared.guest.harvest(cpu, tsc_khz, &mut end, vcpu.bus(), shared.memory)?;

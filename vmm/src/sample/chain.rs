@@ -15,6 +15,9 @@ const MOST_APART: u64 = 1 << 20;
 /// Start of the kernel's half of linear addresses.
 pub(super) const KERNEL: u64 = 1 << 63;
 
+/// Linux's segment of 32-bit programs (__USER32_CS).
+const USER32_CS: u16 = 0x23;
+
 /// Offsets in `struct pt_regs`.
 mod at {
     pub(super) const R13: u64 = 16;
@@ -86,12 +89,12 @@ pub(super) fn follow(
             Ended::Broken => flag::KERNEL_BROKEN,
             Ended::NoTable if tables.modules.is_none() => flag::KERNEL_BROKEN | flag::NO_TABLE | flag::NO_MODULES,
             Ended::NoTable => flag::KERNEL_BROKEN | flag::NO_TABLE,
-            Ended::User(frame)
-                if words.entry(true, frame.ip) && by_frame_pointers(space, frame, true, Width::Bits64, words) =>
+            Ended::User(frame, width)
+                if words.entry(true, frame.ip) && by_frame_pointers(space, frame, true, width, words) =>
             {
                 0
             }
-            Ended::User(_) => flag::USER_BROKEN,
+            Ended::User(..) => flag::USER_BROKEN,
         },
         _ if by_frame_pointers(space, frame, user, width, words) => 0,
         _ => broken(user),
@@ -188,7 +191,7 @@ enum Ended {
     /// At code that no table is known of.
     NoTable,
     /// At the entry from a user task with these registers.
-    User(Frame),
+    User(Frame, Width),
 }
 
 /// Follows ORC's rules from the last entry on as arch/x86/kernel/unwind_orc.c does.
@@ -235,7 +238,7 @@ fn by_orc(space: &mut Space<'_>, tables: Tables<'_>, mut frame: Frame, others: O
                 }
                 interrupted = true;
                 if cs & 3 != 0 {
-                    return Ended::User(frame);
+                    return Ended::User(frame, if cs as u16 == USER32_CS { Width::Bits32 } else { Width::Bits64 });
                 }
             }
             Kind::Undefined | Kind::End => return Ended::Broken,

@@ -109,7 +109,13 @@ fn orc_leads_through_calls_and_an_interrupt_to_the_user_task() {
     put(&memory, 0x10_0000, &[0, 0x5002]);
     let frame = Frame { ip: TEXT + 4, sp: STACK, bp };
     let kernel = vec![TEXT + 4, TEXT + 0x110, TEXT + 0x210];
-    assert_eq!(chain(&memory, Some(&orc), frame, false), ([kernel.clone(), vec![0x5000, 0x5002]], [true, true]));
+    let whole = ([kernel, vec![0x5000, 0x5002]], [true, true]);
+    assert_eq!(chain(&memory, Some(&orc), frame, false), whole);
+    // A 32-bit program has words of 32 bits.
+    put(&memory, 0x10_0000, &[0x5002 << 32]);
+    assert_eq!(chain(&memory, Some(&orc), frame, false).1, [true, false]);
+    put(&memory, bp + 16 + 8 * 17, &[0x23]);
+    assert_eq!(chain(&memory, Some(&orc), frame, false), whole);
     // From a kernel thread: the end.
     put(&memory, bp + 8, &[TEXT + 0x310]);
     let ended = ([vec![TEXT + 4, TEXT + 0x110, TEXT + 0x310], vec![]], [true, true]);

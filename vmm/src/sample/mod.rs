@@ -22,7 +22,7 @@ pub use event::{Event, ExitKind, ExitKinds};
 pub use live::{Live, LiveCounts, ReturnKind};
 pub use modules::{ModulePlace, Refusal, TablesRead};
 pub use orc::{Orc, OrcError};
-pub use queue::{NoTable, Queue, Sample};
+pub use queue::{MOST_EVENTS, NoTable, Queue, Sample};
 pub use sampling::{Channel, Sampling};
 
 pub(crate) use take::{Past, VcpuSampler};

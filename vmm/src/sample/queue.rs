@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const WORDS: usize = 1 << 17;
 /// Most entries of a call chain, over both parts.
 pub const MOST_ENTRIES: usize = 126;
+/// Most events of a recording: each has its count of losses.
+pub const MOST_EVENTS: usize = 64;
 /// Words ahead of the entries.
 const FIXED: usize = 6;
 /// Most words of a sample.
@@ -68,10 +70,8 @@ pub struct Queue {
     /// Words ever written, and ever read.
     head: AtomicU64,
     tail: AtomicU64,
-    /// Samples without room.
-    lost: AtomicU64,
-    /// Overflows that the kernel had no room for.
-    lost_by_kernel: AtomicU64,
+    /// By event: samples without room, and overflows that the kernel had no room for.
+    lost: [[AtomicU64; 2]; MOST_EVENTS],
     /// Times the kernel throttled an event.
     throttled: AtomicU64,
 }
@@ -83,8 +83,7 @@ impl Default for Queue {
             words: (0..WORDS).map(|_| zero()).collect(),
             head: zero(),
             tail: zero(),
-            lost: zero(),
-            lost_by_kernel: zero(),
+            lost: std::array::from_fn(|_| [zero(), zero()]),
             throttled: zero(),
         }
     }
@@ -96,7 +95,8 @@ impl Queue {
         let head = self.head.load(Ordering::Relaxed);
         let used = head - self.tail.load(Ordering::Acquire);
         if used as usize + words.len() > WORDS {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            let event = words.first().map_or(0, |&first| first as u32 as usize);
+            self.lose(event, 0, 1);
             return;
         }
         for (at, &word) in words.iter().enumerate() {
@@ -105,9 +105,18 @@ impl Queue {
         self.head.store(head + words.len() as u64, Ordering::Release);
     }
 
-    pub(super) fn count(&self, lost_by_kernel: u64, throttled: u64) {
-        self.lost_by_kernel.fetch_add(lost_by_kernel, Ordering::Relaxed);
-        self.throttled.fetch_add(throttled, Ordering::Relaxed);
+    fn lose(&self, event: usize, by: usize, count: u64) {
+        self.lost[event.min(MOST_EVENTS - 1)][by].fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Notes overflows of an event that the kernel had no room for.
+    pub(super) fn lost_by_kernel(&self, event: usize, count: u64) {
+        self.lose(event, 1, count);
+    }
+
+    /// Notes how often the kernel throttled an event.
+    pub(super) fn throttled(&self, times: u64) {
+        self.throttled.fetch_add(times, Ordering::Relaxed);
     }
 
     /// Takes the oldest sample. For one thread.
@@ -144,9 +153,16 @@ impl Queue {
     /// Samples that were lost so far: by this queue, and by the kernel's rings; and how often the kernel throttled an event.
     #[must_use]
     pub fn lost(&self) -> (u64, u64, u64) {
-        let [lost, by_kernel, throttled] =
-            [&self.lost, &self.lost_by_kernel, &self.throttled].map(|count| count.load(Ordering::Relaxed));
-        (lost, by_kernel, throttled)
+        let all = (0..MOST_EVENTS).map(|event| self.lost_of(event));
+        let [lost, by_kernel] = all.fold([0, 0], |sum, of| [sum[0] + of[0], sum[1] + of[1]]);
+        (lost, by_kernel, self.throttled.load(Ordering::Relaxed))
+    }
+
+    /// Those of one event, by its number: lost by this queue, and by the kernel's ring.
+    #[must_use]
+    pub fn lost_of(&self, event: usize) -> [u64; 2] {
+        let of = |by: usize| self.lost.get(event).map_or(0, |of| of[by].load(Ordering::Relaxed));
+        [of(0), of(1)]
     }
 }
 
@@ -232,11 +248,15 @@ mod tests {
         assert_eq!((queue.pop(), queue.pop()), (Some(sample), None));
         let length = words.of(0, 0, 0, 0).len();
         let fit = WORDS / length;
-        for _ in 0..fit + 5 {
-            queue.push(words.of(0, 0, 0, 0));
+        for at in 0..fit + 5 {
+            queue.push(words.of(if at < fit { 0 } else { 2 }, 0, 0, 0));
         }
         let taken = std::iter::from_fn(|| queue.pop()).count();
         assert_eq!((taken, queue.lost()), (fit, (5, 0, 0)));
+        queue.lost_by_kernel(1, 7);
+        queue.throttled(2);
+        assert_eq!([0, 1, 2, MOST_EVENTS].map(|event| queue.lost_of(event)), [[0, 0], [0, 7], [5, 0], [0, 0]]);
+        assert_eq!(queue.lost(), (5, 7, 2));
         // Around the end of the ring.
         queue.push(words.of(1, 2, 3, 0));
         assert_eq!(queue.pop().unwrap().chain, [vec![0x1010, 0x1011], vec![0x1012]]);

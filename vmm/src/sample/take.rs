@@ -32,6 +32,7 @@ pub(crate) struct VcpuSampler<'a> {
     words: Words,
     /// Signals of its events that are in no account yet.
     signals: u64,
+    since_exit: SinceExit,
     /// When counts were published last, ns.
     published: Option<u64>,
 }
@@ -74,24 +75,29 @@ impl<'a> VcpuSampler<'a> {
             exits,
             words: Words::new(),
             signals: 0,
+            since_exit: SinceExit::default(),
             published: None,
         })
     }
 
     /// Takes a sample for each overflow since the last call, and says how many there were. `ran`: the kick ended KVM_RUN in the guest.
     pub(crate) fn take(&mut self, fd: &VcpuFd, ran: bool) -> u64 {
-        let Self { sampling, channel, memory, events, numbers, words, .. } = self;
+        let Self { sampling, channel, memory, events, numbers, words, since_exit, .. } = self;
+        let past = since_exit.past(ran);
         let mut flags = None;
-        let taken = events.take(|overflow| {
-            // One look at the guest serves all overflows of this stop.
-            let flags = *flags.get_or_insert_with(|| {
-                let look = look(fd, memory, sampling, channel, Past::No, words);
-                look | if ran { 0 } else { flag::AT_EXIT }
-            });
-            channel.queue.push(words.of(numbers[overflow.event], overflow.time, overflow.period, flags));
-        });
-        if taken.lost > 0 || taken.throttled > 0 {
-            channel.queue.count(taken.lost, taken.throttled);
+        let taken = events.take(
+            |overflow| {
+                // One look at the guest serves all overflows of this stop.
+                let flags = *flags.get_or_insert_with(|| {
+                    let look = look(fd, memory, sampling, channel, past, words);
+                    look | if ran { 0 } else { flag::AT_EXIT }
+                });
+                channel.queue.push(words.of(numbers[overflow.event], overflow.time, overflow.period, flags));
+            },
+            |event, lost| channel.queue.lost_by_kernel(numbers[event], lost),
+        );
+        if taken.throttled > 0 {
+            channel.queue.throttled(taken.throttled);
         }
         self.signals += taken.overflows;
         taken.overflows
@@ -107,9 +113,16 @@ impl<'a> VcpuSampler<'a> {
         true
     }
 
+    /// KVM_RUN was interrupted: in the guest, or before it `ran`.
+    #[inline]
+    pub(crate) fn interrupted(&mut self, ran: bool) {
+        self.since_exit.interrupted(ran);
+    }
+
     /// The guest made an exit. Returns whether that is a sample.
     #[inline]
     pub(crate) fn exit(&mut self, fd: &VcpuFd, kind: ExitKind, past: Past) -> bool {
+        self.since_exit = SinceExit(Some(past));
         let mut sampled = false;
         for at in 0..self.exits.len() {
             let (kinds, countdown) = &mut self.exits[at];
@@ -149,6 +162,22 @@ impl<'a> VcpuSampler<'a> {
     /// Signals of its events since the last call.
     pub(crate) fn take_signals(&mut self) -> u64 {
         std::mem::take(&mut self.signals)
+    }
+}
+
+/// Where RIP is, if the guest has made an exit since it last ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct SinceExit(Option<Past>);
+
+impl SinceExit {
+    /// A KVM_RUN that ends before the guest runs has completed the instruction of the exit before it.
+    fn interrupted(&mut self, ran: bool) {
+        self.0 = self.0.filter(|_| !ran).map(|_| Past::Yes);
+    }
+
+    /// For a sample now. One that interrupted the guest stands where it stands.
+    fn past(self, ran: bool) -> Past {
+        self.0.filter(|_| !ran).unwrap_or(Past::No)
     }
 }
 
@@ -267,6 +296,21 @@ mod tests {
         // Prefixes alone, and the end of memory.
         assert_eq!(back(Past::Yes, &[0x66; 8]), 1);
         assert_eq!(Past::Yes.back(&mut space, 0xfff), 1);
+    }
+
+    #[test]
+    fn a_sample_in_the_handling_of_an_exit_knows_where_its_instruction_is() {
+        let mut since = SinceExit::default();
+        assert_eq!(since.past(false), Past::No, "there was no exit");
+        for exit in [Past::No, Past::Yes, Past::UnlessOut] {
+            since = SinceExit(Some(exit));
+            assert_eq!([since.past(false), since.past(true)], [exit, Past::No]);
+            since.interrupted(false);
+            assert_eq!(since.past(false), Past::Yes, "the next KVM_RUN completed it");
+            since.interrupted(true);
+            since.interrupted(false);
+            assert_eq!(since.past(false), Past::No, "the guest ran since");
+        }
     }
 
     #[test]

@@ -121,6 +121,8 @@ pub struct Compression {
     pub perf: String,
     /// Samples a second.
     pub hertz: u64,
+    /// Whether call chains were recorded.
+    pub chains: bool,
     /// Rounds.
     pub rounds: u64,
     /// Seed of the order of recordings in a round.

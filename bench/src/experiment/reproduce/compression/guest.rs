@@ -9,7 +9,7 @@ use results::error::Error;
 
 const SOURCE: &str = concat!(include_str!("matrix.c"), include_str!("ring_3.c"));
 /// What a compiler needs to be told so that the guest needs no operating system.
-const FREESTANDING: [&str; 11] = [
+const FREESTANDING: [&str; 13] = [
     "-O2",
     "-mgeneral-regs-only",
     "-ffreestanding",
@@ -21,6 +21,8 @@ const FREESTANDING: [&str; 11] = [
     "-fcf-protection=none",
     "-mno-red-zone",
     "-fno-stack-protector",
+    "-fno-omit-frame-pointer",
+    "-mno-omit-leaf-frame-pointer",
 ];
 const LINKING: &str = "-Wl,-Ttext-segment=0x200000,--build-id=none,-z,noexecstack,-z,max-page-size=4096";
 /// Samples of the payload for each product that was asked for.
@@ -36,16 +38,17 @@ pub(super) enum Guest {
 }
 
 impl Guest {
-    /// Builds the image in `folder`, with so many products.
+    /// Builds the image in `folder`, with so many products below so many calls.
     ///
     /// # Errors
     /// The folder cannot be written to.
-    pub(super) fn build(folder: &Path, products: u64) -> Result<Self, Error> {
+    pub(super) fn build(folder: &Path, products: u64, depth: u64) -> Result<Self, Error> {
         let source = folder.join("matrix.c");
         fs::write(&source, SOURCE)
             .map_err(|error| Error::usage(format!("cannot write {}", source.display()), error.to_string(), ""))?;
         let mut cc = Command::new("cc");
-        cc.current_dir(folder).args(FREESTANDING).args([LINKING, &format!("-DPRODUCTS={products}")]);
+        cc.current_dir(folder).args(FREESTANDING).arg(LINKING);
+        cc.args([format!("-DPRODUCTS={products}"), format!("-DDEPTH={depth}")]);
         let built = cc.args(["-o", IMAGE, "matrix.c"]).stdin(Stdio::null()).output();
         let why = match built {
             Ok(output) if output.status.success() => return Ok(Self::Matrices),

@@ -17,7 +17,7 @@ use crate::rounds::schedule::Schedule;
 use crate::sys;
 
 /// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompressionSpec {
     /// Rounds, with each recording once.
     pub rounds: u64,
@@ -25,10 +25,18 @@ pub struct CompressionSpec {
     pub products: u64,
     /// Seed of the order of recordings in a round.
     pub seed: u64,
+    /// Calls that the products are below, [`MOST_DEPTH`] at the most. With any, call chains are recorded.
+    pub depth: u64,
+    /// Samples a second.
+    pub hertz: u64,
+    /// The levels beside 0, of [`LEVELS`].
+    pub levels: Vec<u32>,
 }
 
-/// Samples a second: perf's usual 4000, and a prime.
-const HERTZ: u64 = 3989;
+/// The usual rate: perf's 4000, and a prime.
+pub const HERTZ: u64 = 3989;
+/// Longest chains that this recorder takes have some more entries.
+pub const MOST_DEPTH: u64 = 100;
 /// The recording in its folder.
 const FILE: &str = "x.data";
 
@@ -47,13 +55,14 @@ struct Arm {
 pub fn compression(spec: &CompressionSpec) -> Result<Compression, Error> {
     let cannot = |error: std::io::Error| Error::usage("cannot make a temporary folder", error.to_string(), "");
     let folder = tempfile::tempdir().map_err(cannot)?;
-    let guest = Guest::build(folder.path(), spec.products)?;
+    let guest = Guest::build(folder.path(), spec.products, spec.depth)?;
+    let levels: Vec<u32> = LEVELS.into_iter().filter(|level| *level == 0 || spec.levels.contains(level)).collect();
     let tool = std::env::current_exe().map_err(|error| internal("cannot find this program", error))?;
-    let run = Run { folder: folder.path(), tool: tool.as_os_str().to_owned(), guest: &guest };
+    let run = Run { folder: folder.path(), tool: tool.as_os_str().to_owned(), guest: &guest, spec };
     let perf = run.perf();
     let mut arms = Vec::new();
     for recorder in [Recorder::Vpmu, Recorder::Perf].into_iter().take(if perf.is_ok() { 2 } else { 1 }) {
-        for level in LEVELS {
+        for &level in &levels {
             arms.extend([Mode::Serial, Mode::Aio].map(|mode| Arm { recorder, level, mode }));
         }
     }
@@ -70,7 +79,7 @@ pub fn compression(spec: &CompressionSpec) -> Result<Compression, Error> {
         Found::of(of(level)?, of(0)?)
     };
     let mut rows = Vec::new();
-    for level in LEVELS {
+    for &level in &levels {
         for mode in [Mode::Serial, Mode::Aio] {
             let whole = published(level, mode).zip(found(Recorder::Vpmu, level, mode));
             let (published, vpmu) = whole.ok_or_else(|| internal("cannot make the table", FIGURE))?;
@@ -83,11 +92,14 @@ pub fn compression(spec: &CompressionSpec) -> Result<Compression, Error> {
         schema: "vpmu-reproduce-compression/1",
         figure: FIGURE,
         guest: match &guest {
-            Guest::Matrices => format!("an image that makes {} products of matrices", spec.products),
+            Guest::Matrices => {
+                format!("an image that makes {} products of matrices below {} calls", spec.products, spec.depth)
+            }
             Guest::Payload(samples, why) => format!("the payload with {samples} samples, as there is no image: {why}"),
         },
         perf: perf.unwrap_or_else(|why| format!("not measured: {why}")),
-        hertz: HERTZ,
+        hertz: spec.hertz,
+        chains: spec.depth > 0,
         rounds: spec.rounds,
         seed: spec.seed,
         rows,
@@ -98,6 +110,7 @@ struct Run<'a> {
     folder: &'a Path,
     tool: OsString,
     guest: &'a Guest,
+    spec: &'a CompressionSpec,
 }
 
 impl Run<'_> {
@@ -121,7 +134,10 @@ impl Run<'_> {
             Recorder::Perf => Command::new("perf"),
         };
         command.current_dir(self.folder).args(["record", "--quiet", "-e", "cpu-clock", "-o", FILE]);
-        command.args(["-F", &HERTZ.to_string()]);
+        command.args(["-F", &self.spec.hertz.to_string()]);
+        if self.spec.depth > 0 {
+            command.arg("-g");
+        }
         if arm.level > 0 {
             command.arg(format!("--compression-level={}", arm.level));
         }

@@ -1,8 +1,9 @@
 //! What compression costs and saves: the published table of `perf record -z`, measured here.
 //!
-//! `guest` is recorded by [`measure`]; [`document`] has what was found, [`show`] makes a table of it.
+//! `guest` is recorded by [`measure`]; [`document`] has what was found, [`show`] makes a table of it. [`overhead`] records the same guest by frequency.
 
 pub mod document;
 mod guest;
 pub mod measure;
+pub mod overhead;
 pub mod show;

@@ -44,8 +44,9 @@ fn lines(found: &Compression) -> Vec<String> {
          time; ratio: bytes of records over bytes of compressed ones; MiB of records, of all rounds."
             .to_owned(),
         format!(
-            "vpmu record -F {} of {}; {} in random order, seed {}.",
+            "vpmu record -F {}{} of {}; {} in random order, seed {}.",
             found.hertz,
+            if found.chains { " -g" } else { "" },
             found.guest,
             plural(found.rounds as usize, "round"),
             found.seed
@@ -121,6 +122,7 @@ mod tests {
             guest: "a guest".to_owned(),
             perf: says.to_owned(),
             hertz: 3989,
+            chains: true,
             rounds: 1,
             seed: 1,
             rows: vec![row(perf)],

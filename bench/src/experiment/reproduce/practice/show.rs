@@ -1,0 +1,101 @@
+//! The numbers as a table for a terminal and as Markdown.
+
+use std::fmt::Write as _;
+
+use results::table::fold::{Table, wrapped};
+use results::table::layout::dash;
+
+use super::document::{Line, Practice};
+
+const COLUMNS: [&str; 4] = ["figure", "published", "here", "95 %"];
+
+fn value(line: &Line, value: f64) -> String {
+    match line.unit {
+        "percent" => format!("{value:.1} %"),
+        "s" => format!("{value:.3} s"),
+        _ => format!("{value:.2} x"),
+    }
+}
+
+fn cells(line: &Line) -> Vec<String> {
+    let shown = |number: Option<f64>| number.map_or_else(dash, |number| value(line, number));
+    let interval =
+        line.interval.map_or_else(dash, |[low, high]| format!("{} to {}", value(line, low), value(line, high)));
+    vec![line.what.clone(), shown(line.published), shown(line.measured), interval]
+}
+
+fn lines(found: &Practice) -> Vec<String> {
+    let mut lines = vec![format!("Published, {} [{}]: {}.", found.figure, found.source, found.what)];
+    for line in &found.lines {
+        lines.push(format!("Here, {}: {}.", line.what, if line.by.is_empty() { "not measured" } else { &line.by }));
+    }
+    for account in &found.accounts {
+        let subject = &account.subject;
+        lines.push(format!(
+            "{}: {} threads on {} CPUs, Linux {}, {}, {} rounds of {} ms turns{}.",
+            subject.workload,
+            subject.threads,
+            subject.cpus,
+            subject.kernel,
+            account.host.class,
+            account.rounds,
+            subject.turn_ms,
+            account.host.loadavg_1m.map_or_else(String::new, |load| format!(", load {load:.2} before")),
+        ));
+    }
+    lines.extend(found.reasons.iter().map(|reason| format!("Why they differ: {reason}.")));
+    lines
+}
+
+/// The table, for so many columns.
+#[must_use]
+pub fn text(found: &Practice, width: usize) -> String {
+    let mut table = Table::new(COLUMNS).keys(1);
+    for line in &found.lines {
+        table.add_row(cells(line));
+    }
+    let mut out = table.text(width) + "\n\n";
+    for line in lines(found) {
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
+    }
+    out
+}
+
+/// The same as Markdown.
+#[must_use]
+pub fn markdown(found: &Practice) -> String {
+    let mut out = format!("| {} |\n{}|\n", COLUMNS.join(" | "), "|---".repeat(COLUMNS.len()));
+    for line in &found.lines {
+        let _ = writeln!(out, "| {} |", cells(line).join(" | "));
+    }
+    out.push('\n');
+    for line in lines(found) {
+        let _ = writeln!(out, "- {line}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::document::tests::account;
+    use super::super::document::{Figure, Practice};
+    use super::*;
+
+    #[test]
+    fn published_and_measured_numbers_are_beside_each_other_with_the_reasons() {
+        let found = Practice::of(Figure::Rand, vec![account(8e6, 32e6, 0)]).unwrap();
+        let page = markdown(&found);
+        for needle in [
+            "| one locked rand() | 171.978 s | 100.000 s | 80.000 s to 125.000 s |",
+            "| ratio | 35.60 x | 4.00 x | 1.50 x to 9.00 x |",
+            "- Published, event-practice.rand [001_1148981f79d940d5.txt]: 8 threads",
+            "800000000 draws",
+            "- Why they differ: published: 8 threads on CPUs 0 to 7",
+        ] {
+            assert!(page.contains(needle), "{page} lacks {needle}");
+        }
+        let share = text(&Practice::of(Figure::SpinlockShare, Vec::new()).unwrap(), 100);
+        assert!(share.contains("70.0 %") && share.contains("not measured"), "{share}");
+    }
+}

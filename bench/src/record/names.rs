@@ -1,0 +1,233 @@
+//! Names of addresses in a recording. Files that a recording names are read only if they are plain files.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use perf_data::reader::Recording;
+use perf_data::record::{Mapping, Mode};
+use perf_data::symbols::{Image, Symbols};
+
+use super::beside::Companion;
+use super::spaces::Spaces;
+
+/// Largest file whose symbols are read.
+const LARGEST: u64 = 512 << 20;
+/// How the version of a recording of this tool begins: only those have companions.
+pub(super) const OURS: &str = "vpmu ";
+/// Clocks of files are as coarse as a tick.
+const COARSE: Duration = Duration::from_secs(1);
+
+/// A file beside a recording, if it is this recording's: the recording is this tool's, and the file was not there before it.
+pub(super) fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Option<PathBuf> {
+    if !recording.version.as_ref().is_some_and(|version| version.starts_with(OURS)) {
+        return None;
+    }
+    let file = which.of(path);
+    let written = fs::metadata(&file).and_then(|found| found.modified()).ok()?;
+    let began = recording.clocks.map_or(UNIX_EPOCH, |(wall, _)| UNIX_EPOCH + Duration::from_nanos(wall));
+    (written + COARSE >= began).then_some(file)
+}
+
+/// Names, each with a number, and what they are found by.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    kernel: Option<Symbols>,
+    /// Modules of the kernel by their first address: bytes, and the name in brackets.
+    modules: BTreeMap<u64, (u64, String)>,
+    /// Files of user code that were looked for, by their numbers in [`Spaces`].
+    files: HashMap<usize, Option<Image>>,
+    /// Numbers of places that have been asked for: of the kernel, and of files.
+    in_kernel: HashMap<u64, u32>,
+    in_files: HashMap<(usize, u64), u32>,
+    numbers: HashMap<String, u32>,
+    all: Vec<String>,
+}
+
+impl Names {
+    /// With a kernel's list of symbols.
+    pub(super) fn of(kallsyms: Option<&Path>) -> Self {
+        let text = kallsyms.and_then(plain).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let kernel = text.map(|text| Symbols::of_kallsyms(&text)).filter(|symbols| !symbols.is_empty());
+        Self { kernel, ..Self::default() }
+    }
+
+    /// Notes a mapping of the kernel's.
+    pub(super) fn map(&mut self, mapping: &Mapping) {
+        if !is_kernel(&mapping.file) {
+            self.modules.insert(mapping.address, (mapping.length, module(&mapping.file)));
+        }
+    }
+
+    /// The number of a name.
+    pub(super) fn number(&mut self, name: &str) -> u32 {
+        if let Some(&known) = self.numbers.get(name) {
+            return known;
+        }
+        let number = self.all.len() as u32;
+        self.all.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
+        number
+    }
+
+    /// All names by their numbers.
+    pub(super) fn finish(self) -> Vec<String> {
+        self.all
+    }
+
+    /// The number of the name of an address.
+    pub(super) fn find(&mut self, spaces: &Spaces, mode: Mode, pid: u32, address: u64) -> u32 {
+        if matches!(mode, Mode::Kernel | Mode::GuestKernel) {
+            if let Some(&known) = self.in_kernel.get(&address) {
+                return known;
+            }
+            let name = self.of_kernel(address);
+            let number = self.number(&name);
+            self.in_kernel.insert(address, number);
+            return number;
+        }
+        let Some((file, place)) = spaces.find(pid, address) else { return self.number("[user]") };
+        if let Some(&known) = self.in_files.get(&(file, place)) {
+            return known;
+        }
+        let path = Path::new(spaces.file(file));
+        let image = self.files.entry(file).or_insert_with(|| plain(path).and_then(|bytes| Image::read(&bytes)));
+        let name = image.as_ref().and_then(|image| image.find(place)).map(str::to_owned);
+        let of_file =
+            || format!("[{}]", path.file_name().unwrap_or_default().to_string_lossy().trim_matches(['[', ']']));
+        let number = self.number(&name.unwrap_or_else(of_file));
+        self.in_files.insert((file, place), number);
+        number
+    }
+
+    /// A function of the kernel. Behind the last symbol of one module there may be another that has none.
+    fn of_kernel(&self, address: u64) -> String {
+        let found = self.kernel.as_ref().and_then(|symbols| symbols.find(address));
+        let before = self.modules.range(..=address).next_back();
+        let module = before.filter(|(start, (length, _))| address - *start < *length).map(|(_, (_, name))| name);
+        match (found, module) {
+            (Some(name), Some(module)) if !name.ends_with(module.as_str()) => module.clone(),
+            (Some(name), _) => name.to_owned(),
+            (None, Some(module)) => module.clone(),
+            (None, None) => "[kernel]".to_owned(),
+        }
+    }
+}
+
+/// Whether a mapping is the kernel's own: perf names a guest's `[guest.kernel.kallsyms]`, or `[guest.kernel.kallsyms.PID]` of several, with
+/// the first symbol behind it.
+fn is_kernel(file: &str) -> bool {
+    ["[kernel.kallsyms", "[guest.kernel.kallsyms"].iter().any(|name| {
+        let rest = file.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with([']', '.']))
+    })
+}
+
+/// The name of a module in brackets. perf has its file: `/lib/modules/RELEASE/kernel/NAME.ko.xz`, where the kernel's lists have `_` for `-`.
+fn module(file: &str) -> String {
+    if file.starts_with('[') {
+        return file.to_owned();
+    }
+    let name = file.rsplit('/').next().unwrap_or(file);
+    format!("[{}]", name.split('.').next().unwrap_or(name).replace('-', "_"))
+}
+
+/// The bytes of a plain file, if it can be read.
+fn plain(path: &Path) -> Option<Vec<u8>> {
+    let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    if found.len() > LARGEST {
+        return None;
+    }
+    fs::read(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::time::SystemTime;
+
+    use perf_data::feature::{Facts, HostFacts};
+    use perf_data::writer::{Options, Output, Writer};
+
+    use super::*;
+
+    fn mapping(misc: u16, address: u64, length: u64, file: &str) -> Mapping {
+        Mapping { misc, pid: 1, address, length, file: file.into(), ..Mapping::default() }
+    }
+
+    #[test]
+    fn names_come_from_lists_modules_and_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join("list");
+        fs::write(&list, "ffffffff81000000 T start\nffffffffc0000010 t one\t[loop]\n").unwrap();
+        let (mut names, mut spaces) = (Names::of(Some(&list)), Spaces::default());
+        spaces.map(mapping(2, 0x1000, 0x1000, "/no/such"));
+        spaces.map(mapping(2, 0x8000, 0x1000, "[vdso]"));
+        names.map(&mapping(1, 0xffff_ffff_c000_0000, 0x1000, "[loop]"));
+        names.map(&mapping(1, 0xffff_ffff_c000_4000, 0x1000, "[bare]"));
+        names.map(&mapping(1, 0xffff_ffff_8100_0000, 1 << 29, "[kernel.kallsyms]_text"));
+        let kernel = 0xffff_ffff_c000_0000_u64;
+        let asked = [
+            (Mode::Kernel, 0xffff_ffff_8100_0010, "start"),
+            (Mode::GuestKernel, 5, "[kernel]"),
+            (Mode::Kernel, kernel + 0x10, "one [loop]"),
+            (Mode::Kernel, kernel + 0x4010, "[bare]"),
+            (Mode::Kernel, kernel + 0xf, "[loop]"),
+            (Mode::User, 0x1fff, "[such]"),
+            (Mode::User, 0x2000, "[user]"),
+            (Mode::User, 0x8000, "[vdso]"),
+        ];
+        let numbers = [(); 2].map(|()| asked.map(|(mode, address, _)| names.find(&spaces, mode, 1, address)));
+        assert_eq!(numbers[0], numbers[1]);
+        let all = names.finish();
+        assert_eq!(numbers[0].map(|number| all[number as usize].as_str()), asked.map(|(_, _, name)| name));
+    }
+
+    #[test]
+    fn a_function_is_found_wherever_its_file_is_mapped() {
+        // This program: position-independent, with symbols.
+        let path = std::env::current_exe().unwrap();
+        let image = Image::read(&fs::read(&path).unwrap()).unwrap();
+        let place = (0..1 << 24).step_by(16).find(|&place| image.find(place).is_some()).unwrap();
+        let (mut names, mut spaces) = (Names::default(), Spaces::default());
+        spaces.map(Mapping { offset: place, ..mapping(2, 0x7000, 16, path.to_str().unwrap()) });
+        let number = names.find(&spaces, Mode::User, 1, 0x7000);
+        assert_eq!(Some(names.finish()[number as usize].as_str()), image.find(place));
+    }
+
+    #[test]
+    fn kernels_and_modules_are_told_apart() {
+        for (file, kernel) in [
+            ("[guest.kernel.kallsyms]_text", true),
+            ("[guest.kernel.kallsyms.4711]_text", true),
+            ("[kallsyms]", false),
+            ("[loop]", false),
+            ("/lib/modules/6.1/kernel/loop.ko", false),
+        ] {
+            assert_eq!(is_kernel(file), kernel, "{file}");
+        }
+        assert_eq!([module("/lib/modules/6.1/kernel/kvm-amd.ko.xz"), module("[loop]")], ["[kvm_amd]", "[loop]"]);
+    }
+
+    #[test]
+    fn only_what_came_with_a_recording_is_its_companion() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.data");
+        let list = Companion::Kallsyms.of(&path);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let of = |version: &str, wall: Duration| {
+            let host = HostFacts { version: version.to_owned(), ..HostFacts::default() };
+            let facts = Facts { host, clocks: (wall.as_nanos() as u64, 1), ..Facts::default() };
+            let output: Output<Vec<u8>> = Output::File(File::create(&path).unwrap());
+            let writer = Writer::begin(output, &[], false, Options::default(), &facts).unwrap();
+            writer.finish(&facts).1.unwrap();
+            let bytes = fs::read(&path).unwrap();
+            companion(Companion::Kallsyms, &path, &Recording::open(&bytes).unwrap()).is_some()
+        };
+        assert!(!of("vpmu 1", wall), "there is none");
+        fs::write(&list, "").unwrap();
+        assert!(of("vpmu 1", wall) && !of("6.1.170", wall));
+        assert!(!of("vpmu 1", wall + Duration::from_secs(3600)), "it is older than the recording");
+    }
+}

@@ -1,0 +1,128 @@
+//! What other people's tools show of a guest's kernel: the same samples by function in each.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+
+use super::linux::{UNPACKED, job, linux, text};
+use super::parts::Parts;
+
+/// Kernel-heavy: zeros are made and thrown away.
+const WORK: &str = "for i in 1 2 3 4; do head -c 60000000 /dev/zero >/dev/null; done";
+/// A share may be read differently by so many points.
+const POINTS: f64 = 2.0;
+
+/// Samples by the function they are in.
+type Shares = BTreeMap<String, usize>;
+
+/// `perf report`'s lines: samples, mode in brackets, function.
+fn of_report(text: &str) -> Shares {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let of = |line: &str| {
+        let mut words = line.split_whitespace();
+        let count = words.next()?.parse().ok()?;
+        let _mode = words.next().filter(|word| word.starts_with('['))?;
+        Some((words.next()?.to_owned(), count))
+    };
+    lines.filter_map(of).fold(Shares::new(), add)
+}
+
+/// `perf script -F ip,sym`: a line each.
+fn of_script(text: &str) -> Shares {
+    let of = |line: &str| Some((line.split_whitespace().nth(1)?.to_owned(), 1));
+    text.lines().filter_map(of).fold(Shares::new(), add)
+}
+
+/// Folded stacks: the innermost function, without a module's name.
+fn of_folded(text: &str) -> Shares {
+    let of = |line: &str| {
+        let (stack, count) = line.rsplit_once(' ')?;
+        let leaf = stack.rsplit(';').next()?;
+        Some((leaf.split(" [").next()?.to_owned(), count.parse().ok()?))
+    };
+    text.lines().filter_map(of).fold(Shares::new(), add)
+}
+
+fn add(mut shares: Shares, (name, count): (String, usize)) -> Shares {
+    *shares.entry(name).or_default() += count;
+    shares
+}
+
+/// Functions of the kernel with 2 % and more in one are within [`POINTS`] in the other, and both have all samples.
+fn agree(what: &str, ours: &Shares, theirs: &Shares) -> Result<()> {
+    let total = |shares: &Shares| shares.values().sum::<usize>();
+    ensure!(total(ours) == total(theirs), "{what}: {} samples, not {}", total(theirs), total(ours));
+    let percent = |shares: &Shares, name: &str| {
+        100.0 * shares.get(name).copied().unwrap_or(0) as f64 / total(shares).max(1) as f64
+    };
+    // What has no name is called otherwise by each.
+    let named = ours.keys().filter(|name| !name.starts_with('[') && percent(ours, name) >= 2.0);
+    let mut compared = 0;
+    for name in named {
+        let (one, other) = (percent(ours, name), percent(theirs, name));
+        ensure!((one - other).abs() <= POINTS, "{what}: {name} has {other:.2} %, not {one:.2} %: {theirs:?}");
+        compared += 1;
+    }
+    ensure!(compared >= 2, "{what}: {compared} functions with a name: {ours:?}");
+    eprintln!("# {what}: {compared} functions of 2 % and more agree, {} samples", total(ours));
+    Ok(())
+}
+
+/// A guest's kernel by `perf kvm --guest report`, `perf script`, and, as a host's, by `perf report`, beside this tool's own reader.
+pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
+    let guest = || linux(UNPACKED, &["--append", "nmi_watchdog=0"], WORK).into_iter().skip(1);
+    let record = |options: &[&str]| {
+        let words = ["/vpmu", "record", "-F", "499"].iter().chain(options).chain(&["--"]);
+        words.map(|word| (*word).to_owned()).chain(guest()).collect::<Vec<_>>()
+    };
+    let lists = ["--guestkallsyms", "/tmp/g.data.kallsyms", "--guestmodules", "/tmp/g.data.modules"];
+    let kvm = [
+        &["/usr/bin/perf", "kvm", "--guest"][..],
+        &lists,
+        &["report", "-i", "/tmp/g.data", "--stdio", "-F", "sample,sym"],
+    ]
+    .concat();
+    let script = [&["/usr/bin/perf", "script"][..], &lists, &["-i", "/tmp/g.data", "-F", "ip,sym"]].concat();
+    let as_host = [
+        &[
+            "/usr/bin/perf",
+            "report",
+            "--kallsyms",
+            "/tmp/h.data.kallsyms",
+            "-i",
+            "/tmp/h.data",
+            "--stdio",
+            "--no-children",
+        ][..],
+        &["-g", "none", "-F", "sample,sym"],
+    ]
+    .concat();
+    let report = job(parts)?
+        .command(record(&["--as", "guest", "-o", "/tmp/g.data"]))
+        .command(kvm)
+        .command(script)
+        .command(["/vpmu", "report", "/tmp/g.data", "--format", "folded"])
+        .command(record(&["-g", "-o", "/tmp/h.data"]))
+        .command(as_host)
+        .command(["/vpmu", "report", "/tmp/h.data", "--format", "folded"])
+        .run(parts)?;
+    report.say("boot to power-off");
+    let [recorded, kvm, script, folded, with_chains, as_host, folded_host] = &report.commands[..] else {
+        anyhow::bail!("{} commands came back", report.commands.len());
+    };
+    for recorded in [recorded, with_chains] {
+        let said = String::from_utf8_lossy(&recorded.stderr);
+        ensure!(recorded.status == 0 && said.contains("recorded "), "exit {}: {said}", recorded.status);
+        eprintln!(
+            "# {}",
+            said.lines()
+                .filter(|line| line.contains("complete") || line.contains("recorded"))
+                .collect::<Vec<_>>()
+                .join("; ")
+        );
+    }
+    let ours = of_folded(text(folded)?);
+    agree("perf kvm --guest report", &ours, &of_report(text(kvm).context("perf kvm")?))?;
+    agree("perf script", &ours, &of_script(text(script).context("perf script")?))?;
+    agree("perf report --kallsyms", &of_folded(text(folded_host)?), &of_report(text(as_host).context("perf report")?))
+}

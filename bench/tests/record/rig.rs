@@ -1,0 +1,85 @@
+//! What the tests of recordings share.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+
+/// How long a recording may take to begin on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Prime, so that samples do not keep step with the guest's rounds.
+pub(crate) const RATE: &str = "3989";
+
+pub(crate) fn vpmu() -> Command {
+    let mut vpmu = Command::new(env!("CARGO_BIN_EXE_vpmu"));
+    vpmu.stdin(Stdio::null());
+    vpmu
+}
+
+/// A folder with the planted guest in it.
+pub(crate) fn planted(rounds: u32) -> Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    super::planted::build(&folder.path().join("planted"), rounds, false)?;
+    Ok(folder)
+}
+
+/// Waits until the recording in `folder` has samples.
+pub(crate) fn wait_for_samples(folder: &Path) -> Result<()> {
+    let began = Instant::now();
+    while perf_script(folder, "perf.data").map_or(0, |stacks| stacks.len()) == 0 {
+        ensure!(began.elapsed() < PATIENCE, "no sample in {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
+}
+
+pub(crate) fn record(folder: &Path, options: &[&str]) -> Result<Output> {
+    let output = vpmu().current_dir(folder).arg("record").args(options).args(["--", "run", "planted"]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {said}", output.status);
+    Ok(output)
+}
+
+/// The number of samples that the summary says.
+pub(crate) fn said_samples(output: &Output) -> Result<usize> {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let words = said.split_whitespace().skip_while(|word| *word != "recorded").nth(1);
+    words.and_then(|word| word.parse().ok()).with_context(|| format!("no number of samples: {said}"))
+}
+
+/// The functions of each sample by perf script, innermost first.
+pub(crate) fn perf_script(folder: &Path, file: &str) -> Result<Vec<Vec<String>>> {
+    let mut perf = Command::new("perf");
+    perf.current_dir(folder).args(["script", "-i", file, "-F", "comm,ip,sym"]);
+    let output = perf.output()?;
+    ensure!(output.status.success(), "perf script: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(stacks(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// A sample is a line with the thread's name, and lines of frames behind it or the frame itself.
+pub(crate) fn stacks(text: &str) -> Vec<Vec<String>> {
+    let mut stacks: Vec<Vec<String>> = Vec::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let frame = match line.split_once("/KVM") {
+            Some((_, rest)) => {
+                stacks.push(Vec::new());
+                rest
+            }
+            None => line,
+        };
+        if let (Some(symbol), Some(stack)) = (frame.split_whitespace().nth(1), stacks.last_mut()) {
+            stack.push(symbol.to_owned());
+        }
+    }
+    stacks
+}
+
+/// How often each planted function is the innermost one.
+pub(crate) fn leaves<'a>(leaves: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize> {
+    let mut counts = BTreeMap::new();
+    leaves.for_each(|leaf| *counts.entry(leaf).or_insert(0) += 1);
+    counts
+}
