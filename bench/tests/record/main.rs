@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bench::probe::{EventProbe as _, ThisHost};
+use bench::abilities::{EventProbe as _, ThisHost};
 use host_pmu::backend::BackendKey;
 use serde_json::Value;
 use tempfile::TempDir;
