@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use host_pmu::backend::BackendKey;
 
-use crate::probe::{EventProbe, choose_backend};
+use crate::abilities::{EventProbe, choose_backend};
 use results::error::Error;
 
 /// A backend as a user names it.
@@ -109,7 +109,7 @@ fn remedy(known: &str, or: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::fake::Opens;
+    use crate::abilities::fake::Opens;
     use results::error::Exit;
 
     #[test]

@@ -5,6 +5,7 @@
 //! of them on many hosts. [`record`] writes samples of a guest, and [`top`] shows them while it runs; [`sampled`] is what both share.
 //! [`cli`] is the top floor: it turns options into a specification, runs it and shows the result; nothing below imports it.
 
+pub mod abilities;
 pub mod arm;
 pub mod backend;
 pub mod catalog;
@@ -20,7 +21,6 @@ pub mod linux_arms;
 pub mod machine;
 pub mod output;
 pub mod parse;
-pub mod probe;
 pub mod process;
 pub mod progress;
 pub mod record;

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
-use bench::probe::{EventProbe as _, ThisHost};
+use bench::abilities::{EventProbe as _, ThisHost};
 use host_pmu::backend::BackendKey;
 use serde_json::Value;
 use trials::Case;

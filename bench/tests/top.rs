@@ -3,7 +3,7 @@
 use std::process::{Command, ExitCode, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use bench::probe::{EventProbe as _, ThisHost};
+use bench::abilities::{EventProbe as _, ThisHost};
 use host_pmu::backend::BackendKey;
 use trials::Case;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use bench::probe::{EventProbe as _, ThisHost};
+use bench::abilities::{EventProbe as _, ThisHost};
 use host_pmu::backend::BackendKey;
 use serde_json::Value;
 use triage::workloads::ALL;

@@ -16,6 +16,9 @@ pub const MOST_PERCENT: usize = 30;
 /// Endings of what counts as a crate's lines, in its `src` and `payload`.
 const COUNTED: &[&str] = &["rs", "c", "S", "h"];
 
+/// Folders whose tests are still beside the code, in `foo_tests.rs`.
+const LATER: &[&str] = &["bench/src/top/", "vmm/src/sample/"];
+
 /// What breaks a rule, and the sizes.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -82,6 +85,12 @@ fn is_sys(inner: &Path) -> bool {
     matches!(parts[..], ["src", "sys.rs"] | ["tests", _, "sys.rs"])
 }
 
+/// Whether a file has the tests of another one in the same folder: `foo_tests.rs` beside `foo.rs`.
+fn is_beside(path: &Path) -> bool {
+    let tested = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.strip_suffix("_tests"));
+    tested.is_some_and(|tested| path.with_file_name(format!("{tested}.rs")).is_file())
+}
+
 /// Long files, unsafe code in the wrong place, and the crate's lines.
 fn files(member: &Member, report: &mut Report) -> Result<()> {
     let mut lines = 0;
@@ -104,7 +113,10 @@ fn files(member: &Member, report: &mut Report) -> Result<()> {
                     .findings
                     .push(format!("{name} has unsafe code, which belongs into src/sys.rs, or tests/NAME/sys.rs"));
             }
-            if inner.starts_with("src") && !inner.ends_with("tests.rs") {
+            if is_beside(&path) && !LATER.iter().any(|later| name.starts_with(later)) {
+                report.findings.push(format!("{name}: the tests of foo.rs are in foo/tests.rs"));
+            }
+            if inner.starts_with("src") && !name.ends_with("tests.rs") {
                 let runs = runs_of_blanks(&text)?;
                 report.findings.extend(runs.iter().map(|literal| format!("{name}: a run of blanks in {literal}")));
             }
@@ -162,6 +174,14 @@ mod tests {
         let found = found(&files);
         assert_eq!(found.len(), 1, "{found:#?}");
         assert!(found[0].contains("runs back up") && found[0].contains("low.rs -> high/mod.rs"), "{}", found[0]);
+    }
+
+    #[test]
+    fn tests_beside_their_file_are_found() {
+        let files = [("src/lib.rs", "mod foo; mod both_tests;"), ("src/foo.rs", ""), ("src/both_tests.rs", "")];
+        assert_eq!(found(&files), [""; 0]);
+        let planted = found(&[("src/lib.rs", "mod foo;"), ("src/foo.rs", ""), ("src/foo_tests.rs", "")]);
+        assert_eq!(planted, ["planted/src/foo_tests.rs: the tests of foo.rs are in foo/tests.rs"]);
     }
 
     #[test]

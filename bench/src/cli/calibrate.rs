@@ -14,6 +14,7 @@ use results::write::{check_file, replace};
 use vmm::kvm::Host;
 
 use super::measure::usable;
+use crate::abilities::{EventProbe, ThisHost};
 use crate::arm::real::RealRunner;
 use crate::backend::{BackendChoice, Chosen, choose};
 use crate::console::{internal, print, print_json};
@@ -22,7 +23,6 @@ use crate::experiment::calibrate::fit::fit;
 use crate::experiment::calibrate::measure::{Job, run as measure};
 use crate::experiment::calibrate::spec::{CalibrateSpec, Pmu, plan, spec, workloads};
 use crate::parse::number_in;
-use crate::probe::{EventProbe, ThisHost};
 use crate::progress;
 use crate::sys;
 
@@ -176,7 +176,7 @@ fn refuse_what_has_no_model(backend: &BackendKey) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::fake::Opens;
+    use crate::abilities::fake::Opens;
 
     #[test]
     fn auto_is_cpu_clock_where_hardware_events_open_too() {

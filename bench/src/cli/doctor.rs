@@ -6,11 +6,11 @@ use clap::Args;
 use results::error::{Error, Exit};
 use results::host::HostFs;
 
+use crate::abilities::ThisHost;
 use crate::console::{print, print_json};
 use crate::doctor::diagnose::diagnose;
 use crate::doctor::diagnosis::Limits;
 use crate::doctor::show;
-use crate::probe::ThisHost;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

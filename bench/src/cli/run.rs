@@ -10,10 +10,10 @@ use vmm::machine::Cpu;
 use vmm::machine::image::Rdpmc;
 
 use super::options::CountersOptions;
+use crate::abilities::ThisHost;
 use crate::backend::choose;
 use crate::machine::MachineSpec;
 use crate::parse::{duration_in, number_in, size_in};
-use crate::probe::ThisHost;
 use crate::run;
 use crate::run::spec::RunSpec;
 

@@ -9,8 +9,8 @@ use results::host::{HostFacts, HostFs};
 use vmm::kvm::{API_VERSION, CAPABILITIES};
 
 use super::diagnosis::Limits;
+use crate::abilities::{AutoBackend, KvmProbe};
 use crate::arm::limits;
-use crate::probe::{AutoBackend, KvmProbe};
 
 /// How a user gets to open host events.
 const PERF_REMEDY: &str = "sudo setcap cap_perfmon=ep \"$(command -v vpmu)\" for this file alone, or \

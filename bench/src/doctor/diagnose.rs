@@ -6,7 +6,7 @@ use results::host::{HostFacts, HostFs, noise};
 
 use super::checks;
 use super::diagnosis::{Diagnosis, Limits};
-use crate::probe::{AutoBackend, EventProbe, KvmProbe, choose_backend};
+use crate::abilities::{AutoBackend, EventProbe, KvmProbe, choose_backend};
 
 /// Runs all checks; CPU use by others is observed for `watch`.
 pub fn diagnose(
@@ -43,7 +43,7 @@ mod tests {
 
     use super::super::show::text;
     use super::*;
-    use crate::probe::fake::{KvmWithout, Opens};
+    use crate::abilities::fake::{KvmWithout, Opens};
     use results::host::fixture::{CASCADE_LAKE, PVM, tree};
 
     const PLENTY: Limits =

@@ -16,10 +16,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::element::Element;
 use super::folder::{ATTEMPT, Attempt, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
+use crate::abilities::ThisHost;
 use crate::console::complain;
 use crate::doctor::diagnose::diagnose;
 use crate::doctor::diagnosis::Limits;
-use crate::probe::ThisHost;
 
 /// Time in which a command that was interrupted saves its document.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -21,11 +21,11 @@ use super::report;
 use super::spec::LinuxSpec;
 use super::terminal::{self, Raw};
 use super::userland::{self, Wanted};
+use crate::abilities::ThisHost;
 use crate::backend::choose;
 use crate::console::complain;
 use crate::machine;
 use crate::output::{Diverted, Limits, Output};
-use crate::probe::ThisHost;
 use crate::sys;
 
 /// Boots the kernel, and does what was asked for.

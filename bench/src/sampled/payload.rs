@@ -10,10 +10,10 @@ use vmm::outcome::RunOutcome;
 use vmm::sample::{Moment, Sampling};
 
 use super::guest::PayloadSpec;
+use crate::abilities::ThisHost;
 use crate::arm::{launch, limits};
 use crate::backend::{BackendChoice, choose};
 use crate::console::complain;
-use crate::probe::ThisHost;
 use crate::rounds::pin::usable_cpus;
 use crate::rounds::plan::Plan;
 use crate::strategy::resolve_one;

@@ -12,8 +12,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bench::probe::EventProbe as _;
-use bench::probe::ThisHost;
+use bench::abilities::EventProbe as _;
+use bench::abilities::ThisHost;
 use host_pmu::backend::BackendKey;
 use trials::Case;
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use bench::probe::{EventProbe as _, ThisHost};
+use bench::abilities::{EventProbe as _, ThisHost};
 use host_pmu::backend::BackendKey;
 use host_pmu::sampler::SampledEvent;
 use serde_json::Value;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
-use bench::probe::EventProbe as _;
-use bench::probe::ThisHost;
+use bench::abilities::EventProbe as _;
+use bench::abilities::ThisHost;
 use host_pmu::backend::BackendKey;
 use results::document::Arm;
 use results::document::{Document, Status};

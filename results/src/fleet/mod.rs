@@ -1,17 +1,17 @@
 //! Results of many hosts. Rounds and histograms of thousands of documents do not fit in memory, and statistics by host do not need
 //! them: a document is reduced to a [`Run`], with one [`Figure`] for each arm and metric.
 
+mod before_after;
 mod gather;
 pub mod index;
-mod paired;
 mod run;
 mod show;
 mod statistics;
 #[cfg(any(test, feature = "testing"))]
 pub mod synthetic;
 
+pub use before_after::{FleetComparison, FleetRow, FleetVerdict, by_fact, by_variant, compare};
 pub use gather::gather;
-pub use paired::{FleetComparison, FleetRow, FleetVerdict, by_fact, by_variant, compare};
 pub use run::{Figure, Labels, Level, Run};
 pub use show::{ElementEnd, ElementLine, junit, markdown, page, text};
 pub use statistics::{
