@@ -2,58 +2,21 @@
 //!
 //! A clock's expiry costs its thread an interrupt and a signal wherever the thread is, in the VMM as well. Several clocks with a short
 //! period, each of which the host would bear, may leave the thread no time at all: it then does not come to the look that would give
-//! them a longer one. So the bound is one of the thread: [`MOST`] expiries in the host's shortest period by the events that go on, and
-//! beyond that [`LEAST`] for each. The host's own limit is one of an event.
+//! them a longer one. So the bound is one of the thread: two expiries in the host's shortest period by all events that go on, and
+//! beyond that one of each in 32 such periods ([`Room`]). The host's own limit is one of an event.
 //!
 //! A period that is lengthened so makes a signal late. Counts stay exact.
 
 use arch_pmu::spec::CounterId;
 
 use super::held::Held;
+use super::room::Room;
 use super::store::Bank;
 use crate::backend::Backend;
 
-/// One expiry in the host's shortest period.
-const ONE: u64 = 1 << 10;
-/// Of all events together.
-const MOST: u64 = 2 * ONE;
-/// Of an event at any rate: its signal is late by 32 of the host's shortest periods at most.
-const LEAST: u64 = ONE / 32;
 /// So many of the host's shortest periods are over before a handler has turned its counters off and on: an event that goes on with a
 /// period below that signals again where nobody waits for it.
 const SOON: u64 = 4;
-
-/// What is left to an event of its thread's expiries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Room {
-    /// The host's shortest period; 1: it needs no bound.
-    shortest: u64,
-    /// The shortest that is left.
-    least: u64,
-}
-
-impl Room {
-    /// Beside events that expire `others` times in 1024 of the shortest period. Half of what is left is for those after it.
-    fn beside(others: u64, shortest: u64) -> Self {
-        let left = (MOST.saturating_sub(others) / 2).clamp(LEAST, ONE);
-        Self { shortest, least: shortest.saturating_mul(ONE) / left }
-    }
-
-    /// The period of an event that is to signal after `wanted` counts.
-    pub(super) fn period(self, wanted: u64) -> u64 {
-        wanted.max(self.least)
-    }
-
-    /// Whether an event may go on with `period`.
-    pub(super) const fn has(self, period: u64) -> bool {
-        period >= self.least
-    }
-
-    /// Expiries of an event with `period` in 1024 of the shortest one.
-    pub(super) const fn share(self, period: u64) -> u64 {
-        if self.shortest == 1 || period == 0 { 0 } else { self.shortest.saturating_mul(ONE).div_ceil(period) }
-    }
-}
 
 impl<B: Backend> Bank<B> {
     /// What is left to the event of `counter`.
@@ -62,7 +25,7 @@ impl<B: Backend> Bank<B> {
         let shortest = self.backend.shortest_period();
         // An event that stops itself expires once.
         if shortest == 1 || self.backend.stops_at_overflow() {
-            return Room { shortest: 1, least: shortest };
+            return Room::unbounded(shortest);
         }
         self.room_beside_others(counter, shortest)
     }
@@ -91,6 +54,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::fake::{Host, Script, bank, pmc};
+    use super::super::room::{LEAST, MOST, ONE};
     use super::super::store::counter_at;
     use super::*;
     use crate::strategy::MAX_POOL;

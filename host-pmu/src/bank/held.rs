@@ -2,7 +2,7 @@
 
 use arch_pmu::spec::{CounterId, Spec};
 
-use super::budget::Room;
+use super::room::Room;
 use super::state::{Event, State};
 
 /// A host event.

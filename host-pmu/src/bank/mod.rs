@@ -7,7 +7,7 @@
 //! - `counters.rs`: the bank as the PMU sees it; `start.rs`: how a counter gets an event.
 //! - `state.rs`: the states of an event and their one transition table; `held.rs`: an event and its counts.
 //! - `overflow.rs`: which events overflowed, and the strategy's answer; `stopped.rs`: events that stop themselves.
-//! - `budget.rs`: how often all events of a thread may signal.
+//! - `budget.rs`: how often all events of a thread may signal; `room.rs`: what that leaves to one.
 //! - `gate.rs`: all events behind one gate; `virtual_pause.rs`: events that go on while their counters are off.
 //! - `release.rs`: when parked events are given back; `store.rs`: the bank itself.
 
@@ -20,6 +20,7 @@ mod gate;
 mod held;
 mod overflow;
 mod release;
+mod room;
 mod start;
 mod state;
 mod stats;

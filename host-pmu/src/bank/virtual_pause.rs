@@ -11,8 +11,8 @@
 
 use arch_pmu::spec::{CounterId, CounterSet};
 
-use super::budget::Room;
 use super::held::Held;
+use super::room::Room;
 use super::state::{Event, State};
 use super::stats::BankStats;
 use super::store::{Bank, count, host_op};

@@ -10,7 +10,7 @@
 //! # What can be lost
 //! KVM_SET_LAPIC replaces the whole page, the request register with it: an interrupt that another thread puts there
 //! between KVM_GET_LAPIC and KVM_SET_LAPIC (another vCPU's IPI, a line of the IOAPIC) would be lost without a trace. In x2APIC
-//! mode LVTPC is an MSR, and KVM_SET_MSRS writes that one register and nothing else: that way is taken whenever the
+//! mode LVTPC is an MSR, and KVM_SET_MSRS writes no register but those it names: that way is taken whenever the
 //! guest is in that mode, and nothing can be lost. In xAPIC mode there is no other way than the page; it is then fetched
 //! again immediately before it is written, which leaves a window of two system calls per PMI. KVM gives userspace no
 //! means to close it: masking later, or not at all, would change what the guest sees of every PMI instead.
