@@ -5,13 +5,16 @@
 //! - [`record`], [`attr`], [`feature`]: the format, as of tools/perf/Documentation/perf.data-file-format.txt and
 //!   <linux/perf_event.h>.
 //! - [`symbols`]: names of addresses, from ELF files and from a kernel's list of symbols.
+//! - [`spaces`], [`names`]: which file is where in each process of a recording at each time, and names by that.
 //! - [`stacks`]: samples as folded stacks.
 
 pub mod attr;
 mod bytes;
 pub mod feature;
+pub mod names;
 pub mod reader;
 pub mod record;
+pub mod spaces;
 pub mod stacks;
 pub mod symbols;
 mod sys;

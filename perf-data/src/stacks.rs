@@ -87,18 +87,18 @@ pub fn frames_of(sample: &Sample) -> Vec<Frame> {
     frames
 }
 
-/// The names of a sample's frames, its root first: each address by `name`, which is given its mode.
-pub fn frames(sample: &Sample, mut name: impl FnMut(Mode, u64) -> String) -> Vec<String> {
-    let named = |frame| match frame {
-        Frame::At(mode, address) => name(mode, address),
-        Frame::Broken => BROKEN.to_owned(),
-    };
-    frames_of(sample).into_iter().map(named).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The names of a sample's frames, its root first: each address by `name`, which is given its mode.
+    fn frames(sample: &Sample, mut name: impl FnMut(Mode, u64) -> String) -> Vec<String> {
+        let named = |frame| match frame {
+            Frame::At(mode, address) => name(mode, address),
+            Frame::Broken => BROKEN.to_owned(),
+        };
+        frames_of(sample).into_iter().map(named).collect()
+    }
 
     #[test]
     fn a_chain_is_folded_from_its_root() {

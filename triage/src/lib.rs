@@ -9,6 +9,7 @@
 //! | [`symbols`], [`unwind`] | names of addresses; callers by `.eh_frame` |
 //! | [`choice`], [`verdict`] | what the figures say |
 //! | [`run`] | the whole, as an [`account::Account`] |
+//! | [`practice`] | published figures of such programs, measured here |
 
 pub mod account;
 pub mod child;
@@ -17,6 +18,7 @@ pub mod counting;
 mod figure;
 pub mod job;
 pub mod note;
+pub mod practice;
 pub mod published;
 pub mod run;
 pub mod sampling;

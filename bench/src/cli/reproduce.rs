@@ -8,6 +8,8 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::read;
 use results::table::layout::columns;
+use triage::practice;
+use triage::practice::document::Figure;
 
 use super::triage::place;
 use super::workload::cpus;
@@ -16,8 +18,6 @@ use crate::experiment::reproduce::compression;
 use crate::experiment::reproduce::compression::document::LEVELS;
 use crate::experiment::reproduce::compression::measure::{self, CompressionSpec, HERTZ, MOST_DEPTH};
 use crate::experiment::reproduce::compression::overhead::{self, OverheadSpec};
-use crate::experiment::reproduce::practice;
-use crate::experiment::reproduce::practice::document::Figure;
 use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::show;
 use crate::parse::number_in;

@@ -3,6 +3,9 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use perf_data::reader::Recording;
 
 /// A file that belongs to a recording: its name is the recording's, a dot and a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,23 @@ fn with(recording: &Path, word: &str) -> PathBuf {
     name.push(".");
     name.push(word);
     name.into()
+}
+
+/// How the version of a recording of this tool begins: only those have companions.
+const OURS: &str = "vpmu ";
+/// Clocks of files are as coarse as a tick.
+const COARSE: Duration = Duration::from_secs(1);
+
+/// A file beside a recording, if it is this recording's: the recording is this tool's, and the file was not there before it.
+#[must_use]
+pub fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Option<PathBuf> {
+    if !recording.version.as_ref().is_some_and(|version| version.starts_with(OURS)) {
+        return None;
+    }
+    let file = which.of(path);
+    let written = fs::metadata(&file).and_then(|found| found.modified()).ok()?;
+    let began = recording.clocks.map_or(UNIX_EPOCH, |(wall, _)| UNIX_EPOCH + Duration::from_nanos(wall));
+    (written + COARSE >= began).then_some(file)
 }
 
 /// Where an earlier recording of that name is kept.
@@ -136,6 +156,12 @@ fn move_companions(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::time::SystemTime;
+
+    use perf_data::feature::{Facts, HostFacts};
+    use perf_data::writer::{Options, Output, Writer};
+
     use super::*;
 
     fn write(path: &Path, text: &str) {
@@ -217,5 +243,26 @@ mod tests {
         assert!(Companion::Modules.of(&path).is_dir());
         drop(Place::clear(Path::new("/dev/null")).unwrap());
         assert!(Path::new("/dev/null").exists());
+    }
+
+    #[test]
+    fn only_what_came_with_a_recording_is_its_companion() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.data");
+        let list = Companion::Kallsyms.of(&path);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let of = |version: &str, wall: Duration| {
+            let host = HostFacts { version: version.to_owned(), ..HostFacts::default() };
+            let facts = Facts { host, clocks: (wall.as_nanos() as u64, 1), ..Facts::default() };
+            let output: Output<Vec<u8>> = Output::File(File::create(&path).unwrap());
+            let writer = Writer::begin(output, &[], false, Options::default(), &facts).unwrap();
+            writer.finish(&facts).1.unwrap();
+            let bytes = fs::read(&path).unwrap();
+            companion(Companion::Kallsyms, &path, &Recording::open(&bytes).unwrap()).is_some()
+        };
+        assert!(!of("vpmu 1", wall), "there is none");
+        fs::write(&list, "").unwrap();
+        assert!(of("vpmu 1", wall) && !of("6.1.170", wall));
+        assert!(!of("vpmu 1", wall + Duration::from_secs(3600)), "it is older than the recording");
     }
 }

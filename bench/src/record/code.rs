@@ -11,6 +11,8 @@ use vmm::sample::{ModulePlace, Sampling, TablesRead};
 use super::layout::{Kind, kernel_name, of_module};
 use crate::linux::symbols::CodeReports;
 
+/// The guest that perf takes `--guestkallsyms` for.
+const DEFAULT_GUEST: i32 = 0;
 /// How often tables that are not in memory are looked for: ten seconds of polls.
 const MOST_TRIES: u32 = 1000;
 
@@ -109,7 +111,9 @@ impl KernelCode {
         let Some(id) = id else { return };
         self.build_ids.retain(|known| known.file != file);
         let kernel = of_module(self.kind, &Module::default(), None, self.pid);
-        self.build_ids.push(BuildId { misc: kernel.misc, pid: kernel.pid.cast_signed(), id, file });
+        // By the id of a guest of its own perf would make a machine of its own, which has no --guestkallsyms: those are the default guest's, 0.
+        let pid = if self.kind == Kind::Guest { DEFAULT_GUEST } else { kernel.pid.cast_signed() };
+        self.build_ids.push(BuildId { misc: kernel.misc, pid, id, file });
     }
 }
 
@@ -150,5 +154,8 @@ mod tests {
         let ids: Vec<_> = ids.iter().map(|id| (id.misc, id.pid, id.file.as_str(), id.id[0])).collect();
         assert_eq!(ids, [(1, -1, "[one]", 1), (1, -1, "[kernel.kallsyms]", 8), (1, -1, "[two]", 1)]);
         assert_eq!((unwinding, left_out), (Unwinding::NotAsked, 1), "a kernel without tables has none for modules");
+        let guest = KernelCode::new(Arc::default(), Kind::Guest, 7, Some(vec![9; 20]));
+        let ids: Vec<_> = guest.finish().0.iter().map(|id| (id.misc, id.pid, id.file.clone())).collect();
+        assert_eq!(ids, [(4, DEFAULT_GUEST, "[guest.kernel.kallsyms]".to_owned())]);
     }
 }

@@ -6,15 +6,15 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use perf_data::attr::Event;
+use perf_data::names::Names;
 use perf_data::reader::{Damage, MOST_INFLATED, Recording};
 use perf_data::record::{Mode, Record, Sample};
+use perf_data::spaces::Spaces;
 use perf_data::stacks::{BROKEN, Frame, Stacks, frames_of};
 use perf_data::writer::MAGIC;
 use results::error::{Error, one_line};
 
-use super::beside::Companion;
-use super::names::{self, Names};
-use super::spaces::Spaces;
+use super::beside::{Companion, companion};
 use super::spec::PIPED;
 use crate::machine;
 use crate::parse::suggestion;
@@ -150,8 +150,7 @@ fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents,
             Record::Other(_) => {}
         }
     });
-    let [kallsyms, nmis] =
-        [Companion::Kallsyms, Companion::Nmis].map(|which| names::companion(which, path, &recording));
+    let [kallsyms, nmis] = [Companion::Kallsyms, Companion::Nmis].map(|which| companion(which, path, &recording));
     let Recording { mut events, clocks, command_line, .. } = recording;
     let shown = match wanted {
         Some(wanted) => named(&events, wanted)?,

@@ -3,7 +3,6 @@
 pub mod compression;
 mod measured;
 mod perf_stat;
-pub mod practice;
 pub mod run;
 pub mod show;
 mod simulated;

@@ -1,11 +1,11 @@
 //! Published figures beside what this host does.
 
+use crate::account::{Account, Rate, Sampling, Speedup, Status};
+use crate::workloads::setup::DISKS;
 use results::published::PUBLISHED;
 use results::stats::interval::Interval;
 use serde::Serialize;
 use toml::{Table, Value};
-use triage::account::{Account, Rate, Sampling, Speedup, Status};
-use triage::workloads::setup::DISKS;
 
 /// A figure that is measured by workloads of triage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,9 +246,9 @@ fn reasons(figure: Figure, accounts: &[Account]) -> Vec<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use crate::account::{Leaf, SCHEMA, Subject};
+    use crate::symbols::{Frame, KERNEL};
     use results::host::HostFacts;
-    use triage::account::{Leaf, SCHEMA, Subject};
-    use triage::symbols::{Frame, KERNEL};
 
     use super::*;
 

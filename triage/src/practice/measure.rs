@@ -3,14 +3,13 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use results::error::Error;
-use triage::account::{Account, Status};
-use triage::counting::Event;
-use triage::run::{Place, SAMPLES_PER_SECOND, Spec, run, steps};
-use triage::workloads::Workload;
+use crate::account::{Account, Status};
+use crate::counting::Event;
+use crate::run::{Place, SAMPLES_PER_SECOND, Spec, run, steps};
+use crate::workloads::Workload;
+use results::error::{Error, Exit};
 
 use super::document::{Figure, Practice};
-use crate::console::internal;
 
 /// Length of a turn. One of rand() with eight threads on few CPUs has waits of a scheduler's slice.
 const TURN: Duration = Duration::from_millis(200);
@@ -22,6 +21,10 @@ fn runs(figure: Figure) -> &'static [(&'static str, bool, Option<&'static str>)]
         Figure::SpinlockShare => &[("pagefault", true, Some("cpu-clock")), ("pagefault", false, Some("cpu-clock"))],
         Figure::ParallelProbing => &[("setup", false, None), ("setup-disks", false, None)],
     }
+}
+
+fn bug(what: &str, which: &str) -> Error {
+    Error::new(Exit::Internal, format!("this is a bug of vpmu: {what}"), which, "")
 }
 
 /// Runs them. `begin` is told how many steps there are, `step` what the next one is.
@@ -37,7 +40,7 @@ pub fn practice(
     step: &mut dyn FnMut(&str),
 ) -> Result<Practice, Error> {
     let specs = runs(figure).iter().map(|&(name, sample_apart, event)| {
-        let workload = Workload::named(name).ok_or_else(|| internal("no such workload", name))?;
+        let workload = Workload::named(name).ok_or_else(|| bug("no such workload", name))?;
         let event = event.and_then(Event::named);
         Ok(Spec {
             workload,
@@ -60,7 +63,7 @@ pub fn practice(
             break;
         }
     }
-    Practice::of(figure, accounts).ok_or_else(|| internal("the published figures are not whole", figure.id()))
+    Practice::of(figure, accounts).ok_or_else(|| bug("the published figures are not whole", figure.id()))
 }
 
 #[cfg(test)]

@@ -2,37 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::path::Path;
 
-use perf_data::reader::Recording;
-use perf_data::record::{Mapping, Mode};
-use perf_data::symbols::{Image, Symbols};
+use crate::record::{Mapping, Mode};
+use crate::symbols::{Image, Symbols};
 
-use super::beside::Companion;
-use super::spaces::Spaces;
+use crate::spaces::Spaces;
 
 /// Largest file whose symbols are read.
 const LARGEST: u64 = 512 << 20;
-/// How the version of a recording of this tool begins: only those have companions.
-pub(super) const OURS: &str = "vpmu ";
-/// Clocks of files are as coarse as a tick.
-const COARSE: Duration = Duration::from_secs(1);
-
-/// A file beside a recording, if it is this recording's: the recording is this tool's, and the file was not there before it.
-pub(super) fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Option<PathBuf> {
-    if !recording.version.as_ref().is_some_and(|version| version.starts_with(OURS)) {
-        return None;
-    }
-    let file = which.of(path);
-    let written = fs::metadata(&file).and_then(|found| found.modified()).ok()?;
-    let began = recording.clocks.map_or(UNIX_EPOCH, |(wall, _)| UNIX_EPOCH + Duration::from_nanos(wall));
-    (written + COARSE >= began).then_some(file)
-}
-
 /// Names, each with a number, and what they are found by.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub struct Names {
     kernel: Option<Symbols>,
     /// Modules of the kernel by their first address: bytes, and the name in brackets.
     modules: BTreeMap<u64, (u64, String)>,
@@ -47,21 +28,22 @@ pub(super) struct Names {
 
 impl Names {
     /// With a kernel's list of symbols.
-    pub(super) fn of(kallsyms: Option<&Path>) -> Self {
+    #[must_use]
+    pub fn of(kallsyms: Option<&Path>) -> Self {
         let text = kallsyms.and_then(plain).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let kernel = text.map(|text| Symbols::of_kallsyms(&text)).filter(|symbols| !symbols.is_empty());
         Self { kernel, ..Self::default() }
     }
 
     /// Notes a mapping of the kernel's.
-    pub(super) fn map(&mut self, mapping: &Mapping) {
+    pub fn map(&mut self, mapping: &Mapping) {
         if !is_kernel(&mapping.file) {
             self.modules.insert(mapping.address, (mapping.length, module(&mapping.file)));
         }
     }
 
     /// The number of a name.
-    pub(super) fn number(&mut self, name: &str) -> u32 {
+    pub fn number(&mut self, name: &str) -> u32 {
         if let Some(&known) = self.numbers.get(name) {
             return known;
         }
@@ -72,12 +54,13 @@ impl Names {
     }
 
     /// All names by their numbers.
-    pub(super) fn finish(self) -> Vec<String> {
+    #[must_use]
+    pub fn finish(self) -> Vec<String> {
         self.all
     }
 
     /// The number of the name of an address.
-    pub(super) fn find(&mut self, spaces: &Spaces, mode: Mode, pid: u32, address: u64) -> u32 {
+    pub fn find(&mut self, spaces: &Spaces, mode: Mode, pid: u32, address: u64) -> u32 {
         if matches!(mode, Mode::Kernel | Mode::GuestKernel) {
             if let Some(&known) = self.in_kernel.get(&address) {
                 return known;
@@ -144,12 +127,6 @@ fn plain(path: &Path) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::time::SystemTime;
-
-    use perf_data::feature::{Facts, HostFacts};
-    use perf_data::writer::{Options, Output, Writer};
-
     use super::*;
 
     fn mapping(misc: u16, address: u64, length: u64, file: &str) -> Mapping {
@@ -208,26 +185,5 @@ mod tests {
             assert_eq!(is_kernel(file), kernel, "{file}");
         }
         assert_eq!([module("/lib/modules/6.1/kernel/kvm-amd.ko.xz"), module("[loop]")], ["[kvm_amd]", "[loop]"]);
-    }
-
-    #[test]
-    fn only_what_came_with_a_recording_is_its_companion() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.data");
-        let list = Companion::Kallsyms.of(&path);
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let of = |version: &str, wall: Duration| {
-            let host = HostFacts { version: version.to_owned(), ..HostFacts::default() };
-            let facts = Facts { host, clocks: (wall.as_nanos() as u64, 1), ..Facts::default() };
-            let output: Output<Vec<u8>> = Output::File(File::create(&path).unwrap());
-            let writer = Writer::begin(output, &[], false, Options::default(), &facts).unwrap();
-            writer.finish(&facts).1.unwrap();
-            let bytes = fs::read(&path).unwrap();
-            companion(Companion::Kallsyms, &path, &Recording::open(&bytes).unwrap()).is_some()
-        };
-        assert!(!of("vpmu 1", wall), "there is none");
-        fs::write(&list, "").unwrap();
-        assert!(of("vpmu 1", wall) && !of("6.1.170", wall));
-        assert!(!of("vpmu 1", wall + Duration::from_secs(3600)), "it is older than the recording");
     }
 }

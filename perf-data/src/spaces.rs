@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use perf_data::record::Mapping;
+use crate::record::Mapping;
 
 /// The process whose mappings are those of all.
 const ALL: u32 = u32::MAX;
@@ -24,9 +24,9 @@ struct Piece {
 /// The pieces of a process by their first address, apart from each other.
 type Space = BTreeMap<u64, Piece>;
 
-/// The processes.
+/// The processes of a recording, with what each has mapped.
 #[derive(Debug, Default)]
-pub(super) struct Spaces {
+pub struct Spaces {
     by_pid: HashMap<u32, Rc<Space>>,
     files: Vec<String>,
     numbers: HashMap<String, usize>,
@@ -35,7 +35,7 @@ pub(super) struct Spaces {
 
 impl Spaces {
     /// A file is mapped: what was there is not any more.
-    pub(super) fn map(&mut self, mapping: Mapping) {
+    pub fn map(&mut self, mapping: Mapping) {
         let Mapping { pid, address: start, length, offset, file, .. } = mapping;
         let end = start.saturating_add(length);
         if end == start {
@@ -64,7 +64,7 @@ impl Spaces {
     }
 
     /// A process begins with what its parent has mapped.
-    pub(super) fn fork(&mut self, parent: u32, child: u32) {
+    pub fn fork(&mut self, parent: u32, child: u32) {
         if parent == child {
             return;
         }
@@ -75,12 +75,13 @@ impl Spaces {
     }
 
     /// A process executes another program.
-    pub(super) fn exec(&mut self, pid: u32) {
+    pub fn exec(&mut self, pid: u32) {
         self.by_pid.remove(&pid);
     }
 
     /// The file at an address, and the place in it.
-    pub(super) fn find(&self, pid: u32, address: u64) -> Option<(usize, u64)> {
+    #[must_use]
+    pub fn find(&self, pid: u32, address: u64) -> Option<(usize, u64)> {
         [pid, ALL].iter().find_map(|pid| {
             let (_, piece) = self.by_pid.get(pid)?.range(..=address).next_back()?;
             (address < piece.end).then(|| (piece.file, (address - piece.start).wrapping_add(piece.offset)))
@@ -88,7 +89,8 @@ impl Spaces {
     }
 
     /// The name of a file.
-    pub(super) fn file(&self, number: usize) -> &str {
+    #[must_use]
+    pub fn file(&self, number: usize) -> &str {
         self.files.get(number).map_or("", String::as_str)
     }
 
