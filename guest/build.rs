@@ -90,6 +90,7 @@ fn build() -> Result<(), String> {
         optional_cflags: OPTIONAL_CFLAGS,
         ldflags,
     };
+    println!("cargo::rustc-env=PAYLOAD_COMPILER={}", elf::compiler()?);
     elf::build(&out, "payload", &program(SOURCES, &[], LDFLAGS))?;
     elf::build(&out, "conformance", &program(CONFORMANCE_SOURCES, &["CONFORMANCE"], LDFLAGS))?;
     // By the linker's own script: a program of a Linux guest.
