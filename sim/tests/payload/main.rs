@@ -136,12 +136,12 @@ fn events() -> impl Strategy<Value = Vec<EventSpec>> {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let mode = prop_oneof![
+    let flags = prop_oneof![
         4 => Just(0), 2 => Just(FLAG_TASK_SWITCH), 2 => Just(FLAG_TURNS), 1 => Just(FLAG_TIME_LOOP),
         1 => Just(FLAG_TURNS | FLAG_TASK_SWITCH), 2 => Just(FLAG_STAT_SETUP), 1 => Just(FLAG_STAT_SETUP | FLAG_ENABLE_ONCE)
     ];
     let workload = prop_oneof![4 => Just(WORKLOAD_FTEST), 1 => Just(WORKLOAD_IO), 1 => Just(WORKLOAD_IDLE)];
-    let guest = (mode, workload, 0..=8u64, 0..=4u64, prop_oneof![Just(0), Just(1000), Just(50_000_u64)]);
+    let guest = (flags, workload, 0..=8u64, 0..=4u64, prop_oneof![Just(0), Just(1000), Just(50_000_u64)]);
     let times = (
         prop_oneof![50_000..400_000u64, 1_000_000..4_000_000u64],
         0..3u64,
@@ -185,7 +185,7 @@ fn case() -> impl Strategy<Value = Case> {
         };
         boot.events[..events.len()].copy_from_slice(&events);
         let (seed, nmis, overflows, counts, exit_ns, user_ns, instruction_ps) = chances;
-        let counters = (1 << gp_counters) - 1 | ((1 << fixed_counters) - 1) << 32;
+        let counters = ((1 << gp_counters) - 1) | ((1 << fixed_counters) - 1) << 32;
         Case {
             boot,
             chances: Chances { seed, nmis, overflows, counters, counts, exit_ns, user_ns, instruction_ps },

@@ -33,17 +33,20 @@ impl Measured {
         match changes(&self.ways) {
             Ok(found) if found.is_empty() => None,
             Ok(found) => {
-                let lines: String = found.iter().map(|(path, n)| format!("    {path:?} = {n},\n")).collect();
-                Some(format!("These numbers explain all that was executed:\n{lines}"))
+                let lines: Vec<_> = found.iter().map(|(path, n)| format!("    {path:?} = {n},")).collect();
+                Some(format!("These numbers explain all that was executed:\n{}", lines.join("\n")))
             }
             Err(ways) => Some(format!("No numbers explain {} ways, as {:?}", ways.len(), ways.first())),
         }
     }
 }
 
+/// Ways whose instructions no numbers explain.
+type Unexplained = Vec<(Ways, u64)>;
+
 /// The paths whose numbers are others than the table's: those that explain all of `measured` with the fewest changes that elimination
 /// finds, or the ways that no numbers explain.
-fn changes(measured: &BTreeMap<Ways, u64>) -> Result<Vec<(Path, i64)>, Vec<(Ways, u64)>> {
+fn changes(measured: &BTreeMap<Ways, u64>) -> Result<Vec<(Path, i64)>, Unexplained> {
     let wrong = |ways: &Ways| -> i64 { ways.iter().map(|(path, n)| (path.instructions() * n).cast_signed()).sum() };
     // In one equation for each way: what its paths' numbers have to grow by.
     let mut rows: Vec<(BTreeMap<Path, f64>, f64)> = Vec::new();
@@ -58,7 +61,9 @@ fn changes(measured: &BTreeMap<Ways, u64>) -> Result<Vec<(Path, i64)>, Vec<(Ways
             }
         }
         if let Some((&pivot, &factor)) = row.iter().next() {
-            row.values_mut().for_each(|value| *value /= factor);
+            for value in row.values_mut() {
+                *value /= factor;
+            }
             rest /= factor;
             for (others, known) in &mut rows {
                 if let Some(&factor) = others.get(&pivot) {
