@@ -80,6 +80,7 @@ fn build() -> Result<(), String> {
         optional_cflags: OPTIONAL_CFLAGS,
         ldflags,
     };
+    println!("cargo::rustc-env=PAYLOAD_COMPILER={}", freestanding::compiler()?);
     freestanding::build(&out, "payload", &program(SOURCES, &[], LDFLAGS))?;
     freestanding::build(&out, "conformance", &program(CONFORMANCE_SOURCES, &["CONFORMANCE"], LDFLAGS))?;
     // By the linker's own script: a program of a Linux guest.

@@ -19,6 +19,9 @@ pub mod abi;
 /// The linked payload: a static ELF64 at 1 MiB, with its symbols.
 pub const PMU_PAYLOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/payload.elf"));
 
+/// What compiled it: the first line of the compiler's `--version`, without the first word.
+pub const COMPILER: &str = env!("PAYLOAD_COMPILER");
+
 /// The workload ftest as a program for Linux: a static ELF64. `ftest NMIS MS [PROCESSES]`; see `guest/linux/ftest.c`.
 pub const FTEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ftest.elf"));
 

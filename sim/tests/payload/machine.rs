@@ -370,7 +370,7 @@ impl Machine {
             self.set(insn, 0, u64::from(holds)); // SETcc
         } else {
             // CMOVcc; of 32 bits it clears the upper half either way.
-            let value = self.get(insn, if holds { 1 } else { 0 });
+            let value = self.get(insn, u32::from(holds));
             self.set(insn, 0, value);
         }
     }

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod guest;
+mod hosts;
 mod machine;
 mod scripted;
 mod solve;
@@ -20,7 +21,7 @@ use ::guest::abi::{
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use sim::guest::cpu::Cpu;
-use sim::guest::paths::Path;
+use sim::guest::paths::{COMPILER, Path};
 use sim::guest::{Guest, Timer};
 
 use guest::Payload;
@@ -39,8 +40,8 @@ type Left = (Report, Vec<LogEntry>);
 /// The turns of a guest: how many samples each, and how long it waits before them.
 type Turns<'a> = &'a [(u64, u64)];
 
-fn simulated<C: Cpu>(cpu: C, boot: &BootPage, turns: Turns<'_>) -> (Vec<Left>, Vec<Step>) {
-    let mut guest = Guest::new(Traced::new(cpu), boot, (Timer::Periodic, u64::MAX), TSC_KHZ, WORK_UNIT);
+fn simulated<C: Cpu>(cpu: C, boot: &BootPage, turns: Turns<'_>, (khz, unit): (u64, u64)) -> (Vec<Left>, Vec<Step>) {
+    let mut guest = Guest::new(Traced::new(cpu), boot, (Timer::Periodic, u64::MAX), khz, unit);
     let mut left = Vec::new();
     let mut next = turns.iter();
     loop {
@@ -58,8 +59,8 @@ fn simulated<C: Cpu>(cpu: C, boot: &BootPage, turns: Turns<'_>) -> (Vec<Left>, V
     }
 }
 
-fn executed<C: Cpu>(cpu: C, boot: &BootPage, turns: Turns<'_>) -> (Vec<Left>, Vec<Step>) {
-    let mut payload = Payload::new(Traced::new(cpu), boot, TSC_KHZ, WORK_UNIT);
+fn executed<C: Cpu>(cpu: C, boot: &BootPage, turns: Turns<'_>, (khz, unit): (u64, u64)) -> (Vec<Left>, Vec<Step>) {
+    let mut payload = Payload::new(Traced::new(cpu), boot, khz, unit);
     let mut left = Vec::new();
     let mut next = turns.iter();
     loop {
@@ -93,13 +94,7 @@ fn compare(simulated: &[Step], executed: &[Step], clock_counts: bool, measured: 
             let (ours, theirs) = (around(simulated), around(executed));
             return Err(format!("access {n}: the simulated guest {ours:x?}\nthe payload {theirs:x?}"));
         }
-        let known = measured.entry(ours.ways.clone()).or_insert(theirs.instructions);
-        if *known != theirs.instructions {
-            return Err(format!(
-                "access {n}, {:x?}: {} instructions of the payload, elsewhere {known} on the same way: {:?}",
-                ours.asked, theirs.instructions, ours.ways
-            ));
-        }
+        measured.add(&ours.ways, theirs.instructions);
         if clocks_differ {
             return Ok(());
         }
@@ -141,12 +136,12 @@ fn events() -> impl Strategy<Value = Vec<EventSpec>> {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let mode = prop_oneof![
+    let flags = prop_oneof![
         4 => Just(0), 2 => Just(FLAG_TASK_SWITCH), 2 => Just(FLAG_TURNS), 1 => Just(FLAG_TIME_LOOP),
         1 => Just(FLAG_TURNS | FLAG_TASK_SWITCH), 2 => Just(FLAG_STAT_SETUP), 1 => Just(FLAG_STAT_SETUP | FLAG_ENABLE_ONCE)
     ];
     let workload = prop_oneof![4 => Just(WORKLOAD_FTEST), 1 => Just(WORKLOAD_IO), 1 => Just(WORKLOAD_IDLE)];
-    let guest = (mode, workload, 0..=8u64, 0..=4u64, prop_oneof![Just(0), Just(1000), Just(50_000_u64)]);
+    let guest = (flags, workload, 0..=8u64, 0..=4u64, prop_oneof![Just(0), Just(1000), Just(50_000_u64)]);
     let times = (
         prop_oneof![50_000..400_000u64, 1_000_000..4_000_000u64],
         0..3u64,
@@ -190,7 +185,7 @@ fn case() -> impl Strategy<Value = Case> {
         };
         boot.events[..events.len()].copy_from_slice(&events);
         let (seed, nmis, overflows, counts, exit_ns, user_ns, instruction_ps) = chances;
-        let counters = (1 << gp_counters) - 1 | ((1 << fixed_counters) - 1) << 32;
+        let counters = ((1 << gp_counters) - 1) | ((1 << fixed_counters) - 1) << 32;
         Case {
             boot,
             chances: Chances { seed, nmis, overflows, counters, counts, exit_ns, user_ns, instruction_ps },
@@ -227,8 +222,8 @@ fn shortened() -> Case {
 /// Both guests on CPUs of chance.
 fn check(case: &Case, measured: &mut Measured) -> Result<usize, String> {
     let cpu = || Scripted::new(case.chances, TSC_KHZ);
-    let (their_left, theirs) = executed(cpu(), &case.boot, &case.turns);
-    let (our_left, ours) = simulated(cpu(), &case.boot, &case.turns);
+    let (their_left, theirs) = executed(cpu(), &case.boot, &case.turns, (TSC_KHZ, WORK_UNIT));
+    let (our_left, ours) = simulated(cpu(), &case.boot, &case.turns, (TSC_KHZ, WORK_UNIT));
     compare(&ours, &theirs, case.chances.instruction_ps > 0, measured)?;
     let same_clock = ours.iter().zip(&theirs).all(|(a, b)| a.instructions == b.instructions);
     if same_clock && our_left != their_left {
@@ -239,7 +234,7 @@ fn check(case: &Case, measured: &mut Measured) -> Result<usize, String> {
 
 #[test]
 fn the_simulated_guest_is_the_payload() {
-    let mut measured = Measured::new();
+    let mut measured = Measured::default();
     let mut runner = proptest::test_runner::TestRunner::new_with_rng(
         ProptestConfig::default(),
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
@@ -253,23 +248,12 @@ fn the_simulated_guest_is_the_payload() {
         }
         cases += 1;
     }
-    eprintln!("{cases} cases, {steps} accesses, {} ways", measured.len());
-    let gone: BTreeSet<Path> = measured.keys().flat_map(|ways| ways.keys().copied()).collect();
+    eprintln!("{cases} cases, {steps} accesses, {} ways", measured.ways.len());
+    let gone: BTreeSet<Path> = measured.ways.keys().flat_map(|ways| ways.keys().copied()).collect();
     let never: Vec<_> = Path::ALL.iter().filter(|path| !gone.contains(path)).collect();
     assert!(never.is_empty(), "no case goes {never:?}");
-    match solve::changes(&measured) {
-        Ok(found) if found.is_empty() => {}
-        Ok(found) => {
-            for (path, n) in &found {
-                eprintln!("    {path:?} = {n},");
-            }
-            panic!("paths.rs has other numbers for {} paths", found.len());
-        }
-        Err(ways) => {
-            for (ways, count) in ways.iter().take(8) {
-                eprintln!("{count}: {ways:?}");
-            }
-            panic!("no numbers explain {} ways", ways.len());
-        }
-    }
+    let Some(verdict) = measured.verdict() else { return };
+    // Other compilers make other code of the same payload; results must not depend on them.
+    assert!(::guest::COMPILER != COMPILER, "sim/src/guest/paths.rs is not of this payload. {verdict}");
+    eprintln!("skipped: instructions are those of {COMPILER}, this payload was compiled by {}", ::guest::COMPILER);
 }

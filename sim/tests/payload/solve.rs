@@ -7,11 +7,46 @@ use sim::guest::paths::Path;
 use super::traced::Ways;
 
 /// Ways gone between two accesses, and the payload's instructions there.
-pub(crate) type Measured = BTreeMap<Ways, u64>;
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    pub(crate) ways: BTreeMap<Ways, u64>,
+    /// One way, and numbers of instructions that differ.
+    conflict: Option<(Ways, [u64; 2])>,
+}
+
+impl Measured {
+    pub(crate) fn add(&mut self, ways: &Ways, instructions: u64) {
+        match self.ways.get(ways) {
+            None => {
+                self.ways.insert(ways.clone(), instructions);
+            }
+            Some(&known) if known == instructions => {}
+            Some(&known) => self.conflict = Some((ways.clone(), [known, instructions])),
+        }
+    }
+
+    /// What is wrong with the table, and what would be right.
+    pub(crate) fn verdict(&self) -> Option<String> {
+        if let Some((ways, counts)) = &self.conflict {
+            return Some(format!("{counts:?} instructions on one way, which needs more paths: {ways:?}"));
+        }
+        match changes(&self.ways) {
+            Ok(found) if found.is_empty() => None,
+            Ok(found) => {
+                let lines: Vec<_> = found.iter().map(|(path, n)| format!("    {path:?} = {n},")).collect();
+                Some(format!("These numbers explain all that was executed:\n{}", lines.join("\n")))
+            }
+            Err(ways) => Some(format!("No numbers explain {} ways, as {:?}", ways.len(), ways.first())),
+        }
+    }
+}
+
+/// Ways whose instructions no numbers explain.
+type Unexplained = Vec<(Ways, u64)>;
 
 /// The paths whose numbers are others than the table's: those that explain all of `measured` with the fewest changes that elimination
 /// finds, or the ways that no numbers explain.
-pub(crate) fn changes(measured: &Measured) -> Result<Vec<(Path, i64)>, Vec<(Ways, u64)>> {
+fn changes(measured: &BTreeMap<Ways, u64>) -> Result<Vec<(Path, i64)>, Unexplained> {
     let wrong = |ways: &Ways| -> i64 { ways.iter().map(|(path, n)| (path.instructions() * n).cast_signed()).sum() };
     // In one equation for each way: what its paths' numbers have to grow by.
     let mut rows: Vec<(BTreeMap<Path, f64>, f64)> = Vec::new();
@@ -26,7 +61,9 @@ pub(crate) fn changes(measured: &Measured) -> Result<Vec<(Path, i64)>, Vec<(Ways
             }
         }
         if let Some((&pivot, &factor)) = row.iter().next() {
-            row.values_mut().for_each(|value| *value /= factor);
+            for value in row.values_mut() {
+                *value /= factor;
+            }
             rest /= factor;
             for (others, known) in &mut rows {
                 if let Some(&factor) = others.get(&pivot) {
