@@ -104,6 +104,7 @@ impl Metrics {
     }
 
     /// All of them, in the order of their keys.
+    #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         self.0.iter().map(|(key, summary)| (key, summary))
     }
@@ -114,11 +115,13 @@ impl Metrics {
     }
 
     /// All keys, in order.
+    #[must_use]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|(key, _)| &**key)
     }
 
     /// All summaries.
+    #[must_use]
     pub fn values(&self) -> impl ExactSizeIterator<Item = &Summary> {
         self.0.iter().map(|(_, summary)| summary)
     }
