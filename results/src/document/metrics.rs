@@ -104,7 +104,6 @@ impl Metrics {
     }
 
     /// All of them, in the order of their keys.
-    #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         self.0.iter().map(|(key, summary)| (key, summary))
     }
