@@ -202,7 +202,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
     };
     let mut rows = Vec::new();
     for arm in others {
-        for metric in first.metrics.keys().filter(|metric| arm.metrics.contains_key(*metric)) {
+        for metric in first.metrics.keys().filter(|metric| arm.metrics.contains_key(metric)) {
             if request.metrics.is_empty() || request.metrics.iter().any(|asked| asked == metric) {
                 rows.push((0, within::row(record, first, arm, metric, request)));
             }

@@ -114,11 +114,13 @@ impl Metrics {
     }
 
     /// All keys, in order.
+    #[must_use]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|(key, _)| &**key)
     }
 
     /// All summaries.
+    #[must_use]
     pub fn values(&self) -> impl ExactSizeIterator<Item = &Summary> {
         self.0.iter().map(|(_, summary)| summary)
     }

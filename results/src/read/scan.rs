@@ -13,6 +13,11 @@ const EXACT: usize = 19;
 /// A byte of 1 in each place of a word.
 const EACH: u64 = u64::MAX / 255;
 
+/// The byte in each place of a word.
+const fn each(byte: u8) -> u64 {
+    EACH * byte as u64
+}
+
 /// A place in a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scan<'a> {
@@ -47,7 +52,7 @@ impl<'a> Scan<'a> {
     /// Goes past spaces, eight at a time.
     fn indentation(&mut self) {
         while let Some(word) = self.word_at(self.at) {
-            let other = word ^ EACH * u64::from(b' ');
+            let other = word ^ each(b' ');
             if other != 0 {
                 self.at += other.trailing_zeros() as usize / 8;
                 return;
@@ -94,13 +99,13 @@ impl<'a> Scan<'a> {
     }
 
     /// How far it is to the quotation mark that ends a text; `None` if an escape or a control character comes first.
-    fn to_quote(&self, from: usize) -> Option<usize> {
+    fn until_quote(&self, from: usize) -> Option<usize> {
         // The lowest bit that is set is of the first byte of that kind.
         let zeros = |word: u64| word.wrapping_sub(EACH) & !word & (EACH << 7);
         let mut at = from;
         while let Some(word) = self.word_at(at) {
-            let (quote, escape) = (zeros(word ^ EACH * u64::from(b'"')), zeros(word ^ EACH * u64::from(b'\\')));
-            let control = word.wrapping_sub(EACH * u64::from(b' ')) & !word & (EACH << 7);
+            let (quote, escape) = (zeros(word ^ each(b'"')), zeros(word ^ each(b'\\')));
+            let control = word.wrapping_sub(each(b' ')) & !word & (EACH << 7);
             let found = quote | escape | control;
             if found != 0 {
                 return (found.trailing_zeros() == quote.trailing_zeros())
@@ -117,7 +122,7 @@ impl<'a> Scan<'a> {
     pub(super) fn plain(&mut self) -> Option<&'a str> {
         self.expect(b'"')?;
         let start = self.at;
-        let length = self.to_quote(start)?;
+        let length = self.until_quote(start)?;
         self.at += length + 1;
         self.text.get(start..start + length)
     }

@@ -24,8 +24,11 @@ fn samples(arm: &Arm<Any>, metric: Option<&str>) -> Option<f64> {
     Some(nmis.max(counted)).filter(|&n| n > 0.0)
 }
 
-/// The host operations of an arm: kind, how often and how long in all, ns.
-fn operations(arm: &Arm<Any>) -> Vec<(String, f64, f64)> {
+/// Host operations: kind, how often and how long in all, ns.
+type Operations = Vec<(String, f64, f64)>;
+
+/// The host operations of an arm.
+fn operations(arm: &Arm<Any>) -> Operations {
     let Some(Value::Object(ops)) = arm.own.get("host_ops") else { return Vec::new() };
     ops.into_iter()
         .map(|(kind, op)| {
@@ -43,8 +46,7 @@ fn exits(arm: &Arm<Any>) -> Option<f64> {
 
 /// Host operations per PMI of a result, by number and by time; `None` if it has none.
 pub(super) fn host_operations(record: &Record) -> Option<Figure> {
-    let arms: Vec<(&Arm<Any>, Vec<(String, f64, f64)>)> =
-        record.arms.iter().map(|arm| (arm, operations(arm))).collect();
+    let arms: Vec<(&Arm<Any>, Operations)> = record.arms.iter().map(|arm| (arm, operations(arm))).collect();
     let mut kinds: Vec<&str> = arms.iter().flat_map(|(_, ops)| ops).map(|(kind, ..)| kind.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();

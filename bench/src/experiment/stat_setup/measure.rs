@@ -6,7 +6,7 @@ use stat_setup::bare;
 use stat_setup::choose::{Choice, choose, tuned_pack};
 use stat_setup::costs::Costs;
 use stat_setup::job::Job;
-use stat_setup::list::EventList;
+use stat_setup::list::{Class, EventList};
 use stat_setup::method::Method;
 use stat_setup::monitor::{Monitor, Traffic};
 use stat_setup::outcome::Outcome;
@@ -128,9 +128,11 @@ impl Setting<'_> {
         })
     }
 
-    /// The bare calls of `method`'s groups: how long they take with nothing around them.
+    /// The bare calls of `method`'s groups: how long they take with nothing around them. `None` of tracepoints: their closes, in which `auto`
+    /// differs, take seconds.
     pub(crate) fn bare(&self, method: Method) -> Option<Duration> {
-        if self.purpose == Use::Stat { bare::run(self.list, self.cpus, method.pack) } else { None }
+        let no_tracepoint = self.list.events.iter().all(|event| event.class() != Some(Class::Tracepoint));
+        if self.purpose == Use::Stat && no_tracepoint { bare::run(self.list, self.cpus, method.pack) } else { None }
     }
 
     /// One run around a known amount of work.

@@ -49,7 +49,7 @@ fn template(rounds: u64) -> Document {
     let mut random = Random::new(3);
     for arm in &mut template.arms {
         for (place, metric) in METRICS.iter().enumerate() {
-            let Some(summary) = arm.metrics.get_mut(*metric) else { continue };
+            let Some(summary) = arm.metrics.get_mut(metric) else { continue };
             let mut histogram = latency_histogram();
             for _ in 0..summary.count {
                 histogram.saturating_record((USUAL[place] * (0.1 * random.normal()).exp()) as u64);
@@ -105,13 +105,13 @@ fn fill(arm: &mut Arm<GuestRun>, place: usize, logs: &[f64; METRICS.len()], rand
         round.own.guest_start_ns = (round.index % PER_GUEST == 0).then_some(15_055_591);
         for (metric, name) in METRICS.iter().enumerate() {
             let p50 = (usual_ns(place, metric).ln() + logs[metric] + ROUNDS * random.normal()).exp();
-            let Some(summary) = round.metrics.get_mut(*name) else { continue };
+            let Some(summary) = round.metrics.get_mut(name) else { continue };
             *summary = shape(p50, summary.count);
             most[metric] = most[metric].max(summary.max.unwrap_or(0));
         }
     }
     for (metric, name) in METRICS.iter().enumerate() {
-        let Some(summary) = arm.metrics.get_mut(*name) else { continue };
+        let Some(summary) = arm.metrics.get_mut(name) else { continue };
         let (count, histogram) = (summary.count, summary.histogram.take());
         let all = shape((usual_ns(place, metric).ln() + logs[metric]).exp(), count);
         *summary = Summary { max: Some(most[metric]), p99_9: all.p99, histogram, ..all };
