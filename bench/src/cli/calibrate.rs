@@ -17,7 +17,7 @@ use super::measure::usable;
 use crate::abilities::{EventProbe, ThisHost};
 use crate::arm::real::RealRunner;
 use crate::backend::{BackendChoice, Chosen, choose};
-use crate::console::{internal, print, print_json};
+use crate::console::{complain, internal, print, print_json};
 use crate::experiment::calibrate::check;
 use crate::experiment::calibrate::fit::fit;
 use crate::experiment::calibrate::measure::{Job, run as measure};
@@ -115,6 +115,15 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
         jobs.push(Job { workload, spec, plan, runner });
     }
     let measured = measure(&mut jobs, calibration.rounds, sys::interrupted(), progress.as_mut())?;
+    let owns = || measured.iter().flat_map(|workload| &workload.arms).map(|arm| &arm.result.own);
+    let (failed, pinned) =
+        owns().fold((0, 0), |(failed, pinned), own| (failed + own.failed_opens, pinned + own.pinned_errors));
+    if failed + pinned > 0 {
+        let why = owns().find_map(|own| own.last_error.clone()).unwrap_or_default();
+        complain(&format!(
+            "warning: {failed} host events did not open and {pinned} had no counter ({why}): the times of these calls are among the model's"
+        ));
+    }
     let class = &host.class;
     let about = format!("{class}, events by {}: measured by vpmu calibrate", calibration.backend);
     let draft = fit(&calibration, &args.name, &about, &measured)?;

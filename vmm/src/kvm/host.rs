@@ -189,15 +189,15 @@ impl Host {
     /// Whether a vCPU has the six counters that the guests' driver takes (PERFCTR_CORE), by the last one's selector: without a vPMU it reads 0
     /// whatever is written.
     fn answers_perf_ctl(&self, supported: &CpuId) -> Result<(), String> {
+        // Cycles in ring 3, without EN: nothing is opened.
+        const SELECTOR: u64 = 0x1_0076;
+        const LAST: u32 = PERF_CTL0 + 2 * 5;
         // Four counters at the old indices are there without this bit, and the others fault.
         if !cpuid::kvm_has_perfctr_core(supported) {
             return Err("this host's KVM shows a guest no PERFCTR_CORE (CPUID 80000001H, ECX bit 23), and a guest's driver here uses its six \
                         counters"
                 .to_owned());
         }
-        // Cycles in ring 3, without EN: nothing is opened.
-        const SELECTOR: u64 = 0x1_0076;
-        const LAST: u32 = PERF_CTL0 + 2 * 5;
         let tried = || -> Result<bool, KvmError> {
             let vm = self.0.create_vm().map_err(call("KVM_CREATE_VM"))?;
             // A mediated vPMU needs KVM's local APIC.

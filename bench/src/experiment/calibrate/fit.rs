@@ -70,32 +70,25 @@ fn describe_pmu(draft: &mut Draft, pmu: Pmu, single: &Measured, many: &Measured)
         "shortest-period = { ns = 1, source = \"a counter overflows at any count; the kernel's least period is a few\" }"
             .to_owned(),
     );
-    // One that counts outside of guests, too, goes on in the VMM, as a clock does.
-    let (follow, why) = if outside > 0.0 {
-        (
-            "thread-time",
-            format!(
-                "an event of guests alone counted {outside:.0} a microsecond outside of any: this PMU knows no guest mode"
-            ),
-        )
-    } else {
-        ("guest-time", "an event of guests alone counted nothing outside of any".to_owned())
-    };
-    draft.counts(&format!("# measured: {why}\nfollow = \"{follow}\""));
+    if outside > 0.0 {
+        // A clock behind all events goes on in the VMM. While nothing stops it, it has its own rate.
+        draft.counts(&format!(
+            "# An event of guests alone counts outside of any: this PMU knows no guest mode.\nfollow = \"thread-time\"\n\
+             default = {{ per-us = {outside:.1}, source = \"measured: cycles while no guest ran\" }}"
+        ));
+        return Ok(());
+    }
+    draft.counts("# An event of guests alone counted nothing outside of any.\nfollow = \"guest-time\"");
     let mut rates = of(many, "reuse")?.rates();
     let alone = of(single, "reuse")?.rates();
     let default = alone.values().next().and_then(|rates| Estimate::of(rates.iter().copied()));
     let default = default.ok_or_else(|| missing("a counted event"))?.value;
-    draft.counts(&format!(
-        "default = {{ per-us = {default:.1}, source = \"measured: counts by time on a counter, one event, reuse\" }}"
-    ));
+    let source = "measured: counts by time on a counter, reuse; the VMM's part of that time counts nothing";
+    draft.counts(&format!("default = {{ per-us = {default:.1}, source = \"{source}, one event\" }}"));
     rates.extend(alone);
     for (code, rates) in rates {
         if let Some(rate) = Estimate::of(rates).filter(|rate| rate.value > 0.0) {
-            draft.counts(&format!(
-                "events.0x{code:04x} = {{ per-us = {:.1}, source = \"measured: counts by time on a counter, reuse\" }}",
-                rate.value
-            ));
+            draft.counts(&format!("events.0x{code:04x} = {{ per-us = {:.1}, source = \"{source}\" }}", rate.value));
         }
     }
     Ok(())

@@ -108,9 +108,13 @@ fn hardware_is_described_as_a_pmu_and_not_as_a_clock() {
             (found["host"]["counters"]["value"].as_integer(), found["host"]["taken"]["value"].as_integer()),
             (Some(8), Some(1))
         );
-        // Known: 2000 in guest mode; the time of the VMM's work is in what they are divided by.
         let rate = found["counts"]["default"]["per-us"].as_float().unwrap();
-        assert!((1500.0..=2100.0).contains(&rate), "{rate}");
-        assert!(found["counts"]["events"].as_table().is_some_and(|events| events.len() > 1), "{found}");
+        let events = found["counts"].get("events").and_then(toml::Value::as_table).map_or(0, toml::Table::len);
+        if outside > 0.0 {
+            assert_eq!((rate, events), (outside, 0));
+        } else {
+            // Known: 2000 in guest mode; the time of the VMM's work is in what they are divided by.
+            assert!((1500.0..=2100.0).contains(&rate) && events > 1, "{rate}, {events} events");
+        }
     }
 }
