@@ -15,7 +15,6 @@ use vmm::kvm::Host;
 
 use super::measure::usable;
 use crate::abilities::{EventProbe, ThisHost};
-use crate::arm::real::RealRunner;
 use crate::backend::{BackendChoice, Chosen, choose};
 use crate::console::{complain, internal, print, print_json};
 use crate::experiment::calibrate::check;
@@ -111,7 +110,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     for (workload, strategies) in workloads(&calibration) {
         let spec = spec(&calibration, workload, &strategies)?;
         let plan = plan(&spec, &chosen, usable(&host).as_deref())?;
-        let runner = Box::new(RealRunner::new(&plan)?);
+        let runner = Box::new(plan.on_this_host()?);
         jobs.push(Job { workload, spec, plan, runner });
     }
     let measured = measure(&mut jobs, calibration.rounds, sys::interrupted(), progress.as_mut())?;

@@ -16,7 +16,6 @@ use super::baseline::Baseline;
 use super::kept::Kept;
 use super::options::ResultOptions;
 use crate::abilities::ThisHost;
-use crate::arm::real::RealRunner;
 use crate::arm::runner::ArmRunner;
 use crate::arm::sim::{self as simulated, SimRunner};
 use crate::backend::{BackendChoice, Chosen, choose};
@@ -222,7 +221,7 @@ fn real(
     }
     let runner: Box<dyn ArmRunner> = match linux {
         Some(job) => job.runner(&mut plan)?,
-        None => Box::new(RealRunner::new(&plan)?),
+        None => Box::new(plan.on_this_host()?),
     };
     Ok(Ready { plan, runner, host, fs, claims })
 }

@@ -10,6 +10,7 @@ use host_pmu::backend::BackendKey;
 
 use super::spec::{CommonSpec, OPEN_ENDED, ROUNDS_PER_GUEST};
 use crate::arm::guest::GuestPlan;
+use crate::arm::real::RealRunner;
 use crate::arm::runner::Arm;
 use crate::backend::Chosen;
 use crate::strategy::resolve;
@@ -78,6 +79,14 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The runner of its arms on this host.
+    ///
+    /// # Errors
+    /// Exit 4 where this host cannot run guests.
+    pub fn on_this_host(&self) -> Result<RealRunner, Error> {
+        RealRunner::new(&self.guest, &self.backend, self.parameters.period, self.keeps_guests())
+    }
+
     /// Checks what cannot be checked value by value. `usable` are the CPUs that this process may use, if known.
     ///
     /// # Errors

@@ -112,7 +112,7 @@ mod tests {
         assert!(lines(&document)[0].contains("other arms had some"));
         let mut times = latency_histogram();
         times.record(20_000_000).unwrap();
-        document.arms[0].metrics.insert(ROTATION.key.to_owned(), Summary::of(&times).unwrap());
+        document.arms[0].metrics.insert(ROTATION.key, Summary::of(&times).unwrap());
         let [line] = &lines(&document)[..] else { panic!() };
         assert!(line.contains("livelock: ") && line.contains("20.0 ms") && line.contains("--mux-interval"), "{line}");
     }

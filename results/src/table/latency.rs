@@ -196,7 +196,7 @@ mod tests {
             arm.own.nmis = 1_000_000;
             arm.own.lost = Some(100);
             if let Some(delivery) = arm.metrics.get("pmi_delivery_ns").cloned() {
-                arm.metrics.insert("signal_ns".to_owned(), delivery);
+                arm.metrics.insert("signal_ns", delivery);
             }
             for (metric, summary) in arm.metrics.iter_mut() {
                 summary.max = Some(43_163_000);
@@ -216,7 +216,7 @@ mod tests {
         let mut finished = fixture::document(3);
         let mut signal = finished.arms[0].metrics["pmi_delivery_ns"].clone();
         signal.p50 = 4_560;
-        finished.arms[0].metrics.insert("signal_ns".to_owned(), signal);
+        finished.arms[0].metrics.insert("signal_ns", signal);
         let text = super::text(&finished, 100);
         let (_, samples) = text.split_once("All samples").unwrap();
         let row = |arm: &str| samples.lines().find(|line| line.starts_with(arm)).unwrap().trim_end();

@@ -129,7 +129,7 @@ mod tests {
             histogram.saturating_record(ns);
             let summary = Summary::of(&histogram);
             for round in &mut arm.rounds {
-                round.metrics.insert(metric::SET_UP.key.to_owned(), summary.clone().unwrap());
+                round.metrics.insert(metric::SET_UP.key, summary.clone().unwrap());
             }
             let ops = [("open".to_owned(), 140), ("pause".to_owned(), 2)];
             let phase = PhaseResult {
