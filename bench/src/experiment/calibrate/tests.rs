@@ -96,7 +96,7 @@ fn known_constants_are_recovered_within_5_percent() {
 
 #[test]
 fn hardware_is_described_as_a_pmu_and_not_as_a_clock() {
-    let (text, _) = model_text("clx-ap-watchdog-off").unwrap();
+    let (text, _) = model_text("clx-ap-watchdog-on").unwrap();
     let (mut calibration, measured) = measured(&Model::from_toml("known", &text).unwrap());
     for (outside, follow) in [(0.0, "guest-time"), (1800.0, "thread-time")] {
         calibration.pmu = Some(Pmu { counters: 8, taken: 1, outside });
