@@ -6,11 +6,11 @@ use host_pmu::backend::BackendKey;
 use vmm::kvm::Host;
 use vmm::outcome::RunOutcome;
 
+use super::guest::GuestPlan;
 use super::host::HostRunner;
 use super::kvm::KvmRunner;
 use super::limits;
 use super::runner::{Arm, ArmRunner, Opened, Turn};
-use crate::rounds::plan::Plan;
 use results::document::ArmKind;
 use results::error::Error;
 
@@ -22,17 +22,16 @@ pub struct RealRunner {
 }
 
 impl RealRunner {
-    /// For the guests of `plan`.
+    /// For guests of this configuration; `kept`: those of all arms live at the same time. `period` is that of the strategies' `backend`.
     ///
     /// # Errors
     /// Exit 4 where this host cannot run guests.
-    pub fn new(plan: &Plan) -> Result<Self, Error> {
-        let Plan { guest, backend, parameters, .. } = plan;
+    pub fn new(guest: &GuestPlan, backend: &BackendKey, period: u64, kept: bool) -> Result<Self, Error> {
         let host = Arc::new(Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?);
         limits::ensure(guest.vcpus)?;
         Ok(Self {
-            host: HostRunner::new(Arc::clone(&host), guest.clone(), backend, parameters.period),
-            kvm: KvmRunner::new(host, guest.clone(), plan.keeps_guests() && *backend == BackendKey::Hardware),
+            host: HostRunner::new(Arc::clone(&host), guest.clone(), backend, period),
+            kvm: KvmRunner::new(host, guest.clone(), kept && *backend == BackendKey::Hardware),
         })
     }
 

@@ -111,7 +111,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     for (workload, strategies) in workloads(&calibration) {
         let spec = spec(&calibration, workload, &strategies)?;
         let plan = plan(&spec, &chosen, usable(&host).as_deref())?;
-        let runner = Box::new(RealRunner::new(&plan)?);
+        let runner =
+            Box::new(RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period, plan.keeps_guests())?);
         jobs.push(Job { workload, spec, plan, runner });
     }
     let measured = measure(&mut jobs, calibration.rounds, sys::interrupted(), progress.as_mut())?;

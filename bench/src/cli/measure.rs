@@ -222,7 +222,7 @@ fn real(
     }
     let runner: Box<dyn ArmRunner> = match linux {
         Some(job) => job.runner(&mut plan)?,
-        None => Box::new(RealRunner::new(&plan)?),
+        None => Box::new(RealRunner::new(&plan.guest, &plan.backend, plan.parameters.period, plan.keeps_guests())?),
     };
     Ok(Ready { plan, runner, host, fs, claims })
 }
