@@ -7,9 +7,10 @@ use results::error::{Error, Exit};
 use results::read;
 use results::table::layout::columns;
 
-use crate::console::{print, print_json};
+use crate::console::{complain, print, print_json};
 use crate::experiment::reproduce::compression;
 use crate::experiment::reproduce::compression::measure::{self, CompressionSpec};
+use crate::experiment::reproduce::measured;
 use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::show;
 use crate::parse::number_in;
@@ -84,6 +85,17 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
         return measured_compression(args);
     }
     let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;
+    for (file, document) in args.measured.iter().zip(&documents) {
+        if !measured::answers(document) {
+            complain(&format!(
+                "notice: {}: no published figure matches it (backend {}, workload {}, {}); docs/simulator.md has what does",
+                file.display(),
+                document.parameters.backend,
+                document.parameters.workload,
+                document.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ")
+            ));
+        }
+    }
     let found = reproduce(args.seed, &documents)?;
     if args.json {
         print_json(&found)?;
