@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use textwrap::Options;
+use textwrap::{Options, WordSplitter};
 
 use super::diagnosis::Diagnosis;
 use results::error::{Exit, one_line};
@@ -15,7 +15,9 @@ const INDENT: usize = 30;
 /// Fills `text` to `width` behind the indent; words are never cut.
 fn wrap(out: &mut String, text: &str, width: usize) {
     let indent = " ".repeat(INDENT);
-    let options = Options::new(width).initial_indent(&indent).subsequent_indent(&indent).break_words(false);
+    // A path to copy is not split at its hyphens.
+    let options = Options::new(width).word_splitter(WordSplitter::NoHyphenation);
+    let options = options.initial_indent(&indent).subsequent_indent(&indent).break_words(false);
     out.push_str(textwrap::fill(text, options).trim_start());
     out.push('\n');
 }
