@@ -15,6 +15,8 @@ use crate::parse::suggestion;
 
 /// Largest strategy file.
 const MAX_DEFINITION: u64 = 64 << 10;
+/// Keys that a strategy file cannot leave out.
+const REQUIRED: [&str; 3] = ["reuse", "release", "apply"];
 
 /// One entry of a list of strategies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,13 +125,13 @@ pub fn check_names(list: &[StrategyChoice]) -> Result<(), Error> {
 
 /// Reads a definition: its text, named by its `name` key or else by its file.
 fn definition(path: &Path) -> Result<StrategyParameter, Error> {
-    let refuse = |why: String| {
-        Error::usage(format!("cannot use strategy file {}", path.display()), why, "docs/strategies.md has the keys")
-    };
+    let cannot =
+        |why: String, remedy: &str| Error::usage(format!("cannot use strategy file {}", path.display()), why, remedy);
+    let refuse = |why: String| cannot(why, "`vpmu show strategies deferred` prints a file to start from");
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(MAX_DEFINITION + 1).read_to_string(&mut text))
-        .map_err(|error| refuse(error.to_string()))?;
+        .map_err(|error| cannot(error.to_string(), "give an existing file"))?;
     if text.len() as u64 > MAX_DEFINITION {
         return Err(refuse(format!("it is larger than {MAX_DEFINITION} bytes")));
     }
@@ -150,6 +152,15 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     }
     if Mediated::named(&name).is_some() {
         return Err(refuse(format!("its name '{name}' is that of a model, which is no strategy of host events")));
+    }
+    let missing: Vec<&str> = REQUIRED.into_iter().filter(|key| !whole.contains_key(*key)).collect();
+    if !missing.is_empty() {
+        return Err(refuse(format!("it lacks {}", missing.join(", "))));
+    }
+    if let Some(toml::Value::Integer(n)) = whole.get("hold-max")
+        && *n < 0
+    {
+        return Err(refuse(format!("hold-max is {n}: a number of events, or 0 for no bound")));
     }
     Strategy::from_toml(&text).map_err(|error| refuse(error.to_string()))?;
     Ok(StrategyParameter { name, definition: Some(text) })
@@ -192,7 +203,7 @@ mod tests {
             ("reues", "did you mean reuse? There are recreate, reuse"),
             ("reuse,reuse", "two arms"),
             ("floor", "not a strategy"),
-            ("/nonexistent.toml", "No such file"),
+            ("/nonexistent.toml", "No such file or directory (os error 2); give an existing file"),
         ] {
             let error = resolved(list).unwrap_err();
             assert_eq!(error.exit.code(), 2);
@@ -230,7 +241,8 @@ mod tests {
             ("e.toml", &"#".repeat(70_000), "larger"),
             ("f.toml", "name = 'floor'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "two arms"),
             ("mediated.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a model"),
-            ("g.toml", "reuse = 'none'", "release"),
+            ("g.toml", "reuse = 'none'", "it lacks release, apply; `vpmu show strategies deferred`"),
+            ("i.toml", "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\nhold-max = -1", "hold-max is -1"),
             ("h.toml", "reuse = 'last'\nrelease = 'eager'\napply = 'at-once'", "nothing is parked"),
         ] {
             let error = resolved(&file(name, text)).unwrap_err().to_string();

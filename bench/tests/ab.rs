@@ -107,7 +107,7 @@ fn without_the_protocol() {
         let output = ab(dir.path(), &[&[base, VPMU], &SIM[..]].concat());
         let error = text(&output.stderr);
         assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{error}");
-        assert!(error.contains(&format!("{name} ({base}) does not speak vpmu-turns/1")), "{error}");
+        assert!(error.contains(&format!("{name} ({base}) does not speak vpmu-turns/2")), "{error}");
         assert!(error.contains("build it from a revision that has `vpmu ab`"), "{error}");
     }
     let output = ab(dir.path(), &[&["no/such/vpmu", VPMU], &SIM[..]].concat());

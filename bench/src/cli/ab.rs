@@ -232,13 +232,6 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
         };
         print(&(show::text(&document, columns()) + &line))?;
     }
-    let unasked = args.backend.as_deref().is_none_or(|backend| backend == "auto");
-    if unasked && document.new.backend.starts_with("sim:") && !asks_for_backend(&spec) {
-        let backend = &document.new.backend;
-        complain(&format!(
-            "notice: nothing is measured: this is a simulation ({backend}); `vpmu doctor` says what helps"
-        ));
-    }
     for doubt in &document.doubts {
         complain(&format!("warning: {doubt}"));
     }
@@ -257,11 +250,6 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
     })
 }
 
-/// Whether a side names its backend.
-fn asks_for_backend(spec: &AbSpec) -> bool {
-    spec.base.args.iter().chain(&spec.new.args).any(|word| word.starts_with("--backend"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::usage::parsed;
@@ -277,8 +265,12 @@ mod tests {
             found(&["a", "b", "--pin", "1", "--new-args", "--strategy 'my own.toml'", "--until-ci", "1%"]).unwrap();
         assert_eq!((spec.base.binary.to_str(), spec.new.binary.to_str()), (Some("a"), Some("b")));
         assert_eq!(spec.common, ["--pin=1", "--samples=25"]);
+        assert_eq!(spec.wants_simulation(), [false; 2]);
         assert_eq!((spec.base.args.len(), spec.new.args), (0, vec!["--strategy".to_owned(), "my own.toml".to_owned()]));
         assert_eq!((spec.until_ci, spec.rules), (Some(0.01), Limits { least_change_ns: 0.0, ..Limits::default() }));
+        let simulated = found(&["a", "b", "--base-args", "--backend sim:x", "--new-args", "--backend=sim:y"]).unwrap();
+        assert_eq!(simulated.wants_simulation(), [true; 2]);
+        assert_eq!(found(&["a", "b", "--backend", "sim:x"]).unwrap().wants_simulation(), [true; 2]);
         let one = found(&["--base-args", "--samples 30", "--new-args", "--samples 40"]).unwrap();
         assert_eq!(one.base.binary, one.new.binary);
     }

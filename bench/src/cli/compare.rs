@@ -9,12 +9,12 @@ use results::document::Record;
 use results::error::{Error, Exit};
 use results::fleet::{self, FleetSpec};
 use results::read;
-use results::table::layout::columns;
+use results::table::layout::{columns, plural};
 
 use super::by_host;
 use super::files::write;
 use super::options::SeriesOptions;
-use crate::console::{internal, print, print_json};
+use crate::console::{complain, internal, print, print_json};
 use crate::parse::share;
 
 pub(super) const EXAMPLES: &str = "\
@@ -130,12 +130,31 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         return show(args, &compare::arms(&args.base, record, &args.arms, &request)?);
     };
     // What is named twice is read once.
-    let other = if *name == args.base { None } else { Some(ManuallyDrop::new(read::gather(name, &args.results)?)) };
+    let mut other = if *name == args.base { None } else { Some(ManuallyDrop::new(read::gather(name, &args.results)?)) };
+    if let Some(new) = other.as_deref_mut()
+        && !Path::new(&args.base).exists()
+        && let Some(left) = leave_out_older(&base, new)
+    {
+        complain(&format!("note: {left} of {name} left out: not newer than baseline {}", args.base));
+    }
     let new = other.as_deref().unwrap_or(&base);
     if let Some(factor) = args.ratios {
         return ratios(args, factor, &request, (&args.base, &base), (name, new));
     }
     show(args, &compare::compare((&args.base, &base), (name, new), &request)?)
+}
+
+/// Leaves out of the new results those that were there when the baseline was saved, its own run among them, and says how many. Where
+/// all are such, they are meant.
+fn leave_out_older(base: &[Record], new: &mut Vec<Record>) -> Option<String> {
+    let last = base.iter().map(|record| record.started_unix).max()?;
+    let newer = |record: &Record| record.is_simulated() || record.started_unix > last;
+    let old = new.iter().filter(|record| !newer(record)).count();
+    if old == 0 || old == new.len() {
+        return None;
+    }
+    new.retain(newer);
+    Some(plural(old, "result"))
 }
 
 fn write_junit(path: &Path, xml: &str) -> Result<(), Error> {
@@ -199,4 +218,27 @@ fn ratios(
         print(&compare::ratios_text(&found, columns()))?;
     }
     Ok(found.exit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rounds::mock;
+
+    fn record(started: u64) -> Record {
+        let mut document = mock::finished(&[]).document;
+        document.started_unix = started;
+        serde_json::from_value(serde_json::to_value(document).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn results_that_were_there_before_the_baseline_are_left_out() {
+        let base = [record(100)];
+        let mut new = vec![record(50), record(100), record(200)];
+        assert_eq!(leave_out_older(&base, &mut new).as_deref(), Some("2 results"));
+        assert_eq!(new.iter().map(|record| record.started_unix).collect::<Vec<_>>(), [200]);
+        assert_eq!(leave_out_older(&base, &mut new), None);
+        let mut old = vec![record(50), record(60)];
+        assert_eq!((leave_out_older(&base, &mut old), old.len()), (None, 2), "only older ones are meant");
+    }
 }

@@ -32,7 +32,8 @@ impl<A> Deref for Described<A> {
 
 fn described(command: Command, augment: fn(Command) -> Command) -> Command {
     let (about, long) = (command.get_about().cloned(), command.get_long_about().cloned());
-    augment(command).about(Resettable::from(about)).long_about(Resettable::from(long))
+    // A script's option that is given once more is no mistake: the last one counts.
+    augment(command).about(Resettable::from(about)).long_about(Resettable::from(long)).args_override_self(true)
 }
 
 impl<A: Args> Args for Described<A> {

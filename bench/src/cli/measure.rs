@@ -241,6 +241,16 @@ fn fall_back(plan: MakePlan<'_>, error: &Error) -> Result<Ready, Error> {
     let model = simulated::model(simulated::DEFAULT_MODEL)?;
     complain(&format!("notice: {}", nothing_measured(&model.name, error, Host::open().err().as_ref())));
     simulation(plan, model, &format!("this host cannot measure ({})", error.what))
+        .map_err(|refused| unasked(refused, error))
+}
+
+/// What a simulation refuses that nobody asked for: the host is at fault, not the option.
+fn unasked(refused: Error, host: &Error) -> Error {
+    if refused.exit != Exit::Usage {
+        return refused;
+    }
+    let why = format!("{}: {}; a simulation cannot stand in: {}", host.what, host.why, refused.what);
+    Error::host("nothing can be measured here", why, "`vpmu doctor` says what is missing")
 }
 
 /// All that is missing, each thing once, and one remedy. Events are tried before KVM; a user who mends one should know of
@@ -269,7 +279,7 @@ fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error>
 
 /// Whether the document answers its question.
 fn verdict(document: &Document) -> Exit {
-    let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some());
+    let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some() || warnings::mostly_missed(arm));
     let no_answer = [warnings::UNSURE, warnings::NO_OVERFLOWS];
     let unsure = document.warnings.iter().any(|warning| no_answer.contains(&warning.code.as_str()));
     if document.status == Status::Complete && !doubtful && !unsure { Exit::Done } else { Exit::Inconclusive }
@@ -281,11 +291,26 @@ mod tests {
     use crate::rounds::mock;
 
     #[test]
+    fn an_option_that_a_simulation_lacks_is_not_at_fault_where_none_was_asked_for() {
+        let host = Error::host("no host event can stand behind a counter", "Permission denied", "");
+        let found = unasked(Error::usage("--pin is not supported by a simulated host", "", "leave it out"), &host);
+        assert_eq!(found.exit, Exit::Host);
+        assert!(
+            found.to_string().contains("Permission denied") && !found.to_string().contains("leave it out"),
+            "{found}"
+        );
+    }
+
+    #[test]
     fn lost_nmis_make_a_result_inconclusive() {
         let mut document = mock::finished(&[]).document;
         assert_eq!(verdict(&document), Exit::Done);
         document.arms[0].own.lost = Some(1);
         assert_eq!(verdict(&document), Exit::Inconclusive);
+        document.arms[0].own.lost = Some(0);
+        assert_eq!(verdict(&document), Exit::Done);
+        document.arms[0].own.periods_missed = 1_000_000;
+        assert_eq!(verdict(&document), Exit::Inconclusive, "nine periods of ten had no overflow");
     }
 
     #[test]

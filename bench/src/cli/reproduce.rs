@@ -13,11 +13,12 @@ use triage::practice::document::Figure;
 
 use super::triage::place;
 use super::workload::cpus;
-use crate::console::{internal, print, print_json};
+use crate::console::{complain, internal, print, print_json};
 use crate::experiment::reproduce::compression;
 use crate::experiment::reproduce::compression::document::LEVELS;
 use crate::experiment::reproduce::compression::measure::{self, CompressionSpec, HERTZ, MOST_DEPTH};
 use crate::experiment::reproduce::compression::overhead::{self, OverheadSpec};
+use crate::experiment::reproduce::measured;
 use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::show;
 use crate::parse::number_in;
@@ -200,6 +201,17 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
         None => {}
     }
     let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;
+    for (file, document) in args.measured.iter().zip(&documents) {
+        if !measured::answers(document) {
+            complain(&format!(
+                "notice: {}: no published figure matches it (backend {}, workload {}, {}); docs/simulator.md has what does",
+                file.display(),
+                document.parameters.backend,
+                document.parameters.workload,
+                document.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ")
+            ));
+        }
+    }
     let found = reproduce(args.seed, &documents)?;
     if args.json {
         print_json(&found)?;

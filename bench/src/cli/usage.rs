@@ -75,6 +75,18 @@ pub(super) fn error(error: &clap::Error, command: &Command, args: &[OsString]) -
     }
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    if error.kind() == ErrorKind::ArgumentConflict
+        && name.is_none()
+        && let Some(word) = first.strip_prefix("the subcommand '").and_then(|rest| rest.split('\'').next())
+    {
+        return Error::usage(format!("unrecognized command '{word}'"), "", help(None));
+    }
+    if error.kind() == ErrorKind::MissingRequiredArgument && name.is_some_and(|name| name == "show") {
+        return Error::usage(first, "", "KIND is strategies, models, workloads or metrics");
+    }
+    if let Some(said) = taken_for_a_word(name, &first) {
+        return Error::usage(first, "", said);
+    }
     let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
     let remedy = match (name, words.first()) {
         // Options of the main job stand before a command.
@@ -117,6 +129,12 @@ fn help(command: Option<&String>) -> String {
         Some(name) => format!("`vpmu {name} --help` lists its options"),
         None => "`vpmu --help` lists commands and options".to_owned(),
     }
+}
+
+/// Help of the main job, where clap takes an option's value, as in `vpmu --guest linux`, for the command.
+fn taken_for_a_word(name: Option<&String>, said: &str) -> Option<&'static str> {
+    let main_job = name.is_none_or(|name| name == "linux");
+    (main_job && said.contains("--kernel")).then_some("`vpmu nmi-latency --help` lists the options of --guest linux")
 }
 
 /// The options of one command from a line without program and command name.

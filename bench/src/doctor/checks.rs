@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use results::host::finding::{Finding, Status};
 use results::host::{HostFacts, HostFs};
@@ -12,9 +13,15 @@ use super::diagnosis::Limits;
 use crate::abilities::{AutoBackend, KvmProbe};
 use crate::arm::limits;
 
-/// How a user gets to open host events.
-const PERF_REMEDY: &str = "sudo setcap cap_perfmon=ep \"$(command -v vpmu)\" for this file alone, or \
-     sudo sysctl kernel.perf_event_paranoid=1 for every user";
+/// How a user gets to open host events. The program is named by its path: it need not be in PATH.
+fn perf_remedy(program: Option<&Path>) -> String {
+    let file = program.map(Path::to_string_lossy);
+    let file = file.as_deref().and_then(|path| shlex::try_quote(path).ok());
+    let file = file.as_deref().unwrap_or("FILE");
+    format!(
+        "sudo setcap cap_perfmon=ep {file} for this file alone, or sudo sysctl kernel.perf_event_paranoid=1 for every user"
+    )
+}
 
 /// /dev/kvm, its capabilities, its own vPMU.
 pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Finding> {
@@ -110,6 +117,7 @@ fn join_its_group(fs: &HostFs) -> String {
 
 /// What can stand behind the counters.
 pub(super) fn events(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Vec<Finding> {
+    let remedy = perf_remedy(std::env::current_exe().ok().as_deref());
     let mut findings = vec![
         Finding {
             vital: true,
@@ -125,9 +133,9 @@ pub(super) fn events(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoB
                 },
                 "host events count for the guest",
                 if auto.backend.is_some() {
-                    "for hardware figures use a bare-metal host with a PMU; compare arms of one run only"
+                    "for hardware figures use a bare-metal host with a PMU; compare arms of one run only".to_owned()
                 } else {
-                    PERF_REMEDY
+                    remedy.clone()
                 },
             )
         },
@@ -153,7 +161,7 @@ pub(super) fn events(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoB
             if limits.perfmon { "with" } else { "without" }
         ),
         "above 1, only root or CAP_PERFMON may count the kernel's part, which a guest's ring 0 may be",
-        PERF_REMEDY,
+        remedy,
     ));
     let number = |root: &String| fs.number(&format!("{root}/events/sched/sched_switch/id"));
     let (found, remedy) = match &host.tracefs {
@@ -200,4 +208,17 @@ pub(super) fn limits(limits: Limits) -> Vec<Finding> {
             format!("ulimit -i {}, for one vCPU, or end this user's other runs", queued.saturating_add(signals)),
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_names_the_program_as_a_shell_reads_it() {
+        let of = |path: &str| perf_remedy(Some(Path::new(path)));
+        assert!(of("/opt/vpmu").starts_with("sudo setcap cap_perfmon=ep /opt/vpmu for"), "{}", of("/opt/vpmu"));
+        assert!(of("/a b/vpmu").contains("'/a b/vpmu'"), "{}", of("/a b/vpmu"));
+        assert!(perf_remedy(None).contains(" FILE "));
+    }
 }

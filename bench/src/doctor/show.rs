@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use textwrap::Options;
+use textwrap::{Options, WordSplitter};
 
 use super::diagnosis::Diagnosis;
 use results::error::{Exit, one_line};
@@ -15,19 +15,28 @@ const INDENT: usize = 30;
 /// Fills `text` to `width` behind the indent; words are never cut.
 fn wrap(out: &mut String, text: &str, width: usize) {
     let indent = " ".repeat(INDENT);
-    let options = Options::new(width).initial_indent(&indent).subsequent_indent(&indent).break_words(false);
+    // A path to copy is not split at its hyphens.
+    let options = Options::new(width).word_splitter(WordSplitter::NoHyphenation);
+    let options = options.initial_indent(&indent).subsequent_indent(&indent).break_words(false);
     out.push_str(textwrap::fill(text, options).trim_start());
     out.push('\n');
 }
 
 fn show(out: &mut String, finding: &Finding, width: usize) {
+    // What cannot be known is neither fine nor a fault.
+    let unknown = finding.status == Status::Ok && finding.found.starts_with("unknown");
     let status = match finding.status {
+        Status::Ok if unknown => "?",
         Status::Ok => "ok",
         Status::Warn => "warn",
         Status::Missing => "MISSING",
     };
     let _ = write!(out, "{status:<8}{:<22}", finding.check);
     wrap(out, &one_line(&finding.found), width);
+    if unknown {
+        let _ = write!(out, "{:INDENT$}", "");
+        wrap(out, &format!("why: this host does not tell; {}", finding.why), width);
+    }
     if finding.status != Status::Ok {
         let _ = write!(out, "{:INDENT$}", "");
         wrap(out, &format!("why: {}", finding.why), width);
@@ -54,6 +63,17 @@ pub fn text(diagnosis: &Diagnosis) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_host_does_not_tell_is_not_ok() {
+        let shown = |found: &str| {
+            let mut out = String::new();
+            show(&mut out, &Finding::new("governor", Status::Ok, found, "it matters", ""), 80);
+            out
+        };
+        assert!(shown("unknown").starts_with("?  ") && shown("unknown").contains("does not tell; it matters"));
+        assert!(shown("performance").starts_with("ok  ") && !shown("performance").contains("why"));
+    }
 
     #[test]
     fn long_text_is_wrapped_at_words_and_none_is_lost() {

@@ -164,7 +164,7 @@ pub fn tracepoint_id(group: &str, name: &str) -> Result<u64, HostError> {
         sys::read_small(&root.join("events").join(group).join(name).join("id")).map_err(|error| HostError::Os {
             call: "read the tracepoint's id",
             errno: error.raw_os_error().unwrap_or(libc::EIO),
-            remedy: "; list the host's tracepoints with: ls /sys/kernel/tracing/events",
+            remedy: "; `vpmu list tracepoints` lists those of this host",
         })?;
     text.trim().parse().map_err(|_| os("read the tracepoint's id", &io::Error::from_raw_os_error(libc::EINVAL)))
 }
@@ -173,7 +173,7 @@ fn os(call: &'static str, error: &io::Error) -> HostError {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let remedy = match (call, errno) {
         ("perf_event_open", libc::EACCES | libc::EPERM) => {
-            "; run as root or with CAP_PERFMON, or lower it: sysctl kernel.perf_event_paranoid=1"
+            "; run as root or with CAP_PERFMON, or sudo sysctl kernel.perf_event_paranoid=1; `vpmu doctor` names all that is missing"
         }
         ("perf_event_open", libc::ENOENT | libc::ENODEV) => {
             "; this host has no PMU for that event: use --backend cpu-clock"
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn a_missing_tracepoint_or_tracefs_says_what_helps() {
         let error = tracepoint_id("kvm", "no_such_event_at_all").unwrap_err().to_string();
-        assert!(error.contains("mount -t tracefs") || error.contains("ls /sys/kernel/tracing"), "{error}");
+        assert!(error.contains("mount -t tracefs") || error.contains("vpmu list tracepoints"), "{error}");
     }
 
     #[test]

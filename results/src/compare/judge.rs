@@ -300,18 +300,17 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
     if comparison.notes.iter().any(|note| note.starts_with(SAME)) {
         return (3, format!("inconclusive: BASE and NEW hold the same run ({tally})"));
     }
+    let missing = comparison.notes.iter().any(|note| note.starts_with(sample::ONLY_IN));
+    let one_sided = if missing { "an arm or a kind of run is on one side only; " } else { "" };
     if !comparison.unlike.is_empty() && !comparison.unlike_hosts_allowed {
-        return (
-            3,
-            format!("inconclusive: hosts or builds differ ({tally}); --ignore-host-differences compares anyway"),
-        );
+        let remedy = if missing { "" } else { "; --ignore-host-differences compares anyway" };
+        return (3, format!("inconclusive: {one_sided}hosts or builds differ ({tally}){remedy}"));
     }
     if slower > 0 {
         return (1, format!("regression: {tally}"));
     }
-    let missing = comparison.notes.iter().any(|note| note.starts_with(sample::ONLY_IN));
     if open > 0 || missing || slower + faster + same == 0 {
-        return (3, format!("inconclusive: {tally}"));
+        return (3, format!("inconclusive: {one_sided}{tally}"));
     }
     (0, format!("no regression: {tally}"))
 }

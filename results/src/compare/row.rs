@@ -187,7 +187,8 @@ fn verdict(row: &Row, p: f64, exact: bool) -> (Verdict, String) {
         return (Verdict::NotJudged, why);
     }
     if outcome == Outcome::NoChange {
-        return (Verdict::NoChange, String::new());
+        let why = if below > row.limits.bound { small(row.limits.least_change_ns, below) } else { String::new() };
+        return (Verdict::NoChange, why);
     }
     let (high, asked) = (below * 100.0, bound * 100.0);
     let mut why = format!("it may be up to {high:.1} % slower, and {asked:.1} % is the bound");
@@ -195,6 +196,14 @@ fn verdict(row: &Row, p: f64, exact: bool) -> (Verdict, String) {
         why = format!("{why}; about {more} a side would do");
     }
     (Verdict::TooNoisy, why)
+}
+
+/// Why a change that may be above the bound is none: it is small in time.
+fn small(least_ns: f64, below: f64) -> String {
+    format!(
+        "up to {:.1} % slower is less than {least_ns} ns here, which the placement of code and data moves",
+        below * 100.0
+    )
 }
 
 /// How many rounds or runs a side would show that a change is below `bound` where there is none.

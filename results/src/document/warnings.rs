@@ -132,6 +132,13 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
     ]
 }
 
+/// Whether nine periods of ten passed without an overflow of their own: what the arm measured is then not what was asked for.
+#[must_use]
+pub fn mostly_missed(arm: &Arm) -> bool {
+    let missed = arm.own.periods_missed;
+    missed > 0 && missed / 9 >= arm.own.guest_overflows
+}
+
 /// So many of something, with its verb.
 fn counted(count: u64, one: &str, more: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {more}") }
@@ -179,9 +186,9 @@ fn of_guest(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
             missed,
             "missed-periods",
             format!(
-                "{} counted without an overflow of their own: the host reported it late or never, or --period is too short for \
+                "{missed} of {} counted without an overflow of their own: the host reported it late or never, or --period is too short for \
                  the handling of one",
-                counted(missed, "period was", "periods were")
+                counted(missed.saturating_add(arm.own.guest_overflows), "period was", "periods were")
             ),
         ),
         (unknown, "unknown-nmis", format!("{unknown} NMIs found no overflow in GLOBAL_STATUS")),
@@ -304,6 +311,20 @@ mod tests {
             assert!(of(dear, None).is_empty());
         }
         assert!(of("cpu-clock", Some(20)).is_empty());
+    }
+
+    #[test]
+    fn missed_periods_are_of_all_that_were_counted() {
+        let mut document = fixture::document(2);
+        let arm = &mut document.arms[0];
+        (arm.own.periods_missed, arm.own.guest_overflows) = (18_663, 985);
+        assert!(mostly_missed(arm));
+        arm.own.guest_overflows = 2_100;
+        assert!(!mostly_missed(arm), "less than nine of ten");
+        arm.own.guest_overflows = 985;
+        let line = collect(&document).into_iter().find(|warning| warning.code == "missed-periods").unwrap().message;
+        assert!(line.starts_with("18663 of 19648 periods were counted"), "{line}");
+        assert!(!mostly_missed(&document.arms[1]));
     }
 
     #[test]

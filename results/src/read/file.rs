@@ -149,6 +149,18 @@ fn schema(value: &Value) -> Result<(), (String, &'static str)> {
             format!("it is a result of `vpmu ab` ({found}), which has two builds in it"),
             "its verdicts are in its rows; `vpmu ab` measures again",
         ),
+        None if found.starts_with("vpmu-triage/") => (
+            format!("it is an account of `vpmu triage` ({found}), which is one verdict and has no rounds"),
+            "its verdict is in it; `vpmu triage` looks again",
+        ),
+        None if found.starts_with("vpmu-compare/") || found.starts_with("vpmu-fleet-compare/") => (
+            format!("it is a comparison of `vpmu compare` ({found}), not a result"),
+            "give the results that it compares",
+        ),
+        None if found.starts_with("vpmu-sweep/") => (
+            format!("it is of `vpmu sweep` ({found}), which has points and no rounds"),
+            "`vpmu report` shows the folder it is in",
+        ),
         None => (format!("its schema is {found}, not {SCHEMA}"), NOT_OURS),
     })
 }

@@ -108,10 +108,14 @@ pub(super) fn text(document: &Document, metric: &Metric, width: usize) -> String
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{}", pair.sentence());
     }
-    if pairs.iter().filter(|pair| pair.ratio.interval.is_some()).count() > 1 {
+    // Rounds of a simulation differ by its seed alone: it has no layout, and no other run of it.
+    let sampled = !document.is_simulated();
+    if sampled && pairs.iter().filter(|pair| pair.ratio.interval.is_some()).count() > 1 {
         out.push_str("each interval is right in 95 % of runs, by itself\n");
     }
-    if pairs.iter().any(|pair| pair.ratio.interval.is_some() && pair.ratio.guests < paired::groups::MIN_GUESTS) {
+    if sampled
+        && pairs.iter().any(|pair| pair.ratio.interval.is_some() && pair.ratio.guests < paired::groups::MIN_GUESTS)
+    {
         let guests = pairs.iter().map(|pair| pair.ratio.guests).min().unwrap_or(0);
         let _ = writeln!(out, "{} an arm: intervals allow for layouts of 1.5 %", layout::plural(guests, "guest"));
     }

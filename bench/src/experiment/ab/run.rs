@@ -271,7 +271,7 @@ impl Run<'_> {
 
     /// Checks both greetings, and pairs the arms that can run: by name, or by place where each side has its own names.
     fn greeted(&mut self, hello: Both<Hello>) -> Result<Vec<Both<usize>>, Error> {
-        check_sides(&hello)?;
+        check_sides(&hello, self.spec.wants_simulation())?;
         let pairs = paired(&hello)?;
         if let Some(before) = &self.greetings {
             if *before != hello {

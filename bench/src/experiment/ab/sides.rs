@@ -11,9 +11,16 @@ const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
 /// The sides, BASE first.
 pub(super) type Both<T> = [T; 2];
 
-/// Figures of a simulation and of real guests have nothing in common.
-pub(super) fn check_sides(hello: &Both<Hello>) -> Result<(), Error> {
+/// Figures of a simulation and of real guests have nothing in common, and a simulation is judged only where it is `wanted`.
+pub(super) fn check_sides(hello: &Both<Hello>, wanted: Both<bool>) -> Result<(), Error> {
     let simulated = |side: &Hello| side.backend.starts_with("sim:");
+    if hello.iter().zip(wanted).any(|(side, wanted)| simulated(side) && !wanted) {
+        return Err(Error::host(
+            "nothing can be measured here",
+            "with --backend auto a side fell back to a simulation, in which builds do not differ",
+            "`vpmu doctor` says what is missing; --backend sim:MODEL compares simulations",
+        ));
+    }
     if simulated(&hello[0]) == simulated(&hello[1]) {
         return Ok(());
     }
@@ -114,10 +121,19 @@ mod tests {
     #[test]
     fn a_simulation_is_compared_with_simulations_only() {
         let of = |backends: [&str; 2]| {
-            check_sides(&backends.map(|backend| Hello { backend: backend.to_owned(), ..hello(&["floor"]) }))
+            check_sides(&backends.map(|backend| Hello { backend: backend.to_owned(), ..hello(&["floor"]) }), [true; 2])
         };
         assert_eq!((of(["cpu-clock", "hardware"]), of(["sim:a", "sim:b"])), (Ok(()), Ok(())));
         let error = of(["cpu-clock", "sim:a"]).unwrap_err();
         assert_eq!((error.exit, error.why.as_str()), (Exit::Usage, "BASE has backend cpu-clock, NEW has sim:a"));
+    }
+
+    #[test]
+    fn a_simulation_that_nobody_asked_for_is_no_comparison() {
+        let hello = ["sim:a", "sim:a"].map(|backend| Hello { backend: backend.to_owned(), ..hello(&["floor"]) });
+        for wanted in [[false, false], [true, false], [false, true]] {
+            assert_eq!(check_sides(&hello, wanted).unwrap_err().exit, Exit::Host);
+        }
+        assert_eq!(check_sides(&hello, [true; 2]), Ok(()));
     }
 }

@@ -35,10 +35,22 @@ pub struct AbSpec {
     pub rules: Limits,
 }
 
+/// Whether a side's options name a simulated host.
+fn names_a_model(words: &[String]) -> bool {
+    words.iter().any(|word| word.strip_prefix("--backend=").unwrap_or(word).starts_with("sim:"))
+}
+
 /// Sessions of a run.
 const SESSIONS: u32 = 12;
 
 impl AbSpec {
+    /// Whether each side was asked to simulate: a gate must not pass on a simulation that nobody wanted.
+    #[must_use]
+    pub fn wants_simulation(&self) -> [bool; 2] {
+        let common = names_a_model(&self.common);
+        [&self.base, &self.new].map(|side| common || names_a_model(&side.args))
+    }
+
     /// How long a session's rounds take; a session then ends with the round in which this passes.
     #[must_use]
     pub fn session(&self) -> Duration {

@@ -8,8 +8,9 @@ use sim::model::Model;
 
 use super::estimate::Estimate;
 use results::error::{Error, Exit};
+use results::paired;
 use results::table::fold::Table;
-use results::table::layout::time;
+use results::table::layout::{dash, time};
 
 /// Intervals of a distribution's quantiles.
 const QUANTILES: u32 = 20;
@@ -43,14 +44,24 @@ pub struct Draft {
     host: Vec<String>,
     counts: Vec<String>,
     costs: BTreeMap<&'static str, Entry>,
+    /// Too few rounds were measured for intervals of 95 %.
+    few: bool,
 }
+
+/// Fewest rounds with intervals, as of every experiment.
+const MIN_ROUNDS: u64 = paired::MIN_ROUNDS as u64;
 
 impl Draft {
     /// A draft without costs.
     #[must_use]
     pub fn new(name: &str, about: &str, tsc_khz: u64) -> Self {
         let (name, about) = (name.to_owned(), about.to_owned());
-        Self { name, about, tsc_khz, host: Vec::new(), counts: Vec::new(), costs: BTreeMap::new() }
+        Self { name, about, tsc_khz, host: Vec::new(), counts: Vec::new(), costs: BTreeMap::new(), few: false }
+    }
+
+    /// Says how many rounds were measured: of few ones no interval is shown.
+    pub fn of_rounds(&mut self, rounds: u64) {
+        self.few = rounds < MIN_ROUNDS;
     }
 
     /// Adds a line to section host.
@@ -127,7 +138,7 @@ impl Draft {
             table.add_row([
                 (*key).to_owned(),
                 shown(value),
-                format!("{} to {}", shown(*low), shown(*high)),
+                if self.few { dash() } else { format!("{} to {}", shown(*low), shown(*high)) },
                 source.clone(),
             ]);
         }
@@ -152,7 +163,9 @@ impl Draft {
                 Constant::Ps(ps) => format!("ps = {ps}"),
                 Constant::Quantiles(all) => format!("ns = {all:?}"),
             };
-            let interval = interval.map_or_else(String::new, |[low, high]| format!("interval = [{low}, {high}], "));
+            let interval = interval
+                .filter(|_| !self.few)
+                .map_or_else(String::new, |[low, high]| format!("interval = [{low}, {high}], "));
             let _ = writeln!(out, "{key} = {{ {value}, {interval}source = {} }}", quoted(source));
         }
         out
@@ -206,6 +219,10 @@ mod tests {
         draft.fitted_ps("instruction", Estimate { value: 1_545_805.0, interval: [1_500_000.0, 1_600_000.0] }, "solved");
         let shown = draft.fitted(80);
         assert!(shown.contains("1.45 µs to 1.55 µs  measured"), "{shown}");
+        draft.of_rounds(3);
+        let few = draft.fitted(80);
+        assert!(few.contains('–') && !few.contains(" to "), "{few}");
+        assert!(!draft.toml().contains("interval ="), "{}", draft.toml());
         assert!(shown.contains("1.55 µs  1.50 µs to 1.60 µs  solved") && !shown.contains(" ps"), "{shown}");
     }
 }

@@ -28,6 +28,7 @@ const TO_ENTRY: f64 = 2.0;
 pub fn fit(spec: &CalibrateSpec, name: &str, about: &str, measured: &[Measured]) -> Result<Draft, Error> {
     let [single, many, ..] = measured else { return Err(missing("a workload")) };
     let mut draft = Draft::new(name, about, single.tsc_khz);
+    draft.of_rounds(spec.rounds);
     describe_host(&mut draft, spec, single, many)?;
     operations(&mut draft, spec, single, many)?;
     let floor = of(single, "floor")?;

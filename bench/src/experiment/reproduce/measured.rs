@@ -33,6 +33,24 @@ fn regime(figure: &str) -> Option<Regime> {
     })
 }
 
+/// Figures with a measured counterpart.
+const FIGURES: [&str; 5] = [
+    "vpmu-reuse.watchdog-on.mean",
+    "vpmu-reuse.v1.mean",
+    "vpmu-reuse.watchdog-off.mean",
+    "vpmu-reuse.watchdog-off.min",
+    "vpmu-paused-flag.mean",
+];
+
+/// Whether some published figure has a counterpart in this document.
+#[must_use]
+pub fn answers(document: &Document) -> bool {
+    let numbers = [Number::Before, Number::After];
+    let of =
+        |figure: &&str| numbers.into_iter().any(|one| number(std::slice::from_ref(document), figure, one).is_some());
+    FIGURES.iter().any(|figure| of(figure))
+}
+
 /// The number from the first document in the regime.
 pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Option<Measured> {
     let regime = regime(figure)?;

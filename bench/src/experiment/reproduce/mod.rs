@@ -1,7 +1,7 @@
 //! `reproduce`: published figures on vPMUs and on `perf stat`'s set-up beside simulated and measured ones.
 
 pub mod compression;
-mod measured;
+pub mod measured;
 mod perf_stat;
 pub mod run;
 pub mod show;

@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use super::tables::{self, Cells};
-use crate::fleet::statistics::Analysis;
+use crate::error::Exit;
+use crate::fleet::statistics::{Analysis, MIN_CLASS};
 use crate::table::fold::{Table, wrapped};
+use crate::table::layout::plural;
 
 /// First head of the table of changes.
 const CHANGE: &str = "no.";
@@ -31,11 +33,18 @@ pub fn text(analysis: &Analysis, width: usize) -> String {
         let _ = writeln!(out, "{}", wrapped(&line, width, "  "));
     }
     out.push('\n');
+    // Nothing found and nothing judged are two things.
+    let none = |what: &str, found: &str| match Exit::from_code(analysis.exit) {
+        Exit::Inconclusive => {
+            format!("{what}: not judged ({}, it takes {MIN_CLASS} of a class)", plural(analysis.hosts, "host"))
+        }
+        _ => found.to_owned(),
+    };
     for (cells, none) in [
-        (tables::odd(analysis), "No odd host"),
-        (tables::changes(analysis), "No change"),
-        (tables::levels(analysis, false), ""),
-        (tables::variance(analysis, false), ""),
+        (tables::odd(analysis), none("odd hosts", "No odd host")),
+        (tables::changes(analysis), none("changes", "No change")),
+        (tables::levels(analysis, false), String::new()),
+        (tables::variance(analysis, false), String::new()),
     ] {
         if cells.head[0] == CHANGE {
             for line in tables::change_lines(analysis) {

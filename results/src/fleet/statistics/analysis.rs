@@ -253,7 +253,7 @@ fn conclude(grid: &Grid<'_>, odd: &[OddHost], changes: &[Change], spec: &FleetSp
         return (1, format!("slower: {tally}"));
     }
     if !judged {
-        return (3, format!("inconclusive: no class has {MIN_CLASS} hosts ({tally})"));
+        return (3, format!("not judged: no class has {MIN_CLASS} hosts ({tally})"));
     }
     (0, format!("nothing slower: {tally}"))
 }

@@ -25,6 +25,7 @@ pub(in crate::fleet) use grid::{Grid, Series};
 pub use grid::{Kind, Setting};
 pub(in crate::fleet) use heat::HeatRow;
 pub use levels::LevelRow;
+pub(in crate::fleet) use odd::MIN_CLASS;
 pub use odd::{OddFigure, OddHost};
 pub use periods::Clock;
 pub use spec::FleetSpec;

@@ -15,7 +15,7 @@ use crate::stats::interval::Interval;
 use crate::stats::median;
 
 /// Fewest hosts of a class in which one can be odd.
-pub(super) const MIN_CLASS: usize = 3;
+pub(in crate::fleet) const MIN_CLASS: usize = 3;
 /// From so many hosts on, their spread is estimated robustly over all of them; with fewer, over the others of each.
 const ROBUST: usize = 10;
 
