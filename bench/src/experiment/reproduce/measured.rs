@@ -48,7 +48,7 @@ pub fn answers(document: &Document) -> bool {
     let numbers = [Number::Before, Number::After];
     let of =
         |figure: &&str| numbers.into_iter().any(|one| number(std::slice::from_ref(document), figure, one).is_some());
-    FIGURES.iter().any(|figure| of(figure))
+    FIGURES.iter().any(of)
 }
 
 /// The number from the first document in the regime.
