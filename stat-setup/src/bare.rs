@@ -71,6 +71,9 @@ impl Ready {
     }
 }
 
+/// Looks at what another thread does before the CPU is offered to it: some 100 µs.
+const LOOKS: u32 = 10_000;
+
 /// The time of all calls for groups of `pack` events, a thread for each CPU; `None` where one of them fails, or an event cannot be
 /// opened here at all.
 #[must_use]
@@ -81,12 +84,14 @@ pub fn run(list: &EventList, cpus: &[u32], pack: Option<usize>) -> Option<Durati
     sys::make_room(list.events.len());
     let (waiting, go, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let until = |done: &dyn Fn() -> bool| {
+        let mut looks = 0_u32;
         while !done() {
-            std::hint::spin_loop();
+            // Threads that may not have a CPU each would wait for one another for good.
+            looks = looks.saturating_add(1);
+            if looks < LOOKS { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
     };
     let mut guard = Guard::new();
-    guard.move_to(own.cpu);
     let wall = std::thread::scope(|scope| {
         let mut others = 0;
         let mut handles = Vec::new();
@@ -111,6 +116,8 @@ pub fn run(list: &EventList, cpus: &[u32], pack: Option<usize>) -> Option<Durati
                 Err(_) => drop(failed.fetch_add(1, Ordering::AcqRel)),
             }
         }
+        // Only now: threads have the affinity of the one that starts them.
+        guard.move_to(own.cpu);
         until(&|| waiting.load(Ordering::Acquire) == others);
         let began = Instant::now();
         go.store(1, Ordering::Release);

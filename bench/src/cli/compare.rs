@@ -144,11 +144,13 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     show(args, &compare::compare((&args.base, &base), (name, new), &request)?)
 }
 
-/// Leaves out of the new results those that were there when the baseline was saved, its own run among them, and says how many. Where
-/// all are such, they are meant.
+/// Leaves out of the new results those that were there when the baseline of their experiment was saved, its own run among them, and says how
+/// many. Where all are such, they are meant.
 fn leave_out_older(base: &[Record], new: &mut Vec<Record>) -> Option<String> {
-    let last = base.iter().map(|record| record.started_unix).max()?;
-    let newer = |record: &Record| record.is_simulated() || record.started_unix > last;
+    let saved = |experiment: &str| base.iter().filter(|of| of.experiment == experiment).map(|of| of.started_unix).max();
+    let newer = |record: &Record| {
+        record.is_simulated() || saved(&record.experiment).is_none_or(|last| record.started_unix > last)
+    };
     let old = new.iter().filter(|record| !newer(record)).count();
     if old == 0 || old == new.len() {
         return None;

@@ -148,11 +148,9 @@ fn measured_overhead(args: &ReproduceArgs) -> Result<Exit, Error> {
 fn refuse(options: &[(&str, bool)]) -> Result<(), Error> {
     match options.iter().find(|(_, given)| *given) {
         None => Ok(()),
-        Some((option, _)) => Err(Error::usage(
-            format!("{option} has nothing to do"),
-            "it is for --run record-compression",
-            "leave it out",
-        )),
+        Some((option, _)) => {
+            Err(Error::usage(format!("{option} has nothing to do"), "this --run makes no use of it", "leave it out"))
+        }
     }
 }
 

@@ -115,7 +115,8 @@ impl Place {
             fs::rename(waiting, &self.path)?;
             return move_companions(waiting, &self.path);
         }
-        if is_plain(&self.path) { fs::remove_file(&self.path) } else { Ok(()) }
+        // What was made behind a link goes, not the link.
+        if is_plain(&self.path) { fs::remove_file(fs::canonicalize(&self.path)?) } else { Ok(()) }
     }
 }
 

@@ -20,6 +20,9 @@ type Key = Cow<'static, str>;
 #[derive(Clone, Default, PartialEq)]
 pub struct Metrics(Vec<(Key, Summary)>);
 
+/// So many are looked through one after the other, which is faster then.
+const FEW: usize = 16;
+
 fn key_of(key: &str) -> Key {
     metric::find(key).map_or_else(|| Cow::Owned(key.to_owned()), |known| Cow::Borrowed(known.key))
 }
@@ -37,7 +40,10 @@ impl Metrics {
     }
 
     fn position(&self, key: &str) -> Option<usize> {
-        self.0.iter().position(|(there, _)| *there == key)
+        if self.0.len() <= FEW {
+            return self.0.iter().position(|(there, _)| *there == key);
+        }
+        self.0.binary_search_by(|(there, _)| (**there).cmp(key)).ok()
     }
 
     /// Whether there is none.
@@ -60,13 +66,13 @@ impl Metrics {
 
     /// The metric of that key, to change it.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Summary> {
-        self.0.iter_mut().find(|(there, _)| *there == key).map(|(_, summary)| summary)
+        self.position(key).map(|at| &mut self.0[at].1)
     }
 
     /// The metric of that key, with its key.
     #[must_use]
     pub fn get_key_value(&self, key: &str) -> Option<(&str, &Summary)> {
-        self.0.iter().find(|(there, _)| *there == key).map(|(there, summary)| (&**there, summary))
+        self.position(key).map(|at| (&*self.0[at].0, &self.0[at].1))
     }
 
     /// The first one.
