@@ -10,8 +10,13 @@ use crate::backend::{Backend, Overflow};
 use crate::strategy::OnOverflow;
 
 impl<B: Backend> Bank<B> {
-    /// Takes the records of overflows since the last call.
+    /// Takes the records of overflows since the last call, outside of a kick: what they say waits for the next one.
     pub(super) fn drain_records(&mut self) {
+        self.drain(false);
+    }
+
+    /// The same; `kick`: the counters with a record are taken next, without a look at the count of an event that goes on.
+    fn drain(&mut self, kick: bool) {
         let stops = self.backend.stops_at_overflow();
         self.unsettle();
         let Self { backend, slots, pool, recorded, stats, kept, .. } = self;
@@ -31,7 +36,8 @@ impl<B: Backend> Bank<B> {
             }
             held.fired(count);
             if held.state.is_on() {
-                held.recorded = Some(count);
+                // An event that goes on may have counted more by the time that its counter is next accessed.
+                held.recorded = (stops || kick).then_some(count);
                 if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
                     recorded.insert(counter);
                 }
@@ -70,14 +76,14 @@ impl<B: Backend> Bank<B> {
 
     /// The counters that a signal may have been for.
     pub(super) fn signalled_counters(&mut self) -> Signalled {
-        self.drain_records();
+        self.drain(true);
         let policy = self.on_overflow();
         let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
             Some(recorded) if !recorded.is_empty() => recorded,
             // Of an event whose counter is off, or of one that was seen already: every record is there.
-            Some(_) if self.backend.pauses_virtually() => {
+            Some(none) if self.backend.pauses_virtually() => {
                 self.look_for_lost();
-                return Signalled { counters: CounterSet::EMPTY, certain: true };
+                none
             }
             // Without records the signal was that of a counter that overflowed, if there is one.
             Some(_) => return Signalled { certain: policy == OnOverflow::Keep, ..Signalled::ANY },
@@ -128,8 +134,15 @@ mod tests {
     use arch_pmu::host::HostCounters as _;
     use arch_pmu::spec::CounterSet;
 
-    use super::super::fake::{A, bank, pmc};
+    use super::super::fake::{A, Host, bank, pmc};
     use crate::side::HostPmu as _;
+
+    /// Event 0 overflows at a count of 104, and has counted on to `count` by now.
+    fn overflows(host: &Host, count: u64) {
+        let mut script = host.0.borrow_mut();
+        script.unreliable = vec![(0, 104)];
+        script.counts[0] = count;
+    }
 
     #[test]
     fn a_record_that_an_account_finds_waits_for_the_kick() {
@@ -140,14 +153,14 @@ mod tests {
             host.0.borrow_mut().complete = true;
             bank.signalled();
             // It comes as the turn ends: its signal is taken with the next turn.
-            host.0.borrow_mut().unreliable = vec![(0, 104)];
+            overflows(&host, 107);
             if begin {
                 bank.restart_account();
             } else {
                 bank.account();
             }
             assert!(host.0.borrow().unreliable.is_empty() && !bank.nothing_overflowed());
-            assert_eq!((bank.signalled().counters, bank.take(pmc(0))), ([pmc(0)].into_iter().collect(), 104));
+            assert_eq!((bank.signalled().counters, bank.take(pmc(0))), ([pmc(0)].into_iter().collect(), 107));
         }
     }
 
@@ -161,12 +174,25 @@ mod tests {
         host.0.borrow_mut().complete = true;
         bank.signalled();
         assert!(bank.nothing_overflowed() && host.log().is_empty());
-        host.0.borrow_mut().unreliable = vec![(0, 104)];
+        overflows(&host, 107);
         assert!(!bank.nothing_overflowed(), "one came with it");
         assert_eq!(
             (bank.signalled().counters, bank.take(pmc(0))),
-            ([pmc(0)].into_iter().collect(), 104),
+            ([pmc(0)].into_iter().collect(), 107),
             "and is not forgotten"
         );
+    }
+
+    #[test]
+    fn a_kick_takes_its_record_without_a_look_and_the_rest_is_read() {
+        let (mut bank, host) = bank("gate");
+        bank.start(pmc(0), A, 100);
+        bank.on_entry(CounterSet::EMPTY);
+        host.log();
+        host.0.borrow_mut().complete = true;
+        overflows(&host, 107);
+        bank.signalled();
+        assert_eq!((bank.take(pmc(0)), host.log().len()), (104, 0));
+        assert_eq!((bank.take(pmc(0)), host.log()), (3, vec!["read 0".to_owned()]));
     }
 }

@@ -100,7 +100,8 @@ impl<B: Backend> Bank<B> {
     /// Before an entry: pauses events whose counters stay off.
     pub(super) fn settle_virtual_pauses(&mut self) {
         self.settled = true;
-        let ends = self.any_on() || self.patience == 0;
+        // A counter whose event the host refused is on, too.
+        let ends = self.any_on() || !self.retries.is_empty() || self.patience == 0;
         let due = |held: &Held<B::Event>| held.state == State::Leaving && (ends || held.fired_off >= MOST_SIGNALS);
         for counter in self.kept {
             let Self { backend, slots, stats, .. } = self;

@@ -158,9 +158,12 @@ impl ScriptedHost {
             } else {
                 event.total += n;
             }
+            // What an event that goes on counts after its overflow is not in the record. A burst of several periods is recorded
+            // at its end: the model has one overflow of a counter for it.
+            let since = if is_last || n - left >= event.period { 0 } else { n - left };
             event.left = Some(event.period - (n - left) % event.period);
             if !*losing {
-                overflowed.push((event.id, event.total));
+                overflowed.push((event.id, event.total - since));
             }
         }
         signalled

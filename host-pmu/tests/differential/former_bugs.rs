@@ -1,0 +1,160 @@
+//! Sequences that found a bug once.
+
+use host_pmu::strategy::{Apply, OnOverflow, Pause, Release, Reuse, Strategy};
+
+use crate::model::host::Failing;
+use crate::model::pair::{Op, Pair, Records, Signal};
+use crate::model::{Amd, Shape};
+
+const INTEL: Shape = Shape {
+    amd: None,
+    version: 1,
+    gp: 4,
+    fixed: 0,
+    width: 33,
+    full_width: false,
+    transactions: false,
+    debug_store: false,
+};
+const AMD: Shape = Shape { amd: Some(Amd::Core), gp: 6, width: 48, ..INTEL };
+
+const fn run(seed: u64, bits: u32, signal: Signal) -> Op {
+    Op::Run { seed, bits, signal, take_pmi: false }
+}
+
+fn agree(shape: Shape, strategy: &Strategy, records: Records, ops: &[Op]) {
+    let mut pair = Pair::new(shape, strategy.clone(), records);
+    for op in ops {
+        pair.step(op).unwrap_or_else(|why| panic!("{op:x?}: {why}"));
+    }
+    pair.finish().unwrap_or_else(|why| panic!("at the end: {why}"));
+}
+
+#[test]
+fn of_events_that_stop_and_of_lost_records() {
+    let base = Strategy::preset("reuse").expect("a preset");
+    let strategy = Strategy { overflow: OnOverflow::Stop, gate: true, ..base };
+    // A refused resume of a stopped event was taken for a resume.
+    let refused_resume = vec![
+        Op::Arm { n: 1, selector: 0x41_00c0, bits: 1, back: 1 },
+        run(0, 4, Signal::OnTime),
+        Op::Fail(Failing { resume: true, ..Failing::default() }),
+        Op::Write(0xc2, 0),
+        Op::Heal,
+    ];
+    // An entry resumed the event that its strategy had left stopped behind the gate.
+    let left_stopped = vec![
+        Op::Write(0x186, 0x51_00c0),
+        run(5_549_334_310_038_643_277, 40, Signal::OnTime),
+        Op::Kick,
+        run(20_568_431_363_679_242, 40, Signal::Held),
+    ];
+    // A loss of records before an event was opened hid that this one stopped early.
+    let arm = |n, bits, back| Op::Arm { n, selector: 0x43_00c4, bits, back };
+    let early_after_a_loss = vec![
+        arm(3, 11, 24),
+        arm(0, 4, 524_852_428_453_461_811),
+        Op::Read(0xc1),
+        Op::Write(0xc4, u64::MAX),
+        Op::Enter,
+        Op::LoseRecords,
+        Op::Filter { denied: 0, fixed: 0, allow: false },
+        run(0, 1, Signal::OnTime),
+        run(0, 0, Signal::OnTime),
+    ];
+    let deferred = Strategy::preset("deferred").expect("a preset");
+    // Two like counters overflow together; the guest writes one.
+    let alike = |n, selector| Op::Arm { n, selector, bits: 1, back: 1 };
+    let written_after_its_overflow = vec![
+        alike(0, 0x43_013c),
+        alike(2, 0x53_013c),
+        run(467_914_116_400_077_287, 1, Signal::OnTime),
+        Op::Write(0xc3, 0),
+        run(0, 1, Signal::OnTime),
+    ];
+    // The lost record of a signal that was early after a virtual pause, beside an overflow of another counter.
+    let goes_on = Strategy::preset("reuse").expect("a preset");
+    let goes_on = Strategy { pause: Pause::Virtual, skip_period: true, ..goes_on };
+    let early_and_lost = vec![
+        Op::Arm { n: 3, selector: 0x45_00c0, bits: 0, back: 0 },
+        Op::Arm { n: 1, selector: 0x41_00c4, bits: 0, back: 0 },
+        Op::Handler { seed: 0, bits: 0, n: 1, back: 6_248_731_181_990_564_567 },
+        Op::Filter { denied: 11, fixed: 0, allow: false },
+        Op::Read(0xc1),
+        run(4_994_487_208_871_914_930, 11, Signal::OnTime),
+        Op::Filter { denied: 0, fixed: 0, allow: false },
+        Op::Handler { seed: 5_267_823_882_738_345_354, bits: 0, n: 3, back: 8_915_552_365_697_175_553 },
+        Op::LoseRecords,
+        Op::Handler { seed: 550_059_050_827_880_573, bits: 11, n: 0, back: 0 },
+    ];
+    for (strategy, records, ops) in [
+        (&goes_on, Records::Exact, early_and_lost),
+        (&deferred, Records::Exact, written_after_its_overflow),
+        (&strategy, Records::Exact, refused_resume),
+        (&strategy, Records::Exact, left_stopped),
+        (&deferred, Records::Early, early_after_a_loss),
+    ] {
+        agree(INTEL, strategy, records, &ops);
+    }
+}
+
+/// The counter with `IN_TXCP` never signals; a kick looks at it all the same.
+#[test]
+fn of_a_counter_without_signals_and_virtual_pauses() {
+    let ops = [
+        Op::Arm { n: 2, selector: 0x2_0051_00c0, bits: 4, back: 1 },
+        run(3, 4, Signal::OnTime),
+        Op::Kick,
+        Op::Run { seed: 0, bits: 0, signal: Signal::OnTime, take_pmi: true },
+    ];
+    let strategy = Strategy::preset("virtual").expect("a preset");
+    agree(Shape { gp: 3, transactions: true, ..INTEL }, &strategy, Records::Exact, &ops);
+}
+
+/// The event of a pause that was virtual went on while its counter was on again and waited for another event.
+#[test]
+fn of_an_open_that_was_refused_after_a_virtual_pause() {
+    let run = || run(0, 0, Signal::OnTime);
+    let ops = [
+        Op::Write(0xc001_0200, 0x10_006b_00c0),
+        run(),
+        Op::Fail(Failing { open: true, ..Failing::default() }),
+        Op::Write(0xc001_0200, 0x10_007b_00c0),
+        run(),
+        run(),
+        run(),
+        run(),
+        Op::Heal,
+        Op::Arm { n: 0, selector: 0x10_007b_00c0, bits: 1, back: 1 },
+        Op::Kick,
+    ];
+    let strategy = Strategy::preset("virtual").expect("a preset");
+    agree(Shape { amd: Some(Amd::V2), version: 2, ..AMD }, &strategy, Records::Exact, &ops);
+}
+
+/// A counter was written by its record's count, which another counter's start had taken, and kept what came after it.
+#[test]
+fn of_a_record_that_no_kick_has_looked_at() {
+    let preset = Strategy::preset("virtual").expect("a preset");
+    let strategy = Strategy {
+        reuse: Reuse::Last,
+        release: Release::Hlt,
+        apply: Apply::AtOnce,
+        skip_paused: false,
+        skip_period: false,
+        overflow: OnOverflow::Reprogram,
+        pause: Pause::Virtual,
+        ..preset
+    };
+    let arm = |n, back| Op::Arm { n, selector: 0x53_00c0, bits: 4, back };
+    let ops = [
+        arm(0, 1),
+        arm(1, 3),
+        run(1_105_701_590_365, 11, Signal::Held),
+        run(1_009_481_216_751_310_571, 1, Signal::Held),
+        Op::Write(0xc001_0004, 0),
+        Op::Enter,
+        Op::Read(0xc001_0005),
+    ];
+    agree(AMD, &strategy, Records::Exact, &ops);
+}
