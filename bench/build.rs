@@ -43,10 +43,27 @@ fn settle_addresses() {
     }
 }
 
+/// The unwinder out of the compiler's archive: one shared library less to find, map and relocate at each start.
+fn link_unwinder() {
+    let of = |name: &str| std::env::var(name).unwrap_or_default();
+    if of("CARGO_CFG_TARGET_ENV") != "gnu" || of("TARGET") != of("HOST") {
+        return;
+    }
+    let archive = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output().ok();
+    let archive = archive.and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
+    // A compiler without the archive answers with the bare name; the shared library then does.
+    let archive = Path::new(archive.trim());
+    if let Some(folder) = archive.parent().filter(|_| archive.is_absolute() && archive.exists()) {
+        println!("cargo::rustc-link-search=native={}", folder.display());
+        println!("cargo::rustc-link-lib=static:-bundle=gcc_eh");
+    }
+}
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     pack_relocations();
     settle_addresses();
+    link_unwinder();
     println!("cargo::rerun-if-changed=src");
     let revision = git(&["rev-parse", "HEAD"]).map_or_else(
         || "unknown".to_owned(),

@@ -18,6 +18,8 @@ struct Event {
     /// Counts to the signal, for what samples; after it the period begins anew.
     left: Option<u64>,
     period: u64,
+    /// It signalled since its period was set.
+    signalled: bool,
     /// Overflows until it stops itself, as IOC_REFRESH adds to them; 0: it never does.
     limit: u64,
     /// A record of its stop was lost.
@@ -158,9 +160,11 @@ impl ScriptedHost {
             } else {
                 event.total += n;
             }
-            // What an event that goes on counts after its overflow is not in the record. A burst of several periods is recorded
-            // at its end: the model has one overflow of a counter for it.
-            let since = if is_last || n - left >= event.period { 0 } else { n - left };
+            // What an event that goes on counts after its overflow is not in the record. Several of them before a kick are recorded
+            // at their end: the model has one overflow of a counter for them.
+            let several = event.signalled || n - left >= event.period;
+            let since = if is_last || several { 0 } else { n - left };
+            event.signalled = true;
             event.left = Some(event.period - (n - left) % event.period);
             if !*losing {
                 overflowed.push((event.id, event.total - since));
@@ -246,8 +250,18 @@ impl Backend for ScriptedHost {
         state.opened += 1;
         let limit = u64::from(state.stops && spec.samples());
         let id = state.opened;
-        let event =
-            Some(Event { id, spec, running: true, total: 0, left, period, limit, unrecorded: false, lost: false });
+        let event = Some(Event {
+            id,
+            spec,
+            running: true,
+            total: 0,
+            left,
+            period,
+            signalled: false,
+            limit,
+            unrecorded: false,
+            lost: false,
+        });
         let free = state.events.iter().position(Option::is_none);
         Ok(match free {
             Some(at) => {
@@ -299,6 +313,7 @@ impl Backend for ScriptedHost {
             assert!(e.spec.samples(), "perf refuses a period for what only counts");
             e.left = Some(period);
             e.period = period;
+            e.signalled = false;
         });
         Ok(())
     }
