@@ -16,6 +16,9 @@ use crate::event::{Base, EventState, Running, code};
 use crate::model::{Cost, Costs, CountBase, Model};
 use crate::stream::{Purpose, draw};
 
+/// umask << 8 | event code of UnHalted Core Cycles, whose rate a clock's shortest period is told in.
+const CYCLES: u16 = 0x3c;
+
 /// Index of an event in the backend's table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Event(usize);
@@ -33,6 +36,8 @@ pub struct SimBackend {
     running: Running,
     /// Counters that the host has left for them.
     room: usize,
+    /// In counts, of a clock; 1: the host has none.
+    shortest_period: u64,
     /// The base of all events so far; where they have several, one that advances at least as fast as each.
     base: Base,
     mixed: bool,
@@ -42,6 +47,8 @@ pub struct SimBackend {
     exact: bool,
     /// Overflows not yet taken: id and count.
     overflowed: Vec<(u64, u64)>,
+    /// The next expiry's cost is charged already.
+    told: u64,
     /// Events stop at an overflow.
     one_shot: bool,
     /// Events of counters that are off go on.
@@ -58,7 +65,12 @@ impl SimBackend {
     pub fn new(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> Self {
         let follows_time = model.base != CountBase::Exits;
         let free = model.host.counters - model.host.taken;
+        let shortest_period = match model.base {
+            CountBase::ThreadTime => model.rate(CYCLES).counts(model.host.shortest_period).max(1),
+            CountBase::GuestTime | CountBase::Exits => 1,
+        };
         Self {
+            shortest_period,
             room: if model.base == CountBase::GuestTime { free as usize } else { usize::MAX },
             base: Base::Exits,
             mixed: false,
@@ -70,7 +82,8 @@ impl SimBackend {
             free: Vec::new(),
             running: Running::default(),
             look_at: u64::MAX,
-            overflowed: Vec::with_capacity(MAX_POOL + MAX_COUNTERS),
+            overflowed: Vec::with_capacity(2 * (MAX_POOL + MAX_COUNTERS)),
+            told: 0,
             // As in the real backend, tracepoints (which count exits) cannot stop.
             one_shot: strategy.overflow == OnOverflow::Stop && follows_time,
             goes_on: strategy.pause == Pause::Virtual,
@@ -121,87 +134,6 @@ impl SimBackend {
     #[must_use]
     pub const fn creates(&self) -> Creates {
         self.creates
-    }
-
-    /// ns of ring 3 until the next signal.
-    #[must_use]
-    pub fn user_ns_to_signal(&mut self) -> u64 {
-        if !self.exact {
-            self.find_next();
-        }
-        let times = self.clock.times();
-        if !self.mixed {
-            let counts = self.base.in_user_mode() && self.look_at < u64::MAX;
-            return if counts { self.look_at.saturating_sub(self.base.of(times)) } else { u64::MAX };
-        }
-        let states = self.running.iter().map(|at| &self.table[at]);
-        let left = states
-            .filter(|state| state.can_signal() && state.base.in_user_mode())
-            .map(|state| state.signals_at().saturating_sub(state.base.of(times)));
-        left.min().unwrap_or(u64::MAX)
-    }
-
-    /// Whether a signal may be due.
-    #[inline]
-    #[must_use]
-    pub fn may_signal(&self) -> bool {
-        self.base.of(self.clock.times()) >= self.look_at
-    }
-
-    /// Takes the due signals; each event is then armed for its next period, as by perf.
-    #[inline]
-    pub fn take_signals(&mut self) -> u64 {
-        // Called at each entry; rarely due.
-        if self.may_signal() { self.signals_due() } else { 0 }
-    }
-
-    #[inline(never)]
-    fn signals_due(&mut self) -> u64 {
-        let times = self.clock.times();
-        let (mut signals, mut look_at) = (0, u64::MAX);
-        let common = self.mixed.then(|| self.base.of(times));
-        let Self { table, running, overflowed, .. } = self;
-        let mut next = 0;
-        while let Some(at) = running.get(next) {
-            next += 1;
-            let state = &mut table[at];
-            if !state.can_signal() {
-                continue;
-            }
-            let ran = state.ran(times);
-            if ran >= state.due {
-                signals += 1;
-                // Of several overflows of an event only the last one counts.
-                overflowed.retain(|&(id, _)| id != state.id);
-                if state.stops_here() {
-                    overflowed.push((state.id, state.rate.counts(state.due)));
-                    (state.ran, state.running, state.let_in) = (state.due, false, false);
-                    next -= 1;
-                    running.leave(table, next);
-                    continue;
-                }
-                // Several elapsed periods are one overflow: perf interrupts once.
-                let count = state.rate.counts(ran);
-                let late = count - state.signal_at;
-                let passed = if late < state.period { 0 } else { late / state.period.max(1) };
-                state.anchored = Some(times.now - times.thread);
-                let reached = state.signal_at + passed * state.period;
-                overflowed.push((state.id, reached.max(state.rate.counts(state.due))));
-                state.aim(reached, state.period);
-            }
-            look_at = look_at.min(state.next(times, common));
-        }
-        (self.look_at, self.exact) = (look_at, !self.mixed);
-        signals
-    }
-
-    /// Finds the next signal of the running events.
-    fn find_next(&mut self) {
-        let times = self.clock.times();
-        let common = self.mixed.then(|| self.base.of(times));
-        let states = self.running.iter().map(|at| &self.table[at]).filter(|state| state.can_signal());
-        self.look_at = states.map(|state| state.next(times, common)).min().unwrap_or(u64::MAX);
-        self.exact = !self.mixed;
     }
 
     /// Of an event that will be opened.
@@ -264,6 +196,7 @@ impl SimBackend {
         if !state.running {
             return;
         }
+        let expiries = state.expiries(times);
         let was = state.signals_at();
         state.ran = state.ran(times);
         state.running = false;
@@ -274,6 +207,7 @@ impl SimBackend {
         } else if was == self.look_at {
             self.exact = false;
         }
+        self.interrupts(expiries);
     }
 }
 
@@ -368,15 +302,15 @@ impl Backend for SimBackend {
     #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
     #[inline(always)]
     fn set_period(&mut self, event: &mut Event, period: u64) -> Result<(), HostError> {
-        let running = self.table[event.0].running;
-        self.spend(Purpose::Period, |costs| if running { &costs.period_running } else { &costs.period });
+        let moves_first = self.moves_first(event, period);
+        self.spend(Purpose::Period, |costs| if moves_first { &costs.period_running } else { &costs.period });
         let times = self.clock.times();
         let state = &mut self.table[event.0];
         if !state.running {
             state.aim(state.rate.counts(state.ran), period);
             return Ok(());
         }
-        let was = state.signals_at();
+        let (was, expiries) = (state.signals_at(), state.expiries(times));
         state.aim(state.count(times), period);
         if state.can_signal() {
             let next = state.next(times, self.mixed.then(|| self.base.of(times)));
@@ -386,6 +320,7 @@ impl Backend for SimBackend {
                 self.exact = false;
             }
         }
+        self.interrupts(expiries);
         Ok(())
     }
 
@@ -407,6 +342,10 @@ impl Backend for SimBackend {
 
     fn counts_at_one_pace(&self) -> bool {
         self.model.base != CountBase::GuestTime
+    }
+
+    fn shortest_period(&self) -> u64 {
+        self.shortest_period
     }
 
     #[inline]
@@ -463,13 +402,16 @@ impl Backend for SimBackend {
     fn shut_gate(&mut self, report: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         self.gate = Some(false);
         let times = self.clock.times();
+        let mut expiries = 0;
         for at in self.running.iter() {
             let state = &mut self.table[at];
+            expiries += state.expiries(times);
             state.ran = state.ran(times);
             state.running = false;
         }
         self.running.clear();
         (self.look_at, self.exact) = (u64::MAX, !self.mixed);
+        self.interrupts(expiries);
         self.spend(Purpose::Pause, |costs| &costs.pause);
         if self.table.iter().any(|state| state.lost) {
             return Err(HostError::PinnedLost);
@@ -496,5 +438,6 @@ impl Backend for SimBackend {
     }
 }
 
+mod expiry;
 #[cfg(test)]
 mod tests;

@@ -114,6 +114,17 @@ impl EventState {
         self.rate.counts(self.ran(times))
     }
 
+    /// How often it has expired since it last signalled, where it is a clock.
+    #[inline]
+    pub(crate) const fn expiries(&self, times: Times) -> u64 {
+        let ran = self.ran(times);
+        if !self.running || !self.can_signal() || ran < self.due || !matches!(self.base, Base::Thread { .. }) {
+            return 0;
+        }
+        let late = self.rate.counts(ran).saturating_sub(self.signal_at);
+        if self.period == 0 || late < self.period { 1 } else { 1 + late / self.period }
+    }
+
     /// Counts an overflow against the limit; whether the event stops there (`__perf_event_overflow`).
     #[inline]
     pub(crate) const fn stops_here(&mut self) -> bool {

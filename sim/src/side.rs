@@ -32,6 +32,9 @@ pub trait SimHost: HostPmu {
     /// Takes the due signals; returns their number.
     fn take_signals(&mut self) -> u64;
 
+    /// The guest's run in ring 3 ends with a signal, whose cost the vCPU charges.
+    fn signals_in_ring_3(&mut self) {}
+
     /// Counts an entry at which nothing is due: no slice ends, no signal, nothing of the strategy. `false`: something may be, and nothing
     /// was done.
     fn pass_entry(&mut self) -> bool {
@@ -89,6 +92,10 @@ impl SimHost for Bank<SimBackend> {
 
     fn take_signals(&mut self) -> u64 {
         self.backend().take_signals()
+    }
+
+    fn signals_in_ring_3(&mut self) {
+        self.backend().signals_in_ring_3();
     }
 
     #[inline]

@@ -52,11 +52,13 @@ pub enum Purpose {
     PmuSwitch,
     /// Cost of an access to a register of such a PMU.
     Register,
+    /// Cost of an expiry that no guest in ring 3 waits for.
+    Expiry,
 }
 
 impl Purpose {
     /// Number of purposes.
-    const COUNT: usize = Self::Register as usize + 1;
+    const COUNT: usize = Self::Expiry as usize + 1;
 }
 
 /// The streams of one vCPU.
@@ -109,7 +111,7 @@ mod tests {
         let first = |seed, host, vcpu, purpose| Streams::new(seed, host, vcpu).of(purpose).next_u64();
         assert_eq!(first(1, 2, 3, Purpose::Exit), first(1, 2, 3, Purpose::Exit));
         let hosts = [(1, 0, 0), (1, 0, 1), (1, 1, 0), (2, 0, 0), (0, 1, 0)];
-        let purposes = [Purpose::Others, Purpose::Exit, Purpose::Register];
+        let purposes = [Purpose::Others, Purpose::Exit, Purpose::Register, Purpose::Expiry];
         let all: Vec<u64> = hosts
             .iter()
             .flat_map(|&(seed, host, vcpu)| purposes.map(|purpose| first(seed, host, vcpu, purpose)))

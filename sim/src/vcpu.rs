@@ -406,6 +406,7 @@ impl<H: SimHost> Vcpu<H> {
             spent += ns;
             if ns == to_signal {
                 self.overflowed_at = Some(now + ns);
+                self.pmu.host().signals_in_ring_3();
                 self.spend(Purpose::Signal, |costs| &costs.signal);
             }
             if now + ns < until && spent < most {

@@ -19,13 +19,18 @@ use crate::backend::Backend;
 const SOON: u64 = 4;
 
 impl<B: Backend> Bank<B> {
-    /// What is left to the event of `counter`.
+    /// What is left to the event of `counter`, which is to signal after `wanted` counts.
     #[inline]
-    pub(super) fn room(&self, counter: CounterId) -> Room {
+    pub(super) fn room(&self, counter: CounterId, wanted: u64) -> Room {
         let shortest = self.backend.shortest_period();
         // An event that stops itself expires once.
         if shortest == 1 || self.backend.stops_at_overflow() {
             return Room::unbounded(shortest);
+        }
+        // Most periods are so long that there is room for them beside any others, and the one that is set may be kept then, too.
+        let set = self.slots[counter.index()].as_ref().map_or(wanted, |held| held.period);
+        if wanted.min(set) >= Room::longest(shortest) {
+            return Room::beside(0, shortest);
         }
         self.room_beside_others(counter, shortest)
     }

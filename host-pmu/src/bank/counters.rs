@@ -108,7 +108,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
-        let room = self.room(counter);
+        let room = self.room(counter, period);
         if let Some(wanted) = &mut self.wanted[counter.index()] {
             wanted.period = period;
         }

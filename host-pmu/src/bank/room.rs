@@ -22,6 +22,11 @@ impl Room {
         Self { shortest: 1, least }
     }
 
+    /// A period that has room beside any others.
+    pub(super) const fn longest(shortest: u64) -> u64 {
+        shortest.saturating_mul(ONE / LEAST)
+    }
+
     /// Beside events that expire `others` times in 1024 of the shortest period. Half of what is left is for those after it.
     pub(super) fn beside(others: u64, shortest: u64) -> Self {
         let left = (MOST.saturating_sub(others) / 2).clamp(LEAST, ONE);

@@ -73,7 +73,7 @@ impl<B: Backend> Bank<B> {
             self.backend.sched_in();
         }
         self.may_have_slept = true;
-        let room = self.room(counter);
+        let room = self.room(counter, period);
         match self.host(OpKind::Open, |backend| backend.open(spec, room.period(period))) {
             Ok(event) => {
                 self.backoffs[counter.index()] = Backoff::default();
@@ -99,7 +99,7 @@ impl<B: Backend> Bank<B> {
             self.drain_records();
         }
         let gated = self.backend.has_gate();
-        let room = self.room(counter);
+        let room = self.room(counter, period);
         let Some(held) = &mut self.slots[counter.index()] else { return false };
         if held.state.is_doubtful() {
             return false;

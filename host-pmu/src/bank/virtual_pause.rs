@@ -54,7 +54,7 @@ impl<B: Backend> Bank<B> {
     pub(super) fn resume_virtually(&mut self, counter: CounterId, period: u64) -> bool {
         // It may have signalled since the last kick.
         self.drain_records();
-        let room = self.room(counter);
+        let room = self.room(counter, period);
         let Self { backend, stats, slots, strategy, resumed, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
         resumed.insert(counter);
@@ -161,28 +161,28 @@ impl<B: Backend> Bank<B> {
 
     /// Makes the event of a counter that is on signal where the counter overflows.
     fn aim_at_overflow(&mut self, counter: CounterId) -> bool {
-        let room = self.room(counter);
         let Self { backend, stats, slots, resumed, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
         let total = match backend.peek(&held.event) {
             None if resumed.contains(counter) => Ok(held.handed_over()),
             _ => count(backend, stats, &mut held.event),
         };
-        match total {
+        let left = match total {
             // It is about to signal.
-            Ok(total) if total >= held.fires => true,
-            Ok(total) => {
-                let aimed = aim(backend, stats, held, held.aim - total, room);
-                if !aimed {
-                    self.retry(counter);
-                }
-                aimed
-            }
+            Ok(total) if total >= held.fires => return true,
+            Ok(total) => held.aim - total,
             Err(error) => {
                 self.give_up(counter, &error);
-                false
+                return false;
             }
+        };
+        let room = self.room(counter, left);
+        let Self { backend, stats, slots, .. } = self;
+        let aimed = slots[counter.index()].as_mut().is_some_and(|held| aim(backend, stats, held, left, room));
+        if !aimed {
+            self.retry(counter);
         }
+        aimed
     }
 }
 

@@ -139,3 +139,63 @@ proptest::proptest! {
         }
     }
 }
+
+/// A backend of model development-host whose events go on while their counters are off, with these costs and none else.
+fn going_on(expiry: u64, first: u64, later: u64) -> SimBackend {
+    let (backend, _) = one_shot();
+    let mut model = Model::clone(&backend.model);
+    let free = Cost::fixed(0);
+    (model.costs.open_first, model.costs.open_more, model.costs.pause) = (free.clone(), free.clone(), free);
+    (model.costs.expiry, model.costs.period_running) = (Cost::fixed(expiry), Cost::fixed(first));
+    model.costs.period = Cost::fixed(later);
+    let clock = Clock::new(Schedule::new(u64::MAX, 1, 0, None), Streams::new(1, 0, 0));
+    SimBackend::new(Rc::new(model), clock, Rc::default(), &Strategy::preset("virtual").unwrap())
+}
+
+#[test]
+fn an_expiry_that_ends_no_run_in_ring_3_costs_the_thread_an_interrupt() {
+    let cycles = PerfEvtSel::from_bits(0x0053_003c).spec();
+    let after = |backend: &mut SimBackend, act: &dyn Fn(&mut SimBackend)| {
+        let before = backend.clock.now();
+        act(backend);
+        backend.clock.now() - before
+    };
+    let mut backend = going_on(1000, 0, 0);
+    let mut event = backend.open(cycles, PERIOD).unwrap();
+    backend.clock.host(3_500_000);
+    assert_eq!(after(&mut backend, &|b| assert_eq!(b.take_signals(), 1)), 3000, "three periods were over");
+    let mut records = Vec::new();
+    backend.overflowed(&mut |it| records.push(it.count));
+    assert_eq!(records, [2 * PERIOD, 3 * PERIOD], "two records end a virtual pause, more are not kept");
+    backend.clock.user(500_000);
+    backend.signals_in_ring_3();
+    assert_eq!(after(&mut backend, &|b| assert_eq!(b.take_signals(), 1)), 0, "the vCPU charges its signal");
+    backend.clock.host(1_000_000);
+    let before = backend.clock.now();
+    backend.pause(&mut event).unwrap();
+    assert_eq!(backend.clock.now() - before, 1000, "it expired before it was paused");
+}
+
+#[test]
+fn a_period_costs_most_where_it_moves_the_next_expiry_of_all() {
+    let mut backend = going_on(0, 100, 1);
+    let [mut near, mut far] = [0x003c, 0x00c0].map(|event| {
+        let spec = PerfEvtSel::from_bits(0x0053_0000 | event).spec();
+        backend.open(spec, PERIOD << (event & 1)).unwrap()
+    });
+    let mut set = |event: &mut Event, period| {
+        let before = backend.clock.now();
+        backend.set_period(event, period).unwrap();
+        backend.clock.now() - before
+    };
+    assert_eq!(set(&mut far, 4 * PERIOD), 100, "as near as the other");
+    assert_eq!(set(&mut far, 5 * PERIOD), 1, "a later one");
+    assert_eq!(set(&mut near, 2 * PERIOD), 100, "the next one");
+    assert_eq!(set(&mut far, PERIOD), 100, "the next one from now on");
+}
+
+#[test]
+fn clocks_of_a_thread_share_the_bound_of_a_real_one() {
+    let backend = going_on(0, 0, 0);
+    assert_eq!(backend.shortest_period(), 2 * 57_000);
+}

@@ -57,6 +57,8 @@ pub struct Costs {
     pub switch_running: Cost,
     /// Looking at a running event's count without a host call.
     pub peek: Cost,
+    /// An expiry of a clock while the thread is in host code, or the guest in ring 0: an interrupt, and a record.
+    pub expiry: Cost,
     /// Of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
     pub mediated: Option<MediatedCosts>,
 }
@@ -72,7 +74,7 @@ pub struct MediatedCosts {
 
 impl Costs {
     /// Keys that `Model::scale` accepts; `open` and `release` scale both of their costs.
-    pub const SCALABLE: [&str; 27] = [
+    pub const SCALABLE: [&str; 28] = [
         "exit",
         "tick-exit",
         "io",
@@ -98,6 +100,7 @@ impl Costs {
         "switch-held",
         "switch-running",
         "peek",
+        "expiry",
         "pmu-switch",
         "register",
     ];
@@ -137,6 +140,7 @@ impl Costs {
             "switch-held" => &mut [&mut self.switch_held],
             "switch-running" => &mut [&mut self.switch_running],
             "peek" => &mut [&mut self.peek],
+            "expiry" => &mut [&mut self.expiry],
             "pmu-switch" | "register" => match &mut self.mediated {
                 Some(costs) if key == "register" => &mut [&mut costs.register],
                 Some(costs) => &mut [&mut costs.pmu_switch],
@@ -156,6 +160,7 @@ pub(super) fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
     let mut or_nothing = |key| Ok::<_, String>(section.optional_cost(key)?.unwrap_or(Cost::fixed(0)));
     let (switch, switch_held) = (or_nothing("switch")?, or_nothing("switch-held")?);
     let (switch_running, tick_exit) = (or_nothing("switch-running")?, or_nothing("tick-exit")?);
+    let expiry = or_nothing("expiry")?;
     let period = section.cost("period")?;
     Ok(Costs {
         switch,
@@ -182,6 +187,7 @@ pub(super) fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
         period,
         read: section.cost("read")?,
         peek: section.optional_cost("peek")?.unwrap_or(Cost::fixed(PEEK_NS)),
+        expiry,
         mediated: mediated(section)?,
     })
 }
