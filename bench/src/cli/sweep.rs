@@ -69,8 +69,8 @@ pub struct SweepArgs {
     /// Multiply a cost of the model by each of these, e.g. open=0.1,1,10; an axis for each --cost
     ///
     /// exit, tick-exit, io, vmm, apic, signal, inject, interrupt, instruction, work-unit, open (open-first and open-more), release
-    /// (release-last and release), pause, resume, resume-other, period, read, switch, switch-held, switch-running, pmu-switch, register; or a part
-    /// of open and release by its own name.
+    /// (release-last and release), pause, resume, resume-other, period, period-running, read, peek, expiry, switch, switch-held, switch-running,
+    /// pmu-switch, register; or a part of open and release by its own name.
     #[arg(long, value_name = "COST=LIST", value_parser = cost)]
     pub cost: Vec<(String, Factors)>,
 
