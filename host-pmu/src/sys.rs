@@ -116,6 +116,18 @@ pub(crate) fn signal_this_thread(fd: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Blocks SIGIO on the calling thread.
+pub(crate) fn block_signal() -> io::Result<()> {
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: sigemptyset fills the set before it is used, and the set outlives the calls.
+    let error = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), SIGIO);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut())
+    };
+    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
 /// The calling thread's id.
 pub(crate) fn gettid() -> libc::pid_t {
     // SAFETY: takes and keeps nothing.
@@ -165,6 +177,14 @@ pub(crate) fn monotonic_ns() -> u64 {
     // SAFETY: the structure outlives the call, which cannot fail for this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+/// Processor time of the calling thread, ns.
+pub(crate) fn thread_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure outlives the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
 /// This CPU's time-stamp counter.

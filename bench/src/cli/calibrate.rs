@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
+use host_pmu::cost::clock_expiry_ns;
 use host_pmu::open::counts_outside_guests;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
@@ -81,6 +82,8 @@ pub struct CalibrateArgs {
     pub quiet: bool,
 }
 
+/// Measurements of an expiry's cost.
+const EXPIRIES: usize = 40;
 /// Time in which a hardware event of guests alone shall count nothing.
 const OUTSIDE: Duration = Duration::from_millis(2);
 /// Strategies that a model is made from.
@@ -102,7 +105,9 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     let rounds = args.rounds.unwrap_or(if tracepoint { 6 } else { 40 });
     let host = HostFacts::read(&HostFs::default());
     let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
-    let calibration = CalibrateSpec { backend: chosen.backend.to_string(), tracepoint, pmu, others, rounds, samples };
+    let expiries = if tracepoint || pmu.is_some() { Vec::new() } else { expiries()? };
+    let backend = chosen.backend.to_string();
+    let calibration = CalibrateSpec { backend, tracepoint, pmu, expiries, others, rounds, samples };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
     let mut progress = progress::shown(!args.quiet);
@@ -146,6 +151,14 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
         print(&format!("saved: {}; use it: vpmu sim {}\n", args.output.display(), args.output.display()))?;
     }
     Ok(Exit::Done)
+}
+
+/// What an expiry of a clock takes here.
+fn expiries() -> Result<Vec<f64>, Error> {
+    clock_expiry_ns(EXPIRIES).map_err(|error| {
+        let what = "cannot measure what an expiry of a clock costs";
+        Error::new(Exit::Host, what, error.to_string(), "`vpmu doctor` says what this host allows")
+    })
 }
 
 /// The host's PMU as a model has it.

@@ -49,6 +49,10 @@ pub fn fit(spec: &CalibrateSpec, name: &str, about: &str, measured: &[Measured])
         draft.fitted_ns("io", unit, "measured: unit_ns_without of the port writes, floor");
         draft.ns("work-unit", 1, "a unit is a port write: see io");
     }
+    if let Some(expiry) = Estimate::of(spec.expiries.iter().copied().map(Some)) {
+        let source = "measured: thread time of the same work with a cpu-clock event and without, by its expiries";
+        draft.fitted_ns("expiry", expiry.map(|ns| ns.max(0.0)), source);
+    }
     solve(&mut draft, spec, single, many)?;
     Ok(draft)
 }

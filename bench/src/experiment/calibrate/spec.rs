@@ -22,6 +22,8 @@ pub struct CalibrateSpec {
     pub tracepoint: bool,
     /// The host's PMU, where events are hardware's.
     pub pmu: Option<Pmu>,
+    /// What an expiry of a clock takes from its thread, ns; none where no clock is behind the events.
+    pub expiries: Vec<f64>,
     /// Strategies beside `recreate` and `reuse`.
     pub others: Vec<String>,
     /// Rounds of each workload.

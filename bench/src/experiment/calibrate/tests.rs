@@ -14,6 +14,7 @@ fn measured(model: &Model) -> (CalibrateSpec, Vec<Measured>) {
         backend: "cpu-clock".to_owned(),
         tracepoint: false,
         pmu: None,
+        expiries: vec![model.costs.expiry.smallest() as f64; 9],
         others: Vec::new(),
         rounds: 8,
         samples: 200,
