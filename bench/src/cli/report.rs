@@ -140,6 +140,9 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     if damage.any() {
         complain(&format!("warning: {}", profile::said(&damage)));
     }
+    for file in &contents.older {
+        complain(&format!("notice: {} is older than the recording and left out", file.display()));
+    }
     let made = match args.format {
         RecordingFormat::Page => {
             let nmis = contents.nmis.as_deref().and_then(Nmis::read);

@@ -49,16 +49,25 @@ const OURS: &str = "vpmu ";
 /// Clocks of files are as coarse as a tick.
 const COARSE: Duration = Duration::from_secs(1);
 
-/// A file beside a recording, if it is this recording's: the recording is this tool's, and the file was not there before it.
+/// A file that lies beside a recording of this tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// It came with the recording.
+    Its(PathBuf),
+    /// It was there before the recording began, and is of an earlier one.
+    Older(PathBuf),
+}
+
+/// The file beside a recording; `None`: there is none, or the recording is another tool's.
 #[must_use]
-pub fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Option<PathBuf> {
+pub fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Option<Beside> {
     if !recording.version.as_ref().is_some_and(|version| version.starts_with(OURS)) {
         return None;
     }
     let file = which.of(path);
     let written = fs::metadata(&file).and_then(|found| found.modified()).ok()?;
     let began = recording.clocks.map_or(UNIX_EPOCH, |(wall, _)| UNIX_EPOCH + Duration::from_nanos(wall));
-    (written + COARSE >= began).then_some(file)
+    Some(if written + COARSE >= began { Beside::Its(file) } else { Beside::Older(file) })
 }
 
 /// Where an earlier recording of that name is kept.
@@ -67,12 +76,68 @@ pub fn old(recording: &Path) -> PathBuf {
     with(recording, "old")
 }
 
+/// The payload beside its recording. Unless the recording begins, what was there is put back.
+#[derive(Debug)]
+pub struct PayloadFile {
+    path: PathBuf,
+    /// What was there, if it was another.
+    before: Option<Vec<u8>>,
+    kept: bool,
+}
+
+impl PayloadFile {
+    /// Writes it, unless it is there already.
+    ///
+    /// # Errors
+    /// The file's. What was there is there again.
+    pub fn write(path: &Path, payload: &[u8]) -> io::Result<Self> {
+        let before = match fs::read(path) {
+            Ok(before) => Some(before),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let kept = before.as_deref() == Some(payload);
+        let file = Self { path: path.to_owned(), before, kept };
+        if !kept {
+            fs::write(path, payload)?;
+        }
+        Ok(file)
+    }
+
+    /// Where it is, with neither links nor dots in it.
+    ///
+    /// # Errors
+    /// The file's.
+    pub fn path(&self) -> io::Result<PathBuf> {
+        fs::canonicalize(&self.path)
+    }
+
+    /// The recording has begun: it stays.
+    pub fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for PayloadFile {
+    fn drop(&mut self) {
+        if !self.kept {
+            // Why the recording did not begin is the error to report.
+            let _ = match &self.before {
+                Some(before) => fs::write(&self.path, before),
+                None => fs::remove_file(&self.path),
+            };
+        }
+    }
+}
+
 /// The place of a recording, with nothing of an earlier one in it. Unless [`settle`](Self::settle) is called, what was there is put back.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
     /// Where the earlier recording waits.
     waiting: Option<PathBuf>,
+    /// The payload of the new one.
+    payload: Option<PayloadFile>,
     settled: bool,
 }
 
@@ -82,7 +147,7 @@ impl Place {
     /// # Errors
     /// The file's. What was there is there again.
     pub fn clear(path: &Path) -> io::Result<Self> {
-        let mut place = Self { path: path.to_owned(), waiting: None, settled: false };
+        let mut place = Self { path: path.to_owned(), waiting: None, payload: None, settled: false };
         if is_plain(path) {
             // No other process has this name. A link is moved itself, as perf does: its file stays what it is.
             let waiting = with(path, &format!("{}.before", std::process::id()));
@@ -95,6 +160,11 @@ impl Place {
         Ok(place)
     }
 
+    /// The new recording is of this payload.
+    pub fn with_payload(&mut self, payload: PayloadFile) {
+        self.payload = Some(payload);
+    }
+
     /// The new recording has begun: the earlier one is kept as perf keeps it, with `.old` behind its name.
     ///
     /// # Errors
@@ -102,6 +172,9 @@ impl Place {
     pub fn settle(&mut self) -> Result<(), (PathBuf, io::Error)> {
         if std::mem::replace(&mut self.settled, true) {
             return Ok(());
+        }
+        if let Some(payload) = self.payload.take() {
+            payload.keep();
         }
         let Some(waiting) = &self.waiting else { return Ok(()) };
         let kept = old(&self.path);
@@ -206,6 +279,19 @@ mod tests {
     }
 
     #[test]
+    fn a_payload_stays_only_beside_a_recording_that_began() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.data.payload");
+        drop(PayloadFile::write(&path, b"one").unwrap());
+        assert_eq!(text(&path), None);
+        PayloadFile::write(&path, b"one").unwrap().keep();
+        drop(PayloadFile::write(&path, b"one").unwrap());
+        drop(PayloadFile::write(&path, b"two").unwrap());
+        assert_eq!(text(&path).as_deref(), Some("one"));
+        assert!(PayloadFile::write(&folder.path().join("none/x"), b"one").is_err());
+    }
+
+    #[test]
     fn a_link_is_moved_and_its_file_stays() {
         let folder = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (folder.path().join("x.data"), folder.path().join("elsewhere"));
@@ -259,11 +345,11 @@ mod tests {
             let writer = Writer::begin(output, &[], false, Options::default(), &facts).unwrap();
             writer.finish(&facts).1.unwrap();
             let bytes = fs::read(&path).unwrap();
-            companion(Companion::Kallsyms, &path, &Recording::open(&bytes).unwrap()).is_some()
+            companion(Companion::Kallsyms, &path, &Recording::open(&bytes).unwrap())
         };
-        assert!(!of("vpmu 1", wall), "there is none");
+        assert_eq!(of("vpmu 1", wall), None);
         fs::write(&list, "").unwrap();
-        assert!(of("vpmu 1", wall) && !of("6.1.170", wall));
-        assert!(!of("vpmu 1", wall + Duration::from_secs(3600)), "it is older than the recording");
+        assert_eq!((of("vpmu 1", wall), of("6.1.170", wall)), (Some(Beside::Its(list.clone())), None));
+        assert_eq!(of("vpmu 1", wall + Duration::from_secs(3600)), Some(Beside::Older(list)));
     }
 }

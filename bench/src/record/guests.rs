@@ -10,7 +10,7 @@ use results::error::{Error, Exit};
 use results::host::{self, HostFs};
 use vmm::sample::Sampling;
 
-use super::beside::{Companion, Place};
+use super::beside::{Companion, PayloadFile, Place};
 use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
 use super::nmis::Nmis;
@@ -78,7 +78,7 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
     image.quiet |= spec.quiet;
     let sampling = Arc::new(sampling(spec, image.machine.vcpus));
     image.machine.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, || Ok((run::run(&image, &backend)?, None)))
+    recorded(spec, sampling, subject, None, || Ok((run::run(&image, &backend)?, None)))
 }
 
 fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
@@ -108,7 +108,7 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     linux.quiet |= spec.quiet;
     let sampling = Arc::new(sampling);
     linux.machine.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, || Ok((job::run(&linux, &backend)?, None)))
+    recorded(spec, sampling, subject, None, || Ok((job::run(&linux, &backend)?, None)))
 }
 
 /// `_text` of a kernel whose image does not say it.
@@ -122,19 +122,19 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     }
     // perf reads the functions' names from a file.
     let elf = spec.beside(Companion::Payload);
-    let written = fs::write(&elf, guest::PMU_PAYLOAD).and_then(|()| fs::canonicalize(&elf));
-    let elf = written.map_err(|error| {
+    let written = PayloadFile::write(&elf, guest::PMU_PAYLOAD).and_then(|file| Ok((file.path()?, file)));
+    let (elf, file) = written.map_err(|error| {
         Error::usage(
             format!("cannot write the payload to {}", elf.display()),
             error.to_string(),
-            "give another --output",
+            "make room, or give another --output",
         )
     })?;
     let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
     let subject = Subject { kind: Kind::Task, mappings, code: None };
     let sampling = Arc::new(sampling(spec, ready.vcpus));
     let sampled = Arc::clone(&sampling);
-    recorded(spec, sampling, subject, || {
+    recorded(spec, sampling, subject, Some(file), || {
         let ran = ready.run(sampled, spec.quiet)?;
         Ok((ran.exit, Some(Nmis::of(&ran.outcome, ran.first, ran.last))))
     })
@@ -145,12 +145,19 @@ fn recorded(
     spec: &RecordSpec,
     sampling: Arc<Sampling>,
     subject: Subject,
+    payload: Option<PayloadFile>,
     guest: impl FnOnce() -> Result<(Exit, Option<Nmis>), Error>,
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     events::described(&sampling, kind == Kind::Task)?;
     let facts = facts(spec, vcpus);
-    let writing = Recorder::start(sampling, output(spec)?, subject, spec, facts)?;
+    let (output, mut place) = output(spec)?;
+    match (payload, &mut place) {
+        (Some(payload), Some(place)) => place.with_payload(payload),
+        (Some(payload), None) => payload.keep(),
+        (None, _) => {}
+    }
+    let writing = Recorder::start(sampling, (output, place), subject, spec, facts)?;
     let ended = guest();
     let mut recorded = writing.finish()?;
     // A guest that did not begin leaves no recording, and earlier ones where they were.

@@ -14,7 +14,7 @@ use perf_data::stacks::{BROKEN, Frame, Stacks, frames_of};
 use perf_data::writer::MAGIC;
 use results::error::{Error, one_line};
 
-use super::beside::{Companion, companion};
+use super::beside::{Beside, Companion, companion};
 use super::spec::PIPED;
 use crate::machine;
 use crate::parse::suggestion;
@@ -82,6 +82,8 @@ pub struct Contents {
     pub command_line: Vec<String>,
     /// The file beside it with the NMIs of its guest.
     pub nmis: Option<PathBuf>,
+    /// Files beside it that are older than it and were left out: they are of an earlier recording.
+    pub older: Vec<PathBuf>,
     /// The last name of each thread.
     threads: BTreeMap<u32, String>,
     /// Names by their numbers.
@@ -135,13 +137,13 @@ fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents,
     };
     let mut recording = Recording::open(bytes).map_err(|error| cannot(error.to_string()))?;
     // In a pipe events are known, and named, by records.
-    let (mut samples, mut lost) = (BTreeMap::<usize, Vec<Sample>>::new(), BTreeMap::<usize, u64>::new());
-    let (mut changes, mut now) = (Vec::new(), 0);
+    let (mut samples, mut lost) = (BTreeMap::<usize, Vec<(Moment, Sample)>>::new(), BTreeMap::<usize, u64>::new());
+    let (mut changes, mut now) = (Vec::new(), Moment::default());
     let damage = recording.timed_records(|event, time, record| {
         // One without a time is of that of the one before it.
-        now = time.unwrap_or(now);
+        now = Moment { time: time.unwrap_or(now.time), record: now.record + 1 };
         match record {
-            Record::Sample(sample) => samples.entry(event).or_default().push(sample),
+            Record::Sample(sample) => samples.entry(event).or_default().push((now, sample)),
             Record::Lost { count, .. } => {
                 let sum = lost.entry(event).or_default();
                 *sum = sum.saturating_add(count);
@@ -150,7 +152,15 @@ fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents,
             Record::Other(_) => {}
         }
     });
-    let [kallsyms, nmis] = [Companion::Kallsyms, Companion::Nmis].map(|which| companion(which, path, &recording));
+    let mut older = Vec::new();
+    let [kallsyms, nmis] =
+        [Companion::Kallsyms, Companion::Nmis].map(|which| match companion(which, path, &recording)? {
+            Beside::Its(file) => Some(file),
+            Beside::Older(file) => {
+                older.push(file);
+                None
+            }
+        });
     let Recording { mut events, clocks, command_line, .. } = recording;
     let shown = match wanted {
         Some(wanted) => named(&events, wanted)?,
@@ -166,7 +176,14 @@ fn of_bytes(bytes: &[u8], path: &Path, wanted: Option<&str>) -> Result<Contents,
     let samples = history.go_through(changes, &samples);
     let History { threads, names, .. } = history;
     let names = names.finish();
-    Ok(Contents { samples, event, others, clocks, lost, damage, command_line, nmis, threads, names })
+    Ok(Contents { samples, event, others, clocks, lost, damage, command_line, nmis, older, threads, names })
+}
+
+/// When a record was written: by its time, and, where records have none, by its place in the recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Moment {
+    time: u64,
+    record: u64,
 }
 
 /// What a recording says of threads and mappings, in the order of time.
@@ -183,15 +200,15 @@ impl History {
     }
 
     /// Names each sample as it was at its time; the samples stay in their order.
-    fn go_through(&mut self, mut changes: Vec<(u64, Record)>, samples: &[Sample]) -> Vec<Shown> {
-        changes.sort_by_key(|&(time, _)| time);
+    fn go_through(&mut self, mut changes: Vec<(Moment, Record)>, samples: &[(Moment, Sample)]) -> Vec<Shown> {
+        changes.sort_by_key(|&(moment, _)| moment);
         let mut changes = changes.into_iter().peekable();
         let mut order: Vec<usize> = (0..samples.len()).collect();
-        order.sort_by_key(|&at| samples[at].time);
+        order.sort_by_key(|&at| samples[at].0);
         let mut shown: Vec<(usize, Shown)> = Vec::with_capacity(samples.len());
         for at in order {
-            let sample = &samples[at];
-            while let Some((_, change)) = changes.next_if(|&(time, _)| time <= sample.time) {
+            let (moment, sample) = &samples[at];
+            while let Some((_, change)) = changes.next_if(|(of, _)| of <= moment) {
                 self.change(change);
             }
             shown.push((at, self.show(sample)));
@@ -333,7 +350,12 @@ mod tests {
 
     use super::*;
 
-    fn map(time: u64, pid: u32, file: &str) -> (u64, Record) {
+    /// Of that time, as the `record`th in the file.
+    fn at(time: u64, record: u64) -> Moment {
+        Moment { time, record }
+    }
+
+    fn map(time: u64, pid: u32, file: &str) -> (Moment, Record) {
         let mapping = Mapping {
             misc: 2,
             pid,
@@ -343,11 +365,11 @@ mod tests {
             file: file.into(),
             ..Mapping::default()
         };
-        (time, Record::Mapping(mapping))
+        (at(time, 0), Record::Mapping(mapping))
     }
 
-    fn comm(time: u64, pid: u32, name: &str, exec: bool) -> (u64, Record) {
-        (time, Record::Comm { pid, tid: pid, name: name.to_owned(), exec })
+    fn comm(time: u64, pid: u32, name: &str, exec: bool) -> (Moment, Record) {
+        (at(time, 0), Record::Comm { pid, tid: pid, name: name.to_owned(), exec })
     }
 
     #[test]
@@ -358,11 +380,12 @@ mod tests {
             map(31, 8, "/after"),
             comm(0, 7, "one", false),
             map(0, 7, "/one"),
-            (10, Record::Fork { pid: 8, parent: 7, tid: 8, parent_tid: 7 }),
+            (at(10, 0), Record::Fork { pid: 8, parent: 7, tid: 8, parent_tid: 7 }),
             map(20, 8, "/two"),
             comm(21, 8, "two", false),
         ];
-        let sample = |pid, time| Sample { misc: 2, ip: 0x1010, pid, tid: pid, time, ..Sample::default() };
+        let sample =
+            |pid, time| (at(time, 0), Sample { misc: 2, ip: 0x1010, pid, tid: pid, time, ..Sample::default() });
         let samples = vec![sample(8, 40), sample(7, 40), sample(8, 15), sample(8, 25), sample(8, 30), sample(9, 1)];
         let mut history = History::new(Names::default());
         let shown = history.go_through(changes, &samples);
@@ -380,6 +403,20 @@ mod tests {
                 ("thread 9", "[user]")
             ]
         );
+    }
+
+    #[test]
+    fn without_times_a_sample_has_the_names_of_its_place_in_the_recording() {
+        let mut changes = [comm(0, 7, "one", false), map(0, 7, "/one"), comm(0, 7, "two", true), map(0, 7, "/two")];
+        for ((moment, _), record) in changes.iter_mut().zip([1, 2, 4, 5]) {
+            moment.record = record;
+        }
+        let sample = |record| (at(0, record), Sample { misc: 2, ip: 0x1010, pid: 7, tid: 7, ..Sample::default() });
+        let mut history = History::new(Names::default());
+        let shown = history.go_through(changes.into(), &[sample(3), sample(6)]);
+        let names = history.names.finish();
+        let found: Vec<_> = shown.iter().map(|one| names[one.thread as usize].as_str()).collect();
+        assert_eq!(found, ["one", "two"]);
     }
 
     #[test]

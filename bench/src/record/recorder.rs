@@ -49,7 +49,7 @@ pub struct Counts {
     pub complete: [u64; 2],
     /// Samples whose chain broke at code of the kernel without an unwind table: before tables of modules were known, and after that.
     pub no_table: [u64; 2],
-    /// Samples of a Linux guest before its command began, and after it had ended.
+    /// Samples of a Linux guest before its command began, and after it had ended; none if it never began.
     pub around: [u64; 2],
     /// Samples after `--duration`, which are left out.
     pub too_late: u64,
@@ -126,7 +126,10 @@ impl Recorder {
         spec: &RecordSpec,
         facts: Facts,
     ) -> Result<Self, Error> {
-        let cannot = |error: io::Error| Error::usage("cannot begin the recording", error.to_string(), "");
+        let cannot = |error: io::Error| {
+            let what = format!("cannot begin the recording in {}", spec.output.display());
+            Error::usage(what, error.to_string(), "make room, or give another --output")
+        };
         let events = events::described(&sampling, subject.kind == Kind::Task)?;
         let writer = Writer::begin(output, &events, spec.chains, spec.writing, &facts).map_err(cannot)?;
         let done = Arc::new(AtomicBool::new(false));
@@ -242,6 +245,10 @@ impl Work {
             }
         }
         self.lost();
+        // Without a command nothing is before it.
+        if self.subject.code.as_ref().is_some_and(|code| code.command()[0].is_none()) {
+            self.counts.around = [0, 0];
+        }
         let Self { writer, mut facts, counts, mut failed, subject, place, not_kept, .. } = self;
         let (build_ids, unwinding, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
         facts.build_ids.extend(build_ids);
