@@ -81,8 +81,13 @@ pub fn choose(events: &[EventRow]) -> Option<Choice> {
             String::new()
         };
         let why = format!(
-            "{is}/s against {was}/s idle{part}, one in {} µs of CPU time; no other event that happens to a program is as frequent",
-            figure(1e6 / rate(first)),
+            "{is}/s against {was}/s idle{part}, one in {} of CPU time; no other event that happens to a program is as frequent",
+            // At least OFTEN of them in a second.
+            if rate(first) > 1e3 {
+                format!("{} µs", figure(1e6 / rate(first)))
+            } else {
+                format!("{} ms", figure(1e3 / rate(first)))
+            },
         );
         return Some(Choice { event: first.event.clone(), why });
     }
@@ -94,10 +99,14 @@ pub fn choose(events: &[EventRow]) -> Option<Choice> {
     }
     if let Some((first, each, share)) = misses(events) {
         let why = format!(
-            "no event that happens to the program is frequent, and of what its CPUs count {} take most: {}/s, some {:.0} % of its cycles if each costs {each:.0}, which is an estimate",
+            "no event that happens to the program is frequent, and of what its CPUs count {} take most: {}/s, {} if each costs {each:.0}, which is an estimate",
             first.event,
             figure(busy(first)),
-            100.0 * share.min(1.0),
+            if share <= 1.0 {
+                format!("some {:.0} % of its cycles", 100.0 * share)
+            } else {
+                "more cycles than it has: several are under way at once".to_owned()
+            },
         );
         return Some(Choice { event: first.event.clone(), why });
     }

@@ -271,6 +271,8 @@ mod tests {
         let simulated = found(&["a", "b", "--base-args", "--backend sim:x", "--new-args", "--backend=sim:y"]).unwrap();
         assert_eq!(simulated.wants_simulation(), [true; 2]);
         assert_eq!(found(&["a", "b", "--backend", "sim:x"]).unwrap().wants_simulation(), [true; 2]);
+        let overridden = found(&["a", "b", "--backend", "sim:x", "--new-args", "--backend auto"]).unwrap();
+        assert_eq!(overridden.wants_simulation(), [true, false], "the last one holds");
         let one = found(&["--base-args", "--samples 30", "--new-args", "--samples 40"]).unwrap();
         assert_eq!(one.base.binary, one.new.binary);
     }

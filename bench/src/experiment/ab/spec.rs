@@ -35,9 +35,16 @@ pub struct AbSpec {
     pub rules: Limits,
 }
 
-/// Whether a side's options name a simulated host.
-fn names_a_model(words: &[String]) -> bool {
-    words.iter().any(|word| word.strip_prefix("--backend=").unwrap_or(word).starts_with("sim:"))
+/// Whether options name a simulated host: by their last `--backend`, which is the one that holds.
+fn names_a_model<'a>(words: impl Iterator<Item = &'a String>) -> bool {
+    let (mut simulated, mut is_backend) = (false, false);
+    for word in words {
+        if let Some(backend) = is_backend.then_some(word.as_str()).or_else(|| word.strip_prefix("--backend=")) {
+            simulated = backend.starts_with("sim:");
+        }
+        is_backend = !is_backend && word == "--backend";
+    }
+    simulated
 }
 
 /// Sessions of a run.
@@ -47,8 +54,7 @@ impl AbSpec {
     /// Whether each side was asked to simulate: a gate must not pass on a simulation that nobody wanted.
     #[must_use]
     pub fn wants_simulation(&self) -> [bool; 2] {
-        let common = names_a_model(&self.common);
-        [&self.base, &self.new].map(|side| common || names_a_model(&side.args))
+        [&self.base, &self.new].map(|side| names_a_model(self.common.iter().chain(&side.args)))
     }
 
     /// How long a session's rounds take; a session then ends with the round in which this passes.
