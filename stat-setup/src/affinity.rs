@@ -27,6 +27,11 @@ impl Guard {
         }
     }
 
+    /// Whether it has a CPU.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// Restores the mask; returns the number of system calls made by this guard.
     pub(crate) fn back(mut self) -> u64 {
         self.restore();

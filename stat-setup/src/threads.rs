@@ -46,8 +46,12 @@ struct Pool<'a> {
 /// How long a thread looks for a message before it sleeps: some times what waking it up takes.
 const LOOKING: Duration = Duration::from_micros(200);
 
-/// The next message; `None` if none will come.
-fn next<T>(from: &Receiver<T>) -> Option<T> {
+/// The next message; `None` if none will come. `alone`: the thread has a CPU of its own to look on; elsewhere it would take the time of the
+/// thread that it waits for.
+fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
+    if !alone {
+        return from.recv().ok();
+    }
     let began = Instant::now();
     loop {
         match from.try_recv() {
@@ -99,11 +103,11 @@ pub(crate) fn worker_name() -> String {
 
 fn worker(cpu: u32, shared: &Shared<'_>, requests: &Receiver<Request>, reply: &Sender<Reply>) {
     // A refusal of either only costs time: IPIs, or a shared table.
-    let _ = sys::set_affinity(&Mask::one(cpu));
+    let alone = sys::set_affinity(&Mask::one(cpu)).is_ok();
     let _ = sys::own_descriptor_table();
     sys::make_room(shared.list.events.len());
     let mut unit = Unit::new(cpu, shared);
-    while let Some(request) = next(requests) {
+    while let Some(request) = next(requests, alone) {
         if reply.send(serve(&mut unit, shared, request)).is_err() {
             break;
         }
@@ -129,7 +133,8 @@ impl Pool<'_> {
     fn all(&mut self, request: Request) -> Vec<Reply> {
         let sent = self.workers.iter().filter(|worker| worker.send(request).is_ok()).count();
         let own = self.own.as_mut().map(|unit| serve(unit, self.shared, request));
-        own.into_iter().chain((0..sent).map_while(|_| next(&self.replies))).collect()
+        let alone = self.guard.as_ref().is_some_and(Guard::is_bound);
+        own.into_iter().chain((0..sent).map_while(|_| next(&self.replies, alone))).collect()
     }
 
     fn work(&mut self, request: Request) -> Recorder {
