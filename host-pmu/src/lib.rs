@@ -14,6 +14,7 @@ pub mod arming;
 pub mod backend;
 pub mod bank;
 pub mod cost;
+pub mod expiry;
 pub mod floor;
 pub mod kick;
 pub mod open;
