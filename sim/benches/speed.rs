@@ -11,7 +11,9 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use sim::model::Model;
 
-const STRATEGIES: [&str; 8] = ["floor", "recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate"];
+/// Every preset whose accesses exit: all but `mediated`.
+const STRATEGIES: [&str; 9] =
+    ["floor", "recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate", "virtual"];
 /// NMIs of a run: some 400 000 accesses.
 const SAMPLES: u64 = 40_000;
 

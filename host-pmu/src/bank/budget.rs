@@ -1,9 +1,9 @@
 //! How often the events of a thread may signal, all together.
 //!
 //! A clock's expiry costs its thread an interrupt and a signal wherever the thread is, in the VMM as well. Several clocks with a short
-//! period, each of which the host would bear, may leave the thread no time at all: it then does not come to the look that would give
-//! them a longer one. So the bound is one of the thread: two expiries in the host's shortest period by all events that go on, and
-//! beyond that one of each in 32 such periods ([`Room`]). The host's own limit is one of an event.
+//! period, each of which the host would bear, may leave the thread no time at all: it then never reaches the code that lengthens their
+//! periods. So the bound is on the thread: all events that go on expire at most twice in the host's shortest period, and beyond that
+//! each of them at most once in 32 such periods ([`Room`]). The host's own limit is on an event.
 //!
 //! A period that is lengthened so makes a signal late. Counts stay exact.
 
@@ -14,8 +14,8 @@ use super::room::Room;
 use super::store::Bank;
 use crate::backend::Backend;
 
-/// So many of the host's shortest periods are over before a handler has turned its counters off and on: an event that goes on with a
-/// period below that signals again where nobody waits for it.
+/// A handler turns its counters off and on within about this many of the host's shortest periods. An event that goes on with a period
+/// below that would signal again while the handler still runs.
 const SOON: u64 = 4;
 
 impl<B: Backend> Bank<B> {

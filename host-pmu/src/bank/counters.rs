@@ -226,6 +226,7 @@ impl<B: Backend> HostPmu for Bank<B> {
         if let Some(began) = self.rests_since.take() {
             self.end_rest(now.saturating_sub(began));
         }
+        self.pauses_began_before_this_account();
         self.stats.restart(now, self.held, self.backend.throttled());
     }
 

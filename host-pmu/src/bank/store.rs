@@ -10,6 +10,9 @@ use crate::backend::{Backend, HostError};
 use crate::stats::{HeldTime, OpKind};
 use crate::strategy::{Release, Reuse, Strategy};
 
+/// No event goes on behind a virtual pause.
+pub(super) const NEVER_ENDS: u64 = u64::MAX;
+
 /// A counter that gets its event before the next entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
@@ -54,12 +57,12 @@ pub struct Bank<B: Backend> {
     pub(super) kept: CounterSet,
     /// Whether the events behind the gate count, if there is one.
     pub(super) gate_open: bool,
-    /// Whether nothing happened to events that a gate or a virtual pause is over since an entry had nothing left to do for them.
+    /// Whether nothing happened to events that a gate or a virtual pause is over since an entry did what was to do for them.
     pub(super) settled: bool,
     /// Counters whose events were looked at for this entry, when they went on.
     pub(super) resumed: CounterSet,
-    /// Entries that events of virtual pauses may still go on for.
-    pub(super) patience: u32,
+    /// The entry of the account up to which events of virtual pauses go on; [`NEVER_ENDS`] where none does.
+    pub(super) pauses_until: u64,
     /// Counters with an overflow record that no kick has looked at; `None`: records were lost, any of them may have overflowed.
     pub(super) recorded: Option<CounterSet>,
     pub(super) stopped: Stopped,
@@ -95,7 +98,7 @@ impl<B: Backend> Bank<B> {
             gate_open: false,
             settled: true,
             resumed: CounterSet::EMPTY,
-            patience: 0,
+            pauses_until: NEVER_ENDS,
             recorded: Some(CounterSet::EMPTY),
             stopped: Stopped::default(),
             in_use: CounterSet::EMPTY,
@@ -133,7 +136,8 @@ impl<B: Backend> Bank<B> {
     #[must_use]
     pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
         let starts_none = self.retries.is_empty() && self.stopped.is_empty() && self.wanting.is_empty();
-        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && self.settled)
+        let settled = self.settled && self.stats.entries < self.pauses_until;
+        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && settled)
     }
 
     #[expect(
@@ -177,7 +181,7 @@ impl<B: Backend> Bank<B> {
     /// Before an entry: does what pauses left to do.
     #[inline]
     pub(super) fn settle(&mut self) {
-        if !self.settled {
+        if !self.settled || self.stats.entries > self.pauses_until {
             self.settle_all();
         }
     }
@@ -257,6 +261,7 @@ impl<B: Backend> Bank<B> {
     pub(super) fn retry(&mut self, counter: CounterId) {
         self.backoffs[counter.index()] = Backoff::default();
         self.retries.insert(counter);
+        self.unsettle();
     }
 
     /// Counters to start again after a failure, of those for which this entry is one for a retry.

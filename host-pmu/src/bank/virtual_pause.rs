@@ -15,7 +15,7 @@ use super::held::Held;
 use super::room::Room;
 use super::state::{Event, State};
 use super::stats::BankStats;
-use super::store::{Bank, count, host_op};
+use super::store::{Bank, NEVER_ENDS, count, host_op};
 use crate::backend::{Backend, HostError};
 use crate::stats::OpKind;
 
@@ -23,7 +23,17 @@ use crate::stats::OpKind;
 /// overflow.
 const MOST_SIGNALS: u32 = 2;
 /// Guest entries for which the events of a guest with all counters off go on. A handler makes about ten exits.
-const MOST_ENTRIES: u32 = 32;
+const MOST_ENTRIES: u64 = 32;
+
+/// A signal to come.
+#[derive(Clone, Copy)]
+struct Signal {
+    counter: CounterId,
+    /// Counts until then.
+    left: u64,
+    /// Counts from there to the overflow of its counter.
+    early_by: u64,
+}
 
 impl<B: Backend> Bank<B> {
     /// Looks at the event's count, and lets it go on.
@@ -39,7 +49,7 @@ impl<B: Backend> Bank<B> {
                     recorded.remove(counter);
                 }
                 let gathered = held.gather(total);
-                self.patience = MOST_ENTRIES;
+                self.pauses_until = self.stats.entries.saturating_add(MOST_ENTRIES);
                 self.unsettle();
                 gathered
             }
@@ -100,14 +110,16 @@ impl<B: Backend> Bank<B> {
     /// Before an entry: pauses events whose counters stay off.
     pub(super) fn settle_virtual_pauses(&mut self) {
         self.settled = true;
+        let (on, leaving) = self.on_and_leaving();
         // A counter whose event the host refused is on, too.
-        let ends = self.any_on() || !self.retries.is_empty() || self.patience == 0;
-        let due = |held: &Held<B::Event>| held.state == State::Leaving && (ends || held.fired_off >= MOST_SIGNALS);
-        for counter in self.kept {
+        let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.entries > self.pauses_until;
+        let mut goes_on = false;
+        let due = |held: &Held<B::Event>| ends || held.fired_off >= MOST_SIGNALS;
+        for counter in leaving {
             let Self { backend, slots, stats, .. } = self;
             let Some(held) = &mut slots[counter.index()] else { continue };
             if !due(held) {
-                self.settled &= held.state != State::Leaving;
+                goes_on = true;
             } else if let Err(error) = stop(backend, stats, held) {
                 self.give_up(counter, &error);
             }
@@ -115,8 +127,11 @@ impl<B: Backend> Bank<B> {
         let mut at = 0;
         while let Some(held) = self.pool.get_mut(at) {
             at += 1;
+            if held.state != State::Leaving {
+                continue;
+            }
             if !due(held) {
-                self.settled &= held.state != State::Leaving;
+                goes_on = true;
             } else if stop(&mut self.backend, &mut self.stats, held).is_err() {
                 self.stats.pinned_errors += 1;
                 at -= 1;
@@ -124,39 +139,73 @@ impl<B: Backend> Bank<B> {
                 self.release(lost);
             }
         }
-        self.patience = self.patience.saturating_sub(1);
-        self.aim_first();
+        if !goes_on {
+            self.pauses_until = NEVER_ENDS;
+        }
+        self.aim_first(on);
         self.resumed = CounterSet::EMPTY;
     }
 
-    /// Aims those events anew that would signal early before any other signals in time. What comes later may be moved by the next
-    /// handler once more, and one period then does for both.
-    fn aim_first(&mut self) {
-        let one_pace = self.backend.counts_at_one_pace();
-        let mut open = self.kept;
-        while let Some((counter, left, early_by)) = self.first_of(open) {
-            open.remove(counter);
-            if early_by == 0 && one_pace {
-                return;
+    /// The counters with an event that are on, and those that are off and whose event goes on.
+    fn on_and_leaving(&self) -> (CounterSet, CounterSet) {
+        let (mut on, mut leaving) = (CounterSet::EMPTY, CounterSet::EMPTY);
+        for counter in self.kept {
+            let Some(held) = self.slots[counter.index()].as_ref() else { continue };
+            if held.state.is_on() {
+                on.insert(counter);
+            } else if held.state == State::Leaving {
+                leaving.insert(counter);
             }
-            // Where nothing is known of the others' pace, half of the way is far enough.
-            let early_enough = early_by == 0 || !one_pace && early_by <= left && self.first_of(open).is_some();
-            if !early_enough && !self.aim_at_overflow(counter) {
+        }
+        (on, leaving)
+    }
+
+    /// An account's entries are counted from 0.
+    pub(super) fn pauses_began_before_this_account(&mut self) {
+        if self.pauses_until != NEVER_ENDS {
+            self.pauses_until = MOST_ENTRIES;
+        }
+    }
+
+    /// Of the counters that are on, aims those events anew that would signal early before any other signals in time. What comes later
+    /// may be moved by the next handler once more, and one period then does for both.
+    fn aim_first(&mut self, on: CounterSet) {
+        let mut open = if self.backend.counts_at_one_pace() { on } else { self.too_early(on) };
+        while let Some(Signal { counter, early_by, .. }) = self.signals(open).min_by_key(|signal| signal.left) {
+            open.remove(counter);
+            if early_by == 0 || !self.aim_at_overflow(counter) {
                 return;
             }
         }
     }
 
-    /// Of `counters` the one whose event signals first, counts until then, and counts from there to its overflow.
-    fn first_of(&self, counters: CounterSet) -> Option<(CounterId, u64, u64)> {
-        let known = |counter: CounterId| {
-            // One that signalled is looked at by the kick that follows.
-            let signalled = self.recorded.is_none_or(|recorded| recorded.contains(counter));
+    /// Where nothing is known of how fast one counts beside another: an event that signals half of the way to the overflow is near
+    /// enough, but for the last one, after which no signal comes that could move it.
+    fn too_early(&self, on: CounterSet) -> CounterSet {
+        let (mut early, mut last) = (CounterSet::EMPTY, None::<Signal>);
+        for signal in self.signals(on) {
+            if signal.early_by > signal.left {
+                early.insert(signal.counter);
+            }
+            if last.is_none_or(|last| last.left <= signal.left) {
+                last = Some(signal);
+            }
+        }
+        if let Some(last) = last.filter(|last| last.early_by > 0) {
+            early.insert(last.counter);
+        }
+        early
+    }
+
+    /// The signals to come of counters that are on.
+    fn signals(&self, on: CounterSet) -> impl Iterator<Item = Signal> {
+        // One that signalled is looked at by the kick that follows.
+        let quiet = self.recorded.map_or(CounterSet::EMPTY, |signalled| on.and(signalled.complement()));
+        quiet.into_iter().filter_map(|counter| {
             let held = self.slots[counter.index()].as_ref()?;
-            let left = held.left().filter(|_| held.state.is_on() && held.spec.samples() && !signalled)?;
-            Some((counter, left, held.early_by()))
-        };
-        counters.into_iter().filter_map(known).min_by_key(|&(_, left, _)| left)
+            let left = held.left().filter(|_| held.spec.samples())?;
+            Some(Signal { counter, left, early_by: held.early_by() })
+        })
     }
 
     /// Makes the event of a counter that is on signal where the counter overflows.
@@ -297,10 +346,14 @@ mod tests {
         count(&host, &[20]);
         assert_eq!(off(&mut bank, 0), 20);
         count(&host, &[50]);
-        for _ in 0..MOST_ENTRIES {
-            bank.on_entry(CounterSet::EMPTY);
-            assert!(host.log().is_empty() && !bank.is_quiet(false, false));
+        bank.on_entry(CounterSet::EMPTY);
+        let mut entries = 1;
+        while bank.is_quiet(false, false) {
+            bank.count_entry();
+            entries += 1;
         }
+        assert!(host.log().is_empty());
+        assert_eq!(entries, MOST_ENTRIES, "the next entry ends the pause");
         bank.on_entry(CounterSet::EMPTY);
         assert_eq!(host.log(), ["pause 0"]);
         assert!(bank.is_quiet(false, false));
