@@ -138,7 +138,7 @@ pub struct PmiStats {
     pub merged: u64,
     /// PMIs not delivered because LVTPC held a delivery mode that the VMM does not know.
     pub undeliverable: u64,
-    /// Deliveries that replaced the APIC's state and may have lost or repeated such a tick.
+    /// Deliveries in xAPIC mode: they write the APIC's page back, and may have lost or repeated a tick of its timer.
     pub ticks_uncertain: u64,
 }
 

@@ -136,14 +136,14 @@ impl Clock {
 
     /// End of the current slice.
     #[must_use]
-    pub const fn turn_ends(&self) -> u64 {
+    pub const fn slice_ends(&self) -> u64 {
         self.schedule.ends()
     }
 
     /// Whether the slice is over.
     #[inline]
     #[must_use]
-    pub const fn turn_is_over(&self) -> bool {
+    pub const fn slice_is_over(&self) -> bool {
         self.now >= self.schedule.ends()
     }
 
@@ -157,9 +157,9 @@ impl Clock {
     /// Yields the CPU if the slice is over; whether it was.
     #[inline]
     pub fn preempt_if_due(&mut self) -> bool {
-        let over = self.turn_is_over();
+        let over = self.slice_is_over();
         if over {
-            let at = self.schedule.next_turn(self.now);
+            let at = self.schedule.next_slice(self.now);
             self.goes_on(at);
         }
         over

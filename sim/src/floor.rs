@@ -57,12 +57,6 @@ impl SimFloor {
         &mut self.clock
     }
 
-    /// Guest entries so far.
-    #[must_use]
-    pub const fn entries(&self) -> u64 {
-        self.entries
-    }
-
     /// Whether an entry has nothing to do here but to be counted.
     #[inline]
     #[must_use]

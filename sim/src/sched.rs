@@ -81,7 +81,7 @@ impl Schedule {
     }
 
     /// Ends the slice at `now`; returns the start of the next one.
-    pub fn next_turn(&mut self, now: u64) -> u64 {
+    pub fn next_slice(&mut self, now: u64) -> u64 {
         let mut at = now;
         // A turn lasts as long if the vCPU noticed late that it began.
         while let Some(others) = self.others.as_mut().filter(|others| others.at <= at) {
@@ -134,9 +134,9 @@ mod tests {
     fn other_tasks_take_the_cpu_and_give_it_back() {
         let mut schedule = Schedule::new(1000, 1, 0, Some(others(100, 7)));
         assert_eq!(schedule.ends(), 100);
-        assert_eq!(schedule.next_turn(103), 110, "as long as without being late");
+        assert_eq!(schedule.next_slice(103), 110, "as long as without being late");
         assert_eq!(schedule.ends(), 207, "at the same time as without being late");
-        assert_eq!(schedule.next_turn(320), 334, "two turns");
+        assert_eq!(schedule.next_slice(320), 334, "two turns");
         assert_eq!(schedule.ends(), 421);
     }
 
@@ -160,7 +160,7 @@ mod tests {
                 if sharing > 1 {
                     prop_assert!(schedule.ends() > turn && schedule.ends() - turn <= slice);
                     let ends = schedule.ends();
-                    prop_assert_eq!(schedule.next_turn(ends), ends + slice * (sharing - 1));
+                    prop_assert_eq!(schedule.next_slice(ends), ends + slice * (sharing - 1));
                 }
             }
             prop_assert_eq!(owners, 1);
@@ -176,7 +176,7 @@ mod tests {
                 if sleeps {
                     now = schedule.woken(now);
                 } else if now >= schedule.ends() {
-                    now = schedule.next_turn(now);
+                    now = schedule.next_slice(now);
                 }
                 prop_assert_eq!(schedule.ends() % 107, 100);
             }

@@ -103,7 +103,7 @@ impl SimHost for Bank<SimBackend> {
         let backend = self.backend_ref();
         let clock = backend.clock();
         let (switched_in, slept) = clock.was_away();
-        let passes = !clock.turn_is_over() && !backend.may_signal() && self.is_quiet(switched_in, slept);
+        let passes = !clock.slice_is_over() && !backend.may_signal() && self.is_quiet(switched_in, slept);
         if passes {
             self.count_entry();
         }
@@ -130,7 +130,7 @@ impl SimHost for SimFloor {
 
     #[inline]
     fn pass_entry(&mut self) -> bool {
-        let passes = !self.clock().turn_is_over() && self.ns_to_signal() > 0 && self.is_quiet();
+        let passes = !self.clock().slice_is_over() && self.ns_to_signal() > 0 && self.is_quiet();
         if passes {
             self.count_entry();
         }

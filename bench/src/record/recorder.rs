@@ -162,9 +162,7 @@ impl Recorder {
         let joined = self.thread.take().and_then(|thread| thread.join().ok());
         joined.ok_or_else(|| Error::new(Exit::Internal, "this is a bug of vpmu: the recorder panicked", "", ""))
     }
-}
 
-impl Recorder {
     fn end(&self) {
         self.done.store(true, Ordering::Relaxed);
         if let Some(thread) = &self.thread {

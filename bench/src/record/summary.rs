@@ -23,7 +23,7 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
         [event] => vec![event.to_string()],
         events => events.iter().enumerate().map(|(n, event)| format!("{event} ({})", of_event(n))).collect(),
     };
-    // What the VMM itself sees does not fall anywhere by chance.
+    // Exits and PMIs, which the VMM counts itself, are always at an exit: the share is of host events' samples alone.
     let is_host = |event: &Event| matches!(event, Event::Host(_));
     let by_chance: u64 = (0..spec.events.len()).filter(|&n| is_host(&spec.events[n])).map(of_event).sum();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
@@ -47,6 +47,9 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
             "{:.1} % of the {by_chance} samples of host events fell into the host's handling of an exit: they are at the instruction that made it",
             of(counts.at_exit, by_chance)
         ));
+    }
+    if counts.too_late > 0 {
+        lines.push(format!("{} samples after --duration are left out", counts.too_late));
     }
     let [before, after] = counts.around;
     if before + after > 0 {
@@ -256,7 +259,7 @@ mod tests {
             throttled: 2,
             no_table: [4, 2],
             around: [70, 30],
-            too_late: 0,
+            too_late: 5,
         };
         let (lines, warnings) = lines(&recorded(counts, None), &spec(), 2);
         let text = lines.join("\n");
@@ -265,6 +268,7 @@ mod tests {
             "5.2:1 at level 1",
             "1.0 %",
             "99.89 % of 900",
+            "5 samples after --duration are left out",
             "70 are of the guest's start and 30 of its end",
             "6 chains broke at code of the kernel without an unwind table, 4 of them before",
         ] {

@@ -287,5 +287,4 @@ fn lines(
 }
 
 #[cfg(test)]
-#[path = "model_tests.rs"]
 mod tests;

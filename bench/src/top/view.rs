@@ -256,5 +256,4 @@ fn help(frame: &mut Frame<'_>) {
 }
 
 #[cfg(test)]
-#[path = "view_tests.rs"]
 mod tests;

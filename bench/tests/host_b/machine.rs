@@ -36,7 +36,6 @@ pub(crate) enum Clock {
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     clock: Clock,
-    cpus: u8,
     memory: &'static str,
     limit: Duration,
     silence: Duration,
@@ -77,7 +76,6 @@ impl Job {
     pub(crate) fn new() -> Self {
         Self {
             clock: Clock::Host,
-            cpus: 1,
             memory: "1G",
             limit: Duration::from_secs(180),
             silence: watch::SILENCE,
@@ -90,13 +88,6 @@ impl Job {
     /// Chooses how time passes.
     pub(crate) fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
-        self
-    }
-
-    /// Number of CPUs.
-    #[expect(dead_code, reason = "for the runs with several vCPUs")]
-    pub(crate) fn cpus(mut self, cpus: u8) -> Self {
-        self.cpus = cpus;
         self
     }
 
@@ -215,7 +206,7 @@ impl Job {
         let mut command = Command::new(&parts.qemu);
         command
             .args(["-accel", "tcg", "-cpu", "max,+svm", "-m", self.memory])
-            .args(["-smp", &self.cpus.to_string()])
+            .args(["-smp", "1"])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(monitor::OPTIONS);
         // A panic reboots, and QEMU ends at a reboot.

@@ -128,11 +128,6 @@ impl Sysfs {
         self.cpus("sys/devices/system/cpu/possible").unwrap_or_default()
     }
 
-    /// `kernel.perf_event_paranoid`.
-    pub fn paranoid(&mut self) -> Option<i64> {
-        self.text("proc/sys/kernel/perf_event_paranoid").ok()?.parse().ok()
-    }
-
     /// A PMU by name.
     ///
     /// # Errors

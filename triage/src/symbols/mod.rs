@@ -50,12 +50,6 @@ impl Names {
         Self { kernel, modules: HashMap::new() }
     }
 
-    /// Whether the kernel shows its symbols.
-    #[must_use]
-    pub fn knows_kernel(&self) -> bool {
-        self.kernel.is_some()
-    }
-
     /// The kernel's function at an address.
     #[must_use]
     pub fn in_kernel(&self, address: u64) -> Frame {

@@ -9,10 +9,6 @@ use super::layout::{GDT, IDT, PAGE, PAGE_TABLES, PAGE_TABLES_END, VcpuBlock};
 pub const KERNEL_CS: u16 = 0x08;
 /// Ring-0 data.
 pub const KERNEL_DS: u16 = 0x10;
-/// Ring-3 code.
-pub const USER_CS: u16 = 0x1b;
-/// Ring-3 data.
-pub const USER_DS: u16 = 0x23;
 const TSS_SELECTOR: u16 = 0x28;
 
 /// The global descriptor table: null, kernel code and data, user code and data.

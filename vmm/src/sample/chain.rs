@@ -286,5 +286,4 @@ fn stack_pointer(space: &mut Space<'_>, rule: Rule, frame: Frame, others: Option
 }
 
 #[cfg(test)]
-#[path = "chain_tests.rs"]
 mod tests;
