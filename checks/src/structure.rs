@@ -4,20 +4,17 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::docs::floor_plan;
+use crate::docs::crate_tables;
 use crate::graph::{Circle, Graph};
 use crate::lines::{MOST_LINES, count, is_unsafe, runs_of_blanks, sources};
 use crate::workspace::{self, Member, Workspace};
-use crate::{c, rooms, rust};
+use crate::{c, places, rust};
 
 /// Largest share of a crate, percent.
 pub const MOST_PERCENT: usize = 30;
 
 /// Endings of what counts as a crate's lines, in its `src` and `payload`.
 const COUNTED: &[&str] = &["rs", "c", "S", "h"];
-
-/// Folders whose tests are still beside the code, in `foo_tests.rs`.
-const LATER: &[&str] = &["bench/src/top/", "vmm/src/sample/"];
 
 /// What breaks a rule, and the sizes.
 #[derive(Debug, Default)]
@@ -31,7 +28,7 @@ pub struct Report {
 /// Checks the workspace at `root`.
 pub fn check(root: &Path) -> Result<Report> {
     let members = Workspace::read(root)?.members();
-    let findings = workspace::arrows(&members, &floor_plan::allowed(root)?);
+    let findings = workspace::arrows(&members, &crate_tables::allowed(root)?);
     let mut report = Report { findings, sizes: Vec::new() };
     for member in &members {
         circles(member, &mut report.findings)?;
@@ -47,7 +44,7 @@ pub fn check(root: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// Circles among the files and the rooms of a crate.
+/// Circles among the files and the folders of a crate.
 fn circles(member: &Member, findings: &mut Vec<String>) -> Result<()> {
     let mut graphs = Vec::new();
     for root in ["src/lib.rs", "src/main.rs"].map(|root| member.folder.join(root)) {
@@ -72,8 +69,8 @@ fn draw(place: &str, graph: &Graph) -> Vec<String> {
     let mut found: Vec<String> =
         graph.circles().iter().map(|circle| text("files import each other in a circle", circle)).collect();
     found.extend(
-        rooms::circles(graph).iter().map(|(folder, circle)| {
-            text(&format!("an arrow runs back up among the rooms of {place}/{folder}"), circle)
+        places::circles(graph).iter().map(|(folder, circle)| {
+            text(&format!("an arrow runs back up among the files and folders of {place}/{folder}"), circle)
         }),
     );
     found
@@ -113,7 +110,7 @@ fn files(member: &Member, report: &mut Report) -> Result<()> {
                     .findings
                     .push(format!("{name} has unsafe code, which belongs into src/sys.rs, or tests/NAME/sys.rs"));
             }
-            if is_beside(&path) && !LATER.iter().any(|later| name.starts_with(later)) {
+            if is_beside(&path) {
                 report.findings.push(format!("{name}: the tests of foo.rs are in foo/tests.rs"));
             }
             if inner.starts_with("src") && !name.ends_with("tests.rs") {
@@ -163,7 +160,7 @@ mod tests {
         files[1].1 = "pub mod a; pub use a::b; pub struct Above;";
         files[2].1 = "use super::Above; pub fn b(_: Above) {}";
         let found = found(&files);
-        assert_eq!(found.len(), 2, "as files and as rooms: {found:#?}");
+        assert_eq!(found.len(), 2, "as files and as folders: {found:#?}");
         assert!(found[0].contains("high/a.rs -> high/mod.rs: Above\n    high/mod.rs -> high/a.rs: b"), "{}", found[0]);
     }
 

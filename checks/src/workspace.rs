@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::docs::floor_plan::Allowed;
+use crate::docs::crate_tables::Allowed;
 
 /// Licences that a dependency may have, by SPDX name.
 const LICENCES: &[&str] = &[
@@ -121,7 +121,7 @@ fn is_allowed(licence: &str) -> bool {
     expression.evaluate(|requirement| LICENCES.contains(&requirement.to_string().as_str()))
 }
 
-/// Where the crates depend on others than the floor plan says, and where it says so upwards.
+/// Where the crates depend on others than the table of crates says, and where it says so upwards.
 #[must_use]
 pub fn arrows(members: &[Member], allowed: &[Allowed]) -> Vec<String> {
     let is_member = |name: &str| members.iter().any(|member| member.name == name);
@@ -129,7 +129,7 @@ pub fn arrows(members: &[Member], allowed: &[Allowed]) -> Vec<String> {
     for member in members {
         let name = &member.name;
         let Some(at) = allowed.iter().position(|(listed, _)| listed == name) else {
-            findings.push(format!("crate {name} has no place in the floor plan of docs/contributing.md"));
+            findings.push(format!("crate {name} has no place in the table of crates in docs/contributing.md"));
             continue;
         };
         let may = &allowed[at].1;
@@ -137,12 +137,12 @@ pub fn arrows(members: &[Member], allowed: &[Allowed]) -> Vec<String> {
         let up = has.iter().filter(|below| !may.contains(below));
         findings.extend(up.map(|below| format!("crate {name} must not depend on {below}")));
         let idle = may.iter().filter(|below| !has.contains(below));
-        findings.extend(idle.map(|below| format!("crate {name} does not depend on {below}, as the floor plan says")));
+        findings.extend(idle.map(|below| format!("crate {name} does not depend on {below}, as the table of crates says")));
         let above = may.iter().filter(|below| !allowed[at + 1..].iter().any(|(listed, _)| listed == *below));
-        findings.extend(above.map(|below| format!("{below} is not below {name} in the floor plan")));
+        findings.extend(above.map(|below| format!("{below} is not below {name} in the table of crates")));
     }
     let gone = allowed.iter().filter(|(listed, _)| !is_member(listed));
-    findings.extend(gone.map(|(listed, _)| format!("there is no crate {listed}, which the floor plan has")));
+    findings.extend(gone.map(|(listed, _)| format!("there is no crate {listed}, which the table of crates has")));
     findings
 }
 
@@ -168,16 +168,16 @@ mod tests {
         let planted = [member("bench", &["results"]), member("results", &["bench"])];
         assert_eq!(arrows(&planted, &plan), ["crate results must not depend on bench"]);
         let idle = [member("bench", &["clap"]), member("results", &[])];
-        assert_eq!(arrows(&idle, &plan), ["crate bench does not depend on results, as the floor plan says"]);
+        assert_eq!(arrows(&idle, &plan), ["crate bench does not depend on results, as the table of crates says"]);
         assert_eq!(arrows(&[sound.as_slice(), &[member("attic", &[])]].concat(), &plan).len(), 1);
-        assert_eq!(arrows(&sound[1..], &plan), ["there is no crate bench, which the floor plan has"]);
+        assert_eq!(arrows(&sound[1..], &plan), ["there is no crate bench, which the table of crates has"]);
     }
 
     #[test]
     fn a_floor_plan_with_an_arrow_up_is_refused() {
         let circle = [member("bench", &["results"]), member("results", &["bench"])];
         let plan = plan(&[("bench", &["results"]), ("results", &["bench"])]);
-        assert_eq!(arrows(&circle, &plan), ["bench is not below results in the floor plan"]);
+        assert_eq!(arrows(&circle, &plan), ["bench is not below results in the table of crates"]);
     }
 
     #[test]

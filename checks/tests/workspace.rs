@@ -31,7 +31,7 @@ fn dependencies_build_with_the_compiler_that_cargo_toml_names() {
 fn the_floor_plan_is_the_trees() {
     let members = Workspace::read(root()).unwrap().members();
     let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
-    let untrue = checks::docs::floor_plan::untrue(root(), &names).unwrap();
+    let untrue = checks::docs::crate_tables::untrue(root(), &names).unwrap();
     assert!(untrue.is_empty(), "{}", untrue.join("\n"));
 }
 

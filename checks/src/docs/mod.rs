@@ -2,7 +2,7 @@
 
 pub mod commands;
 pub mod examples;
-pub mod floor_plan;
+pub mod crate_tables;
 pub mod layout;
 pub mod links;
 mod text;

@@ -1,11 +1,10 @@
-//! Folders as rooms: the arrows among the files and folders of one folder have no circle, so the rooms have floors and every
-//! arrow leads down.
+//! The arrows among the files and folders of one folder have no circle: its files and folders have levels, and every arrow leads down.
 
 use std::collections::BTreeSet;
 
 use crate::graph::{Circle, Graph};
 
-/// Circles among the rooms of some folder: at least one arrow of each runs back up.
+/// Circles among the files and folders of some folder: at least one arrow of each runs back up.
 #[must_use]
 pub fn circles(files: &Graph) -> Vec<(String, Circle)> {
     let owners: BTreeSet<String> = files
@@ -44,7 +43,7 @@ fn place(file: &str, folders: &BTreeSet<String>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn rooms(arrows: &[(&str, &str)]) -> Vec<(String, Vec<String>)> {
+    fn places(arrows: &[(&str, &str)]) -> Vec<(String, Vec<String>)> {
         let mut graph = Graph::default();
         for (from, to) in arrows {
             graph.add(from, to, "name");
@@ -55,15 +54,15 @@ mod tests {
     #[test]
     fn files_without_a_circle_may_still_send_an_arrow_back_up() {
         let down = [("cli/a.rs", "plan/b.rs"), ("plan/b.rs", "plan/c.rs")];
-        assert!(rooms(&down).is_empty());
+        assert!(places(&down).is_empty());
         let planted = [&down[..], &[("plan/c.rs", "cli/d.rs")]].concat();
-        assert_eq!(rooms(&planted), [(String::new(), vec!["cli".to_owned(), "plan".to_owned()])]);
+        assert_eq!(places(&planted), [(String::new(), vec!["cli".to_owned(), "plan".to_owned()])]);
     }
 
     #[test]
     fn a_file_beside_its_folder_is_part_of_it() {
-        assert!(rooms(&[("bank.rs", "bank/gate.rs"), ("bank/gate.rs", "spec.rs")]).is_empty());
-        let found = rooms(&[("bank.rs", "spec.rs"), ("spec.rs", "bank/gate.rs")]);
+        assert!(places(&[("bank.rs", "bank/gate.rs"), ("bank/gate.rs", "spec.rs")]).is_empty());
+        let found = places(&[("bank.rs", "spec.rs"), ("spec.rs", "bank/gate.rs")]);
         assert_eq!(found, [(String::new(), vec!["bank".to_owned(), "spec.rs".to_owned()])]);
     }
 }
