@@ -113,8 +113,8 @@ impl<B: Backend> Bank<B> {
         let (on, leaving) = self.on_and_leaving();
         // A counter whose event the host refused is on, too.
         let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.entries > self.pauses_until;
+        let due = |held: &Held<B::Event>| held.state == State::Leaving && (ends || held.fired_off >= MOST_SIGNALS);
         let mut goes_on = false;
-        let due = |held: &Held<B::Event>| ends || held.fired_off >= MOST_SIGNALS;
         for counter in leaving {
             let Self { backend, slots, stats, .. } = self;
             let Some(held) = &mut slots[counter.index()] else { continue };
@@ -124,21 +124,14 @@ impl<B: Backend> Bank<B> {
                 self.give_up(counter, &error);
             }
         }
-        let mut at = 0;
-        while let Some(held) = self.pool.get_mut(at) {
-            at += 1;
-            if held.state != State::Leaving {
-                continue;
-            }
-            if !due(held) {
-                goes_on = true;
-            } else if stop(&mut self.backend, &mut self.stats, held).is_err() {
+        while let Some(at) = self.pool.iter().position(due) {
+            if stop(&mut self.backend, &mut self.stats, &mut self.pool[at]).is_err() {
                 self.stats.pinned_errors += 1;
-                at -= 1;
                 let lost = self.pool.swap_remove(at);
                 self.release(lost);
             }
         }
+        goes_on |= self.pool.iter().any(|held| held.state == State::Leaving);
         if !goes_on {
             self.pauses_until = NEVER_ENDS;
         }
@@ -264,6 +257,7 @@ mod tests {
 
     use super::super::fake::{A, B, Host, bank, pmc};
     use super::*;
+    use crate::side::HostPmu;
 
     /// Counters that run with a period of 100, behind events whose counts can be looked at.
     fn running(specs: &[Spec]) -> (Bank<Host>, Host) {
@@ -395,6 +389,30 @@ mod tests {
         bank.start(pmc(0), A, 70);
         bank.on_entry(CounterSet::EMPTY);
         assert_eq!(host.log(), ["read 0", "read 0", "period 0 70"]);
+    }
+
+    #[test]
+    fn a_retry_ends_the_pauses_of_others() {
+        let (mut bank, host) = running(&[A, B]);
+        assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [0, 0]);
+        bank.on_entry(CounterSet::EMPTY);
+        assert!(bank.is_quiet(false, false) && host.log().is_empty());
+        // The host lost an event, which a look at its count shows.
+        bank.retry(pmc(0));
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!(host.log(), ["pause 0", "pause 1"]);
+    }
+
+    #[test]
+    fn a_pause_ends_in_time_whatever_account_it_began_in() {
+        let (mut bank, host) = running(&[A]);
+        (0..100).for_each(|_| bank.on_entry(CounterSet::EMPTY));
+        off(&mut bank, 0);
+        bank.on_entry(CounterSet::EMPTY);
+        HostPmu::restart_account(&mut bank);
+        host.log();
+        (0..=MOST_ENTRIES).for_each(|_| bank.on_entry(CounterSet::EMPTY));
+        assert_eq!(host.log(), ["pause 0"]);
     }
 
     #[test]
