@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
             // A byte that is no UTF-8 becomes three.
             Record::Comm { name, .. } => text += name.len() as u64,
             Record::Mapping(mapping) => text += mapping.file.len() as u64,
-            Record::Lost { .. } => fields += 16,
+            Record::Lost { .. } | Record::Fork { .. } => fields += 16,
             Record::Other(_) => {}
         }
     });
