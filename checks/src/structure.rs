@@ -68,11 +68,9 @@ fn draw(place: &str, graph: &Graph) -> Vec<String> {
     };
     let mut found: Vec<String> =
         graph.circles().iter().map(|circle| text("files import each other in a circle", circle)).collect();
-    found.extend(
-        places::circles(graph).iter().map(|(folder, circle)| {
-            text(&format!("an arrow runs back up among the files and folders of {place}/{folder}"), circle)
-        }),
-    );
+    found.extend(places::circles(graph).iter().map(|(folder, circle)| {
+        text(&format!("an arrow runs back up among the files and folders of {place}/{folder}"), circle)
+    }));
     found
 }
 

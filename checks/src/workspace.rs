@@ -137,7 +137,8 @@ pub fn arrows(members: &[Member], allowed: &[Allowed]) -> Vec<String> {
         let up = has.iter().filter(|below| !may.contains(below));
         findings.extend(up.map(|below| format!("crate {name} must not depend on {below}")));
         let idle = may.iter().filter(|below| !has.contains(below));
-        findings.extend(idle.map(|below| format!("crate {name} does not depend on {below}, as the table of crates says")));
+        findings
+            .extend(idle.map(|below| format!("crate {name} does not depend on {below}, as the table of crates says")));
         let above = may.iter().filter(|below| !allowed[at + 1..].iter().any(|(listed, _)| listed == *below));
         findings.extend(above.map(|below| format!("{below} is not below {name} in the table of crates")));
     }

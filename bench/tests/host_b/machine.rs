@@ -204,10 +204,13 @@ impl Job {
 
     fn qemu(&self, parts: &Parts, initramfs: &Path, files: &Files) -> Command {
         let mut command = Command::new(&parts.qemu);
-        command
-            .args(["-accel", "tcg", "-cpu", "max,+svm", "-m", self.memory])
-            .args(["-smp", "1"])
-            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        command.args(["-accel", "tcg", "-cpu", "max,+svm", "-m", self.memory]).args(["-smp", "1"]).args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+        ]);
         command.args(monitor::OPTIONS);
         // A panic reboots, and QEMU ends at a reboot.
         let mut line = "console=ttyS0 quiet panic=-1 unknown_nmi_panic".to_owned();

@@ -118,8 +118,7 @@ fn differences(row: &Row, places: &BTreeSet<String>) -> Vec<String> {
             findings.push(format!("{DOCUMENT}: {name}: there is no {place}"));
         }
     }
-    findings
-        .extend(places.difference(&listed).map(|place| format!("{DOCUMENT}: {name}: {place} is not in the table")));
+    findings.extend(places.difference(&listed).map(|place| format!("{DOCUMENT}: {name}: {place} is not in the table")));
     findings
 }
 
