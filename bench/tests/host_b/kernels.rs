@@ -1,4 +1,4 @@
-//! The static binary (packaging/static) on kernels of several series, as root and as an ordinary user in group kvm, with CAP_PERFMON on
+//! The static binary (tools/packaging/static) on kernels of several series, as root and as an ordinary user in group kvm, with CAP_PERFMON on
 //! the file or with a lowered kernel.perf_event_paranoid.
 
 use std::path::{Path, PathBuf};

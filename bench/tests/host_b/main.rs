@@ -129,7 +129,7 @@ fn main() -> ExitCode {
     }
     let further = kernels::trials();
     if further.iter().any(|(_, ignored, _)| *ignored) && !arguments.list {
-        eprintln!("SKIP: no static binary (VPMU_STATIC) for further kernels; remedy: packaging/static");
+        eprintln!("SKIP: no static binary (VPMU_STATIC) for further kernels; remedy: tools/packaging/static");
     }
     for (name, ignored, boot) in further {
         let found = found.clone();

@@ -6,7 +6,7 @@ use checks::structure::check;
 use checks::workspace::Workspace;
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace around this crate")
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a workspace around this crate")
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! What the vPMU does must be what the ideal PMU of `host-pmu/tests/differential/model` does.
 #![no_main]
 
-#[path = "../../host-pmu/tests/differential/model/mod.rs"]
+#[path = "../../../host-pmu/tests/differential/model/mod.rs"]
 #[allow(dead_code, reason = "the differential test uses more of it")]
 mod model;
 
