@@ -9,7 +9,6 @@
 //! | [`stats`] | medians, intervals, tests, change points, Pareto fronts |
 //! | [`paired`] | one arm against another: ratio, interval, rounds |
 //! | [`compare`], [`history`] | a verdict on two results; change points in a series of them |
-//! | [`fleet`] | many hosts: what statistics by host need of each document |
 //! | [`table`], [`export`], [`report`] | a table for terminals, other tools' formats, an HTML page with plots |
 //!
 //! # Reading a result
@@ -35,7 +34,6 @@ pub mod error;
 pub mod export;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixture;
-pub mod fleet;
 pub mod history;
 pub mod host;
 pub mod metric;
@@ -48,5 +46,5 @@ pub mod sweep;
 #[cfg(any(test, feature = "testing"))]
 pub mod synthetic;
 pub mod table;
-mod template;
+pub mod template;
 pub mod write;

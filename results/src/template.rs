@@ -9,7 +9,7 @@ use crate::error::{Error, Exit};
 ///
 /// # Errors
 /// Exit 70: the template is wrong.
-pub(crate) fn page(source: &str, values: Value) -> Result<String, Error> {
+pub fn page(source: &str, values: Value) -> Result<String, Error> {
     let rendered = environment().and_then(|mut environment| {
         environment.add_template("page", source)?;
         environment.get_template("page")?.render(values)

@@ -43,7 +43,7 @@ fn rows() -> Vec<(usize, Vec<String>)> {
 #[test]
 fn every_pitfall_names_tests_that_exist() {
     let (rows, sources) = (rows(), sources());
-    let cases = root().join("bench/src/conformance");
+    let cases = root().join("bench/vpmu/src/conformance");
     let numbers: Vec<_> = rows.iter().map(|(number, _)| *number).collect();
     assert_eq!(numbers, (1..=PITFALLS).collect::<Vec<_>>());
     for (number, tests) in rows {

@@ -28,12 +28,14 @@ pub use ratios::{Ratio, Ratios, ratios, ratios_text};
 pub use row::{Question, Row, SideLevel, Verdict};
 pub use rules::{Limits, Outcome, Rules};
 pub use sample::MIN_RUNS;
-pub(crate) use sample::{group_key, group_label, value};
-pub(crate) use show::percent;
+pub(crate) use sample::value;
+pub use sample::{group_key, group_label};
+pub use show::percent;
 pub use show::{markdown, text};
 pub use spec::CompareSpec;
-pub(crate) use unlike::{differences, facts};
-pub(crate) use whole::of_record as doubt_of;
+pub(crate) use unlike::differences;
+pub use unlike::facts;
+pub use whole::of_record as doubt_of;
 
 #[cfg(test)]
 mod tests;

@@ -109,7 +109,7 @@ pub(super) struct Sample {
 }
 
 /// What must be the same for two documents to be comparable.
-pub(crate) fn group_key(record: &Record) -> BTreeMap<String, Value> {
+pub fn group_key(record: &Record) -> BTreeMap<String, Value> {
     let parameters = record.parameters.iter().filter(|(name, _)| !HOW_MUCH.contains(&name.as_str()));
     let mut key: BTreeMap<String, Value> = parameters.map(|(name, value)| (name.clone(), value.clone())).collect();
     // The usual processor goes without saying: documents older than the choice do not name it.
@@ -121,7 +121,7 @@ pub(crate) fn group_key(record: &Record) -> BTreeMap<String, Value> {
 }
 
 /// The experiment and its main parameters, for people.
-pub(crate) fn group_label(record: &Record) -> String {
+pub fn group_label(record: &Record) -> String {
     let mut parts = vec![record.experiment.clone()];
     if record.parameter("workload").is_none() {
         for (name, unit) in [("events", "event"), ("cpus", "CPU")] {

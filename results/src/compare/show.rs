@@ -19,7 +19,7 @@ fn level(level: Option<&SideLevel>) -> String {
 }
 
 /// A relative change in per cent, signed.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{} %", layout::signed(share * 100.0, 1))
 }
 

@@ -32,7 +32,7 @@ const FACTS: [(&str, Fact); 13] = [
 ];
 
 /// Each fact of a document that must be alike, by its name.
-pub(crate) fn facts(record: &Record) -> impl Iterator<Item = (&'static str, String)> {
+pub fn facts(record: &Record) -> impl Iterator<Item = (&'static str, String)> {
     FACTS.iter().map(|(name, fact)| (*name, fact(record)))
 }
 

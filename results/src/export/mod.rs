@@ -6,13 +6,11 @@ pub mod csv;
 pub mod gobench;
 pub mod hlog;
 mod named;
-pub mod parquet;
 pub mod prometheus;
 pub mod svg;
 
 use crate::document::Record;
 use crate::error::Error;
-use crate::fleet::{Labels, Run};
 
 /// Another tool's format.
 #[derive(Clone, Copy, Debug)]
@@ -21,69 +19,52 @@ pub struct Format {
     about: &'static str,
     /// An arm without figures has a place in it.
     shows_empty_arms: bool,
-    write: Writer,
-}
-
-/// What a format is made of.
-#[derive(Clone, Copy, Debug)]
-enum Writer {
-    /// Whole documents.
-    Records(fn(&[Record]) -> Result<Vec<u8>, Error>),
-    /// What they are reduced to: any number of them fits in memory.
-    Runs(fn(&[Run]) -> Result<Vec<u8>, Error>),
+    write: fn(&[Record]) -> Result<Vec<u8>, Error>,
 }
 
 /// Every format, one row each.
-pub const ALL: [Format; 8] = [
+pub const ALL: [Format; 7] = [
     Format {
         name: "hlog",
         about: "HdrHistogram interval log, an interval per arm, tagged with it",
         shows_empty_arms: false,
-        write: Writer::Records(hlog::of_records),
+        write: hlog::of_records,
     },
     Format {
         name: "benchstat",
         about: "Go benchmark text, a line per arm and round, for benchstat",
         shows_empty_arms: false,
-        write: Writer::Records(|records| gobench::of_records(records).map(String::into_bytes)),
+        write: |records| gobench::of_records(records).map(String::into_bytes),
     },
     Format {
         name: "csv",
         about: "Comma-separated values: a row per arm, metric and round, and one for all rounds",
         shows_empty_arms: true,
-        write: Writer::Records(|records| {
-            csv::text(records).map_err(|why| Error::usage("cannot write CSV", why, "take another format"))
-        }),
+        write: |records| csv::text(records).map_err(|why| Error::usage("cannot write CSV", why, "take another format")),
     },
     Format {
         name: "bmf",
         about: "Bencher Metric Format",
         shows_empty_arms: false,
-        write: Writer::Records(|records| bmf::text(records).map(String::into_bytes)),
+        write: |records| bmf::text(records).map(String::into_bytes),
     },
     Format {
         name: "github-action",
         about: "github-action-benchmark, tool customSmallerIsBetter",
         shows_empty_arms: false,
-        write: Writer::Records(|records| action::text(records).map(String::into_bytes)),
+        write: |records| action::text(records).map(String::into_bytes),
     },
     Format {
         name: "prometheus",
         about: "Prometheus text, for node_exporter's textfile collector",
         shows_empty_arms: false,
-        write: Writer::Records(|records| prometheus::text(records).map(String::into_bytes)),
+        write: |records| prometheus::text(records).map(String::into_bytes),
     },
     Format {
         name: "svg",
         about: "A picture, SVG: each strategy's ratio to the floor, with its interval",
         shows_empty_arms: false,
-        write: Writer::Records(|records| svg::text(records).map(String::into_bytes)),
-    },
-    Format {
-        name: "parquet",
-        about: "Apache Parquet, a row per document, arm and metric, for pandas and DuckDB",
-        shows_empty_arms: false,
-        write: Writer::Runs(parquet::of_runs),
+        write: |records| svg::text(records).map(String::into_bytes),
     },
 ];
 
@@ -100,18 +81,6 @@ impl Format {
         self.about
     }
 
-    /// Whether it is made of runs ([`export_runs`]), so that any number of documents can be exported.
-    #[must_use]
-    pub const fn takes_runs(self) -> bool {
-        matches!(self.write, Writer::Runs(_))
-    }
-
-    /// Whether it can be shown on a terminal.
-    #[must_use]
-    pub const fn is_text(self) -> bool {
-        matches!(self.write, Writer::Records(_))
-    }
-
     /// Whether an arm without figures has a place in it.
     #[must_use]
     pub const fn shows_empty_arms(self) -> bool {
@@ -124,27 +93,7 @@ impl Format {
 /// # Errors
 /// Exit 2 for what a format cannot say, such as two results under one name.
 pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
-    match format.write {
-        Writer::Records(write) => write(records),
-        Writer::Runs(write) => {
-            let run = |record: &Record| Run::of(record, &record.path.to_string_lossy(), Labels::default());
-            write(&records.iter().map(run).collect::<Vec<_>>())
-        }
-    }
-}
-
-/// Runs in a format that [takes runs](Format::takes_runs).
-///
-/// # Errors
-/// Exit 2: there is no figure, or the format takes whole documents.
-pub fn export_runs(format: Format, runs: &[Run]) -> Result<Vec<u8>, Error> {
-    match format.write {
-        Writer::Runs(write) => write(runs),
-        Writer::Records(_) => {
-            let what = format!("cannot export to {}", format.name);
-            Err(Error::usage(what, "it takes whole documents", "take parquet for many hosts"))
-        }
-    }
+    (format.write)(records)
 }
 
 /// One line for each arm that a format without figures cannot name.

@@ -25,7 +25,7 @@ pub fn record(path: &Path) -> Result<Record, Error> {
 ///
 /// # Errors
 /// Those of [`record`].
-pub(crate) fn brief(path: &Path) -> Result<Record, Error> {
+pub fn brief(path: &Path) -> Result<Record, Error> {
     brief_with(path, &mut Vec::new())
 }
 

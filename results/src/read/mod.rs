@@ -13,11 +13,11 @@ mod scan;
 mod source;
 mod unique;
 
-pub(crate) use file::brief;
+pub use file::brief;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use file::from_value;
 pub use file::{MAX_DOCUMENT, document, record};
-pub(crate) use source::copied;
+pub use source::copied;
 pub use source::{BASELINES, MAX_DOCUMENTS, baseline_folder, check_name, files, folder, gather};
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod svg;
 mod sweep;
 mod work;
 
+pub use page::STYLE;
 use std::path::PathBuf;
 
 use serde::Serialize;

@@ -11,8 +11,11 @@ pub(super) const SCRIPT: &str = include_str!("page.js");
 /// SHA-256 of the script in base64: `openssl dgst -sha256 -binary page.js | base64`.
 pub(super) const DIGEST: &str = "3Cs8rME1Q1ltQMxSOXmPejfgn44m3BPLK9jMrtiWhcc=";
 
+/// The style sheet of every page.
+pub const STYLE: &str = include_str!("page.css");
+
 /// The page as HTML.
 pub(super) fn render(page: &impl serde::Serialize) -> Result<String, Error> {
-    let values = context! { page => Value::from(Serde(page)), style => include_str!("page.css"), script => SCRIPT, digest => DIGEST };
+    let values = context! { page => Value::from(Serde(page)), style => STYLE, script => SCRIPT, digest => DIGEST };
     template::page(include_str!("page.html"), values)
 }

@@ -13,7 +13,7 @@ mod quantile;
 mod slope;
 mod t_test;
 
-pub(crate) use quantile::median_of;
+pub use quantile::median_of;
 pub use quantile::{median, nearest_rank};
 pub use slope::slope;
 

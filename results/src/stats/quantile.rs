@@ -22,7 +22,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// [`median`] in place; `values` are reordered.
-pub(crate) fn median_of(values: &mut [f64]) -> Option<f64> {
+pub fn median_of(values: &mut [f64]) -> Option<f64> {
     if values.is_empty() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The guest's PMU driver: the register accesses of `guest/payload/pmu.c`, one for one.
+//! The guest's PMU driver: the register accesses of `guest/payload/c/pmu.c`, one for one.
 
 use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_CTRL, IA32_PERFEVTSEL0};
 

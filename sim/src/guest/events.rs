@@ -1,4 +1,4 @@
-//! Events of the guest's perf and their assignment to counters: a model of `guest/payload/sched.c`.
+//! Events of the guest's perf and their assignment to counters: a model of `guest/payload/c/sched.c`.
 
 use guest::abi::{BootPage, MAX_EVENTS};
 

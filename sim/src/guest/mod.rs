@@ -1,4 +1,4 @@
-//! A model of the payload's guest: timer, phases, NMI handler and log (`guest/payload/tick.c`, `nmi.c`).
+//! A model of the payload's guest: timer, phases, NMI handler and log (`guest/payload/c/tick.c`, `nmi.c`).
 
 pub mod cpu;
 mod driver;

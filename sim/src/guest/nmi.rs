@@ -1,4 +1,4 @@
-//! The guest's NMI handler: the register accesses of `guest/payload/nmi.c`, one for one, and its log.
+//! The guest's NMI handler: the register accesses of `guest/payload/c/nmi.c`, one for one, and its log.
 
 use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS};
 use guest::abi::{LOG_NMI, LogEntry};

@@ -10,7 +10,7 @@ pub const COMPILER: &str = "(Debian 12.2.0-14+deb12u1) 12.2.0";
 macro_rules! paths {
     ($($name:ident = $count:literal,)+) => {
         /// A piece of the payload's code.
-        #[allow(missing_docs, reason = "named as the functions and branches of guest/payload/*.c")]
+        #[allow(missing_docs, reason = "named as the functions and branches of guest/payload/c/*.c")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u16)]
         pub enum Path { $($name,)+ }

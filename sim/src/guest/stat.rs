@@ -1,4 +1,4 @@
-//! Consecutive `perf stat` runs in the guest: the register accesses and doorbells of `guest/payload/stat.c`, one for one.
+//! Consecutive `perf stat` runs in the guest: the register accesses and doorbells of `guest/payload/c/stat.c`, one for one.
 
 use guest::abi::{
     CALLS, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, LOG_PHASE, PHASE_DISABLE, PHASE_ENABLE, PHASE_NONE, PHASE_PROGRAM,

@@ -1,4 +1,4 @@
-//! The guest's workload, timer tick and phases (`guest/payload/tick.c`).
+//! The guest's workload, timer tick and phases (`guest/payload/c/tick.c`).
 
 use arch_pmu::intel::IA32_PERF_GLOBAL_CTRL;
 use guest::abi::{
@@ -148,7 +148,7 @@ impl<C: Cpu> Guest<C> {
         self.woke = true;
     }
 
-    /// `time_loop` of `guest/payload/loop.c`; a simulated NMI comes at accesses only.
+    /// `time_loop` of `guest/payload/c/loop.c`; a simulated NMI comes at accesses only.
     fn time_loop(&mut self) {
         self.go(Path::TimeLoop);
         let begin = self.rdtsc().1;

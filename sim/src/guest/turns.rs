@@ -1,4 +1,4 @@
-//! A guest that takes its samples in turns (`guest/payload/tick.c`, FLAG_TURNS). Between two of them it waits inside a tick.
+//! A guest that takes its samples in turns (`guest/payload/c/tick.c`, FLAG_TURNS). Between two of them it waits inside a tick.
 
 use guest::abi::{DB_MEASURE_END, DB_TURN_OVER, FLAG_TURNS, Report};
 

@@ -52,9 +52,9 @@ fn circles(member: &Member, findings: &mut Vec<String>) -> Result<()> {
             graphs.push(("src", rust::arrows(&root)?));
         }
     }
-    let payload = member.folder.join("payload");
+    let payload = member.folder.join("c");
     if payload.is_dir() {
-        graphs.push(("payload", c::arrows(&payload)?));
+        graphs.push(("c", c::arrows(&payload)?));
     }
     for (folder, graph) in graphs {
         findings.extend(draw(&format!("{}/{folder}", member.name), &graph));

@@ -1,0 +1,314 @@
+//! The log ratio of each host, and what hosts say together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::model::{FleetComparison, FleetRow, FleetVerdict, SCHEMA};
+use results::compare::Outcome;
+use results::error::Error;
+use crate::run::{Figure, Run};
+use crate::statistics::{FleetSpec, Grid, Kind, Series};
+use results::stats::interval::Interval;
+use results::stats::jackknife::Estimate;
+use results::stats::{holm, location};
+use results::table::layout::plural;
+
+/// Fewest hosts of a verdict.
+const MIN_HOSTS: usize = 5;
+/// Runs of both sides whose starts are further apart are no pair, s.
+const APART: u64 = 86_400;
+/// Quantiles of the normal distribution: 95 % one-sided, and 90 % of the cases.
+const SURE: f64 = 1.645 + 1.282;
+
+/// One host's pair.
+struct Pair {
+    base: f64,
+    new: f64,
+    log: f64,
+    /// Variance that its runs leave in `log`.
+    own: f64,
+    runs: [usize; 2],
+    by_repetition: bool,
+}
+
+/// Compares the hosts of `new` with themselves in `base`.
+///
+/// # Errors
+/// Exit 2: no host has comparable runs on both sides.
+pub fn compare(base: &[Run], new: &[Run], spec: &FleetSpec) -> Result<FleetComparison, Error> {
+    let variants = |runs: &[Run]| runs.iter().map(|run| run.labels.variant.clone()).collect::<BTreeSet<_>>();
+    let mut all: Vec<Run> = base.iter().chain(new).cloned().collect();
+    // One variant against another.
+    if variants(base).len() == 1 && variants(new).len() == 1 {
+        for run in &mut all {
+            run.labels.variant = None;
+        }
+    }
+    let (both_sides, lone) = sides(base, new);
+    for run in &mut all {
+        run.figures.retain(|figure| both_sides.contains(&place(&run.key, figure)));
+    }
+    let grid = Grid::new(&all);
+    let names = |side: std::ops::Range<usize>| -> BTreeSet<String> {
+        side.map(|run| grid.hosts[grid.meta[run].host].name.to_string()).collect()
+    };
+    let (of_base, of_new) = (names(0..base.len()), names(base.len()..all.len()));
+    let both = of_base.intersection(&of_new).count();
+    let mut notes = Vec::new();
+    let mut found: Vec<(FleetRow, Option<Estimate>, f64)> = Vec::new();
+    for series in grid.series.iter().filter(|series| matches!(series.kind, Kind::AllArms | Kind::Ratio)) {
+        let pairs = pairs(&grid, series, base.len());
+        if let Some(row) = row(&grid, series, &pairs) {
+            found.push(row);
+        }
+    }
+    if found.is_empty() {
+        let why = if both == 0 {
+            "no host has runs on both sides"
+        } else {
+            "no experiment with the same parameters is on both sides"
+        };
+        return Err(Error::usage("cannot compare BASE and NEW", why, "give campaigns of one plan, by the same hosts"));
+    }
+    judge(&grid, &mut found, spec);
+    let rows: Vec<FleetRow> = found.into_iter().map(|(row, ..)| row).collect();
+    if rows.iter().any(|row| !row.by_repetition) {
+        notes.push(
+            "BASE and NEW were taken at different times: what all hosts share with the time is in the change"
+                .to_owned(),
+        );
+    }
+    let on = |range: std::ops::Range<usize>| range.map(|run| all[run].key.clone()).collect::<BTreeSet<_>>();
+    let alone = on(0..base.len()).symmetric_difference(&on(base.len()..all.len())).count();
+    if alone > 0 {
+        notes.push(format!("{} on one side only, left out", plural(alone, "setting")));
+    }
+    notes.extend(
+        grid.classes
+            .iter()
+            .filter(|class| class.starts_with("simulated"))
+            .map(|class| format!("{class}: no measurement")),
+    );
+    if grid.settings.iter().any(|setting| setting.stand_in) {
+        notes.push("a stand-in for hardware events: not a host with a PMU".to_owned());
+    }
+    let (mut exit, mut verdict) = conclude(&rows);
+    if !lone.is_empty() {
+        let figures = plural(lone.len(), "figure");
+        notes.push(format!("{figures} whole on one side only, not compared: {}", lone.join(", ")));
+        if exit == 0 {
+            (exit, verdict) = (3, format!("inconclusive: {figures} on one side only; {verdict}"));
+        }
+    }
+    Ok(FleetComparison {
+        schema: SCHEMA,
+        verdict,
+        exit,
+        hosts: both,
+        only_base: of_base.difference(&of_new).cloned().collect(),
+        only_new: of_new.difference(&of_base).cloned().collect(),
+        unlike: unlike(&grid, base.len()),
+        notes,
+        rows,
+    })
+}
+
+/// Key, arm and metric.
+type Place = (Arc<str>, Arc<str>, Arc<str>);
+
+fn place(key: &Arc<str>, figure: &Figure) -> Place {
+    (key.clone(), figure.arm.clone(), figure.metric.clone())
+}
+
+/// Figures that are whole on both sides; and, of settings that both have, the names of those that are whole on one.
+///
+/// An arm of one side would be part of one side's mean over arms, and an arm that is nowhere whole would vanish without a word.
+fn sides(base: &[Run], new: &[Run]) -> (BTreeSet<Place>, Vec<String>) {
+    let of = |runs: &[Run]| -> BTreeSet<Place> {
+        let whole = |run: &Run| {
+            let figures = run.figures.iter().filter(|figure| figure.doubt.is_none());
+            figures.map(|figure| place(&run.key, figure)).collect::<Vec<_>>()
+        };
+        runs.iter().flat_map(whole).collect()
+    };
+    let keys = |runs: &[Run]| runs.iter().map(|run| run.key.clone()).collect::<BTreeSet<_>>();
+    let shared: BTreeSet<Arc<str>> = keys(base).intersection(&keys(new)).cloned().collect();
+    let (of_base, of_new) = (of(base), of(new));
+    let lone = of_base.symmetric_difference(&of_new).filter(|(key, ..)| shared.contains(key));
+    let lone: BTreeSet<String> = lone.map(|(_, arm, metric)| format!("{arm} {metric}")).collect();
+    (of_base.intersection(&of_new).cloned().collect(), lone.into_iter().collect())
+}
+
+/// The pair of each host of a series.
+fn pairs(grid: &Grid<'_>, series: &Series, base: usize) -> Vec<Pair> {
+    // By host: runs of both sides.
+    let mut hosts: BTreeMap<usize, [Vec<(usize, f64)>; 2]> = BTreeMap::new();
+    for point in &series.points {
+        let side = usize::from(point.run >= base);
+        hosts.entry(grid.meta[point.run].host).or_default()[side].push((point.run, point.log));
+    }
+    hosts.values().filter_map(|sides| pair(grid, sides)).collect()
+}
+
+fn pair(grid: &Grid<'_>, sides: &[Vec<(usize, f64)>; 2]) -> Option<Pair> {
+    let logs = |side: &[(usize, f64)]| side.iter().map(|(_, log)| *log).collect::<Vec<_>>();
+    let [base, new] = [logs(&sides[0]), logs(&sides[1])];
+    let levels = [location::centre(&base)?, location::centre(&new)?];
+    let runs = [base.len(), new.len()];
+    let variance = |values: &[f64]| {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        if values.len() > 1 {
+            values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0) / n
+        } else {
+            0.0
+        }
+    };
+    let together: Vec<f64> = sides[0]
+        .iter()
+        .filter_map(|(run, base)| {
+            let run = &grid.runs[*run];
+            let repetition = run.labels.repetition?;
+            let near = |other: &&(usize, f64)| {
+                let other = &grid.runs[other.0];
+                other.labels.repetition == Some(repetition) && other.started_unix.abs_diff(run.started_unix) < APART
+            };
+            sides[1].iter().find(near).map(|(_, new)| new - base)
+        })
+        .collect();
+    let by_repetition = together.len() * 2 > base.len().min(new.len());
+    let (log, own) = if by_repetition {
+        (location::centre(&together)?, variance(&together))
+    } else {
+        (levels[1] - levels[0], variance(&base) + variance(&new))
+    };
+    Some(Pair { base: levels[0], new: levels[1], log, own, runs, by_repetition })
+}
+
+fn row(grid: &Grid<'_>, series: &Series, pairs: &[Pair]) -> Option<(FleetRow, Option<Estimate>, f64)> {
+    let n = pairs.len() as f64;
+    let mean = |value: fn(&Pair) -> f64| pairs.iter().map(value).sum::<f64>() / n;
+    let change = mean(|pair| pair.log);
+    let variance = pairs.iter().map(|pair| (pair.log - change).powi(2)).sum::<f64>() / (n - 1.0);
+    let estimate =
+        (pairs.len() > 1).then(|| Estimate { value: change, error: (variance / n).sqrt(), freedom: n - 1.0 });
+    let interval = estimate.map(|estimate| estimate.interval());
+    let row = FleetRow {
+        setting: grid.settings[series.setting?].label.clone(),
+        class: grid.classes[series.class].clone(),
+        kind: series.kind,
+        arm: series.arm.clone(),
+        metric: series.metric.clone(),
+        base: mean(|pair| pair.base).exp(),
+        new: mean(|pair| pair.new).exp(),
+        change: change.exp_m1(),
+        interval: interval.map(|interval| Interval { low: interval.low.exp_m1(), high: interval.high.exp_m1() }),
+        p: estimate.map(|estimate| estimate.p()),
+        p_adjusted: None,
+        hosts: pairs.len(),
+        runs: [pairs.iter().map(|pair| pair.runs[0]).sum(), pairs.iter().map(|pair| pair.runs[1]).sum()],
+        by_repetition: pairs.iter().all(|pair| pair.by_repetition),
+        verdict: FleetVerdict::Inconclusive,
+        why: String::new(),
+    };
+    (!pairs.is_empty()).then_some((row, estimate, mean(|pair| pair.own)))
+}
+
+fn judge(grid: &Grid<'_>, found: &mut [(FleetRow, Option<Estimate>, f64)], spec: &FleetSpec) {
+    let several = grid.settings.len() > 1;
+    let limits = |row: &FleetRow| spec.rules.limits(&row.metric, false);
+    let counts = |row: &FleetRow| row.p.is_some() && row.hosts >= MIN_HOSTS && !limits(row).report_only;
+    let p: Vec<f64> = found.iter().filter(|(row, ..)| counts(row)).filter_map(|(row, ..)| row.p).collect();
+    let mut adjusted = holm(&p).into_iter();
+    // An arm's ratio has no ns of its own: those of all arms stand for them.
+    let level = |row: &FleetRow| (row.setting.clone(), row.class.clone(), row.metric.clone());
+    let times: BTreeMap<_, f64> =
+        found.iter().filter(|(row, ..)| row.kind == Kind::AllArms).map(|(row, ..)| (level(row), row.base)).collect();
+    for (row, estimate, own) in found.iter_mut() {
+        let limits = limits(row);
+        let ns = times.get(&level(row)).copied().unwrap_or(0.0);
+        let limits = limits.at_least(if ns > 0.0 { limits.least_change_ns / ns } else { 0.0 });
+        if limits.report_only {
+            row.verdict = FleetVerdict::NotJudged;
+            continue;
+        }
+        let Some(estimate) = estimate.filter(|_| row.hosts >= MIN_HOSTS) else {
+            let hosts = plural(row.hosts, "host");
+            row.why = format!("{hosts} on both sides: a verdict takes {MIN_HOSTS}");
+            continue;
+        };
+        let p_adjusted = adjusted.next().unwrap_or(1.0);
+        row.p_adjusted = Some(p_adjusted);
+        row.verdict = match limits.outcome(row.change, estimate.below().exp_m1(), p_adjusted) {
+            Outcome::Slower => FleetVerdict::Slower,
+            Outcome::Faster => FleetVerdict::Faster,
+            Outcome::NoChange => FleetVerdict::NoChange,
+            Outcome::Open => FleetVerdict::Inconclusive,
+        };
+        if row.verdict == FleetVerdict::Inconclusive {
+            // What the interval must tell apart: the change from nothing, or from the bound.
+            let room = estimate.value.abs().max((limits.bound.ln_1p() - estimate.value).abs());
+            row.why = enough(row, estimate, *own, room);
+        }
+    }
+    if !several {
+        return;
+    }
+    found.sort_by(|(a, ..), (b, ..)| a.setting.cmp(&b.setting).then(a.class.cmp(&b.class)));
+}
+
+/// How many more hosts or repetitions would tell `room` apart.
+fn enough(row: &FleetRow, estimate: Estimate, own: f64, room: f64) -> String {
+    let n = row.hosts as f64;
+    let variance = estimate.error.powi(2) * n;
+    let wanted = (SURE * SURE * variance / room.powi(2)).ceil().max(n + 1.0);
+    let hosts = format!("about {wanted:.0} hosts would do");
+    // What hosts differ by beyond their runs stays, however many runs there are.
+    let beyond = (variance - own).max(0.0);
+    let allowed = n * room.powi(2) / (SURE * SURE);
+    if own <= 0.0 || allowed <= beyond {
+        return format!(
+            "too noisy over {}: {hosts}; hosts differ, so more runs of the same would not",
+            plural(row.hosts, "host")
+        );
+    }
+    let times = (own / (allowed - beyond)).ceil().max(2.0);
+    format!("too noisy over {}: {hosts}, or {times:.0} times the repetitions", plural(row.hosts, "host"))
+}
+
+/// Facts of hosts that differ between the sides: of the last run of each.
+fn unlike(grid: &Grid<'_>, base: usize) -> Vec<String> {
+    let mut last: BTreeMap<usize, [Option<usize>; 2]> = BTreeMap::new();
+    for (run, meta) in grid.meta.iter().enumerate() {
+        last.entry(meta.host).or_default()[usize::from(run >= base)] = Some(run);
+    }
+    let mut found: BTreeMap<(String, String, String), usize> = BTreeMap::new();
+    for sides in last.values() {
+        let [Some(old), Some(new)] = sides else { continue };
+        let (old, new) = (&grid.runs[*old].facts, &grid.runs[*new].facts);
+        for (fact, value) in new.iter() {
+            let before = old.get(fact).map_or("unknown", String::as_str);
+            if before != value {
+                *found.entry((fact.clone(), before.to_owned(), value.clone())).or_default() += 1;
+            }
+        }
+    }
+    let line = |((fact, old, new), hosts): ((String, String, String), usize)| {
+        format!("{fact}: {old} / {new} on {}", plural(hosts, "host"))
+    };
+    found.into_iter().map(line).collect()
+}
+
+fn conclude(rows: &[FleetRow]) -> (u8, String) {
+    let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
+    let [slower, faster, same, open] =
+        [FleetVerdict::Slower, FleetVerdict::Faster, FleetVerdict::NoChange, FleetVerdict::Inconclusive].map(count);
+    let tally = format!("{slower} slower, {faster} faster, {same} unchanged, {open} open");
+    if slower > 0 {
+        (1, format!("regression: {tally}"))
+    } else if open > 0 || faster + same == 0 {
+        (3, format!("inconclusive: {tally}"))
+    } else {
+        (0, format!("no regression: {tally}"))
+    }
+}

@@ -1,0 +1,145 @@
+//! A comparison of a fleet as a table, as Markdown and as JUnit.
+
+use std::fmt::Write as _;
+
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::model::{FleetComparison, FleetRow, FleetVerdict};
+use crate::show::{cell, change, value};
+use results::table::fold::{Table, wrapped};
+use results::table::layout::{dash, p, plural};
+
+const HEADER: [&str; 7] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "verdict"];
+/// Most hosts that are named in a line.
+const NAMED: usize = 20;
+
+fn cells(row: &FleetRow) -> [String; 7] {
+    [
+        row.arm.clone(),
+        row.metric.clone(),
+        value(row.kind, row.base),
+        value(row.kind, row.new),
+        change(row.change, row.interval),
+        row.p_adjusted.or(row.p).map_or_else(dash, p),
+        row.verdict.word().to_owned(),
+    ]
+}
+
+fn named(hosts: &[String]) -> String {
+    let more = hosts.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    hosts.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ") + &more
+}
+
+impl FleetComparison {
+    /// Rows of one setting and class, with their heading.
+    fn groups(&self) -> Vec<(String, Vec<&FleetRow>)> {
+        let mut groups: Vec<(String, Vec<&FleetRow>)> = Vec::new();
+        for row in &self.rows {
+            let pairs = if row.by_repetition { "paired by repetition" } else { "each host with itself" };
+            let [base, new] = row.runs;
+            let hosts = plural(row.hosts, "host");
+            let heading = format!(
+                "{}, {}: {hosts}, {base} and {new} runs, {pairs}; means over hosts, 95 % intervals",
+                row.setting, row.class
+            );
+            match groups.iter_mut().find(|(own, _)| *own == heading) {
+                Some((_, rows)) => rows.push(row),
+                None => groups.push((heading, vec![row])),
+            }
+        }
+        groups
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        // Rows that are open for one reason have one line.
+        let mut open: Vec<(String, Vec<String>)> = Vec::new();
+        for row in self.rows.iter().filter(|row| !row.why.is_empty()) {
+            let (why, name) = (format!("{}: {}", row.verdict.word(), row.why), format!("{}, {}", row.arm, row.metric));
+            match open.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, names)) => names.push(name),
+                None => open.push((why, vec![name])),
+            }
+        }
+        for (why, names) in open {
+            let more = if names.len() > 1 { format!(" and {} more", names.len() - 1) } else { String::new() };
+            lines.push(format!("{}{more}: {why}", names[0]));
+        }
+        for (side, hosts) in [("BASE", &self.only_base), ("NEW", &self.only_new)] {
+            if !hosts.is_empty() {
+                lines.push(format!("only in {side}, left out: {}", named(hosts)));
+            }
+        }
+        lines.extend(self.unlike.iter().map(|line| format!("unlike: {line}")));
+        lines.extend(self.notes.iter().map(|line| format!("note: {line}")));
+        lines
+    }
+
+    /// The comparison as a table of so many columns.
+    #[must_use]
+    pub fn text(&self, width: usize) -> String {
+        let mut out = String::new();
+        for (heading, rows) in self.groups() {
+            let mut table = Table::new(HEADER).keys(2).left(6);
+            for row in rows {
+                table.add_row(cells(row));
+            }
+            let _ = writeln!(out, "{}\n{}", wrapped(&heading, width, "  "), table.text(width));
+        }
+        for line in self.remarks().iter().chain([&self.verdict]) {
+            let _ = writeln!(out, "{}", wrapped(line, width, "  "));
+        }
+        out
+    }
+
+    /// The comparison as Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mark = match self.exit {
+            0 => "✅",
+            1 => "❌",
+            _ => "⚠️",
+        };
+        let mut out = format!("### {mark} vpmu fleet: {}\n\n", cell(&self.verdict));
+        for (heading, rows) in self.groups() {
+            let _ =
+                writeln!(out, "{}\n\n| {} |\n|---|---|---:|---:|---:|---:|---|", cell(&heading), HEADER.join(" | "));
+            for row in rows {
+                let _ = writeln!(out, "| {} |", cells(row).map(|text| cell(&text)).join(" | "));
+            }
+            out.push('\n');
+        }
+        for line in self.remarks() {
+            let _ = writeln!(out, "- {}", cell(&line));
+        }
+        out
+    }
+
+    /// The comparison as JUnit: slower rows fail, open ones are skipped with their reason.
+    ///
+    /// # Errors
+    /// A sentence if it cannot be shown as XML.
+    pub fn junit(&self) -> Result<String, String> {
+        let mut report = Report::new("vpmu fleet compare");
+        for (heading, rows) in self.groups() {
+            let mut suite = TestSuite::new(heading);
+            for row in rows {
+                let mut status = match row.verdict {
+                    FleetVerdict::Slower => TestCaseStatus::non_success(NonSuccessKind::Failure),
+                    FleetVerdict::Faster | FleetVerdict::NoChange => TestCaseStatus::success(),
+                    _ => TestCaseStatus::skipped(),
+                };
+                if !matches!(row.verdict, FleetVerdict::Faster | FleetVerdict::NoChange) {
+                    let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
+                    status.set_message(format!("{} {}{why}", row.verdict.word(), change(row.change, row.interval)));
+                }
+                let mut case = TestCase::new(format!("{} {}", row.arm, row.metric), status);
+                case.set_classname(format!("vpmu.fleet.{}", row.arm));
+                suite.add_test_case(case);
+            }
+            report.add_test_suite(suite);
+        }
+        report.to_string().map_err(|error| error.to_string())
+    }
+}

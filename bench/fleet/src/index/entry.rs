@@ -1,0 +1,97 @@
+//! A document as the index keeps it.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::checksum::Checksum;
+use crate::run::{Labels, Level, Run};
+
+/// What says that a file is still the one that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) size: u64,
+    pub(super) modified_ns: i64,
+    pub(super) inode: u64,
+}
+
+impl Stamp {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let meta = std::fs::metadata(path)?;
+        let modified_ns = meta.mtime().wrapping_mul(1_000_000_000).wrapping_add(meta.mtime_nsec());
+        Ok(Self { size: meta.size(), modified_ns, inode: meta.ino() })
+    }
+}
+
+/// A document's run, and the file that it was read from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) stamp: Stamp,
+    /// The host by the document's own name.
+    pub(super) document_host: Arc<str>,
+    pub(super) run: Run,
+}
+
+impl Entry {
+    /// Gives the run the labels of a campaign; whether they differ from those it had.
+    pub(super) fn label(&mut self, labels: &Labels) -> bool {
+        let host = labels.host.as_deref().unwrap_or(&self.document_host);
+        let changed = self.run.labels != *labels || &*self.run.host != host;
+        if changed {
+            self.run.host = host.into();
+            self.run.labels = labels.clone();
+        }
+        changed
+    }
+
+    /// A checksum of all that comes from the file. Labels come from the campaign at each refresh.
+    pub(super) fn checksum(&self) -> u64 {
+        let mut sum = Checksum::default();
+        let Run {
+            file, started_unix, wall_ns, experiment, setting, key, backend, stand_in, boot, facts, figures, ..
+        } = &self.run;
+        let Stamp { size, modified_ns, inode } = self.stamp;
+        for number in [size, modified_ns.cast_unsigned(), inode, *started_unix, *wall_ns, u64::from(*stand_in)] {
+            sum.number(number);
+        }
+        for text in [file, &**experiment, setting, key, backend, &self.document_host, boot] {
+            sum.text(text);
+        }
+        for (name, value) in facts.iter() {
+            sum.text(name);
+            sum.text(value);
+        }
+        for figure in figures {
+            sum.text(&figure.arm);
+            sum.text(&figure.metric);
+            sum.number(figure.rounds);
+            for level in [Some(figure.time), figure.ratio] {
+                sum.float(level.map(|Level { log, .. }| log));
+                sum.float(level.and_then(|level| level.error));
+            }
+            sum.number(u64::from(figure.doubt.is_some()));
+            sum.text(figure.doubt.as_deref().unwrap_or_default());
+        }
+        sum.value()
+    }
+
+    /// Whether both are the same run: no two runs take the same time to the nanosecond.
+    ///
+    /// Elements of a campaign are runs of their own, however alike: simulations of one seed are.
+    pub(super) fn is_copy(&self, other: &Self) -> bool {
+        let elements = (self.run.labels.element, other.run.labels.element);
+        if matches!(elements, (Some(one), Some(another)) if one != another) {
+            return false;
+        }
+        let key = |run: &Run| (run.started_unix, run.wall_ns);
+        key(&self.run) == key(&other.run)
+            && self.run.experiment == other.run.experiment
+            && self.run.figures == other.run.figures
+    }
+
+    /// Whether nothing in it was measured.
+    pub(super) fn is_simulated(&self) -> bool {
+        self.run.class().starts_with("simulated")
+    }
+}

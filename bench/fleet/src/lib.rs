@@ -1,0 +1,26 @@
+//! Results of many hosts. Rounds and histograms of thousands of documents do not fit in memory, and statistics by host do not need
+//! them: a document is reduced to a [`Run`], with one [`Figure`] for each arm and metric.
+
+//!
+//! [`slurm`] runs the elements of a campaign on a cluster, [`index`] keeps runs beside their documents, and [`analyse`] and [`compare`]
+//! judge them.
+
+mod before_after;
+mod gather;
+pub mod index;
+pub mod parquet;
+mod run;
+mod show;
+pub mod slurm;
+mod statistics;
+#[cfg(any(test, feature = "testing"))]
+pub mod synthetic;
+
+pub use before_after::{FleetComparison, FleetRow, FleetVerdict, by_fact, by_variant, compare};
+pub use gather::gather;
+pub use run::{Figure, Labels, Level, Run};
+pub use show::{ElementEnd, ElementLine, junit, markdown, page, text};
+pub use statistics::{
+    Analysis, Change, ChangeRow, Class, Clock, Components, FleetSpec, Kind, LevelRow, OddFigure, OddHost, PeriodRow,
+    SCHEMA, Setting, Spread, analyse,
+};

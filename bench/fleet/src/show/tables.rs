@@ -1,0 +1,293 @@
+//! The rows that every format shows.
+
+use crate::statistics::{Analysis, Change, ChangeRow, Components, Kind, LevelRow, OddHost, Spread};
+use results::table::layout::{dash, p, percent, plural};
+
+use super::words::{change, level, over};
+
+/// A table of texts.
+pub(super) struct Cells {
+    pub(super) caption: String,
+    pub(super) head: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<String>>,
+    /// Columns that name a row.
+    pub(super) keys: usize,
+    /// Further columns of text.
+    pub(super) left: Vec<usize>,
+}
+
+/// Names of a figure: arm and metric.
+fn figure(arm: &str, metric: &str) -> String {
+    match metric {
+        "all metrics" => "speed".to_owned(),
+        metric => format!("{arm}, {metric}"),
+    }
+}
+
+/// What, over what, and when.
+pub(super) fn summary(analysis: &Analysis) -> Vec<String> {
+    let unit = if analysis.by_repetition { "repetition" } else { "day" };
+    let mut lines = vec![format!(
+        "{}, {} of {}, {}",
+        plural(analysis.runs, "run"),
+        plural(analysis.boots, "boot"),
+        plural(analysis.hosts, "host"),
+        plural(analysis.periods.len(), unit)
+    )];
+    if let [first, .., last] = &analysis.periods[..] {
+        lines.push(format!("from {first} to {last}"));
+    }
+    lines
+}
+
+/// A class by a letter, a setting by a number, so that tables stay narrow; empty where there is one.
+pub(super) fn class_of(analysis: &Analysis, name: &str) -> String {
+    let place = analysis.classes.iter().position(|class| class.name == name);
+    match place {
+        Some(place) if analysis.classes.len() > 1 => match u8::try_from(place) {
+            Ok(place) if place < 26 => char::from(b'A' + place).to_string(),
+            _ => format!("class {}", place + 1),
+        },
+        _ => String::new(),
+    }
+}
+
+fn setting_of(analysis: &Analysis, label: &str) -> String {
+    let place = analysis.settings.iter().position(|setting| setting.label == label);
+    place.filter(|_| analysis.settings.len() > 1).map_or_else(String::new, |place| (place + 1).to_string())
+}
+
+/// Classes and settings with the signs that tables have for them.
+pub(super) fn legend(analysis: &Analysis) -> Vec<String> {
+    let signed = |sign: String, text: String| if sign.is_empty() { text } else { format!("{sign}: {text}") };
+    let class = |class: &crate::statistics::Class| {
+        let text = format!("{}: {}, {}", class.name, plural(class.hosts, "host"), plural(class.runs, "run"));
+        signed(class_of(analysis, &class.name), text)
+    };
+    let setting = |setting: &crate::statistics::Setting| {
+        let text = format!("{}: {}", setting.label, plural(setting.runs, "run"));
+        signed(setting_of(analysis, &setting.label), text)
+    };
+    analysis.classes.iter().map(class).chain(analysis.settings.iter().map(setting)).collect()
+}
+
+/// A figure with the signs of its class and setting.
+fn full(analysis: &Analysis, arm: &str, metric: &str, class: &str, setting: &str) -> String {
+    let signs = [class_of(analysis, class), setting_of(analysis, setting)];
+    let signs: Vec<String> = signs.into_iter().filter(|sign| !sign.is_empty()).collect();
+    let signs = if signs.is_empty() { String::new() } else { format!(" ({})", signs.join(", ")) };
+    figure(arm, metric) + &signs
+}
+
+/// The odd hosts.
+pub(super) fn odd(analysis: &Analysis) -> Cells {
+    let spec = &analysis.spec;
+    let several = analysis.classes.len() > 1;
+    let with_since = analysis.odd.iter().any(|host| !host.since.is_empty());
+    let row = |host: &OddHost| {
+        let first = host.figures.first();
+        let mut cells = vec![
+            host.host.clone(),
+            first.map_or_else(dash, |figure| change(figure.change, Some(figure.interval))),
+            host.runs.to_string(),
+            host.verdict.clone(),
+        ];
+        if several {
+            cells.push(class_of(analysis, &host.class));
+        }
+        cells.push(first.map_or_else(dash, |first| full(analysis, &first.arm, &first.metric, "", &first.setting)));
+        if with_since {
+            cells.push(if host.since.is_empty() { dash() } else { host.since.clone() });
+        }
+        cells
+    };
+    let mut head = vec!["host", "off by", "runs", "verdict"];
+    if several {
+        head.push("class");
+    }
+    head.push("figure");
+    if with_since {
+        head.push("since");
+    }
+    Cells {
+        caption: format!(
+            "Odd hosts: {} % or more off their class, at most {} % wrong names expected; intervals by each host's boots and runs",
+            percent(spec.least_host),
+            percent(spec.false_share)
+        ),
+        left: (3..head.len()).collect(),
+        head,
+        rows: analysis.odd.iter().map(row).collect(),
+        keys: 1,
+    }
+}
+
+/// Name of a change: its facts.
+pub(super) fn named(change: &Change) -> String {
+    if change.facts.is_empty() { "no recorded fact".to_owned() } else { change.facts.join(" and ") }
+}
+
+/// Changes, found ones first.
+fn in_order(analysis: &Analysis) -> Vec<&Change> {
+    let mut all: Vec<&Change> = analysis.changes.iter().collect();
+    all.sort_by_key(|change| (!change.is_found(), std::cmp::Reverse(change.hosts)));
+    all
+}
+
+/// What each change is, by the number that the table has for it.
+pub(super) fn change_lines(analysis: &Analysis) -> Vec<String> {
+    let line = |(place, change): (usize, &Change)| {
+        let [first, last] = &change.periods;
+        let when = if first == last { first.clone() } else { format!("{first} to {last}") };
+        let note = if change.note.is_empty() { String::new() } else { format!("; {}", change.note) };
+        format!(
+            "{}: {}: first run after it {when}, {} of {} hosts{note}",
+            place + 1,
+            named(change),
+            change.hosts,
+            change.of
+        )
+    };
+    in_order(analysis).into_iter().enumerate().map(line).collect()
+}
+
+/// Changes over time: the speed of each class, and figures that changed otherwise than it.
+pub(super) fn changes(analysis: &Analysis) -> Cells {
+    let mut rows = Vec::new();
+    for (place, one) in in_order(analysis).into_iter().enumerate() {
+        for row in &one.rows {
+            // What all metrics have in common is said once.
+            let speed = one.rows.iter().find(|speed| speed.kind == Kind::Speed && speed.class == row.class);
+            let like_speed = |speed: &ChangeRow| row.interval.low <= speed.change && speed.change <= row.interval.high;
+            if row.kind == Kind::AllArms && speed.is_some_and(like_speed) {
+                continue;
+            }
+            let verdict = match (row.found, row.change > 0.0) {
+                (true, true) => "SLOWER",
+                (true, false) => "faster",
+                (false, _) => "no change found",
+            };
+            rows.push(vec![
+                (place + 1).to_string(),
+                full(analysis, &row.arm, &row.metric, &row.class, &row.setting),
+                change(row.change, Some(row.interval)),
+                verdict.to_owned(),
+                row.hosts.to_string(),
+                p(row.p_adjusted),
+            ]);
+        }
+    }
+    Cells {
+        caption: format!(
+            "Changes, each host before and after it over {} periods to either side; found: p below {} and {} % or more",
+            analysis.spec.window,
+            analysis.spec.alpha,
+            percent(analysis.spec.least_change)
+        ),
+        head: vec!["no.", "figure", "change", "verdict", "hosts", "p (adj.)"],
+        rows,
+        keys: 1,
+        left: vec![1, 3],
+    }
+}
+
+fn spread(spread: Option<&Spread>, interval: bool) -> String {
+    let share = |value: f64| format!("{:.1}", value * 100.0);
+    spread.map_or_else(dash, |found| {
+        let ends = if interval && found.interval.high > found.interval.low {
+            format!(" [{}, {}]", share(found.interval.low), share(found.interval.high))
+        } else {
+            String::new()
+        };
+        format!("{} %{ends}", share(found.value))
+    })
+}
+
+fn components(found: &Components) -> [String; 4] {
+    [
+        spread(found.hosts.as_ref(), true),
+        spread(found.boots.as_ref(), true),
+        spread(found.runs.as_ref(), true),
+        spread(found.rounds.as_ref(), false),
+    ]
+}
+
+/// Where variance comes from: the speed of each class, then figures. `all`: times of single arms, too.
+pub(super) fn variance(analysis: &Analysis, all: bool) -> Cells {
+    let mut rows = Vec::new();
+    for (class, found) in &analysis.speed {
+        let name = full(analysis, "", "all metrics", class, "");
+        rows.push([&[name][..], &components(found)[..], &[over_what(found)][..]].concat());
+    }
+    for row in shown(analysis, all) {
+        let name = full(analysis, &row.arm, &row.metric, &row.class, &row.setting);
+        let name = if row.kind == Kind::Ratio { format!("{name}, ratio") } else { name };
+        rows.push([&[name][..], &components(&row.spread)[..], &[over_what(&row.spread)][..]].concat());
+    }
+    Cells {
+        caption: "Where variance comes from: standard deviations with 95 % intervals, changes and periods taken out"
+            .to_owned(),
+        head: vec!["figure", "hosts", "boots", "runs", "rounds", "over"],
+        rows,
+        keys: 1,
+        left: vec![5],
+    }
+}
+
+fn over_what(found: &Components) -> String {
+    let over = |spread: Option<&Spread>, what: &str| spread.map(|found| plural(found.over, what));
+    let rounds = if found.runs.is_some() { None } else { over(found.rounds.as_ref(), "run") };
+    let parts = [over(found.hosts.as_ref(), "host"), over(found.boots.as_ref(), "boot"), rounds];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn shown(analysis: &Analysis, all: bool) -> impl Iterator<Item = &LevelRow> {
+    analysis.levels.iter().filter(move |row| all || row.kind != Kind::Time)
+}
+
+/// Levels of each class, and class against class.
+pub(super) fn levels(analysis: &Analysis, all: bool) -> Cells {
+    let several = analysis.classes.len() > 1;
+    let mut rows = Vec::new();
+    for row in shown(analysis, all) {
+        let mut cells = vec![full(analysis, &row.arm, &row.metric, &row.class, &row.setting)];
+        cells.push(level(row.kind, row.level, row.interval));
+        if several {
+            cells.push(row.over_first.map_or_else(dash, |found| over(found, row.over_first_interval)));
+        }
+        cells.extend([row.hosts.to_string(), row.boots.to_string(), row.runs.to_string()]);
+        rows.push(cells);
+    }
+    rows.sort_by(|a, b| a[0].cmp(&b[0]));
+    let mut head = vec!["figure", "mean over hosts"];
+    if several {
+        head.push("× class A");
+    }
+    head.extend(["hosts", "boots", "runs"]);
+    let against = if several { "; class against class by Welch's t over hosts" } else { "" };
+    Cells {
+        caption: format!("Levels by class before the changes found: means over hosts, 95 % by t over hosts{against}"),
+        head,
+        rows,
+        keys: 1,
+        left: Vec::new(),
+    }
+}
+
+/// What must be known to read the rest.
+pub(super) fn remarks(analysis: &Analysis) -> Vec<String> {
+    let mut lines = Vec::new();
+    for clock in &analysis.clocks {
+        lines.push(format!(
+            "clock of {}: {:+.1} h off the other hosts in {}, or it runs so much later; order is by repetition",
+            clock.host,
+            clock.seconds / 3600.0,
+            plural(clock.repetitions, "repetition")
+        ));
+    }
+    for (why, count) in &analysis.left_out {
+        lines.push(format!("left out: {} as not whole: {why}", plural(*count, "figure")));
+    }
+    lines.extend(analysis.notes.iter().map(|note| format!("note: {note}")));
+    lines
+}

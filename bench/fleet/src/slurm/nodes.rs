@@ -1,0 +1,115 @@
+//! Nodes, by `sinfo -N`.
+
+use std::collections::BTreeMap;
+
+use results::error::Error;
+use serde::{Deserialize, Serialize};
+
+use crate::slurm::command::{Slurm, arguments};
+
+/// Fields of a line; the reason is last, because it is free text.
+const FORMAT: &str = "%N|%T|%f|%c|%P|%E";
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Name in Slurm (NodeName).
+    pub name: String,
+    /// State as `sinfo` prints it: `idle`, `drained`, `down*`.
+    pub state: String,
+    /// Features, which `--constraint` selects by.
+    pub features: Vec<String>,
+    /// CPUs.
+    pub cpus: u32,
+    /// Partitions, by name.
+    pub partitions: Vec<String>,
+    /// Why it is drained or down.
+    pub reason: Option<String>,
+}
+
+impl Node {
+    /// Whether jobs can start here now or when those that run have ended.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        // A trailing '*' is a node that does not respond, '$' maintenance, '~' and '#' power saving.
+        let base = self.state.trim_end_matches(|c: char| !c.is_ascii_alphabetic());
+        let responds = !self.state.contains('*');
+        responds && matches!(base, "idle" | "mixed" | "allocated" | "completing" | "reserved" | "planned")
+    }
+}
+
+impl Slurm {
+    /// All nodes of the cluster, by name.
+    ///
+    /// # Errors
+    /// Exit 4 if `sinfo` is not there or has no answer from the controller.
+    pub fn nodes(&self) -> Result<Vec<Node>, Error> {
+        let words = arguments(["-N", "-h", "-a", "-o", FORMAT]);
+        let text = self.ask("sinfo", &words, "").map_err(|failure| failure.error("cannot list Slurm's nodes", ""))?;
+        Ok(nodes(&text))
+    }
+}
+
+/// The nodes of `sinfo`'s output: a line for each node and partition.
+fn nodes(text: &str) -> Vec<Node> {
+    let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
+    for line in text.lines() {
+        let fields: Vec<&str> = line.splitn(6, '|').map(str::trim).collect();
+        let [name, state, features, cpus, partition, reason] = fields[..] else { continue };
+        let given = |text: &str| !matches!(text, "" | "(null)" | "none" | "N/A");
+        let node = nodes.entry(name.to_owned()).or_insert_with(|| Node {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            features: features.split(',').filter(|name| given(name)).map(str::to_owned).collect(),
+            cpus: cpus.parse().unwrap_or(0),
+            partitions: Vec::new(),
+            reason: given(reason).then(|| reason.to_owned()),
+        });
+        // The default partition has a '*'.
+        let partition = partition.trim_end_matches('*').to_owned();
+        if given(&partition) && !node.partitions.contains(&partition) {
+            node.partitions.push(partition);
+            // sinfo prints them in no particular order.
+            node.partitions.sort();
+        }
+    }
+    nodes.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slurm::command::tests::fakes;
+
+    #[test]
+    fn nodes_of_two_partitions_are_listed_once() {
+        let (_folder, slurm) = fakes(&[(
+            "sinfo",
+            "cat <<'E'\nnode1|idle|clx,ib|2|urgent|none\nnode1|idle|clx,ib|2|fleet*|none\n\
+             node3|down*|icx|2|fleet*|Not responding\nnode4|drained|(null)|2|fleet*|fan | PSU\nE",
+        )]);
+        let nodes = slurm.nodes().unwrap();
+        assert_eq!(nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["node1", "node3", "node4"]);
+        assert_eq!(
+            (&nodes[0].features, &nodes[0].partitions),
+            (&vec!["clx".into(), "ib".into()], &vec!["fleet".into(), "urgent".into()])
+        );
+        assert_eq!(
+            (nodes[1].reason.as_deref(), nodes[2].reason.as_deref()),
+            (Some("Not responding"), Some("fan | PSU"))
+        );
+        assert!(nodes[2].features.is_empty());
+        assert_eq!(nodes.iter().map(Node::is_usable).collect::<Vec<_>>(), [true, false, false]);
+    }
+
+    #[test]
+    fn a_node_is_usable_by_its_state() {
+        let usable = |state: &str| nodes(&format!("n|{state}|x|1|p|none"))[0].is_usable();
+        for state in ["idle", "mixed", "allocated", "allocated+", "completing", "reserved", "idle~", "planned"] {
+            assert!(usable(state), "{state}");
+        }
+        for state in ["idle*", "allocated*", "down", "drained", "draining", "draining*", "maint", "unknown", "fail"] {
+            assert!(!usable(state), "{state}");
+        }
+    }
+}

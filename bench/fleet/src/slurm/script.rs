@@ -1,0 +1,242 @@
+//! The batch script of a task: copy the binaries to the node, run the element, remove the copies.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use results::error::Error;
+
+use crate::slurm::request::{Request, plain};
+
+/// Environment variable with the folder of the copies, for the runner.
+pub const COPIES: &str = "VPMU_FLEET_COPIES";
+
+/// Makes the folder of the copies. sbcast copies over Slurm's own tree and leaves the file server alone; a site may not have it.
+/// Without the copies the host cannot run the element: exit 4.
+const COPY: &str = r#"local=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/vpmu-$SLURM_JOB_ID.XXXXXX") || exit 4
+copy() {
+	if sbcast --force "$1" "$local/$2" || cp "$1" "$local/$2"; then
+		chmod u+rx "$local/$2"
+	else
+		echo "vpmu: error: $(hostname): cannot copy $1 to $local" >&2
+		exit 4
+	fi
+}
+"#;
+
+/// The script for an array with these elements.
+///
+/// # Errors
+/// Exit 2 for paths that a script cannot name.
+pub(crate) fn text(request: &Request, elements: &[u64]) -> Result<String, Error> {
+    let mut copies = String::new();
+    let mut runner = quoted(plain(&request.runner)?);
+    if request.broadcast {
+        copies += COPY;
+        for file in [&request.runner].into_iter().chain(&request.files) {
+            writeln!(copies, "copy {} {}", quoted(plain(file)?), quoted(plain_name(file)?)).unwrap_or_default();
+        }
+        writeln!(copies, "export {COPIES}=\"$local\"").unwrap_or_default();
+        runner = format!("\"$local\"/{}", quoted(plain_name(&request.runner)?));
+    }
+    let mut arguments = String::new();
+    for word in &request.arguments {
+        if word.contains('\0') {
+            return Err(Error::usage("an argument of the runner", "a zero byte", ""));
+        }
+        write!(arguments, "{} ", quoted(word)).unwrap_or_default();
+    }
+    let ranges = ranges(elements);
+    Ok(format!(
+        r#"#!/bin/sh
+# A task of a campaign of `vpmu fleet`: runs the element at its position in these ranges.
+ranges='{ranges}'
+position=$SLURM_ARRAY_TASK_ID
+element=
+for range in $ranges; do
+	first=${{range%-*}} last=${{range#*-}}
+	count=$((last - first + 1))
+	if [ "$position" -lt "$count" ]; then
+		element=$((first + position))
+		break
+	fi
+	position=$((position - count))
+done
+if [ -z "$element" ]; then
+	echo "vpmu: error: array task $SLURM_ARRAY_TASK_ID has no element" >&2
+	exit 70
+fi
+
+child= local= stopped=
+# SIGTERM comes before a time limit and at preemption: the element ends with a whole document.
+trap 'stopped=1; if [ -n "$child" ]; then kill -TERM "$child" 2>/dev/null; fi' TERM
+trap 'if [ -n "$local" ]; then rm -rf "$local"; fi' EXIT
+{copies}
+if [ -n "$stopped" ]; then exit 143; fi
+{runner} {arguments}"$element" &
+child=$!
+# One that came before the child was known.
+if [ -n "$stopped" ]; then kill -TERM "$child" 2>/dev/null; fi
+# A signal ends `wait`, too; the child may still be there then.
+while :; do
+	wait "$child"
+	code=$?
+	if [ "$code" -le 128 ] || ! kill -0 "$child" 2>/dev/null; then break; fi
+done
+exit "$code"
+"#
+    ))
+}
+
+fn plain_name(path: &Path) -> Result<&str, Error> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.ok_or_else(|| Error::usage(format!("path {}", path.display()), "not the name of a file", ""))
+}
+
+/// A word for the shell, whatever its characters.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Elements as ranges `0-99 105-105`, in their order.
+fn ranges(elements: &[u64]) -> String {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for &element in elements {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(element) => *last = element,
+            _ => ranges.push((element, element)),
+        }
+    }
+    ranges.iter().map(|(first, last)| format!("{first}-{last}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
+    use std::process::{Command, Output, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Folders with a name that a careless script breaks on, and a runner in place of vpmu.
+    struct Rig {
+        folder: tempfile::TempDir,
+        request: Request,
+    }
+
+    const NAME: &str = "it's a \"$(name)\" %A `id`; x";
+
+    impl Rig {
+        fn new(runner: &str, arguments: &[&str]) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let shared = folder.path().join(NAME);
+            std::fs::create_dir_all(shared.join("bin")).unwrap();
+            std::fs::create_dir_all(folder.path().join("tmp of node")).unwrap();
+            let path = shared.join("bin").join("run it's");
+            std::fs::write(&path, format!("#!/bin/sh\n{runner}\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
+            let request = Request { arguments, ..Request::new("n", &shared, &path, vec![7]) };
+            Self { folder, request }
+        }
+
+        fn temporary(&self) -> PathBuf {
+            self.folder.path().join("tmp of node")
+        }
+
+        /// The script of `elements`, with no sbcast in PATH.
+        fn command(&self, elements: &[u64], task: usize) -> Command {
+            let script = self.folder.path().join("script");
+            std::fs::write(&script, text(&self.request, elements).unwrap()).unwrap();
+            let mut command = Command::new("/bin/sh");
+            command.arg(script).env("SLURM_ARRAY_TASK_ID", task.to_string()).env("SLURM_JOB_ID", "18");
+            command.env("PATH", "/usr/bin:/bin").env("TMPDIR", self.temporary()).env_remove("SLURM_TMPDIR");
+            command
+        }
+
+        fn run(&self, elements: &[u64], task: usize) -> Output {
+            self.command(elements, task).output().unwrap()
+        }
+
+        fn leftovers(&self) -> usize {
+            std::fs::read_dir(self.temporary()).unwrap().count()
+        }
+    }
+
+    #[test]
+    fn a_task_runs_a_copy_with_its_element_and_removes_it() {
+        let rig = Rig::new(
+            "printf '%s|' \"$@\"; dirname \"$0\"; echo \"$VPMU_FLEET_COPIES\"; exit 5",
+            &["fleet", "element", "/a 'b' $c"],
+        );
+        let output = rig.run(&[3, 4, 5, 9, 20, 21], 3);
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let lines: Vec<&str> = stdout.lines().collect();
+        let (words, copy) = lines[0].rsplit_once('|').unwrap();
+        assert_eq!((words, output.status.code()), ("fleet|element|/a 'b' $c|9", Some(5)));
+        assert_eq!(copy, lines[1]);
+        assert!(copy.starts_with(rig.temporary().join("vpmu-18.").to_str().unwrap()), "{copy}");
+        assert_eq!(rig.leftovers(), 0);
+    }
+
+    #[test]
+    fn without_copies_the_shared_runner_runs() {
+        let mut rig = Rig::new("echo \"$0 [$VPMU_FLEET_COPIES] $1\"", &[]);
+        rig.request.broadcast = false;
+        let expected = format!("{} [] 7\n", rig.request.runner.display());
+        assert_eq!((String::from_utf8(rig.run(&[7], 0).stdout).unwrap(), rig.leftovers()), (expected, 0));
+    }
+
+    #[test]
+    fn every_task_has_the_element_at_its_position() {
+        let rig = Rig::new("echo \"$1\"", &[]);
+        let elements = [8, 9, 10, 2, 5, 6, 30];
+        for (task, element) in elements.iter().enumerate() {
+            assert_eq!(rig.run(&elements, task).stdout, format!("{element}\n").into_bytes());
+        }
+        let beyond = rig.run(&elements, elements.len());
+        assert_eq!((beyond.status.code(), rig.leftovers()), (Some(70), 0));
+    }
+
+    #[test]
+    fn sigterm_goes_to_the_element_and_its_exit_code_comes_back() {
+        let rig = Rig::new("trap 'echo whole; exit 3' TERM; echo ready; while :; do sleep 0.05; done", &[]);
+        let mut child = rig.command(&[7], 0).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "whole");
+        let until = Instant::now() + Duration::from_secs(60);
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < until, "the script does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!((status.code(), rig.leftovers()), (Some(3), 0));
+    }
+
+    #[test]
+    fn a_runner_that_a_signal_kills_is_seen_as_the_shell_does() {
+        let rig = Rig::new("kill -9 $$", &[]);
+        assert_eq!((rig.run(&[7], 0).status.code(), rig.leftovers()), (Some(137), 0));
+    }
+
+    #[test]
+    fn a_runner_that_is_not_there_is_exit_4_with_the_reason() {
+        let rig = Rig::new("", &[]);
+        std::fs::remove_file(&rig.request.runner).unwrap();
+        let output = rig.run(&[7], 0);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{stderr}");
+        assert!(stderr.contains("cannot copy") && stderr.contains(NAME), "{stderr}");
+        assert_eq!(rig.leftovers(), 0);
+    }
+
+    #[test]
+    fn ranges_keep_order_and_join_neighbours() {
+        assert_eq!(ranges(&[0, 1, 2, 5, 4, 1 << 40]), "0-2 5-5 4-4 1099511627776-1099511627776");
+    }
+}

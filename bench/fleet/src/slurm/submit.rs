@@ -1,0 +1,159 @@
+//! Submission: `sbatch` for each part of a request.
+
+use std::ffi::OsString;
+
+use results::error::Error;
+use serde::{Deserialize, Serialize};
+
+use crate::slurm::command::{Failure, Slurm};
+use crate::slurm::parts::{Part, parts};
+use crate::slurm::request::Request;
+
+/// A job that the controller accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submitted {
+    /// Job id.
+    pub job: u64,
+    /// Cluster, where `sbatch` names one: a cluster other than the local one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// Element of each array task, from task 0.
+    pub elements: Vec<u64>,
+    /// Options of `sbatch`.
+    pub options: Vec<String>,
+}
+
+impl Slurm {
+    /// Submits `request` in as many array jobs as it takes; calls `accepted` after each, before the next one.
+    ///
+    /// With a bound on elements at once, an array begins after the one before it.
+    ///
+    /// # Errors
+    /// Exit 2 for what `sbatch` refuses, with its words; exit 4 if there is no `sbatch` or no controller; those of `accepted`. The
+    /// jobs accepted until then run.
+    pub fn submit(
+        &self,
+        request: &Request,
+        max_array_size: u32,
+        accepted: &mut dyn FnMut(&Submitted) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let logs = request.folder.join("slurm");
+        std::fs::create_dir_all(&logs).map_err(|error| {
+            Error::usage(format!("cannot create {}", logs.display()), error.to_string(), "check the campaign's folder")
+        })?;
+        let mut before: Option<u64> = None;
+        for mut part in parts(request, max_array_size)? {
+            if let (Some(job), Some(_)) = (before, request.at_once) {
+                // The last of two such options is in force, and the array before has waited for all others.
+                part.arguments.push(OsString::from(format!("--dependency=afterany:{job}")));
+            }
+            let submitted = self.submit_part(&request.name, part)?;
+            before = Some(submitted.job);
+            accepted(&submitted)?;
+        }
+        Ok(())
+    }
+
+    fn submit_part(&self, name: &str, part: Part) -> Result<Submitted, Error> {
+        let what = format!("cannot submit {} elements with sbatch", part.elements.len());
+        let printed = self.ask("sbatch", &part.arguments, &part.script).map_err(|failure| match failure {
+            // The controller may have the job although its answer was lost.
+            Failure::Controller(why) if why.contains("imed out") || why.contains("no answer") => {
+                let remedy = format!("check with `squeue --name={name}` for a job before you repeat");
+                Error::host(&what, why, remedy)
+            }
+            failure => failure.error(&what, "correct the plan's options for Slurm; see sinfo, sacctmgr"),
+        })?;
+        let (job, cluster) = parsable(&printed)
+            .ok_or_else(|| Error::host(&what, format!("it printed {printed:?}, no job id"), "is it Slurm's sbatch?"))?;
+        let options = part.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        Ok(Submitted { job, cluster, elements: part.elements, options })
+    }
+}
+
+/// Job id and cluster of `sbatch --parsable`: `18` or `18;other`, in the last line. Sites print notices before it.
+fn parsable(text: &str) -> Option<(u64, Option<String>)> {
+    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+    let (job, cluster) = line.split_once(';').map_or((line, None), |(job, cluster)| (job, Some(cluster)));
+    let job = job.parse().ok().filter(|job| *job > 0)?;
+    Some((job, cluster.filter(|name| !name.is_empty()).map(str::to_owned)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use results::error::Exit;
+
+    use super::*;
+    use crate::slurm::command::tests::fakes;
+
+    fn request(folder: &Path, elements: u64) -> Request {
+        Request::new("campaign", folder, Path::new("/bin/true"), (0..elements).collect())
+    }
+
+    fn submit(slurm: &Slurm, request: &Request) -> (Vec<Submitted>, Result<(), Error>) {
+        let mut jobs = Vec::new();
+        let end = slurm.submit(request, 10, &mut |job| {
+            jobs.push(job.clone());
+            Ok(())
+        });
+        (jobs, end)
+    }
+
+    /// Prints the ids 41, 42, …, keeps arguments and scripts.
+    const SBATCH: &str = r#"cd "$(dirname "$0")" || exit 9
+n=$(($(cat n 2>/dev/null || echo 40) + 1)); echo $n > n
+printf '%s\n' "$@" > arguments.$n; cat > script.$n
+if [ $n = 43 ]; then echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1; fi
+echo $n"#;
+
+    #[test]
+    fn parts_are_submitted_in_turn_and_each_is_reported_before_the_next() {
+        let (folder, slurm) = fakes(&[("sbatch", SBATCH)]);
+        let wish = Request { at_once: Some(4), ..request(folder.path(), 25) };
+        let (jobs, end) = submit(&slurm, &wish);
+        assert_eq!(jobs.iter().map(|job| job.job).collect::<Vec<_>>(), [41, 42]);
+        assert_eq!((jobs[0].elements.len(), jobs[1].elements[0]), (10, 10));
+        let error = end.unwrap_err();
+        assert_eq!(error.exit, Exit::Usage);
+        assert!(error.to_string().contains("QOSMaxSubmitJobPerUserLimit"), "{error}");
+        let words = std::fs::read_to_string(folder.path().join("arguments.42")).unwrap();
+        assert!(words.lines().any(|word| word == "--dependency=afterany:41") && words.contains("--array=0-9%4"));
+        assert!(std::fs::read_to_string(folder.path().join("script.42")).unwrap().contains("ranges='10-19'"));
+        assert!(folder.path().join("slurm").is_dir());
+    }
+
+    #[test]
+    fn without_a_bound_arrays_do_not_wait_for_each_other() {
+        let (folder, slurm) = fakes(&[("sbatch", SBATCH)]);
+        let (jobs, end) = submit(&slurm, &request(folder.path(), 20));
+        assert_eq!((jobs.len(), end), (2, Ok(())));
+        assert!(!std::fs::read_to_string(folder.path().join("arguments.42")).unwrap().contains("dependency"));
+    }
+
+    #[test]
+    fn without_sbatch_or_a_controller_it_is_exit_4() {
+        let (folder, slurm) = fakes(&[]);
+        let (_, end) = submit(&slurm, &request(folder.path(), 1));
+        let error = end.unwrap_err();
+        assert_eq!(error.exit, Exit::Host);
+        assert!(error.to_string().contains("--on local"), "{error}");
+
+        let down =
+            "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1";
+        let (folder, slurm) = fakes(&[("sbatch", down)]);
+        let error = submit(&slurm, &request(folder.path(), 1)).1.unwrap_err();
+        assert_eq!(error.exit, Exit::Host);
+        assert!(error.to_string().contains("squeue --name=campaign"), "{error}");
+    }
+
+    #[test]
+    fn the_job_id_is_in_the_last_line() {
+        assert_eq!(parsable("18\n"), Some((18, None)));
+        assert_eq!(parsable("notice of the site\n18;other\n\n"), Some((18, Some("other".into()))));
+        for text in ["", "Submitted batch job 18\n", "0\n", "-1\n"] {
+            assert_eq!(parsable(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Runs as series of figures: one for each class, setting and question.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::periods;
+use crate::run::Run;
+use results::metric;
+use results::stats::median;
+
+/// What a series is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Times of all arms and judged metrics of all settings together: the speed of the host.
+    Speed,
+    /// Times of all arms of one setting and metric together.
+    AllArms,
+    /// An arm's ratio to the floor, or to all arms together where there is no floor.
+    Ratio,
+    /// An arm's time.
+    Time,
+}
+
+/// A host in one class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate) struct Host {
+    pub(in crate) name: Arc<str>,
+    pub(in crate) class: usize,
+}
+
+/// Runs that are comparable with one another.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Setting {
+    /// Experiment, main parameters, and the variant if there are several.
+    pub label: String,
+    /// Runs.
+    pub runs: usize,
+    /// Whether the backend only stands in for hardware events.
+    pub stand_in: bool,
+}
+
+/// Where a run belongs.
+#[derive(Clone, Copy, Debug)]
+pub(in crate) struct Meta {
+    pub(in crate) host: usize,
+    pub(in crate) boot: usize,
+    pub(in crate) period: usize,
+}
+
+/// A value of a series.
+#[derive(Clone, Copy, Debug)]
+pub(in crate) struct Point {
+    pub(in crate) run: usize,
+    pub(in crate) log: f64,
+    pub(in crate) error: Option<f64>,
+}
+
+/// Values of one question in one class, by host and period.
+#[derive(Clone, Debug)]
+pub(in crate) struct Series {
+    /// `None`: of all settings together.
+    pub(in crate) setting: Option<usize>,
+    pub(in crate) class: usize,
+    pub(in crate) kind: Kind,
+    pub(in crate) arm: String,
+    pub(in crate) metric: String,
+    pub(in crate) points: Vec<Point>,
+}
+
+impl Series {
+    /// Whether a host or a change is judged by it.
+    pub(in crate) fn is_judged(&self) -> bool {
+        self.kind != Kind::Time && metric::find(&self.metric).is_none_or(|metric| metric.judged)
+    }
+}
+
+/// All runs of a fleet.
+pub(in crate) struct Grid<'a> {
+    pub(in crate) runs: &'a [Run],
+    pub(in crate) meta: Vec<Meta>,
+    pub(in crate) hosts: Vec<Host>,
+    pub(in crate) classes: Vec<String>,
+    pub(in crate) settings: Vec<Setting>,
+    /// Names of periods: repetitions or days.
+    pub(in crate) periods: Vec<String>,
+    /// Whether periods are repetitions.
+    pub(in crate) by_repetition: bool,
+    pub(in crate) series: Vec<Series>,
+}
+
+/// Arms with their points.
+type Arms<'a> = Vec<(&'a str, &'a [Point])>;
+/// A run, values, and the sum of their squared errors.
+type Cell = (usize, Vec<f64>, Option<f64>);
+
+/// Name of a host whose documents have none.
+const NAMELESS: &str = "(no name)";
+
+/// Numbers for texts, in the order they are met.
+struct Names<T>(HashMap<T, usize>, Vec<T>);
+
+impl<T: Clone + Eq + std::hash::Hash> Names<T> {
+    fn new() -> Self {
+        Self(HashMap::new(), Vec::new())
+    }
+
+    fn of(&mut self, name: T) -> usize {
+        *self.0.entry(name).or_insert_with_key(|name| {
+            self.1.push(name.clone());
+            self.1.len() - 1
+        })
+    }
+}
+
+impl<'a> Grid<'a> {
+    pub(in crate) fn new(runs: &'a [Run]) -> Self {
+        let (periods, by_repetition, of_run) = periods::of(runs);
+        let mut classes: BTreeMap<&str, usize> = BTreeMap::new();
+        for run in runs {
+            *classes.entry(run.class()).or_default() += 1;
+        }
+        // The largest class first.
+        let mut classes: Vec<(&str, usize)> = classes.into_iter().collect();
+        classes.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
+        let classes: Vec<String> = classes.into_iter().map(|(name, _)| name.to_owned()).collect();
+        let several = runs.iter().map(|run| &run.labels.variant).collect::<BTreeSet<_>>().len() > 1;
+        let (mut hosts, mut boots, mut keys) = (Names::new(), Names::new(), Names::new());
+        let (mut settings, mut meta, mut setting_of) = (Vec::new(), Vec::new(), Vec::new());
+        for (run, period) in runs.iter().zip(of_run) {
+            let name: Arc<str> = if run.host.is_empty() { NAMELESS.into() } else { Arc::clone(&run.host) };
+            let class = classes.iter().position(|class| class == run.class()).unwrap_or(0);
+            let host = hosts.of((name, class));
+            let boot = boots.of((host, &*run.boot));
+            let setting = keys.of((&*run.key, &run.labels.variant));
+            if setting == settings.len() {
+                let variant = run.labels.variant.as_deref().filter(|_| several);
+                let label = variant.map_or_else(|| run.setting.to_string(), |name| format!("{}, {name}", run.setting));
+                settings.push(Setting { label, runs: 0, stand_in: false });
+            }
+            settings[setting].runs += 1;
+            settings[setting].stand_in |= run.stand_in;
+            setting_of.push(setting);
+            meta.push(Meta { host, boot, period });
+        }
+        let hosts = hosts.1.into_iter().map(|(name, class)| Host { name, class }).collect();
+        let mut grid = Self { runs, meta, hosts, classes, settings, periods, by_repetition, series: Vec::new() };
+        grid.series = grid.of_arms(&setting_of);
+        grid.add_speed();
+        grid.series.sort_by(|a, b| {
+            let key = |one: &Series| (one.class, one.setting, one.kind);
+            key(a).cmp(&key(b)).then_with(|| a.metric.cmp(&b.metric)).then_with(|| a.arm.cmp(&b.arm))
+        });
+        for series in &mut grid.series {
+            series.points.sort_by_key(|point| {
+                let meta = grid.meta[point.run];
+                (meta.host, meta.period, grid.runs[point.run].started_unix)
+            });
+        }
+        grid
+    }
+
+    /// Times and ratios of each arm, and all arms together.
+    fn of_arms(&self, setting_of: &[usize]) -> Vec<Series> {
+        let mut times: HashMap<(usize, usize, &str, &str), Vec<Point>> = HashMap::new();
+        let mut ratios = times.clone();
+        for (run, (of, setting)) in self.runs.iter().zip(setting_of).enumerate() {
+            let class = self.hosts[self.meta[run].host].class;
+            for figure in of.figures.iter().filter(|figure| figure.doubt.is_none()) {
+                let key = (*setting, class, &*figure.metric, &*figure.arm);
+                let point = |level: crate::run::Level| Point { run, log: level.log, error: level.error };
+                times.entry(key).or_default().push(point(figure.time));
+                if let Some(ratio) = figure.ratio {
+                    ratios.entry(key).or_default().push(point(ratio));
+                }
+            }
+        }
+        let mut together: HashMap<(usize, usize, &str), Arms<'_>> = HashMap::new();
+        for ((setting, class, metric, arm), points) in &times {
+            together.entry((*setting, *class, metric)).or_default().push((arm, points));
+        }
+        let series = |setting: usize, class: usize, kind, arm: &str, metric: &str, points| Series {
+            setting: Some(setting),
+            class,
+            kind,
+            arm: arm.to_owned(),
+            metric: metric.to_owned(),
+            points,
+        };
+        let mut all = Vec::new();
+        for ((setting, class, metric), arms) in &together {
+            let mean = Self::all_arms(arms);
+            let has_floor = arms.iter().any(|(arm, _)| ratios.contains_key(&(*setting, *class, *metric, *arm)));
+            if !has_floor && arms.len() > 1 {
+                let by_run: HashMap<usize, f64> = mean.iter().map(|point| (point.run, point.log)).collect();
+                for (arm, points) in arms {
+                    let over = |point: &Point| Some(Point { log: point.log - by_run.get(&point.run)?, ..*point });
+                    let points = points.iter().filter_map(over).collect();
+                    all.push(series(*setting, *class, Kind::Ratio, arm, metric, points));
+                }
+            }
+            all.push(series(*setting, *class, Kind::AllArms, "all arms", metric, mean));
+        }
+        for (kind, found) in [(Kind::Time, times), (Kind::Ratio, ratios)] {
+            for ((setting, class, metric, arm), points) in found {
+                all.push(series(setting, class, kind, arm, metric, points));
+            }
+        }
+        all
+    }
+
+    /// The mean over arms of each run. An arm that a run lacks does not move it: arms are centred first.
+    fn all_arms(arms: &[(&str, &[Point])]) -> Vec<Point> {
+        let level = |points: &[Point]| median(&points.iter().map(|point| point.log).collect::<Vec<_>>()).unwrap_or(0.0);
+        let levels: Vec<f64> = arms.iter().map(|(_, points)| level(points)).collect();
+        let grand = levels.iter().sum::<f64>() / levels.len().max(1) as f64;
+        // Sum, sum of squared errors, arms.
+        let mut sums: BTreeMap<usize, (f64, Option<f64>, f64)> = BTreeMap::new();
+        for ((_, points), level) in arms.iter().zip(levels) {
+            for point in *points {
+                let (sum, squares, count) = sums.entry(point.run).or_insert((0.0, Some(0.0), 0.0));
+                *sum += point.log - level;
+                *squares = squares.zip(point.error).map(|(squares, error)| squares + error * error);
+                *count += 1.0;
+            }
+        }
+        let mean = |(run, (sum, squares, count)): (usize, (f64, Option<f64>, f64))| {
+            let error = squares.map(|squares: f64| squares.sqrt() / count);
+            Point { run, log: grand + sum / count, error }
+        };
+        sums.into_iter().map(mean).collect()
+    }
+
+    /// The speed of each host in each period: all judged settings and metrics together, centred. A class with one of them has none.
+    fn add_speed(&mut self) {
+        for class in 0..self.classes.len() {
+            let own = |series: &&Series| series.class == class && series.kind == Kind::AllArms && series.is_judged();
+            let parts: Vec<&Series> = self.series.iter().filter(own).collect();
+            if parts.len() < 2 {
+                continue;
+            }
+            // By host and period: a run, values, sum of squared errors.
+            let mut cells: BTreeMap<(usize, usize), Cell> = BTreeMap::new();
+            for part in parts {
+                let logs: Vec<f64> = part.points.iter().map(|point| point.log).collect();
+                let level = median(&logs).unwrap_or(0.0);
+                for point in &part.points {
+                    let meta = self.meta[point.run];
+                    let cell = cells.entry((meta.host, meta.period)).or_insert((point.run, Vec::new(), Some(0.0)));
+                    cell.1.push(point.log - level);
+                    cell.2 = cell.2.zip(point.error).map(|(squares, error)| squares + error * error);
+                }
+            }
+            let point = |(run, logs, squares): Cell| {
+                let count = logs.len() as f64;
+                Point {
+                    run,
+                    log: logs.iter().sum::<f64>() / count,
+                    error: squares.map(|squares| squares.sqrt() / count),
+                }
+            };
+            let points = cells.into_values().map(point).collect();
+            let (arm, metric) = ("all arms".to_owned(), "all metrics".to_owned());
+            self.series.push(Series { setting: None, class, kind: Kind::Speed, arm, metric, points });
+        }
+    }
+
+    /// The series that says how fast hosts of a class are: [`Kind::Speed`], or the only one of all arms.
+    pub(in crate) fn speed(&self, class: usize) -> Option<usize> {
+        let of = |kind| self.series.iter().position(|one| one.class == class && one.kind == kind && one.is_judged());
+        of(Kind::Speed).or_else(|| of(Kind::AllArms))
+    }
+}

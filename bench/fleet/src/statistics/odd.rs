@@ -1,0 +1,321 @@
+//! Hosts that differ from their class.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal, StudentsT};
+
+use super::components::Noise;
+use super::facts::{Step, Turn};
+use super::fit::{Fit, HostPart};
+use super::grid::{Grid, Kind};
+use super::spec::FleetSpec;
+use super::spread::{EFFICIENCY, around_zero, centre};
+use results::stats::interval::Interval;
+use results::stats::median;
+
+/// Fewest hosts of a class in which one can be odd.
+pub(in crate) const MIN_CLASS: usize = 3;
+/// From so many hosts on, their spread is estimated robustly over all of them; with fewer, over the others of each.
+const ROBUST: usize = 10;
+
+/// A figure by which a host is odd.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OddFigure {
+    /// Setting; empty of all together.
+    pub setting: String,
+    /// What the figure is.
+    pub kind: Kind,
+    /// Arm, or "all arms".
+    pub arm: String,
+    /// Metric, or "all metrics".
+    pub metric: String,
+    /// Whether only the newest periods show it.
+    pub lately: bool,
+    /// Relative difference from the class, 0.05 for 5 % slower.
+    pub change: f64,
+    /// Its 95 % interval, by the spread of the host's boots and runs.
+    pub interval: Interval,
+    /// p value, adjusted for the host's figures (Holm).
+    pub p_adjusted: f64,
+}
+
+/// A host that differs from its class.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OddHost {
+    /// The host.
+    pub host: String,
+    /// Its class.
+    pub class: String,
+    /// Hosts of the class.
+    pub of: usize,
+    /// Runs that it was judged by.
+    pub runs: usize,
+    /// Slow or fast in all arms alike.
+    pub whole: bool,
+    /// The verdict in words.
+    pub verdict: String,
+    /// Whether something is slower.
+    pub slower: bool,
+    /// First period of a step of this host alone, with the facts that changed on it then; empty if it was odd all the time.
+    pub since: String,
+    /// Figures, the speed of the host first.
+    pub figures: Vec<OddFigure>,
+    /// p value over all its figures, before the adjustment for hosts.
+    pub p: f64,
+}
+
+/// A series with all that odd hosts are judged by.
+pub(super) struct Judged {
+    pub(super) series: usize,
+    pub(super) fit: Fit,
+    pub(super) noise: Noise,
+}
+
+/// One test of one host.
+struct Test {
+    judged: usize,
+    /// Whether it asks for the host's speed.
+    speed: bool,
+    lately: bool,
+    value: f64,
+    variance: f64,
+    p: f64,
+}
+
+fn p_of(value: f64, variance: f64, freedom: f64) -> f64 {
+    if variance <= 0.0 {
+        return if value == 0.0 { 1.0 } else { 0.0 };
+    }
+    let t = (value / variance.sqrt()).abs();
+    if freedom > 5000.0 {
+        return (2.0 * Normal::standard().sf(t)).min(1.0);
+    }
+    StudentsT::new(0.0, 1.0, freedom.max(1.0)).map_or(1.0, |law| (2.0 * law.sf(t)).min(1.0))
+}
+
+/// The chance that half of so many runs are disturbed: then a centre is theirs.
+fn by_outliers(runs: usize, share: f64) -> f64 {
+    let law = Binomial::new(share.min(1.0), runs as u64);
+    law.map_or(0.0, |law| law.sf(runs.div_ceil(2).saturating_sub(1) as u64))
+}
+
+/// How far levels of hosts are from their class, with the p value of each: (difference, p).
+fn against_class(levels: &[f64], own: &[f64], host: f64) -> Vec<(f64, f64)> {
+    let n = levels.len() as f64;
+    if levels.len() >= ROBUST {
+        let freedom = EFFICIENCY * (n - 1.0);
+        return levels.iter().zip(own).map(|(level, own)| (*level, p_of(*level, host + own, freedom))).collect();
+    }
+    // With few hosts, each against the others: what is odd about it must not widen the spread that it is judged by.
+    let of = |place: usize| {
+        let others: Vec<f64> =
+            levels.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, level)| *level).collect();
+        let m = others.len() as f64;
+        let mean = others.iter().sum::<f64>() / m;
+        let seen = others.iter().map(|level| (level - mean).powi(2)).sum::<f64>() / (m - 1.0);
+        let known = own.iter().sum::<f64>() / n;
+        let variance = seen.max(known) * (1.0 + 1.0 / m);
+        (levels[place] - mean, p_of(levels[place] - mean, variance, m - 1.0))
+    };
+    (0..levels.len()).map(of).collect()
+}
+
+/// Level, variance and runs of a host's newest periods.
+type Recent = (f64, f64, usize);
+
+/// Levels of hosts in the newest periods alone, less the middle of them.
+fn newest(grid: &Grid<'_>, judged: &Judged, window: usize) -> Vec<Option<Recent>> {
+    let from = grid.periods.len().saturating_sub(window);
+    let series = &grid.series[judged.series];
+    let of = |host: &HostPart| {
+        let own: Vec<f64> = host
+            .points
+            .clone()
+            .filter(|index| grid.meta[series.points[*index].run].period >= from)
+            .map(|index| judged.fit.rest[index])
+            .collect();
+        let variance = judged.noise.boot + judged.noise.run / own.len().max(1) as f64;
+        (own.len() > 1).then(|| centre(&own).map(|level| (level, variance, own.len())))
+    };
+    let levels: Vec<Option<Recent>> = judged.fit.hosts.iter().map(|host| of(host).flatten()).collect();
+    let middle = centre(&levels.iter().flatten().map(|(level, ..)| *level).collect::<Vec<_>>()).unwrap_or(0.0);
+    levels.into_iter().map(|found| found.map(|(level, own, runs)| (level - middle, own, runs))).collect()
+}
+
+/// Every test of every host.
+fn tests(grid: &Grid<'_>, all: &[Judged], spec: &FleetSpec) -> BTreeMap<usize, Vec<Test>> {
+    let mut tests: BTreeMap<usize, Vec<Test>> = BTreeMap::new();
+    for (place, judged) in all.iter().enumerate() {
+        let hosts = &judged.fit.hosts;
+        if hosts.len() < MIN_CLASS {
+            continue;
+        }
+        let speed = grid.speed(grid.series[judged.series].class) == Some(judged.series);
+        let levels: Vec<f64> = hosts.iter().map(|host| host.level).collect();
+        let own: Vec<f64> = hosts.iter().map(|host| judged.noise.of_level(host)).collect();
+        for ((host, own), (value, p)) in hosts.iter().zip(&own).zip(against_class(&levels, &own, judged.noise.host)) {
+            let p = p.max(by_outliers(host.runs(), judged.noise.outliers));
+            let test = Test { judged: place, speed, lately: false, value, variance: *own, p };
+            tests.entry(host.host).or_default().push(test);
+        }
+        if speed && grid.periods.len() > 2 * spec.window && hosts.len() >= ROBUST {
+            let freedom = EFFICIENCY * (hosts.len() as f64 - 1.0);
+            let newest = newest(grid, judged, spec.window);
+            // Few runs of one boot may scatter more than the parts say.
+            let seen = newest.iter().flatten().map(|(level, ..)| *level).collect::<Vec<_>>();
+            let seen = around_zero(&seen).unwrap_or(0.0).powi(2);
+            for (host, found) in hosts.iter().zip(newest) {
+                let Some((value, own, runs)) = found else { continue };
+                let p = p_of(value, seen.max(judged.noise.host + own), freedom)
+                    .max(by_outliers(runs, judged.noise.outliers));
+                let test = Test { judged: place, speed: false, lately: true, value, variance: own, p };
+                tests.entry(host.host).or_default().push(test);
+            }
+        }
+    }
+    tests
+}
+
+/// One p value of a host: half of the weight is on its speed, a quarter on its speed lately, a quarter on everything else (Simes).
+fn of_host(tests: &[Test]) -> f64 {
+    let least =
+        |wanted: fn(&&Test) -> bool| tests.iter().filter(wanted).map(|test| test.p).fold(f64::INFINITY, f64::min);
+    let (speed, lately) = (least(|test| test.speed), least(|test| test.lately));
+    let mut others: Vec<f64> = tests.iter().filter(|test| !test.speed && !test.lately).map(|test| test.p).collect();
+    others.sort_by(f64::total_cmp);
+    let n = others.len() as f64;
+    let simes = others.iter().enumerate().map(|(rank, p)| p * n / (rank + 1) as f64).fold(f64::INFINITY, f64::min);
+    (2.0 * speed).min(4.0 * lately).min(4.0 * simes).min(1.0)
+}
+
+/// The hosts that are odd: slower ones first, the most different first.
+pub(super) fn odd(grid: &Grid<'_>, all: &[Judged], turns: &[Turn], spec: &FleetSpec) -> Vec<OddHost> {
+    let tests = tests(grid, all, spec);
+    let p: BTreeMap<usize, f64> = tests.iter().map(|(host, tests)| (*host, of_host(tests))).collect();
+    let mut sorted: Vec<f64> = p.values().copied().collect();
+    sorted.sort_by(f64::total_cmp);
+    let hosts = sorted.len() as f64;
+    // Benjamini and Hochberg: the largest p that is below its rank's share.
+    let rank = sorted
+        .iter()
+        .enumerate()
+        .filter(|(rank, p)| **p <= spec.false_share * (rank + 1) as f64 / hosts)
+        .map(|(rank, _)| rank + 1)
+        .max();
+    let Some(rank) = rank else { return Vec::new() };
+    let bound = spec.false_share * rank as f64 / hosts;
+    let mut odd: Vec<OddHost> = tests
+        .iter()
+        .filter(|(host, _)| p[host] <= bound)
+        .filter_map(|(host, tests)| {
+            verdict(grid, all, *host, tests, turns, bound, spec).map(|odd| OddHost { p: p[host], ..odd })
+        })
+        .collect();
+    let size = |host: &OddHost| host.figures.first().map_or(0.0, |figure| figure.change.abs());
+    odd.sort_by(|a, b| b.slower.cmp(&a.slower).then(b.whole.cmp(&a.whole)).then(size(b).total_cmp(&size(a))));
+    odd
+}
+
+fn verdict(
+    grid: &Grid<'_>,
+    all: &[Judged],
+    host: usize,
+    tests: &[Test],
+    turns: &[Turn],
+    bound: f64,
+    spec: &FleetSpec,
+) -> Option<OddHost> {
+    let adjusted = results::stats::holm(&tests.iter().map(|test| test.p).collect::<Vec<_>>());
+    // Each part of the weight is adjusted by itself.
+    let p = |index: usize| match &tests[index] {
+        test if test.speed => (2.0 * test.p).min(adjusted[index]),
+        test if test.lately => (4.0 * test.p).min(adjusted[index]),
+        _ => adjusted[index],
+    };
+    let mut found: Vec<(usize, &Test)> = tests
+        .iter()
+        .enumerate()
+        .filter(|(index, test)| p(*index) <= bound && test.value.exp_m1().abs() >= spec.least_host)
+        .collect();
+    // The newest periods are of interest where the whole time does not show it.
+    if found.iter().any(|(_, test)| test.speed) {
+        found.retain(|(_, test)| !test.lately);
+    }
+    found.sort_by(|(_, a), (_, b)| {
+        let key = |test: &Test| (!test.speed, !test.lately, grid.series[all[test.judged].series].kind);
+        key(a).cmp(&key(b)).then(b.value.abs().total_cmp(&a.value.abs()))
+    });
+    let figure = |(index, test): &(usize, &Test)| {
+        let series = &grid.series[all[test.judged].series];
+        let freedom = (all[test.judged].fit.hosts.len() as f64 - 1.0).max(1.0);
+        let t = StudentsT::new(0.0, 1.0, freedom.min(5000.0)).map_or(f64::INFINITY, |law| law.inverse_cdf(0.975));
+        let reach = t * test.variance.sqrt();
+        OddFigure {
+            setting: series.setting.map_or_else(String::new, |setting| grid.settings[setting].label.clone()),
+            kind: series.kind,
+            arm: series.arm.clone(),
+            metric: series.metric.clone(),
+            lately: test.lately,
+            change: test.value.exp_m1(),
+            interval: Interval { low: (test.value - reach).exp_m1(), high: (test.value + reach).exp_m1() },
+            p_adjusted: p(*index),
+        }
+    };
+    let figures: Vec<OddFigure> = found.iter().map(figure).collect();
+    let first = figures.first()?;
+    let whole = figures.iter().any(|figure| figure.kind != Kind::Ratio);
+    let slower = first.change > 0.0;
+    let word = if slower { "slow" } else { "fast" };
+    let verdict = match (whole, first.lately) {
+        (true, false) => format!("{word} host: all arms alike"),
+        (true, true) => format!("{word} host lately: all arms alike"),
+        (false, _) => format!("{} of arm {} alone", if slower { "slow" } else { "fast" }, first.arm),
+    };
+    let judged = &all[found[0].1.judged];
+    let part = judged.fit.hosts.iter().find(|part| part.host == host)?;
+    let since = if whole { since(grid, judged, part, turns, spec) } else { String::new() };
+    let class = grid.hosts[host].class;
+    Some(OddHost {
+        host: grid.hosts[host].name.to_string(),
+        class: grid.classes[class].clone(),
+        of: judged.fit.hosts.len(),
+        runs: part.runs(),
+        whole,
+        verdict,
+        slower,
+        since,
+        figures,
+        p: 0.0,
+    })
+}
+
+/// Where one host's own values step, if they do by the least difference.
+fn since(grid: &Grid<'_>, judged: &Judged, part: &HostPart, turns: &[Turn], spec: &FleetSpec) -> String {
+    let series = &grid.series[judged.series];
+    let own: Vec<f64> = part.points.clone().map(|index| judged.fit.rest[index]).collect();
+    let n = own.len();
+    if n < 6 {
+        return String::new();
+    }
+    let sides = |at: usize| Some((median(&own[..at])?, median(&own[at..])?));
+    let off = |values: &[f64], middle: f64| values.iter().map(|value| (value - middle).abs()).sum::<f64>();
+    // The split that leaves the least, by absolute deviations.
+    let left = |at: usize| sides(at).map(|(before, after)| off(&own[..at], before) + off(&own[at..], after));
+    let best = (2..n - 1).filter_map(|at| Some((at, left(at)?))).min_by(|a, b| a.1.total_cmp(&b.1));
+    let Some((at, (before, after))) = best.and_then(|(at, _)| Some((at, sides(at)?))) else { return String::new() };
+    let error = (judged.noise.run * (1.0 / at as f64 + 1.0 / (n - at) as f64) + 2.0 * judged.noise.boot).sqrt();
+    let (size, score) = (after - before, (after - before).abs() / error.max(f64::MIN_POSITIVE));
+    let p = 2.0 * Normal::standard().sf(score) * n as f64;
+    if p >= spec.alpha || size.exp_m1().abs() < spec.least_host {
+        return String::new();
+    }
+    let period = grid.meta[series.points[part.points.start + at].run].period;
+    let with: Vec<String> = turns
+        .iter()
+        .filter(|turn| turn.hosts.get(&part.host).is_some_and(|at| at.abs_diff(period) <= 1))
+        .flat_map(|turn| turn.steps.iter().map(Step::text))
+        .collect();
+    let with = if with.is_empty() { String::new() } else { format!(" (with {})", with.join(", ")) };
+    grid.periods[period].clone() + &with
+}

@@ -1,0 +1,142 @@
+//! Results of many hosts: campaigns, and folders of any number of documents, by way of their index.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use results::error::{Error, Exit};
+use fleet::index::Index;
+use fleet::{Labels, Run};
+use results::read;
+use results::table::layout::plural;
+
+use crate::console::complain;
+use crate::fleet::folder::{Campaign, Folder};
+
+/// Runs, and whether all documents are among them.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) runs: Vec<Run>,
+    /// Documents that cannot be used; each had its line.
+    pub(super) bad: usize,
+}
+
+impl Gathered {
+    /// A verdict on what was gathered: inconclusive at best if documents are missing.
+    pub(super) fn exit(&self, verdict: Exit) -> Exit {
+        if self.bad > 0 && verdict == Exit::Done { Exit::Inconclusive } else { verdict }
+    }
+}
+
+/// Whether a source is judged by host: a campaign, or more documents than fit in memory with their rounds; or it was asked for.
+pub(super) fn is_wanted(source: &Path, asked: bool) -> bool {
+    asked || Folder::is_one(source) || is_large(source)
+}
+
+/// Refuses options that statistics by host do not have, each with whether it was given.
+pub(super) fn refuse(source: &Path, options: &[(&str, bool)]) -> Result<(), Error> {
+    let Some((given, _)) = options.iter().find(|(_, given)| *given) else { return Ok(()) };
+    let what = format!("{given} is not for results by host");
+    Err(Error::usage(what, format!("{} is judged by host", source.display()), "leave it out"))
+}
+
+fn is_large(source: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(source) else { return false };
+    let json = |entry: &std::io::Result<std::fs::DirEntry>| {
+        entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|kind| kind == "json"))
+    };
+    entries.filter(json).nth(read::MAX_DOCUMENTS).is_some()
+}
+
+/// The runs of a campaign, of a folder, or of one document.
+pub(super) fn gather(source: &Path, quiet: bool) -> Result<Gathered, Error> {
+    if Folder::is_one(source) {
+        let (folder, campaign) = Folder::open(source)?;
+        return of_campaign(&folder, &campaign, quiet);
+    }
+    if !source.is_dir() {
+        return fleet::gather(source).map(|runs| Gathered { runs, bad: 0 });
+    }
+    let files = read::files(source)?;
+    let relative = |path: PathBuf| path.strip_prefix(source).map_or_else(|_| path.clone(), Path::to_owned);
+    indexed(source, files.into_iter().map(|path| (relative(path), Labels::default())).collect(), quiet)
+}
+
+/// The runs of the elements that have an outcome.
+pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign, quiet: bool) -> Result<Gathered, Error> {
+    let mut documents = Vec::new();
+    for element in campaign.elements.iter().filter(|element| element.part.is_none()) {
+        let Some(done) = folder.done(element.number)? else { continue };
+        // What failed has no figures; an inconclusive one says which of its figures are not whole.
+        if !matches!(done.exit, Some(0 | 3)) {
+            continue;
+        }
+        for document in &done.documents {
+            let labels = Labels {
+                host: done.attempt.host.clone(),
+                element: Some(element.number),
+                variant: (campaign.binaries.len() > 1).then(|| element.variant.clone()),
+                repetition: Some(u64::from(element.repetition)),
+            };
+            documents.push((PathBuf::from(document), labels));
+        }
+    }
+    indexed(&folder.path, documents, quiet)
+}
+
+fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>, quiet: bool) -> Result<Gathered, Error> {
+    let mut index = Index::open(dir);
+    // A line for every tenth of the way, where there is something to wait for.
+    let shown = AtomicUsize::new(0);
+    let progress = |done: usize, total: usize| {
+        let tenth = done * 10 / total.max(1);
+        if !quiet && total >= 1000 && shown.fetch_max(tenth, Ordering::Relaxed) < tenth {
+            complain(&format!("{done} of {} read", plural(total, "document")));
+        }
+    };
+    let refreshed = index.refresh(documents, &progress);
+    if let Some(warning) = &refreshed.warning {
+        complain(&format!("warning: {warning}"));
+    }
+    for (_, error) in &refreshed.bad {
+        complain(&format!("error: {error}"));
+    }
+    let runs = index.runs();
+    if runs.is_empty() {
+        let why = if refreshed.bad.is_empty() { "none has ended with a document" } else { "none can be used" };
+        return Err(Error::new(
+            Exit::Inconclusive,
+            format!("no results in {}", dir.display()),
+            why,
+            "`vpmu fleet status` says more of a campaign",
+        ));
+    }
+    Ok(Gathered { runs, bad: refreshed.bad.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_ordinary_size_are_judged_by_host_only_when_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.json"), "{}").unwrap();
+        assert!(!is_wanted(dir.path(), false) && is_wanted(dir.path(), true));
+        std::fs::write(dir.path().join("campaign.json"), "{}").unwrap();
+        assert!(is_wanted(dir.path(), false));
+    }
+
+    #[test]
+    fn a_bad_document_is_left_out_and_no_success() {
+        let dir = tempfile::tempdir().unwrap();
+        let good = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/baselines/development-host/nmi-latency.json");
+        std::fs::copy(good, dir.path().join("a.json")).unwrap();
+        std::fs::write(dir.path().join("b.json"), "{").unwrap();
+        let gathered = gather(dir.path(), true).unwrap();
+        assert_eq!((gathered.runs.len(), gathered.bad), (1, 1));
+        assert_eq!(gathered.exit(Exit::Done), Exit::Inconclusive);
+        assert_eq!(gathered.exit(Exit::Regression), Exit::Regression);
+        std::fs::remove_file(dir.path().join("a.json")).unwrap();
+        assert_eq!(gather(dir.path(), true).unwrap_err().exit, Exit::Inconclusive);
+    }
+}

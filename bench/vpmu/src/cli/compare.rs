@@ -1,0 +1,246 @@
+//! `vpmu compare`.
+
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
+use results::document::Record;
+use results::error::{Error, Exit};
+use fleet::{self, FleetSpec};
+use results::read;
+use results::table::layout::{columns, plural};
+
+use super::by_host;
+use super::files::write;
+use super::options::SeriesOptions;
+use crate::console::{complain, internal, print, print_json};
+use crate::parse::share;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  # measure, and keep the result as baseline v1
+  vpmu --save-baseline v1
+  # judge a new result by it
+  vpmu compare v1 vpmu-results/nmi-latency-20260131T120000Z.json
+  # folders of runs; 8 a side and more, best taken in turns,
+  # also judge what all arms have in common
+  vpmu compare before/ after/
+  # two arms of one result; the first is the reference
+  vpmu compare --arms reuse,gate new.json
+  # a table for a pull request
+  vpmu compare --markdown v1 new.json
+  # only × floor, within a factor: a gate for any host
+  vpmu compare --ratios 3 results/baselines/development-host \\
+    vpmu-results
+  # two campaigns, or folders of many hosts: as pairs of hosts
+  vpmu compare --by-host baseline/ nightly/
+  # limits by metric, and a JUnit report
+  vpmu compare --rules rules.toml --junit report.xml v1 new.json
+
+Exit codes: 0 no regression, 1 regression, 2 bad usage or
+input, 3 inconclusive: too few rounds, different hosts, noise,
+figures that are not whole, 70 a bug of vpmu.";
+
+/// Options of `vpmu compare`.
+#[derive(Clone, Debug, Args)]
+pub struct CompareArgs {
+    /// The reference: a document, a folder of documents, or a baseline's name
+    #[arg(value_name = "BASE")]
+    pub base: String,
+
+    /// The result to judge, likewise; none with --arms
+    #[arg(value_name = "NEW", required_unless_present = "arms")]
+    pub new: Option<String>,
+
+    /// Compare these arms of one result with the first of them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["new", "arm", "ratios"])]
+    pub arms: Vec<String>,
+
+    /// Significance level of the adjusted p values [default: 0.01]
+    #[arg(long, value_name = "P", value_parser = share)]
+    pub alpha: Option<f64>,
+
+    /// Minimum relative change to report [default: 3%]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub threshold: Option<f64>,
+
+    /// TOML file with limits, also by metric: alpha, threshold, bound, least-change-ns, report-only
+    #[arg(long, value_name = "FILE")]
+    pub rules: Option<PathBuf>,
+
+    /// What of the results.
+    #[command(flatten)]
+    pub series: SeriesOptions,
+
+    /// Judge although hosts or builds differ
+    #[arg(long)]
+    pub ignore_host_differences: bool,
+
+    /// Instead, only bound each arm's ratio to the floor: NEW's may be FACTOR times BASE's; hosts may differ
+    #[arg(long, value_name = "FACTOR", conflicts_with_all = ["markdown", "junit", "rules", "alpha", "threshold"])]
+    pub ratios: Option<f64>,
+
+    /// Compare each host with itself, then average over hosts; implied for campaigns
+    #[arg(long, requires = "new", conflicts_with_all = ["arms", "ratios", "arm", "metric", "quantile", "ignore_host_differences"])]
+    pub by_host: bool,
+
+    /// Folder of results; baseline names are looked up in its baselines/
+    #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
+    pub results: PathBuf,
+
+    /// Print Markdown in place of the table
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+
+    /// Print JSON in place of the table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Also write a JUnit report
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
+    let rules = match &args.rules {
+        Some(path) => Rules::read(path, args.alpha, args.threshold)?,
+        None => Rules::new(args.alpha, args.threshold)?,
+    };
+    if let Some(new) = &args.new {
+        let (base, new) = (Path::new(&args.base), Path::new(new));
+        if [base, new].into_iter().any(|source| by_host::is_wanted(source, args.by_host)) {
+            return hosts(args, base, new, rules);
+        }
+    }
+    let request = CompareSpec {
+        rules,
+        statistic: args.series.quantile,
+        arms: args.series.arm.clone(),
+        metrics: args.series.metric.clone(),
+        unlike_hosts_allowed: args.ignore_host_differences,
+    };
+    // The process ends with the comparison: giving the memory of a thousand documents back piece by piece would take a tenth of it.
+    let base = ManuallyDrop::new(read::gather(&args.base, &args.results)?);
+    let Some(name) = &args.new else {
+        let [record] = base.as_slice() else {
+            let why = format!("it holds {} results", base.len());
+            return Err(Error::usage(format!("cannot compare arms of {}", args.base), why, "give one result"));
+        };
+        return show(args, &compare::arms(&args.base, record, &args.arms, &request)?);
+    };
+    // What is named twice is read once.
+    let mut other = if *name == args.base { None } else { Some(ManuallyDrop::new(read::gather(name, &args.results)?)) };
+    if let Some(new) = other.as_deref_mut()
+        && !Path::new(&args.base).exists()
+        && let Some(left) = leave_out_older(&base, new)
+    {
+        complain(&format!("note: {left} of {name} left out: not newer than baseline {}", args.base));
+    }
+    let new = other.as_deref().unwrap_or(&base);
+    if let Some(factor) = args.ratios {
+        return ratios(args, factor, &request, (&args.base, &base), (name, new));
+    }
+    show(args, &compare::compare((&args.base, &base), (name, new), &request)?)
+}
+
+/// Leaves out of the new results those that were there when the baseline of their experiment was saved, its own run among them, and says how
+/// many. Where all are such, they are meant.
+fn leave_out_older(base: &[Record], new: &mut Vec<Record>) -> Option<String> {
+    let saved = |experiment: &str| base.iter().filter(|of| of.experiment == experiment).map(|of| of.started_unix).max();
+    let newer = |record: &Record| {
+        record.is_simulated() || saved(&record.experiment).is_none_or(|last| record.started_unix > last)
+    };
+    let old = new.iter().filter(|record| !newer(record)).count();
+    if old == 0 || old == new.len() {
+        return None;
+    }
+    new.retain(newer);
+    Some(plural(old, "result"))
+}
+
+fn write_junit(path: &Path, xml: &str) -> Result<(), Error> {
+    write(path, xml.as_bytes()).map_err(|error| Error { remedy: "give --junit another file".to_owned(), ..error })
+}
+
+/// By host.
+fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Exit, Error> {
+    let of_results = [
+        ("--arm", !args.series.arm.is_empty()),
+        ("--metric", !args.series.metric.is_empty()),
+        ("--ratios", args.ratios.is_some()),
+        ("--quantile", args.series.quantile != Statistic::default()),
+        ("--ignore-host-differences", args.ignore_host_differences),
+    ];
+    by_host::refuse(base, &of_results)?;
+    let (base, new) = (by_host::gather(base, false)?, by_host::gather(new, false)?);
+    let found = fleet::compare(&base.runs, &new.runs, &FleetSpec { rules, ..FleetSpec::default() })?;
+    if let Some(path) = &args.junit {
+        write_junit(path, &found.junit().map_err(|why| internal("cannot show the report", why))?)?;
+    }
+    if args.json {
+        print_json(&found)?;
+    } else if args.markdown {
+        print(&found.markdown())?;
+    } else {
+        print(&found.text(columns()))?;
+    }
+    Ok(base.exit(new.exit(found.exit())))
+}
+
+fn show(args: &CompareArgs, found: &Comparison) -> Result<Exit, Error> {
+    if let Some(path) = &args.junit {
+        let xml = compare::junit(found).map_err(|why| internal("cannot show the report", why))?;
+        write_junit(path, &xml)?;
+    }
+    if args.json {
+        print_json(found)?;
+    } else if args.markdown {
+        print(&compare::markdown(found))?;
+    } else {
+        print(&compare::text(found, columns()))?;
+    }
+    Ok(found.exit())
+}
+
+fn ratios(
+    args: &CompareArgs,
+    factor: f64,
+    request: &CompareSpec,
+    base: (&str, &[Record]),
+    new: (&str, &[Record]),
+) -> Result<Exit, Error> {
+    if !(1.0..=1000.0).contains(&factor) {
+        return Err(Error::usage(format!("--ratios {factor} makes no sense"), "", "give a factor from 1 to 1000"));
+    }
+    let found = compare::ratios(base, new, factor, request)?;
+    if args.json {
+        print_json(&found)?;
+    } else {
+        print(&compare::ratios_text(&found, columns()))?;
+    }
+    Ok(found.exit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rounds::mock;
+
+    fn record(started: u64) -> Record {
+        let mut document = mock::finished(&[]).document;
+        document.started_unix = started;
+        serde_json::from_value(serde_json::to_value(document).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn results_that_were_there_before_the_baseline_are_left_out() {
+        let base = [record(100)];
+        let mut new = vec![record(50), record(100), record(200)];
+        assert_eq!(leave_out_older(&base, &mut new).as_deref(), Some("2 results"));
+        assert_eq!(new.iter().map(|record| record.started_unix).collect::<Vec<_>>(), [200]);
+        assert_eq!(leave_out_older(&base, &mut new), None);
+        let mut old = vec![record(50), record(60)];
+        assert_eq!((leave_out_older(&base, &mut old), old.len()), (None, 2), "only older ones are meant");
+    }
+}

@@ -1,0 +1,247 @@
+//! `vpmu fleet collect` and `vpmu fleet report`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use results::error::{Error, Exit};
+use fleet::{self, Analysis, ElementEnd, ElementLine, FleetComparison, FleetSpec, Run, by_variant};
+use results::table::layout::{columns, plural};
+use serde::Serialize;
+
+use super::super::by_host::{Gathered, of_campaign};
+use super::super::files::write;
+use super::args::ReportArgs;
+use super::status::{shown, standing};
+use super::submit::lock;
+use crate::console::{complain, internal, print, print_json};
+use crate::fleet::folder::{Campaign, Folder};
+use crate::fleet::merge;
+use crate::fleet::standing::{Line, Standing, State};
+
+/// A campaign whose sweeps are put together and whose index is up to date.
+pub(super) struct Collected {
+    folder: Folder,
+    campaign: Campaign,
+    standing: Standing,
+    /// `None` as long as no element has left a document.
+    gathered: Option<Gathered>,
+}
+
+/// Everything that `report` says.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    standing: &'a Standing,
+    analysis: &'a Analysis,
+    variants: Vec<Variants<'a>>,
+}
+
+/// One variant against the first.
+#[derive(Serialize)]
+struct Variants<'a> {
+    base: &'a str,
+    new: &'a str,
+    comparison: Option<FleetComparison>,
+    /// Why there is none.
+    error: Option<String>,
+}
+
+/// Schema of the report's JSON.
+const SCHEMA: &str = "vpmu-fleet-report/1";
+
+/// `vpmu fleet collect`.
+pub(super) fn collect(dir: &Path) -> Result<Exit, Error> {
+    let collected = collected(dir)?;
+    complain(shown(&collected.standing, false).lines().next().unwrap_or_default());
+    if let Some(gathered) = &collected.gathered {
+        complain(&format!("{} in the index", plural(gathered.runs.len(), "document")));
+    }
+    let exit = collected.standing.exit();
+    Ok(collected.gathered.map_or(exit, |gathered| gathered.exit(exit)))
+}
+
+fn collected(dir: &Path) -> Result<Collected, Error> {
+    let (folder, campaign, standing) = standing(dir)?;
+    let _lock = lock(&folder, "collector")?;
+    let mut bad = 0;
+    // One thing that cannot be used hides no other.
+    let sweeps = merge::sweeps(&folder, &campaign, &standing).unwrap_or_else(|error| {
+        complain(&format!("error: {error}"));
+        bad += 1;
+        Vec::new()
+    });
+    for sweep in sweeps {
+        match sweep.folder {
+            Some(to) => {
+                complain(&format!("sweep {}: {} in {}", sweep.name, plural(sweep.points, "point"), to.display()));
+            }
+            None => complain(&format!("sweep {}: {} still missing", sweep.name, plural(sweep.missing, "part"))),
+        }
+    }
+    let has_documents = standing.elements.iter().zip(&campaign.elements).any(|(line, element)| {
+        element.part.is_none() && line.done.as_ref().is_some_and(|done| !done.documents.is_empty())
+    });
+    let gathered = match has_documents.then(|| of_campaign(&folder, &campaign, false)) {
+        Some(Ok(gathered)) => Some(Gathered { bad: gathered.bad + bad, ..gathered }),
+        Some(Err(error)) => {
+            complain(&format!("error: {error}"));
+            Some(Gathered { runs: Vec::new(), bad: bad + 1 })
+        }
+        None => (bad > 0).then(|| Gathered { runs: Vec::new(), bad }),
+    };
+    Ok(Collected { folder, campaign, standing, gathered })
+}
+
+/// `vpmu fleet report`.
+pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
+    let Collected { folder, campaign, standing, gathered } = collected(&args.dir)?;
+    let spec = FleetSpec::default();
+    // Without a document, of no runs: page and JUnit have the elements.
+    let runs = gathered.as_ref().map_or(&[][..], |gathered| &gathered.runs);
+    let analysis = fleet::analyse(runs, &spec);
+    let variants = gathered.as_ref().map_or_else(Vec::new, |gathered| variants(&campaign, gathered, &spec));
+    let elements: Vec<ElementLine> = standing.elements.iter().map(element_line).collect();
+
+    let verdict = exit(&standing, &analysis, &variants);
+    let verdict = gathered.as_ref().map_or(verdict, |gathered| gathered.exit(verdict));
+    let word = match verdict {
+        Exit::Done => "✅ nothing failed, nothing slower",
+        Exit::Regression => "❌ something failed or is slower",
+        _ => "⚠️ undecided",
+    };
+    let mut markdown = format!("## {}: {word}\n\n{}", campaign.name, fleet::markdown(&analysis, &elements));
+    let mut text = shown(&standing, false);
+    if !runs.is_empty() {
+        let _ = write!(text, "\n{}", fleet::text(&analysis, columns()));
+    }
+    let page = fleet::page(&analysis, &elements, &format!("{}: {word}", campaign.name))?;
+    write(&folder.path.join("report.html"), page.as_bytes())?;
+    let junit = fleet::junit(&analysis, &elements).map_err(|why| internal("cannot show the report", why))?;
+    write(&folder.path.join("junit.xml"), junit.as_bytes())?;
+    for Variants { base, new, comparison, error } in &variants {
+        let why = || error.clone().unwrap_or_default() + "\n";
+        let shown = |show: fn(&FleetComparison) -> String| comparison.as_ref().map_or_else(why, show);
+        if let Some(comparison) = comparison {
+            let junit = comparison.junit().map_err(|why| internal("cannot show the report", why))?;
+            write(&folder.path.join(format!("junit-{new}.xml")), junit.as_bytes())?;
+        }
+        let _ = write!(markdown, "\n## {new} against {base}\n\n{}", shown(FleetComparison::markdown));
+        let _ = write!(text, "\n{new} against {base}, on the same hosts\n{}", shown(|found| found.text(columns())));
+    }
+    write(&folder.path.join("summary.md"), markdown.as_bytes())?;
+
+    if args.json {
+        print_json(&Report { schema: SCHEMA, standing: &standing, analysis: &analysis, variants })?;
+    } else if args.markdown {
+        print(&markdown)?;
+    } else {
+        print(&text)?;
+    }
+    complain(&format!("report.html, summary.md, junit.xml in {}", folder.path.display()));
+    Ok(verdict)
+}
+
+/// Each further variant against the first. What variants have in common is the plan's experiment: their options may differ.
+fn variants<'a>(campaign: &'a Campaign, gathered: &Gathered, spec: &FleetSpec) -> Vec<Variants<'a>> {
+    let of_experiment = |run: &Run| {
+        let number = run.labels.element.and_then(|number| usize::try_from(number).ok());
+        let name = number.and_then(|number| campaign.elements.get(number)).map(|element| element.experiment.as_str());
+        name.map_or_else(
+            || run.clone(),
+            |name| Run {
+                key: format!("{name}\n{}\n{}", run.backend, run.stand_in).into(),
+                setting: name.into(),
+                ..run.clone()
+            },
+        )
+    };
+    let runs: Vec<Run> = gathered.runs.iter().map(of_experiment).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for element in campaign.elements.iter().filter(|element| element.part.is_none()) {
+        if element.repetition == 0 && !names.contains(&element.variant.as_str()) {
+            names.push(&element.variant);
+        }
+    }
+    let Some((&base, others)) = names.split_first() else { return Vec::new() };
+    let compare = |&new: &&'a str| {
+        let (base_runs, new_runs) = by_variant(&runs, base, new);
+        match fleet::compare(&base_runs, &new_runs, spec) {
+            Ok(comparison) => Variants { base, new, comparison: Some(comparison), error: None },
+            Err(error) => Variants { base, new, comparison: None, error: Some(error.to_string()) },
+        }
+    };
+    others.iter().map(compare).collect()
+}
+
+fn element_line(line: &Line) -> ElementLine {
+    ElementLine {
+        name: line.name.clone(),
+        host: line.host.clone().unwrap_or_default(),
+        end: match line.state {
+            State::Ok => ElementEnd::Ok,
+            State::Failed => ElementEnd::Failed,
+            _ => ElementEnd::Open,
+        },
+        state: line.state.word().to_owned(),
+        exit_code: line.exit,
+        job: line.job.clone().unwrap_or_default(),
+        reason: line.reason.clone().unwrap_or_default(),
+    }
+}
+
+/// 1 if an element failed or something is slower, 3 if an outcome is missing or a variant undecided, else 0. A fleet of too few hosts
+/// to tell odd ones is no failure of the campaign.
+fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variants<'_>]) -> Exit {
+    let slower = Some(analysis.exit()).filter(|&exit| exit == Exit::Regression);
+    let verdicts = [Some(standing.exit()), slower].into_iter().flatten();
+    let verdicts: Vec<Exit> = verdicts
+        .chain(variants.iter().map(|one| one.comparison.as_ref().map_or(Exit::Inconclusive, FleetComparison::exit)))
+        .collect();
+    let has = |exit: Exit| verdicts.contains(&exit);
+    if has(Exit::Regression) {
+        Exit::Regression
+    } else if verdicts.iter().all(|&exit| exit == Exit::Done) {
+        Exit::Done
+    } else {
+        Exit::Inconclusive
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn standing(states: &[State]) -> Standing {
+        let line = |(number, &state): (usize, &State)| Line {
+            number: number as u64,
+            name: format!("e{number}"),
+            state,
+            host: None,
+            job: None,
+            exit: None,
+            attempts: 1,
+            reason: None,
+            missing: Vec::new(),
+            done: None,
+        };
+        let mut counts = BTreeMap::new();
+        for state in states {
+            *counts.entry(*state).or_insert(0) += 1;
+        }
+        let elements = states.iter().enumerate().map(line).collect();
+        Standing { campaign: "x".to_owned(), counts, unanswered: None, elements }
+    }
+
+    #[test]
+    fn failed_elements_come_before_open_verdicts() {
+        let analysis = fleet::analyse(&[], &FleetSpec::default());
+        let of = |states: &[State], variants: &[Variants<'_>]| exit(&standing(states), &analysis, variants);
+        let open = || Variants { base: "a", new: "b", comparison: None, error: Some("no figures".to_owned()) };
+        assert_eq!(of(&[State::Ok], &[]), Exit::Done);
+        assert_eq!(of(&[State::Ok], &[open()]), Exit::Inconclusive);
+        assert_eq!(of(&[State::Ok, State::Failed], &[open()]), Exit::Regression);
+        assert_eq!(of(&[State::Ok, State::Lost], &[]), Exit::Inconclusive);
+    }
+}

@@ -1,0 +1,144 @@
+//! `vpmu fleet submit`, and what an element's job runs.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use results::error::{Error, Exit};
+use results::table::layout::plural;
+use results::write::now_unix;
+use fleet::slurm::command::Slurm;
+use fleet::slurm::script::COPIES;
+
+use super::args::{ElementArgs, On, SubmitArgs};
+use super::planned::{Check, planned};
+use crate::console::{complain, internal, print};
+use crate::fleet::element::Element;
+use crate::fleet::folder::Folder;
+use crate::fleet::plan::{Plan, Target, refused};
+use crate::fleet::standing::{Standing, State};
+use crate::fleet::{attempt, local, on_slurm};
+use crate::{parse, process, progress, sys};
+
+/// Submits what is due. The campaign's folder, and false if it was interrupted.
+pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {
+    let (plan, elements) = planned(&args.plan, check)?;
+    let dir = args.output.clone().unwrap_or_else(|| Path::new("vpmu-campaigns").join(&plan.name));
+    // Whether Slurm is there is known before anything is written.
+    let slurm = Slurm::default();
+    if args.on == On::Slurm {
+        slurm.config()?;
+        known_hosts(&slurm, &plan)?;
+    }
+    let now = now_unix();
+    let (folder, campaign) = Folder::submit(&dir, &plan, elements, now)?;
+    let _lock = lock(&folder, "submission")?;
+    let states = on_slurm::states(&slurm, &folder)?;
+    if let Some(why) = &states.unanswered {
+        let what = format!("cannot tell which elements of {} run", dir.display());
+        return Err(Error::host(what, why, "submit again when Slurm's controller answers: nothing runs twice then"));
+    }
+    let mut standing = Standing::of(&folder, &campaign, &states.elements, None)?;
+    if args.retry_failed {
+        for done in
+            standing.elements.iter().filter(|line| line.state == State::Failed).filter_map(|line| line.done.as_ref())
+        {
+            // One that Slurm has not let go yet cannot be submitted again.
+            let task = states.elements.get(&done.attempt.element);
+            if task.is_some_and(|task| task.state.is_active()) {
+                let element = done.attempt.element;
+                complain(&format!(
+                    "notice: element {element} failed, but Slurm has not let its job go yet: submit again in a few seconds"
+                ));
+                continue;
+            }
+            folder.forget(done)?;
+        }
+        // With what Slurm says: elements in the queue are not submitted again.
+        standing = Standing::of(&folder, &campaign, &states.elements, None)?;
+    }
+    let due: BTreeSet<u64> =
+        standing.elements.iter().filter(|line| line.state.is_due()).map(|line| line.number).collect();
+    complain(&format!(
+        "{} of {} to run{}; folder {}",
+        due.len(),
+        plural(campaign.elements.len(), "element"),
+        if due.is_empty() { ": the others have an outcome or a job" } else { "" },
+        folder.path.display()
+    ));
+    if due.is_empty() {
+        return Ok((dir, true));
+    }
+    match args.on {
+        On::Local => {
+            if campaign.elements.iter().any(|element| element.target != Target::Any) {
+                complain("notice: --on local: every element runs on this host, whatever host the plan names");
+            }
+            sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+            let mut progress = progress::shown(!args.quiet);
+            let ended = local::run(&folder, &campaign, &due, sys::interrupted(), progress.as_mut())?;
+            if !ended {
+                complain("warning: interrupted; run the same command again to go on");
+            }
+            Ok((dir, ended))
+        }
+        On::Slurm => {
+            let due: Vec<&Element> = campaign.elements.iter().filter(|element| due.contains(&element.number)).collect();
+            for job in on_slurm::submit(&slurm, (&folder, &campaign, &plan.slurm), &due, now, &states)? {
+                print(&format!("job {}: {}\n", job.job, plural(job.elements.len(), "element")))?;
+            }
+            Ok((dir, true))
+        }
+    }
+}
+
+/// Refuses hosts that Slurm does not have.
+fn known_hosts(slurm: &Slurm, plan: &Plan) -> Result<(), Error> {
+    let names: Vec<&str> = plan
+        .targets
+        .iter()
+        .filter_map(|target| if let Target::Host(name) = target { Some(name.as_str()) } else { None })
+        .collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let nodes = slurm.nodes()?;
+    let known: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    let Some(unknown) = names.into_iter().find(|name| !known.contains(name)) else { return Ok(()) };
+    let remedy = parse::suggestion(unknown, &known, "");
+    Err(refused(&plan.name, format!("Slurm has no node {unknown}; {remedy}")))
+}
+
+/// The lock that submissions and collectors of a campaign share.
+pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> {
+    let failed =
+        |error: std::io::Error| Error::usage(format!("cannot lock {}", folder.path.display()), error.to_string(), "");
+    // A file of its own, open for writing: NFS refuses an exclusive lock on a folder.
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).open(folder.path.join("lock")).map_err(failed)?;
+    if !process::try_lock(&file).map_err(failed)? {
+        return Err(Error::usage(
+            format!("cannot begin a {what} in {}", folder.path.display()),
+            "a submission or a collector is at work there",
+            "wait for it; outcomes are safe meanwhile",
+        ));
+    }
+    Ok(file)
+}
+
+/// Runs one element, as its job does.
+pub(super) fn element(args: &ElementArgs) -> Result<Exit, Error> {
+    let (folder, campaign) = Folder::open(&args.dir)?;
+    let element =
+        usize::try_from(args.number).ok().and_then(|number| campaign.elements.get(number)).ok_or_else(|| {
+            let count = plural(campaign.elements.len(), "element");
+            Error::usage(format!("no element {}", args.number), format!("the campaign has {count}"), "")
+        })?;
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGTERM", error))?;
+    let copies = std::env::var_os(COPIES).map(PathBuf::from);
+    let ended = attempt::run(&folder, &campaign, element, copies.as_deref(), sys::interrupted())?;
+    match &ended {
+        attempt::Ended::Done(done) => complain(&format!("{}: {}", element.name, done.how())),
+        attempt::Ended::Stopped(why) => complain(&format!("{}: stopped: {why}", element.name)),
+    }
+    Ok(ended.exit())
+}

@@ -1,0 +1,121 @@
+//! `vpmu history`.
+
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use results::compare::Statistic;
+use results::error::{Error, Exit};
+use fleet::{self, FleetSpec};
+use results::history::{self, HistorySpec};
+use results::read;
+use results::stats::change_points::Rules;
+use results::table::layout::columns;
+
+use super::by_host;
+use super::options::SeriesOptions;
+use crate::console::{print, print_json};
+use crate::parse::{number_in, share};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  # every arm and metric
+  vpmu history vpmu-results
+  # one series, for a script
+  vpmu history --metric nmi_handler_ns --arm reuse --json nightly
+  # many hosts: changes of the fleet, odd hosts
+  vpmu history --by-host nightly
+
+A change is no verdict; `vpmu compare` judges.
+
+Exit codes: 0 done, 2 bad usage or input, 3 too few runs,
+70 a bug of vpmu.";
+
+/// Options of `vpmu history`.
+#[derive(Clone, Debug, Args)]
+pub struct HistoryArgs {
+    /// A folder of documents, or a baseline's name
+    #[arg(value_name = "DIR")]
+    pub source: String,
+
+    /// Significance level, over all series of the folder
+    #[arg(long, value_name = "P", default_value = "0.001", value_parser = share)]
+    pub alpha: f64,
+
+    /// Minimum relative change to report
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
+    pub threshold: f64,
+
+    /// Runs per window of the search
+    #[arg(long, value_name = "N", default_value = "50", value_parser = number_in(6..=1000))]
+    pub window: u64,
+
+    /// What of the results.
+    #[command(flatten)]
+    pub series: SeriesOptions,
+
+    /// Follow times instead of ratios to the floor
+    #[arg(long)]
+    pub times: bool,
+
+    /// Follow each host against itself, then average over hosts; implied for campaigns
+    #[arg(long, conflicts_with_all = ["window", "quantile", "arm", "metric", "times"])]
+    pub by_host: bool,
+
+    /// Folder of results; baseline names are looked up in its baselines/
+    #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
+    pub results: PathBuf,
+
+    /// Print JSON in place of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
+    if args.alpha > 0.5 {
+        let what = format!("--alpha {} is out of range", args.alpha);
+        return Err(Error::usage(what, "a level is at most 0.5", "0.001 is the default"));
+    }
+    if by_host::is_wanted(Path::new(&args.source), args.by_host) {
+        return hosts(args);
+    }
+    let request = HistorySpec {
+        rules: Rules { window: usize::try_from(args.window).unwrap_or(50), p: args.alpha, strength: args.threshold },
+        statistic: args.series.quantile,
+        arms: args.series.arm.clone(),
+        metrics: args.series.metric.clone(),
+        times: args.times,
+    };
+    // As in `compare`, memory is not given back piece by piece at the end.
+    let records = ManuallyDrop::new(read::gather(&args.source, &args.results)?);
+    let found = history::history(&args.source, &records, &request)?;
+    if args.json {
+        print_json(&found)?;
+    } else {
+        print(&history::text(&found, columns()))?;
+    }
+    Ok(found.exit())
+}
+
+/// By host.
+fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
+    let of_series = [
+        ("--alpha", (args.alpha - 0.001).abs() > f64::EPSILON),
+        ("--threshold", (args.threshold - 0.05).abs() > f64::EPSILON),
+        ("--window", args.window != 50),
+        ("--quantile", args.series.quantile != Statistic::default()),
+        ("--arm", !args.series.arm.is_empty()),
+        ("--metric", !args.series.metric.is_empty()),
+        ("--times", args.times),
+    ];
+    by_host::refuse(Path::new(&args.source), &of_series)?;
+    let gathered = by_host::gather(Path::new(&args.source), false)?;
+    let found = fleet::analyse(&gathered.runs, &FleetSpec::default());
+    if args.json {
+        print_json(&found)?;
+    } else {
+        print(&fleet::text(&found, columns()))?;
+    }
+    // A change is no verdict.
+    Ok(gathered.exit(if found.exit() == Exit::Regression { Exit::Done } else { found.exit() }))
+}

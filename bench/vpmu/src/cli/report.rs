@@ -1,0 +1,279 @@
+//! `vpmu report`.
+
+use std::ffi::OsStr;
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use results::document::Record;
+use results::error::{Error, Exit};
+use fleet::{self, FleetSpec};
+use results::report::{Sources, html, published};
+use results::table::layout::plural;
+
+use super::by_host;
+use super::files::{records, write};
+use crate::console::{complain, print};
+use crate::experiment::reproduce::run::Simulated;
+use crate::experiment::sweep::store;
+use crate::record::nmis::Nmis;
+use crate::record::spec::PIPED;
+use crate::record::{firefox, flame, profile};
+use crate::tool;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  # every result of vpmu-results, as report.html
+  vpmu report
+  # two results, the page on stdout
+  vpmu report before.json after.json -o -
+  # a folder and a sweep
+  vpmu report nightly sweep.jsonl -o nightly.html
+
+  # a recording as a flame graph; its folded stacks
+  vpmu report perf.data -o flame.html
+  vpmu report perf.data --format folded
+  # of several events that were recorded, one
+  vpmu report perf.data --event exit:wrmsr
+  # without a file
+  vpmu record -g -o - -- run x.elf | vpmu report - -o x.html
+  # for https://profiler.firefox.com
+  vpmu report perf.data --format firefox -o profile.json
+
+  # many hosts
+  vpmu report --by-host fleet/ -o fleet.html
+
+The page needs no network; that of results needs no script: open it
+in any browser, send it, print it.
+
+Exit codes: 0 done, 2 bad usage or input, 3 a document by host
+could not be used, or a recording is damaged, 70 a bug of vpmu.";
+
+/// Options of `vpmu report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArgs {
+    /// Result documents (.json), sweeps (.jsonl), or folders of them; or one recording of `vpmu record` (- is stdin)
+    #[arg(value_name = "DIR|FILE", default_value = "vpmu-results")]
+    pub sources: Vec<PathBuf>,
+
+    /// The page; - for stdout [default: report.html; of a recording FILE.html, folded: -, firefox: profile.json]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// What is made of a recording
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "page")]
+    pub format: RecordingFormat,
+
+    /// A page by host: odd hosts, changes, a map of hosts and time; always so for campaigns
+    #[arg(long)]
+    pub by_host: bool,
+
+    /// The title of the page or profile [default: vPMU lab report; of a recording its name]
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+
+    /// The event of a recording whose samples are shown [default: the first that has any]
+    #[arg(short, long, value_name = "NAME")]
+    pub event: Option<String>,
+}
+
+/// What is made of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RecordingFormat {
+    /// A flame graph to click through, as HTML
+    Page,
+    /// Folded stacks, for FlameGraph, inferno and speedscope
+    Folded,
+    /// A profile for the Firefox profiler, as JSON
+    Firefox,
+}
+
+impl ReportArgs {
+    fn title(&self) -> &str {
+        self.title.as_deref().unwrap_or("vPMU lab report")
+    }
+
+    fn output(&self) -> &Path {
+        self.output.as_deref().unwrap_or(Path::new("report.html"))
+    }
+
+    /// Where what is made of recording `source` goes.
+    fn output_of(&self, source: &Path) -> PathBuf {
+        let default = || match self.format {
+            RecordingFormat::Page => {
+                let mut name = source.as_os_str().to_owned();
+                name.push(".html");
+                name.into()
+            }
+            RecordingFormat::Folded => "-".into(),
+            RecordingFormat::Firefox => "profile.json".into(),
+        };
+        self.output.clone().unwrap_or_else(default)
+    }
+}
+
+/// What `vpmu sweep` writes to a folder.
+const SWEEP: &str = "jsonl";
+
+/// Most samples whose times are in a page: some megabytes.
+const MOST_TIMED: usize = 200_000;
+
+/// What is made of a recording.
+fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
+    if args.title.is_some() && args.format == RecordingFormat::Folded {
+        return Err(Error::usage("--title has nothing to do", "folded stacks have no title", "leave it out"));
+    }
+    let event = args.event.as_deref();
+    let piped = source == Path::new("-");
+    let contents = if piped { profile::from_stdin(event)? } else { profile::read(source, event)? };
+    let source = if piped { Path::new(PIPED) } else { source };
+    if event.is_none() {
+        for (other, samples) in contents.others.iter().filter(|(_, samples)| *samples > 0) {
+            complain(&format!(
+                "notice: {samples} samples of {other} are left out, those of {} are shown: --event {other}",
+                contents.event.name
+            ));
+        }
+    }
+    let title = args.title.clone().unwrap_or_else(|| source.display().to_string());
+    let (damage, samples) = (contents.damage, contents.samples.len());
+    if damage.any() {
+        complain(&format!("warning: {}", profile::said(&damage)));
+    }
+    for file in &contents.older {
+        complain(&format!("notice: {} is older than the recording and left out", file.display()));
+    }
+    let made = match args.format {
+        RecordingFormat::Page => {
+            let nmis = contents.nmis.as_deref().and_then(Nmis::read);
+            if nmis.is_some() && samples > MOST_TIMED {
+                complain(&format!(
+                    "notice: {samples} samples are too many for a page with the guest's NMIs: they are left out"
+                ));
+            }
+            let nmis = nmis.filter(|_| samples <= MOST_TIMED).map(|nmis| (nmis, contents.timed()));
+            let latency = nmis.as_ref().map(|(nmis, timed)| (nmis, timed));
+            flame::page(&contents.profile(), &title, latency)
+        }
+        RecordingFormat::Folded => contents.profile().stacks.folded(),
+        RecordingFormat::Firefox => firefox::json(&contents, &title)?,
+    };
+    let output = args.output_of(source);
+    if output == Path::new("-") {
+        print(&made)?;
+    } else {
+        write(&output, made.as_bytes())?;
+        complain(&format!("{samples} samples in {}", output.display()));
+    }
+    Ok(if damage.any() { Exit::Inconclusive } else { Exit::Done })
+}
+
+pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
+    if let [source] = &args.sources[..]
+        && (profile::is_recording(source) || source == Path::new("-"))
+    {
+        if args.by_host {
+            return Err(Error::usage("--by-host is for results of hosts", "the source is a recording", "leave it out"));
+        }
+        return recording(args, source);
+    }
+    if args.sources.iter().any(|source| profile::is_recording(source) || source == Path::new("-")) {
+        return Err(Error::usage(
+            "a recording has a page of its own",
+            "several sources are given",
+            "give one recording",
+        ));
+    }
+    if args.format != RecordingFormat::Page {
+        return Err(Error::usage("--format is for a recording", "no source is one", "see vpmu export for results"));
+    }
+    if args.event.is_some() {
+        return Err(Error::usage("--event is for a recording", "no source is one", "leave it out"));
+    }
+    if let [source] = &args.sources[..]
+        && by_host::is_wanted(source, args.by_host)
+    {
+        return hosts(args, source);
+    }
+    if args.by_host || args.sources.iter().any(|source| by_host::is_wanted(source, false)) {
+        return Err(Error::usage("a page by host has one source", "several are given", "give one campaign or folder"));
+    }
+    // As in `compare`, memory is not given back piece by piece at the end.
+    let sources = ManuallyDrop::new(sources(&args.sources)?);
+    let page = html(&sources, args.title())?;
+    if args.output() == Path::new("-") {
+        return print(&page).map(|()| Exit::Done);
+    }
+    write(args.output(), page.as_bytes())?;
+    complain(&format!(
+        "{}, {} in {} ({:.1} MB)",
+        plural(sources.records.len(), "result"),
+        plural(sources.sweeps.len(), "sweep"),
+        args.output().display(),
+        page.len() as f64 / 1e6
+    ));
+    Ok(Exit::Done)
+}
+
+/// By host.
+fn hosts(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
+    let gathered = by_host::gather(source, false)?;
+    let page = fleet::page(&fleet::analyse(&gathered.runs, &FleetSpec::default()), &[], args.title())?;
+    if args.output() == Path::new("-") {
+        print(&page)?;
+    } else {
+        write(args.output(), page.as_bytes())?;
+        let size = page.len() as f64 / 1e6;
+        complain(&format!("{} in {} ({size:.1} MB)", plural(gathered.runs.len(), "result"), args.output().display()));
+    }
+    Ok(gathered.exit(Exit::Done))
+}
+
+fn is_sweep(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new(SWEEP))
+}
+
+/// The results and sweeps of files and folders, beside the published figures.
+fn sources(given: &[PathBuf]) -> Result<Sources, Error> {
+    let (records, sweeps) = read(given)?;
+    let published = Simulated::stored()?.beside(&published::documents(&records)?)?;
+    Ok(Sources { records, sweeps, published, tool: tool::this() })
+}
+
+/// The results and sweeps of files and folders. A folder may have either.
+fn read(given: &[PathBuf]) -> Result<(Vec<Record>, Vec<PathBuf>), Error> {
+    let (mut all, mut sweeps) = (Vec::new(), Vec::new());
+    for source in given {
+        if is_sweep(source) {
+            sweeps.push(source.clone());
+            continue;
+        }
+        let here = if source.is_dir() { of_kind(source, SWEEP)? } else { Vec::new() };
+        if here.is_empty() {
+            all.extend(records(std::slice::from_ref(source))?);
+        } else {
+            // A sweep leaves its front beside its lines; whatever else is there are results.
+            let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == store::FRONT);
+            let results: Vec<PathBuf> = of_kind(source, "json")?.into_iter().filter(|path| !own(path)).collect();
+            all.extend(records(&results)?);
+            sweeps.extend(here);
+        }
+    }
+    Ok((all, sweeps))
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let unreadable = |error: std::io::Error| {
+        Error::usage(format!("cannot read {}", dir.display()), error.to_string(), "give a folder of results")
+    };
+    let entries = std::fs::read_dir(dir).map_err(unreadable)?;
+    entries.map(|entry| entry.map(|entry| entry.path()).map_err(unreadable)).collect()
+}
+
+/// The folder's files with that extension, in order of their names.
+fn of_kind(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, Error> {
+    let mut paths: Vec<PathBuf> =
+        entries(dir)?.into_iter().filter(|path| path.extension() == Some(OsStr::new(extension))).collect();
+    paths.sort();
+    Ok(paths)
+}

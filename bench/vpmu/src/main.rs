@@ -1,0 +1,7 @@
+//! The `vpmu` binary.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    vpmu::console::guarded(|| vpmu::cli::app::run(std::env::args_os())).into()
+}

@@ -1,0 +1,192 @@
+//! `vpmu ab` from the outside: simulated sides anywhere, real guests where there is KVM, and builds that are none.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use vpmu::abilities::{EventProbe as _, ThisHost};
+use host_pmu::backend::BackendKey;
+use serde_json::Value;
+use trials::Case;
+
+const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
+/// Short simulated rounds.
+const SIM: [&str; 6] = ["--backend", "sim:development-host", "--samples", "5", "--duration", "1m"];
+
+fn main() -> ExitCode {
+    let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());
+    let perf = ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why);
+    let missing = kvm.and(perf).err();
+    let real = missing.is_none();
+    let always: [(&str, fn()); 7] = [
+        ("the_same_build_twice_is_no_change", the_same_build_twice),
+        ("an_arm_that_is_slower_by_its_options_is_found", slower_by_options),
+        ("the_document_has_every_round_and_is_no_input_of_compare", the_document),
+        ("a_build_without_the_protocol_is_refused", without_the_protocol),
+        ("a_side_that_dies_leaves_its_rounds_and_exit_3", a_side_that_dies),
+        ("options_that_a_side_refuses_are_refused_as_by_itself", refused_options),
+        ("ctrl_c_ends_it_with_whole_rounds_and_no_child", ctrl_c),
+    ];
+    let cases = always.into_iter().map(|(name, run)| Case::new(name, None, run));
+    let of_kvm = Case::new("real_guests_of_two_processes_take_turns", missing, real_guests);
+    trials::run(cases.chain([of_kvm]), real)
+}
+
+fn ab(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(VPMU);
+    command.args(["ab", "--quiet"]).args(args).current_dir(dir).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+    command.output().expect("the binary starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn script(dir: &Path, name: &str, body: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("a file");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    path
+}
+
+fn the_same_build_twice() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = ab(dir.path(), &[&[VPMU, VPMU, "--rounds", "6"], &SIM[..]].concat());
+    let table = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{table}{}", text(&output.stderr));
+    for needle in ["A/A: both sides", "no change", "all arms", "recreate", "floor", "6 rounds", "sim:development-host"]
+    {
+        assert!(table.contains(needle), "{table} lacks {needle}");
+    }
+    let wide = table.lines().find(|line| line.chars().count() > 60 && !line.contains(": "));
+    assert_eq!(wide, None, "{table}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is written unasked");
+}
+
+fn slower_by_options() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let sides = ["--base-args", "--strategy gate", "--new-args", "--strategy recreate", "--rounds", "8"];
+    let output = ab(dir.path(), &[&sides[..], &SIM].concat());
+    let table = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{table}{}", text(&output.stderr));
+    assert!(table.contains("gate → recreate") && table.contains("NEW is slower: "), "{table}");
+    let floor = table.lines().find(|line| line.starts_with("floor")).expect("a row of the floor");
+    assert!(floor.contains("no change"), "{table}");
+}
+
+fn the_document() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let line = [&[VPMU, VPMU, "--rounds", "5", "--strategy", "reuse", "-o", "ab.json", "--json"], &SIM[..]].concat();
+    let output = ab(dir.path(), &line);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&document["schema"], &document["status"]), (&"vpmu-ab/1".into(), &"complete".into()));
+    assert_eq!(document["same_build"], true);
+    let arms = document["arms"].as_array().expect("arms");
+    assert_eq!(arms.iter().map(|arm| arm["name"].as_str().expect("a name")).collect::<Vec<_>>(), ["reuse", "floor"]);
+    for arm in arms {
+        let rounds = arm["rounds"].as_array().expect("rounds");
+        assert_eq!(rounds.len(), 5);
+        for side in ["base", "new"] {
+            assert!(rounds.iter().all(|round| round[side]["nmi_handler_ns"]["p50"].as_u64() > Some(0)));
+        }
+    }
+    let saved = std::fs::read(dir.path().join("ab.json")).expect("the file");
+    assert_eq!(saved, output.stdout);
+    for command in ["report", "compare ab.json"] {
+        let words: Vec<&str> = command.split(' ').chain(["ab.json"]).collect();
+        let refused = Command::new(VPMU).args(&words).current_dir(dir.path()).output().expect("it starts");
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(text(&refused.stderr).contains("a result of `vpmu ab`"), "{}", text(&refused.stderr));
+    }
+}
+
+fn without_the_protocol() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let old = script(dir.path(), "old", "echo \"vpmu: error: unrecognized subcommand '__turns'\" >&2; exit 2");
+    for (base, name) in [(old.to_str().expect("UTF-8"), "BASE"), ("/bin/true", "BASE"), ("/bin/echo", "BASE")] {
+        let output = ab(dir.path(), &[&[base, VPMU], &SIM[..]].concat());
+        let error = text(&output.stderr);
+        assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{error}");
+        assert!(error.contains(&format!("{name} ({base}) does not speak vpmu-turns/2")), "{error}");
+        assert!(error.contains("build it from a revision that has `vpmu ab`"), "{error}");
+    }
+    let output = ab(dir.path(), &[&["no/such/vpmu", VPMU], &SIM[..]].concat());
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("No such file"));
+}
+
+/// NEW says its greeting and some answers, then its pipe closes.
+fn a_side_that_dies() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dying = script(dir.path(), "dying", &format!("{VPMU} \"$@\" | sed -u 12q"));
+    let dying = dying.to_str().expect("UTF-8");
+    let output = ab(dir.path(), &[&[VPMU, dying, "--strategy", "reuse", "--rounds", "9"], &SIM[..]].concat());
+    let (table, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(3), "{table}{error}");
+    assert!(table.contains("incomplete: a side failed") && table.contains("inconclusive"), "{table}");
+    assert!(error.contains(&format!("NEW ({dying}) failed: it ended")), "{error}");
+}
+
+fn refused_options() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = ab(dir.path(), &[VPMU, VPMU, "--strategy", "reues"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("unknown strategy 'reues'"), "{}", text(&output.stderr));
+    let output = ab(dir.path(), &[&[VPMU, VPMU, "--new-args", "--bogus"], &SIM[..]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("NEW") && text(&output.stderr).contains("--bogus"));
+}
+
+fn ctrl_c() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(VPMU);
+    command.args(["ab", "-q", VPMU, VPMU, "--json"]).args(SIM).current_dir(dir.path()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let id = child.id();
+    let children = || {
+        let path = format!("/proc/{id}/task/{id}/children");
+        std::fs::read_to_string(path).unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut both = children();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while both.len() < 2 {
+        assert_eq!(child.try_wait().expect("its state"), None, "it ended before it had two sides");
+        assert!(std::time::Instant::now() < until, "no two sides in 60 s");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        both = children();
+    }
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(Command::new("kill").args(["-INT", &id.to_string()]).status().expect("kill").success());
+    let output = child.wait_with_output().expect("its end");
+    assert_eq!(output.status.code(), Some(3));
+    for child in both {
+        assert!(!Path::new(&format!("/proc/{child}")).exists(), "{child} is left");
+    }
+    // Killed before the first session had a round there is no document.
+    if !output.stdout.is_empty() {
+        let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(document["status"], "interrupted");
+        let rounds = |at: usize| document["arms"][at]["rounds"].as_array().map_or(0, Vec::len);
+        assert!((1..4).all(|at| rounds(at) == rounds(0)));
+    }
+}
+
+fn real_guests() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let line = ["--strategy", "reuse", "--samples", "10", "--rounds", "6", "--json", "--duration", "2m"];
+    let output = ab(dir.path(), &[&[VPMU, VPMU], &line[..]].concat());
+    let error = text(&output.stderr);
+    // What this host's noise says about six rounds is not asserted.
+    assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{error}");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        (&document["status"], &document["base"]["backend"]),
+        (&"complete".into(), &"cpu-clock".into()),
+        "{error}"
+    );
+    for arm in document["arms"].as_array().expect("arms") {
+        let rounds = arm["rounds"].as_array().expect("rounds");
+        assert_eq!(rounds.len(), 6, "{error}");
+        let counts = |side: &str| rounds.iter().map(|round| round[side]["nmi_handler_ns"]["count"].as_u64()).min();
+        assert!(counts("base") >= Some(Some(10)) && counts("new") >= Some(Some(10)), "{arm}");
+    }
+}

@@ -1,0 +1,270 @@
+//! A real Slurm on loopback: munged, slurmctld and a slurmd for each of four nodes of two classes, all in one temporary folder.
+//!
+//! Debian's slurmd can run several times on one machine (`-N`). The processes are children of the test, and so are those that
+//! they leave behind (the test is a subreaper): at the end each is killed by its pid.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use fleet::slurm::command::Slurm;
+
+/// Nodes and their feature.
+pub(crate) const NODES: [(&str, &str); 4] = [("clx1", "clx"), ("clx2", "clx"), ("icx1", "icx"), ("icx2", "icx")];
+const PROGRAMS: [&str; 8] = ["munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "scancel", "sinfo"];
+pub(crate) const REMEDY: &str = "apt-get install --no-install-recommends slurm-wlm munge, and run as root";
+/// Bound of each wait: far above what a busy machine takes.
+const LONG: Duration = Duration::from_secs(120);
+
+/// What a rig lacks here, if anything.
+pub(crate) fn missing() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("slurmd needs root".into());
+    }
+    PROGRAMS.iter().find(|name| find(name).is_none()).map(|name| format!("no {name} here"))
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|path| path.is_file())
+}
+
+/// A running cluster. It ends with this value.
+pub(crate) struct Rig {
+    folder: tempfile::TempDir,
+    daemons: Vec<(String, Child)>,
+}
+
+impl Rig {
+    /// Starts the daemons and waits until all nodes are idle.
+    pub(crate) fn start() -> Result<Self> {
+        set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
+        let folder = tempfile::Builder::new().prefix("vpmu-slurm-").tempdir()?;
+        let mut rig = Self { folder, daemons: Vec::new() };
+        for name in ["state", "spool", "munge", "log", "bin"] {
+            fs::create_dir(rig.path(name))?;
+        }
+        rig.wrappers()?;
+        fs::write(rig.path("munge/key-file"), random()?)?;
+        fs::set_permissions(rig.path("munge/key-file"), std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        fs::write(rig.path("slurm.conf"), rig.configuration()?)?;
+        let munge = |name: &str| rig.path("munge").join(name).display().to_string();
+        let words =
+            ["key-file", "socket", "pid-file", "log-file", "seed-file"].map(|file| format!("--{file}={}", munge(file)));
+        rig.daemon("munged", "munged", &[&["--foreground".to_owned(), "--force".to_owned()], &words[..]].concat())?;
+        let socket = rig.path("munge/socket");
+        wait("munged's socket", || Ok(socket.exists()))?;
+        rig.controller()?;
+        for (node, _) in NODES {
+            rig.node(node)?;
+        }
+        rig.wait_for_nodes("idle", &NODES.map(|(node, _)| node))?;
+        Ok(rig)
+    }
+
+    /// A path in the rig's folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts slurmctld.
+    pub(crate) fn controller(&mut self) -> Result<()> {
+        self.daemon("slurmctld", "slurmctld", &["-D".to_owned()])
+    }
+
+    /// Starts the slurmd of a node.
+    pub(crate) fn node(&mut self, node: &str) -> Result<()> {
+        self.daemon(node, "slurmd", &["-D".to_owned(), "-N".to_owned(), node.to_owned()])
+    }
+
+    fn daemon(&mut self, name: &str, program: &str, arguments: &[String]) -> Result<()> {
+        let log = fs::File::create(self.path("log").join(format!("{name}.out")))?;
+        let path = find(program).with_context(|| format!("no {program} here"))?;
+        let mut command = Command::new(path);
+        command.args(arguments).env("SLURM_CONF", self.path("slurm.conf")).stdin(Stdio::null());
+        // A temporary folder of its own: what a task leaves there is seen.
+        fs::create_dir_all(self.path("tmp"))?;
+        command.env("TMPDIR", self.path("tmp")).stdout(log.try_clone()?).stderr(log);
+        self.daemons.push((name.to_owned(), command.spawn().with_context(|| format!("cannot start {program}"))?));
+        Ok(())
+    }
+
+    /// Ends a daemon, which saves its state: a slurmctld that is killed may have forgotten what it launched.
+    pub(crate) fn stop(&mut self, name: &str) -> Result<()> {
+        let (_, daemon) =
+            self.daemons.iter_mut().find(|(daemon, _)| daemon == name).with_context(|| format!("no {name}"))?;
+        kill_process(Pid::from_child(daemon), Signal::TERM)?;
+        wait(&format!("the end of {name}"), || Ok(daemon.try_wait()?.is_some()))?;
+        self.daemons.retain(|(daemon, _)| daemon != name);
+        Ok(())
+    }
+
+    /// Kills a daemon without a chance to say so. Job steps of a slurmd go on.
+    pub(crate) fn kill(&mut self, name: &str) -> Result<()> {
+        let at =
+            self.daemons.iter().position(|(daemon, _)| daemon == name).with_context(|| format!("no daemon {name}"))?;
+        let (_, mut child) = self.daemons.remove(at);
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    /// Slurm's commands for the code under test.
+    pub(crate) fn slurm(&self) -> Slurm {
+        Slurm::default().in_folder(self.path("bin"))
+    }
+
+    /// A command that talks to this cluster.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env("SLURM_CONF", self.path("slurm.conf")).stdin(Stdio::null());
+        command
+    }
+
+    /// What `scontrol` or another command prints.
+    pub(crate) fn ask(&self, words: &[&str]) -> Result<String> {
+        let Output { status, stdout, stderr } = self.command(words[0]).args(&words[1..]).output()?;
+        ensure!(status.success(), "{words:?}: {}", String::from_utf8_lossy(&stderr));
+        Ok(String::from_utf8_lossy(&stdout).into_owned())
+    }
+
+    /// Waits until these nodes have a state that begins so.
+    pub(crate) fn wait_for_nodes(&self, state: &str, nodes: &[&str]) -> Result<()> {
+        let slurm = self.slurm();
+        wait(&format!("nodes {nodes:?} to be {state}"), || {
+            let Ok(found) = slurm.nodes() else { return Ok(false) };
+            Ok(found.iter().filter(|node| nodes.contains(&node.name.as_str()) && node.state.starts_with(state)).count()
+                == nodes.len())
+        })
+        .with_context(|| self.logs())
+    }
+
+    /// The ends of the daemons' logs.
+    fn logs(&self) -> String {
+        let mut text = String::new();
+        for entry in fs::read_dir(self.path("log")).into_iter().flatten().flatten() {
+            let log = fs::read_to_string(entry.path()).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines[lines.len().saturating_sub(8)..].join("\n    ");
+            let _ = write!(text, "\n{}: {last}", entry.file_name().display());
+        }
+        text
+    }
+
+    /// Commands in a folder, for code that runs in this process and cannot set SLURM_CONF.
+    fn wrappers(&self) -> Result<()> {
+        for name in ["sbatch", "scontrol", "squeue", "scancel", "sinfo", "sacct"] {
+            let Some(path) = find(name) else { continue };
+            let script = self.path("bin").join(name);
+            let conf = self.path("slurm.conf");
+            fs::write(&script, format!("#!/bin/sh\nSLURM_CONF='{}' exec {} \"$@\"\n", conf.display(), path.display()))?;
+            fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        }
+        Ok(())
+    }
+
+    fn configuration(&self) -> Result<String> {
+        let ports = ports(1 + NODES.len())?;
+        let folder = self.folder.path().display();
+        let host = fs::read_to_string("/proc/sys/kernel/hostname")?;
+        let host = host.trim().split('.').next().unwrap_or("localhost").to_owned();
+        let mut nodes = String::new();
+        for ((name, feature), port) in NODES.iter().zip(&ports[1..]) {
+            // One CPU, whatever the machine has: an element has its node for itself.
+            let _ = writeln!(
+                nodes,
+                "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=1 Feature={feature} State=UNKNOWN"
+            );
+        }
+        // Short times, so that a dead slurmd, a requeue and a preemption take seconds: cred_expire is what a requeued job waits.
+        Ok(format!(
+            "ClusterName=vpmu\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={ctld}\n\
+             AuthType=auth/munge\nAuthInfo=socket={folder}/munge/socket,cred_expire=5\nCredType=cred/munge\n\
+             SlurmUser=root\nSlurmdUser=root\n\
+             StateSaveLocation={folder}/state\nSlurmdSpoolDir={folder}/spool/%n\n\
+             SlurmctldPidFile={folder}/slurmctld.pid\nSlurmdPidFile={folder}/slurmd.%n.pid\n\
+             SlurmctldLogFile={folder}/log/slurmctld\nSlurmdLogFile={folder}/log/slurmd.%n\n\
+             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
+             AccountingStorageType=accounting_storage/none\nJobCompType=jobcomp/none\nMpiDefault=none\nSwitchType=switch/none\n\
+             SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n\
+             SchedulerType=sched/backfill\nSchedulerParameters=sched_interval=2,bf_interval=2,sched_min_interval=100000\n\
+             PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n\
+             ReturnToService=2\nSlurmdTimeout=5\nMessageTimeout=5\nBatchStartTimeout=5\nKillWait=5\n\
+             InactiveLimit=0\nMinJobAge=3600\nMaxArraySize=1001\nJobRequeue=1\n\
+             {nodes}\
+             PartitionName=fleet Nodes=ALL Default=YES MaxTime=1440 State=UP PriorityTier=1\n\
+             PartitionName=urgent Nodes=ALL MaxTime=1440 State=UP PriorityTier=9\n",
+            ctld = ports[0],
+        ))
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.daemons {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // Job steps and their tasks, which became children of this process, until none is left.
+        let until = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < until {
+            let orphans = children();
+            if orphans.is_empty() {
+                break;
+            }
+            for pid in orphans {
+                let _ = kill_process(pid, Signal::KILL);
+                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Children of this process.
+fn children() -> Vec<Pid> {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let pids: Vec<Pid> = lists
+        .flat_map(|list| {
+            list.split(' ').filter_map(|word| Pid::from_raw(word.trim().parse().ok()?)).collect::<Vec<_>>()
+        })
+        .collect();
+    pids
+}
+
+fn random() -> Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut key = vec![0; 128];
+    fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
+    Ok(key)
+}
+
+/// Ports that are free now.
+fn ports(count: usize) -> Result<Vec<u16>> {
+    let listeners: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<_>>()?;
+    Ok(listeners
+        .iter()
+        .map(|listener| listener.local_addr().map(|address| address.port()))
+        .collect::<std::io::Result<_>>()?)
+}
+
+/// Waits until `done`.
+pub(crate) fn wait(what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    let until = Instant::now() + LONG;
+    while !done()? {
+        if Instant::now() > until {
+            bail!("waited {LONG:?} for {what}");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! `vpmu guest-stat`: real guests beside simulated ones, and what a run leaves. No time is asserted.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use vpmu::abilities::EventProbe as _;
+use vpmu::abilities::ThisHost;
+use host_pmu::backend::BackendKey;
+use results::document::Arm;
+use results::document::{Document, Status};
+use trials::Case;
+
+fn main() -> ExitCode {
+    let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());
+    let perf = kvm.clone().and_then(|()| ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why)).err();
+    let real: [(&str, fn()); 4] = [
+        ("real_and_simulated_guests_do_the_same_in_each_phase", real_and_simulated),
+        ("events_enabled_once_take_one_call", enabled_once),
+        ("a_run_leaves_a_document_and_its_exports", a_short_run),
+        ("two_vcpus_set_up_for_themselves", two_vcpus),
+    ];
+    let anywhere: [(&str, fn()); 2] = [
+        ("a_simulation_repeats_to_the_byte", a_simulation_repeats),
+        ("what_does_not_fit_is_refused_in_one_line", refusals),
+    ];
+    let real = real.map(|(name, run)| Case::new(name, perf.clone(), run));
+    let anywhere = anywhere.map(|(name, run)| Case::new(name, None, run));
+    trials::run(real.into_iter().chain(anywhere), kvm.is_ok())
+}
+
+fn vpmu(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
+    command.args(["guest-stat", "--quiet"]).args(args).current_dir(dir).env_remove("RUST_BACKTRACE");
+    command.stdin(Stdio::null()).output().expect("the binary starts")
+}
+
+/// The document of a run that succeeds, regardless of the host's load.
+fn document(args: &[&str]) -> Document {
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = vpmu(dir.path(), &[args, &["--json", "--no-save", "--time-limit", "60s"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is saved");
+    let document: Document = serde_json::from_slice(&output.stdout).expect("a document");
+    assert_eq!((document.experiment.as_str(), document.place.as_deref()), ("guest-stat", Some("guest")));
+    assert_eq!(document.status, Status::Complete);
+    document
+}
+
+fn measured(document: &Document) -> impl Iterator<Item = &Arm> {
+    document.arms.iter().filter(|arm| arm.not_available.is_none())
+}
+
+/// Exits by phase; and host operations by phase and kind, where they depend on no slice of the host's scheduler.
+fn work(arm: &Arm) -> Vec<(String, u64, u64, u64, Vec<u64>)> {
+    let phases = arm.own.phases.iter();
+    phases
+        .map(|(key, phase)| {
+            let ops = phase.host_ops.values().copied().collect();
+            (key.clone(), phase.begun, phase.msr_reads, phase.msr_writes, ops)
+        })
+        .collect()
+}
+
+fn real_and_simulated() {
+    for events in ["1", "4", "7", "10", "20"] {
+        let of = |backend| {
+            let line = ["--events", events, "--strategy", "recreate,reuse", "--rounds", "1", "--samples", "6"];
+            document(&[&line[..], &["--backend", backend]].concat())
+        };
+        let (real, simulated) = (of("cpu-clock"), of("sim:clx-ap-watchdog-on"));
+        let mut arms = 0;
+        for (real, simulated) in measured(&real).zip(measured(&simulated)) {
+            assert_eq!((&real.name, real.own.cycles), (&simulated.name, 6));
+            assert_eq!(work(real), work(simulated), "{events} events, {}", real.name);
+            arms += 1;
+        }
+        assert_eq!(arms, 3, "recreate, reuse and the floor");
+    }
+}
+
+fn enabled_once() {
+    for backend in ["cpu-clock", "sim:development-host"] {
+        let line = ["--events", "7", "--strategy", "reuse", "--rounds", "1", "--samples", "10", "--enable", "once"];
+        let document = document(&[&line[..], &["--backend", backend]].concat());
+        for arm in measured(&document) {
+            let calls = |phase: &str| arm.own.phases[phase].call_ns.as_ref().map_or(0, |summary| summary.count);
+            assert_eq!((calls("enable"), calls("program"), calls("disable")), (10, 70, 70), "{backend}");
+        }
+    }
+}
+
+fn a_short_run() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let line = ["--strategy", "recreate,pool", "--rounds", "2", "--samples", "5", "--time-limit", "60s"];
+    let output = vpmu(dir.path(), &line);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = String::from_utf8_lossy(&output.stdout);
+    for word in ["recreate", "pool", "floor", "program", "disable", "stand-in", "2 of 2 rounds", "saved: "] {
+        assert!(table.contains(word), "{word} in {table}");
+    }
+    let files = std::fs::read_dir(dir.path().join("vpmu-results")).expect("the folder");
+    let mut endings: Vec<_> =
+        files.filter_map(|file| Some(file.ok()?.path().extension()?.to_string_lossy().into_owned())).collect();
+    endings.sort_unstable();
+    assert_eq!(endings, ["hlog", "json", "txt"]);
+}
+
+fn two_vcpus() {
+    let document = document(&["--vcpus", "2", "--strategy", "deferred", "--rounds", "1", "--samples", "8"]);
+    for arm in measured(&document) {
+        assert_eq!((arm.own.cycles, arm.own.counts.len()), (16, 10), "{}", arm.name);
+        assert!(arm.own.counts.iter().all(|event| event.scaled > Some(0) && event.running_ns < event.enabled_ns));
+        let set_ups = arm.own.phases["set-up"].total_ns.as_ref().map_or(0, |summary| summary.count);
+        assert_eq!(set_ups, 16);
+    }
+}
+
+fn a_simulation_repeats() {
+    let arms = || {
+        let line = ["--backend", "sim:clx-ap-watchdog-off", "--events", "20", "--rounds", "2", "--vcpus", "2"];
+        let mut arms = document(&[&line[..], &["--samples", "5", "--seed", "7"]].concat()).arms;
+        // When a round began is this machine's time.
+        arms.iter_mut().flat_map(|arm| &mut arm.rounds).for_each(|round| round.started_ns = 0);
+        serde_json::to_string(&arms).expect("JSON")
+    };
+    assert_eq!(arms(), arms());
+}
+
+fn refusals() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (line, needle) in [
+        (&["--events", "65"][..], "1 to 64"),
+        (&["--events", "sched:sched_switch"], "1 to 700"),
+        (&["--backend", "sim:none-such"], "there are development-host"),
+        (&["--strategy", "event-major"], "unknown strategy"),
+        (&["--cpus", "0"], "--vcpus"),
+        (&["--window", "0"], "--window"),
+        (&["--in", "host"], "--in"),
+        (&["--against", "perf"], "--against"),
+        (&["--scale", "100,200"], "--scale"),
+        (&["--count", "1s"], "--window"),
+        (&["--mode", "mmap"], "--mode"),
+    ] {
+        let output = vpmu(dir.path(), line);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line:?}: {error}");
+        assert!(error.contains(needle) && error.lines().count() == 1 && output.stdout.is_empty(), "{line:?}: {error}");
+    }
+    let host = Command::new(env!("CARGO_BIN_EXE_vpmu")).args(["stat-setup", "--vcpus", "2"]).output().expect("a start");
+    assert_eq!(host.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&host.stderr).contains("vpmu guest-stat has it"));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is left behind");
+}

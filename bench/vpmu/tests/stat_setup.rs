@@ -1,0 +1,336 @@
+//! `vpmu stat-setup` from the outside, with real perf events. What is missing is listed as ignored, with the reason.
+#![expect(clippy::unwrap_used, reason = "tests without libtest's harness, which the lint does not know as tests")]
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Output};
+
+use trials::Case;
+
+fn vpmu(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vpmu")).args(args).output().expect("the binary starts")
+}
+
+fn setup(args: &[&str]) -> Output {
+    let mut all = vec!["stat-setup", "--no-save", "--quiet"];
+    all.extend(args);
+    vpmu(&all)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn document(args: &[&str]) -> serde_json::Value {
+    let mut all = vec!["--json", "--scale", "none", "--rounds", "2"];
+    all.extend(args);
+    let output = setup(&all);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
+}
+
+const STRATEGIES: [&str; 5] = ["event-major", "cpu-major", "threads", "packed", "auto"];
+
+/// Every strategy opens the same events on every CPU, and its counts stand up to planted work.
+fn strategies_agree() {
+    let found = document(&["--events", "60"]);
+    assert_eq!(found["agree"], true, "{}", found["disagreements"]);
+    let cpus = found["parameters"]["cpus"].as_array().unwrap().len() as u64;
+    let arms = found["arms"].as_array().unwrap();
+    assert_eq!(arms.len(), STRATEGIES.len());
+    for (arm, name) in arms.iter().zip(STRATEGIES) {
+        assert_eq!(arm["strategy"], name);
+        assert_eq!(arm["check"]["opened"], 60 * cpus);
+        assert_eq!(arm["check"]["whole"], 60);
+        assert!(arm["check"]["checked"].as_u64().unwrap() >= 30, "{arm}");
+        // open, enable, read, disable, close, and with some the last closes.
+        assert!(arm["phases"].as_array().unwrap().len() >= 5);
+        assert!(arm["phases"].as_array().unwrap().iter().all(|phase| phase["wall_ns"]["count"] == 2));
+    }
+    let calls = |arm: usize, phase: usize| arms[arm]["phases"][phase]["call_ns"]["count"].as_u64().unwrap();
+    // Two rounds: a call per event and CPU, or per group of a CPU.
+    assert_eq!(calls(0, 0), 2 * 60 * cpus);
+    assert_eq!(calls(0, 1), 2 * 60 * cpus);
+    assert!(calls(3, 1) < calls(0, 1) / 2, "packs are enabled with one call each");
+}
+
+/// A complete result is kept as a baseline, which `compare` takes by its name; a second one of that name is refused before it is measured.
+fn a_baseline_is_kept_and_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vpmu"));
+        command.current_dir(dir.path()).args(args).output().expect("the binary starts")
+    };
+    let measure = "stat-setup --quiet --events 20 --scale none --rounds 2 --strategy auto --save-baseline v1";
+    let measure: Vec<&str> = measure.split(' ').collect();
+    let first = run(&measure);
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    assert!(dir.path().join("vpmu-results/baselines/v1/stat-setup.json").exists(), "{}", text(&first.stderr));
+    let second = run(&measure);
+    assert_eq!(second.status.code(), Some(2));
+    assert!(text(&second.stderr).contains("--force"), "{}", text(&second.stderr));
+    let compared = run(&["compare", "v1", "vpmu-results"]);
+    assert_eq!(compared.status.code(), Some(3), "{}", text(&compared.stderr));
+    assert!(text(&compared.stdout).contains("BASE and NEW hold the same run"), "{}", text(&compared.stdout));
+}
+
+/// The rounds end after the one in which the time passes; the result is complete and says so.
+fn a_duration_bounds_the_rounds() {
+    let bounded =
+        ["--events", "20", "--scale", "none", "--rounds", "9999", "--duration", "200ms", "--strategy", "auto"];
+    let output = setup(&bounded);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("rounds of 9999, ended by --duration"), "{}", text(&output.stdout));
+}
+
+/// The document is what its schema says, and what every command that reads results takes.
+fn its_document_is_read_by_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.json");
+    let file = file.to_str().unwrap();
+    let measured = setup(&["--events", "20", "--scale", "10,20", "--rounds", "3", "--json"]);
+    assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
+    std::fs::write(file, &measured.stdout).unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/vpmu-result-1-stat-setup-host.schema.json");
+    let schema: serde_json::Value = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&found).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+
+    let record = results::read::record(Path::new(file)).unwrap();
+    let auto = record.arm("auto").unwrap();
+    assert_eq!((auto.rounds.len(), auto.metrics["total_ns"].count), (3, 3));
+    for round in &auto.rounds {
+        let ns = |name: &str| round.metrics[name].p50;
+        let phases: u64 =
+            round.metrics.iter().filter(|(name, _)| name.starts_with("phases/")).map(|(_, m)| m.p50).sum();
+        assert!(phases.abs_diff(ns("total_ns")) < 1 && ns("to_counts_ns") <= ns("total_ns"), "{round:?}");
+    }
+    let compared = vpmu(&["compare", file, file]);
+    assert_eq!(compared.status.code(), Some(3), "three rounds are too few: {}", text(&compared.stderr));
+    let shown = text(&compared.stdout);
+    assert!(shown.contains("phases/open/wall_ns") && shown.contains("stat-setup, 20 events"), "{shown}");
+    for line in
+        [&["export", "--format", "csv", file][..], &["report", file, "-o", "-"], &["export", "-f", "benchstat", file]]
+    {
+        let output = vpmu(line);
+        assert_eq!(output.status.code(), Some(0), "{line:?}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("cpu-major"), "{line:?}");
+    }
+
+    // The form before rounds had phases and a start.
+    let mut older = found;
+    for arm in older["arms"].as_array_mut().unwrap() {
+        let arm = arm.as_object_mut().unwrap();
+        let rounds = arm.remove("rounds").unwrap();
+        let totals =
+            rounds.as_array().unwrap().iter().map(|round| round["total_ns"]["p50"].clone()).collect::<Vec<_>>();
+        arm.insert("rounds_ns".to_owned(), totals.into());
+        for key in ["kind", "backend", "stand_in"] {
+            arm.remove(key);
+        }
+    }
+    std::fs::write(file, older.to_string()).unwrap();
+    let again = results::read::record(Path::new(file)).unwrap();
+    assert_eq!(again.arm("auto").unwrap().rounds[2].metrics["total_ns"], auto.rounds[2].metrics["total_ns"]);
+}
+
+/// Groups as perf writes them, and events that this host cannot count: named, the rest measured.
+fn events_that_cannot_be_counted_are_named() {
+    let list = "cs,{page-faults,dummy}:W,nothing-of-the-kind,nmu/x/,cpu-clock:u";
+    let output = setup(&["--events", list, "--scale", "none", "--rounds", "2"]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{shown}{}", text(&output.stderr));
+    for needle in ["<not supported>  nothing-of-the-kind", "<not supported>  nmu/x/: this host has no PMU nmu"] {
+        assert!(shown.contains(needle), "no {needle} in\n{shown}");
+    }
+    let found = document(&["--events", list]);
+    let states: Vec<&str> =
+        found["events"].as_array().unwrap().iter().map(|event| event["outcome"]["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["counted", "counted", "counted", "not-supported", "not-supported", "counted"]);
+}
+
+/// Nothing opens: exit 4 in one line, nothing measured.
+fn a_list_without_any_event_is_refused() {
+    let output = setup(&["--events", "nothing-of-the-kind,neither", "--scale", "none"]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(text(&output.stderr).contains("none of the events can be counted here"), "{}", text(&output.stderr));
+    assert!(output.stdout.is_empty());
+}
+
+/// A weak group whose member may not join it (pinned: only leaders may be) is broken up, not lost.
+fn a_weak_group_is_broken_up() {
+    let found =
+        document(&["--events", "{page-faults,dummy:D}:W,cs", "--strategy", "event-major,cpu-major,threads,packed"]);
+    for arm in found["arms"].as_array().unwrap() {
+        assert_eq!(arm["broken_groups"], 1, "{arm}");
+    }
+    for event in found["events"].as_array().unwrap() {
+        assert_eq!(event["outcome"]["state"], "counted", "{event}");
+    }
+}
+
+/// The counts come as perf's own CSV, an event a line, in the order of the list.
+fn once_prints_counts_as_perf_does() {
+    let output =
+        vpmu(&["stat-setup", "--once", "--events", "page-faults,cpu-clock,cycles-of-nothing", "--count", "5ms"]);
+    let shown = text(&output.stdout);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines.len(), 3, "{shown}");
+    assert!(lines[0].contains(",,page-faults,") && lines[1].contains(",msec,cpu-clock,"), "{shown}");
+    assert!(lines[2].starts_with("<not supported>,,cycles-of-nothing,"), "{shown}");
+    // 5 ms on every CPU, in ms.
+    let clock: f64 = lines[1].split(',').next().unwrap().parse().unwrap();
+    assert!(clock >= 5.0, "{shown}");
+    assert_eq!(output.status.code(), Some(3), "a count is missing");
+}
+
+/// Beyond the hard limit of open files: one table for all CPUs does not hold them, and says so; nothing partial is shown.
+fn beyond_the_hard_limit_events_are_not_counted() {
+    let script = "ulimit -n 200 && exec \"$0\" stat-setup --no-save --quiet --events 190 --scale none --rounds 1 \
+                  --strategy event-major,threads --json";
+    let output = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_vpmu")]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lost: Vec<_> =
+        found["events"].as_array().unwrap().iter().filter(|event| event["outcome"]["state"] == "not-counted").collect();
+    assert!(!lost.is_empty());
+    assert!(lost[0]["outcome"]["why"].as_str().unwrap().contains("hard limit"), "{}", lost[0]);
+    assert!(text(&output.stderr).contains("descriptors are needed"), "{}", text(&output.stderr));
+    // A thread's own table holds its CPU's 190.
+    assert_eq!(found["arms"][1]["check"]["whole"], 190);
+}
+
+/// Without permission every event is named with the reason and the remedy, and the exit code is 4.
+fn an_unprivileged_user_gets_the_reason() {
+    // The user must reach the binary: a copy where everybody may read.
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("vpmu");
+    std::fs::copy(env!("CARGO_BIN_EXE_vpmu"), &copy).unwrap();
+    open_to_all(dir.path());
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
+        .arg(&copy)
+        .args(["stat-setup", "--no-save", "--quiet", "--events", "cs,dummy", "--scale", "none"])
+        .current_dir("/")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    let why = text(&output.stderr);
+    assert!(why.contains("perf_event_paranoid=0") && why.contains("denied"), "{why}");
+}
+
+fn open_to_all(dir: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// perf measures the same list in the same rounds, and both count all of it.
+fn perf_stands_beside_it() {
+    let found = document(&["--events", "40", "--strategy", "auto", "--against", "perf"]);
+    assert!(found["peer"]["version"].as_str().unwrap().contains("perf"));
+    assert_eq!(found["peer"]["counted"], serde_json::json!([40, 40]));
+    let names: Vec<&str> =
+        found["peer"]["arms"].as_array().unwrap().iter().map(|arm| arm["name"].as_str().unwrap()).collect();
+    assert_eq!(names[..2], ["start-up", "ungrouped"]);
+    assert!(names[2].starts_with("groups of ") && names[3..] == ["vpmu start-up", "vpmu"], "{names:?}");
+    assert!(found["peer"]["arms"].as_array().unwrap().iter().all(|arm| arm["wall_ns"]["count"] == 2));
+    assert!(found["peer"]["ratios"].as_array().unwrap().len() >= 4, "{}", found["peer"]);
+    let found = document(&["--events", "40", "--mode", "mmap", "--against", "perf"]);
+    assert_eq!(found["peer"]["arms"][0]["name"], "bench");
+    assert_eq!(found["arms"][0]["phases"][1]["phase"], "map");
+}
+
+/// Without perf the answer is what to install.
+fn a_missing_perf_is_said() {
+    let output = Command::new(env!("CARGO_BIN_EXE_vpmu"))
+        .args(["stat-setup", "--no-save", "--quiet", "--events", "4", "--against", "perf"])
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    assert!(text(&output.stderr).contains("install perf"), "{}", text(&output.stderr));
+}
+
+/// Tracepoints: the counts are out before the last close of each begins.
+fn tracepoints_close_after_the_counts() {
+    let found = document(&["--events", "tracepoints:6", "--strategy", "auto", "--last-close"]);
+    assert_eq!(found["agree"], true, "{}", found["disagreements"]);
+    let phases = found["arms"][0]["phases"].as_array().unwrap();
+    assert_eq!(phases.last().unwrap()["phase"], "last-close");
+    let ways = found["last_close"].as_array().unwrap();
+    assert!(ways.len() == 5 && ways.iter().all(|way| way["tracepoints"] == 6), "{ways:?}");
+}
+
+fn refuses_bad_input() {
+    for (args, needle) in [
+        (&["--events", "{cs"][..], "closing brace"),
+        (&["--events", "0"], "from 1 to 100000"),
+        (&["--cpus", "8000"], "this machine has"),
+        (&["--strategy", "fastest"], "event-major"),
+        (&["--scale", "100"], "two different"),
+        (&["--once", "--against", "perf"], "cannot be used with"),
+        (&["--events", "cs", "--last-close", "--scale", "none", "--rounds", "1"], "needs tracepoints"),
+    ] {
+        let output = setup(args);
+        let why = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {why}");
+        assert!(why.contains(needle), "{args:?}: {why}");
+    }
+}
+
+/// Why events cannot be opened system-wide.
+fn no_events() -> Option<String> {
+    let output = vpmu(&["stat-setup", "--once", "--quiet", "--events", "dummy"]);
+    (output.status.code() != Some(0)).then(|| "perf events do not open on a CPU here (root?)".to_owned())
+}
+
+fn no_program(name: &str) -> Option<String> {
+    Command::new(name).arg("--version").output().is_err().then(|| format!("{name} is not installed"))
+}
+
+fn no_tracefs() -> Option<String> {
+    let dirs = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
+    (!dirs.iter().any(|dir| Path::new(dir).is_dir())).then(|| "tracefs is not mounted".to_owned())
+}
+
+fn not_root() -> Option<String> {
+    let own = std::fs::metadata("/proc/self").map(|meta| std::os::unix::fs::MetadataExt::uid(&meta));
+    (!matches!(own, Ok(0))).then(|| "only root may become another user".to_owned())
+}
+
+fn main() -> ExitCode {
+    let events = no_events;
+    let case = |name: &str, missing: Option<String>, run: fn()| Case::new(name, missing, run);
+    trials::run(
+        [
+            case("refuses_bad_input", events(), refuses_bad_input),
+            case("strategies_agree", events(), strategies_agree),
+            case("a_duration_bounds_the_rounds", events(), a_duration_bounds_the_rounds),
+            case("a_baseline_is_kept_and_compared", events(), a_baseline_is_kept_and_compared),
+            case("its_document_is_read_by_all", events(), its_document_is_read_by_all),
+            case("events_that_cannot_be_counted_are_named", events(), events_that_cannot_be_counted_are_named),
+            case("a_list_without_any_event_is_refused", events(), a_list_without_any_event_is_refused),
+            case("a_weak_group_is_broken_up", events(), a_weak_group_is_broken_up),
+            case("once_prints_counts_as_perf_does", events(), once_prints_counts_as_perf_does),
+            case(
+                "beyond_the_hard_limit_events_are_not_counted",
+                events(),
+                beyond_the_hard_limit_events_are_not_counted,
+            ),
+            case(
+                "an_unprivileged_user_gets_the_reason",
+                not_root().or_else(|| no_program("setpriv")),
+                an_unprivileged_user_gets_the_reason,
+            ),
+            case("perf_stands_beside_it", events().or_else(|| no_program("perf")), perf_stands_beside_it),
+            case("a_missing_perf_is_said", None, a_missing_perf_is_said),
+            case(
+                "tracepoints_close_after_the_counts",
+                events().or_else(no_tracefs),
+                tracepoints_close_after_the_counts,
+            ),
+        ],
+        // Where CI=true and events open, perf, tracefs and setpriv must be there, too.
+        events().is_none(),
+    )
+}

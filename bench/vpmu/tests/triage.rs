@@ -1,0 +1,176 @@
+//! `vpmu workload` and `vpmu triage` from the outside: what they print and how they end; never what was measured.
+
+#![expect(clippy::unwrap_used, reason = "tests without libtest's harness, which the lint does not recognise")]
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use vpmu::abilities::{EventProbe as _, ThisHost};
+use host_pmu::backend::BackendKey;
+use serde_json::Value;
+use triage::workloads::ALL;
+use trials::Case;
+
+fn main() -> ExitCode {
+    let events = ThisHost.try_open(&BackendKey::CpuClock).map_err(|refused| refused.why).err();
+    let listed = Path::new(&format!("/proc/self/task/{}/children", std::process::id())).exists();
+    let children = (!listed).then(|| "this kernel does not list children (CONFIG_PROC_CHILDREN)".to_owned());
+    let children = events.clone().or(children);
+    let case = |name: &str, missing: &Option<String>, run: fn()| {
+        Case::fallible(name, missing.clone(), move || {
+            run();
+            Ok(())
+        })
+    };
+    let cases = [
+        case("each_workload_runs_in_both_variants", &None, each_workload_runs_in_both_variants_and_says_what_it_did),
+        case("the_list_has_every_workload", &None, the_list_has_every_workload_and_its_variant),
+        case("what_cannot_be_is_refused", &None, what_cannot_be_is_refused_before_anything_runs),
+        case("a_gated_workload_waits_for_its_starter", &None, a_gated_workload_without_its_starter_does_not_begin),
+        case("a_short_triage_leaves_a_whole_account", &events, a_short_triage_leaves_a_whole_account),
+        case("no_workload_outlives_its_triage", &children, no_workload_outlives_its_triage),
+    ];
+    trials::run(cases, false)
+}
+
+fn vpmu(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vpmu")).args(args).stdin(Stdio::null()).output().expect("the binary starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn each_workload_runs_in_both_variants_and_says_what_it_did() {
+    for name in ALL.map(|workload| workload.name) {
+        for variant in [&[][..], &["--apart"]] {
+            let line = ["workload", name, "--threads", "2", "--duration", "20ms", "--json"];
+            let output = vpmu(&[&line[..], variant].concat());
+            assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
+            let done: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            assert!(done["operations"].as_u64().unwrap() > 0, "{done}");
+            assert_eq!((done["workload"].as_str(), done["threads"].as_u64()), (Some(name), Some(2)));
+            assert_eq!(done["apart"], Value::Bool(!variant.is_empty()));
+        }
+    }
+    let output = vpmu(&["workload", "spinlock", "--duration", "5ms"]);
+    assert!(stdout(&output).starts_with("spinlock: ") && stdout(&output).lines().count() == 1);
+}
+
+fn the_list_has_every_workload_and_its_variant() {
+    let output = vpmu(&["workload", "--list"]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(ALL.iter().all(|workload| text.lines().any(|line| line == workload.name)), "{text}");
+    assert_eq!(text.matches("--apart: ").count(), ALL.len());
+}
+
+fn what_cannot_be_is_refused_before_anything_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let missing = format!("{folder}/no/such/x.json");
+    for (args, needle) in [
+        (&["workload", "context-switch", "--threads", "3"][..], "even"),
+        (&["workload", "spin"], "spinlock"),
+        (&["workload"], "<NAME>"),
+        (&["triage", "idle"], "setup-disks"),
+        (&["triage", "context-switch", "--threads", "5"], "even"),
+        (&["triage", "rand", "--event", "cs"], "context-switches"),
+        (&["triage", "rand", "-o", folder], "it is a folder"),
+        (&["triage", "rand", "-o", &missing], "No such file"),
+    ] {
+        let output = vpmu(args);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
+        assert!(text.starts_with("vpmu: error: ") && text.contains(needle) && text.lines().count() == 1, "{text}");
+        assert!(output.stdout.is_empty());
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// A workload whose starter went away does not begin.
+fn a_gated_workload_without_its_starter_does_not_begin() {
+    let output = vpmu(&["workload", "rand", "--duration", "600s", "--gated"]);
+    assert_eq!(output.status.code(), Some(4));
+    assert_eq!(stdout(&output), "ready\n");
+}
+
+/// Two rounds: the account is whole, whatever is in it, and the end is inconclusive as two rounds have no interval.
+fn a_short_triage_leaves_a_whole_account() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rand.json");
+    let line = ["triage", "rand", "--threads", "2", "--rounds", "2", "--turn", "20ms", "-q", "--json", "-o"];
+    let output = vpmu(&[&line[..], &[file.to_str().unwrap()]].concat());
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let account: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(std::fs::read(&file).unwrap(), output.stdout);
+    assert_eq!((account["schema"].as_str(), account["status"].as_str()), (Some("vpmu-triage/1"), Some("complete")));
+    assert_eq!((account["rounds"].as_u64(), account["subject"]["threads"].as_u64()), (Some(2), Some(2)));
+    assert_eq!(account["verdict"].as_array().unwrap().len(), 3);
+    assert!(account["choice"]["why"].is_string() && account["ratio"]["interval"].is_null(), "{account}");
+    for event in account["events"].as_array().unwrap() {
+        assert_ne!(event["not_counted"].is_null(), event["workload"].is_null(), "{event}");
+    }
+    let published = account["published"].as_array().unwrap();
+    assert!(published.iter().any(|figure| figure["id"] == "event-practice.rand"));
+    assert_eq!(account["sampling"].is_null(), account["no_samples"].is_string());
+}
+
+/// The processes whose parent is `pid`.
+fn children(pid: u32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+fn gone(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // One that nobody waits for in this container is as good as gone.
+    stat.is_empty() || stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+}
+
+/// Ctrl-C, and a kill that leaves no time to clean up: no workload outlives the triage.
+fn no_workload_outlives_its_triage() {
+    for signal in ["-INT", "-KILL"] {
+        let mut triage = Command::new(env!("CARGO_BIN_EXE_vpmu"))
+            .args(["triage", "rand", "--threads", "2", "--turn", "60s", "-q"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        // A child that works: it has its threads.
+        let works = |pid: &i32| std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() >= 3);
+        let until = Instant::now() + Duration::from_secs(120);
+        let child = loop {
+            if let Some(pid) = children(triage.id()).into_iter().find(works) {
+                break Some(pid);
+            }
+            if triage.try_wait().unwrap().is_some() || Instant::now() > until {
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        if child.is_none() {
+            let _ = triage.kill();
+        }
+        assert!(Command::new("kill").args([signal, &triage.id().to_string()]).status().is_ok());
+        let status = triage.wait().unwrap();
+        let mut text = String::new();
+        triage.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        let child = child.unwrap_or_else(|| panic!("no workload was started: {status}"));
+        if signal == "-INT" {
+            assert_eq!(status.code(), Some(3), "{text}");
+            assert!(text.contains("interrupted") && text.contains("verdict"), "{text}");
+        }
+        while !gone(child) {
+            assert!(Instant::now() < until + Duration::from_secs(120), "process {child} outlives its triage");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
