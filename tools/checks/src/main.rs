@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 fn main() -> anyhow::Result<ExitCode> {
     let root = std::env::args_os().nth(1);
-    let root =
-        root.as_deref().map_or(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), |root| Path::new(root).to_owned());
+    let root = root
+        .as_deref()
+        .map_or(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), |root| Path::new(root).to_owned())
+        .canonicalize()?;
     let report = checks::structure::check(&root)?;
     for finding in &report.findings {
         println!("{finding}");

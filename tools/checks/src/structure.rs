@@ -1,35 +1,30 @@
-//! Every rule of the tree's structure over a whole workspace.
+//! The rules of the tree's structure over a whole workspace.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use proc_macro2::{TokenStream, TokenTree};
 
-use crate::docs::crate_tables;
 use crate::graph::{Circle, Graph};
-use crate::lines::{MOST_LINES, count, is_unsafe, runs_of_blanks, sources};
 use crate::workspace::{self, Member, Workspace};
-use crate::{c, places, rust};
+use crate::{places, rust};
 
-/// Largest share of a crate, percent.
+/// Largest share of a crate, percent: a larger one is several subjects.
 pub const MOST_PERCENT: usize = 30;
-
-/// Endings of what counts as a crate's lines, in its `src` and `payload`.
-const COUNTED: &[&str] = &["rs", "c", "S", "h"];
 
 /// What breaks a rule, and the sizes.
 #[derive(Debug, Default)]
 pub struct Report {
     /// One text per breach, of several lines where a circle is drawn.
     pub findings: Vec<String>,
-    /// Lines by crate, largest first: *.rs, *.c, *.S and *.h of its `src` and `payload`, unit tests included.
+    /// Lines of Rust in `src` by crate, largest first, unit tests included.
     pub sizes: Vec<(String, usize)>,
 }
 
 /// Checks the workspace at `root`.
 pub fn check(root: &Path) -> Result<Report> {
     let members = Workspace::read(root)?.members();
-    let findings = workspace::arrows(&members, &crate_tables::allowed(root)?);
-    let mut report = Report { findings, sizes: Vec::new() };
+    let mut report = Report { findings: workspace::arrows(root, &members), sizes: Vec::new() };
     for member in &members {
         circles(member, &mut report.findings)?;
         files(member, &mut report)?;
@@ -44,20 +39,29 @@ pub fn check(root: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// Circles among the files and the folders of a crate.
-fn circles(member: &Member, findings: &mut Vec<String>) -> Result<()> {
-    let mut graphs = Vec::new();
-    for root in ["src/lib.rs", "src/main.rs"].map(|root| member.folder.join(root)) {
-        if root.is_file() {
-            graphs.push(("src", rust::arrows(&root)?));
+/// The files below `folder` with this ending, sorted.
+pub(crate) fn sources(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    if folder.is_dir() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                found.extend(sources(&path, ending)?);
+            } else if path.extension().is_some_and(|found| found == ending) {
+                found.push(path);
+            }
         }
     }
-    let payload = member.folder.join("c");
-    if payload.is_dir() {
-        graphs.push(("c", c::arrows(&payload)?));
-    }
-    for (folder, graph) in graphs {
-        findings.extend(draw(&format!("{}/{folder}", member.name), &graph));
+    found.sort();
+    Ok(found)
+}
+
+/// Circles among the files and the folders of a crate.
+fn circles(member: &Member, findings: &mut Vec<String>) -> Result<()> {
+    for root in ["src/lib.rs", "src/main.rs"].map(|root| member.folder.join(root)) {
+        if root.is_file() {
+            findings.extend(draw(&format!("{}/src", member.name), &rust::arrows(&root)?));
+        }
     }
     Ok(())
 }
@@ -80,41 +84,34 @@ fn is_sys(inner: &Path) -> bool {
     matches!(parts[..], ["src", "sys.rs"] | ["tests", _, "sys.rs"])
 }
 
-/// Whether a file has the tests of another one in the same folder: `foo_tests.rs` beside `foo.rs`.
-fn is_beside(path: &Path) -> bool {
-    let tested = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.strip_suffix("_tests"));
-    tested.is_some_and(|tested| path.with_file_name(format!("{tested}.rs")).is_file())
+/// Whether a Rust file has unsafe code. Comments, literals and lint names are not code.
+fn is_unsafe(text: &str) -> Result<bool> {
+    let tokens: TokenStream = text.parse().map_err(|error| anyhow::anyhow!("cannot read the tokens: {error}"))?;
+    Ok(has_unsafe(tokens))
 }
 
-/// Long files, unsafe code in the wrong place, and the crate's lines.
+fn has_unsafe(tokens: TokenStream) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Group(group) => has_unsafe(group.stream()),
+        TokenTree::Ident(ident) => ident == "unsafe",
+        _ => false,
+    })
+}
+
+/// Unsafe code in the wrong place, and the crate's lines.
 fn files(member: &Member, report: &mut Report) -> Result<()> {
     let mut lines = 0;
-    for path in sources(&member.folder, COUNTED)? {
+    for path in sources(&member.folder, "rs")? {
         let inner = path.strip_prefix(&member.folder).unwrap_or(&path);
-        let name = format!("{}/{}", member.name, inner.display());
-        let length = count(&path)?;
-        if inner.starts_with("src") || inner.starts_with("payload") {
-            lines += length;
+        let text = std::fs::read_to_string(&path)?;
+        if inner.starts_with("src") {
+            lines += text.lines().count();
         }
-        if length > MOST_LINES {
-            report.findings.push(format!("{name} has {length} lines, more than {MOST_LINES}"));
-        }
-        let is_rust = path.extension().is_some_and(|ending| ending == "rs");
-        let is_sys = is_sys(inner);
-        if is_rust {
-            let text = std::fs::read_to_string(&path)?;
-            if !is_sys && is_unsafe(&text)? {
-                report
-                    .findings
-                    .push(format!("{name} has unsafe code, which belongs into src/sys.rs, or tests/NAME/sys.rs"));
-            }
-            if is_beside(&path) {
-                report.findings.push(format!("{name}: the tests of foo.rs are in foo/tests.rs"));
-            }
-            if inner.starts_with("src") && !name.ends_with("tests.rs") {
-                let runs = runs_of_blanks(&text)?;
-                report.findings.extend(runs.iter().map(|literal| format!("{name}: a run of blanks in {literal}")));
-            }
+        if !is_sys(inner) && is_unsafe(&text)? {
+            let name = format!("{}/{}", member.name, inner.display());
+            report
+                .findings
+                .push(format!("{name} has unsafe code, which belongs into src/sys.rs, or tests/NAME/sys.rs"));
         }
     }
     report.sizes.push((member.name.clone(), lines));
@@ -172,29 +169,19 @@ mod tests {
     }
 
     #[test]
-    fn tests_beside_their_file_are_found() {
-        let files = [("src/lib.rs", "mod foo; mod both_tests;"), ("src/foo.rs", ""), ("src/both_tests.rs", "")];
-        assert_eq!(found(&files), [""; 0]);
-        let planted = found(&[("src/lib.rs", "mod foo;"), ("src/foo.rs", ""), ("src/foo_tests.rs", "")]);
-        assert_eq!(planted, ["planted/src/foo_tests.rs: the tests of foo.rs are in foo/tests.rs"]);
-    }
-
-    #[test]
-    fn long_files_and_unsafe_code_outside_sys_are_found() {
-        let long = "//\n".repeat(MOST_LINES + 1);
+    fn unsafe_code_outside_sys_is_found() {
         let found = found(&[
             ("src/lib.rs", "pub mod sys; pub fn f() { unsafe { } }"),
             ("src/sys.rs", "pub fn g() { unsafe { } }"),
             ("src/deep/sys.rs", "pub fn g() { unsafe { } }"),
             ("tests/kvm/sys.rs", "pub fn g() { unsafe { } }"),
-            ("tests/long.rs", &long),
+            ("src/words.rs", "//! unsafe\n#![deny(unsafe_code)] pub const S: &str = \"unsafe {\";"),
         ]);
         assert_eq!(
             found,
             [
                 "planted/src/deep/sys.rs has unsafe code, which belongs into src/sys.rs, or tests/NAME/sys.rs",
                 "planted/src/lib.rs has unsafe code, which belongs into src/sys.rs, or tests/NAME/sys.rs",
-                "planted/tests/long.rs has 501 lines, more than 500"
             ]
         );
     }

@@ -1,13 +1,10 @@
 //! The crates of the workspace and what they depend on, by `cargo metadata`.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-
-use crate::docs::crate_tables::Allowed;
 
 /// Licences that a dependency may have, by SPDX name.
 const LICENCES: &[&str] = &[
@@ -79,17 +76,6 @@ impl Workspace {
             .collect()
     }
 
-    /// Dependencies that ask for a newer compiler than the crates of the workspace do.
-    #[must_use]
-    pub fn too_new(&self) -> Vec<String> {
-        let ours = self.packages().filter(|package| package["source"].is_null());
-        let ours = ours.map(|package| version(&package["rust_version"])).min().unwrap_or_default();
-        let newer = self.packages().filter(|package| version(&package["rust_version"]) > ours);
-        newer
-            .map(|package| format!("{} needs Rust {}", text(&package["name"]), text(&package["rust_version"])))
-            .collect()
-    }
-
     /// Dependencies whose licence is not among those allowed.
     #[must_use]
     pub fn licences(&self) -> Vec<String> {
@@ -107,89 +93,69 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// A compiler's version by its numbers; empty if none is asked for.
-fn version(value: &Value) -> Vec<u64> {
-    let mut numbers: Vec<u64> = text(value).split('.').filter_map(|part| part.parse().ok()).collect();
-    while numbers.last() == Some(&0) {
-        numbers.pop();
-    }
-    numbers
-}
-
 fn is_allowed(licence: &str) -> bool {
     let Ok(expression) = spdx::Expression::parse_mode(licence, spdx::ParseMode::LAX) else { return false };
     expression.evaluate(|requirement| LICENCES.contains(&requirement.to_string().as_str()))
 }
 
-/// Where the crates depend on others than the table of crates says, and where it says so upwards.
+/// The folders at the top, from those that may use all others to those that use none.
+const FLOORS: &[&[&str]] =
+    &[&["bench"], &["vmm", "sim"], &["host-pmu", "guest"], &["arch-pmu"], &["results"], &["tools"]];
+
+fn floor(root: &Path, member: &Member) -> Option<usize> {
+    let top = top(root, member)?.to_str()?;
+    FLOORS.iter().position(|floor| floor.contains(&top))
+}
+
+/// Dependencies that lead from a folder to one that is not below it.
 #[must_use]
-pub fn arrows(members: &[Member], allowed: &[Allowed]) -> Vec<String> {
-    let is_member = |name: &str| members.iter().any(|member| member.name == name);
+pub fn arrows(root: &Path, members: &[Member]) -> Vec<String> {
     let mut findings = Vec::new();
     for member in members {
         let name = &member.name;
-        let Some(at) = allowed.iter().position(|(listed, _)| listed == name) else {
-            findings.push(format!("crate {name} has no place in the table of crates in docs/contributing.md"));
+        let Some(from) = floor(root, member) else {
+            findings.push(format!("crate {name} is in none of the folders that docs/design.md lists"));
             continue;
         };
-        let may = &allowed[at].1;
-        let has: BTreeSet<&String> = member.dependencies.iter().filter(|below| is_member(below)).collect();
-        let up = has.iter().filter(|below| !may.contains(below));
-        findings.extend(up.map(|below| format!("crate {name} must not depend on {below}")));
-        let idle = may.iter().filter(|below| !has.contains(below));
-        findings
-            .extend(idle.map(|below| format!("crate {name} does not depend on {below}, as the table of crates says")));
-        let above = may.iter().filter(|below| !allowed[at + 1..].iter().any(|(listed, _)| listed == *below));
-        findings.extend(above.map(|below| format!("{below} is not below {name} in the table of crates")));
+        for below in members.iter().filter(|other| member.dependencies.contains(&other.name)) {
+            let same = top(root, member) == top(root, below);
+            if !same && floor(root, below).is_none_or(|to| to <= from) {
+                findings
+                    .push(format!("crate {name} must not depend on {}, whose folder is not below its own", below.name));
+            }
+        }
     }
-    let gone = allowed.iter().filter(|(listed, _)| !is_member(listed));
-    findings.extend(gone.map(|(listed, _)| format!("there is no crate {listed}, which the table of crates has")));
     findings
+}
+
+fn top<'a>(root: &Path, member: &'a Member) -> Option<&'a std::ffi::OsStr> {
+    member.folder.strip_prefix(root).ok()?.iter().next()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn member(name: &str, dependencies: &[&str]) -> Member {
+    fn member(folder: &str, dependencies: &[&str]) -> Member {
         let dependencies = dependencies.iter().map(|&name| name.to_owned()).collect();
-        Member { name: name.to_owned(), folder: PathBuf::new(), dependencies }
-    }
-
-    fn plan(rows: &[(&str, &[&str])]) -> Vec<Allowed> {
-        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        rows.iter().map(|(name, below)| ((*name).to_owned(), names(below))).collect()
+        let name = folder.rsplit('/').next().unwrap_or_default().to_owned();
+        Member { name, folder: Path::new("/tree").join(folder), dependencies }
     }
 
     #[test]
-    fn crates_are_as_the_floor_plan_says() {
-        let plan = plan(&[("bench", &["results"]), ("results", &[])]);
-        let sound = [member("bench", &["results", "clap"]), member("results", &["serde"])];
-        assert_eq!(arrows(&sound, &plan), [""; 0]);
-        let planted = [member("bench", &["results"]), member("results", &["bench"])];
-        assert_eq!(arrows(&planted, &plan), ["crate results must not depend on bench"]);
-        let idle = [member("bench", &["clap"]), member("results", &[])];
-        assert_eq!(arrows(&idle, &plan), ["crate bench does not depend on results, as the table of crates says"]);
-        assert_eq!(arrows(&[sound.as_slice(), &[member("attic", &[])]].concat(), &plan).len(), 1);
-        assert_eq!(arrows(&sound[1..], &plan), ["there is no crate bench, which the table of crates has"]);
-    }
-
-    #[test]
-    fn a_floor_plan_with_an_arrow_up_is_refused() {
-        let circle = [member("bench", &["results"]), member("results", &["bench"])];
-        let plan = plan(&[("bench", &["results"]), ("results", &["bench"])]);
-        assert_eq!(arrows(&circle, &plan), ["bench is not below results in the table of crates"]);
-    }
-
-    #[test]
-    fn a_planted_dependency_for_a_newer_compiler_is_found() {
-        let metadata = serde_json::json!({"packages": [
-            {"name": "ours", "source": null, "rust_version": "1.88"},
-            {"name": "old", "source": "registry", "rust_version": "1.88.0"},
-            {"name": "silent", "source": "registry", "rust_version": null},
-            {"name": "new", "source": "registry", "rust_version": "1.100.1"},
-        ]});
-        assert_eq!(Workspace { metadata }.too_new(), ["new needs Rust 1.100.1"]);
+    fn a_dependency_leads_to_a_folder_below_or_stays_in_its_own() {
+        let found = |members: &[Member]| arrows(Path::new("/tree"), members);
+        let sound = [
+            member("bench/vpmu", &["fleet", "results", "clap"]),
+            member("bench/fleet", &["results"]),
+            member("results", &["serde"]),
+        ];
+        assert_eq!(found(&sound), [""; 0]);
+        let up = [member("bench/fleet", &[]), member("results", &["fleet"])];
+        assert_eq!(found(&up), ["crate results must not depend on fleet, whose folder is not below its own"]);
+        let beside = [member("vmm", &["sim"]), member("sim", &[])];
+        assert_eq!(found(&beside), ["crate vmm must not depend on sim, whose folder is not below its own"]);
+        assert_eq!(found(&[member("attic", &[])]).len(), 1);
     }
 
     #[test]

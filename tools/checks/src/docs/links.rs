@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use super::text::{Line, lines, split_code};
-use crate::lines::sources;
+use crate::structure::sources;
 
 /// README.md, CHANGELOG.md and everything in docs.
 pub fn documents(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = sources(&root.join("docs"), &["md"])?;
+    let mut found = sources(&root.join("docs"), "md")?;
     found.extend(["README.md", "CHANGELOG.md"].map(|name| root.join(name)).into_iter().filter(|path| path.is_file()));
     Ok(found)
 }
