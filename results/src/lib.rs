@@ -8,7 +8,8 @@
 //! | [`host`] | facts about the host, and its noise sources |
 //! | [`stats`] | medians, intervals, tests, change points, Pareto fronts |
 //! | [`paired`] | one arm against another: ratio, interval, rounds |
-//! | [`compare`], [`history`] | a verdict on two results; change points in a series of them |
+//! | [`verdict`] | slower, faster, no change or inconclusive: one decision for every comparison |
+//! | [`compare`], [`history`] | two results; change points in a series of them |
 //! | [`table`], [`export`], [`report`] | a table for terminals, other tools' formats, an HTML page with plots |
 //!
 //! # Reading a result
@@ -47,4 +48,5 @@ pub mod sweep;
 pub mod synthetic;
 pub mod table;
 pub mod template;
+pub mod verdict;
 pub mod write;

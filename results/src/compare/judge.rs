@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::row::{Question, Row, SideLevel, Verdict, judge};
+use super::row::{Question, Row, SideLevel, judge};
 use super::sample::{Run, Sample, Sides};
 use super::spec::CompareSpec;
 use super::{change, sample, unlike, whole, within};
@@ -13,6 +13,7 @@ use crate::document::Record;
 use crate::error::{Error, Exit};
 use crate::paired::{self, Statistic};
 use crate::stats::{cliffs_delta, median};
+use crate::verdict::{Tally, Verdict};
 
 /// How the note begins that both sides hold one run.
 const SAME: &str = "the same run";
@@ -258,15 +259,15 @@ fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
     let (base, new) = (level(&sample.base), level(&sample.new));
     let logs = |runs: &[Run]| runs.iter().flat_map(|run| run.pairs.iter().map(|pair| pair.log)).collect::<Vec<_>>();
     let found = change::of_arm(&sample.base, &sample.new, simulated);
-    let (verdict, why) = match (&base, &new, &sample.not_whole) {
-        (None, ..) => (Verdict::OneSided, "BASE has no rounds of it".to_owned()),
-        (_, None, _) => (Verdict::OneSided, "NEW has no rounds of it".to_owned()),
-        (.., Some(why)) => (Verdict::NotWhole, why.clone()),
-        _ => (Verdict::TooFew, format!("an interval needs {} rounds a side", paired::MIN_ROUNDS)),
+    let (whole, why) = match (&base, &new, &sample.not_whole) {
+        (None, ..) => (false, "one-sided: BASE has no rounds of it".to_owned()),
+        (_, None, _) => (false, "one-sided: NEW has no rounds of it".to_owned()),
+        (.., Some(why)) => (false, format!("not whole: {why}")),
+        _ => (true, few_rounds()),
     };
     let row = Row::blank(Question::OneArm, &sample.arm, &sample.metric, request.limits(&sample.metric));
     let cliffs_delta = cliffs_delta(&logs(&sample.base), &logs(&sample.new));
-    Row { base, new, cliffs_delta, verdict, why, ..row }.with(found)
+    Row { base, new, cliffs_delta, whole, why, ..row }.with(found)
 }
 
 /// All arms together that both sides have whole; `None` if there is none.
@@ -286,31 +287,33 @@ fn of_all(samples: &[&Sample], metric: &str, request: &CompareSpec, simulated: b
     };
     let row = Row::blank(Question::AllArms, "all arms", metric, request.limits(metric));
     let (base, new) = (side(|both| both.0, base_runs), side(|both| both.1, new_runs));
-    let why = format!("an interval needs {} rounds a side", paired::MIN_ROUNDS);
-    Some(Row { base, new, verdict: Verdict::TooFew, why, ..row }.with(change::of_all(&arms, simulated)))
+    Some(Row { base, new, why: few_rounds(), ..row }.with(change::of_all(&arms, simulated)))
+}
+
+fn few_rounds() -> String {
+    format!("too few rounds: an interval needs {} a side", paired::MIN_ROUNDS)
 }
 
 fn conclude(comparison: &Comparison) -> (u8, String) {
-    let count = |wanted: &[Verdict]| comparison.rows().filter(|row| wanted.contains(&row.verdict)).count();
-    let slower = count(&[Verdict::Regression]);
-    let faster = count(&[Verdict::Improvement]);
-    let same = count(&[Verdict::NoChange]);
-    let open = comparison.rows().filter(|row| row.verdict.is_open()).count();
-    let tally = format!("{slower} slower, {faster} faster, {same} unchanged, {open} open");
+    let tally = Tally::of(comparison.rows().map(|row| row.verdict));
     if comparison.notes.iter().any(|note| note.starts_with(SAME)) {
         return (3, format!("inconclusive: BASE and NEW hold the same run ({tally})"));
     }
     let missing = comparison.notes.iter().any(|note| note.starts_with(sample::ONLY_IN));
-    let one_sided = if missing { "an arm or a kind of run is on one side only; " } else { "" };
+    let one_sided = "an arm or a kind of run is on one side only";
     if !comparison.unlike.is_empty() && !comparison.unlike_hosts_allowed {
-        let remedy = if missing { "" } else { "; --ignore-host-differences compares anyway" };
-        return (3, format!("inconclusive: {one_sided}hosts or builds differ ({tally}){remedy}"));
+        let (before, remedy) = if missing {
+            (format!("{one_sided}; "), "")
+        } else {
+            (String::new(), "; --ignore-host-differences compares anyway")
+        };
+        return (3, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"));
     }
-    if slower > 0 {
-        return (1, format!("regression: {tally}"));
-    }
-    if open > 0 || missing || slower + faster + same == 0 {
-        return (3, format!("inconclusive: {one_sided}{tally}"));
-    }
-    (0, format!("no regression: {tally}"))
+    // Of rows that are not judged the only ones that are open are changes of all arms together.
+    let all = |row: &&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive && row.whole;
+    let moved = comparison.rows().find(all).filter(|row| row.found.is_some() && row.few_runs());
+    let moved = moved.map(|row| format!("all arms moved by {} and were not judged", super::show::change(row)));
+    let doubt = if missing { Some(one_sided.to_owned()) } else { moved };
+    let (exit, verdict) = tally.conclude(doubt.as_deref());
+    (exit.code(), verdict)
 }

@@ -1,43 +1,33 @@
 //! A comparison as a JUnit report: a regression is a failure, what stays open is skipped with its reason.
 
-use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
-
 use super::judge::Comparison;
-use super::row::Verdict;
 use super::show;
+use crate::verdict::{self, Case, Verdict};
 
 /// The report as XML.
 ///
 /// # Errors
 /// A sentence if it cannot be shown as XML.
 pub fn junit(comparison: &Comparison) -> Result<String, String> {
-    let mut report = Report::new("vpmu compare");
+    let mut suites = Vec::new();
     for group in &comparison.groups {
-        let mut suite = TestSuite::new(group.label.as_str());
-        for row in &group.rows {
+        let case = |row: &super::Row| {
             let change = row.change.map_or_else(String::new, show::percent);
-            let mut status = match row.verdict {
-                Verdict::Regression => TestCaseStatus::non_success(NonSuccessKind::Failure),
-                Verdict::Improvement | Verdict::NoChange => TestCaseStatus::success(),
-                _ => TestCaseStatus::skipped(),
-            };
             let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
-            if !matches!(row.verdict, Verdict::Improvement | Verdict::NoChange) {
-                status.set_message(format!("{} {change}{why}", show::word(row.verdict)));
+            Case {
+                name: format!("{} {}", row.arm, row.metric),
+                class: format!("vpmu.{}", row.arm),
+                verdict: row.verdict,
+                message: format!("{} {change}{why}", row.verdict.word()),
             }
-            let mut case = TestCase::new(format!("{} {}", row.arm, row.metric), status);
-            case.set_classname(format!("vpmu.{}", row.arm));
-            suite.add_test_case(case);
-        }
-        report.add_test_suite(suite);
+        };
+        suites.push((group.label.clone(), group.rows.iter().map(case).collect()));
     }
     // What is not a row and yet keeps the comparison from a verdict.
     if comparison.exit == 3 {
-        let mut suite = TestSuite::new("comparison");
-        let mut status = TestCaseStatus::skipped();
-        status.set_message(comparison.verdict.as_str());
-        suite.add_test_case(TestCase::new("verdict", status));
-        report.add_test_suite(suite);
+        let (name, class) = ("verdict".to_owned(), "vpmu".to_owned());
+        let case = Case { name, class, verdict: Verdict::Inconclusive, message: comparison.verdict.clone() };
+        suites.push(("comparison".to_owned(), vec![case]));
     }
-    report.to_string().map_err(|error| error.to_string())
+    verdict::junit("vpmu compare", suites)
 }

@@ -3,14 +3,11 @@
 use serde::Serialize;
 
 use super::change::Change;
-use super::rules::{Limits, Outcome};
 use super::sample::MIN_RUNS;
 use crate::metric;
 use crate::stats::holm;
 use crate::stats::interval::Interval;
-
-/// Quantiles of the normal distribution: 95 % one-sided, and 90 % of the cases.
-const SURE: f64 = 1.645 + 1.282;
+use crate::verdict::{Limits, SURE, Verdict};
 
 /// What a row asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -20,38 +17,6 @@ pub enum Question {
     OneArm,
     /// Did the times of all arms change together?
     AllArms,
-}
-
-/// What may be said of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Slower: significant and strong.
-    Regression,
-    /// Faster: significant and strong.
-    Improvement,
-    /// A slow-down beyond the bound can be excluded.
-    NoChange,
-    /// Too few rounds for any interval.
-    TooFew,
-    /// Neither a change nor its absence can be shown.
-    TooNoisy,
-    /// The figures are not whole.
-    NotWhole,
-    /// One side has no figures.
-    OneSided,
-    /// Absolute times of too few runs.
-    NotJudged,
-    /// Shown, and left out of the judgement by the thresholds file.
-    ReportOnly,
-}
-
-impl Verdict {
-    /// Whether it leaves the comparison undecided.
-    #[must_use]
-    pub const fn is_open(self) -> bool {
-        matches!(self, Self::TooFew | Self::TooNoisy | Self::NotWhole | Self::OneSided)
-    }
 }
 
 /// One side of a row.
@@ -102,6 +67,9 @@ pub struct Row {
     pub verdict: Verdict,
     /// Why there is no verdict, and what would do; empty where there is one.
     pub why: String,
+    /// Whether its figures may be judged: both sides have them, and they are whole.
+    #[serde(skip)]
+    pub(super) whole: bool,
     #[serde(skip)]
     pub(super) found: Option<Change>,
 }
@@ -137,32 +105,30 @@ impl Row {
             blocks: 0,
             cliffs_delta: None,
             limits,
-            verdict: Verdict::OneSided,
+            verdict: Verdict::Inconclusive,
             why: String::new(),
+            whole: true,
             found: None,
         }
     }
 
-    fn few_runs(&self) -> bool {
+    pub(super) fn few_runs(&self) -> bool {
         [&self.base, &self.new].into_iter().flatten().any(|level| level.runs < MIN_RUNS)
     }
 }
 
 /// Adjusts the p values of the rows that are judged, and judges them. `exact`: runs are simulated, none differs from another.
 pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool) -> Vec<(usize, Row)> {
-    let judged: Vec<usize> = (0..rows.len())
-        .filter(|&i| {
-            rows[i].1.p_value.is_some() && !rows[i].1.limits.report_only && rows[i].1.verdict != Verdict::NotWhole
-        })
-        .collect();
+    let is_judged = |row: &Row| row.p_value.is_some() && !row.limits.report_only && row.whole;
+    let judged: Vec<usize> = (0..rows.len()).filter(|&i| is_judged(&rows[i].1)).collect();
     let p: Vec<f64> = judged.iter().filter_map(|&i| rows[i].1.p_value).collect();
     for (&i, adjusted) in judged.iter().zip(holm(&p)) {
         let row = &mut rows[i].1;
         row.p_value_adjusted = Some(adjusted);
         (row.verdict, row.why) = verdict(row, adjusted, exact);
     }
-    for (_, row) in rows.iter_mut().filter(|(_, row)| row.limits.report_only && row.verdict != Verdict::ReportOnly) {
-        row.verdict = Verdict::ReportOnly;
+    for (_, row) in rows.iter_mut().filter(|(_, row)| row.limits.report_only && row.verdict != Verdict::NotJudged) {
+        row.verdict = Verdict::NotJudged;
         let by_default = metric::find(&row.metric).is_some_and(|found| !found.judged);
         row.why = if by_default { format!("judged only with --metric {}", row.metric) } else { String::new() };
     }
@@ -170,40 +136,38 @@ pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool) -> Vec<(usize, Row
 }
 
 fn verdict(row: &Row, p: f64, exact: bool) -> (Verdict, String) {
-    let (Some(base), Some(change), Some(below)) = (&row.base, row.change, row.change_below) else {
-        return (Verdict::TooFew, String::new());
-    };
-    let least = if base.median_ns > 0.0 { row.limits.least_change_ns / base.median_ns } else { 0.0 };
-    let limits = row.limits.at_least(least);
-    let bound = limits.bound;
-    let outcome = limits.outcome(change, below, p);
-    match outcome {
-        Outcome::Slower => return (Verdict::Regression, String::new()),
-        Outcome::Faster => return (Verdict::Improvement, String::new()),
-        Outcome::NoChange | Outcome::Open => {}
+    let (Some(base), Some(found)) = (&row.base, &row.found) else { return (Verdict::Inconclusive, String::new()) };
+    let limits = row.limits.at_level(base.median_ns);
+    let below = found.log.below().exp_m1();
+    match limits.verdict(&found.log, p) {
+        judged @ (Verdict::Slower | Verdict::Faster) => (judged, String::new()),
+        _ if row.question == Question::AllArms && row.few_runs() && !exact => {
+            let why = format!("absolute times of fewer than {MIN_RUNS} runs a side are not judged: a host drifts");
+            // A change that leaves no room for "none" is not passed in silence.
+            let moved = row.change_interval.is_some_and(|change| change.low > 0.0 || change.high < 0.0);
+            (if moved { Verdict::Inconclusive } else { Verdict::NotJudged }, why)
+        }
+        Verdict::NoChange => {
+            let strong = p < row.limits.alpha && row.change.is_some_and(|change| change.abs() >= row.limits.threshold);
+            let small = strong || below > row.limits.bound;
+            (Verdict::NoChange, if small { small_change(row) } else { String::new() })
+        }
+        _ => {
+            let (high, asked) = (below * 100.0, limits.bound * 100.0);
+            let mut why = format!("it may be up to {high:.1} % slower, and {asked:.1} % is the bound");
+            if let Some(more) = would_do(found, limits.bound, row) {
+                why = format!("{why}; about {more} a side would do");
+            }
+            (Verdict::Inconclusive, why)
+        }
     }
-    if row.question == Question::AllArms && row.few_runs() && !exact {
-        let why = format!("absolute times of fewer than {MIN_RUNS} runs a side are not judged: a host drifts");
-        return (Verdict::NotJudged, why);
-    }
-    if outcome == Outcome::NoChange {
-        let why = if below > row.limits.bound { small(row.limits.least_change_ns, below) } else { String::new() };
-        return (Verdict::NoChange, why);
-    }
-    let (high, asked) = (below * 100.0, bound * 100.0);
-    let mut why = format!("it may be up to {high:.1} % slower, and {asked:.1} % is the bound");
-    if let Some(more) = row.found.and_then(|found| would_do(&found, bound, row)) {
-        why = format!("{why}; about {more} a side would do");
-    }
-    (Verdict::TooNoisy, why)
 }
 
-/// Why a change that may be above the bound is none: it is small in time.
-fn small(least_ns: f64, below: f64) -> String {
-    format!(
-        "up to {:.1} % slower is less than {least_ns} ns here, which the placement of code and data moves",
-        below * 100.0
-    )
+/// Why a change that is strong as a share is none: it is small in time.
+fn small_change(row: &Row) -> String {
+    let least = row.limits.least_change_ns;
+    let (low, high) = row.change_interval.map_or((0.0, 0.0), |change| (change.low * 100.0, change.high * 100.0));
+    format!("{low:+.1} to {high:+.1} % is less than {least} ns here, which the placement of code and data moves")
 }
 
 /// How many rounds or runs a side would show that a change is below `bound` where there is none.

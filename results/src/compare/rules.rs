@@ -4,35 +4,14 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::error::Error;
 use crate::metric;
+use crate::verdict::Limits;
 
 /// Largest thresholds file.
 const MAX_FILE: u64 = 64 << 10;
-
-/// What is asked of one metric.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Limits {
-    /// Adjusted p values below this are significant.
-    pub alpha: f64,
-    /// Relative changes of at least this are strong.
-    pub threshold: f64,
-    /// A slow-down of at least this must be excluded for "no change".
-    pub bound: f64,
-    /// Changes below this many ns are not strong, whatever their share.
-    pub least_change_ns: f64,
-    /// Shown, but not judged.
-    pub report_only: bool,
-}
-
-impl Default for Limits {
-    /// p < 0.01, 3 %, 5 % excluded, 50 ns: where a process's code and data come to lie moves an exit path of 150 ns by tens of ns.
-    fn default() -> Self {
-        Self { alpha: 0.01, threshold: 0.03, bound: 0.05, least_change_ns: 50.0, report_only: false }
-    }
-}
 
 /// Limits by metric.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,57 +43,28 @@ struct File {
     metric: BTreeMap<String, Given>,
 }
 
-/// What an interval says of a change: one rule for `compare` and `ab`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Significant, and slower by the threshold or more.
-    Slower,
-    /// Significant, and faster by the threshold or more.
-    Faster,
-    /// Neither, and a slow-down of the bound is excluded.
-    NoChange,
-    /// Neither, and it is not.
-    Open,
-}
-
-impl Limits {
-    /// The same with a threshold and a bound of at least this.
-    #[must_use]
-    pub fn at_least(self, least: f64) -> Self {
-        Self { threshold: self.threshold.max(least), bound: self.bound.max(least), ..self }
-    }
-
-    /// What a relative change says, given what it is `below` with 95 % confidence, one-sided, and its adjusted p value.
-    #[must_use]
-    pub fn outcome(&self, change: f64, below: f64, p_value: f64) -> Outcome {
-        if p_value < self.alpha && change.abs() >= self.threshold {
-            return if change > 0.0 { Outcome::Slower } else { Outcome::Faster };
+/// These limits, changed by what is given.
+fn changed(own: Limits, given: Given) -> Result<Limits, String> {
+    let limits = Limits {
+        alpha: given.alpha.unwrap_or(own.alpha),
+        threshold: given.threshold.unwrap_or(own.threshold),
+        // A threshold above the bound moves it along.
+        bound: given.bound.unwrap_or_else(|| own.bound.max(given.threshold.unwrap_or(0.0))),
+        least_change_ns: given.least_change_ns.unwrap_or(own.least_change_ns),
+        report_only: given.report_only,
+    };
+    for (name, value, most) in [
+        ("alpha", limits.alpha, 0.5),
+        ("threshold", limits.threshold, 100.0),
+        ("bound", limits.bound, 100.0),
+        ("least-change-ns", limits.least_change_ns, 1e12),
+    ] {
+        let fits = if name == "alpha" { value > 0.0 && value <= most } else { (0.0..=most).contains(&value) };
+        if !fits {
+            return Err(format!("{name} = {value} is not between 0 and {most}"));
         }
-        if below < self.bound { Outcome::NoChange } else { Outcome::Open }
     }
-
-    fn with(self, given: Given) -> Result<Self, String> {
-        let limits = Self {
-            alpha: given.alpha.unwrap_or(self.alpha),
-            threshold: given.threshold.unwrap_or(self.threshold),
-            // A threshold above the bound moves it along.
-            bound: given.bound.unwrap_or_else(|| self.bound.max(given.threshold.unwrap_or(0.0))),
-            least_change_ns: given.least_change_ns.unwrap_or(self.least_change_ns),
-            report_only: given.report_only,
-        };
-        for (name, value, most) in [
-            ("alpha", limits.alpha, 0.5),
-            ("threshold", limits.threshold, 100.0),
-            ("bound", limits.bound, 100.0),
-            ("least-change-ns", limits.least_change_ns, 1e12),
-        ] {
-            let fits = if name == "alpha" { value > 0.0 && value <= most } else { (0.0..=most).contains(&value) };
-            if !fits {
-                return Err(format!("{name} = {value} is not between 0 and {most}"));
-            }
-        }
-        Ok(limits)
-    }
+    Ok(limits)
 }
 
 impl Rules {
@@ -127,7 +77,7 @@ impl Rules {
         let wrong = |why| {
             Error::usage("cannot compare by these thresholds", why, "--alpha 0.01 --threshold 0.03 are the defaults")
         };
-        Ok(Self { default: Limits::default().with(given).map_err(wrong)?, own: BTreeMap::new() })
+        Ok(Self { default: changed(Limits::default(), given).map_err(wrong)?, own: BTreeMap::new() })
     }
 
     /// The same, with what a TOML file says; the command line goes before the file's defaults.
@@ -153,12 +103,12 @@ impl Rules {
             least_change_ns: file.least_change_ns,
             report_only: false,
         };
-        let default = Limits::default().with(of_file).map_err(wrong)?;
+        let default = changed(Limits::default(), of_file).map_err(wrong)?;
         let own = file
             .metric
             .into_iter()
             .map(|(name, given)| {
-                let limits = default.with(given).map_err(|why| wrong(format!("metric {name}: {why}")))?;
+                let limits = changed(default, given).map_err(|why| wrong(format!("metric {name}: {why}")))?;
                 Ok((name, limits))
             })
             .collect::<Result<_, Error>>()?;

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use super::judge::{Comparison, Group};
-use super::row::{Row, SideLevel, Verdict};
+use super::row::{Row, SideLevel};
 use crate::stats::interval::Interval;
 use crate::table::fold::{Table, wrapped};
 use crate::table::layout::{self, dash, plural, time};
+use crate::verdict::Verdict;
 
 const HEADER: [&str; 8] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "delta", "verdict"];
 
@@ -23,7 +24,7 @@ pub fn percent(share: f64) -> String {
     format!("{} %", layout::signed(share * 100.0, 1))
 }
 
-fn change(row: &Row) -> String {
+pub(super) fn change(row: &Row) -> String {
     let Some(change) = row.change else { return dash() };
     let interval = row.change_interval.map_or_else(String::new, |Interval { low, high }| {
         format!(" [{}, {}]", layout::signed(low * 100.0, 1), layout::signed(high * 100.0, 1))
@@ -35,19 +36,6 @@ fn p(row: &Row) -> String {
     row.p_value_adjusted.or(row.p_value).map_or_else(dash, layout::p)
 }
 
-pub(super) fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Regression => "SLOWER",
-        Verdict::Improvement => "faster",
-        Verdict::NoChange => "no change",
-        Verdict::TooFew => "too few rounds",
-        Verdict::TooNoisy => "inconclusive",
-        Verdict::NotWhole => "not whole",
-        Verdict::OneSided => "one-sided",
-        Verdict::NotJudged | Verdict::ReportOnly => "(not judged)",
-    }
-}
-
 fn cells(row: &Row) -> [String; 8] {
     [
         row.arm.clone(),
@@ -57,7 +45,7 @@ fn cells(row: &Row) -> [String; 8] {
         change(row),
         p(row),
         row.cliffs_delta.map_or_else(dash, |delta| format!("{delta:+.2}")),
-        word(row.verdict).to_owned(),
+        row.verdict.word().to_owned(),
     ]
 }
 
@@ -105,7 +93,7 @@ fn remarks(comparison: &Comparison) -> Vec<String> {
     }
     for (row, more) in open {
         let more = if more > 0 { format!(" and {}", plural(more, "other row")) } else { String::new() };
-        lines.push(format!("{}, {}{more}: {}: {}", row.arm, row.metric, word(row.verdict), row.why));
+        lines.push(format!("{}, {}{more}: {}: {}", row.arm, row.metric, row.verdict.word(), row.why));
     }
     lines.extend(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
     lines.extend(comparison.notes.iter().map(|line| format!("note: {line}")));
@@ -132,7 +120,7 @@ pub fn markdown(comparison: &Comparison) -> String {
         let _ = writeln!(out, "| {} |\n|---|---|---:|---:|---:|---:|---:|---|", HEADER.join(" | "));
         for row in &group.rows {
             let mut texts = cells(row).map(|text| escaped(&text));
-            if row.verdict == Verdict::Regression {
+            if row.verdict == Verdict::Slower {
                 texts[7] = format!("**{}**", texts[7]);
             }
             let _ = writeln!(out, "| {} |", texts.join(" | "));

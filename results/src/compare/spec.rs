@@ -1,7 +1,8 @@
 //! What is compared, and by which rules.
 
-use super::rules::{Limits, Rules};
+use super::rules::Rules;
 use crate::paired::Statistic;
+use crate::verdict::Limits;
 
 /// What a caller asks for beside [`Rules`].
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@ use super::*;
 use crate::document::Record;
 use crate::fixture::{changed, record, value};
 use crate::synthetic::{Host, Modes, Random};
+use crate::verdict::Verdict;
 
 fn request() -> CompareSpec {
     CompareSpec::default()
@@ -45,13 +46,13 @@ fn a_tenth_slower_in_one_arm_is_a_regression_there_alone_and_faster_the_other_wa
     let slow = record(20, 6, |arm, round| if arm == "reuse" { ns(round) * 11 / 10 } else { ns(round + 3) });
     let found = of(&base, &slow, &request());
     assert_eq!(found.exit().code(), 1);
-    assert_eq!(verdicts(&found, "reuse"), [Verdict::Regression; 3]);
+    assert_eq!(verdicts(&found, "reuse"), [Verdict::Slower; 3]);
     assert_eq!(verdicts(&found, "recreate"), [Verdict::NoChange; 3]);
     let row = found.rows().find(|row| row.arm == "reuse").unwrap();
     assert!((row.change.unwrap() - 0.1).abs() < 0.005 && row.cliffs_delta.unwrap() > 0.6);
     assert!(row.change_interval.unwrap().low > 0.05 && row.p_value_adjusted.unwrap() > row.p_value.unwrap());
     let back = of(&slow, &base, &request());
-    assert_eq!((back.exit, verdicts(&back, "reuse")), (0, vec![Verdict::Improvement; 3]));
+    assert_eq!((back.exit, verdicts(&back, "reuse")), (0, vec![Verdict::Faster; 3]));
 }
 
 /// A simulated record: nothing is to be allowed for between two of them.
@@ -71,7 +72,7 @@ fn significance_without_strength_is_no_regression_and_strength_without_significa
     assert!(found.rows().filter(|row| row.arm == "reuse").all(|row| row.p_value_adjusted.unwrap() < 0.01));
     let wild = |arm: &str, round: u64| if arm == "reuse" { 70_000 + round * 7919 % 10 * 7_000 } else { 70_000 };
     let found = of(&record(10, 5, wild), &record(10, 6, |arm, round| wild(arm, round) + 6_000), &request());
-    assert_eq!((found.exit, verdicts(&found, "reuse")), (3, vec![Verdict::TooNoisy; 3]));
+    assert_eq!((found.exit, verdicts(&found, "reuse")), (3, vec![Verdict::Inconclusive; 3]));
     let row = found.rows().find(|row| row.arm == "reuse").unwrap();
     assert!(row.why.contains("up to") && row.why.contains("a side would do"), "{}", row.why);
 }
@@ -105,7 +106,14 @@ fn a_document_older_than_the_choice_of_a_processor_is_of_the_usual_one() {
 fn too_few_rounds_cannot_be_judged() {
     let found = of(&record(4, 5, |_, _| 70_000), &record(4, 6, |_, _| 99_000), &request());
     assert_eq!(found.exit, 3);
-    assert!(found.rows().all(|row| row.verdict == Verdict::TooFew && row.why.contains("5 rounds")), "{}", text(&found));
+    assert!(
+        found
+            .rows()
+            .all(|row| row.verdict == Verdict::Inconclusive
+                && row.why.starts_with("too few rounds: an interval needs 5")),
+        "{}",
+        text(&found)
+    );
 }
 
 /// 33 strategies and the floor in 40 rounds, with three metrics each; `twice` says which arms take twice as long.
@@ -132,11 +140,21 @@ fn a_doubling_in_many_rows_is_a_regression() {
     let base = of_many(5, |_| false);
     let strategies = of(&base, &of_many(6, |name| name != "floor"), &request());
     assert_eq!((strategies.exit, strategies.rows().count()), (1, 102), "{}", strategies.verdict);
-    assert_eq!(strategies.rows().filter(|row| row.verdict == Verdict::Regression).count(), 102);
+    assert_eq!(strategies.rows().filter(|row| row.verdict == Verdict::Slower).count(), 102);
     // Everything, the floor included: what all arms have in common is beyond any drift.
     let found = of(&base, &of_many(6, |_| true), &request());
-    assert_eq!((found.exit, verdicts(&found, "all arms")), (1, vec![Verdict::Regression; 3]), "{}", found.verdict);
+    assert_eq!((found.exit, verdicts(&found, "all arms")), (1, vec![Verdict::Slower; 3]), "{}", found.verdict);
     assert_eq!(of(&base, &of_many(6, |_| false), &request()).exit, 0);
+}
+
+#[test]
+fn a_change_of_all_arms_is_not_passed_in_silence() {
+    let times = |factor: u64| move |_: &str, round: u64| ns(round) * factor / 10;
+    let found = of(&record(20, 5, times(10)), &record(20, 6, times(15)), &request());
+    let all: Vec<&Row> = found.rows().filter(|row| row.question == Question::AllArms).collect();
+    let says = |row: &&Row| row.verdict == Verdict::Inconclusive && row.change_interval.unwrap().low > 0.0;
+    assert!(found.exit == 3 && all.iter().all(says), "{}", text(&found));
+    assert!(found.verdict.contains("all arms moved by +50.0 %"), "{}", found.verdict);
 }
 
 #[test]
@@ -149,10 +167,10 @@ fn figures_that_are_not_whole_are_not_judged_as_if() {
     };
     assert_eq!(of_new(&|_| {}).exit, 1);
     let lost = of_new(&|d| d["arms"][1]["lost"] = json!(3));
-    assert_eq!((lost.exit, verdicts(&lost, "reuse")), (3, vec![Verdict::NotWhole; 3]));
+    assert_eq!((lost.exit, verdicts(&lost, "reuse")), (3, vec![Verdict::Inconclusive; 3]));
     assert!(text(&lost).contains("NEW: 3 NMIs delivered and not taken"), "{}", text(&lost));
     let floor = of_new(&|d| d["arms"][3]["throttled"] = json!(1));
-    assert!(floor.exit == 3 && verdicts(&floor, "recreate") == [Verdict::NotWhole; 3], "{}", text(&floor));
+    assert!(floor.exit == 3 && verdicts(&floor, "recreate") == [Verdict::Inconclusive; 3], "{}", text(&floor));
     assert_eq!(of_new(&|d| d["status"] = json!("interrupted")).exit, 3);
 }
 
@@ -189,7 +207,7 @@ fn within_a_result_what_the_guest_does_not_wait_for_is_shown_alone() {
     let of = |request: &CompareSpec| arms("one.json", &record, &names, request).unwrap();
     assert_eq!(of(&request()).exit, 0, "{}", of(&request()).verdict);
     let row = of(&request()).rows().find(|row| row.metric == "exit_path_ns").unwrap().clone();
-    assert!(row.verdict == Verdict::ReportOnly && row.why.contains("--metric exit_path_ns"), "{row:?}");
+    assert!(row.verdict == Verdict::NotJudged && row.why.contains("--metric exit_path_ns"), "{row:?}");
     let asked = CompareSpec { metrics: vec!["exit_path_ns".to_owned()], ..request() };
     assert_eq!(of(&asked).exit, 1);
 }
@@ -201,7 +219,7 @@ fn arms_of_one_result_are_compared_in_their_rounds() {
     let found = of(["recreate", "reuse"]).unwrap();
     assert_eq!(
         (found.exit, verdicts(&found, "reuse")),
-        (1, vec![Verdict::ReportOnly, Verdict::Regression, Verdict::Regression]),
+        (1, vec![Verdict::NotJudged, Verdict::Slower, Verdict::Slower]),
         "{}",
         text(&found)
     );
@@ -288,7 +306,7 @@ fn what_only_one_side_has_is_said_and_open() {
     let mut fewer = value(10, 6, |_, round| ns(round));
     fewer["arms"].as_array_mut().unwrap().remove(0);
     let found = of(&base, &changed(fewer), &request());
-    assert_eq!((found.exit, verdicts(&found, "recreate")), (3, vec![Verdict::OneSided; 3]));
+    assert_eq!((found.exit, verdicts(&found, "recreate")), (3, vec![Verdict::Inconclusive; 3]));
     assert!(found.notes.iter().any(|note| note.contains("only in BASE: arm recreate")));
     let only = CompareSpec { arms: vec!["reuse".to_owned()], ..request() };
     let found = of(&base, &record(10, 6, |_, round| ns(round)), &only);
@@ -377,7 +395,7 @@ fn a_metric_that_is_only_reported_does_not_fail_the_comparison() {
     let rules = Rules::read(&file, None, None).unwrap();
     let only = CompareSpec { rules, metrics: vec!["nmi_handler_ns".to_owned()], ..request() };
     let found = of(&record(10, 5, |_, _| 70_000), &record(10, 6, |_, _| 90_000), &only);
-    assert!(found.rows().all(|row| row.verdict == Verdict::ReportOnly && row.why.is_empty()));
+    assert!(found.rows().all(|row| row.verdict == Verdict::NotJudged && row.why.is_empty()));
     assert_eq!(found.exit, 3, "nothing was judged");
 }
 

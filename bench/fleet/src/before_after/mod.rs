@@ -5,7 +5,7 @@ mod pairs;
 mod show;
 mod split;
 
-pub use model::{FleetComparison, FleetRow, FleetVerdict};
+pub use model::{FleetComparison, FleetRow};
 pub use pairs::compare;
 pub use split::{by_fact, by_variant};
 

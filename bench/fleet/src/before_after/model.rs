@@ -2,42 +2,13 @@
 
 use serde::Serialize;
 
-use results::error::Exit;
 use crate::statistics::Kind;
+use results::error::Exit;
 use results::stats::interval::Interval;
+use results::verdict::Verdict;
 
 /// The schema of a comparison's JSON.
 pub(super) const SCHEMA: &str = "vpmu-fleet-compare/1";
-
-/// What may be said of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FleetVerdict {
-    /// Significant, and slower by the threshold or more.
-    Slower,
-    /// Significant, and faster by the threshold or more.
-    Faster,
-    /// A slow-down beyond the bound can be excluded.
-    NoChange,
-    /// Neither can be shown.
-    Inconclusive,
-    /// Left out of the judgement by the rules.
-    NotJudged,
-}
-
-impl FleetVerdict {
-    /// The verdict as a word.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Slower => "SLOWER",
-            Self::Faster => "faster",
-            Self::NoChange => "no change",
-            Self::Inconclusive => "inconclusive",
-            Self::NotJudged => "(not judged)",
-        }
-    }
-}
 
 /// One figure of one class, over the hosts that both sides have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -71,7 +42,7 @@ pub struct FleetRow {
     /// Whether runs were paired by repetition, so that what a repetition does to both sides cancels out.
     pub by_repetition: bool,
     /// The verdict.
-    pub verdict: FleetVerdict,
+    pub verdict: Verdict,
     /// Why it is open, and what would do; empty where it is not.
     pub why: String,
 }

@@ -3,23 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::model::{FleetComparison, FleetRow, FleetVerdict, SCHEMA};
-use results::compare::Outcome;
-use results::error::Error;
+use super::model::{FleetComparison, FleetRow, SCHEMA};
 use crate::run::{Figure, Run};
 use crate::statistics::{FleetSpec, Grid, Kind, Series};
+use results::error::Error;
 use results::stats::interval::Interval;
 use results::stats::jackknife::Estimate;
 use results::stats::{holm, location};
 use results::table::layout::plural;
+use results::verdict::{SURE, Tally, Verdict};
 
 /// Fewest hosts of a verdict.
 const MIN_HOSTS: usize = 5;
 /// Runs of both sides whose starts are further apart are no pair, s.
 const APART: u64 = 86_400;
-/// Quantiles of the normal distribution: 95 % one-sided, and 90 % of the cases.
-const SURE: f64 = 1.645 + 1.282;
-
 /// One host's pair.
 struct Pair {
     base: f64,
@@ -92,18 +89,16 @@ pub fn compare(base: &[Run], new: &[Run], spec: &FleetSpec) -> Result<FleetCompa
     if grid.settings.iter().any(|setting| setting.stand_in) {
         notes.push("a stand-in for hardware events: not a host with a PMU".to_owned());
     }
-    let (mut exit, mut verdict) = conclude(&rows);
     if !lone.is_empty() {
         let figures = plural(lone.len(), "figure");
         notes.push(format!("{figures} whole on one side only, not compared: {}", lone.join(", ")));
-        if exit == 0 {
-            (exit, verdict) = (3, format!("inconclusive: {figures} on one side only; {verdict}"));
-        }
     }
+    let doubt = (!lone.is_empty()).then(|| format!("{} on one side only", plural(lone.len(), "figure")));
+    let (exit, verdict) = Tally::of(rows.iter().map(|row| row.verdict)).conclude(doubt.as_deref());
     Ok(FleetComparison {
         schema: SCHEMA,
         verdict,
-        exit,
+        exit: exit.code(),
         hosts: both,
         only_base: of_base.difference(&of_new).cloned().collect(),
         only_new: of_new.difference(&of_base).cloned().collect(),
@@ -208,7 +203,7 @@ fn row(grid: &Grid<'_>, series: &Series, pairs: &[Pair]) -> Option<(FleetRow, Op
         hosts: pairs.len(),
         runs: [pairs.iter().map(|pair| pair.runs[0]).sum(), pairs.iter().map(|pair| pair.runs[1]).sum()],
         by_repetition: pairs.iter().all(|pair| pair.by_repetition),
-        verdict: FleetVerdict::Inconclusive,
+        verdict: Verdict::Inconclusive,
         why: String::new(),
     };
     (!pairs.is_empty()).then_some((row, estimate, mean(|pair| pair.own)))
@@ -227,9 +222,9 @@ fn judge(grid: &Grid<'_>, found: &mut [(FleetRow, Option<Estimate>, f64)], spec:
     for (row, estimate, own) in found.iter_mut() {
         let limits = limits(row);
         let ns = times.get(&level(row)).copied().unwrap_or(0.0);
-        let limits = limits.at_least(if ns > 0.0 { limits.least_change_ns / ns } else { 0.0 });
+        let limits = limits.at_level(ns);
         if limits.report_only {
-            row.verdict = FleetVerdict::NotJudged;
+            row.verdict = Verdict::NotJudged;
             continue;
         }
         let Some(estimate) = estimate.filter(|_| row.hosts >= MIN_HOSTS) else {
@@ -239,13 +234,8 @@ fn judge(grid: &Grid<'_>, found: &mut [(FleetRow, Option<Estimate>, f64)], spec:
         };
         let p_adjusted = adjusted.next().unwrap_or(1.0);
         row.p_adjusted = Some(p_adjusted);
-        row.verdict = match limits.outcome(row.change, estimate.below().exp_m1(), p_adjusted) {
-            Outcome::Slower => FleetVerdict::Slower,
-            Outcome::Faster => FleetVerdict::Faster,
-            Outcome::NoChange => FleetVerdict::NoChange,
-            Outcome::Open => FleetVerdict::Inconclusive,
-        };
-        if row.verdict == FleetVerdict::Inconclusive {
+        row.verdict = limits.verdict(&estimate, p_adjusted);
+        if row.verdict == Verdict::Inconclusive {
             // What the interval must tell apart: the change from nothing, or from the bound.
             let room = estimate.value.abs().max((limits.bound.ln_1p() - estimate.value).abs());
             row.why = enough(row, estimate, *own, room);
@@ -297,18 +287,4 @@ fn unlike(grid: &Grid<'_>, base: usize) -> Vec<String> {
         format!("{fact}: {old} / {new} on {}", plural(hosts, "host"))
     };
     found.into_iter().map(line).collect()
-}
-
-fn conclude(rows: &[FleetRow]) -> (u8, String) {
-    let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
-    let [slower, faster, same, open] =
-        [FleetVerdict::Slower, FleetVerdict::Faster, FleetVerdict::NoChange, FleetVerdict::Inconclusive].map(count);
-    let tally = format!("{slower} slower, {faster} faster, {same} unchanged, {open} open");
-    if slower > 0 {
-        (1, format!("regression: {tally}"))
-    } else if open > 0 || faster + same == 0 {
-        (3, format!("inconclusive: {tally}"))
-    } else {
-        (0, format!("no regression: {tally}"))
-    }
 }

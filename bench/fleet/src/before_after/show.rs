@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
-
-use super::model::{FleetComparison, FleetRow, FleetVerdict};
+use super::model::{FleetComparison, FleetRow};
 use crate::show::{cell, change, value};
 use results::table::fold::{Table, wrapped};
 use results::table::layout::{dash, p, plural};
+use results::verdict::{self, Case};
 
 const HEADER: [&str; 7] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "verdict"];
 /// Most hosts that are named in a line.
@@ -121,25 +120,16 @@ impl FleetComparison {
     /// # Errors
     /// A sentence if it cannot be shown as XML.
     pub fn junit(&self) -> Result<String, String> {
-        let mut report = Report::new("vpmu fleet compare");
-        for (heading, rows) in self.groups() {
-            let mut suite = TestSuite::new(heading);
-            for row in rows {
-                let mut status = match row.verdict {
-                    FleetVerdict::Slower => TestCaseStatus::non_success(NonSuccessKind::Failure),
-                    FleetVerdict::Faster | FleetVerdict::NoChange => TestCaseStatus::success(),
-                    _ => TestCaseStatus::skipped(),
-                };
-                if !matches!(row.verdict, FleetVerdict::Faster | FleetVerdict::NoChange) {
-                    let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
-                    status.set_message(format!("{} {}{why}", row.verdict.word(), change(row.change, row.interval)));
-                }
-                let mut case = TestCase::new(format!("{} {}", row.arm, row.metric), status);
-                case.set_classname(format!("vpmu.fleet.{}", row.arm));
-                suite.add_test_case(case);
+        let case = |row: &&FleetRow| {
+            let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
+            Case {
+                name: format!("{} {}", row.arm, row.metric),
+                class: format!("vpmu.fleet.{}", row.arm),
+                verdict: row.verdict,
+                message: format!("{} {}{why}", row.verdict.word(), change(row.change, row.interval)),
             }
-            report.add_test_suite(suite);
-        }
-        report.to_string().map_err(|error| error.to_string())
+        };
+        let suites = self.groups().into_iter().map(|(heading, rows)| (heading, rows.iter().map(case).collect()));
+        verdict::junit("vpmu fleet compare", suites.collect())
     }
 }

@@ -1,7 +1,8 @@
-use super::{FleetVerdict, by_fact, by_variant, compare};
+use super::{by_fact, by_variant, compare};
 use crate::run::Run;
 use crate::statistics::{FleetSpec, Kind};
 use crate::synthetic::{Change, Fleet, runs};
+use results::verdict::Verdict;
 
 fn small() -> Fleet {
     let change = Some(Change { day: 6, by: 0.05, roll_out: 3, kernel: true });
@@ -14,7 +15,7 @@ fn a_kernel_that_is_slower_is_a_regression_of_times_and_not_of_ratios() {
     let found = compare(&old, &new, &FleetSpec::default()).unwrap();
     assert_eq!((found.exit, found.hosts), (1, 30), "{}", found.verdict);
     for row in &found.rows {
-        let wanted = if row.kind == Kind::AllArms { FleetVerdict::Slower } else { FleetVerdict::NoChange };
+        let wanted = if row.kind == Kind::AllArms { Verdict::Slower } else { Verdict::NoChange };
         assert_eq!(row.verdict, wanted, "{row:?}");
         let interval = row.interval.unwrap();
         let truth = if row.kind == Kind::AllArms { 0.05 } else { 0.0 };
@@ -47,11 +48,11 @@ fn variants_of_a_campaign_are_paired_by_repetition() {
     let all = variants(&small(), 0.06);
     let (a, b) = by_variant(&all, "a", "b");
     let found = compare(&a, &b, &FleetSpec::default()).unwrap();
-    let slower: Vec<_> = found.rows.iter().filter(|row| row.verdict == FleetVerdict::Slower).collect();
+    let slower: Vec<_> = found.rows.iter().filter(|row| row.verdict == Verdict::Slower).collect();
     assert!(slower.iter().all(|row| row.arm == "reuse" && row.by_repetition) && slower.len() == 3, "{slower:?}");
     assert_eq!(found.exit, 1);
     let same = compare(&a, &a, &FleetSpec::default()).unwrap();
-    assert!(same.rows.iter().all(|row| row.verdict == FleetVerdict::NoChange), "{}", same.verdict);
+    assert!(same.rows.iter().all(|row| row.verdict == Verdict::NoChange), "{}", same.verdict);
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn few_hosts_and_much_noise_are_inconclusive_with_what_would_do() {
     let noisy = Fleet { hosts: 6, between_runs: 0.2, between_boots: 0.1, ..small() };
     let (old, new) = by_fact(&runs(&noisy), "kernel", "6.1.0-31-amd64", "6.1.0-32-amd64");
     let found = compare(&old, &new, &FleetSpec::default()).unwrap();
-    let why: Vec<_> = found.rows.iter().filter(|row| row.verdict == FleetVerdict::Inconclusive).collect();
+    let why: Vec<_> = found.rows.iter().filter(|row| row.verdict == Verdict::Inconclusive).collect();
     assert!(!why.is_empty() && why.iter().all(|row| row.why.contains("hosts would do")), "{why:?}");
 }
 

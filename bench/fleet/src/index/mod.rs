@@ -20,8 +20,8 @@ use rayon::prelude::*;
 use self::entry::{Entry, Stamp};
 use self::names::Names;
 use self::store::Found;
-use results::error::Error;
 use crate::run::{Labels, Run};
+use results::error::Error;
 use results::read;
 
 /// The file's name in the folder.

@@ -249,7 +249,8 @@ fn two_collectors_at_once_lose_nothing() {
         let both = [scope.spawn(collector), scope.spawn(collector)];
         for at in 21..=40 {
             // As results are written: whole or not at all.
-            results::write::replace(&dir.path().join(format!("{at:03}.json")), document(at, |_| {}).as_bytes()).unwrap();
+            results::write::replace(&dir.path().join(format!("{at:03}.json")), document(at, |_| {}).as_bytes())
+                .unwrap();
         }
         for one in both {
             let output = one.join().unwrap().unwrap();

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 use super::model::{ARMS, Cell, Fleet, METRICS, STRATEGIES, name};
+use crate::run::{Labels, Run};
 use results::document::{Arm, Document, GuestRun, Summary, latency_histogram};
 use results::fixture;
-use crate::run::{Labels, Run};
 use results::synthetic::Random;
 
 /// Rounds of a guest, as a default run has them.

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use results::compare::Limits;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
+use results::verdict::{Limits, Verdict};
 
 use super::files::write;
 use super::measure::Invocation;
@@ -15,7 +15,7 @@ use crate::console::{complain, internal, print};
 use crate::experiment::ab::run::{self, Context};
 use crate::experiment::ab::show;
 use crate::experiment::ab::spec::{AbSpec, Side};
-use crate::experiment::ab::verdict::{self, Verdict};
+use crate::experiment::ab::verdict;
 use crate::experiment::nmi_latency::spec::SAMPLES;
 use crate::parse::{duration_in, number_in, share};
 use crate::progress;
@@ -246,7 +246,7 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
     Ok(match document.verdict {
         Verdict::Slower => Exit::Regression,
         Verdict::NoChange | Verdict::Faster if !unsure => Exit::Done,
-        Verdict::NoChange | Verdict::Faster | Verdict::Inconclusive => Exit::Inconclusive,
+        _ => Exit::Inconclusive,
     })
 }
 

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
-use vpmu::abilities::EventProbe as _;
-use vpmu::abilities::ThisHost;
 use host_pmu::backend::BackendKey;
 use results::document::Arm;
 use results::document::{Document, Status};
 use trials::Case;
+use vpmu::abilities::EventProbe as _;
+use vpmu::abilities::ThisHost;
 
 fn main() -> ExitCode {
     let kvm = vmm::kvm::Host::open().map(drop).map_err(|error| error.to_string());

@@ -1,14 +1,14 @@
 //! The document of `ab`, `"schema": "vpmu-ab/1"`.
 
-use results::compare::Limits;
 use results::document::{Status, Tool};
 use results::host::HostFacts;
+use results::verdict::{Limits, Verdict};
 use serde::Serialize;
 
 use super::protocol::Hello;
 use super::spec::Side;
 use super::turns::AbArm;
-use super::verdict::{Row, Verdict};
+use super::verdict::Row;
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "vpmu-ab/1";

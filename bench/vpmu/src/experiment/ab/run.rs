@@ -8,6 +8,7 @@ use results::document::Status;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::paired::{Looks, Statistic};
+use results::verdict::Verdict;
 use results::write::now_unix;
 
 use super::document::{AbDocument, AbSide, SCHEMA};
@@ -16,7 +17,7 @@ use super::protocol::{Answer, Ask, End, Figures, Hello};
 use super::sides::{Both, check_sides, paired};
 use super::spec::AbSpec;
 use super::turns::{AbArm, AbRound, AbTurn};
-use super::verdict::{self, Verdict};
+use super::verdict;
 use crate::claim::{self, Claim};
 use crate::console::complain;
 use crate::progress::Progress;

@@ -7,9 +7,10 @@ use results::metric;
 use results::stats::interval::Interval;
 use results::table::fold::{Table, wrapped};
 use results::table::layout::{dash, p, percent, plural, time};
+use results::verdict::Verdict;
 
 use super::document::{AbDocument, AbSide};
-use super::verdict::{ALL, Row, Verdict};
+use super::verdict::{ALL, Row};
 
 /// Table, rules, and what was run, for so many columns.
 #[must_use]
@@ -66,7 +67,7 @@ fn cells(row: &Row) -> Vec<String> {
         row.arm.clone(),
         format!("{:.3}", row.ratio.ratio),
         interval(row),
-        row.verdict.map_or_else(dash, |verdict| verdict.text().to_owned()),
+        row.verdict.map_or_else(dash, |verdict| verdict.word().to_owned()),
         row.p.map_or_else(dash, p),
     ]
 }
@@ -139,7 +140,7 @@ pub fn conclusion(document: &AbDocument) -> String {
         Verdict::Slower => format!("NEW is slower: {}", names(Verdict::Slower)),
         Verdict::Faster => format!("NEW is faster: {}", names(Verdict::Faster)),
         Verdict::NoChange => "no change".to_owned(),
-        Verdict::Inconclusive => {
+        Verdict::Inconclusive | Verdict::NotJudged => {
             let more = document.rows.iter().filter_map(|row| row.more_rounds).max().filter(|more| *more > 0);
             let more = more.map_or_else(String::new, |more| format!("; about {more} more rounds needed"));
             let doubts = if document.doubts.is_empty() { "" } else { ": the figures are not whole" };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use results::compare::Limits;
+use results::verdict::Limits;
 
 /// One of the two sides.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,42 +1,15 @@
 //! What the rounds of two builds say: a ratio with its interval for each arm, and one for all of them.
 
-use results::compare::{Limits, Outcome};
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 use results::paired::{Pair, Ratio, Statistic, fewest, of_turns};
 use results::stats::holm;
+use results::verdict::{Limits, Verdict};
 use serde::Serialize;
 
 use super::turns::{AbArm, AbRound, AbTurn};
 
 /// Name of the row over all arms.
 pub const ALL: &str = "all arms";
-
-/// A verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// NEW is not slower by as much as matters.
-    NoChange,
-    /// NEW is faster.
-    Faster,
-    /// More rounds are needed.
-    Inconclusive,
-    /// NEW is slower.
-    Slower,
-}
-
-impl Verdict {
-    /// In words.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::NoChange => "no change",
-            Self::Faster => "faster",
-            Self::Inconclusive => "inconclusive",
-            Self::Slower => "slower",
-        }
-    }
-}
 
 /// NEW against BASE, for one arm and metric.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -131,20 +104,10 @@ fn judge(rows: &mut [Row], rules: &Limits) {
     // Without an interval there is no p value; it cannot be smaller than 1.
     let p: Vec<f64> = judged.iter().map(|row| row.ratio.log.map_or(1.0, |log| log.p())).collect();
     for (row, p) in judged.into_iter().zip(holm(&p)) {
-        let verdict = verdict(&row.ratio, p, rules);
+        let verdict = row.ratio.log.map_or(Verdict::Inconclusive, |log| rules.verdict(&log, p));
         row.p = row.ratio.log.map(|_| p);
         row.verdict = Some(verdict);
         row.more_rounds = (verdict == Verdict::Inconclusive).then(|| row.ratio.more_rounds(rules.threshold)).flatten();
-    }
-}
-
-fn verdict(ratio: &Ratio, p: f64, rules: &Limits) -> Verdict {
-    let Some(log) = ratio.log else { return Verdict::Inconclusive };
-    match rules.outcome(ratio.ratio - 1.0, log.below().exp_m1(), p) {
-        Outcome::Slower => Verdict::Slower,
-        Outcome::Faster => Verdict::Faster,
-        Outcome::NoChange => Verdict::NoChange,
-        Outcome::Open => Verdict::Inconclusive,
     }
 }
 

@@ -1,0 +1,213 @@
+//! The verdict on a change: one vocabulary, one decision and one tally for every comparison, between results, arms, builds and hosts.
+
+use std::fmt;
+
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use serde::Serialize;
+
+use crate::error::Exit;
+use crate::stats::jackknife::Estimate;
+
+/// Quantiles of the normal distribution: 95 % one-sided, and 90 % of the cases. A change is told from none, or from the bound, in nine
+/// of ten cases if it is this many standard errors away.
+pub const SURE: f64 = 1.645 + 1.282;
+
+/// A verdict on one change, from the least pressing to the most: the verdict on several is the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Shown, and left out of the judgement.
+    NotJudged,
+    /// Neither slower nor faster, and a slow-down of the bound is excluded.
+    NoChange,
+    /// Significant, and faster by the threshold or more.
+    Faster,
+    /// Neither a change nor its absence can be shown; the row says why, and what would do.
+    Inconclusive,
+    /// Significant, and slower by the threshold or more.
+    Slower,
+}
+
+impl Verdict {
+    /// The verdict in words.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NotJudged => "(not judged)",
+            Self::NoChange => "no change",
+            Self::Faster => "faster",
+            Self::Inconclusive => "inconclusive",
+            Self::Slower => "SLOWER",
+        }
+    }
+}
+
+/// What is asked of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Limits {
+    /// Adjusted p values below this are significant.
+    pub alpha: f64,
+    /// Relative changes of at least this are strong.
+    pub threshold: f64,
+    /// A slow-down of at least this must be excluded for "no change".
+    pub bound: f64,
+    /// Changes below this many ns are not strong, whatever their share.
+    pub least_change_ns: f64,
+    /// Shown, but not judged.
+    pub report_only: bool,
+}
+
+impl Default for Limits {
+    /// p < 0.01, 3 %, 5 % excluded, 50 ns: where a process's code and data come to lie moves an exit path of 150 ns by tens of ns.
+    fn default() -> Self {
+        Self { alpha: 0.01, threshold: 0.03, bound: 0.05, least_change_ns: 50.0, report_only: false }
+    }
+}
+
+impl Limits {
+    /// The same with a threshold and a bound that are at least [`least_change_ns`](Self::least_change_ns) of `ns`.
+    #[must_use]
+    pub fn at_level(self, ns: f64) -> Self {
+        let least = if ns > 0.0 { self.least_change_ns / ns } else { 0.0 };
+        Self { threshold: self.threshold.max(least), bound: self.bound.max(least), ..self }
+    }
+
+    /// The verdict on a logarithm of NEW over BASE whose p value, adjusted for the rows beside it, is `p`.
+    #[must_use]
+    pub fn verdict(&self, log: &Estimate, p: f64) -> Verdict {
+        let change = log.value.exp_m1();
+        if p < self.alpha && change.abs() >= self.threshold {
+            return if change > 0.0 { Verdict::Slower } else { Verdict::Faster };
+        }
+        if log.below().exp_m1() < self.bound { Verdict::NoChange } else { Verdict::Inconclusive }
+    }
+}
+
+/// How many rows have which verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Slower.
+    pub slower: usize,
+    /// Faster.
+    pub faster: usize,
+    /// No change.
+    pub same: usize,
+    /// Inconclusive.
+    pub open: usize,
+}
+
+impl Tally {
+    /// Counts these verdicts.
+    pub fn of(verdicts: impl IntoIterator<Item = Verdict>) -> Self {
+        let mut tally = Self::default();
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Slower => tally.slower += 1,
+                Verdict::Faster => tally.faster += 1,
+                Verdict::NoChange => tally.same += 1,
+                Verdict::Inconclusive => tally.open += 1,
+                Verdict::NotJudged => {}
+            }
+        }
+        tally
+    }
+
+    /// The exit of the whole, and it in a sentence. `doubt` is what keeps "no regression" from being said although no row is open; it
+    /// does not hide a regression.
+    #[must_use]
+    pub fn conclude(self, doubt: Option<&str>) -> (Exit, String) {
+        if self.slower > 0 {
+            return (Exit::Regression, format!("regression: {self}"));
+        }
+        let doubt = doubt.map_or_else(String::new, |doubt| format!("{doubt}; "));
+        if self.open > 0 || self.faster + self.same == 0 || !doubt.is_empty() {
+            return (Exit::Inconclusive, format!("inconclusive: {doubt}{self}"));
+        }
+        (Exit::Done, format!("no regression: {self}"))
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slower, faster, same, open } = self;
+        write!(f, "{slower} slower, {faster} faster, {same} unchanged, {open} open")
+    }
+}
+
+/// A case of a JUnit report.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The case's name.
+    pub name: String,
+    /// Its class, with dots.
+    pub class: String,
+    /// Slower is a failure; what is open or not judged is skipped.
+    pub verdict: Verdict,
+    /// Its size and reason; said of a case that is neither faster nor unchanged.
+    pub message: String,
+}
+
+/// Suites of cases as JUnit.
+///
+/// # Errors
+/// A sentence if they cannot be shown as XML.
+pub fn junit(name: &str, suites: Vec<(String, Vec<Case>)>) -> Result<String, String> {
+    let mut report = Report::new(name);
+    for (heading, cases) in suites {
+        let mut suite = TestSuite::new(heading);
+        for Case { name, class, verdict, message } in cases {
+            let mut status = match verdict {
+                Verdict::Slower => TestCaseStatus::non_success(NonSuccessKind::Failure),
+                Verdict::Faster | Verdict::NoChange => TestCaseStatus::success(),
+                Verdict::Inconclusive | Verdict::NotJudged => TestCaseStatus::skipped(),
+            };
+            if !matches!(verdict, Verdict::Faster | Verdict::NoChange) {
+                status.set_message(message);
+            }
+            let mut case = TestCase::new(name, status);
+            case.set_classname(class);
+            suite.add_test_case(case);
+        }
+        report.add_test_suite(suite);
+    }
+    report.to_string().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(change: f64, error: f64) -> Estimate {
+        Estimate { value: f64::ln_1p(change), error, freedom: 100.0 }
+    }
+
+    #[test]
+    fn a_change_must_be_significant_and_strong() {
+        let verdict = |change, error, p| Limits::default().verdict(&estimate(change, error), p);
+        assert_eq!(verdict(0.04, 0.001, 0.001), Verdict::Slower);
+        assert_eq!(verdict(-0.04, 0.001, 0.001), Verdict::Faster);
+        assert_eq!(verdict(0.02, 0.001, 0.001), Verdict::NoChange, "significant, and weak");
+        assert_eq!(verdict(0.04, 0.001, 0.5), Verdict::NoChange, "strong, and not significant");
+        assert_eq!(verdict(0.04, 0.1, 0.5), Verdict::Inconclusive);
+        assert_eq!(Limits::default().at_level(500.0).verdict(&estimate(0.04, 0.001), 0.001), Verdict::NoChange);
+    }
+
+    #[test]
+    fn the_verdict_on_several_is_the_most_pressing() {
+        use Verdict::{Faster, Inconclusive, NoChange, NotJudged, Slower};
+        assert_eq!([NoChange, Slower, Inconclusive].into_iter().max(), Some(Slower));
+        assert_eq!([Faster, NoChange, Inconclusive, NotJudged].into_iter().max(), Some(Inconclusive));
+        let of = |verdicts: &[Verdict], doubt| Tally::of(verdicts.iter().copied()).conclude(doubt);
+        assert_eq!(of(&[NoChange, Faster], None).0, Exit::Done);
+        assert_eq!(of(&[NoChange, Slower], Some("hosts differ")).0, Exit::Regression);
+        assert_eq!(
+            of(&[NotJudged], None),
+            (Exit::Inconclusive, "inconclusive: 0 slower, 0 faster, 0 unchanged, 0 open".into())
+        );
+        let (exit, why) = of(&[NoChange], Some("an arm is on one side only"));
+        assert_eq!(
+            (exit, why.starts_with("inconclusive: an arm is on one side only; 0 slower")),
+            (Exit::Inconclusive, true)
+        );
+    }
+}
