@@ -1,6 +1,6 @@
 //! How often the statistics are right: intervals, comparisons and histories of synthetic hosts with a known truth.
 //!
-//! `cargo run --release -p results --features testing --example statistics [ratio|level|until|compare] [RUNS] [HOST]`; docs/comparing.md has the
+//! `cargo run --release -p results --features testing --example statistics [ratio|level|until|compare] [RUNS] [HOST]`; docs/validation.md has the
 //! tables.
 
 mod tables {

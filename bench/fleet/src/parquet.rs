@@ -1,5 +1,5 @@
 //! Apache Parquet, for pandas, Polars, DuckDB and Arrow: a row per document, arm and metric, with the facts of host and build as
-//! columns. docs/fleet-index.md describes the columns.
+//! columns. docs/fleet.md describes the columns.
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -8,7 +8,7 @@ const IN_A_ROW: u32 = 2;
 /// The looks of a run, and what they found.
 ///
 /// Looking after each guest picks moments at which an interval happens to be narrow, and covers the truth too seldom. With two looks in a
-/// row, the second after a quarter more guests, it does so as often as it says (docs/comparing.md).
+/// row, the second after a quarter more guests, it does so as often as it says (docs/validation.md).
 #[derive(Debug)]
 pub struct Looks {
     guests: usize,

@@ -3,7 +3,7 @@
 //! It is a cache in `index.sqlite`: what is in it comes from the documents, and a document is read again unless size, modification
 //! time and inode are those of the file that was read. Whatever happens to the index costs time and nothing else: one that is
 //! damaged or of another version is made again, each run in it has a checksum, and where it cannot be written it is kept in
-//! memory. docs/fleet-index.md has its tables.
+//! memory. docs/fleet.md has its tables.
 
 mod checksum;
 mod entry;

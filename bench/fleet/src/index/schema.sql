@@ -1,4 +1,4 @@
--- The index of a folder of documents, as docs/fleet-index.md describes it. A cache: it may be removed at any time.
+-- The index of a folder of documents, as docs/fleet.md describes it. A cache: it may be removed at any time.
 CREATE TABLE setting (
     id INTEGER PRIMARY KEY,
     experiment TEXT NOT NULL,
