@@ -3,6 +3,7 @@
 //! A FIFO, a device or a file of a kernel's stream in the folder of a stranger would otherwise hold a command for ever. A file that the
 //! user names himself may be a pipe, and is opened as usual.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,11 +30,19 @@ pub fn below(dir: &Path, file: &Path, most: u64) -> io::Result<File> {
     while let Some(part) = parts.next() {
         let Component::Normal(name) = part else { break };
         if parts.peek().is_none() {
-            return regular(&at, Path::new(name), OFlags::NOFOLLOW, most);
+            return self::at(&at, name, most);
         }
         at = openat(&at, name, path | OFlags::NOFOLLOW, Mode::empty())?;
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, "its path leaves the folder"))
+}
+
+/// Opens the file `name` of an open folder; a link is not followed.
+///
+/// # Errors
+/// Those of [`found`], and that of a link.
+pub fn at(dir: impl AsFd, name: &OsStr, most: u64) -> io::Result<File> {
+    regular(dir, Path::new(name), OFlags::NOFOLLOW, most)
 }
 
 /// Everything in a file that is open, if that is not more than `most` bytes.

@@ -108,9 +108,8 @@ fn text<'a>(path: &Path, file: io::Result<File>, bytes: &'a mut Vec<u8>) -> Resu
             bytes.resize((2 * length).min(MAX_DOCUMENT as usize + 1), 0);
         }
     }
-    std::str::from_utf8(&bytes[..length]).map_err(|_| {
-        unreadable(io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
-    })
+    std::str::from_utf8(&bytes[..length])
+        .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8")))
 }
 
 fn value(path: &Path, text: &str) -> Result<Value, Error> {

@@ -13,10 +13,10 @@ mod scan;
 mod source;
 mod unique;
 
-pub(crate) use file::{brief, brief_with};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use file::from_value;
 pub use file::{MAX_DOCUMENT, document, found, record};
+pub(crate) use file::{brief, brief_with};
 pub(crate) use source::copied;
 pub use source::{BASELINES, MAX_DOCUMENTS, baseline_folder, check_name, files, folder, gather};
 
