@@ -1,7 +1,8 @@
 //! One attempt at an element: on the host, in Slurm's job or outside of it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -180,7 +181,11 @@ fn start(
     };
     let file = |name: &str| {
         let path = attempt.join(name);
-        File::create_new(&path)
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&path)
             .map_err(|error| Error::usage(format!("cannot write {}", path.display()), error.to_string(), ""))
     };
     let mut command = Command::new(&program);

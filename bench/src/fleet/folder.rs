@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::element::Element;
 use super::plan::{SlurmOptions, check_name};
-use super::trust::{self, Trust, make};
+use super::trust::{self, Trust, make, make_new};
 
 /// Schema of the campaign's own file.
 pub const SCHEMA: &str = "vpmu-campaign/1";
@@ -296,7 +296,7 @@ impl Folder {
         make(&folder, trust).map_err(|error| cannot(&folder, &error))?;
         for attempt in 1..=MAX_ATTEMPTS {
             let path = folder.join(format!("attempt-{attempt}"));
-            match std::fs::create_dir(&path) {
+            match make_new(&path, trust) {
                 Ok(()) => return Ok((attempt, path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(cannot(&path, &error)),
@@ -452,6 +452,45 @@ pub(super) mod tests {
         assert_eq!(found, done(1, 1, 0));
         folder.forget(&found).unwrap();
         assert_eq!(folder.done(1).unwrap(), None);
+    }
+
+    #[test]
+    fn what_a_campaign_names_stays_in_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, mut campaign) = submitted(dir.path(), PLAN);
+        folder.next_attempt(0).unwrap();
+        let path = folder.element(0).join(DONE);
+        let of = |document: &str| {
+            let outcome = Done { documents: vec![document.to_owned()], ..done(0, 1, 0) };
+            std::fs::write(&path, serde_json::to_string(&outcome).unwrap()).unwrap();
+            folder.done(0)
+        };
+        of("elements/000000/attempt-1/a.json").unwrap().unwrap();
+        for document in [
+            "/etc/passwd",
+            "../a.json",
+            "elements/000000/attempt-1/../../../a.json",
+            "elements/000000/attempt-1/b/a.json",
+            "elements/000000/attempt-1",
+            "elements/000000/attempt-2/a.json",
+            "elements/000001/attempt-1/a.json",
+            "",
+        ] {
+            assert!(of(document).unwrap_err().to_string().contains("is not of its attempt"), "{document}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+        assert!(folder.done(0).unwrap_err().to_string().contains("it is a link"));
+        let refused = |campaign: &Campaign, why: &str| {
+            std::fs::write(dir.path().join(CAMPAIGN), serde_json::to_string(campaign).unwrap()).unwrap();
+            let error = Folder::open(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        };
+        let file = std::mem::replace(&mut campaign.runner.file, "../../x".to_owned());
+        refused(&campaign, "is not named by its hash");
+        campaign.runner.file = file;
+        campaign.elements[1].variant = "../x".to_owned();
+        refused(&campaign, "variant '../x'");
     }
 
     #[test]

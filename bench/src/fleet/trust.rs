@@ -4,7 +4,7 @@
 //! The way to the folder is walked from the root by descriptors, and no link is followed on it: each step must belong to this user or
 //! to root, and nobody else may be able to put another in its place. What was checked then stays under its path.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -95,8 +95,21 @@ pub fn file(path: &Path, trust: Trust, most: u64) -> Result<File, Error> {
 /// # Errors
 /// Those of the file system.
 pub(super) fn make(path: &Path, trust: Trust) -> io::Result<()> {
-    let mode = if trust == Trust::Group { 0o775 } else { 0o755 };
-    std::fs::DirBuilder::new().recursive(true).mode(mode).create(path)
+    builder(trust).recursive(true).create(path)
+}
+
+/// The same for one that is not there yet, in a folder that is.
+///
+/// # Errors
+/// Those of the file system.
+pub(super) fn make_new(path: &Path, trust: Trust) -> io::Result<()> {
+    builder(trust).create(path)
+}
+
+fn builder(trust: Trust) -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.mode(if trust == Trust::Group { 0o775 } else { 0o755 });
+    builder
 }
 
 /// Whether this user, or root, owns the folder.
