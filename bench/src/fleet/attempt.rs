@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use results::document::Any;
 use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
 use results::host::finding::Status;
@@ -279,7 +280,7 @@ fn judged(folder: &Folder, element: &Element, documents: &[String]) -> Found {
     let asked = command == "sim" || command == "sweep" || element.words.iter().any(|word| word.starts_with("sim:"));
     // A document that cannot be read is found by whoever collects it.
     let records = documents.iter().filter(|file| Path::new(file).extension().is_some_and(|kind| kind == "json"));
-    for record in records.filter_map(|file| results::read::found(&folder.path.join(file)).ok()) {
+    for record in records.filter_map(|file| results::read::found::<Any>(&folder.path.join(file)).ok()) {
         if matches!(record.status, results::document::Status::Interrupted | results::document::Status::Running) {
             return Found::Interrupted;
         }

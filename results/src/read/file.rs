@@ -23,11 +23,11 @@ pub fn record(path: &Path) -> Result<Record, Error> {
     document(path)
 }
 
-/// The same of a file that was [found](open::found) in a folder.
+/// The same of a file that was [found](open::found) in a folder, with the types of its experiment.
 ///
 /// # Errors
-/// Those of [`record`], and a file that is not regular.
-pub fn found(path: &Path) -> Result<Record, Error> {
+/// Those of [`document`], and a file that is not regular.
+pub fn found<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
     of_text(path, text(path, open::found(path, MAX_DOCUMENT), &mut Vec::new())?)
 }
 

@@ -189,7 +189,7 @@ fn what_would_block_in_a_folder_is_refused_and_links_to_documents_are_followed()
     std::os::unix::fs::symlink("/dev/zero", folders.path().join("zero.json")).unwrap();
     for (error, kind) in [
         (folder(dir.path()).unwrap_err(), "FIFO"),
-        (found(&fifo).unwrap_err(), "FIFO"),
+        (found::<crate::document::Any>(&fifo).unwrap_err(), "FIFO"),
         (crate::fleet::gather(dir.path()).unwrap_err(), "FIFO"),
         (folder(folders.path()).unwrap_err(), "device"),
     ] {
