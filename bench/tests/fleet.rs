@@ -235,6 +235,7 @@ fn fifo_in_a_folder() -> Result<()> {
         refused(&rig.run(&["fleet", "status", "run"])?, "it is a FIFO, not a regular file")?;
         std::fs::remove_file(&path)?;
     }
+    std::fs::remove_file(rig.path("run/lock"))?;
     fifo(&rig.path("run/lock"))?;
     let report = rig.run(&["fleet", "report", "run"])?;
     ensure!(report.status.code() != Some(124), "{}", said(&report));

@@ -19,9 +19,9 @@ fn perf_remedy(program: Option<&Path>) -> String {
     let file = file.as_deref().and_then(|path| shlex::try_quote(path).ok());
     let file = file.as_deref().unwrap_or("FILE");
     // A capability on a program that others than root can replace is theirs for whatever they like.
-    let changeable = |found: std::fs::Metadata| found.uid() != 0 || found.mode() & 0o022 != 0;
+    let changeable = |found: &std::fs::Metadata| found.uid() != 0 || found.mode() & 0o022 != 0;
     let (before, file) = match program.and_then(|path| path.metadata().ok()) {
-        Some(found) if changeable(found) => (format!("sudo install {file} {INSTALLED} and "), INSTALLED),
+        Some(found) if changeable(&found) => (format!("sudo install {file} {INSTALLED} and "), INSTALLED),
         _ => (String::new(), file),
     };
     format!(
