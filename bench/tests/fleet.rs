@@ -8,10 +8,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use trials::Case;
 
+type Run = fn() -> Result<()>;
+
 fn main() -> ExitCode {
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     let missing = (!root).then(|| "only root can give a folder to another user".to_owned());
-    let cases: [(&str, Option<String>, fn() -> Result<()>); 6] = [
+    let cases: [(&str, Option<String>, Run); 6] = [
         ("a_folder_of_another_user_is_not_acted_on", missing.clone(), folder_of_another_user),
         ("a_folder_that_all_can_write_to_is_not_acted_on", None, folder_of_all),
         ("another_vpmu_runs_only_if_it_is_wanted", None, another_vpmu),
@@ -19,7 +21,7 @@ fn main() -> ExitCode {
         ("a_fifo_in_a_folder_holds_no_command", None, fifo_in_a_folder),
         ("the_nightly_run_refuses_a_folder_that_was_there", missing, nightly),
     ];
-    let case = |(name, missing, run): (&str, Option<String>, fn() -> Result<()>)| {
+    let case = |(name, missing, run): (&str, Option<String>, Run)| {
         Case::fallible(name, missing, move || run().map_err(|error| format!("{error:#}")))
     };
     trials::run(cases.into_iter().map(case), root)
@@ -151,6 +153,7 @@ fn folder_of_all() -> Result<()> {
     let rig = Rig::new()?;
     rig.forge()?;
     set_mode(&rig.path("run"), 0o777)?;
+    refused(&rig.submit(&[])?, "every user can write to it")?;
     refused(&rig.submit(&["--keep-binary", "--trust-group"])?, "every user can write to it")?;
     for words in ACTING {
         refused(&rig.run(words)?, "every user can write to it")?;
