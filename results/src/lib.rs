@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`document`] | the types of a document, for writing and reading alike |
 //! | [`metric`] | the metrics that documents hold |
-//! | [`read`], [`mod@write`] | files: checked when read, whole or absent when written |
+//! | [`read`], [`open`], [`mod@write`] | files: checked when read, whole or absent when written |
 //! | [`host`] | facts about the host, and its noise sources |
 //! | [`stats`] | medians, intervals, tests, change points, Pareto fronts |
 //! | [`paired`] | one arm against another: ratio, interval, rounds |
@@ -38,6 +38,7 @@ pub mod fixture;
 pub mod history;
 pub mod host;
 pub mod metric;
+pub mod open;
 pub mod paired;
 pub mod published;
 pub mod read;

@@ -13,9 +13,12 @@ use results::read;
 /// # Errors
 /// Exit 2: a bad document, or one that is there twice; a folder without any.
 pub fn gather(source: &Path) -> Result<Vec<Run>, Error> {
-    let paths = if source.is_dir() { read::files(source)? } else { vec![source.to_owned()] };
+    if !source.is_dir() {
+        let record = read::brief(source)?;
+        return Ok(vec![Run::of(&record, &source.to_string_lossy(), Labels::default())]);
+    }
     let mut index = Index::in_memory(Path::new(""));
-    let refreshed = index.refresh(paths.into_iter().map(|path| (path, Labels::default())), &|_, _| {});
+    let refreshed = index.refresh(read::files(source)?.into_iter().map(|path| (path, Labels::default())), &|_, _| {});
     match refreshed.bad.into_iter().next() {
         Some((_, error)) => Err(error),
         None => Ok(index.runs()),

@@ -79,13 +79,13 @@ pub fn text(document: &Document) -> String {
 /// Any experiments' documents, one after another; each has its own configuration lines.
 ///
 /// # Errors
-/// Those of [`read::document`].
+/// Those of [`read::found`()].
 pub fn of_records(records: &[Record]) -> Result<String, Error> {
     let mut out = String::new();
     for record in records {
         // As the run itself writes it: a guest's has units of its own.
         if matches!(record.experiment.as_str(), NMI_LATENCY | GUEST_STAT) {
-            out.push_str(&text(&read::document(&record.path)?));
+            out.push_str(&text(&read::found(&record.path)?));
         } else {
             generic(&mut out, record);
         }

@@ -1,6 +1,7 @@
 //! One document from one file.
 
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use serde_json::Value;
@@ -9,6 +10,7 @@ use super::refuse::{NOT_OURS, OF_FIREFOX, refuse};
 use super::{check, older, one_pass, unique};
 use crate::document::{Document, Experiment, Record, SCHEMA};
 use crate::error::Error;
+use crate::open;
 
 /// Largest result document that is read.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
@@ -21,17 +23,25 @@ pub fn record(path: &Path) -> Result<Record, Error> {
     document(path)
 }
 
+/// The same of a file that was [found](open::found) in a folder, with the types of its experiment.
+///
+/// # Errors
+/// Those of [`document`], and a file that is not regular.
+pub fn found<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
+    of_text(path, text(path, open::found(path, MAX_DOCUMENT), &mut Vec::new())?)
+}
+
 /// Reads one document with all checks of [`record`], but without the experiment's own part of its rounds.
 ///
 /// # Errors
 /// Those of [`record`].
 pub fn brief(path: &Path) -> Result<Record, Error> {
-    brief_with(path, &mut Vec::new())
+    brief_with(path, File::open(path), &mut Vec::new())
 }
 
-/// The same, with memory for the text that the next one takes, too.
-pub(super) fn brief_with(path: &Path, bytes: &mut Vec<u8>) -> Result<Record, Error> {
-    brief_of_text(path, text(path, bytes)?)
+/// The same of a file that is open, with memory for the text that the next one takes, too.
+pub fn brief_with(path: &Path, file: io::Result<File>, bytes: &mut Vec<u8>) -> Result<Record, Error> {
+    brief_of_text(path, text(path, file, bytes)?)
 }
 
 pub(super) fn brief_of_text(path: &Path, text: &str) -> Result<Record, Error> {
@@ -49,7 +59,7 @@ pub(super) fn of_text<E: Experiment>(path: &Path, text: &str) -> Result<Document
 /// # Errors
 /// Those of [`record`], and a document of another experiment.
 pub fn document<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
-    of_text(path, text(path, &mut Vec::new())?)
+    of_text(path, text(path, File::open(path), &mut Vec::new())?)
 }
 
 /// Makes a document of what `path` holds, and checks it.
@@ -68,12 +78,12 @@ fn parsed<E: Experiment>(path: &Path, mut value: Value) -> Result<Document<E>, E
 }
 
 /// The text of a file, in `bytes`.
-fn text<'a>(path: &Path, bytes: &'a mut Vec<u8>) -> Result<&'a str, Error> {
-    let unreadable = |error: std::io::Error| {
-        let absent = error.kind() == std::io::ErrorKind::NotFound;
+fn text<'a>(path: &Path, file: io::Result<File>, bytes: &'a mut Vec<u8>) -> Result<&'a str, Error> {
+    let unreadable = |error: io::Error| {
+        let absent = error.kind() == io::ErrorKind::NotFound;
         refuse(path, error.to_string(), if absent { "measure first, or give the path of a result" } else { NOT_OURS })
     };
-    let mut file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut file = file.map_err(unreadable)?;
     let meta = file.metadata().map_err(unreadable)?;
     if meta.is_dir() {
         return Err(refuse(path, "it is a folder", NOT_OURS));
@@ -88,7 +98,7 @@ fn text<'a>(path: &Path, bytes: &'a mut Vec<u8>) -> Result<&'a str, Error> {
         match file.read(&mut bytes[length..]) {
             Ok(0) => break,
             Ok(more) => length += more,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(unreadable(error)),
         }
         if length as u64 > MAX_DOCUMENT {
@@ -98,9 +108,8 @@ fn text<'a>(path: &Path, bytes: &'a mut Vec<u8>) -> Result<&'a str, Error> {
             bytes.resize((2 * length).min(MAX_DOCUMENT as usize + 1), 0);
         }
     }
-    std::str::from_utf8(&bytes[..length]).map_err(|_| {
-        unreadable(std::io::Error::new(std::io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
-    })
+    std::str::from_utf8(&bytes[..length])
+        .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8")))
 }
 
 fn value(path: &Path, text: &str) -> Result<Value, Error> {

@@ -13,10 +13,9 @@ mod scan;
 mod source;
 mod unique;
 
-pub use file::brief;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use file::from_value;
-pub use file::{MAX_DOCUMENT, document, record};
+pub use file::{MAX_DOCUMENT, brief, brief_with, document, found, record};
 pub use source::copied;
 pub use source::{BASELINES, MAX_DOCUMENTS, baseline_folder, check_name, files, folder, gather};
 

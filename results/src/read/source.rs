@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::file::{brief, brief_with};
+use super::file::{MAX_DOCUMENT, brief, brief_with};
 use super::refuse::refuse;
 use crate::document::Record;
 use crate::error::Error;
-use crate::sweep;
+use crate::{open, sweep};
 
 /// The folder of baselines within a results folder.
 pub const BASELINES: &str = "baselines";
@@ -99,7 +99,10 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
         let count = paths.len();
         return Err(refuse(dir, format!("{count} documents are more than {MAX_DOCUMENTS}"), "split the folder"));
     }
-    let mut records = paths.par_iter().map_init(Vec::new, |bytes, path| brief_with(path, bytes)).collect::<Vec<_>>();
+    let mut records = paths
+        .par_iter()
+        .map_init(Vec::new, |bytes, path| brief_with(path, open::found(path, MAX_DOCUMENT), bytes))
+        .collect::<Vec<_>>();
     // The first bad one in order of names, whichever thread met its own first.
     if let Some(bad) = records.iter().position(Result::is_err) {
         return records.swap_remove(bad).map(|record| vec![record]);

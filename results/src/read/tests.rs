@@ -177,3 +177,23 @@ fn a_name_is_a_baseline_unless_a_path_is_there() {
         assert!(check_name(bad).is_err());
     }
 }
+
+#[test]
+fn what_would_block_in_a_folder_is_refused_and_links_to_documents_are_followed() {
+    let (dir, path) = written(&changed(|_| {}));
+    let folders = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(&path, folders.path().join("link.json")).unwrap();
+    assert_eq!(folder(folders.path()).unwrap().len(), 1);
+    let fifo = dir.path().join("a.json");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", folders.path().join("zero.json")).unwrap();
+    for (error, kind) in [
+        (folder(dir.path()).unwrap_err(), "FIFO"),
+        (found::<crate::document::Any>(&fifo).unwrap_err(), "FIFO"),
+        (crate::fleet::gather(dir.path()).unwrap_err(), "FIFO"),
+        (folder(folders.path()).unwrap_err(), "device"),
+    ] {
+        assert!(error.to_string().contains(&format!("it is a {kind}, not a regular file")), "{error}");
+        assert_eq!(error.exit.code(), 2);
+    }
+}

@@ -42,7 +42,7 @@ pub fn documents(records: &[Record]) -> Result<Vec<Document>, Error> {
     }
     let mut newest: Vec<&Record> = newest.into_values().collect();
     newest.sort_by_key(|record| std::cmp::Reverse(record.started_unix));
-    newest.iter().take(DOCUMENTS).map(|record| read::document(&record.path)).collect()
+    newest.iter().take(DOCUMENTS).map(|record| read::found(&record.path)).collect()
 }
 
 fn value(row: &Row, value: f64) -> String {

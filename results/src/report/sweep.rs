@@ -11,6 +11,7 @@ use super::figure::Figure;
 use super::plot::{COLOURS, DASHES};
 use super::work::{Candidate, front};
 use crate::error::Error;
+use crate::open;
 
 /// The schema of a line.
 const SCHEMA: &str = "vpmu-sweep/1";
@@ -69,10 +70,7 @@ struct Latency {
 pub(super) fn read(path: &Path) -> Result<Vec<Point>, Error> {
     let refuse =
         |why: String| Error::usage(format!("cannot use {}", path.display()), why, "give what vpmu sweep wrote");
-    let file = std::fs::File::open(path).map_err(|error| refuse(error.to_string()))?;
-    if file.metadata().is_ok_and(|meta| meta.len() > MAX_BYTES) {
-        return Err(refuse(format!("it is larger than {} MiB", MAX_BYTES >> 20)));
-    }
+    let file = open::found(path, MAX_BYTES).map_err(|error| refuse(error.to_string()))?;
     let mut points = Vec::new();
     let mut reader = BufReader::new(file.take(MAX_BYTES));
     let mut text = String::new();

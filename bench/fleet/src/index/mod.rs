@@ -22,7 +22,7 @@ use self::names::Names;
 use self::store::Found;
 use crate::run::{Labels, Run};
 use results::error::Error;
-use results::read;
+use results::{open, read};
 
 /// The file's name in the folder.
 pub const INDEX: &str = "index.sqlite";
@@ -79,8 +79,9 @@ impl Index {
         Self { entries, names, stored, is_file: !foreign, warning, ..Self::in_memory(dir) }
     }
 
-    /// One that is never written.
-    pub(super) fn in_memory(dir: &Path) -> Self {
+    /// One that is never written, nor read: for the folder of another user.
+    #[must_use]
+    pub fn in_memory(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
             entries: BTreeMap::new(),
@@ -235,7 +236,12 @@ fn entry(dir: &Path, file: &str, labels: &Labels) -> Result<Entry, Error> {
     let path = dir.join(file);
     // Before it is read: a file that changes meanwhile is read again next time.
     let stamp = Stamp::of(&path).unwrap_or(Stamp { size: 0, modified_ns: 0, inode: 0 });
-    let record = read::brief(&path)?;
+    // A campaign's documents are below their attempts; elsewhere the user's own folders may be made of links.
+    let opened = match labels.element {
+        Some(_) => open::below(dir, Path::new(file), read::MAX_DOCUMENT),
+        None => open::found(&path, read::MAX_DOCUMENT),
+    };
+    let record = read::brief_with(&path, opened, &mut Vec::new())?;
     let run = Run::of(&record, file, Labels::default());
     let mut entry = Entry { stamp, document_host: run.host.clone(), run };
     entry.label(labels);

@@ -4,6 +4,7 @@
 //! have to be whole as well. A reader takes all bytes at once; a writer makes a database in memory and renames it into place.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use rusqlite::{Connection, MAIN_DB, Row, params};
 use super::entry::{Entry, Stamp};
 use super::names::Names;
 use crate::run::{Figure, Labels, Level, Run};
+use results::open;
 use results::write::replace;
 
 /// The tables.
@@ -38,15 +40,15 @@ pub(super) enum Found {
 
 /// Loads the index at `path`.
 pub(super) fn load(path: &Path, names: &mut Names) -> Found {
-    let bytes = match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Found::Absent,
-        Err(error) => return Found::Useless(error.to_string()),
-        Ok(meta) if !meta.is_file() => return Found::Foreign("it is no file".to_owned()),
-        Ok(meta) if meta.len() > MAX_INDEX => return Found::Foreign(format!("it is larger than {MAX_INDEX} bytes")),
-        Ok(_) => match std::fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) => return Found::Useless(error.to_string()),
-        },
+    let bytes = match bytes(path) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            return match error.kind() {
+                ErrorKind::NotFound => Found::Absent,
+                ErrorKind::InvalidInput | ErrorKind::FileTooLarge => Found::Foreign(error.to_string()),
+                _ => Found::Useless(error.to_string()),
+            };
+        }
     };
     let header = |at: usize| bytes.get(at..at + 4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
     if bytes.is_empty() {
@@ -59,14 +61,18 @@ pub(super) fn load(path: &Path, names: &mut Names) -> Found {
         Some(VERSION) => {}
         version => return Found::Useless(format!("it is of version {}, not {VERSION}", version.unwrap_or_default())),
     }
-    match open(&bytes).and_then(|database| entries(&database, names)) {
+    match database(&bytes).and_then(|database| entries(&database, names)) {
         Ok(entries) => Found::Entries(entries),
         Err(error) => Found::Useless(error.to_string()),
     }
 }
 
+fn bytes(path: &Path) -> std::io::Result<Vec<u8>> {
+    open::bytes(open::found(path, MAX_INDEX)?, MAX_INDEX)
+}
+
 /// The database of these bytes.
-fn open(bytes: &[u8]) -> rusqlite::Result<Connection> {
+fn database(bytes: &[u8]) -> rusqlite::Result<Connection> {
     let mut database = Connection::open_in_memory()?;
     database.deserialize_read_exact(MAIN_DB, bytes, bytes.len(), false)?;
     database.execute_batch("PRAGMA foreign_keys = OFF; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")?;
@@ -226,7 +232,7 @@ pub(super) fn save(
     entries: &BTreeMap<String, Entry>,
     changed: Option<&[String]>,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let kept = changed.and_then(|_| std::fs::read(path).ok()).and_then(|bytes| open(&bytes).ok());
+    let kept = changed.and_then(|_| bytes(path).ok()).and_then(|bytes| database(&bytes).ok());
     let (mut database, added): (_, Vec<&Entry>) = match (kept, changed) {
         (Some(database), Some(changed)) => {
             remove(&database, changed)?;

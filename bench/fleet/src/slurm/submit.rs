@@ -1,6 +1,7 @@
 //! Submission: `sbatch` for each part of a request.
 
 use std::ffi::OsString;
+use std::os::unix::fs::DirBuilderExt as _;
 
 use results::error::Error;
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,8 @@ impl Slurm {
         accepted: &mut dyn FnMut(&Submitted) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let logs = request.folder.join("slurm");
-        std::fs::create_dir_all(&logs).map_err(|error| {
+        // Whoever can write to the folder of the logs decides where the jobs write.
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&logs).map_err(|error| {
             Error::usage(format!("cannot create {}", logs.display()), error.to_string(), "check the campaign's folder")
         })?;
         let mut before: Option<u64> = None;

@@ -11,6 +11,7 @@ use results::table::layout::plural;
 
 use crate::console::complain;
 use crate::fleet::folder::{Campaign, Folder};
+use crate::fleet::trust::is_own;
 
 /// Runs, and whether all documents are among them.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ pub(super) fn gather(source: &Path, quiet: bool) -> Result<Gathered, Error> {
     }
     let files = read::files(source)?;
     let relative = |path: PathBuf| path.strip_prefix(source).map_or_else(|_| path.clone(), Path::to_owned);
-    indexed(source, files.into_iter().map(|path| (relative(path), Labels::default())).collect(), quiet)
+    indexed(source, files.into_iter().map(|path| (relative(path), Labels::default())).collect(), quiet, is_own(source))
 }
 
 /// The runs of the elements that have an outcome.
@@ -80,11 +81,12 @@ pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign, quiet: bool) -> 
             documents.push((PathBuf::from(document), labels));
         }
     }
-    indexed(&folder.path, documents, quiet)
+    indexed(&folder.path, documents, quiet, folder.trust.is_some() || is_own(&folder.path))
 }
 
-fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>, quiet: bool) -> Result<Gathered, Error> {
-    let mut index = Index::open(dir);
+fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>, quiet: bool, keep: bool) -> Result<Gathered, Error> {
+    // Nothing is kept in another user's folder, and what he keeps there as an index is not loaded.
+    let mut index = if keep { Index::open(dir) } else { Index::in_memory(dir) };
     // A line for every tenth of the way, where there is something to wait for.
     let shown = AtomicUsize::new(0);
     let progress = |done: usize, total: usize| {

@@ -255,7 +255,7 @@ fn read(given: &[PathBuf]) -> Result<(Vec<Record>, Vec<PathBuf>), Error> {
             // A sweep leaves its front beside its lines; whatever else is there are results.
             let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == store::FRONT);
             let results: Vec<PathBuf> = of_kind(source, "json")?.into_iter().filter(|path| !own(path)).collect();
-            all.extend(records(&results)?);
+            all.extend(results.iter().map(|result| results::read::found(result)).collect::<Result<Vec<_>, _>>()?);
             sweeps.extend(here);
         }
     }

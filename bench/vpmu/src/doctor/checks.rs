@@ -18,10 +18,19 @@ fn perf_remedy(program: Option<&Path>) -> String {
     let file = program.map(Path::to_string_lossy);
     let file = file.as_deref().and_then(|path| shlex::try_quote(path).ok());
     let file = file.as_deref().unwrap_or("FILE");
+    // A capability on a program that others than root can replace is theirs for whatever they like.
+    let changeable = |found: &std::fs::Metadata| found.uid() != 0 || found.mode() & 0o022 != 0;
+    let (before, file) = match program.and_then(|path| path.metadata().ok()) {
+        Some(found) if changeable(&found) => (format!("sudo install {file} {INSTALLED} and "), INSTALLED),
+        _ => (String::new(), file),
+    };
     format!(
-        "sudo setcap cap_perfmon=ep {file} for this file alone, or sudo sysctl kernel.perf_event_paranoid=1 for every user"
+        "{before}sudo setcap cap_perfmon=ep {file} for this file alone, or sudo sysctl kernel.perf_event_paranoid=1 for every user"
     )
 }
+
+/// A place that only root can change.
+const INSTALLED: &str = "/usr/local/bin/vpmu";
 
 /// /dev/kvm, its capabilities, its own vPMU.
 pub(super) fn kvm(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Finding> {
@@ -220,5 +229,15 @@ mod tests {
         assert!(of("/opt/vpmu").starts_with("sudo setcap cap_perfmon=ep /opt/vpmu for"), "{}", of("/opt/vpmu"));
         assert!(of("/a b/vpmu").contains("'/a b/vpmu'"), "{}", of("/a b/vpmu"));
         assert!(perf_remedy(None).contains(" FILE "));
+    }
+
+    #[test]
+    fn no_capability_is_advised_for_a_program_that_others_can_replace() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o775)).unwrap();
+        let remedy = perf_remedy(Some(file.path()));
+        let install = format!("sudo install {} {INSTALLED} and ", file.path().display());
+        assert!(remedy.starts_with(&format!("{install}sudo setcap cap_perfmon=ep {INSTALLED} for")), "{remedy}");
     }
 }

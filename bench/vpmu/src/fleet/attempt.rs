@@ -1,13 +1,15 @@
 //! One attempt at an element: on the host, in Slurm's job or outside of it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use results::document::Any;
 use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
 use results::host::finding::Status;
@@ -15,7 +17,7 @@ use results::write::now_unix;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::element::Element;
-use super::folder::{ATTEMPT, Attempt, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
+use super::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, ELEMENT_SCHEMA, Folder, Job, STOPPED};
 use crate::abilities::ThisHost;
 use crate::console::complain;
 use crate::doctor::diagnose::diagnose;
@@ -167,15 +169,24 @@ fn start(
         Error::usage(format!("cannot run element {}", element.name), what, "submit the plan to another folder")
     };
     let binary = campaign.binaries.get(&element.variant).ok_or_else(|| missing("its variant has no binary"))?;
-    let shared = folder.binary(binary);
-    let program = binaries.map(|copies| copies.join(&binary.file)).filter(|copy| copy.is_file()).unwrap_or(shared);
-    let bytes = std::fs::read(&program).map_err(|error| missing(&format!("{}: {error}", program.display())))?;
-    if blake3::hash(&bytes).to_hex().as_str() != binary.blake3 {
-        return Err(missing(&format!("{} is not the binary that was submitted", program.display())));
-    }
+    let copy = binaries.map(|copies| copies.join(&binary.file)).filter(|copy| copy.is_file());
+    let program = if let Some(copy) = copy {
+        let bytes = std::fs::read(&copy).map_err(|error| missing(&format!("{}: {error}", copy.display())))?;
+        if Binary::of(&bytes) != *binary {
+            return Err(missing(&format!("{} is not the binary that was submitted", copy.display())));
+        }
+        copy
+    } else {
+        folder.checked(binary)?;
+        folder.binary(binary)
+    };
     let file = |name: &str| {
         let path = attempt.join(name);
-        File::create_new(&path)
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&path)
             .map_err(|error| Error::usage(format!("cannot write {}", path.display()), error.to_string(), ""))
     };
     let mut command = Command::new(&program);
@@ -225,11 +236,13 @@ fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
         |error: std::io::Error| Error::usage(format!("cannot read {}", attempt.display()), error.to_string(), "");
     let mut documents = Vec::new();
     for entry in std::fs::read_dir(attempt).map_err(unreadable)? {
-        let path: PathBuf = entry.map_err(unreadable)?.path();
+        let entry = entry.map_err(unreadable)?;
+        let path: PathBuf = entry.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let own = [ATTEMPT, results::sweep::FRONT].contains(&name.as_str()) || name.starts_with('.');
         let kind = path.extension().unwrap_or_default();
-        if !own && (kind == "json" || kind == "jsonl") {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && !own && (kind == "json" || kind == "jsonl") {
             documents.push(path.strip_prefix(&folder.path).unwrap_or(&path).to_string_lossy().into_owned());
         }
     }
@@ -267,7 +280,7 @@ fn judged(folder: &Folder, element: &Element, documents: &[String]) -> Found {
     let asked = command == "sim" || command == "sweep" || element.words.iter().any(|word| word.starts_with("sim:"));
     // A document that cannot be read is found by whoever collects it.
     let records = documents.iter().filter(|file| Path::new(file).extension().is_some_and(|kind| kind == "json"));
-    for record in records.filter_map(|file| results::read::record(&folder.path.join(file)).ok()) {
+    for record in records.filter_map(|file| results::read::found::<Any>(&folder.path.join(file)).ok()) {
         if matches!(record.status, results::document::Status::Interrupted | results::document::Status::Running) {
             return Found::Interrupted;
         }

@@ -1,19 +1,19 @@
 //! The folder of a campaign: what was submitted, and what each element left.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::{Component, Path, PathBuf};
 
 use results::document::Tool;
 use results::error::Error;
-use results::write::{place, replace};
+use results::open::{self, below};
+use results::write::place;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::element::Element;
-use super::plan::{Plan, PlannedVariant, SlurmOptions};
-use crate::tool;
+use super::plan::{SlurmOptions, check_name};
+use super::trust::{self, Trust, make, make_new};
 
 /// Schema of the campaign's own file.
 pub const SCHEMA: &str = "vpmu-campaign/1";
@@ -22,7 +22,7 @@ pub const ELEMENT_SCHEMA: &str = "vpmu-element/1";
 /// The campaign's own file.
 pub const CAMPAIGN: &str = "campaign.json";
 /// Folder of the binaries.
-const BIN: &str = "bin";
+pub(super) const BIN: &str = "bin";
 /// An element's outcome.
 const DONE: &str = "done.json";
 /// What is known of an attempt at its start.
@@ -31,10 +31,12 @@ pub const ATTEMPT: &str = "attempt.json";
 const MAX_ATTEMPTS: u32 = 1000;
 /// Why an attempt was stopped, as text.
 pub const STOPPED: &str = "stopped.txt";
-/// Most of it that is read, bytes.
-const MAX_REASON: u64 = 1000;
+/// Most bytes of it.
+const MAX_REASON: usize = 1000;
 /// Largest of these files, bytes: 100 000 elements are some 50 MB.
 const MAX_FILE: u64 = 256 << 20;
+/// Largest binary, bytes: one with all its debugging information.
+const MAX_BINARY: u64 = 4 << 30;
 
 /// A binary of a campaign.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +45,19 @@ pub struct Binary {
     pub file: String,
     /// BLAKE3 of its bytes, hex.
     pub blake3: String,
+}
+
+impl Binary {
+    /// That of these bytes.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let blake3 = blake3::hash(bytes).to_hex().to_string();
+        Self { file: format!("vpmu-{}", &blake3[..12]), blake3 }
+    }
+
+    fn is_named_by_its_hash(&self) -> bool {
+        let hex = self.blake3.len() == 64 && self.blake3.bytes().all(|byte| byte.is_ascii_hexdigit());
+        hex && self.file == format!("vpmu-{}", &self.blake3[..12])
+    }
 }
 
 /// What was submitted.
@@ -146,6 +161,8 @@ impl Done {
 pub struct Folder {
     /// Absolute path.
     pub path: PathBuf,
+    /// Who may have changed it; `None` if that was not checked, of a folder that is only read.
+    pub trust: Option<Trust>,
 }
 
 impl Folder {
@@ -155,11 +172,23 @@ impl Folder {
         path.join(CAMPAIGN).is_file()
     }
 
-    /// The folder of a campaign that was submitted.
+    /// The folder of a campaign that was submitted, whoever did that: to read from.
     ///
     /// # Errors
     /// Exit 2 if there is none.
     pub fn open(path: &Path) -> Result<(Self, Campaign), Error> {
+        Self::with_trust(path, None)
+    }
+
+    /// The same, to act on: to run what is in it, to write to it, to cancel its jobs.
+    ///
+    /// # Errors
+    /// Exit 2 if there is none, or if others could have changed it.
+    pub fn own(path: &Path, trust: Trust) -> Result<(Self, Campaign), Error> {
+        Self::with_trust(path, Some(trust))
+    }
+
+    fn with_trust(path: &Path, trust: Option<Trust>) -> Result<(Self, Campaign), Error> {
         if !Self::is_one(path) {
             return Err(Error::usage(
                 format!("{} is no campaign", path.display()),
@@ -167,109 +196,47 @@ impl Folder {
                 "`vpmu fleet submit PLAN.toml -o DIR` makes one",
             ));
         }
-        let folder = Self { path: absolute(path)? };
-        let campaign: Campaign = folder.read(Path::new(CAMPAIGN))?;
+        let path = match trust {
+            None => path.canonicalize().map_err(|error| cannot(path, &error))?,
+            Some(trust) => trust::folder(path, trust)?,
+        };
+        let folder = Self { path, trust };
+        let file = folder.path.join(CAMPAIGN);
+        let text = match trust {
+            None => folder.text(&file),
+            Some(trust) => open::text(trust::file(&file, trust, MAX_FILE)?, MAX_FILE),
+        };
+        let campaign: Campaign = parsed(&file, &text.map_err(|error| refuse(&file, error.to_string()))?)?;
         if campaign.schema != SCHEMA {
             return Err(Error::usage(
-                format!("cannot use {}", folder.path.join(CAMPAIGN).display()),
+                format!("cannot use {}", file.display()),
                 format!("its schema is {}, not {SCHEMA}", campaign.schema),
                 "use the version of vpmu that wrote it",
             ));
         }
-        let numbered = campaign.elements.iter().enumerate().all(|(at, element)| element.number == at as u64);
-        if !numbered {
-            return Err(refuse(&folder.path.join(CAMPAIGN), "its elements are not numbered from 0".to_owned()));
-        }
+        campaign.check().map_err(|why| refuse(&file, why))?;
         Ok((folder, campaign))
-    }
-
-    /// Makes the folder of a campaign, or finds it again.
-    ///
-    /// # Errors
-    /// Exit 2 if the folder holds another campaign, or cannot be written to.
-    pub fn submit(path: &Path, plan: &Plan, elements: Vec<Element>, now: u64) -> Result<(Self, Campaign), Error> {
-        if Self::is_one(path) {
-            let (folder, campaign) = Self::open(path)?;
-            let same = campaign.elements.len() == elements.len()
-                && campaign.elements.iter().zip(&elements).all(|(one, other)| one.is_same(other));
-            if campaign.name != plan.name || !same {
-                return Err(Error::usage(
-                    format!("{} holds another campaign", path.display()),
-                    format!(
-                        "its elements are those of the plan of {}",
-                        results::write::time_stamp(campaign.submitted_unix)
-                    ),
-                    "choose another folder with -o DIR, or restore that plan",
-                ));
-            }
-            for variant in &plan.variants {
-                let Some(binary) = &variant.binary else { continue };
-                let kept = campaign.binaries.get(&variant.name).map(|binary| binary.blake3.as_str());
-                let now = std::fs::read(binary).map(|bytes| blake3::hash(&bytes).to_hex().to_string());
-                if now.as_deref().ok() != kept {
-                    return Err(Error::usage(
-                        format!("variant '{}' of {} has another binary", variant.name, path.display()),
-                        format!("{} has changed since the first submission", binary.display()),
-                        "choose another folder with -o DIR: one campaign has one binary for each variant",
-                    ));
-                }
-            }
-            return Ok((folder, campaign));
-        }
-        let failed = |error: &io::Error| cannot(path, error);
-        std::fs::create_dir_all(path.join(BIN)).map_err(|error| failed(&error))?;
-        let folder = Self { path: absolute(path)? };
-        let own = std::env::current_exe().map_err(|error| failed(&error))?;
-        let runner = folder.keep_binary(&own)?;
-        let binary = |variant: &PlannedVariant| match &variant.binary {
-            None => Ok((variant.name.clone(), runner.clone())),
-            Some(binary) => Ok((variant.name.clone(), folder.keep_binary(binary)?)),
-        };
-        let binaries = plan.variants.iter().map(binary).collect::<Result<_, Error>>()?;
-        let campaign = Campaign {
-            schema: SCHEMA.to_owned(),
-            name: plan.name.clone(),
-            tool: tool::this(),
-            submitted_unix: now,
-            folder: plan.folder.clone(),
-            runner,
-            binaries,
-            slurm: plan.slurm.clone(),
-            plan: plan.text.clone(),
-            elements,
-        };
-        // Written last: a folder without it is none.
-        if folder.write_new(Path::new(CAMPAIGN), &campaign)? {
-            return Ok((folder, campaign));
-        }
-        // Another submission was first.
-        Self::submit(path, plan, campaign.elements, now)
-    }
-
-    /// Copies a binary into `bin/`.
-    fn keep_binary(&self, from: &Path) -> Result<Binary, Error> {
-        let unusable = |error: io::Error| {
-            let what = format!("cannot use the binary {}", from.display());
-            Error::usage(what, error.to_string(), "give a file that can be executed")
-        };
-        let bytes = std::fs::read(from).map_err(unusable)?;
-        let mode = std::fs::metadata(from).map_err(unusable)?.permissions().mode();
-        if mode & 0o111 == 0 {
-            return Err(unusable(io::Error::other("it is not executable")));
-        }
-        let blake3 = blake3::hash(&bytes).to_hex().to_string();
-        let binary = Binary { file: format!("vpmu-{}", &blake3[..12]), blake3 };
-        let to = self.binary(&binary);
-        replace(&to, &bytes)
-            .and_then(|()| std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)))
-            .map_err(|error| cannot(&to, &error))?;
-        Ok(binary)
     }
 
     /// The path of a binary.
     #[must_use]
     pub fn binary(&self, binary: &Binary) -> PathBuf {
         self.path.join(BIN).join(&binary.file)
+    }
+
+    /// Its bytes, if they are those that were submitted, and nobody else could have changed them.
+    ///
+    /// # Errors
+    /// Exit 2 for another file.
+    pub(super) fn checked(&self, binary: &Binary) -> Result<Vec<u8>, Error> {
+        let path = self.binary(binary);
+        let file = trust::file(&path, self.trust.unwrap_or_default(), MAX_BINARY)?;
+        let bytes = open::bytes(file, MAX_BINARY).map_err(|error| refuse(&path, error.to_string()))?;
+        if Binary::of(&bytes) == *binary {
+            return Ok(bytes);
+        }
+        let what = format!("{} is not the binary that was submitted", path.display());
+        Err(Error::usage(what, "its hash is another", "submit the plan to another folder"))
     }
 
     /// The folder of an element.
@@ -284,13 +251,19 @@ impl Folder {
     /// Exit 2 if the file is damaged.
     pub fn done(&self, number: u64) -> Result<Option<Done>, Error> {
         let path = self.element(number).join(DONE);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let done: Done = self.read(&path)?;
+        let text = match self.text(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|error| refuse(&path, error.to_string()))?,
+        };
+        let done: Done = parsed(&path, &text)?;
         if done.attempt.schema != ELEMENT_SCHEMA || done.attempt.element != number {
             let why = format!("it is no outcome of element {number} ({})", done.attempt.schema);
             return Err(refuse(&path, why));
+        }
+        let attempt = Path::new("elements").join(format!("{number:06}/attempt-{}", done.attempt.attempt));
+        let foreign = done.documents.iter().find(|document| !is_directly_in(&attempt, document));
+        if let Some(document) = foreign {
+            return Err(refuse(&path, format!("document {document} is not of its attempt")));
         }
         Ok(Some(done))
     }
@@ -319,10 +292,11 @@ impl Folder {
     /// Exit 2 if it cannot be made.
     pub fn next_attempt(&self, number: u64) -> Result<(u32, PathBuf), Error> {
         let folder = self.element(number);
-        std::fs::create_dir_all(&folder).map_err(|error| cannot(&folder, &error))?;
+        let trust = self.trust.unwrap_or_default();
+        make(&folder, trust).map_err(|error| cannot(&folder, &error))?;
         for attempt in 1..=MAX_ATTEMPTS {
             let path = folder.join(format!("attempt-{attempt}"));
-            match std::fs::create_dir(&path) {
+            match make_new(&path, trust) {
                 Ok(()) => return Ok((attempt, path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(cannot(&path, &error)),
@@ -338,7 +312,7 @@ impl Folder {
         (1..=MAX_ATTEMPTS)
             .map(|attempt| folder.join(format!("attempt-{attempt}")))
             .take_while(|path| path.is_dir())
-            .filter_map(|path| self.read(&path.join(ATTEMPT)).ok())
+            .filter_map(|path| serde_json::from_str(&self.text(&path.join(ATTEMPT)).ok()?).ok())
             .collect()
     }
 
@@ -346,8 +320,7 @@ impl Folder {
     #[must_use]
     pub fn stopped(&self, number: u64, attempt: u32) -> Option<String> {
         let path = self.element(number).join(format!("attempt-{attempt}")).join(STOPPED);
-        let mut text = String::new();
-        std::fs::File::open(path).ok()?.take(MAX_REASON).read_to_string(&mut text).ok()?;
+        let text = self.text(&path).ok().filter(|text| text.len() <= MAX_REASON)?;
         Some(results::error::one_line(&text)).filter(|text| !text.is_empty())
     }
 
@@ -362,24 +335,42 @@ impl Folder {
         place(&path, (text + "\n").as_bytes()).map_err(|error| cannot(&path, &error))
     }
 
-    fn read<T: DeserializeOwned>(&self, path: &Path) -> Result<T, Error> {
-        let path = self.path.join(path);
-        let mut text = String::new();
-        std::fs::File::open(&path)
-            .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
-            .map_err(|error| refuse(&path, error.to_string()))?;
-        if text.len() as u64 > MAX_FILE {
-            return Err(refuse(&path, format!("it is larger than {MAX_FILE} bytes")));
-        }
-        serde_json::from_str(&text).map_err(|error| refuse(&path, error.to_string()))
+    /// The text of a file in the folder, which has no links.
+    fn text(&self, path: &Path) -> io::Result<String> {
+        let relative = path.strip_prefix(&self.path).unwrap_or(path);
+        open::text(below(&self.path, relative, MAX_FILE)?, MAX_FILE)
     }
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, Error> {
-    path.canonicalize().map_err(|error| cannot(path, &error))
+impl Campaign {
+    /// Checks what becomes part of paths.
+    fn check(&self) -> Result<(), String> {
+        check_name("name", &self.name)?;
+        for (at, element) in self.elements.iter().enumerate() {
+            if element.number != at as u64 {
+                return Err("its elements are not numbered from 0".to_owned());
+            }
+            check_name("experiment", &element.experiment)?;
+            check_name("variant", &element.variant)?;
+        }
+        match self.binaries.values().chain([&self.runner]).find(|binary| !binary.is_named_by_its_hash()) {
+            Some(binary) => Err(format!("binary '{}' is not named by its hash", binary.file)),
+            None => Ok(()),
+        }
+    }
 }
 
-fn cannot(path: &Path, error: &io::Error) -> Error {
+/// Whether a path is relative, and of a file directly in a folder.
+fn is_directly_in(folder: &Path, path: &str) -> bool {
+    let name = Path::new(path).strip_prefix(folder).ok().map(Path::components);
+    name.is_some_and(|mut name| matches!((name.next(), name.next()), (Some(Component::Normal(_)), None)))
+}
+
+fn parsed<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| refuse(path, error.to_string()))
+}
+
+pub(super) fn cannot(path: &Path, error: &io::Error) -> Error {
     let remedy = "what finished is kept; make room or choose another folder, then run the same command again";
     Error::usage(format!("cannot write {}", path.display()), error.to_string(), remedy)
 }
@@ -393,88 +384,4 @@ fn refuse(path: &Path, why: String) -> Error {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use crate::fleet::element::elements;
-
-    pub(in crate::fleet) fn plan(text: &str) -> Plan {
-        Plan::parse(text, "/".into()).unwrap()
-    }
-
-    pub(in crate::fleet) fn submitted(dir: &Path, text: &str) -> (Folder, Campaign) {
-        let plan = plan(text);
-        let elements = elements(&plan, &|_| None);
-        Folder::submit(dir, &plan, elements, 7).unwrap()
-    }
-
-    pub(in crate::fleet) fn done(number: u64, attempt: u32, exit: u8) -> Done {
-        Done {
-            attempt: Attempt {
-                schema: ELEMENT_SCHEMA.to_owned(),
-                element: number,
-                attempt,
-                host: Some("n1".to_owned()),
-                boot: None,
-                job: None,
-                began_unix: 5,
-                findings: Vec::new(),
-            },
-            name: "x".to_owned(),
-            ended_unix: 6,
-            exit: Some(exit),
-            signal: None,
-            documents: Vec::new(),
-            error: None,
-        }
-    }
-
-    const PLAN: &str = "name = 'x'\nexperiment = [{ run = 'sim' }]\nhosts = [{ names = 'a,b' }]";
-
-    #[test]
-    fn a_campaign_is_found_again_and_another_plan_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("new");
-        assert!(Folder::open(&path).unwrap_err().to_string().contains("is no campaign"));
-        let (folder, campaign) = submitted(&path, PLAN);
-        assert_eq!(campaign.elements.len(), 2);
-        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        assert_eq!(std::fs::read(folder.binary(&campaign.binaries["default"])).unwrap(), own);
-        assert_eq!(submitted(&path, PLAN), (folder.clone(), campaign.clone()));
-        assert_eq!(Folder::open(&path).unwrap(), (folder, campaign));
-        let other = plan(&PLAN.replace("a,b", "a,c"));
-        let error = Folder::submit(&path, &other, elements(&other, &|_| None), 9).unwrap_err();
-        assert!(error.to_string().contains("holds another campaign"), "{error}");
-    }
-
-    #[test]
-    fn the_first_outcome_counts() {
-        let dir = tempfile::tempdir().unwrap();
-        let (folder, _) = submitted(dir.path(), PLAN);
-        assert_eq!(folder.next_attempt(1).unwrap().0, 1);
-        assert_eq!(folder.next_attempt(1).unwrap().0, 2);
-        assert_eq!(folder.done(1).unwrap(), None);
-        assert!(folder.finish(&done(1, 1, 0)).unwrap());
-        assert!(!folder.finish(&done(1, 2, 4)).unwrap());
-        let found = folder.done(1).unwrap().unwrap();
-        assert_eq!(found, done(1, 1, 0));
-        folder.forget(&found).unwrap();
-        assert_eq!(folder.done(1).unwrap(), None);
-    }
-
-    #[test]
-    fn damaged_files_are_refused_by_name() {
-        let dir = tempfile::tempdir().unwrap();
-        let (folder, _) = submitted(dir.path(), PLAN);
-        folder.next_attempt(0).unwrap();
-        folder.finish(&done(0, 1, 0)).unwrap();
-        let path = folder.element(0).join(DONE);
-        std::fs::write(&path, "{\"schema\": ").unwrap();
-        assert!(folder.done(0).unwrap_err().to_string().contains("done.json"));
-        std::fs::write(&path, serde_json::to_string(&done(1, 1, 0)).unwrap()).unwrap();
-        assert!(folder.done(0).unwrap_err().to_string().contains("no outcome of element 0"));
-        let path = dir.path().join(CAMPAIGN);
-        let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, text.replace(SCHEMA, "vpmu-campaign/9")).unwrap();
-        assert!(Folder::open(dir.path()).unwrap_err().to_string().contains("vpmu-campaign/9"));
-    }
-}
+pub(super) mod tests;

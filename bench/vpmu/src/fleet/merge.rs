@@ -8,6 +8,7 @@ use results::write::replace;
 use super::element::Element;
 use super::folder::{Campaign, Folder};
 use super::standing::{Line, Standing, State};
+use super::trust::make;
 use crate::experiment::sweep::front;
 use crate::experiment::sweep::pareto::{self, By};
 use crate::experiment::sweep::point::StoredResult;
@@ -71,7 +72,7 @@ fn one(folder: &Folder, first: &Element, parts: &[(&Element, &Line)]) -> Result<
     let path = to.join(FILE);
     let mut text = lines.join("\n");
     text.push('\n');
-    std::fs::create_dir_all(&to).and_then(|()| replace(&path, text.as_bytes())).map_err(|error| {
+    make(&to, folder.trust.unwrap_or_default()).and_then(|()| replace(&path, text.as_bytes())).map_err(|error| {
         Error::usage(format!("cannot write {}", path.display()), error.to_string(), "make room, then collect again")
     })?;
     front::save(&to, &pareto::compare(&entries, By::default()))?;

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::console::complain;
 use results::error::Error;
+use results::open::{self, below};
 
 use super::element::Element;
 use super::folder::{Campaign, Folder};
 use super::plan::{SlurmOptions, Target};
+use super::trust::Trust;
 use fleet::slurm::command::Slurm;
 use fleet::slurm::config::Config;
 use fleet::slurm::query::States;
@@ -44,11 +47,9 @@ pub fn submissions(folder: &Folder) -> Result<Vec<Submitted>, Error> {
     let refuse = |why: String| {
         Error::usage(format!("cannot use {}", path.display()), why, "remove the line; `squeue` still has its job")
     };
-    let mut text = String::new();
-    match std::fs::File::open(&path) {
+    let text = match below(&folder.path, Path::new(SUBMISSIONS), MAX_FILE) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(refuse(error.to_string())),
-        Ok(file) => file.take(MAX_FILE).read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?,
+        file => file.and_then(|file| open::text(file, MAX_FILE)).map_err(|error| refuse(error.to_string()))?,
     };
     // A full disk or a kill may have left part of a line.
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
@@ -164,13 +165,16 @@ fn request(
         Some(Target::Any) | None => {}
     }
     request.arguments = vec!["fleet".to_owned(), "element".to_owned(), folder.path.to_string_lossy().into_owned()];
+    if folder.trust == Some(Trust::Group) {
+        request.arguments.push("--trust-group".to_owned());
+    }
     let after = elements.first().map(|element| element.after.as_slice()).unwrap_or_default();
     request.after = after.iter().filter_map(|name| before.get(name.as_str())).flatten().copied().collect();
     request
 }
 
 /// Bytes of a file's whole lines.
-fn end_of_lines(path: &std::path::Path) -> std::io::Result<u64> {
+fn end_of_lines(path: &Path) -> std::io::Result<u64> {
     Ok(std::fs::read(path)?.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at as u64 + 1))
 }
 
@@ -179,7 +183,9 @@ fn note(folder: &Folder, job: &Submitted) -> Result<(), Error> {
     let path = folder.path.join(SUBMISSIONS);
     let line = serde_json::to_string(job).map_err(|error| crate::console::internal("a job has no JSON", error))?;
     let append = || {
-        let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path)?;
+        let mut options = OpenOptions::new();
+        options.create(true).read(true).append(true).mode(0o644).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let mut file = options.open(&path)?;
         let size = file.metadata()?.len();
         let mut last = [b'\n'];
         if size > 0 {

@@ -251,7 +251,7 @@ pub fn refused(plan: &str, why: String) -> Error {
 }
 
 /// Checks a name that becomes part of file and job names.
-fn check_name(key: &str, name: &str) -> Result<(), String> {
+pub(super) fn check_name(key: &str, name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > 64 || name.starts_with(['.', '-']) || !name.chars().all(plain) {
         return Err(format!(

@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::client::{Agent, SLICE, refusal, zero_ended};
 use super::error::AgentError;
 use super::extract::{Copied, Entry, Extraction};
+use crate::open;
 use crate::protocol::{COMMIT, DATA, DONE, ENTRY, ERROR, FILE, FOLDER, GET, GET_TREE, LINK, MAX_PATH, MAX_PAYLOAD};
 
 /// Most bytes that one request brings from a guest.
@@ -48,7 +49,7 @@ impl Agent<'_> {
         if metadata.is_file() {
             copied.files += 1;
             self.entry(FILE, mode, path, b"")?;
-            let mut file = fs::File::open(from).map_err(host(from))?;
+            let mut file = open::file(from).map_err(host(from))?;
             copied.bytes += self.data(&mut file, "the source of a file")?;
             return Ok(());
         }

@@ -194,6 +194,28 @@ mod tests {
     }
 
     #[test]
+    fn what_would_block_is_refused_at_once() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("a")).unwrap();
+        fs::write(at("a/file"), "text").unwrap();
+        mknodat(CWD, at("a/fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        symlink("a/fifo", at("link")).unwrap();
+        executable(&at("script"), &format!("#!{}\n", at("a/fifo").display()));
+        for name in ["a", "a/fifo", "link", "script"] {
+            let error = Initramfs::new().copy(Some("/x"), &at(name)).unwrap_err().to_string();
+            assert!(error.ends_with("it is a FIFO, not a regular file"), "{name}: {error}");
+        }
+        let error = Initramfs::new().program("/x", Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(error.ends_with("it is a device, not a regular file"), "{error}");
+        fs::remove_file(at("a/fifo")).unwrap();
+        let mut initramfs = Initramfs::new();
+        initramfs.copy(Some("/x"), &at("a")).unwrap();
+        assert!(initramfs.has("/x/file"));
+    }
+
+    #[test]
     fn a_script_comes_with_its_interpreter() {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("script");

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::elf;
+use crate::open;
 
 /// Folders that a loader searches by itself: those of Debian, then those of others.
 const DEFAULTS: [&str; 6] =
@@ -104,7 +105,7 @@ impl Search {
         let configured = self.configured.iter().map(|folder| (folder, !is_default(folder)));
         let defaults = self.defaults.iter().map(|folder| (folder, false));
         own.chain(configured).chain(defaults).find_map(|(folder, configured)| {
-            let bytes = fs::read(folder.host.join(name)).ok()?;
+            let bytes = open::bytes(&folder.host.join(name)).ok()?;
             elf::fits(&bytes).then(|| Found { folder: folder.clone(), bytes, configured })
         })
     }

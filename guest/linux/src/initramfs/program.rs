@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::elf::{self, Elf};
 use super::error::InitramfsError;
 use super::libraries::{Folder, Found, Search, plain};
+use crate::open;
 
 /// Longest chain of links from one name of a library to the next.
 const MOST_LINKS: usize = 8;
@@ -76,7 +77,7 @@ impl Collector {
     pub(super) fn program(&mut self, guest: &str, from: &Path) -> Result<(), InitramfsError> {
         // A link to a program of another name is that program under this name.
         let real = fs::canonicalize(from).map_err(host(from))?;
-        let bytes = fs::read(&real).map_err(host(&real))?;
+        let bytes = open::bytes(&real).map_err(host(&real))?;
         if !elf::is_elf(&bytes) && !bytes.starts_with(b"#!") {
             return Err(InitramfsError::NotAProgram(from.to_owned()));
         }
@@ -102,7 +103,7 @@ impl Collector {
                 self.below(&path, &entry.path(), &entry.metadata().map_err(host(&entry.path()))?)?;
             }
         } else {
-            let bytes = fs::read(from).map_err(host(from))?;
+            let bytes = open::bytes(from).map_err(host(from))?;
             let real = fs::canonicalize(from).map_err(host(from))?;
             // A script of a folder is data unless it can be started; an ELF file of another processor is data.
             let runs =
@@ -160,7 +161,7 @@ impl Collector {
         for name in &wishes.needed {
             let found = if name.contains('/') {
                 let (folder, _) = name.rsplit_once('/').unwrap_or_default();
-                fs::read(name).ok().filter(|bytes| elf::fits(bytes)).map(|bytes| Found {
+                open::bytes(Path::new(name)).ok().filter(|bytes| elf::fits(bytes)).map(|bytes| Found {
                     folder: Folder::same(folder),
                     bytes,
                     configured: false,
@@ -223,7 +224,7 @@ impl Collector {
             .ok()
             .filter(|_| path.starts_with('/'))
             .ok_or_else(|| InitramfsError::Interpreter { program: program.to_owned(), interpreter: path.to_owned() })?;
-        let bytes = fs::read(&real).map_err(host(&real))?;
+        let bytes = open::bytes(&real).map_err(host(&real))?;
         self.with_needs(&plain(path), &real, bytes, 0o755, &[])
     }
 }

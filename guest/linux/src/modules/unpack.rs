@@ -1,10 +1,10 @@
 //! A module's bytes, whatever packs them.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use super::error::ModuleError;
+use crate::open;
 
 /// Most bytes of a module. The largest of Debian's, a graphics driver's, has 30 MB with its symbols.
 const MOST_BYTES: u64 = 256 << 20;
@@ -15,7 +15,7 @@ pub(super) const ENDINGS: [&str; 4] = [".ko", ".ko.gz", ".ko.xz", ".ko.zst"];
 /// Reads a module and unpacks it.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
     let error = |error| ModuleError::File { path: path.to_owned(), error };
-    let file = io::BufReader::new(File::open(path).map_err(error)?);
+    let file = io::BufReader::new(open::file(path).map_err(error)?);
     let name = path.to_string_lossy();
     if name.ends_with(".gz") {
         all(flate2::bufread::MultiGzDecoder::new(file)).map_err(error)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::fleet::trust::Trust;
 use crate::parse;
 
 pub(in crate::cli) const EXAMPLES: &str = "\
@@ -111,9 +112,31 @@ pub struct SubmitArgs {
     #[arg(long)]
     pub retry_failed: bool,
 
+    /// Go on with the vpmu of the first submission, although this one is another
+    #[arg(long)]
+    pub keep_binary: bool,
+
+    /// Its folder
+    #[command(flatten)]
+    pub trust: TrustArgs,
+
     /// No progress
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// Whom a command trusts that acts on a campaign's folder.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct TrustArgs {
+    /// Act on a folder that a group of yours can change: whatever its members put there runs as you
+    #[arg(long)]
+    pub trust_group: bool,
+}
+
+impl TrustArgs {
+    pub(super) fn trust(self) -> Trust {
+        if self.trust_group { Trust::Group } else { Trust::Own }
+    }
 }
 
 /// A campaign's folder.
@@ -122,6 +145,9 @@ pub struct DirArgs {
     /// Folder of the campaign
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+    /// Its folder
+    #[command(flatten)]
+    pub trust: TrustArgs,
 }
 
 /// Options of `vpmu fleet status`.
@@ -150,6 +176,9 @@ pub struct ReportArgs {
     /// Print Markdown
     #[arg(long)]
     pub markdown: bool,
+    /// Its folder
+    #[command(flatten)]
+    pub trust: TrustArgs,
 }
 
 /// Options of `vpmu fleet element`.
@@ -161,6 +190,9 @@ pub struct ElementArgs {
     /// Number of the element
     #[arg(value_name = "NUMBER")]
     pub number: u64,
+    /// Its folder
+    #[command(flatten)]
+    pub trust: TrustArgs,
 }
 
 /// Options of `vpmu fleet wait`.

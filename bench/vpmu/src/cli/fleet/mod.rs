@@ -26,14 +26,16 @@ pub(super) fn run(args: &FleetArgs, check: Check<'_>) -> Result<Exit, Error> {
             match (submit_args.on, ended) {
                 (_, false) => Ok(Exit::Inconclusive),
                 (On::Slurm, true) => Ok(Exit::Done),
-                (On::Local, true) => report::report(&ReportArgs { dir, json: false, markdown: false }),
+                (On::Local, true) => {
+                    report::report(&ReportArgs { dir, json: false, markdown: false, trust: submit_args.trust })
+                }
             }
         }
         (Some(FleetCommand::Submit(args)), _) => match (submit::submit(args, check)?, args.on) {
             ((_, false), _) => Ok(Exit::Inconclusive),
             ((_, true), On::Slurm) => Ok(Exit::Done),
             ((dir, true), On::Local) => {
-                let (_, _, standing) = status::standing(&dir)?;
+                let (_, _, standing) = status::standing(&dir, None)?;
                 print(&status::shown(&standing, false))?;
                 Ok(standing.exit())
             }
@@ -41,8 +43,8 @@ pub(super) fn run(args: &FleetArgs, check: Check<'_>) -> Result<Exit, Error> {
         (Some(FleetCommand::Plan(args)), _) => planned::plan(args, check),
         (Some(FleetCommand::Status(args)), _) => status::status(args),
         (Some(FleetCommand::Wait(args)), _) => status::wait(args),
-        (Some(FleetCommand::Collect(args)), _) => report::collect(&args.dir),
-        (Some(FleetCommand::Cancel(args)), _) => status::cancel(&args.dir),
+        (Some(FleetCommand::Collect(args)), _) => report::collect(args),
+        (Some(FleetCommand::Cancel(args)), _) => status::cancel(args),
         (Some(FleetCommand::Report(args)), _) => report::report(args),
         (Some(FleetCommand::Element(args)), _) => submit::element(args),
     }

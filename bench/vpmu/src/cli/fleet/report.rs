@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::super::by_host::{Gathered, of_campaign};
 use super::super::files::write;
-use super::args::ReportArgs;
+use super::args::{DirArgs, ReportArgs, TrustArgs};
 use super::status::{shown, standing};
 use super::submit::lock;
 use crate::console::{complain, internal, print, print_json};
@@ -50,8 +50,8 @@ struct Variants<'a> {
 const SCHEMA: &str = "vpmu-fleet-report/1";
 
 /// `vpmu fleet collect`.
-pub(super) fn collect(dir: &Path) -> Result<Exit, Error> {
-    let collected = collected(dir)?;
+pub(super) fn collect(args: &DirArgs) -> Result<Exit, Error> {
+    let collected = collected(&args.dir, args.trust)?;
     complain(shown(&collected.standing, false).lines().next().unwrap_or_default());
     if let Some(gathered) = &collected.gathered {
         complain(&format!("{} in the index", plural(gathered.runs.len(), "document")));
@@ -60,8 +60,8 @@ pub(super) fn collect(dir: &Path) -> Result<Exit, Error> {
     Ok(collected.gathered.map_or(exit, |gathered| gathered.exit(exit)))
 }
 
-fn collected(dir: &Path) -> Result<Collected, Error> {
-    let (folder, campaign, standing) = standing(dir)?;
+fn collected(dir: &Path, trust: TrustArgs) -> Result<Collected, Error> {
+    let (folder, campaign, standing) = standing(dir, Some(trust.trust()))?;
     let _lock = lock(&folder, "collector")?;
     let mut bad = 0;
     // One thing that cannot be used hides no other.
@@ -94,7 +94,7 @@ fn collected(dir: &Path) -> Result<Collected, Error> {
 
 /// `vpmu fleet report`.
 pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
-    let Collected { folder, campaign, standing, gathered } = collected(&args.dir)?;
+    let Collected { folder, campaign, standing, gathered } = collected(&args.dir, args.trust)?;
     let spec = FleetSpec::default();
     // Without a document, of no runs: page and JUnit have the elements.
     let runs = gathered.as_ref().map_or(&[][..], |gathered| &gathered.runs);

@@ -10,16 +10,17 @@ use results::error::{Error, Exit};
 use results::table::fold::{Table, wrapped};
 use results::table::layout::{columns, dash, plural};
 
-use super::args::{StatusArgs, WaitArgs};
+use super::args::{DirArgs, StatusArgs, WaitArgs};
 use crate::console::{complain, internal, print, print_json};
 use crate::fleet::folder::{Campaign, Folder};
 use crate::fleet::on_slurm;
 use crate::fleet::standing::{Line, Standing, State};
+use crate::fleet::trust::Trust;
 use crate::sys;
 
-/// What is there, with Slurm's answer.
-pub(super) fn standing(dir: &Path) -> Result<(Folder, Campaign, Standing), Error> {
-    let (folder, campaign) = Folder::open(dir)?;
+/// What is there, with Slurm's answer. `trust`: of a command that acts on it.
+pub(super) fn standing(dir: &Path, trust: Option<Trust>) -> Result<(Folder, Campaign, Standing), Error> {
+    let (folder, campaign) = trust.map_or_else(|| Folder::open(dir), |trust| Folder::own(dir, trust))?;
     let states = on_slurm::states(&Slurm::default(), &folder)?;
     if let Some(why) = &states.unanswered {
         complain(&format!("warning: Slurm does not answer ({why}): elements without an outcome are shown as lost"));
@@ -30,7 +31,7 @@ pub(super) fn standing(dir: &Path) -> Result<(Folder, Campaign, Standing), Error
 
 /// `vpmu fleet status`.
 pub(super) fn status(args: &StatusArgs) -> Result<Exit, Error> {
-    let (_, _, standing) = standing(&args.dir)?;
+    let (_, _, standing) = standing(&args.dir, None)?;
     if args.json {
         print_json(&standing)?;
     } else {
@@ -102,7 +103,7 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Error> {
     let began = Instant::now();
     let mut last = String::new();
     loop {
-        let (_, _, standing) = standing(&args.dir)?;
+        let (_, _, standing) = standing(&args.dir, None)?;
         let line = shown(&standing, false).lines().next().unwrap_or_default().to_owned();
         if line != last {
             complain(&line);
@@ -126,8 +127,9 @@ pub(super) fn wait(args: &WaitArgs) -> Result<Exit, Error> {
 }
 
 /// `vpmu fleet cancel`.
-pub(super) fn cancel(dir: &Path) -> Result<Exit, Error> {
-    let (folder, _) = Folder::open(dir)?;
+pub(super) fn cancel(args: &DirArgs) -> Result<Exit, Error> {
+    let dir = &args.dir;
+    let (folder, _) = Folder::own(dir, args.trust.trust())?;
     let jobs = on_slurm::submissions(&folder)?;
     if jobs.is_empty() {
         let why = "it was not submitted to Slurm";

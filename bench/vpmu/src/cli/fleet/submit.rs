@@ -1,6 +1,7 @@
 //! `vpmu fleet submit`, and what an element's job runs.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use fleet::slurm::command::Slurm;
@@ -16,6 +17,7 @@ use crate::fleet::element::Element;
 use crate::fleet::folder::Folder;
 use crate::fleet::plan::{Plan, Target, refused};
 use crate::fleet::standing::{Standing, State};
+use crate::fleet::submission::{self, Terms};
 use crate::fleet::{attempt, local, on_slurm};
 use crate::{parse, process, progress, sys};
 
@@ -30,7 +32,8 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
         known_hosts(&slurm, &plan)?;
     }
     let now = now_unix();
-    let (folder, campaign) = Folder::submit(&dir, &plan, elements, now)?;
+    let terms = Terms { trust: args.trust.trust(), keep_binary: args.keep_binary };
+    let (folder, campaign) = submission::submit(&dir, &plan, elements, now, terms)?;
     let _lock = lock(&folder, "submission")?;
     let states = on_slurm::states(&slurm, &folder)?;
     if let Some(why) = &states.unanswered {
@@ -114,7 +117,8 @@ pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> 
         |error: std::io::Error| Error::usage(format!("cannot lock {}", folder.path.display()), error.to_string(), "");
     // A file of its own, open for writing: NFS refuses an exclusive lock on a folder.
     let mut options = std::fs::OpenOptions::new();
-    let file = options.create(true).truncate(false).write(true).open(folder.path.join("lock")).map_err(failed)?;
+    options.create(true).truncate(false).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(folder.path.join("lock")).map_err(failed)?;
     if !process::try_lock(&file).map_err(failed)? {
         return Err(Error::usage(
             format!("cannot begin a {what} in {}", folder.path.display()),
@@ -127,7 +131,7 @@ pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> 
 
 /// Runs one element, as its job does.
 pub(super) fn element(args: &ElementArgs) -> Result<Exit, Error> {
-    let (folder, campaign) = Folder::open(&args.dir)?;
+    let (folder, campaign) = Folder::own(&args.dir, args.trust.trust())?;
     let element =
         usize::try_from(args.number).ok().and_then(|number| campaign.elements.get(number)).ok_or_else(|| {
             let count = plural(campaign.elements.len(), "element");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::point::GridPoint;
 use crate::process;
 use results::error::Error;
+use results::open;
 use results::write::replace;
 
 pub use results::sweep::{FILE, FRONT};
@@ -44,15 +45,10 @@ impl Found {
                 "move it away, or choose another folder with -o DIR",
             )
         };
-        let mut bytes = Vec::new();
-        match File::open(&path) {
+        let mut bytes = match open::found(&path, MAX_FILE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(refuse(error.to_string())),
-            Ok(file) => file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| refuse(error.to_string()))?,
+            file => file.and_then(|file| open::bytes(file, MAX_FILE)).map_err(|error| refuse(error.to_string()))?,
         };
-        if bytes.len() as u64 > MAX_FILE {
-            return Err(refuse(format!("it is larger than {MAX_FILE} bytes")));
-        }
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let torn = bytes.len() - whole;
         bytes.truncate(whole);

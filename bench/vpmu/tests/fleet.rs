@@ -1,0 +1,265 @@
+//! Campaigns and folders of strangers: nothing of theirs runs, nothing in them makes a command wait for ever.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use trials::Case;
+
+type Run = fn() -> Result<()>;
+
+fn main() -> ExitCode {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    let missing = (!root).then(|| "only root can give a folder to another user".to_owned());
+    let cases: [(&str, Option<String>, Run); 6] = [
+        ("a_folder_of_another_user_is_not_acted_on", missing.clone(), folder_of_another_user),
+        ("a_folder_that_all_can_write_to_is_not_acted_on", None, folder_of_all),
+        ("another_vpmu_runs_only_if_it_is_wanted", None, another_vpmu),
+        ("what_a_mask_leaves_open_others_cannot_write_to", None, open_mask),
+        ("a_fifo_in_a_folder_holds_no_command", None, fifo_in_a_folder),
+        ("the_nightly_run_refuses_a_folder_that_was_there", missing, nightly),
+    ];
+    let case = |(name, missing, run): (&str, Option<String>, Run)| {
+        Case::fallible(name, missing, move || run().map_err(|error| format!("{error:#}")))
+    };
+    trials::run(cases.into_iter().map(case), root)
+}
+
+const PLAN: &str = "name = 'x'\n[[experiment]]\nrun = 'sim'\n\
+    options = { strategy = 'reuse', workload = 'counting1', rounds = 2, samples = 20 }\n";
+
+/// A folder with a plan, and a campaign of it that ran.
+struct Rig(tempfile::TempDir);
+
+impl Rig {
+    fn new() -> Result<Self> {
+        let rig = Self(tempfile::tempdir()?);
+        set_mode(&rig.path(""), 0o755)?;
+        std::fs::write(rig.path("plan.toml"), PLAN)?;
+        let output = rig.submit(&[])?;
+        ensure!(output.status.code() == Some(0), "{}", said(&output));
+        Ok(rig)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A command that is ended, with exit code 124, if it does not end by itself.
+    fn run(&self, words: &[&str]) -> Result<Output> {
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", "60", env!("CARGO_BIN_EXE_vpmu")]).args(words).current_dir(self.0.path());
+        Ok(command.output()?)
+    }
+
+    fn submit(&self, more: &[&str]) -> Result<Output> {
+        self.run(&[&["fleet", "submit", "plan.toml", "-o", "run", "--quiet"], more].concat())
+    }
+
+    /// Puts a program in the place of the campaign's, and takes the outcome away.
+    fn forge(&self) -> Result<()> {
+        let program = format!("#!/bin/sh\ntouch '{}'\n", self.path("ran").display());
+        let hash = blake3::hash(program.as_bytes()).to_hex().to_string();
+        let binary = json!({"file": format!("vpmu-{}", &hash[..12]), "blake3": hash});
+        let path = self.path("run/bin").join(format!("vpmu-{}", &hash[..12]));
+        std::fs::write(&path, program)?;
+        set_mode(&path, 0o755)?;
+        let path = self.path("run/campaign.json");
+        let mut campaign: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+        campaign["runner"] = binary.clone();
+        campaign["binaries"]["default"] = binary;
+        std::fs::write(&path, campaign.to_string())?;
+        std::fs::remove_dir_all(self.path("run/elements"))?;
+        Ok(())
+    }
+
+    fn ran(&self) -> bool {
+        self.path("ran").exists()
+    }
+
+    /// The only document of the campaign.
+    fn document(&self) -> Result<PathBuf> {
+        let mut files = std::fs::read_dir(self.path("run/elements/000000/attempt-1"))?.flatten();
+        let found = files.find(|file| {
+            file.path().extension().is_some_and(|kind| kind == "json") && file.file_name() != "attempt.json"
+        });
+        Ok(found.context("a document")?.path())
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?)
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+fn refused(output: &Output, why: &str) -> Result<()> {
+    let said = said(output);
+    ensure!(output.status.code() == Some(2) && said.contains(why), "{:?}: {said}", output.status);
+    Ok(())
+}
+
+const ACTING: [&[&str]; 4] = [
+    &["fleet", "collect", "run"],
+    &["fleet", "report", "run"],
+    &["fleet", "cancel", "run"],
+    &["fleet", "element", "run", "0"],
+];
+
+/// Gives everything below to user 65534.
+fn give_away(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            give_away(&entry?.path())?;
+        }
+    }
+    Ok(chown(path, Some(65534), Some(65534))?)
+}
+
+fn folder_of_another_user() -> Result<()> {
+    let rig = Rig::new()?;
+    set_mode(&rig.path(""), 0o1777)?;
+    let documents = rig.run(&["compare", "--by-host", "run", "run"])?;
+    give_away(&rig.path("run"))?;
+    std::fs::remove_file(rig.path("run/index.sqlite"))?;
+    // It may be read, and is left as it is.
+    ensure!(rig.run(&["fleet", "status", "run"])?.status.code() == Some(0));
+    let again = rig.run(&["compare", "--by-host", "run", "run"])?;
+    ensure!((again.status, &again.stdout) == (documents.status, &documents.stdout), "{}", said(&again));
+    ensure!(!rig.path("run/index.sqlite").exists(), "a file in another user's folder");
+    rig.forge()?;
+    give_away(&rig.path("run"))?;
+    for more in [&[][..], &["--trust-group"], &["--keep-binary"]] {
+        refused(&rig.submit(more)?, "belongs to user 65534")?;
+    }
+    for words in ACTING {
+        refused(&rig.run(words)?, "belongs to user 65534")?;
+    }
+    // A folder that is no campaign yet could become another one.
+    std::fs::remove_dir_all(rig.path("run"))?;
+    std::fs::create_dir(rig.path("run"))?;
+    give_away(&rig.path("run"))?;
+    refused(&rig.submit(&[])?, "belongs to user 65534")?;
+    refused(&rig.run(&["fleet", "submit", "plan.toml", "-o", "run/below"])?, "belongs to user 65534")?;
+    ensure!(!rig.ran() && std::fs::read_dir(rig.path("run"))?.next().is_none(), "something was left");
+    Ok(())
+}
+
+fn folder_of_all() -> Result<()> {
+    let rig = Rig::new()?;
+    rig.forge()?;
+    set_mode(&rig.path("run"), 0o777)?;
+    refused(&rig.submit(&[])?, "every user can write to it")?;
+    refused(&rig.submit(&["--keep-binary", "--trust-group"])?, "every user can write to it")?;
+    for words in ACTING {
+        refused(&rig.run(words)?, "every user can write to it")?;
+    }
+    // Its program alone, and in a folder of this user's group.
+    set_mode(&rig.path("run"), 0o775)?;
+    refused(&rig.submit(&["--keep-binary"])?, "can write to it")?;
+    set_mode(&rig.path("run"), 0o755)?;
+    for entry in std::fs::read_dir(rig.path("run/bin"))? {
+        set_mode(&entry?.path(), 0o757)?;
+    }
+    refused(&rig.submit(&["--keep-binary"])?, "every user can write to it")?;
+    refused(&rig.run(&["fleet", "element", "run", "0"])?, "every user can write to it")?;
+    ensure!(!rig.ran(), "it ran");
+    Ok(())
+}
+
+fn another_vpmu() -> Result<()> {
+    let rig = Rig::new()?;
+    rig.forge()?;
+    refused(&rig.submit(&[])?, "has another vpmu")?;
+    // Trust in a group is no trust in its programs.
+    set_mode(&rig.path("run"), 0o775)?;
+    refused(&rig.submit(&["--trust-group"])?, "has another vpmu")?;
+    ensure!(!rig.ran(), "it ran");
+    let output = rig.submit(&["--trust-group", "--keep-binary"])?;
+    ensure!(rig.ran(), "{}", said(&output));
+    Ok(())
+}
+
+fn open_mask() -> Result<()> {
+    let rig = Rig::new()?;
+    let script = format!("umask 0; exec {} fleet submit plan.toml -o open --quiet", env!("CARGO_BIN_EXE_vpmu"));
+    let output = Command::new("sh").args(["-c", &script]).current_dir(rig.0.path()).output()?;
+    ensure!(output.status.code() == Some(0), "{}", said(&output));
+    for name in ["", "bin", "elements", "elements/000000", "elements/000000/attempt-1", "campaign.json"] {
+        let mode = std::fs::metadata(rig.path("open").join(name))?.mode();
+        ensure!(mode & 0o022 == 0, "{name}: {mode:o}");
+    }
+    Ok(())
+}
+
+fn fifo_in_a_folder() -> Result<()> {
+    let rig = Rig::new()?;
+    let document = rig.document()?;
+    // A pipe that the user names is read as ever.
+    let vpmu = env!("CARGO_BIN_EXE_vpmu");
+    let script = format!("exec '{vpmu}' compare <(cat '{0}') <(cat '{0}')", document.display());
+    let piped = Command::new("bash").args(["-c", &script]).output()?;
+    let named = rig.run(&["compare", &document.to_string_lossy(), &document.to_string_lossy()])?;
+    ensure!(piped.status == named.status && said(&piped).contains("exit_path_ns"), "{}", said(&piped));
+
+    std::fs::create_dir(rig.path("results"))?;
+    let fifo = |path: &Path| -> Result<()> {
+        ensure!(Command::new("mkfifo").arg(path).status()?.success(), "mkfifo {}", path.display());
+        Ok(())
+    };
+    std::fs::copy(&document, rig.path("results/a.json"))?;
+    fifo(&rig.path("results/b.json"))?;
+    for words in [
+        &["report", "results", "-o", "page.html"][..],
+        &["history", "results"],
+        &["compare", "results", "results"],
+        &["export", "results", "--format", "csv"],
+    ] {
+        refused(&rig.run(words)?, "it is a FIFO, not a regular file")?;
+    }
+    std::fs::remove_file(rig.path("results/b.json"))?;
+    fifo(&rig.path("results/sweep.jsonl"))?;
+    refused(&rig.run(&["report", "results", "-o", "page.html"])?, "it is a FIFO, not a regular file")?;
+
+    std::fs::remove_file(&document)?;
+    fifo(&document)?;
+    let report = rig.run(&["fleet", "report", "run"])?;
+    ensure!(report.status.code() == Some(3), "{}", said(&report));
+    ensure!(said(&report).contains("it is a FIFO, not a regular file"), "{}", said(&report));
+    // So with what stands in the place of a campaign's own files.
+    for name in ["elements/000000/done.json", "submissions.jsonl"] {
+        let path = rig.path("run").join(name);
+        let _ = std::fs::remove_file(&path);
+        fifo(&path)?;
+        refused(&rig.run(&["fleet", "status", "run"])?, "it is a FIFO, not a regular file")?;
+        std::fs::remove_file(&path)?;
+    }
+    std::fs::remove_file(rig.path("run/lock"))?;
+    fifo(&rig.path("run/lock"))?;
+    let report = rig.run(&["fleet", "report", "run"])?;
+    ensure!(report.status.code() != Some(124), "{}", said(&report));
+    Ok(())
+}
+
+fn nightly() -> Result<()> {
+    let rig = Rig::new()?;
+    set_mode(&rig.path(""), 0o1777)?;
+    rig.forge()?;
+    give_away(&rig.path("run"))?;
+    let date = Command::new("date").arg("+%F").output()?;
+    let date = String::from_utf8(date.stdout)?;
+    std::fs::rename(rig.path("run"), rig.path(date.trim()))?;
+    let vpmu = Path::new(env!("CARGO_BIN_EXE_vpmu")).parent().context("a folder")?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/nightly");
+    let path = format!("{}:/usr/bin:/bin", vpmu.display());
+    let mut command = Command::new("sh");
+    command.arg(script).env("PATH", path).env("PLAN", rig.path("plan.toml")).env("BASELINE", rig.path("none"));
+    let output = command.env("CAMPAIGNS", rig.path("")).output()?;
+    refused(&output, "belongs to user 65534")?;
+    ensure!(!rig.ran(), "it ran");
+    Ok(())
+}
