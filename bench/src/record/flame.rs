@@ -126,8 +126,10 @@ mod tests {
             let innermost = stack.iter().fold(None, below).unwrap();
             samples.push(Shown { time, pid: 1, tid: 1, period: 1, innermost });
         }
+        let mut named = Named::default();
+        (named.calls, named.names, named.samples) = (calls, names, samples);
         Contents {
-            named: Named { calls, names, samples, ..Named::default() },
+            named,
             event: Event { name: "cpu-clock".to_owned(), ..Event::default() },
             others: Vec::new(),
             clocks: None,
