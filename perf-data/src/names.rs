@@ -68,6 +68,12 @@ impl Names {
         Self { kernel: kernel.filter(|symbols| !symbols.is_empty()), ..Self::default() }
     }
 
+    /// The same, with so many bytes of files of code read at the most.
+    #[must_use]
+    pub fn reading(self, room: u64) -> Self {
+        Self { room, ..self }
+    }
+
     /// Notes a mapping of the kernel's.
     pub fn map(&mut self, mapping: &Mapping) {
         if !is_kernel(&mapping.file) {
@@ -252,7 +258,7 @@ mod tests {
             names.find(&spaces, Mode::User, pid, 0x1000);
         }
         assert_eq!((names.images.len(), names.room), (1, MOST_OF_CODE - fs::metadata(&path).unwrap().len()));
-        let mut names = Names { room: 1 << 10, ..Names::default() };
+        let mut names = Names::default().reading(1 << 10);
         names.find(&spaces, Mode::User, 1, 0x1000);
         assert_eq!((names.left_out, names.room), (1, 1 << 10));
     }

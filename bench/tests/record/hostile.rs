@@ -76,8 +76,8 @@ pub(crate) fn deep_chains() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut pipe = Pipe::new();
     pipe.mapping(0x1000, 0x1000, "/no/such");
-    pipe.sample(1, std::iter::repeat_n(0x1000, 4000));
-    pipe.sample(2, std::iter::repeat_n(0x1000, 8000));
+    pipe.sample(1, std::iter::repeat_n(0x1800, 4000));
+    pipe.sample(2, std::iter::repeat_n(0x1800, 8000));
     pipe.write(folder.path())?;
     for (format, output) in [("folded", "-"), ("page", "x.html"), ("firefox", "x.json")] {
         let (code, output) = report(folder.path(), &["x", "--format", format, "-o", output])?;
@@ -99,7 +99,7 @@ pub(crate) fn long_names() -> Result<()> {
         pipe.mapping(address, 0x1000, &format!("/{}", letter.repeat(3000)));
     }
     let mut noise = 1_u64;
-    for time in 0..900 {
+    for time in 0..600 {
         let mut address = || {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             if noise >> 63 == 0 { 0x1800 } else { 0x2800 }
