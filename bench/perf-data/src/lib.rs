@@ -6,12 +6,17 @@
 //!   <linux/perf_event.h>.
 //! - [`symbols`]: names of addresses, from ELF files and from a kernel's list of symbols.
 //! - [`spaces`], [`names`]: which file is where in each process of a recording at each time, and names by that.
-//! - [`stacks`]: samples as folded stacks.
+//! - [`stacks`], [`calls`]: the frames of a sample, and all stacks of a recording as a tree.
+//! - [`history`]: the samples of a recording with the names of their time, in bounded memory.
+//! - [`plain`]: files that a recording names, which a stranger may have chosen.
 
 pub mod attr;
 mod bytes;
+pub mod calls;
 pub mod feature;
+pub mod history;
 pub mod names;
+pub mod plain;
 pub mod reader;
 pub mod record;
 pub mod spaces;

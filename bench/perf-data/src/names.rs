@@ -1,38 +1,77 @@
 //! Names of addresses in a recording. Files that a recording names are read only if they are plain files.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::Path;
+use std::rc::Rc;
 
-use crate::record::{Mapping, Mode};
+use crate::plain::{self, Code};
+use crate::record::{Mapping, Mode, cut};
+use crate::spaces::Spaces;
 use crate::symbols::{Image, Symbols};
 
-use crate::spaces::Spaces;
+/// Largest list of a kernel's symbols that is read: those of kernels with everything are a quarter of it.
+const LARGEST_LIST: u64 = 64 << 20;
+/// Most bytes of all files of code together whose symbols are read.
+const MOST_OF_CODE: u64 = 2 << 30;
+/// Most places whose names are kept, of the kernel and of files; others are looked up again.
+const MOST_KNOWN: usize = 1 << 20;
+/// Longest name: twice the longest symbol, and four times the longest name of a file.
+const LONGEST: usize = 1 << 10;
+/// Bytes that a name takes beside its text, which is there twice.
+const OF_NAME: u64 = 128;
 
-/// Largest file whose symbols are read.
-const LARGEST: u64 = 512 << 20;
 /// Names, each with a number, and what they are found by.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Names {
     kernel: Option<Symbols>,
     /// Modules of the kernel by their first address: bytes, and the name in brackets.
     modules: BTreeMap<u64, (u64, String)>,
     /// Files of user code that were looked for, by their numbers in [`Spaces`].
-    files: HashMap<usize, Option<Image>>,
+    files: HashMap<usize, Option<Rc<Image>>>,
+    /// The same by device and inode: any number of paths may lead to one file.
+    images: HashMap<(u64, u64), Option<Rc<Image>>>,
+    /// Bytes of files that may still be read, and the files that were left out as they are larger.
+    room: u64,
+    left_out: usize,
     /// Numbers of places that have been asked for: of the kernel, and of files.
     in_kernel: HashMap<u64, u32>,
     in_files: HashMap<(usize, u64), u32>,
     numbers: HashMap<String, u32>,
     all: Vec<String>,
+    bytes: u64,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            kernel: None,
+            modules: BTreeMap::new(),
+            files: HashMap::new(),
+            images: HashMap::new(),
+            room: MOST_OF_CODE,
+            left_out: 0,
+            in_kernel: HashMap::new(),
+            in_files: HashMap::new(),
+            numbers: HashMap::new(),
+            all: Vec::new(),
+            bytes: 0,
+        }
+    }
 }
 
 impl Names {
     /// With a kernel's list of symbols.
     #[must_use]
     pub fn of(kallsyms: Option<&Path>) -> Self {
-        let text = kallsyms.and_then(plain).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let kernel = text.map(|text| Symbols::of_kallsyms(&text)).filter(|symbols| !symbols.is_empty());
-        Self { kernel, ..Self::default() }
+        let bytes = kallsyms.and_then(|path| plain::read(path, LARGEST_LIST).ok());
+        let kernel = bytes.map(|bytes| Symbols::of_kallsyms(&String::from_utf8_lossy(&bytes)));
+        Self { kernel: kernel.filter(|symbols| !symbols.is_empty()), ..Self::default() }
+    }
+
+    /// The same, with so many bytes of files of code read at the most.
+    #[must_use]
+    pub fn reading(self, room: u64) -> Self {
+        Self { room, ..self }
     }
 
     /// Notes a mapping of the kernel's.
@@ -42,21 +81,29 @@ impl Names {
         }
     }
 
-    /// The number of a name.
+    /// The number of a name, of which no more than a kilobyte is kept.
     pub fn number(&mut self, name: &str) -> u32 {
+        let name = cut(name, LONGEST);
         if let Some(&known) = self.numbers.get(name) {
             return known;
         }
         let number = self.all.len() as u32;
+        self.bytes += 2 * name.len() as u64 + OF_NAME;
         self.all.push(name.to_owned());
         self.numbers.insert(name.to_owned(), number);
         number
     }
 
-    /// All names by their numbers.
+    /// Bytes of memory for the names.
     #[must_use]
-    pub fn finish(self) -> Vec<String> {
-        self.all
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// All names by their numbers, and how many files of code were left out as all together are too large.
+    #[must_use]
+    pub fn finish(self) -> (Vec<String>, usize) {
+        (self.all, self.left_out)
     }
 
     /// The number of the name of an address.
@@ -67,7 +114,9 @@ impl Names {
             }
             let name = self.of_kernel(address);
             let number = self.number(&name);
-            self.in_kernel.insert(address, number);
+            if self.in_kernel.len() < MOST_KNOWN {
+                self.in_kernel.insert(address, number);
+            }
             return number;
         }
         let Some((file, place)) = spaces.find(pid, address) else { return self.number("[user]") };
@@ -75,13 +124,46 @@ impl Names {
             return known;
         }
         let path = Path::new(spaces.file(file));
-        let image = self.files.entry(file).or_insert_with(|| plain(path).and_then(|bytes| Image::read(&bytes)));
-        let name = image.as_ref().and_then(|image| image.find(place)).map(str::to_owned);
-        let of_file =
-            || format!("[{}]", path.file_name().unwrap_or_default().to_string_lossy().trim_matches(['[', ']']));
-        let number = self.number(&name.unwrap_or_else(of_file));
-        self.in_files.insert((file, place), number);
+        let image = match self.files.get(&file) {
+            Some(known) => known.clone(),
+            None => {
+                let image = self.image(path);
+                self.files.insert(file, image.clone());
+                image
+            }
+        };
+        let number = match image.as_ref().and_then(|image| image.find(place)) {
+            Some(name) => self.number(name),
+            None => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                self.number(&format!("[{}]", name.trim_matches(['[', ']'])))
+            }
+        };
+        if self.in_files.len() < MOST_KNOWN {
+            self.in_files.insert((file, place), number);
+        }
         number
+    }
+
+    /// The functions of a file.
+    fn image(&mut self, path: &Path) -> Option<Rc<Image>> {
+        let code = Code::open(path)?;
+        if let Some(known) = self.images.get(&code.identity) {
+            return known.clone();
+        }
+        let identity = code.identity;
+        let image = match self.room.checked_sub(code.size()) {
+            Some(room) => {
+                self.room = room;
+                code.read().and_then(|bytes| Image::read(&bytes)).map(Rc::new)
+            }
+            None => {
+                self.left_out += 1;
+                None
+            }
+        };
+        self.images.insert(identity, image.clone());
+        image
     }
 
     /// A function of the kernel. Behind the last symbol of one module there may be another that has none.
@@ -116,17 +198,10 @@ fn module(file: &str) -> String {
     format!("[{}]", name.split('.').next().unwrap_or(name).replace('-', "_"))
 }
 
-/// The bytes of a plain file, if it can be read.
-fn plain(path: &Path) -> Option<Vec<u8>> {
-    let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    if found.len() > LARGEST {
-        return None;
-    }
-    fs::read(path).ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn mapping(misc: u16, address: u64, length: u64, file: &str) -> Mapping {
@@ -157,7 +232,7 @@ mod tests {
         ];
         let numbers = [(); 2].map(|()| asked.map(|(mode, address, _)| names.find(&spaces, mode, 1, address)));
         assert_eq!(numbers[0], numbers[1]);
-        let all = names.finish();
+        let (all, _) = names.finish();
         assert_eq!(numbers[0].map(|number| all[number as usize].as_str()), asked.map(|(_, _, name)| name));
     }
 
@@ -170,7 +245,22 @@ mod tests {
         let (mut names, mut spaces) = (Names::default(), Spaces::default());
         spaces.map(Mapping { offset: place, ..mapping(2, 0x7000, 16, path.to_str().unwrap()) });
         let number = names.find(&spaces, Mode::User, 1, 0x7000);
-        assert_eq!(Some(names.finish()[number as usize].as_str()), image.find(place));
+        assert_eq!(Some(names.finish().0[number as usize].as_str()), image.find(place));
+    }
+
+    #[test]
+    fn a_file_of_many_paths_is_read_once_and_all_files_have_a_bound() {
+        let (mut names, mut spaces) = (Names::default(), Spaces::default());
+        let path = std::env::current_exe().unwrap();
+        let [folder, file] = [path.parent(), path.file_name().map(Path::new)].map(|part| part.unwrap().display());
+        for (pid, dots) in (1..50).zip(["/.", "/./.", "/././.", "//"].into_iter().cycle()) {
+            spaces.map(Mapping { pid, ..mapping(2, 0x1000, 0x1000, &format!("{folder}{dots}/{file}")) });
+            names.find(&spaces, Mode::User, pid, 0x1000);
+        }
+        assert_eq!((names.images.len(), names.room), (1, MOST_OF_CODE - fs::metadata(&path).unwrap().len()));
+        let mut names = Names::default().reading(1 << 10);
+        names.find(&spaces, Mode::User, 1, 0x1000);
+        assert_eq!((names.left_out, names.room), (1, 1 << 10));
     }
 
     #[test]

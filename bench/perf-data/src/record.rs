@@ -37,7 +37,7 @@ pub mod kind {
 }
 
 /// Processor mode of a record, in the low bits of its `misc`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Mode {
     /// Unknown.
@@ -104,8 +104,10 @@ pub struct Sample {
     pub cpu: u32,
     /// Period.
     pub period: u64,
-    /// Call chain with its contexts, innermost first.
+    /// Call chain with its contexts, innermost first: at most [`MOST_ENTRIES`].
     pub chain: Vec<u64>,
+    /// Entries of the file's chain that are beyond those, the outermost ones.
+    pub cut: u32,
 }
 
 /// A mapping of code.
@@ -274,11 +276,12 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
     to[start + 6..start + 8].copy_from_slice(&size.to_le_bytes());
 }
 
-/// Most entries of a call chain, with its contexts.
+/// Most entries of a call chain, with its contexts, that are written and read. A kernel takes no more than 127 frames (perf_event_max_stack)
+/// unless it is told to.
 pub const MOST_ENTRIES: usize = 1024;
 
 /// The first `length` bytes of `text`, or a few less.
-fn cut(text: &str, length: usize) -> &str {
+pub(crate) fn cut(text: &str, length: usize) -> &str {
     let mut end = text.len().min(length);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -360,7 +363,9 @@ fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
     if has(attr::CALLCHAIN) {
         let entries = usize::try_from(from.u64()?).ok()?;
         let mut bytes = Take(from.bytes(entries.checked_mul(8)?)?);
-        sample.chain = (0..entries).map_while(|_| bytes.u64()).collect();
+        let kept = entries.min(MOST_ENTRIES);
+        sample.chain = (0..kept).map_while(|_| bytes.u64()).collect();
+        sample.cut = (entries - kept) as u32;
     }
     Some(sample)
 }

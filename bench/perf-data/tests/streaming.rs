@@ -5,8 +5,8 @@ use std::fs::File;
 use std::path::Path;
 
 use perf_data::attr::{Attr, Event};
-use perf_data::feature::Facts;
-use perf_data::reader::Recording;
+use perf_data::feature::{Facts, HostFacts};
+use perf_data::reader::{Damage, Recording};
 use perf_data::record::{Mapping, Record, Sample, Stamp};
 use perf_data::writer::{Aio, CHUNK, Options, Output, Streaming, Writer};
 
@@ -47,6 +47,7 @@ fn stream() -> Vec<Record> {
             cpu: 0,
             period: 1000,
             chain,
+            cut: 0,
         })
     }));
     records
@@ -223,4 +224,37 @@ fn a_cut_file_and_one_of_a_killed_recorder_say_so() {
     assert_eq!((damage.unfinished, damage.rest, count), (true, 0, records.len()));
     let (damage, count) = read(&killed[..data]);
     assert_eq!((damage.unfinished, damage.any(), count), (true, true, 0));
+}
+
+#[test]
+fn a_recording_of_this_tool_says_whether_it_was_ended() {
+    let host = HostFacts { version: "vpmu 1".to_owned(), ..HostFacts::default() };
+    let facts = Facts { host, ..Facts::default() };
+    let sample = Record::Sample(Sample { misc: 2, id: 1, time: 5, ..Sample::default() });
+    let read = |bytes: &[u8]| {
+        let (mut recording, mut count) = (Recording::open(bytes).unwrap(), 0);
+        let damage = recording.records(|_, record| count += usize::from(matches!(record, Record::Sample(_))));
+        assert!(!damage.any() || damage == Damage { unfinished: true, ..Damage::default() }, "{damage:?}");
+        (damage.unfinished, count)
+    };
+    for level in LEVELS {
+        let (file, mut pipe) = (tempfile::NamedTempFile::new().unwrap(), Vec::new());
+        for piped in [false, true] {
+            let output = if piped { Output::Pipe(&mut pipe) } else { Output::File(file.reopen().unwrap()) };
+            let mut writer = Writer::begin(output, &[event()], false, Options::level(level), &facts).unwrap();
+            writer.add(&sample, Stamp::default()).unwrap();
+            writer.flush().unwrap();
+            if !piped {
+                // What a process that is killed now leaves: each record, and no word of an end.
+                assert_eq!(read(&std::fs::read(file.path()).unwrap()), (true, 1), "{level}");
+            }
+            let summary = writer.finish(&facts).0;
+            let bytes = if piped { pipe.clone() } else { std::fs::read(file.path()).unwrap() };
+            assert_eq!((read(&bytes), summary.bytes), ((false, 1), bytes.len() as u64), "{level}");
+            if piped {
+                // Its last record has a header of 8 bytes, the number of the feature, and two times.
+                assert_eq!(read(&bytes[..bytes.len() - 32]), (true, 1), "{level}");
+            }
+        }
+    }
 }

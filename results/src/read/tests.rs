@@ -190,7 +190,6 @@ fn what_would_block_in_a_folder_is_refused_and_links_to_documents_are_followed()
     for (error, kind) in [
         (folder(dir.path()).unwrap_err(), "FIFO"),
         (found::<crate::document::Any>(&fifo).unwrap_err(), "FIFO"),
-        (crate::fleet::gather(dir.path()).unwrap_err(), "FIFO"),
         (folder(folders.path()).unwrap_err(), "device"),
     ] {
         assert!(error.to_string().contains(&format!("it is a {kind}, not a regular file")), "{error}");

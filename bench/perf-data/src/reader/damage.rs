@@ -4,6 +4,16 @@ use thiserror::Error;
 
 /// Most bytes that the records of a file are decompressed to.
 pub const MOST_INFLATED: u64 = 4 << 30;
+/// Bytes that may be decompressed whatever is compressed, and the bytes for each compressed one beyond them. Samples that are alike but for
+/// their time, with chains of 1024 frames, are compressed by nearly as much; zstd's format could make 32768 of one.
+const FREE: u64 = 64 << 20;
+const RATIO: u64 = 2048;
+
+/// Most bytes that so many compressed ones are decompressed to.
+#[must_use]
+pub fn allowed(compressed: u64) -> u64 {
+    FREE.saturating_add(compressed.saturating_mul(RATIO)).min(MOST_INFLATED)
+}
 
 /// Why a recording cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -27,9 +37,9 @@ pub struct Damage {
     pub rest: u64,
     /// Bytes of records that its header says, and the file lacks.
     pub missing: u64,
-    /// Its header says no record: who recorded it was killed before he had said any.
+    /// Its recorder did not end it: it was killed.
     pub unfinished: bool,
-    /// More was compressed than is decompressed ([`MOST_INFLATED`]).
+    /// More was compressed than is decompressed ([`allowed`]).
     pub too_much: bool,
 }
 

@@ -5,17 +5,24 @@ mod damage;
 mod header;
 mod inflate;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use crate::attr::{self, Event};
 use crate::bytes::Take;
 use crate::feature::{self, BuildId, Compression, MOST_IDS};
 use crate::record::{self, HEADER, Record, kind};
-pub use damage::{Damage, MOST_INFLATED, ReadError};
+pub use damage::{Damage, MOST_INFLATED, ReadError, allowed};
 use header::Head;
 pub use header::MOST_EVENTS;
 use inflate::Inflate;
 pub use inflate::MOST_UNUSED;
+
+/// How the version of a recording begins that this tool wrote.
+const OURS: &str = "vpmu ";
+/// Most build-ids that are kept.
+pub const MOST_BUILD_IDS: usize = 1 << 16;
 
 /// A recording.
 #[derive(Clone, Debug)]
@@ -25,6 +32,8 @@ pub struct Recording<'a> {
     /// What the header says is missing.
     damage: Damage,
     pipe: bool,
+    /// Whether it has the times of its first and last sample, which this tool's writer puts at the end.
+    ended: bool,
     index: Index,
     /// Whether the names of events were read.
     described: bool,
@@ -70,6 +79,7 @@ impl<'a> Recording<'a> {
             data,
             damage: Damage { missing, unfinished, ..Damage::default() },
             pipe,
+            ended: feature(feature::SAMPLE_TIME).is_some(),
             index: Index { ids: BTreeMap::new(), count: 0, identified: true, alike: true },
             described: false,
             events: Vec::with_capacity(events.len()),
@@ -87,7 +97,7 @@ impl<'a> Recording<'a> {
             recording.name(&described);
         }
         if let Some(mut rest) = feature(feature::BUILD_ID) {
-            while let Some((type_, misc, body, size)) = split(rest) {
+            while let Some((type_, misc, body, size)) = split(rest).filter(|_| recording.build_ids.len() < MOST_BUILD_IDS) {
                 if type_ == kind::BUILD_ID || type_ == 0 {
                     recording.build_ids.extend(BuildId::take(misc, body));
                 }
@@ -127,19 +137,35 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Hands each record to `visit`, with the number of its event, in the order of the file, and says what could not be used.
-    pub fn records(&mut self, mut visit: impl FnMut(usize, Record)) -> Damage {
-        self.timed_records(|event, _, record| visit(event, record))
+    /// Whether this tool wrote it. That of a pipe is known once its records are read.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.version.as_ref().is_some_and(|version| version.starts_with(OURS))
     }
 
-    /// The same with the time of each record, if it has one. perf writes records by CPU, so that they are in their order only for each of them.
-    pub fn timed_records(&mut self, mut visit: impl FnMut(usize, Option<u64>, Record)) -> Damage {
+    /// Hands each record to `visit`, with the number of its event, in the order of the file, and says what could not be used.
+    pub fn records(&mut self, mut visit: impl FnMut(usize, Record)) -> Damage {
+        self.timed_records(|event, _, record| {
+            visit(event, record);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same with the time of each record, if it has one, until `visit` breaks off. perf writes records by CPU, so that they are in their
+    /// order only for each of them.
+    pub fn timed_records(&mut self, mut visit: impl FnMut(usize, Option<u64>, Record) -> ControlFlow<()>) -> Damage {
         let mut damage = self.damage;
         let mut inflate = Inflate::new();
         let bytes: &'a [u8] = self.bytes;
         let mut rest = &bytes[self.data.clone()];
         let (mut plain, mut compressed) = (0, 0);
-        while let Some((type_, misc, body, mut size)) = split(rest) {
+        let over = Cell::new(false);
+        let mut visit = |event, time, record| {
+            if !over.get() {
+                over.set(visit(event, time, record).is_break());
+            }
+        };
+        while let Some((type_, misc, body, mut size)) = split(rest).filter(|_| !over.get()) {
             match type_ {
                 kind::COMPRESSED | kind::COMPRESSED2 => {
                     let frame = if type_ == kind::COMPRESSED {
@@ -149,10 +175,11 @@ impl<'a> Recording<'a> {
                         (padded, size) = compressed2(rest, size);
                         padded
                     };
-                    let ok = frame.is_some_and(|frame| inflate.add(frame, &mut damage));
-                    damage.frames += u64::from(!ok);
-                    let used = self.plain(inflate.bytes(), &mut damage, &mut visit);
-                    damage.records += u64::from(!inflate.used(used));
+                    let frame = frame.unwrap_or_else(|| {
+                        damage.frames += 1;
+                        &[]
+                    });
+                    inflate.add(frame, &mut damage, |bytes, damage| self.plain(bytes, damage, &mut visit));
                     compressed += size as u64;
                 }
                 _ => {
@@ -165,7 +192,8 @@ impl<'a> Recording<'a> {
             rest = behind;
         }
         self.volume = (if compressed == 0 { plain } else { inflate.total() }, compressed);
-        damage.rest = rest.len() as u64 + inflate.bytes().len() as u64;
+        damage.rest = rest.len() as u64 + inflate.unused() as u64;
+        damage.unfinished |= self.is_ours() && !self.ended;
         damage
     }
 
@@ -209,7 +237,7 @@ impl<'a> Recording<'a> {
                 damage.records += u64::from(!added);
             }
             kind::FEATURE if self.pipe => self.feature(body),
-            kind::BUILD_ID => match BuildId::take(misc, body) {
+            kind::BUILD_ID => match BuildId::take(misc, body).filter(|_| self.build_ids.len() < MOST_BUILD_IDS) {
                 Some(id) => self.build_ids.push(id),
                 None => damage.records += 1,
             },
@@ -266,6 +294,7 @@ impl<'a> Recording<'a> {
             Some(number) if number == u64::from(feature::COMPRESSED) => {
                 self.compression = feature::take_compression(from.0);
             }
+            Some(number) if number == u64::from(feature::SAMPLE_TIME) => self.ended = true,
             Some(number) if number == u64::from(feature::CLOCK_DATA) => self.clocks = feature::take_clocks(from.0),
             _ => {}
         }

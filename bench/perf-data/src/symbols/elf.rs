@@ -1,13 +1,18 @@
 //! Functions of an ELF file.
 
+use std::borrow::Cow;
+
 use object::read::File;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind, SymbolKind};
 use object::{ObjectSegment as _, SegmentFlags, elf};
 
-use super::limit::NAME;
+use super::limit::{MOST, NAME};
+
+/// Most segments that are looked at: a file of code has about ten.
+const SEGMENTS: usize = 256;
 
 /// (start, size, name) of each function, and of each label in code.
-pub(super) fn read(bytes: &[u8]) -> Option<Vec<(u64, u64, String)>> {
+pub(super) fn read(bytes: &[u8]) -> Option<Vec<(u64, u64, Cow<'_, str>)>> {
     let file = File::parse(bytes).ok()?;
     // A stripped library has its exported functions in the dynamic table only.
     let found = file.symbols().chain(file.dynamic_symbols()).filter_map(|symbol| {
@@ -22,16 +27,16 @@ pub(super) fn read(bytes: &[u8]) -> Option<Vec<(u64, u64, String)>> {
             }
             _ => return None,
         }
-        symbol.is_definition().then(|| (symbol.address(), symbol.size(), name.to_owned()))
+        symbol.is_definition().then_some((symbol.address(), symbol.size(), Cow::Borrowed(name)))
     });
-    Some(found.collect())
+    Some(found.take(MOST).collect())
 }
 
 /// (place in the file, bytes, address) of each segment.
 pub(super) fn loads(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
     let Ok(file) = File::parse(bytes) else { return Vec::new() };
     let load = |(at, size): (u64, u64), address| (at, size, address);
-    file.segments().map(|segment| load(segment.file_range(), segment.address())).collect()
+    file.segments().take(SEGMENTS).map(|segment| load(segment.file_range(), segment.address())).collect()
 }
 
 /// The lowest address of executable code.

@@ -1,22 +1,23 @@
 //! A kernel's own list of its symbols: `ADDRESS TYPE NAME [MODULE]`.
 
-use super::limit::NAME;
+use std::borrow::Cow;
 
-/// Most lines that are read.
-const MOST: usize = 2_000_000;
+use super::limit::{MOST, NAME};
 
 /// (start, 0, name) of each function; those of a module with its name.
-pub(super) fn read(text: &str) -> Vec<(u64, u64, String)> {
+pub(super) fn read(text: &str) -> Vec<(u64, u64, Cow<'_, str>)> {
     text.lines().take(MOST).filter_map(line).collect()
 }
 
-fn line(line: &str) -> Option<(u64, u64, String)> {
+fn line(line: &str) -> Option<(u64, u64, Cow<'_, str>)> {
     let mut words = line.split_ascii_whitespace();
     let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
     let address = u64::from_str_radix(address, 16).ok().filter(|&address| address != 0)?;
     let of_code = matches!(kind, "t" | "T" | "w" | "W");
-    let module = words.next().map_or(String::new(), |module| format!(" {module}"));
-    (of_code && name.len() <= NAME).then(|| (address, 0, format!("{name}{module}")))
+    let module = words.next();
+    let short = name.len() + module.map_or(0, str::len) <= NAME;
+    let name = || module.map_or(Cow::Borrowed(name), |module| Cow::Owned(format!("{name} {module}")));
+    (of_code && short).then(|| (address, 0, name()))
 }
 
 #[cfg(test)]

@@ -4,13 +4,26 @@ mod elf;
 mod kallsyms;
 mod limit;
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use crate::record::MOST_OF_BUILD_ID;
 
 /// Symbols by address.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
-    /// (start, end, name), ascending and apart.
-    entries: Vec<(u64, u64, String)>,
+    /// In ascending order and apart.
+    entries: Vec<Entry>,
+    /// Their names, one behind the other.
+    names: String,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    start: u64,
+    end: u64,
+    /// Where its name is.
+    name: Range<u32>,
 }
 
 /// The functions of an ELF file by their places in it, wherever it is mapped.
@@ -52,41 +65,55 @@ impl Symbols {
     /// The functions of an ELF file at its own addresses. `None`: it is no ELF file.
     #[must_use]
     pub fn of_elf(bytes: &[u8]) -> Option<Self> {
-        elf::read(bytes).map(Self::new)
+        // Any number of symbols may have one name of a file. Those of a sound file are no longer than the file.
+        elf::read(bytes).map(|found| Self::new(found, bytes.len()))
     }
 
     /// The functions of a kernel, as `/proc/kallsyms` lists them. A kernel that hides addresses lists zeros: none are known then.
     #[must_use]
     pub fn of_kallsyms(text: &str) -> Self {
-        Self::new(kallsyms::read(text))
+        Self::new(kallsyms::read(text), text.len())
     }
 
-    /// From (start, size, name); a size of 0 reaches to the next symbol.
-    fn new(mut found: Vec<(u64, u64, String)>) -> Self {
+    /// From (start, size, name); a size of 0 reaches to the next symbol. Names have `room` bytes: those beyond are left out.
+    fn new(mut found: Vec<(u64, u64, Cow<'_, str>)>, room: usize) -> Self {
         // Of several names of one address the first is kept, and one with a size.
         found.sort_by(|a, b| (a.0, a.1 == 0, &a.2).cmp(&(b.0, b.1 == 0, &b.2)));
         found.dedup_by_key(|entry| entry.0);
-        let starts: Vec<u64> = found.iter().map(|entry| entry.0).skip(1).chain([u64::MAX]).collect();
-        let end = |start: u64, size: u64, next: u64| match size {
-            0 => next.min(start.saturating_add(1 << 20)),
-            size => start.saturating_add(size).min(next),
-        };
-        let entries = found.into_iter().zip(starts);
-        Self { entries: entries.map(|((start, size, name), next)| (start, end(start, size, next), name)).collect() }
+        let mut symbols = Self { entries: Vec::with_capacity(found.len()), names: String::new() };
+        for (at, (start, size, name)) in found.iter().enumerate() {
+            let next = found.get(at + 1).map_or(u64::MAX, |entry| entry.0);
+            let end = match size {
+                0 => next.min(start.saturating_add(1 << 20)),
+                size => start.saturating_add(*size).min(next),
+            };
+            let from = symbols.names.len();
+            let Ok(to) = u32::try_from(from + name.len()) else { break };
+            if to as usize > room {
+                break;
+            }
+            symbols.names.push_str(name);
+            symbols.entries.push(Entry { start: *start, end, name: from as u32..to });
+        }
+        symbols
+    }
+
+    fn name(&self, entry: &Entry) -> &str {
+        &self.names[entry.name.start as usize..entry.name.end as usize]
     }
 
     /// The symbol at an address.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<&str> {
-        let at = self.entries.partition_point(|entry| entry.0 <= address).checked_sub(1)?;
-        let (_, end, name) = &self.entries[at];
-        (address < *end).then_some(name.as_str())
+        let at = self.entries.partition_point(|entry| entry.start <= address).checked_sub(1)?;
+        let entry = &self.entries[at];
+        (address < entry.end).then(|| self.name(entry))
     }
 
     /// The address of a symbol.
     #[must_use]
     pub fn address(&self, name: &str) -> Option<u64> {
-        self.entries.iter().find(|entry| entry.2 == name).map(|entry| entry.0)
+        self.entries.iter().find(|entry| self.name(entry) == name).map(|entry| entry.start)
     }
 
     /// How many there are.
@@ -108,10 +135,12 @@ mod tests {
 
     #[test]
     fn an_address_belongs_to_the_symbol_before_it_up_to_its_end() {
-        let of = |found: &[(u64, u64, &str)]| {
-            Symbols::new(found.iter().map(|&(start, size, name)| (start, size, name.to_owned())).collect())
+        let of = |found: &[(u64, u64, &'static str)], room| {
+            Symbols::new(found.iter().map(|&(start, size, name)| (start, size, name.into())).collect(), room)
         };
-        let symbols = of(&[(0x30, 0, "c"), (0x10, 0, "a"), (0x20, 4, "b"), (0x20, 0, "alias")]);
+        let found = [(0x30, 0, "c"), (0x10, 0, "a"), (0x20, 4, "b"), (0x20, 0, "alias")];
+        assert_eq!(of(&found, 2).len(), 2, "names have as much room as they are given");
+        let symbols = of(&found, 3);
         let names: Vec<_> = [0xf, 0x10, 0x1f, 0x20, 0x23, 0x24, 0x30, 0x4_0000].map(|at| symbols.find(at)).into();
         assert_eq!(names, [None, Some("a"), Some("a"), Some("b"), Some("b"), None, Some("c"), Some("c")]);
         assert_eq!((symbols.find(u64::MAX), symbols.len(), symbols.address("c")), (None, 3, Some(0x30)));

@@ -255,7 +255,14 @@ impl<W: Write> Writer<W> {
         let features = feature::all(&facts, &self.events);
         let store = match &mut self.sink {
             Sink::File(store) => store,
-            &mut Sink::Pipe(_, Piped { bytes, raw, samples }) => {
+            Sink::Pipe(pipe, piped) => {
+                // A pipe without the times of its samples is one whose recorder was killed.
+                let mut end = Vec::new();
+                let times = features.iter().filter(|(number, _)| *number == feature::SAMPLE_TIME && !self.failed);
+                times.for_each(|feature| put_feature(&mut end, feature));
+                let flushed = flushed.and_then(|()| pipe.write_all(&end)).and_then(|()| pipe.flush());
+                piped.bytes += if flushed.is_ok() { end.len() as u64 } else { 0 };
+                let Piped { bytes, raw, samples } = *piped;
                 return (Summary { bytes, raw, samples, ratio, ..Summary::default() }, flushed);
             }
         };
@@ -307,32 +314,34 @@ fn file_start(events: &[Event]) -> Vec<u8> {
 fn pipe_start(events: &[Event], early: &[(u8, Vec<u8>)], facts: &Facts) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.u64(PIPE_HEADER);
-    let mut put = |type_: u32, body: &[u8]| {
-        let size = (HEADER + body.len()).next_multiple_of(8);
-        // A feature that is longer than a record can be is left out.
-        let Ok(size) = u16::try_from(size) else { return };
-        let end = bytes.len() + usize::from(size);
-        bytes.u32(type_);
-        bytes.u16(0);
-        bytes.u16(size);
-        bytes.extend_from_slice(body);
-        bytes.resize(end, 0);
-    };
     for event in events {
         let mut body = Vec::new();
         event.attr.put(&mut body);
         event.ids.iter().for_each(|&id| body.u64(id));
-        put(kind::HEADER_ATTR, &body);
+        put(&mut bytes, kind::HEADER_ATTR, &body);
     }
-    for (number, body) in early {
-        let mut feature = u64::from(*number).to_le_bytes().to_vec();
-        feature.extend(body);
-        put(kind::FEATURE, &feature);
-    }
+    early.iter().for_each(|feature| put_feature(&mut bytes, feature));
     for id in &facts.build_ids {
         id.put(&mut bytes);
     }
     bytes
+}
+
+/// A feature as a record.
+fn put_feature(to: &mut Vec<u8>, (number, body): &(u8, Vec<u8>)) {
+    put(to, kind::FEATURE, &[&u64::from(*number).to_le_bytes(), body.as_slice()].concat());
+}
+
+/// A record of a pipe's header, unless it is longer than a record can be.
+fn put(to: &mut Vec<u8>, type_: u32, body: &[u8]) {
+    let size = (HEADER + body.len()).next_multiple_of(8);
+    let Ok(size) = u16::try_from(size) else { return };
+    let end = to.len() + usize::from(size);
+    to.u32(type_);
+    to.u16(0);
+    to.u16(size);
+    to.extend_from_slice(body);
+    to.resize(end, 0);
 }
 
 /// The nearest whole number of a ratio.

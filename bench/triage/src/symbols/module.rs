@@ -4,6 +4,7 @@ use std::path::Path;
 
 use object::read::File;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
+use perf_data::plain::Code;
 use perf_data::symbols::Symbols;
 
 use crate::unwind::Table;
@@ -19,10 +20,10 @@ pub struct Module {
 }
 
 impl Module {
-    /// Reads a file; `None` if it cannot be read or is no ELF file.
+    /// Reads a file; `None` if it cannot be read, is no plain file of a bounded size, or is no ELF file.
     #[must_use]
     pub fn read(path: &Path) -> Option<Self> {
-        let bytes = std::fs::read(path).ok()?;
+        let bytes = Code::open(path)?.read()?;
         let file = File::parse(&*bytes).ok()?;
         let segments = file.segments().map(|segment| {
             let (offset, length) = segment.file_range();
@@ -57,7 +58,7 @@ mod tests {
 
     #[test]
     fn this_program_has_functions_and_rules() {
-        let module = Module::read(Path::new("/proc/self/exe")).unwrap();
+        let module = Module::read(&std::env::current_exe().unwrap()).unwrap();
         assert!(module.symbols.len() > 100 && module.table.len() > 100);
         let main = module.symbols.address("main").unwrap();
         let (start, _, address) = module.segments.iter().rfind(|(_, _, address)| *address <= main).copied().unwrap();

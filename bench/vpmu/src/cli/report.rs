@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use fleet::{self, FleetSpec};
+use perf_data::record::MOST_ENTRIES;
+use perf_data::stacks::CUT;
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::report::{Sources, html, published};
@@ -18,6 +20,7 @@ use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::sweep::store;
 use crate::record::nmis::Nmis;
 use crate::record::spec::PIPED;
+use crate::record::profile::{FEWER, MOST_MADE};
 use crate::record::{firefox, flame, profile};
 use crate::tool;
 
@@ -136,12 +139,24 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
         }
     }
     let title = args.title.clone().unwrap_or_else(|| source.display().to_string());
-    let (damage, samples) = (contents.damage, contents.samples.len());
+    let (damage, named) = (contents.damage, &contents.named);
+    let samples = named.samples.len();
     if damage.any() {
         complain(&format!("warning: {}", profile::said(&damage)));
     }
     for file in &contents.older {
         complain(&format!("notice: {} is older than the recording and left out", file.display()));
+    }
+    let (chains, entries) = named.cut;
+    if chains > 0 {
+        complain(&format!(
+            "notice: {} {} more than {MOST_ENTRIES} entries: the {entries} outermost are left out, below {CUT}",
+            plural(chains as usize, "call chain"),
+            if chains == 1 { "has" } else { "have" }
+        ));
+    }
+    if named.left_out > 0 {
+        complain(&format!("notice: {} without names: all together are too large", plural(named.left_out, "file")));
     }
     let made = match args.format {
         RecordingFormat::Page => {
@@ -151,13 +166,15 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
                     "notice: {samples} samples are too many for a page with the guest's NMIs: they are left out"
                 ));
             }
-            let nmis = nmis.filter(|_| samples <= MOST_TIMED).map(|nmis| (nmis, contents.timed()));
-            let latency = nmis.as_ref().map(|(nmis, timed)| (nmis, timed));
-            flame::page(&contents.profile(), &title, latency)
+            flame::page(&contents, &title, nmis.filter(|_| samples <= MOST_TIMED).as_ref())
         }
-        RecordingFormat::Folded => contents.profile().stacks.folded(),
-        RecordingFormat::Firefox => firefox::json(&contents, &title)?,
+        RecordingFormat::Folded => named.tree().folded(&named.names, MOST_MADE),
+        RecordingFormat::Firefox => firefox::json(&contents, &title),
     };
+    let made = made.map_err(|bound| {
+        let what = format!("cannot show the recording {}", source.display());
+        Error::usage(what, format!("what is made of it takes {bound}"), FEWER)
+    })?;
     let output = args.output_of(source);
     if output == Path::new("-") {
         print(&made)?;

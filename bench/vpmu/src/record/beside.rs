@@ -44,8 +44,6 @@ fn with(recording: &Path, word: &str) -> PathBuf {
     name.into()
 }
 
-/// How the version of a recording of this tool begins: only those have companions.
-const OURS: &str = "vpmu ";
 /// Clocks of files are as coarse as a tick.
 const COARSE: Duration = Duration::from_secs(1);
 
@@ -61,7 +59,7 @@ pub enum Beside {
 /// The file beside a recording; `None`: there is none, or the recording is another tool's.
 #[must_use]
 pub fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Option<Beside> {
-    if !recording.version.as_ref().is_some_and(|version| version.starts_with(OURS)) {
+    if !recording.is_ours() {
         return None;
     }
     let file = which.of(path);

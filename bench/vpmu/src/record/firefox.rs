@@ -1,18 +1,19 @@
 //! A recording as the Firefox profiler's processed profile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, ProcessHandle, Profile, ReferenceTimestamp,
-    SamplingInterval, StringHandle, ThreadHandle, Timestamp,
+    SamplingInterval, StackHandle, StringHandle, ThreadHandle, Timestamp,
 };
 use perf_data::attr::Attr;
+use perf_data::calls::{Place, TooMuch};
+use perf_data::history::{MOST_KEPT, Shown};
 use perf_data::record::Mode;
 
-use super::profile::{Contents, Place, Shown};
-use crate::console::internal;
-use results::error::Error;
+use super::flame;
+use super::profile::{Contents, MOST_MADE};
 
 /// PERF_TYPE_SOFTWARE, whose first two events are the clocks.
 const SOFTWARE: u32 = 1;
@@ -20,14 +21,17 @@ const LAST_CLOCK: u64 = 1;
 /// The interval of an event that does not say one: the profiler draws its graphs by it.
 const USUAL: u64 = 1_000_000;
 
+/// Bytes that a thread of a profile takes, and a function in a stack of a thread: each thread has tables of its own.
+const OF_THREAD: u64 = 4 << 10;
+const OF_FUNCTION: u64 = 256;
+
 /// The profile as JSON: a thread for each that was sampled, each sample with its time, its stack and a weight of 1.
 ///
 /// # Errors
-/// Exit 70: it cannot become JSON.
-pub fn json(contents: &Contents, product: &str) -> Result<String, Error> {
-    // The profiler wants the samples of a thread in their order.
-    let mut samples: Vec<&Shown> = contents.samples.iter().collect();
-    samples.sort_by_key(|sample| sample.time);
+/// It would be too large.
+pub fn json(contents: &Contents, product: &str) -> Result<String, TooMuch> {
+    // The profiler wants the samples of a thread in their order, which is theirs.
+    let samples = &contents.named.samples;
     let origin = samples.first().map_or(0, |sample| sample.time);
     let attr = contents.event.attr.clone();
     let mut profile = Profile::new(product, started(contents.clocks, origin), interval(&attr));
@@ -40,13 +44,17 @@ pub fn json(contents: &Contents, product: &str) -> Result<String, Error> {
         profile,
         processes: BTreeMap::new(),
         threads: BTreeMap::new(),
-        names: BTreeMap::new(),
+        names: HashMap::new(),
+        stacks: HashMap::new(),
         is_clock: is_clock(&attr),
     };
     for sample in samples {
         making.add(contents, sample, sample.time - origin);
+        if making.threads.len() as u64 * OF_THREAD + making.stacks.len() as u64 * OF_FUNCTION > MOST_KEPT {
+            return Err(TooMuch(MOST_KEPT));
+        }
     }
-    serde_json::to_string(&making.profile).map_err(|error| internal("cannot write the profile", error))
+    flame::json(&making.profile, MOST_MADE)
 }
 
 /// When the first sample was taken. A recording that does not say it was taken at the begin of 1970.
@@ -77,18 +85,40 @@ struct Making {
     processes: BTreeMap<u32, ProcessHandle>,
     threads: BTreeMap<(u32, u32), ThreadHandle>,
     /// Names by their numbers.
-    names: BTreeMap<u32, StringHandle>,
+    names: HashMap<u32, StringHandle>,
+    /// Stacks of threads by their innermost functions.
+    stacks: HashMap<(ThreadHandle, u32), StackHandle>,
     is_clock: bool,
 }
 
 impl Making {
     fn add(&mut self, contents: &Contents, sample: &Shown, time: u64) {
         let thread = self.thread(contents, sample);
-        let infos: Vec<_> = sample.stack.iter().map(|&place| self.info(contents, place)).collect();
-        let stack = self.profile.intern_stack_frames(thread, infos.into_iter());
+        let stack = self.stack(contents, thread, sample.innermost);
         // Of a clock the period is time on a processor.
         let busy = if self.is_clock { CpuDelta::from_nanos(sample.period) } else { CpuDelta::ZERO };
         self.profile.add_sample(thread, Timestamp::from_nanos_since_reference(time), stack, busy, 1);
+    }
+
+    /// The stack of a thread, which is not its root here.
+    fn stack(&mut self, contents: &Contents, thread: ThreadHandle, innermost: u32) -> Option<StackHandle> {
+        let (mut next, mut inner, mut stack) = (innermost, Vec::new(), None);
+        while let (Some(caller), place) = contents.named.calls.get(next) {
+            stack = self.stacks.get(&(thread, next)).copied();
+            if stack.is_some() {
+                break;
+            }
+            inner.push((next, place));
+            next = caller;
+        }
+        for (number, place) in inner.into_iter().rev() {
+            let info = self.info(contents, place);
+            let frame = self.profile.intern_frame(thread, info);
+            let below = self.profile.intern_stack(thread, stack, frame);
+            self.stacks.insert((thread, number), below);
+            stack = Some(below);
+        }
+        stack
     }
 
     fn thread(&mut self, contents: &Contents, sample: &Shown) -> ThreadHandle {
@@ -99,9 +129,9 @@ impl Making {
         let start = Timestamp::from_nanos_since_reference(0);
         let profile = &mut self.profile;
         let process =
-            *self.processes.entry(pid).or_insert_with(|| profile.add_process(&contents.thread(pid), pid, start));
+            *self.processes.entry(pid).or_insert_with(|| profile.add_process(&contents.named.thread(pid), pid, start));
         let thread = profile.add_thread(process, tid, start, pid == tid);
-        profile.set_thread_name(thread, &contents.thread(tid));
+        profile.set_thread_name(thread, &contents.named.thread(tid));
         // Without this the profiler shows the busiest ones only.
         profile.add_initial_visible_thread(thread);
         self.threads.insert((pid, tid), thread);
@@ -110,7 +140,7 @@ impl Making {
 
     fn info(&mut self, contents: &Contents, place: Place) -> FrameInfo {
         let profile = &mut self.profile;
-        let name = *self.names.entry(place.name).or_insert_with(|| profile.intern_string(contents.name(place.name)));
+        let name = *self.names.entry(place.name).or_insert_with(|| profile.intern_string(contents.named.name(place.name)));
         let category = place.mode.map_or(CategoryHandle::OTHER, |mode| self.category(mode));
         FrameInfo { frame: Frame::Label(name), category_pair: category.into(), flags: FrameFlags::empty() }
     }
@@ -159,7 +189,7 @@ mod tests {
         for (id, tid, time) in [(1, 8, 2), (1, 9, 5), (2, 8, 3), (1, 9, 4), (1, 8, 6)] {
             let time = 1_000_000_000 + time * 1_000_000;
             let sample =
-                Sample { misc: 1, id, ip: kernel, pid: 7, tid, time, period: 2_000_000, cpu: 0, chain: chain.clone() };
+                Sample { misc: 1, id, ip: kernel, pid: 7, tid, time, period: 2_000_000, cpu: 0, chain: chain.clone(), cut: 0 };
             add(&Record::Sample(sample));
         }
         writer.finish(&facts).1.unwrap();
@@ -202,7 +232,7 @@ mod tests {
                 ]
             );
         }
-        assert_eq!(contents.samples.len(), 4, "they are still there");
+        assert_eq!(contents.named.samples.len(), 4, "they are still there");
     }
 
     /// Names and categories of a sample's frames, the root first.

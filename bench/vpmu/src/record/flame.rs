@@ -1,106 +1,176 @@
 //! The flame graph page of a recording: one file, with its own script, that needs no network. With the payload's NMIs beside the
 //! recording each leads to the samples around it.
 
-use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Write};
 
-use serde_json::{Value, json};
+use perf_data::calls::TooMuch;
+use serde::Serialize;
 
 use super::nmis::Nmis;
-use super::profile::{Profile, Timed};
+use super::profile::{Contents, MOST_MADE};
 
 const PAGE: &str = include_str!("flame.html");
 
-/// A function in its place.
-#[derive(Default)]
-struct Node {
-    weight: u64,
-    callees: BTreeMap<String, Node>,
+/// What the page shows.
+#[derive(Serialize)]
+struct Data<'a> {
+    title: &'a str,
+    event: &'a str,
+    lost: u64,
+    command: String,
+    /// Names by their numbers.
+    names: &'a [String],
+    /// Number of the name, samples, and the number of the caller, of each function behind its caller.
+    tree: Vec<(u32, u64, Option<u32>)>,
+    latency: Option<Around>,
 }
 
-impl Node {
-    /// `[name, weight, callees]`.
-    fn value(&self, name: &str) -> Value {
-        let callees: Vec<_> = self.callees.iter().map(|(name, node)| node.value(name)).collect();
-        json!([name, self.weight, callees])
+/// NMIs and samples by the time since the first of either, ns, in order.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Around {
+    /// Entry, time taken, vCPU.
+    nmis: Vec<(u64, u64, usize)>,
+    /// Time, and the number of the innermost function in the tree.
+    samples: Vec<(u64, u32)>,
+}
+
+/// `None` without both.
+fn around(nmis: &Nmis, samples: impl Iterator<Item = (u64, u32)>) -> Option<Around> {
+    let mut samples: Vec<_> = samples.collect();
+    samples.sort_unstable();
+    let mut slow: Vec<_> = nmis.nmis.iter().collect();
+    slow.sort_by_key(|nmi| nmi.at);
+    let first = samples.first()?.0.min(slow.first()?.at);
+    let nmis = slow.into_iter().map(|nmi| (nmi.at - first, nmi.took, nmi.vcpu)).collect();
+    samples.iter_mut().for_each(|(time, _)| *time -= first);
+    Some(Around { nmis, samples })
+}
+
+/// A text that does not grow beyond a bound.
+pub(super) struct Bounded {
+    pub(super) bytes: Vec<u8>,
+    pub(super) most: u64,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if (self.bytes.len() + bytes.len()) as u64 > self.most {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
-/// NMIs and samples by the time since the first of either, ns, in order; `None` without both.
-fn around(nmis: &Nmis, timed: &Timed) -> Option<Value> {
-    let first = timed.samples.iter().map(|&(time, _)| time).min()?;
-    let first = first.min(nmis.nmis.iter().map(|nmi| nmi.at).min()?);
-    let mut slow: Vec<_> = nmis.nmis.iter().collect();
-    slow.sort_by_key(|nmi| nmi.at);
-    let mut samples: Vec<_> = timed.samples.iter().map(|&(time, stack)| (time - first, stack)).collect();
-    samples.sort_unstable();
-    let slow: Vec<_> = slow.into_iter().map(|nmi| (nmi.at - first, nmi.took, nmi.vcpu)).collect();
-    Some(json!({ "nmis": slow, "samples": samples, "stacks": timed.stacks }))
+/// The JSON of `value`, of `most` bytes at the most.
+///
+/// # Errors
+/// It would have more.
+pub(super) fn json(value: &impl Serialize, most: u64) -> Result<String, TooMuch> {
+    let mut text = Bounded { bytes: Vec::new(), most };
+    // Writing fails by the bound alone: no key is anything but text.
+    serde_json::to_writer(&mut text, value).map_err(|_| TooMuch(most))?;
+    Ok(String::from_utf8_lossy(&text.bytes).into_owned())
 }
 
 /// The page; with the guest's NMIs, if it has any.
-#[must_use]
-pub fn page(profile: &Profile, title: &str, latency: Option<(&Nmis, &Timed)>) -> String {
-    let mut root = Node::default();
-    for (frames, weight) in profile.stacks.iter() {
-        root.weight += weight;
-        let mut node = &mut root;
-        for frame in frames {
-            node = node.callees.entry(frame.clone()).or_default();
-            node.weight += weight;
-        }
-    }
-    let about = json!({
-        "title": title,
-        "event": profile.event,
-        "lost": profile.lost,
-        "command": profile.command_line.join(" "),
-        "tree": root.value("all"),
-        "latency": latency.and_then(|(nmis, timed)| around(nmis, timed)),
-    });
+///
+/// # Errors
+/// It would be too large.
+pub fn page(contents: &Contents, title: &str, nmis: Option<&Nmis>) -> Result<String, TooMuch> {
+    let (tree, samples) = (contents.named.tree(), &contents.named.samples);
+    let timed = samples.iter().map(|sample| (sample.time, tree.of[sample.innermost as usize]));
+    let data = Data {
+        title,
+        event: &contents.event.name,
+        lost: contents.lost,
+        command: contents.command_line.join(" "),
+        names: &contents.named.names,
+        latency: nmis.and_then(|nmis| around(nmis, timed)),
+        tree: tree.nodes.iter().map(|node| (node.name, node.all, node.caller())).collect(),
+    };
+    let data = json(&data, MOST_MADE)?;
     // Whatever a symbol is called, it does not end the script.
-    let data = about.to_string().replace('<', "\\u003c");
-    PAGE.replace("/*DATA*/", &data)
+    if (data.len() + 5 * data.matches('<').count()) as u64 > MOST_MADE {
+        return Err(TooMuch(MOST_MADE));
+    }
+    Ok(PAGE.replace("/*DATA*/", &data.replace('<', "\\u003c")))
 }
 
 #[cfg(test)]
 mod tests {
+    use perf_data::attr::Event;
+    use perf_data::calls::{Calls, Place};
+    use perf_data::history::{Named, Shown};
     use perf_data::reader::Damage;
-    use perf_data::stacks::Stacks;
+    use serde_json::json as value;
 
     use super::*;
 
-    #[test]
-    fn the_page_has_the_tree_and_no_name_ends_its_script() {
-        let mut stacks = Stacks::new();
-        let stack = |frames: &[&str]| frames.iter().map(|frame| (*frame).to_owned()).collect();
-        stacks.add(stack(&["CPU 0/KVM", "main", "</script><b>"]), 3);
-        stacks.add(stack(&["CPU 0/KVM", "main"]), 1);
-        let profile = Profile {
-            stacks,
-            event: "cpu-clock".into(),
+    /// A recording of these stacks, the root first.
+    fn recording(stacks: &[&[&str]]) -> Contents {
+        let (mut calls, mut names, mut samples) = (Calls::default(), Vec::<String>::new(), Vec::new());
+        for (stack, time) in stacks.iter().zip(100..) {
+            let below = |caller, name: &&str| {
+                let known = names.iter().position(|known| known == name);
+                let name = known.unwrap_or_else(|| {
+                    names.push((*name).to_owned());
+                    names.len() - 1
+                });
+                Some(calls.below(caller, Place { mode: None, name: name as u32 }))
+            };
+            let innermost = stack.iter().fold(None, below).unwrap();
+            samples.push(Shown { time, pid: 1, tid: 1, period: 1, innermost });
+        }
+        let mut named = Named::default();
+        (named.calls, named.names, named.samples) = (calls, names, samples);
+        Contents {
+            named,
+            event: Event { name: "cpu-clock".to_owned(), ..Event::default() },
+            others: Vec::new(),
+            clocks: None,
             lost: 7,
             damage: Damage::default(),
-            command_line: vec!["vpmu".into()],
-        };
-        let page = page(&profile, "x", None);
-        assert!(
-            page.contains(r#"["all",4,[["CPU 0/KVM",4,[["main",4,[["\u003c/script>\u003cb>",3,[]]]]]]]]"#),
-            "{page}"
-        );
+            command_line: vec!["vpmu".to_owned()],
+            nmis: None,
+            older: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_page_has_the_tree_and_no_name_ends_its_script() {
+        let evil: &[&str] = &["CPU 0/KVM", "main", "</script><b>"];
+        let page = page(&recording(&[evil, evil, &evil[..2]]), "x", None).unwrap();
+        assert!(page.contains(r#""names":["CPU 0/KVM","main","\u003c/script>\u003cb>"],"#), "{page}");
+        assert!(page.contains(r#""tree":[[0,3,null],[1,3,0],[2,2,1]],"#), "{page}");
         assert_eq!(page.matches("</script>").count(), 1);
         assert!(!page.contains("/*DATA*/") && !page.contains("http"));
     }
 
     #[test]
+    fn names_are_there_once_and_a_text_has_a_bound() {
+        let long = "n".repeat(10_000);
+        let stacks: Vec<Vec<&str>> = (1..100).map(|depth| vec![long.as_str(); depth]).collect();
+        let stacks: Vec<&[&str]> = stacks.iter().map(Vec::as_slice).collect();
+        let page = page(&recording(&stacks), "x", None).unwrap();
+        assert!(page.len() < PAGE.len() + 20_000, "{}", page.len());
+        assert_eq!((json(&"four", 6), json(&"four", 5)), (Ok("\"four\"".to_owned()), Err(TooMuch(5))));
+    }
+
+    #[test]
     fn nmis_and_samples_have_the_time_since_the_first() {
-        let timed = Timed { stacks: vec![vec!["CPU 0/KVM".into()]], samples: vec![(120, 0), (100, 0)] };
         let nmis = |at: &[u64]| {
-            let all: Vec<_> = at.iter().map(|&at| json!({ "vcpu": 0, "at": at, "took": 7 })).collect();
-            serde_json::from_value::<Nmis>(json!({ "schema": "vpmu-nmis/1", "nmis": all })).unwrap()
+            let all: Vec<_> = at.iter().map(|&at| value!({ "vcpu": 0, "at": at, "took": 7 })).collect();
+            serde_json::from_value::<Nmis>(value!({ "schema": "vpmu-nmis/1", "nmis": all })).unwrap()
         };
-        let found = around(&nmis(&[121, 115, 99]), &timed).unwrap();
-        assert_eq!(found["nmis"], json!([[0, 7, 0], [16, 7, 0], [22, 7, 0]]));
-        assert_eq!(found["samples"], json!([[1, 0], [21, 0]]));
-        assert_eq!((around(&nmis(&[]), &timed), around(&nmis(&[5]), &Timed::default())), (None, None));
+        let found = around(&nmis(&[121, 115, 99]), [(120, 3), (100, 4)].into_iter()).unwrap();
+        assert_eq!(found.nmis, [(0, 7, 0), (16, 7, 0), (22, 7, 0)]);
+        assert_eq!(found.samples, [(1, 4), (21, 3)]);
+        let none = std::iter::empty;
+        assert_eq!((around(&nmis(&[]), [(1, 1)].into_iter()), around(&nmis(&[5]), none())), (None, None));
     }
 }

@@ -84,6 +84,7 @@ impl Kind {
             cpu,
             period: taken.period,
             chain,
+            cut: 0,
         }
     }
 }

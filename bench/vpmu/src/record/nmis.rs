@@ -1,10 +1,10 @@
 //! The NMIs of a recorded payload, by the clock of its samples: `FILE.nmis`, so that a slow one leads to what was running.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use guest::abi::LOG_NMI;
+use perf_data::plain;
 use serde::{Deserialize, Serialize};
 use vmm::outcome::RunOutcome;
 use vmm::sample::Moment;
@@ -83,16 +83,14 @@ impl Nmis {
     /// Reads it; `None` if there is none, or it is not one.
     #[must_use]
     pub fn read(path: &Path) -> Option<Self> {
-        let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-        if found.len() > LARGEST {
-            return None;
-        }
-        serde_json::from_slice::<Self>(&fs::read(path).ok()?).ok().filter(|read| read.schema == SCHEMA)
+        serde_json::from_slice::<Self>(&plain::read(path, LARGEST).ok()?).ok().filter(|read| read.schema == SCHEMA)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,7 @@
 //! Recordings of a guest whose functions have known shares, as `vpmu record` writes them and stock perf reads them.
 
 mod edges;
+mod hostile;
 mod planted;
 mod rig;
 
@@ -51,6 +52,10 @@ fn main() -> ExitCode {
         case("a_recorded_payload_takes_all_its_nmis", &here, payload),
         case("the_table_of_compression_has_every_level", &here, table_of_compression),
         case("what_cannot_be_recorded_is_refused", &None, refusals),
+        case("deep_chains_of_a_stranger_are_cut", &None, hostile::deep_chains),
+        case("long_names_of_a_stranger_are_no_gigabytes", &None, hostile::long_names),
+        case("a_compressed_recording_of_a_stranger_is_read_in_part", &None, hostile::compressed),
+        case("files_that_a_stranger_names_are_not_waited_for", &None, hostile::names_of_the_kernels_files),
     ];
     trials::run(cases, kvm.is_ok())
 }
@@ -231,6 +236,10 @@ fn interrupted() -> Result<()> {
         child.wait()?;
         waited?;
         ensure!(!perf_script(folder.path(), "perf.data")?.is_empty(), "{level}: a killed recording has no sample");
+        let output = vpmu().current_dir(folder.path()).args(["report", "perf.data", "--format", "folded"]).output()?;
+        let (code, said) = (output.status.code(), String::from_utf8_lossy(&output.stderr));
+        ensure!(code == Some(3) && said.contains("its recorder was killed"), "{level}: {code:?}, {said}");
+        ensure!(!output.stdout.is_empty(), "{level}: its samples are not shown");
     }
     Ok(())
 }
