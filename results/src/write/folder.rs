@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, fstat, linkat, openat, renameat, renameat_with, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, fstat, linkat, openat, renameat, renameat_with, statat, unlinkat,
+};
 use rustix::io::Errno;
 
 /// A folder that stays the same one, whatever becomes of its path meanwhile. Names in it are never followed if they are links.
@@ -40,7 +42,8 @@ impl Folder {
     pub fn is_within(&self, other: &Self) -> io::Result<bool> {
         let id = |fd: BorrowedFd<'_>| fstat(fd).map(|found| (found.st_dev, found.st_ino));
         let wanted = id(other.as_fd())?;
-        let up = |fd: BorrowedFd<'_>| openat(fd, "..", OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let up =
+            |fd: BorrowedFd<'_>| openat(fd, "..", OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         let (mut here, mut above) = (id(self.as_fd())?, up(self.as_fd())?);
         while here != wanted {
             let next = id(above.as_fd())?;
@@ -115,17 +118,18 @@ impl Unplaced {
         } else {
             Err(Errno::OPNOTSUPP)
         };
-        let (file, passing) = match unnamed {
-            Ok(file) => (file.into(), None),
+        match unnamed {
+            Ok(file) => Ok(Self { folder: Arc::clone(folder), file: file.into(), passing: None }),
             // Refused by kernels and file systems without it; EISDIR as for a plain open of a folder.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-                let new = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-                let (name, file) = passing(|name| folder.open_file(name, new, mode))?;
-                (file, Some(name))
-            }
-            Err(error) => return Err(error.into()),
-        };
-        Ok(Self { folder: Arc::clone(folder), file, passing })
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::begin_named(folder, mode),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) fn begin_named(folder: &Arc<Folder>, mode: Mode) -> io::Result<Self> {
+        let new = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        let (name, file) = passing(|name| folder.open_file(name, new, mode))?;
+        Ok(Self { folder: Arc::clone(folder), file, passing: Some(name) })
     }
 
     /// Takes the place of whatever has this name.

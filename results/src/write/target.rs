@@ -86,7 +86,12 @@ impl Target {
         let At::Name(folder, name) = &self.at else { return Ok(()) };
         if self.is_through(folder, name)? {
             // A pipe that is opened and closed would be at its end for its reader.
-            return Ok(rustix::fs::accessat(folder.as_fd(), name, rustix::fs::Access::WRITE_OK, rustix::fs::AtFlags::EACCESS)?);
+            return Ok(rustix::fs::accessat(
+                folder.as_fd(),
+                name,
+                rustix::fs::Access::WRITE_OK,
+                rustix::fs::AtFlags::EACCESS,
+            )?);
         }
         // A name instead of a folder's is a mistake, which would cost the user a link.
         if self.path.is_dir() {
