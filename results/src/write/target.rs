@@ -206,6 +206,17 @@ impl Pending {
         unplaced.replace(&name)?;
         folder.sync()
     }
+
+    /// The same, without waiting for the disk.
+    ///
+    /// # Errors
+    /// Those of the file system. What had the name has it still.
+    pub fn finish_at_once(self) -> io::Result<()> {
+        match self.0 {
+            Writing::Through(_) => Ok(()),
+            Writing::File(unplaced, _, name) => unplaced.replace(&name),
+        }
+    }
 }
 
 impl Write for Pending {
