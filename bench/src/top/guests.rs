@@ -74,7 +74,7 @@ fn of_image(spec: &TopSpec, mut image: RunSpec) -> Result<Exit, Error> {
     if names.is_empty() {
         complain("warning: the image has no symbols: its functions have no names");
     }
-    let output = output(spec, None)?;
+    let output = output(spec.guest_output.as_deref(), None)?;
     image.quiet |= spec.quiet;
     let sampling = Arc::new(sampling(spec, image.machine.vcpus));
     image.machine.sampling = Some(Arc::clone(&sampling));
@@ -122,7 +122,7 @@ fn of_linux(spec: &TopSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
             "warning: without --run the guest's symbols are not fetched: functions of its kernel have no names; give --symbols"
         });
     }
-    let output = output(spec, linux.share.as_deref())?;
+    let output = output(spec.guest_output.as_deref(), linux.share.as_deref())?;
     linux.quiet |= spec.quiet;
     let sampling = Arc::new(sampling);
     linux.machine.sampling = Some(Arc::clone(&sampling));
@@ -148,8 +148,8 @@ fn listed(path: &Path, what: &str) -> Result<Symbols, Error> {
 }
 
 /// Where the guest's output goes.
-fn output(spec: &TopSpec, share: Option<&Path>) -> Result<Diverted, Error> {
-    let Some(path) = &spec.guest_output else { return Ok(Diverted::default()) };
+fn output(path: Option<&Path>, share: Option<&Path>) -> Result<Diverted, Error> {
+    let Some(path) = path else { return Ok(Diverted::default()) };
     let target = check_file(path)?;
     if let (Some(Ok(share)), Some((folder, _))) = (share.map(Folder::open), target.named()) {
         refuse_inside(&share, folder, path)?;
@@ -218,7 +218,25 @@ fn watched(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
+
+    #[test]
+    fn a_guests_output_goes_through_no_link_and_into_no_share() {
+        let folder = tempfile::tempdir().unwrap();
+        let (share, victim, path) =
+            (folder.path().join("share"), folder.path().join("victim"), folder.path().join("out"));
+        std::fs::create_dir(&share).unwrap();
+        std::fs::write(&victim, "kept").unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        output(Some(&path), Some(&share)).unwrap().write_all(b"the guest's").unwrap();
+        assert_eq!(std::fs::read(&victim).unwrap(), b"kept");
+        assert_eq!(std::fs::read(&path).unwrap(), b"the guest's");
+        let error = output(Some(&share.join("out")), Some(&share)).unwrap_err();
+        assert!(error.exit == Exit::Usage && error.to_string().contains("it is in --share"), "{error}");
+        assert_eq!(std::fs::read_dir(&share).unwrap().count(), 0);
+    }
 
     #[test]
     fn a_list_without_symbols_is_refused() {

@@ -74,15 +74,17 @@ pub(super) struct Extraction<'a> {
     folder: BorrowedFd<'a>,
     /// The top: its last name is the one in the folder, the rest is for messages.
     to: &'a Path,
-    /// The top, once it was made: a folder, or nothing that has anything below it.
-    top: Option<Option<OwnedFd>>,
+    /// The top was entered.
+    is_begun: bool,
+    /// The top, if it is a folder.
+    top: Option<OwnedFd>,
     file: Option<(PathBuf, File)>,
     copied: Copied,
 }
 
 impl<'a> Extraction<'a> {
     pub(super) fn new(folder: BorrowedFd<'a>, to: &'a Path) -> Self {
-        Self { folder, to, top: None, file: None, copied: Copied::default() }
+        Self { folder, to, is_begun: false, top: None, file: None, copied: Copied::default() }
     }
 
     pub(super) const fn copied(&self) -> Copied {
@@ -115,12 +117,11 @@ impl<'a> Extraction<'a> {
                 below = self.below_top(above)?;
                 (below.as_fd(), OsStr::from_bytes(last))
             }
-            None if self.top.is_some() => return Err(Errno::EXIST),
+            None if self.is_begun => return Err(Errno::EXIST),
             None => (self.folder, self.to.file_name().ok_or(Errno::INVAL)?),
         };
         // The user can always look into, change and remove what was copied; the rest of the mode is the guest's, less the umask.
         let mode = Mode::from_raw_mode(entry.mode | 0o600);
-        let mut top = None;
         match entry.kind {
             FILE => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -129,20 +130,20 @@ impl<'a> Extraction<'a> {
             }
             FOLDER => {
                 mkdirat(above, name, mode | Mode::XUSR)?;
-                top = Some(folder_in(above, name)?);
+                if entry.names.is_empty() {
+                    self.top = Some(folder_in(above, name)?);
+                }
             }
             LINK => symlinkat(OsStr::from_bytes(entry.target), above, name)?,
             _ => {}
         }
-        if entry.names.is_empty() {
-            self.top = Some(top);
-        }
+        self.is_begun = true;
         Ok(())
     }
 
     /// A folder below the top, by real folders only.
     fn below_top(&self, names: &[&[u8]]) -> Result<OwnedFd, Errno> {
-        let top = self.top.as_ref().and_then(Option::as_ref).ok_or(Errno::NOTDIR)?;
+        let top = self.top.as_ref().ok_or(Errno::NOTDIR)?;
         names.iter().try_fold(folder_in(top.as_fd(), OsStr::new("."))?, |folder, name| {
             folder_in(folder.as_fd(), OsStr::from_bytes(name))
         })

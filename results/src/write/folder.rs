@@ -239,7 +239,7 @@ fn passing<T>(mut make: impl FnMut(&OsStr) -> io::Result<T>) -> io::Result<(OsSt
         let name = OsString::from(format!(".vpmu-{}-{n}", std::process::id()));
         match make(&name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return made.map(|made| (name, made)),
+            done => return done.map(|made| (name, made)),
         }
     }
     Err(io::Error::other("a hundred files of killed runs, .vpmu-*, are in the folder"))

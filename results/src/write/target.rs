@@ -57,6 +57,12 @@ impl Target {
         Self { mode: Mode::from_raw_mode(0o600), ..self }
     }
 
+    /// A program.
+    #[must_use]
+    pub fn executable(self) -> Self {
+        Self { mode: Mode::from_raw_mode(0o755), ..self }
+    }
+
     /// A file, whatever has the name: a pipe is replaced, too.
     #[must_use]
     pub fn always_file(self) -> Self {

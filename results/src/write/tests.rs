@@ -75,7 +75,8 @@ fn pipe(path: &Path) {
 fn a_link_is_replaced_and_never_followed() {
     let dir = tempfile::tempdir().unwrap();
     let (victim, path) = (dir.path().join("victim"), dir.path().join("x"));
-    let writers: [(&str, fn(&Target) -> io::Result<()>); 3] = [
+    type Writer = fn(&Target) -> io::Result<()>;
+    let writers: [(&str, Writer); 3] = [
         ("replace", |target| target.replace(b"new")),
         ("create", |target| target.create()?.write_all(b"new")),
         ("begin", |target| {
