@@ -34,18 +34,19 @@ fn what_is_there_already_is_refused_before_the_run() {
 
 #[test]
 fn nothing_of_the_hosts_is_written_into_the_share() {
+    type Change<'a> = &'a dyn Fn(&mut LinuxSpec, &Path);
     let folder = tempfile::tempdir().unwrap();
     let (share, outside) = (folder.path().join("share"), folder.path().join("outside"));
     fs::create_dir_all(share.join("sub")).unwrap();
     fs::create_dir(&outside).unwrap();
     symlink(share.join("sub"), outside.join("link")).unwrap();
-    let spec = |change: &dyn Fn(&mut LinuxSpec, &Path), at: &Path| {
+    let spec = |change: Change<'_>, at: &Path| {
         let mut spec = LinuxSpec::new("k");
         spec.share = Some(share.clone());
         change(&mut spec, at);
         Places::open(&spec).map(drop).map_err(|error| error.to_string())
     };
-    let changes: [(&str, &dyn Fn(&mut LinuxSpec, &Path)); 3] = [
+    let changes: [(&str, Change<'_>); 3] = [
         ("--get", &|spec, at| (spec.get, spec.output) = (vec!["/x".to_owned()], at.to_owned())),
         ("--console", &|spec, at| spec.console = Some(at.join("log"))),
         ("a recording", &|spec, at| {
