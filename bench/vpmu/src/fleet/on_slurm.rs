@@ -1,10 +1,8 @@
 //! A campaign's elements as Slurm's array jobs: which go into one array, and what became of them.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
 use crate::console::complain;
@@ -183,9 +181,7 @@ fn note(folder: &Folder, job: &Submitted) -> Result<(), Error> {
     let path = folder.path.join(SUBMISSIONS);
     let line = serde_json::to_string(job).map_err(|error| crate::console::internal("a job has no JSON", error))?;
     let append = || {
-        let mut options = OpenOptions::new();
-        options.create(true).read(true).append(true).mode(0o644).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let mut file = options.open(&path)?;
+        let mut file = results::write::append(&path)?;
         let size = file.metadata()?.len();
         let mut last = [b'\n'];
         if size > 0 {

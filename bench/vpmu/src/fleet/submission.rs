@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use results::error::Error;
-use results::write::replace;
+use results::write::Target;
 
 use super::element::Element;
 use super::folder::{BIN, Binary, CAMPAIGN, Campaign, Folder, SCHEMA, cannot};
@@ -128,8 +128,6 @@ fn keep_binary(folder: &Folder, from: &Path) -> Result<Binary, Error> {
     }
     let binary = Binary::of(&bytes);
     let to = folder.binary(&binary);
-    replace(&to, &bytes)
-        .and_then(|()| std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)))
-        .map_err(|error| cannot(&to, &error))?;
+    Target::of(&to).and_then(|target| target.executable().replace(&bytes)).map_err(|error| cannot(&to, &error))?;
     Ok(binary)
 }

@@ -14,7 +14,7 @@ use results::error::{Error, Exit};
 use vmm::kvm::Host;
 use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan, Log};
 
-use super::bring;
+use super::bring::{self, Places};
 use super::guest::{self, LinuxGuest, OnInterrupt};
 use super::spec::LinuxSpec;
 use super::symbols::Symbols;
@@ -47,14 +47,15 @@ pub(super) fn run(
     kernel: Kernel,
     mut plan: LinuxPlan,
     spec: &LinuxSpec,
+    places: &Places,
     command: &str,
 ) -> Result<Ran, Error> {
     let time_limit = plan.machine.time_limit;
     // The command has the limit; the guest ends a while after it at the latest.
     plan.machine.time_limit = time_limit.saturating_add(COLLECT);
-    let console: Box<dyn Write + Send> = match &spec.console {
-        Some(path) => Box::new(File::create(path).map_err(|error| {
-            Error::usage(format!("cannot write the console to {}", path.display()), error.to_string(), "")
+    let console: Box<dyn Write + Send> = match &places.console {
+        Some(target) => Box::new(target.create().map_err(|error| {
+            Error::usage(format!("cannot write the console to {}", target.path().display()), error.to_string(), "")
         })?),
         None => match &spec.machine.diverted {
             Some(to) => Box::new(to.clone()),
@@ -69,7 +70,8 @@ pub(super) fn run(
     let (channel, agent) = guest::pair()?;
     let mut agent = agent.stopped_by(&cut);
     let guest = LinuxGuest::start_with(host, kernel, plan, console, None, Some(channel), OnInterrupt::Leave)?;
-    let mut session = Session { spec, stdin, errors: Vec::new(), log: None, over: Arc::clone(guest.over()), cut: &cut };
+    let mut session =
+        Session { spec, places, stdin, errors: Vec::new(), log: None, over: Arc::clone(guest.over()), cut: &cut };
     let ended = std::thread::scope(|scope| {
         // Once: what the command left is brought out after it was killed.
         scope.spawn(|| {
@@ -127,6 +129,7 @@ struct Failure(String, AgentError);
 /// The requests of one command.
 struct Session<'a> {
     spec: &'a LinuxSpec,
+    places: &'a Places,
     stdin: Option<OwnedFd>,
     errors: Vec<Error>,
     log: Option<Log>,
@@ -139,8 +142,11 @@ impl Session<'_> {
         let began = Instant::now();
         let failed = |what: &'static str| move |error| Failure(what.to_owned(), error);
         agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
-        if let Some(folder) = &self.spec.share {
-            agent.put_tree(folder, SHARE).map_err(failed("cannot copy --share into the guest"))?;
+        if let Some(share) = &self.places.share {
+            let opened = share.as_fd().try_clone_to_owned();
+            let opened = opened.map_err(|error| AgentError::Host { path: share.path().to_owned(), error });
+            let put = opened.and_then(|opened| agent.put_tree(opened.into(), share.path(), SHARE));
+            put.map_err(failed("cannot copy --share into the guest"))?;
         }
         if let Some(symbols) = &self.spec.symbols {
             self.report_code(agent, symbols)?;
@@ -171,11 +177,9 @@ impl Session<'_> {
         self.cut.store(false, Ordering::Relaxed);
         self.errors.extend(out.result().err());
         self.errors.extend(err.result().err());
-        for path in &self.spec.get {
-            self.keep(bring::get(agent, path, &self.spec.output), &format!("cannot get {path} from the guest"))?;
-        }
-        if let Some(folder) = &self.spec.share {
-            self.keep(bring::merge(agent, SHARE, folder), "cannot copy --share back")?;
+        for (path, output) in self.spec.get.iter().flat_map(|path| self.places.output.iter().map(move |to| (path, to)))
+        {
+            self.keep(bring::get(agent, path, output), &format!("cannot get {path} from the guest"))?;
         }
         if let Some(symbols) = &self.spec.symbols {
             self.report_code(agent, symbols)?;
@@ -184,6 +188,10 @@ impl Session<'_> {
             for (from, to) in [("/proc/kallsyms", &symbols.kallsyms), ("/proc/modules", &symbols.modules)] {
                 self.keep(bring::fetch(agent, from, to), &format!("cannot get {from} from the guest ({restricted})"))?;
             }
+        }
+        // At the end: nothing is written to a folder that has files of the guest.
+        if let Some(share) = &self.places.share {
+            self.keep(bring::merge(agent, SHARE, share), "cannot copy --share back")?;
         }
         self.log = guest::kernel_log(agent);
         agent.power_off().map_err(failed("the guest did not power off"))?;
@@ -208,3 +216,6 @@ impl Session<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,13 @@
 //! `vpmu fleet submit`, and what an element's job runs.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use fleet::slurm::command::Slurm;
 use fleet::slurm::script::COPIES;
 use results::error::{Error, Exit};
 use results::table::layout::plural;
-use results::write::now_unix;
+use results::write::{append, now_unix};
 
 use super::args::{ElementArgs, On, SubmitArgs};
 use super::planned::{Check, planned};
@@ -116,9 +115,7 @@ pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> 
     let failed =
         |error: std::io::Error| Error::usage(format!("cannot lock {}", folder.path.display()), error.to_string(), "");
     // A file of its own, open for writing: NFS refuses an exclusive lock on a folder.
-    let mut options = std::fs::OpenOptions::new();
-    options.create(true).truncate(false).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(folder.path.join("lock")).map_err(failed)?;
+    let file = append(&folder.path.join("lock")).map_err(failed)?;
     if !process::try_lock(&file).map_err(failed)? {
         return Err(Error::usage(
             format!("cannot begin a {what} in {}", folder.path.display()),
