@@ -15,7 +15,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use super::device::{Device, Faults, PUT_OFF, Work};
 use super::ports::QUEUES;
 use super::transport::{read_config, register};
-use crate::seccomp::{Answer, Descriptors, Jail};
+use crate::seccomp::{Answer, Descriptors, confine_device};
 
 /// Milliseconds between two looks at a device that is being set up.
 const SET_UP_INTERVAL: i32 = 5;
@@ -104,11 +104,9 @@ impl Console {
         let stop_copy = stop.try_clone()?;
         epoll.ctl(ControlOperation::Add, stop_copy.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
         let interrupt_copy = interrupt.try_clone()?;
-        let own = Descriptors { socket, interrupt: interrupt_copy.as_raw_fd() };
-        let jail = confined.then(|| Jail::of_device(own, Answer::default())).transpose().map_err(io::Error::other)?;
         let worker = Worker {
             shared: Arc::clone(&self.shared),
-            jail,
+            confined,
             epoll,
             kicks: copies,
             _stop: stop_copy,
@@ -173,7 +171,7 @@ impl Drop for Console {
 /// The device's thread.
 struct Worker {
     shared: Arc<Shared>,
-    jail: Option<Jail>,
+    confined: bool,
     epoll: Epoll,
     kicks: Vec<EventFd>,
     /// Keeps the descriptor in `epoll` open.
@@ -206,8 +204,9 @@ impl Worker {
 
     /// Works until it is stopped.
     fn serve(&mut self) -> io::Result<()> {
-        if let Some(jail) = &self.jail {
-            jail.enter().map_err(io::Error::other)?;
+        if self.confined {
+            let own = Descriptors { socket: self.socket, interrupt: self.interrupt.as_raw_fd() };
+            confine_device(own, Answer::default()).map_err(io::Error::other)?;
         }
         let mut events = [EpollEvent::default(); QUEUES + 2];
         let mut timeout = 0;
