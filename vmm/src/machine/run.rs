@@ -121,7 +121,7 @@ impl<G: Guest> Shared<'_, G> {
         }
         left.into_iter()
             .map(|outcome| {
-                let mut vcpu = outcome.ok_or_else(|| MachineError::Host("a vCPU thread panicked".to_owned()))??;
+                let mut vcpu = outcome??;
                 if timed_out && vcpu.end == End::Stopped {
                     vcpu.end = End::TimedOut;
                 }

@@ -79,7 +79,6 @@ impl Console {
         memory: &GuestMemoryMmap,
         confined: bool,
     ) -> io::Result<([EventFd; QUEUES], EventFd)> {
-        self.stop();
         let eventfd = || EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC);
         let (stop, interrupt) = (eventfd()?, eventfd()?);
         let mut kicks = Vec::with_capacity(QUEUES);
@@ -146,25 +145,27 @@ impl Console {
         }
     }
 
-    /// What has gone wrong so far.
-    #[must_use]
-    pub fn faults(&self) -> Faults {
-        self.shared.device().faults()
+    /// Ends the thread; what has gone wrong, or the payload of its panic.
+    ///
+    /// # Errors
+    /// The thread panicked.
+    pub fn end(mut self) -> std::thread::Result<Faults> {
+        self.stop()?;
+        Ok(self.shared.device().faults())
     }
 
-    fn stop(&mut self) {
-        if let Some((stop, thread)) = self.thread.take()
-            && stop.write(1).is_ok()
-        {
-            // Its panic has been printed; the run's result does not depend on it.
-            let _ = thread.join();
+    fn stop(&mut self) -> std::thread::Result<()> {
+        match self.thread.take() {
+            Some((stop, thread)) if stop.write(1).is_ok() => thread.join(),
+            _ => Ok(()),
         }
     }
 }
 
 impl Drop for Console {
     fn drop(&mut self) {
-        self.stop();
+        // Its panic has been printed, and nobody waits for its result.
+        let _ = self.stop();
     }
 }
 
