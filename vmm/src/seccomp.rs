@@ -424,11 +424,11 @@ mod tests {
             (Owner::COMMAND, owner | 1 << 32, 9, false),
             (libc::F_SETOWN, 1, 9, false),
             (10, 9, 9, false),
-            (libc::F_SETFL, libc::O_ASYNC as u64, 9, true),
-            (libc::F_SETFL, (libc::O_ASYNC | libc::O_NONBLOCK) as u64, 9, false),
-            (libc::F_SETFL, libc::O_ASYNC as u64, 1, false),
+            (libc::F_SETFL, int(libc::O_ASYNC).into(), 9, true),
+            (libc::F_SETFL, int(libc::O_ASYNC | libc::O_NONBLOCK).into(), 9, false),
+            (libc::F_SETFL, int(libc::O_ASYNC).into(), 1, false),
         ] {
-            let arguments = [descriptor, command as u64, argument, 0, 0, 0];
+            let arguments = [descriptor, int(command).into(), argument, 0, 0, 0];
             assert_eq!(allows(libc::SYS_fcntl, arguments), allowed, "{arguments:x?}");
         }
     }

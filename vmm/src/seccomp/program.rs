@@ -152,7 +152,7 @@ pub(super) fn program(rules: &[Rule], rest: Verdict, foreign: Verdict) -> Vec<so
     for rule in rules {
         let body = rule.compile();
         let over = u8::try_from(body.len()).expect("a rule shorter than the longest jump");
-        all.push(instruction(IF_EQUAL, rule.call as u32, 0, over));
+        all.push(instruction(IF_EQUAL, rule.call.cast_unsigned() as u32, 0, over));
         all.extend(body);
     }
     all.extend([instruction(IF_AT_LEAST, X32, 0, 1), answer(foreign), answer(rest)]);
@@ -165,7 +165,7 @@ pub(super) mod tests {
 
     /// What `program` returns for a call, and after how many instructions.
     pub(in super::super) fn decide(program: &[sock_filter], call: i64, arguments: [u64; 6]) -> (u32, usize) {
-        let mut data = vec![call as u32, X86_64, 0, 0];
+        let mut data = vec![call.cast_unsigned() as u32, X86_64, 0, 0];
         data.extend(arguments.iter().flat_map(|value| [*value as u32, (value >> 32) as u32]));
         let (mut at, mut loaded) = (0, 0);
         for steps in 1.. {
