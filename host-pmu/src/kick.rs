@@ -41,6 +41,35 @@ impl From<io::Error> for TimerError {
     }
 }
 
+/// The calling thread as the owner of the events that it opens from now on, in memory that a thread under a filter cannot change.
+///
+/// The signal of an event goes to its owner, whom F_SETOWN_EX takes from memory, and a filter sees registers alone. So the filter admits one
+/// address, at which nothing can be written, and no call that would put other memory there.
+#[derive(Debug)]
+pub struct Owner(sys::OwnerPage);
+
+impl Owner {
+    /// The command of fcntl that sets it.
+    pub const COMMAND: i32 = sys::F_SETOWN_EX;
+
+    /// Owners are below this address. Calls that change mappings must stay above.
+    pub const END: usize = sys::OWNER_PAGES.end;
+
+    /// For the calling thread, which has none.
+    ///
+    /// # Errors
+    /// No memory at a low address: `vm.mmap_min_addr` is above it, or too many threads have owners.
+    pub fn this_thread() -> io::Result<Self> {
+        sys::OwnerPage::new().map(Self)
+    }
+
+    /// The address of its `struct f_owner_ex`.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.0.address()
+    }
+}
+
 /// Kicks the thread that made it after a time.
 #[derive(Debug)]
 pub struct Timer(sys::ThreadTimer);

@@ -1,17 +1,20 @@
 //! Every system call and raw memory access of this crate.
 #![expect(unsafe_code, reason = "the crate's only door to the kernel")]
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::sync::{Mutex, PoisonError};
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_header, perf_event_mmap_page};
 
 // From <fcntl.h>; the libc crate lacks them for glibc.
-const F_SETOWN_EX: libc::c_int = 15;
+pub(crate) const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
 /// The kernel takes a pointer, where perf-event-open-sys 7.1 passes the value.
@@ -106,14 +109,98 @@ pub(crate) fn read_group(leader: &OwnedFd, into: &mut [u64]) -> io::Result<usize
 }
 
 /// Overflows of `fd` raise SIGIO on the calling thread.
+///
+/// F_SETOWN, whose argument a filter can read, will not do: its signal is the process's, of which one pends at most, so the overflow of a
+/// second thread would be lost.
 pub(crate) fn signal_this_thread(fd: &OwnedFd) -> io::Result<()> {
-    let owner = FOwnerEx { type_: F_OWNER_TID, pid: gettid() };
-    // SAFETY: both calls take an integer or a pointer to a structure that outlives them.
+    let unlocked;
+    let owner = match OWNER.get() {
+        0 => {
+            unlocked = FOwnerEx { type_: F_OWNER_TID, pid: gettid() };
+            &raw const unlocked
+        }
+        locked => std::ptr::with_exposed_provenance(locked),
+    };
+    // SAFETY: both calls take an integer or a pointer to a structure that outlives them; the kernel refuses an address without one.
     unsafe {
         checked(libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_ASYNC))?;
-        checked(libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, &raw const owner))?;
+        checked(libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, owner))?;
     }
     Ok(())
+}
+
+thread_local! {
+    /// Address of the calling thread's [`OwnerPage`]; 0 without one.
+    static OWNER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Addresses of all owner pages: below the code, data and mappings of any process, so one comparison tells a range that may touch
+/// them. There are more pages than a VM may have vCPUs.
+pub(crate) const OWNER_PAGES: Range<usize> = 0x10_0000..0x40_0000;
+
+/// Distance of two owner pages.
+const OWNER_PAGE: usize = 4096;
+
+/// Pages that no thread has, and the first address that was not tried yet.
+static PAGES: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), OWNER_PAGES.start));
+
+/// A page that holds the calling thread as the owner of its events, which nobody can write.
+#[derive(Debug)]
+pub(crate) struct OwnerPage(usize);
+
+impl OwnerPage {
+    /// For the calling thread, which has none.
+    pub(crate) fn new() -> io::Result<Self> {
+        let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
+        let page = Self(match pages.0.pop() {
+            Some(page) => page,
+            None => map_owner_page(&mut pages.1)?,
+        });
+        drop(pages);
+        protect(page.0, libc::PROT_READ | libc::PROT_WRITE)?;
+        let owner = FOwnerEx { type_: F_OWNER_TID, pid: gettid() };
+        // SAFETY: the page is mapped for good, writable now, and this thread's alone until it is dropped.
+        unsafe { std::ptr::with_exposed_provenance_mut::<FOwnerEx>(page.0).write(owner) };
+        protect(page.0, libc::PROT_READ)?;
+        OWNER.set(page.0);
+        Ok(page)
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.0
+    }
+}
+
+impl Drop for OwnerPage {
+    /// A filtered thread cannot unmap it: the next thread takes it over.
+    fn drop(&mut self) {
+        OWNER.set(0);
+        PAGES.lock().unwrap_or_else(PoisonError::into_inner).0.push(self.0);
+    }
+}
+
+/// Maps the first page from `next` on that is free, and moves `next` behind it.
+fn map_owner_page(next: &mut usize) -> io::Result<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    while *next < OWNER_PAGES.end {
+        let page = std::ptr::without_provenance_mut(*next);
+        *next += OWNER_PAGE;
+        // SAFETY: with MAP_FIXED_NOREPLACE nothing is mapped over.
+        let at = unsafe { libc::mmap(page, OWNER_PAGE, libc::PROT_READ, flags, -1, 0) };
+        if at != libc::MAP_FAILED {
+            return Ok(at.expose_provenance());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EEXIST) {
+            return Err(error);
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+fn protect(page: usize, protection: libc::c_int) -> io::Result<()> {
+    // SAFETY: the page is an owner page, to which there are no references.
+    checked(unsafe { libc::mprotect(std::ptr::with_exposed_provenance_mut(page), OWNER_PAGE, protection) }).map(drop)
 }
 
 /// Blocks SIGIO on the calling thread.

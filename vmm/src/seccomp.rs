@@ -1,4 +1,4 @@
-//! The system calls of the threads that a guest reaches.
+//! The system calls of a process that runs a guest.
 //!
 //! A guest that found a hole in the VMM would act from its vCPU's thread, or from that of a device that reads its queues. A vCPU's
 //! thread needs few system calls: KVM's and perf's ioctls, opening and closing events of its own, its timer, memory, and the end of a
@@ -8,38 +8,44 @@
 //!
 //! The filter is installed after everything is made that takes other calls, and holds until the thread ends. Memory is one of
 //! these: KVM_SET_USER_MEMORY_REGION would give a guest any part of the process.
+//!
+//! All threads have one address space, so a thread that obeys a guest can write the stack of one that may do more. It has no call that
+//! makes another thread run a handler, and the process as a whole does without the calls of [`confine_process`].
 
-use std::collections::BTreeMap;
+mod program;
+
 use std::os::fd::RawFd;
+use std::sync::{Mutex, PoisonError};
 
+use host_pmu::kick::Owner;
 use kvm_bindings::{
     kvm_debugregs, kvm_device_attr, kvm_guest_debug, kvm_irq_level, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs,
     kvm_regs, kvm_sregs, kvm_translation, kvm_vcpu_events,
 };
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
-};
+use libc::sock_filter;
 use thiserror::Error;
 
-use crate::sys;
+use crate::sys::{self, Threads};
+use program::{Rule, Test, Verdict, program};
 
-/// Why a thread cannot be confined.
+/// Why a process or a thread cannot be confined.
 #[derive(Debug, Error)]
 pub enum SeccompError {
-    /// The filter cannot be made.
-    #[error("the seccomp filter cannot be made: {0}; run without it: --no-seccomp")]
-    Filter(#[from] seccompiler::BackendError),
     /// The kernel refused it.
-    #[error("the kernel refused the seccomp filter of a guest's thread: {0}; run without it: --no-seccomp")]
-    Install(std::io::Error),
+    #[error("the kernel refused the seccomp filter of a guest's {1}: {0}; run without it: --no-seccomp")]
+    Install(std::io::Error, &'static str),
     /// The handler of what it forbids.
     #[error("sigaction for SIGSYS: {0}")]
     Handler(std::io::Error),
+    /// The memory that says whom events signal.
+    #[error("no page below {end:#x} for the owner of a vCPU's events: {0}; lower vm.mmap_min_addr, or run without seccomp filters: \
+             --no-seccomp", end = Owner::END)]
+    Owner(std::io::Error),
 }
 
 /// `_IOC` of <asm-generic/ioctl.h>.
-const fn ioc(direction: u32, kind: u8, number: u8, size: usize) -> u64 {
-    (direction << 30 | (size as u32) << 16 | (kind as u32) << 8 | number as u32) as u64
+const fn ioc(direction: u32, kind: u8, number: u8, size: usize) -> u32 {
+    direction << 30 | (size as u32) << 16 | (kind as u32) << 8 | number as u32
 }
 
 const NONE: u32 = 0;
@@ -49,7 +55,7 @@ const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
 /// Ioctls of the loop and the stepper on a vCPU, a VM and a perf event; the most frequent first.
-const IOCTLS: [u64; 29] = [
+const IOCTLS: [u32; 29] = [
     ioc(NONE, KVM, 0x80, 0),                                    // KVM_RUN
     ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),         // KVM_GET_LAPIC
     ioc(NONE, KVM, 0x9a, 0),                                    // KVM_NMI
@@ -81,39 +87,30 @@ const IOCTLS: [u64; 29] = [
     ioc(WRITE, KVM, 0x84, size_of::<kvm_sregs>()),              // KVM_SET_SREGS
 ];
 
-/// From <fcntl.h>: what a perf event's signal needs, and what a debug build asks before it closes a file.
-const FCNTLS: [u64; 3] = [libc::F_SETFL as u64, 15, libc::F_GETFD as u64];
-
-/// Calls of any thread, allowed with any arguments.
-const PLAIN: [i64; 22] = [
+/// Calls of any confined thread, allowed with any arguments; the most frequent first.
+const PLAIN: [i64; 19] = [
     libc::SYS_read,
-    libc::SYS_close,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_brk,
-    libc::SYS_madvise,
     libc::SYS_rt_sigreturn,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_sigaltstack,
-    libc::SYS_futex,
-    libc::SYS_sched_yield,
-    libc::SYS_sched_getaffinity,
-    libc::SYS_restart_syscall,
+    libc::SYS_close,
     libc::SYS_clock_gettime,
     libc::SYS_getrusage,
+    libc::SYS_futex,
     libc::SYS_gettid,
     libc::SYS_getpid,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_sigaltstack,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_brk,
+    // The allocator's and the hasher's seeds.
+    libc::SYS_getrandom,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // An abort's way, and the allocator's and the hasher's seeds.
-    libc::SYS_rt_sigaction,
-    libc::SYS_getrandom,
-    // Answered by `refusal`.
-    libc::SYS_openat,
+    // Of a vCPU's thread, and harmless to any: a timer signals the thread for which it was made.
+    libc::SYS_timer_settime,
+    libc::SYS_timer_delete,
 ];
-
-/// Calls of a vCPU's thread beside those.
-const TIMERS: [i64; 2] = [libc::SYS_timer_settime, libc::SYS_timer_delete];
 
 /// Calls of a device's thread beside those, which wait on descriptors that it has.
 const WAITING: [i64; 3] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_ctl];
@@ -121,18 +118,58 @@ const WAITING: [i64; 3] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SY
 /// Calls of a device's thread for its socket alone.
 const ON_SOCKET: [i64; 3] = [libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_shutdown];
 
-/// Where the words of a panic go.
-const STDERR: u64 = 2;
-
-fn is(argument: u8, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
-    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
-    SeccompRule::new(vec![condition])
-}
-
-fn lacks(argument: u8, bits: u64) -> Result<SeccompRule, seccompiler::BackendError> {
-    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), 0)?;
-    SeccompRule::new(vec![condition])
-}
+/// Calls that no thread of a process with a guest makes: to become another program, to act on other processes, to change the kernel, the
+/// clock or what is mounted, to open files by what is no name.
+const NEVER: [i64; 48] = [
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_setpgid,
+    libc::SYS_bpf,
+    libc::SYS_userfaultfd,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_mknod,
+    libc::SYS_mknodat,
+    libc::SYS_open_by_handle_at,
+];
 
 /// The answer to a forbidden call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,58 +187,13 @@ impl Default for Answer {
     }
 }
 
-impl From<Answer> for SeccompAction {
+impl From<Answer> for Verdict {
     fn from(answer: Answer) -> Self {
         match answer {
-            Answer::Kill => Self::KillProcess,
+            Answer::Kill => Self::Kill,
             Answer::Name => Self::Trap,
         }
     }
-}
-
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
-
-fn one_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-    values.iter().map(|&value| is(argument, value)).collect()
-}
-
-/// Calls with any arguments, memory that is not executable, and signals to this process.
-fn common<const N: usize>(also: [i64; N]) -> Result<Rules, seccompiler::BackendError> {
-    let executable = libc::PROT_EXEC as u64;
-    let mut rules: Rules = PLAIN.into_iter().chain(also).map(|call| (call, Vec::new())).collect();
-    rules.insert(libc::SYS_mmap, vec![lacks(2, executable)?]);
-    rules.insert(libc::SYS_mprotect, vec![lacks(2, executable)?]);
-    // An abort's.
-    rules.insert(libc::SYS_tgkill, vec![is(0, std::process::id().into())?]);
-    Ok(rules)
-}
-
-/// The rules of a vCPU's thread.
-fn of_vcpu() -> Result<Rules, seccompiler::BackendError> {
-    let mut rules = common(TIMERS)?;
-    rules.insert(libc::SYS_ioctl, one_of(1, &IOCTLS)?);
-    rules.insert(libc::SYS_fcntl, one_of(1, &FCNTLS)?);
-    // The guest's serial port.
-    rules.insert(libc::SYS_write, one_of(0, &[1, STDERR])?);
-    // Events of this thread only: pid 0.
-    rules.insert(libc::SYS_perf_event_open, vec![is(1, 0)?]);
-    Ok(rules)
-}
-
-/// The rules of a device's thread.
-fn of_device(own: Descriptors) -> Result<Rules, seccompiler::BackendError> {
-    let socket = u64::from(own.socket.cast_unsigned());
-    let mut rules = common(WAITING)?;
-    rules.insert(libc::SYS_fcntl, one_of(1, &[libc::F_GETFD as u64])?);
-    rules.insert(libc::SYS_write, one_of(0, &[STDERR, own.interrupt.cast_unsigned().into(), socket])?);
-    for call in ON_SOCKET {
-        rules.insert(call, one_of(0, &[socket])?);
-    }
-    Ok(rules)
-}
-
-fn program(rules: Rules, answer: Answer) -> Result<BpfProgram, seccompiler::BackendError> {
-    SeccompFilter::new(rules, answer.into(), SeccompAction::Allow, TargetArch::x86_64)?.try_into()
 }
 
 /// The descriptors that the thread of a device writes to.
@@ -213,44 +205,153 @@ pub struct Descriptors {
     pub interrupt: RawFd,
 }
 
-/// Answers opening a file by EACCES: glibc looks at `/proc/sys/vm/overcommit_memory` when it gives memory back, and does
-/// without. A filter of its own, as a filter has one answer to all it names.
-fn refusal() -> Result<BpfProgram, seccompiler::BackendError> {
-    let rules = BTreeMap::from([(libc::SYS_openat, Vec::new())]);
-    let refuse = SeccompAction::Errno(libc::EACCES as u32);
-    SeccompFilter::new(rules, SeccompAction::Allow, refuse, TargetArch::x86_64)?.try_into()
+/// A process or thread, for rules on its own signals.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    process: u32,
+    thread: u32,
 }
 
-/// The filters that confine a thread, ready to install.
-#[derive(Clone, Debug)]
-pub struct Jail([BpfProgram; 2]);
-
-impl Jail {
-    /// Makes the filters of a vCPU's thread of this process; for [`Answer::Name`] also installs its handler of SIGSYS.
-    pub fn of_vcpu(answer: Answer) -> Result<Self, SeccompError> {
-        Self::new(of_vcpu()?, answer)
+impl Own {
+    fn current() -> Self {
+        Self { process: std::process::id(), thread: sys::gettid().cast_unsigned() }
     }
+}
 
-    /// The same for the thread of a device with these descriptors.
-    pub fn of_device(own: Descriptors, answer: Answer) -> Result<Self, SeccompError> {
-        Self::new(of_device(own)?, answer)
-    }
+/// Confines the calling thread, a vCPU's, until it ends. Events that it opens from now on signal the thread while it keeps what this returns.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn confine_vcpu(answer: Answer) -> Result<Owner, SeccompError> {
+    let owner = Owner::this_thread().map_err(SeccompError::Owner)?;
+    install(&of_vcpu(Own::current(), owner.address(), answer), answer, Threads::This)?;
+    Ok(owner)
+}
 
-    fn new(rules: Rules, answer: Answer) -> Result<Self, SeccompError> {
-        if answer == Answer::Name {
-            sys::install_forbidden_handler().map_err(SeccompError::Handler)?;
-        }
-        Ok(Self([program(rules, answer)?, refusal()?]))
-    }
+/// The same for the thread of a device with these descriptors.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn confine_device(own: Descriptors, answer: Answer) -> Result<(), SeccompError> {
+    install(&of_device(own, Own::current(), answer), answer, Threads::This)
+}
 
-    /// Confines the calling thread until it ends.
-    pub fn enter(&self) -> Result<(), SeccompError> {
-        // The first forbids the call that would install the second.
-        for filter in self.0.iter().rev() {
-            sys::confine_this_thread(filter).map_err(SeccompError::Install)?;
-        }
-        Ok(())
+/// Takes from all threads of the process what none needs once a guest runs, for good. A second call changes nothing.
+///
+/// # Errors
+/// The kernel refuses it: some thread has a filter that the others have not.
+pub fn confine_process(answer: Answer) -> Result<(), SeccompError> {
+    static CONFINED: Mutex<bool> = Mutex::new(false);
+    let mut confined = CONFINED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*confined {
+        install(&of_process(Own::current(), answer), answer, Threads::All)?;
+        *confined = true;
     }
+    Ok(())
+}
+
+fn install(filter: &[sock_filter], answer: Answer, threads: Threads) -> Result<(), SeccompError> {
+    if answer == Answer::Name {
+        sys::install_forbidden_handler().map_err(SeccompError::Handler)?;
+    }
+    let whose = if threads == Threads::All { "process" } else { "thread" };
+    sys::confine(filter, threads).map_err(|error| SeccompError::Install(error, whose))
+}
+
+fn int(value: i32) -> u32 {
+    value.cast_unsigned()
+}
+
+/// What allows a call, and forbids it otherwise.
+fn allow(call: i64, any: Vec<Vec<Test>>, answer: Answer) -> Rule {
+    Rule { call, any, then: Verdict::Allow, otherwise: answer.into() }
+}
+
+fn one_of(position: u8, values: &[u32]) -> Test {
+    Test::OneOf(position, values.to_vec())
+}
+
+/// Calls with any arguments, memory that is not executable and not an [`Owner`]'s, and an abort's signal to the thread itself.
+fn common(own: Own, answer: Answer) -> Vec<Rule> {
+    let allow = |call, any| allow(call, any, answer);
+    let above = |position| Test::From(position, Owner::END as u32);
+    let lacks = |position, bits| Test::Lacks(position, int(bits));
+    let mut rules: Vec<_> = PLAIN.into_iter().map(|call| allow(call, Vec::new())).collect();
+    rules.extend([
+        allow(
+            libc::SYS_mmap,
+            vec![vec![lacks(2, libc::PROT_EXEC), lacks(3, libc::MAP_FIXED)], vec![lacks(2, libc::PROT_EXEC), above(0)]],
+        ),
+        allow(libc::SYS_mprotect, vec![vec![lacks(2, libc::PROT_EXEC), above(0)]]),
+        allow(libc::SYS_mremap, vec![vec![lacks(3, libc::MREMAP_FIXED), above(0)]]),
+        allow(libc::SYS_munmap, vec![vec![above(0)]]),
+        allow(libc::SYS_madvise, vec![vec![above(0)]]),
+        allow(libc::SYS_tgkill, vec![vec![one_of(0, &[own.process]), one_of(1, &[own.thread])]]),
+        // glibc looks at /proc/sys/vm/overcommit_memory when it gives memory back, and does without.
+        Rule {
+            call: libc::SYS_openat,
+            any: Vec::new(),
+            then: Verdict::Refuse(libc::EACCES as u16),
+            otherwise: answer.into(),
+        },
+    ]);
+    rules
+}
+
+/// The filter of a vCPU's thread, whose events have their owner at this address.
+fn of_vcpu(own: Own, owner: usize, answer: Answer) -> Vec<sock_filter> {
+    let allow = |call, any| allow(call, any, answer);
+    let mut rules = vec![
+        allow(libc::SYS_ioctl, vec![vec![one_of(1, &IOCTLS)]]),
+        allow(
+            libc::SYS_fcntl,
+            vec![
+                vec![one_of(1, &[int(Owner::COMMAND)]), Test::At(2, owner as u32)],
+                // A terminal with O_ASYNC signals its foreground processes, whoever they are.
+                vec![one_of(1, &[int(libc::F_SETFL)]), one_of(2, &[int(libc::O_ASYNC)]), Test::AtLeast(0, 3)],
+                // A debug build asks before it closes a file.
+                vec![one_of(1, &[int(libc::F_GETFD)])],
+            ],
+        ),
+        // Events of this thread only, on any CPU.
+        allow(libc::SYS_perf_event_open, vec![vec![one_of(1, &[0]), one_of(2, &[u32::MAX]), one_of(4, &[FD_CLOEXEC])]]),
+    ];
+    rules.extend(common(own, answer));
+    // The guest's serial port, and the words of a panic.
+    rules.push(allow(libc::SYS_write, vec![vec![one_of(0, &[STDOUT, STDERR])]]));
+    program(&rules, answer.into(), answer.into())
+}
+
+/// PERF_FLAG_FD_CLOEXEC of <linux/perf_event.h>.
+const FD_CLOEXEC: u32 = 8;
+const STDOUT: u32 = 1;
+const STDERR: u32 = 2;
+
+/// The filter of a device's thread.
+fn of_device(own_descriptors: Descriptors, own: Own, answer: Answer) -> Vec<sock_filter> {
+    let allow = |call, any| allow(call, any, answer);
+    let socket = int(own_descriptors.socket);
+    let writes = one_of(0, &[int(own_descriptors.interrupt), socket, STDERR]);
+    let mut rules: Vec<_> = WAITING.into_iter().map(|call| allow(call, Vec::new())).collect();
+    rules.push(allow(libc::SYS_write, vec![vec![writes]]));
+    rules.extend(ON_SOCKET.map(|call| allow(call, vec![vec![one_of(0, &[socket])]])));
+    rules.extend(common(own, answer));
+    rules.push(allow(libc::SYS_fcntl, vec![vec![one_of(1, &[int(libc::F_GETFD)])]]));
+    program(&rules, answer.into(), answer.into())
+}
+
+/// The filter of all threads.
+fn of_process(own: Own, answer: Answer) -> Vec<sock_filter> {
+    let forbid = |call, any, otherwise| Rule { call, any, then: answer.into(), otherwise };
+    // Both put keys into a terminal as if they had been typed there.
+    let typing = vec![vec![one_of(1, &[libc::TIOCSTI as u32, libc::TIOCLINUX as u32])]];
+    let mut rules = vec![forbid(libc::SYS_ioctl, typing, Verdict::Allow)];
+    rules.extend(
+        [libc::SYS_kill, libc::SYS_tgkill].map(|call| allow(call, vec![vec![one_of(0, &[own.process])]], answer)),
+    );
+    rules.push(allow(libc::SYS_socket, vec![vec![one_of(0, &[int(libc::AF_UNIX)])]], answer));
+    rules.extend(NEVER.map(|call| forbid(call, Vec::new(), answer.into())));
+    program(&rules, Verdict::Allow, answer.into())
 }
 
 #[cfg(test)]
@@ -286,16 +387,49 @@ mod tests {
     fn no_ioctl_gives_the_guest_more_of_the_process() {
         // KVM_SET_USER_MEMORY_REGION and its second form, KVM_CREATE_VCPU, KVM_SET_MEMORY_REGION, KVM_IOEVENTFD.
         for number in [0x46, 0x49, 0x41, 0x40, 0x79] {
-            let same = |ioctl: u64| ioctl & 0xffff == u64::from(KVM) << 8 | number;
+            let same = |ioctl: u32| ioctl & 0xffff == u32::from(KVM) << 8 | number;
             assert!(!IOCTLS.into_iter().any(same), "{number:#x}");
         }
     }
 
+    const OWN: Own = Own { process: 100, thread: 101 };
+    const OWNER: usize = 0x10_0000;
+
     #[test]
-    fn the_filter_fits_and_is_short() {
-        for rules in [of_vcpu(), of_device(Descriptors { socket: 5, interrupt: 6 })] {
-            let length = program(rules.unwrap(), Answer::Kill).unwrap().len();
-            assert!(length < 512, "{length} instructions are run through at each call");
+    fn an_entry_into_a_guest_is_decided_first() {
+        let run = [9, ioc(NONE, KVM, 0x80, 0).into(), 0, 0, 0, 0];
+        let (kill, device) = (Answer::Kill, Descriptors { socket: 5, interrupt: 6 });
+        for filter in [of_vcpu(OWN, OWNER, kill), of_process(OWN, kill)] {
+            let (verdict, steps) = program::tests::decide(&filter, libc::SYS_ioctl, run);
+            assert_eq!(verdict, libc::SECCOMP_RET_ALLOW);
+            assert!(steps <= 9, "{steps} instructions");
+        }
+        for filter in [of_vcpu(OWN, OWNER, kill), of_device(device, OWN, kill), of_process(OWN, kill)] {
+            assert!(filter.len() < 200, "{} instructions", filter.len());
+        }
+    }
+
+    #[test]
+    fn signals_stay_in_the_thread() {
+        let filter = of_vcpu(OWN, OWNER, Answer::Kill);
+        let allows = |call, arguments| program::tests::decide(&filter, call, arguments).0 == libc::SECCOMP_RET_ALLOW;
+        assert!(allows(libc::SYS_tgkill, [100, 101, 6, 0, 0, 0]));
+        assert!(!allows(libc::SYS_tgkill, [100, 102, 6, 0, 0, 0]));
+        assert!(!allows(libc::SYS_tgkill, [99, 101, 6, 0, 0, 0]));
+        assert!(!allows(libc::SYS_rt_sigaction, [10, 0, 0, 8, 0, 0]));
+        let owner = OWNER as u64;
+        for (command, argument, descriptor, allowed) in [
+            (Owner::COMMAND, owner, 9, true),
+            (Owner::COMMAND, owner + 8, 9, false),
+            (Owner::COMMAND, owner | 1 << 32, 9, false),
+            (libc::F_SETOWN, 1, 9, false),
+            (10, 9, 9, false),
+            (libc::F_SETFL, int(libc::O_ASYNC).into(), 9, true),
+            (libc::F_SETFL, int(libc::O_ASYNC | libc::O_NONBLOCK).into(), 9, false),
+            (libc::F_SETFL, int(libc::O_ASYNC).into(), 1, false),
+        ] {
+            let arguments = [descriptor, int(command).into(), argument, 0, 0, 0];
+            assert_eq!(allows(libc::SYS_fcntl, arguments), allowed, "{arguments:x?}");
         }
     }
 }

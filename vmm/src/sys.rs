@@ -102,28 +102,36 @@ fn put_hex(put: &mut impl FnMut(&[u8]), value: u64) {
     }
 }
 
-/// Confines the calling thread to what `filter` allows, until it ends.
+/// The threads that get a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// The calling one.
+    This,
+    /// Those of the process.
+    All,
+}
+
+/// Confines threads to what `filter` allows, until they end.
 ///
 /// With SECCOMP_FILTER_FLAG_SPEC_ALLOW: before Linux 5.16 a filter without it turns on the mitigations of speculative store
 /// bypass for the thread, and so for the guest it runs, which would be measured along.
-pub(crate) fn confine_this_thread(filter: &[seccompiler::sock_filter]) -> io::Result<()> {
+pub(crate) fn confine(filter: &[libc::sock_filter], threads: Threads) -> io::Result<()> {
     let length = u16::try_from(filter.len()).map_err(io::Error::other)?;
-    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut().cast() };
+    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
+    let flags = match threads {
+        Threads::This => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+        Threads::All => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW | libc::SECCOMP_FILTER_FLAG_TSYNC,
+    };
     // SAFETY: takes integers only.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `program` and the instructions it points to outlive the call, which copies them; both libraries declare the
-    // kernel's own sock_filter.
-    let refused = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
-            &raw const program,
-        )
-    };
-    if refused != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    // SAFETY: `program` and the instructions it points to outlive the call, which copies them.
+    match unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) } {
+        0 => Ok(()),
+        thread @ 1.. => Err(io::Error::other(format!("thread {thread} has a filter of its own"))),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Installs the handler of system calls that a filter forbids.

@@ -16,7 +16,7 @@ use vmm::machine::{Behind, Cpu, MachineError, Plan};
 use vmm::sample::Sampling;
 
 use crate::backend::BackendChoice;
-use crate::console::complain;
+use crate::console::{complain, internal};
 use crate::output::Diverted;
 use crate::rounds::pin::{PinChoice, usable_cpus};
 use crate::rounds::plan::check_version;
@@ -148,6 +148,8 @@ pub fn not_begun(what: impl Into<String>, error: &MachineError) -> Error {
     if let MachineError::Kvm(KvmError::NoTscOffset(_)) = error {
         // It says what helps, and doctor knows nothing of it.
         Error::host(what, error.to_string(), "")
+    } else if let MachineError::Panicked(_) = error {
+        internal(&error.to_string(), "")
     } else if error.is_the_hosts() {
         Error::host(what, error.to_string(), "`vpmu doctor` says what is missing")
     } else {
@@ -180,6 +182,13 @@ mod tests {
         assert!(few.plan(&BackendKey::CpuClock).unwrap_err().to_string().contains("1 CPUs for 2 vCPUs"));
         let misspelt = StrategyChoice::Preset("reues".to_owned());
         assert!(MachineSpec { strategy: misspelt, ..spec }.plan(&BackendKey::CpuClock).is_err());
+    }
+
+    #[test]
+    fn a_panic_is_a_bug_and_no_fault_of_the_host() {
+        let code = |error| not_begun("cannot boot", &error).exit.code();
+        assert_eq!(code(MachineError::Panicked("a vCPU's thread")), 70);
+        assert_eq!(code(MachineError::Host("no memory".to_owned())), 4);
     }
 
     #[test]

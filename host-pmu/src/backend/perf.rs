@@ -173,7 +173,8 @@ fn os(call: &'static str, error: &io::Error) -> HostError {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let remedy = match (call, errno) {
         ("perf_event_open", libc::EACCES | libc::EPERM) => {
-            "; run as root or with CAP_PERFMON, or sudo sysctl kernel.perf_event_paranoid=1; `vpmu doctor` names all that is missing"
+            "; run as root or with CAP_PERFMON, or sudo sysctl kernel.perf_event_paranoid=1, and outside of a container whose seccomp profile \
+             forbids it; `vpmu doctor` names all that is missing"
         }
         ("perf_event_open", libc::ENOENT | libc::ENODEV) => {
             "; this host has no PMU for that event: use --backend cpu-clock"
@@ -184,7 +185,9 @@ fn os(call: &'static str, error: &io::Error) -> HostError {
              enable_mediated_pmu=0), or the PMU has no interrupt: use --backend cpu-clock"
         }
         (_, libc::EMFILE) => "; too many open files: raise the limit with ulimit -n",
-        ("perf_event_open", libc::ENOSYS) => "; this kernel is built without CONFIG_PERF_EVENTS",
+        ("perf_event_open", libc::ENOSYS) => {
+            "; this kernel is built without CONFIG_PERF_EVENTS, or a seccomp profile hides it"
+        }
         _ => "",
     };
     HostError::Os { call, errno, remedy }

@@ -77,7 +77,7 @@ fn shares_first_event(document: &Document) -> bool {
     document.parameters.rounds_per_guest.is_some_and(|rounds| rounds > 1) && arms.filter(dear).count() > 1
 }
 
-/// What any experiment's figures suffer from: how the tool was built, and time that the hypervisor took from the run.
+/// What any experiment's figures suffer from: how the tool was built, and time that the hypervisor or a quota took from the run.
 #[must_use]
 pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
     let mut found = Vec::new();
@@ -89,14 +89,26 @@ pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
         let message = format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile");
         found.push(Warning::of_all("steal", message));
     }
+    if let Some((quota, stopped)) = host.quota.and_then(|quota| Some((quota, quota.meanwhile()?)))
+        && stopped.throttled > 0
+    {
+        let message = format!(
+            "the CPU quota of the control group ({:.2} CPUs) stopped the measurement in {} of {} periods, for {:.1} s of CPU time",
+            quota.cpus,
+            stopped.throttled,
+            stopped.periods,
+            stopped.throttled_us as f64 / 1e6
+        );
+        found.push(Warning::of_all("cpu-quota", message));
+    }
     found
 }
 
-/// What `doctor` finds in the host's settings; steal is judged by the run's own.
+/// What `doctor` finds in the host's settings; steal and a quota are judged by the run's own.
 pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = Warning> {
     noise::findings(host, pinned)
         .into_iter()
-        .filter(|finding| finding.status != Status::Ok && finding.check != "steal")
+        .filter(|finding| finding.status != Status::Ok && !["steal", "CPU quota"].contains(&finding.check))
         .map(|finding| Warning {
             code: finding.check.to_lowercase().replace(' ', "-"),
             arm: None,
@@ -264,7 +276,7 @@ fn measured(round: &Round, parameters: &Parameters) -> u64 {
 mod tests {
     use super::*;
     use crate::fixture;
-    use crate::host::CpuTime;
+    use crate::host::{CpuTime, Quota, Throttling};
 
     fn codes(change: impl FnOnce(&mut Document)) -> Vec<String> {
         let mut document = fixture::document(2);
@@ -334,6 +346,8 @@ mod tests {
             document.host.loadavg_1m = Some(9.0);
             document.host.steal_before = Some(CpuTime { steal: 0, total: 0 });
             document.host.steal_after = Some(CpuTime { steal: 5, total: 100 });
+            let throttled = |throttled| Throttling { periods: 10 + throttled, throttled, throttled_us: 100_000 };
+            document.host.quota = Some(Quota { cpus: 0.1, before: throttled(3), after: Some(throttled(4)) });
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
             for n in [
@@ -362,6 +376,7 @@ mod tests {
         for code in [
             "debug-build",
             "steal",
+            "cpu-quota",
             "load",
             "overcommit",
             "incomplete",

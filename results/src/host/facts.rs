@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::quota::Quota;
 use super::tuning::Tuning;
 
 /// Facts about the host that move a measurement. `None`: the host does not tell.
@@ -74,6 +75,9 @@ pub struct HostFacts {
     pub steal_before: Option<CpuTime>,
     /// The same, after.
     pub steal_after: Option<CpuTime>,
+    /// The CPU quota of the process's control groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Quota>,
     /// How the host is tuned, and who else used its CPUs.
     #[serde(default, skip_serializing_if = "Tuning::is_unknown")]
     pub tuning: Tuning,

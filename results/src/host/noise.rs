@@ -120,6 +120,14 @@ fn sharing(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
             "the hypervisor below takes the CPU away unseen",
             "ask for dedicated cores; the result records the steal of its own run",
         ),
+        Finding::new(
+            "CPU quota",
+            Status::warn_unless(host.quota.is_none()),
+            host.quota
+                .map_or_else(|| "none".to_owned(), |quota| format!("{:.2} CPUs of the control group", quota.cpus)),
+            "the kernel stops the vCPUs for the rest of a period once the group has used its time",
+            "run outside of the group, or lift its limit: cpu.max (cgroup v1: cpu.cfs_quota_us), `docker run` without --cpus, systemd CPUQuota=",
+        ),
         smt(host, pinned, &online),
         irqs(host, pinned, &online),
     ]
@@ -251,8 +259,8 @@ fn kernel(host: &HostFacts) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::IdleState;
     use crate::host::fixture::{CASCADE_LAKE, PVM, tree};
+    use crate::host::{IdleState, Quota, Throttling};
 
     fn cascade_lake(change: impl FnOnce(&mut HostFacts)) -> HostFacts {
         let (_dir, fs) = tree(CASCADE_LAKE);
@@ -286,7 +294,7 @@ mod tests {
     #[test]
     fn each_setting_that_spoils_a_measurement_is_found() {
         type Change = fn(&mut HostFacts);
-        let cases: [(&str, Change); 11] = [
+        let cases: [(&str, Change); 12] = [
             ("governor", |host| host.governor = Some("performance, powersave".to_owned())),
             ("turbo", |host| host.turbo = Some(true)),
             ("C-states", |host| {
@@ -295,6 +303,9 @@ mod tests {
             ("TSC", |host| host.clocksource = Some("hpet".to_owned())),
             ("virtualized", |host| host.virtualized = true),
             ("load", |host| host.loadavg_1m = Some(45.0)),
+            ("CPU quota", |host| {
+                host.quota = Some(Quota { cpus: 0.1, before: Throttling::default(), after: None });
+            }),
             ("NMI watchdog", |host| host.nmi_watchdog = Some(true)),
             ("huge pages", |host| host.tuning.thp = Some("always".to_owned())),
             ("KSM", |host| host.tuning.ksm = Some(true)),

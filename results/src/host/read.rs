@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::class::host_class;
 use super::facts::{CpuTime, HostFacts};
 use super::fs::HostFs;
+use super::quota::Quota;
 use super::tuning::Tuning;
 
 /// A word of the kernel's command line: what an access to a register of the PMU costs this host, ns, as its VMM models it.
@@ -20,7 +21,7 @@ impl HostFacts {
     #[must_use]
     pub fn read(fs: &HostFs) -> Self {
         let (loadavg_1m, steal_before) = (loadavg(fs), cpu_time(fs));
-        Self { loadavg_1m, steal_before, tuning: Tuning::read(fs), ..Self::settings(fs) }
+        Self { loadavg_1m, steal_before, quota: Quota::read(fs), tuning: Tuning::read(fs), ..Self::settings(fs) }
     }
 
     /// What does not change during a measurement, but for [`Tuning`].
@@ -89,19 +90,23 @@ impl HostFacts {
             cpus_online: fs.text("sys/devices/system/cpu/online"),
             loadavg_1m: loadavg(fs),
             steal_before: cpu_time(fs),
+            quota: Quota::read(fs),
             tuning: Tuning::begin(fs),
             begun: true,
             ..Self::default()
         }
     }
 
-    /// Notes stolen and busy time once more, after the measurement.
+    /// Notes stolen, throttled and busy time once more, after the measurement.
     pub fn finish(&mut self, fs: &HostFs) {
         if self.begun {
             let mut tuning = std::mem::take(&mut self.tuning);
             tuning.complete(fs);
-            let Self { loadavg_1m, steal_before, .. } = *self;
-            *self = Self { loadavg_1m, steal_before, tuning, ..Self::settings(fs) };
+            let Self { loadavg_1m, steal_before, quota, .. } = *self;
+            *self = Self { loadavg_1m, steal_before, quota, tuning, ..Self::settings(fs) };
+        }
+        if let Some(quota) = &mut self.quota {
+            quota.after = Quota::read(fs).map(|now| now.before);
         }
         self.steal_after = cpu_time(fs);
         self.tuning.finish(fs);

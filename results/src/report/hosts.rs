@@ -57,6 +57,7 @@ fn facts(host: &HostFacts) -> Vec<(&'static str, String)> {
         ),
         ("load before", host.loadavg_1m.map(|load| format!("{load:.2}"))),
         ("steal meanwhile", host.steal_share().map(|share| format!("{:.2} %", share * 100.0))),
+        ("CPU quota", host.quota.map(|quota| format!("{:.2} CPUs", quota.cpus))),
         ("mitigations", list(&host.mitigations.keys().cloned().collect::<Vec<_>>())),
     ];
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()

@@ -1,5 +1,6 @@
 //! A thread per vCPU: started together, watched, stopped together.
 
+use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -64,6 +65,19 @@ pub(crate) struct Watched {
     pub(crate) silenced: Option<Duration>,
 }
 
+/// Why a thread has no outcome.
+#[derive(Debug)]
+pub(crate) enum Lost {
+    NotStarted(io::Error),
+    Panicked,
+}
+
+impl From<io::Error> for Lost {
+    fn from(error: io::Error) -> Self {
+        Self::NotStarted(error)
+    }
+}
+
 /// The threads of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Crew {
@@ -83,13 +97,13 @@ impl Crew {
     /// Runs `work(number, vcpu)` on a thread for each of `vcpus`, until all have ended. Stops all of them when the end of one
     /// ends the run, at the time limit, and on interruption.
     ///
-    /// Returns their outcomes in order, `None` for one that panicked, and what the watch saw.
+    /// Returns their outcomes in order, or why there is none, and what the watch saw.
     pub(crate) fn run<V: Send, T: Send>(
         &self,
         vcpus: Vec<V>,
         limits: &Limits<'_>,
         work: impl Fn(usize, V) -> Left<T> + Sync,
-    ) -> (Vec<Option<T>>, Watched) {
+    ) -> (Vec<Result<T, Lost>>, Watched) {
         let (done, finished) = mpsc::channel();
         std::thread::scope(|scope| {
             let threads: Vec<_> = vcpus
@@ -108,8 +122,8 @@ impl Crew {
                 })
                 .collect();
             let watched = self.watch(&finished, threads.len(), limits);
-            // A thread that could not be started counts as one that panicked; the others are stopped.
-            (threads.into_iter().map(|thread| thread.ok()?.join().ok()).collect(), watched)
+            // One that could not be started has stopped the others.
+            (threads.into_iter().map(|thread| thread?.join().map_err(|_| Lost::Panicked)).collect(), watched)
         })
     }
 
@@ -229,7 +243,9 @@ mod tests {
                 patient(&crew);
                 Left { others_go_on: true, outcome: name }
             });
-            assert_eq!(left, [Some('a'), (!panics).then_some('b'), Some('c')]);
+            let [a, b, c] = &left[..] else { panic!("{left:?}") };
+            assert!(matches!((a, c), (Ok('a'), Ok('c'))), "{left:?}");
+            assert!(if panics { matches!(b, Err(Lost::Panicked)) } else { matches!(b, Ok('b')) }, "{left:?}");
             assert_eq!(watched, Watched::default());
         }
     }
@@ -243,7 +259,8 @@ mod tests {
                 patient(&crew);
                 Left { others_go_on: true, outcome: cpu }
             });
-            assert_eq!((left, watched), (vec![Some(0), Some(1)], Watched { timed_out, silenced: None }));
+            assert!(matches!(left[..], [Ok(0), Ok(1)]), "{left:?}");
+            assert_eq!(watched, Watched { timed_out, silenced: None });
         }
     }
 
@@ -273,7 +290,7 @@ mod tests {
                 }
                 Left { others_go_on: true, outcome: () }
             });
-            assert_eq!(left, [Some(())]);
+            assert!(matches!(left[..], [Ok(())]), "{left:?}");
             assert_eq!(watched, Watched { timed_out: true, silenced: Some(Duration::ZERO) });
             assert_eq!(given_up.load(Ordering::Relaxed), needs_an_end);
         }

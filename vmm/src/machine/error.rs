@@ -5,6 +5,7 @@ use std::time::Duration;
 use host_pmu::kick::TimerError;
 use thiserror::Error;
 
+use super::crew::Lost;
 use crate::boot::image::{MAX_MEMORY, MIN_MEMORY};
 use crate::boot::linux::{BootError, KernelError};
 use crate::boot::payload::PayloadError;
@@ -55,9 +56,21 @@ pub enum MachineError {
         /// How long it was waited for.
         after: Duration,
     },
+    /// A thread of the VMM panicked, and has said why: a bug.
+    #[error("{0} panicked")]
+    Panicked(&'static str),
     /// The host.
     #[error("{0}")]
     Host(String),
+}
+
+impl From<Lost> for MachineError {
+    fn from(lost: Lost) -> Self {
+        match lost {
+            Lost::NotStarted(error) => Self::Host(format!("a vCPU's thread cannot be started: {error}")),
+            Lost::Panicked => Self::Panicked("a vCPU's thread"),
+        }
+    }
 }
 
 impl MachineError {

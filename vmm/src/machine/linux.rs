@@ -135,7 +135,7 @@ pub fn run(
         sites: Vec::new(),
         entry: 0,
     };
-    let (ran, (output, complaints)) = std::thread::scope(|scope| {
+    let (ran, written) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| console.write_to(out));
         if let Some(input) = input {
             let (devices, over) = (&devices, &over);
@@ -145,14 +145,16 @@ pub fn run(
             let _ending = Ending { over: &over, console: &console };
             run::run(host, &mut guest, &machine, interrupted)
         };
-        (ran, writer.join().unwrap_or_default())
+        (ran, writer.join())
     });
     let Run { end, vcpus, wall, .. } = ran?;
+    let (output, complaints) = written.map_err(|_| MachineError::Panicked("the console's thread"))?;
     let end = match (&complaints.panic, end) {
         (Some(why), End::Reset | End::TimedOut | End::TripleFault) => End::Panic(why.clone()),
         (_, end) => end,
     };
-    let channel = guest.channel.as_ref().map(virtio::Console::faults).unwrap_or_default();
+    let channel = guest.channel.take().map(virtio::Console::end).transpose();
+    let channel = channel.map_err(|_| MachineError::Panicked("a virtio device's thread"))?.unwrap_or_default();
     Ok(LinuxOutcome { end, vcpus, rewritten: guest.sites.len(), console: output, complaints, channel, wall })
 }
 

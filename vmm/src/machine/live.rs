@@ -125,7 +125,7 @@ impl LiveGuest {
         let nothing =
             || RunOutcome { end: End::Stopped, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO };
         let Some(thread) = self.thread.take() else { return Ok(nothing()) };
-        let mut outcome = thread.join().map_err(|_| MachineError::Host("a guest's thread panicked".to_owned()))??;
+        let mut outcome = thread.join().map_err(|_| MachineError::Panicked("a guest's thread"))??;
         if self.late {
             let ends = outcome.vcpus.iter_mut().map(|vcpu| &mut vcpu.end).chain([&mut outcome.end]);
             ends.filter(|end| **end == End::Stopped).for_each(|end| *end = End::TimedOut);

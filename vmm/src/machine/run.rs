@@ -24,7 +24,7 @@ use crate::kvm::{GuestPmu, Host, KvmError, Look, run_loop};
 use crate::outcome::End;
 use crate::probe;
 use crate::sample::VcpuSampler;
-use crate::seccomp::{Answer, Jail};
+use crate::seccomp::{Answer, confine_process, confine_vcpu};
 use crate::sys;
 
 /// One run of a guest.
@@ -60,6 +60,9 @@ pub(super) fn run<G: Guest>(
     let facts = RunFacts { userspace_pmu: pmu != GuestPmu::Kvm, emulated_host: sys::emulated_host() };
     let in_kernel = guest.load(&memory, facts)?;
     let vm = host.create_vm(&memory, pmu, in_kernel.also, in_kernel.pit)?;
+    if plan.seccomp {
+        confine_process(Answer::default())?;
+    }
     guest.attach(&vm, &memory)?;
     let look = Look { model: plan.cpu, without_misemulated: in_kernel.without_misemulated };
     let mut vcpus = Vec::with_capacity(plan.vcpus);
@@ -68,9 +71,8 @@ pub(super) fn run<G: Guest>(
         let tsc_khz = start(&fd, cpu, guest, &memory)?;
         vcpus.push((fd, tsc_khz));
     }
-    let jail = if plan.seccomp { Some(Jail::of_vcpu(Answer::default())?) } else { None };
     let crew = Crew::default();
-    let shared = Shared { vm: &vm, plan, guest, memory: &memory, crew: &crew, jail };
+    let shared = Shared { vm: &vm, plan, guest, memory: &memory, crew: &crew };
     let limits = Limits {
         interrupted,
         began,
@@ -105,7 +107,6 @@ struct Shared<'a, G> {
     guest: &'a G,
     memory: &'a GuestMemoryMmap,
     crew: &'a Crew,
-    jail: Option<Jail>,
 }
 
 impl<G: Guest> Shared<'_, G> {
@@ -120,7 +121,7 @@ impl<G: Guest> Shared<'_, G> {
         }
         left.into_iter()
             .map(|outcome| {
-                let mut vcpu = outcome.ok_or_else(|| MachineError::Host("a vCPU thread panicked".to_owned()))??;
+                let mut vcpu = outcome??;
                 if timed_out && vcpu.end == End::Stopped {
                     vcpu.end = End::TimedOut;
                 }
@@ -182,9 +183,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             #[cfg(feature = "planted-slowdown")]
             strategy: shared.plan.behind.strategy_name(),
         });
-        if let Some(jail) = &shared.jail {
-            jail.enter()?;
-        }
+        let _owner = shared.plan.seccomp.then(|| confine_vcpu(Answer::default())).transpose()?;
         let (guard, clock) = (vcpu.guard(), TickClock::new(tsc_khz));
         let (mut probe_ns, mut stopped) = (None, false);
         loop {

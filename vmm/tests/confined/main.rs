@@ -9,22 +9,46 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{ExitStatusExt as _, parent_id};
 use std::process::{Command, ExitCode, Output};
+use std::sync::mpsc;
 use std::thread;
 
+use arch_pmu::intel::PerfEvtSel;
+use host_pmu::backend::perf::PerfBackend;
+use host_pmu::backend::{Backend as _, BackendKey};
+use host_pmu::open;
 use trials::Case;
-use vmm::seccomp::{Answer, Descriptors, Jail, SeccompError};
+use vmm::seccomp::{Answer, Descriptors, SeccompError, confine_device, confine_process, confine_vcpu};
 
 /// A call that a child process makes on a confined thread. It gets the number of another process.
 type Call = fn(u32) -> bool;
 
 /// Calls by name, with their numbers, which neither kind of thread may make.
-const FORBIDDEN: [(&str, i64, Call); 6] = [
-    ("socket", libc::SYS_socket, |_| std::net::UdpSocket::bind("127.0.0.1:0").is_ok()),
-    ("tgkill", libc::SYS_tgkill, sys::tgkill),
+const FORBIDDEN: [(&str, i64, Call); 15] = [
+    ("socket", libc::SYS_socket, sys::socket),
+    ("tgkill another process", libc::SYS_tgkill, sys::tgkill),
+    ("tgkill another thread", libc::SYS_tgkill, sys::tgkill_the_first_thread),
+    ("rt_sigaction", libc::SYS_rt_sigaction, sys::sigaction),
     ("kill", libc::SYS_kill, sys::kill),
     ("tkill", libc::SYS_tkill, sys::tkill),
     ("rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo, sys::sigqueue),
     ("set_user_memory_region", libc::SYS_ioctl, sys::set_user_memory_region),
+    ("F_SETOWN_EX of any owner", libc::SYS_fcntl, sys::set_owner),
+    ("F_SETSIG", libc::SYS_fcntl, sys::set_signal),
+    ("O_ASYNC of a standard stream", libc::SYS_fcntl, sys::signal_of_stdin),
+    ("mprotect of an owner", libc::SYS_mprotect, sys::unprotect_owner),
+    ("munmap of an owner", libc::SYS_munmap, sys::unmap_owner),
+    ("mremap over an owner", libc::SYS_mremap, sys::remap_over_owner),
+    ("mmap over an owner", libc::SYS_mmap, sys::map_over_owner),
+];
+
+/// Calls that no thread of a process with a guest may make, though its thread began before the guest.
+const FORBIDDEN_TO_ALL: [(&str, i64, Call); 6] = [
+    ("execve", libc::SYS_execve, sys::execve),
+    ("kill", libc::SYS_kill, sys::kill),
+    ("tgkill another process", libc::SYS_tgkill, sys::tgkill),
+    ("rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo, sys::sigqueue),
+    ("socket", libc::SYS_socket, sys::socket),
+    ("TIOCSTI", libc::SYS_ioctl, sys::type_a_key),
 ];
 
 /// Calls that a vCPU's thread may make, or one with other descriptors, and a device's may not.
@@ -38,6 +62,7 @@ const FORBIDDEN_TO_DEVICES: [(&str, i64, Call); 4] = [
 /// A kind of thread, by its name for a child.
 const VCPU: &str = "vcpu";
 const DEVICE: &str = "device";
+const ANY: &str = "any";
 
 /// First argument of a child that makes a forbidden call; then the thread, the call's name and the answer.
 const CHILD: &str = "make-a-forbidden-call";
@@ -51,39 +76,52 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let missing = in_jail(Answer::Name, || ()).err().map(|error| error.to_string());
-    let cases: [(&str, fn()); 5] = [
+    let cases: [(&str, fn()); 8] = [
         ("a_confined_device_moves_bytes_through_its_socket", device_moves_bytes),
         ("a_confined_thread_works_and_opens_nothing", works_and_opens_nothing),
         ("a_forbidden_call_is_named_and_ends_the_process", named_and_ends_the_process),
         ("a_forbidden_call_kills_the_process_at_once", kills_the_process_at_once),
-        ("a_confined_thread_signals_its_own_process_only", signals_its_own_process_only),
+        ("a_confined_thread_signals_itself_and_no_other", signals_itself),
+        ("a_confined_thread_opens_events_that_signal_it", opens_events),
+        ("threads_leave_their_owners_to_later_ones", owners_are_reused),
+        ("what_a_process_with_a_guest_does_not_need_is_taken_from_all_its_threads", all_threads_lose_calls),
     ];
-    let cases = cases.map(|(name, run)| Case::new(name, missing.clone(), run));
-    trials::run(cases, trials::expected::seccomp())
+    let no_perf = |name: &str| (name.contains("opens_events")).then(|| open::probe(&BackendKey::CpuClock).err());
+    let cases = cases.map(|(name, run)| {
+        let missing = missing.clone().or_else(|| no_perf(name).flatten().map(|error| error.to_string()));
+        Case::new(name, missing, run)
+    });
+    trials::run(cases, trials::expected::seccomp() && trials::expected::perf_events())
 }
 
 /// Runs `body` on a confined vCPU thread.
 fn in_jail<T: Send + 'static>(answer: Answer, body: impl FnOnce() -> T + Send + 'static) -> Result<T, SeccompError> {
-    on_thread(Jail::of_vcpu(answer)?, body)
+    on_thread(move || confine_vcpu(answer), body)
 }
 
-fn on_thread<T: Send + 'static>(jail: Jail, body: impl FnOnce() -> T + Send + 'static) -> Result<T, SeccompError> {
-    thread::spawn(move || jail.enter().map(|()| body())).join().expect("a confined thread that does not panic")
+fn on_thread<G, T: Send + 'static>(
+    confine: impl FnOnce() -> Result<G, SeccompError> + Send + 'static,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, SeccompError> {
+    let confined = thread::spawn(move || confine().map(|_held| body()));
+    confined.join().expect("a confined thread that does not panic")
 }
 
 fn device_moves_bytes() {
     let (mut own, mut other) = UnixStream::pair().unwrap();
     let own_descriptors = Descriptors { socket: own.as_raw_fd(), interrupt: libc::STDERR_FILENO };
-    let jail = Jail::of_device(own_descriptors, Answer::Name).unwrap();
     other.write_all(b"in").unwrap();
-    let moved = on_thread(jail, move || {
-        let mut bytes = vec![0; 64 << 20];
-        let count = own.read(&mut bytes).unwrap();
-        own.write_all(b"out").unwrap();
-        own.shutdown(Shutdown::Both).unwrap();
-        let opened = std::fs::File::open("/dev/null").map(drop).map_err(|error| error.kind());
-        (bytes[..count].to_vec(), opened)
-    });
+    let moved = on_thread(
+        move || confine_device(own_descriptors, Answer::Name),
+        move || {
+            let mut bytes = vec![0; 64 << 20];
+            let count = own.read(&mut bytes).unwrap();
+            own.write_all(b"out").unwrap();
+            own.shutdown(Shutdown::Both).unwrap();
+            let opened = std::fs::File::open("/dev/null").map(drop).map_err(|error| error.kind());
+            (bytes[..count].to_vec(), opened)
+        },
+    );
     assert_eq!(moved.unwrap(), (b"in".to_vec(), Err(std::io::ErrorKind::PermissionDenied)));
     let mut sent = String::new();
     other.read_to_string(&mut sent).unwrap();
@@ -100,26 +138,67 @@ fn works_and_opens_nothing() {
     assert_eq!(opened.unwrap(), Err(std::io::ErrorKind::PermissionDenied));
 }
 
-fn signals_its_own_process_only() {
+fn signals_itself() {
     let own = std::process::id();
     assert!(in_jail(Answer::Name, move || sys::tgkill(own)).unwrap());
 }
 
+fn opens_events() {
+    let open = || {
+        let mut backend = PerfBackend::new(&BackendKey::CpuClock, 1_000_000).unwrap();
+        let _owner = confine_vcpu(Answer::Name).unwrap();
+        // Of cycles, which the clock stands in for.
+        let mut event = backend.open(PerfEvtSel::from_bits(0x53_003c).spec(), 1 << 40).unwrap();
+        let count = backend.pause(&mut event).unwrap();
+        backend.release(event);
+        count
+    };
+    assert!(thread::spawn(open).join().unwrap() > 0);
+}
+
+fn owners_are_reused() {
+    // There is memory for 768 at a time.
+    for _ in 0..800 {
+        in_jail(Answer::Name, || ()).unwrap();
+    }
+}
+
 fn make_a_forbidden_call(thread: &str, name: &str, answer: Answer) {
-    let all = FORBIDDEN.into_iter().chain(FORBIDDEN_TO_DEVICES);
+    let all = FORBIDDEN.into_iter().chain(FORBIDDEN_TO_DEVICES).chain(FORBIDDEN_TO_ALL);
     let (.., call) = all.into_iter().find(|(known, ..)| *known == name).unwrap();
     let other = parent_id();
     let (socket, _other_end) = UnixStream::pair().unwrap();
     let own = Descriptors { socket: socket.as_raw_fd(), interrupt: libc::STDERR_FILENO };
-    let jail = if thread == DEVICE { Jail::of_device(own, answer) } else { Jail::of_vcpu(answer) };
-    let made = jail.and_then(|jail| on_thread(jail, move || call(other)));
+    let made = match thread {
+        DEVICE => on_thread(move || confine_device(own, answer), move || call(other)),
+        ANY => {
+            let (go, ready) = mpsc::channel();
+            let early = thread::spawn(move || ready.recv().is_ok() && call(other));
+            confine_process(answer).map(|()| {
+                go.send(()).unwrap();
+                early.join().unwrap()
+            })
+        }
+        _ => in_jail(answer, move || call(other)),
+    };
     eprintln!("the process outlived {name}: {made:?}");
 }
 
 /// What each kind of thread may not do.
 fn forbidden() -> impl Iterator<Item = (&'static str, &'static str, i64)> {
-    let both = [VCPU, DEVICE].into_iter().flat_map(|thread| FORBIDDEN.map(|(name, number, _)| (thread, name, number)));
-    both.chain(FORBIDDEN_TO_DEVICES.map(|(name, number, _)| (DEVICE, name, number)))
+    let of = |thread, calls: &'static [(&'static str, i64, Call)]| {
+        calls.iter().map(move |&(name, number, _)| (thread, name, number))
+    };
+    of(VCPU, &FORBIDDEN).chain(of(DEVICE, &FORBIDDEN)).chain(of(DEVICE, &FORBIDDEN_TO_DEVICES))
+}
+
+fn all_threads_lose_calls() {
+    for (name, number, _) in FORBIDDEN_TO_ALL {
+        let child = child(ANY, name, "name");
+        let said = String::from_utf8_lossy(&child.stderr);
+        assert_eq!(child.status.code(), Some(70), "{name}: {said}");
+        assert!(said.contains(&format!("system call {number:#x} ")), "{name}: {said}");
+    }
 }
 
 fn child(thread: &str, name: &str, answer: &str) -> Output {

@@ -12,6 +12,7 @@ use vmm::sample::Sampling;
 
 use super::guest::GuestPlan;
 use super::runner::{LiveGuest, Opened, TurnOutcome};
+use crate::console::internal;
 use crate::sys;
 use results::error::Error;
 
@@ -79,9 +80,11 @@ fn plan(guest: &GuestPlan, behind: Behind, samples: u64) -> PayloadPlan {
     }
 }
 
-fn refused(error: MachineError) -> Error {
+/// The error of a guest that has no result.
+pub(crate) fn refused(error: MachineError) -> Error {
     match error {
         MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
+        MachineError::Panicked(_) => internal(&error.to_string(), ""),
         other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),
     }
 }
@@ -110,5 +113,17 @@ impl LiveGuest for Live {
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
         self.0.finish(sys::interrupted()).map_err(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_bug_and_no_fault_of_the_host() {
+        let code = |error| refused(error).exit.code();
+        assert_eq!(code(MachineError::Panicked("a vCPU's thread")), 70);
+        assert_eq!(code(MachineError::Host("no memory".to_owned())), 4);
     }
 }

@@ -15,7 +15,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use super::device::{Device, Faults, PUT_OFF, Work};
 use super::ports::QUEUES;
 use super::transport::{read_config, register};
-use crate::seccomp::{Answer, Descriptors, Jail};
+use crate::seccomp::{Answer, Descriptors, confine_device};
 
 /// Milliseconds between two looks at a device that is being set up.
 const SET_UP_INTERVAL: i32 = 5;
@@ -79,7 +79,6 @@ impl Console {
         memory: &GuestMemoryMmap,
         confined: bool,
     ) -> io::Result<([EventFd; QUEUES], EventFd)> {
-        self.stop();
         let eventfd = || EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC);
         let (stop, interrupt) = (eventfd()?, eventfd()?);
         let mut kicks = Vec::with_capacity(QUEUES);
@@ -104,11 +103,9 @@ impl Console {
         let stop_copy = stop.try_clone()?;
         epoll.ctl(ControlOperation::Add, stop_copy.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
         let interrupt_copy = interrupt.try_clone()?;
-        let own = Descriptors { socket, interrupt: interrupt_copy.as_raw_fd() };
-        let jail = confined.then(|| Jail::of_device(own, Answer::default())).transpose().map_err(io::Error::other)?;
         let worker = Worker {
             shared: Arc::clone(&self.shared),
-            jail,
+            confined,
             epoll,
             kicks: copies,
             _stop: stop_copy,
@@ -148,32 +145,34 @@ impl Console {
         }
     }
 
-    /// What has gone wrong so far.
-    #[must_use]
-    pub fn faults(&self) -> Faults {
-        self.shared.device().faults()
+    /// Ends the thread; what has gone wrong, or the payload of its panic.
+    ///
+    /// # Errors
+    /// The thread panicked.
+    pub fn end(mut self) -> std::thread::Result<Faults> {
+        self.stop()?;
+        Ok(self.shared.device().faults())
     }
 
-    fn stop(&mut self) {
-        if let Some((stop, thread)) = self.thread.take()
-            && stop.write(1).is_ok()
-        {
-            // Its panic has been printed; the run's result does not depend on it.
-            let _ = thread.join();
+    fn stop(&mut self) -> std::thread::Result<()> {
+        match self.thread.take() {
+            Some((stop, thread)) if stop.write(1).is_ok() => thread.join(),
+            _ => Ok(()),
         }
     }
 }
 
 impl Drop for Console {
     fn drop(&mut self) {
-        self.stop();
+        // Its panic has been printed, and nobody waits for its result.
+        let _ = self.stop();
     }
 }
 
 /// The device's thread.
 struct Worker {
     shared: Arc<Shared>,
-    jail: Option<Jail>,
+    confined: bool,
     epoll: Epoll,
     kicks: Vec<EventFd>,
     /// Keeps the descriptor in `epoll` open.
@@ -206,8 +205,9 @@ impl Worker {
 
     /// Works until it is stopped.
     fn serve(&mut self) -> io::Result<()> {
-        if let Some(jail) = &self.jail {
-            jail.enter().map_err(io::Error::other)?;
+        if self.confined {
+            let own = Descriptors { socket: self.socket, interrupt: self.interrupt.as_raw_fd() };
+            confine_device(own, Answer::default()).map_err(io::Error::other)?;
         }
         let mut events = [EpollEvent::default(); QUEUES + 2];
         let mut timeout = 0;

@@ -10,9 +10,10 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
-use vmm::machine::{Behind, Cpu, MachineError, Plan};
+use vmm::machine::{Behind, Cpu, Plan};
 
 use super::tap::{Checked, Run};
+use crate::arm::launch::refused;
 use results::error::{Error, Exit};
 use results::host::{HostFs, kvm_arm};
 
@@ -154,10 +155,7 @@ pub fn run(
     for &guest in &checks.guests {
         for (n, name) in checks.target.names().into_iter().enumerate() {
             let plan = plan(guest, checks.run(n), checks.seccomp);
-            let outcome = payload::run_conformance(&host, &plan, interrupted).map_err(|error| match error {
-                MachineError::Kvm(error) => Error::host("cannot run a guest", error.to_string(), ""),
-                other => Error::host("cannot run a guest", other.to_string(), "`vpmu doctor` says what is missing"),
-            })?;
+            let outcome = payload::run_conformance(&host, &plan, interrupted).map_err(refused)?;
             let run = Run::new(guest, name, &outcome.end, outcome.report.as_deref());
             done(&run)?;
             runs.push(run);

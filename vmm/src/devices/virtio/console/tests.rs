@@ -98,7 +98,7 @@ fn megabytes_pass_in_both_directions_at_once() {
     });
     assert!(received.iter().enumerate().all(|(at, &byte)| byte == (at % 253) as u8));
     drop(echo.join().unwrap());
-    assert_eq!(machine.console.faults(), Faults::default());
+    assert_eq!(machine.console.end().unwrap(), Faults::default());
 }
 
 #[test]
@@ -121,8 +121,18 @@ fn a_thread_that_ends_by_an_error_closes_the_socket_and_says_why() {
     machine.kick(CONTROL_TRANSMIT);
     host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     assert_eq!(host.read(&mut [0; 1]).unwrap(), 0);
-    let faults = machine.console.faults();
+    let faults = machine.console.end().unwrap();
     assert!(faults.broken == 0 && faults.error.is_some(), "{faults:?}");
+}
+
+#[test]
+fn a_panic_of_the_thread_is_no_fault_of_the_guest() {
+    let memory = memory();
+    let (mut machine, _host) = Machine::new(&memory);
+    machine.console.stop().unwrap();
+    let thread = std::thread::spawn(|| panic!("on purpose"));
+    machine.console.thread = Some((EventFd::new(0).unwrap(), thread));
+    assert!(machine.console.end().is_err());
 }
 
 #[test]
@@ -133,7 +143,7 @@ fn a_driver_that_breaks_the_rules_is_the_end_of_the_stream() {
     machine.kick(TRANSMIT);
     host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     assert_eq!(host.read(&mut [0; 1]).unwrap(), 0);
-    assert_eq!(machine.console.faults(), Faults { broken: 1, error: None });
+    assert_eq!(machine.console.end().unwrap(), Faults { broken: 1, error: None });
 }
 
 #[test]
