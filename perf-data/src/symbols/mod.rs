@@ -1,10 +1,13 @@
 //! Names of addresses.
 
+mod demangle;
 mod elf;
 mod kallsyms;
 mod limit;
 
 use crate::record::MOST_OF_BUILD_ID;
+
+pub use demangle::demangled;
 
 /// Symbols by address.
 #[derive(Clone, Debug, Default)]
