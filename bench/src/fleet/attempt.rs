@@ -20,6 +20,7 @@ use crate::abilities::ThisHost;
 use crate::console::complain;
 use crate::doctor::diagnose::diagnose;
 use crate::doctor::diagnosis::Limits;
+use crate::hash::sha256;
 
 /// Time in which a command that was interrupted saves its document.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -170,7 +171,7 @@ fn start(
     let shared = folder.binary(binary);
     let program = binaries.map(|copies| copies.join(&binary.file)).filter(|copy| copy.is_file()).unwrap_or(shared);
     let bytes = std::fs::read(&program).map_err(|error| missing(&format!("{}: {error}", program.display())))?;
-    if blake3::hash(&bytes).to_hex().as_str() != binary.blake3 {
+    if sha256(&bytes) != binary.sha256 {
         return Err(missing(&format!("{} is not the binary that was submitted", program.display())));
     }
     let file = |name: &str| {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::element::Element;
 use super::plan::{Plan, PlannedVariant, SlurmOptions};
+use crate::hash::sha256;
 use crate::tool;
 
 /// Schema of the campaign's own file.
@@ -41,8 +42,8 @@ const MAX_FILE: u64 = 256 << 20;
 pub struct Binary {
     /// Name of the file in the campaign's `bin/`, after its contents.
     pub file: String,
-    /// BLAKE3 of its bytes, hex.
-    pub blake3: String,
+    /// SHA-256 of its bytes, hex.
+    pub sha256: String,
 }
 
 /// What was submitted.
@@ -204,8 +205,8 @@ impl Folder {
             }
             for variant in &plan.variants {
                 let Some(binary) = &variant.binary else { continue };
-                let kept = campaign.binaries.get(&variant.name).map(|binary| binary.blake3.as_str());
-                let now = std::fs::read(binary).map(|bytes| blake3::hash(&bytes).to_hex().to_string());
+                let kept = campaign.binaries.get(&variant.name).map(|binary| binary.sha256.as_str());
+                let now = std::fs::read(binary).map(|bytes| sha256(&bytes));
                 if now.as_deref().ok() != kept {
                     return Err(Error::usage(
                         format!("variant '{}' of {} has another binary", variant.name, path.display()),
@@ -257,8 +258,8 @@ impl Folder {
         if mode & 0o111 == 0 {
             return Err(unusable(io::Error::other("it is not executable")));
         }
-        let blake3 = blake3::hash(&bytes).to_hex().to_string();
-        let binary = Binary { file: format!("vpmu-{}", &blake3[..12]), blake3 };
+        let sha256 = sha256(&bytes);
+        let binary = Binary { file: format!("vpmu-{}", &sha256[..12]), sha256 };
         let to = self.binary(&binary);
         replace(&to, &bytes)
             .and_then(|()| std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)))
