@@ -38,6 +38,7 @@ pub mod fixture;
 pub mod fleet;
 pub mod history;
 pub mod host;
+mod junit;
 pub mod metric;
 pub mod paired;
 pub mod published;

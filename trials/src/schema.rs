@@ -95,8 +95,8 @@ fn of_key<'a>(rules: &'a serde_json::Map<String, Value>, keyword: &str, key: &st
             patterns.get(NUMBERS).filter(|_| number)
         }
         _ => {
-            let known = ["properties", "patternProperties"].into_iter();
-            known.filter_map(|keyword| of_key(rules, keyword, key)).next().is_none().then_some(rule)
+            let known = ["properties", "patternProperties"];
+            known.into_iter().find_map(|keyword| of_key(rules, keyword, key)).is_none().then_some(rule)
         }
     }
 }

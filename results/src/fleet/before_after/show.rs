@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
-
 use super::model::{FleetComparison, FleetRow, FleetVerdict};
 use crate::fleet::show::{cell, change, value};
+use crate::junit::{Case, Outcome, Report, Suite};
 use crate::table::fold::{Table, wrapped};
 use crate::table::layout::{dash, p, plural};
 
@@ -117,29 +116,20 @@ impl FleetComparison {
     }
 
     /// The comparison as JUnit: slower rows fail, open ones are skipped with their reason.
-    ///
-    /// # Errors
-    /// A sentence if it cannot be shown as XML.
-    pub fn junit(&self) -> Result<String, String> {
-        let mut report = Report::new("vpmu fleet compare");
-        for (heading, rows) in self.groups() {
-            let mut suite = TestSuite::new(heading);
-            for row in rows {
-                let mut status = match row.verdict {
-                    FleetVerdict::Slower => TestCaseStatus::non_success(NonSuccessKind::Failure),
-                    FleetVerdict::Faster | FleetVerdict::NoChange => TestCaseStatus::success(),
-                    _ => TestCaseStatus::skipped(),
-                };
-                if !matches!(row.verdict, FleetVerdict::Faster | FleetVerdict::NoChange) {
-                    let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
-                    status.set_message(format!("{} {}{why}", row.verdict.word(), change(row.change, row.interval)));
-                }
-                let mut case = TestCase::new(format!("{} {}", row.arm, row.metric), status);
-                case.set_classname(format!("vpmu.fleet.{}", row.arm));
-                suite.add_test_case(case);
-            }
-            report.add_test_suite(suite);
-        }
-        report.to_string().map_err(|error| error.to_string())
+    #[must_use]
+    pub fn junit(&self) -> String {
+        let case = |row: &FleetRow| {
+            let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
+            let message = || format!("{} {}{why}", row.verdict.word(), change(row.change, row.interval));
+            let outcome = match row.verdict {
+                FleetVerdict::Slower => Outcome::Failed(message()),
+                FleetVerdict::Faster | FleetVerdict::NoChange => Outcome::Passed,
+                _ => Outcome::Skipped(message()),
+            };
+            Case { name: format!("{} {}", row.arm, row.metric), class: format!("vpmu.fleet.{}", row.arm), outcome }
+        };
+        let suites =
+            self.groups().into_iter().map(|(name, rows)| Suite { name, cases: rows.into_iter().map(case).collect() });
+        Report { name: "vpmu fleet compare", suites: suites.collect() }.to_string()
     }
 }
