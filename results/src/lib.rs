@@ -37,6 +37,7 @@ pub mod export;
 pub mod fixture;
 pub mod history;
 pub mod host;
+pub mod junit;
 pub mod metric;
 pub mod open;
 pub mod paired;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use serde::Serialize;
 
 use crate::error::Exit;
@@ -132,45 +131,6 @@ impl fmt::Display for Tally {
         let Self { slower, faster, same, open } = self;
         write!(f, "{slower} slower, {faster} faster, {same} unchanged, {open} open")
     }
-}
-
-/// A case of a JUnit report.
-#[derive(Clone, Debug)]
-pub struct Case {
-    /// The case's name.
-    pub name: String,
-    /// Its class, with dots.
-    pub class: String,
-    /// Slower is a failure; what is open or not judged is skipped.
-    pub verdict: Verdict,
-    /// Its size and reason; said of a case that is neither faster nor unchanged.
-    pub message: String,
-}
-
-/// Suites of cases as JUnit.
-///
-/// # Errors
-/// A sentence if they cannot be shown as XML.
-pub fn junit(name: &str, suites: Vec<(String, Vec<Case>)>) -> Result<String, String> {
-    let mut report = Report::new(name);
-    for (heading, cases) in suites {
-        let mut suite = TestSuite::new(heading);
-        for Case { name, class, verdict, message } in cases {
-            let mut status = match verdict {
-                Verdict::Slower => TestCaseStatus::non_success(NonSuccessKind::Failure),
-                Verdict::Faster | Verdict::NoChange => TestCaseStatus::success(),
-                Verdict::Inconclusive | Verdict::NotJudged => TestCaseStatus::skipped(),
-            };
-            if !matches!(verdict, Verdict::Faster | Verdict::NoChange) {
-                status.set_message(message);
-            }
-            let mut case = TestCase::new(name, status);
-            case.set_classname(class);
-            suite.add_test_case(case);
-        }
-        report.add_test_suite(suite);
-    }
-    report.to_string().map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::plain::{self, Code};
 use crate::record::{Mapping, Mode, cut};
 use crate::spaces::Spaces;
-use crate::symbols::{Image, Symbols};
+use crate::symbols::{Image, Symbols, demangled};
 
 /// Largest list of a kernel's symbols that is read: those of kernels with everything are a quarter of it.
 const LARGEST_LIST: u64 = 64 << 20;
@@ -133,7 +133,7 @@ impl Names {
             }
         };
         let number = match image.as_ref().and_then(|image| image.find(place)) {
-            Some(name) => self.number(name),
+            Some(name) => self.number(&demangled(name)),
             None => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 self.number(&format!("[{}]", name.trim_matches(['[', ']'])))
@@ -173,7 +173,7 @@ impl Names {
         let module = before.filter(|(start, (length, _))| address - *start < *length).map(|(_, (_, name))| name);
         match (found, module) {
             (Some(name), Some(module)) if !name.ends_with(module.as_str()) => module.clone(),
-            (Some(name), _) => name.to_owned(),
+            (Some(name), _) => demangled(name),
             (None, Some(module)) => module.clone(),
             (None, None) => "[kernel]".to_owned(),
         }
@@ -212,7 +212,8 @@ mod tests {
     fn names_come_from_lists_modules_and_files() {
         let folder = tempfile::tempdir().unwrap();
         let list = folder.path().join("list");
-        fs::write(&list, "ffffffff81000000 T start\nffffffffc0000010 t one\t[loop]\n").unwrap();
+        fs::write(&list, "ffffffff81000000 T start\nffffffff81001000 t _RNvCs4_1a1b\nffffffffc0000010 t one\t[loop]\n")
+            .unwrap();
         let (mut names, mut spaces) = (Names::of(Some(&list)), Spaces::default());
         spaces.map(mapping(2, 0x1000, 0x1000, "/no/such"));
         spaces.map(mapping(2, 0x8000, 0x1000, "[vdso]"));
@@ -222,6 +223,7 @@ mod tests {
         let kernel = 0xffff_ffff_c000_0000_u64;
         let asked = [
             (Mode::Kernel, 0xffff_ffff_8100_0010, "start"),
+            (Mode::Kernel, 0xffff_ffff_8100_1000, "a::b"),
             (Mode::GuestKernel, 5, "[kernel]"),
             (Mode::Kernel, kernel + 0x10, "one [loop]"),
             (Mode::Kernel, kernel + 0x4010, "[bare]"),
@@ -245,7 +247,7 @@ mod tests {
         let (mut names, mut spaces) = (Names::default(), Spaces::default());
         spaces.map(Mapping { offset: place, ..mapping(2, 0x7000, 16, path.to_str().unwrap()) });
         let number = names.find(&spaces, Mode::User, 1, 0x7000);
-        assert_eq!(Some(names.finish().0[number as usize].as_str()), image.find(place));
+        assert_eq!(Some(&names.finish().0[number as usize]), image.find(place).map(demangled).as_ref());
     }
 
     #[test]

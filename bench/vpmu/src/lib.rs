@@ -16,6 +16,7 @@ pub mod doctor;
 pub mod experiment;
 pub mod fleet;
 pub mod fold;
+pub mod hash;
 pub mod linux;
 pub mod linux_arms;
 pub mod machine;

@@ -3,10 +3,12 @@
 use std::io::{IsTerminal as _, Write};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
 /// Least time between two lines of a log.
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
+/// Least time between two pictures of a bar.
+const BETWEEN_PICTURES: Duration = Duration::from_millis(50);
+/// Characters of a bar.
+const BAR: u64 = 30;
 
 /// Shows how far an experiment is.
 pub trait Progress {
@@ -38,7 +40,7 @@ impl Progress for Silent {
 pub fn shown(shown: bool) -> Box<dyn Progress + Send> {
     match (shown, std::io::stderr().is_terminal()) {
         (false, _) => Box::new(Silent),
-        (true, true) => Box::new(Bar::new()),
+        (true, true) => Box::new(Bar::new(std::io::stderr(), BETWEEN_PICTURES)),
         (true, false) => Box::new(Lines::new(std::io::stderr(), BETWEEN_LINES)),
     }
 }
@@ -103,51 +105,75 @@ impl<W: Write> Progress for Lines<W> {
     fn end(&mut self) {}
 }
 
-/// A bar on stderr. indicatif hides it where stderr is no terminal, and obeys NO_COLOR.
+/// A line that is written over and over, for a terminal; without colour.
 #[derive(Debug)]
-pub struct Bar {
-    bar: ProgressBar,
+pub struct Bar<W> {
+    out: W,
+    between: Duration,
+    began: Instant,
+    drawn: Option<Instant>,
+    what: String,
+    done: u64,
+    total: u64,
 }
 
-impl Bar {
-    /// A bar that is not yet shown.
+impl<W: Write> Bar<W> {
+    /// A bar on `out`, drawn with at least the time `between` two pictures.
     #[must_use]
-    pub fn new() -> Self {
-        Self { bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()) }
-    }
-}
-
-impl Default for Bar {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Progress for Bar {
-    fn expect(&mut self, what: &str) {
-        self.bar.println(what);
-    }
-
-    fn begin(&mut self, total: u64) {
-        self.bar.set_length(total);
-        let template = "{bar:30} {pos}/{len} {elapsed} (about {eta} left)  {msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            self.bar.set_style(style);
-        }
+    pub fn new(out: W, between: Duration) -> Self {
+        Self { out, between, began: Instant::now(), drawn: None, what: String::new(), done: 0, total: 0 }
     }
 
     // Drawn between runs only: a ticking thread would take its time from the vCPUs.
+    fn draw(&mut self) {
+        if self.drawn.is_some_and(|drawn| drawn.elapsed() < self.between) {
+            return;
+        }
+        self.drawn = Some(Instant::now());
+        let total = self.total.max(1);
+        let done = (BAR * self.done / total).min(BAR) as usize;
+        let spent = self.began.elapsed().as_secs_f64();
+        let left = match self.done {
+            0 => String::new(),
+            done => format!(" (about {:.0} s left)", spent / done as f64 * total.saturating_sub(done) as f64),
+        };
+        let bar = format!("{}{}", "█".repeat(done), "░".repeat(BAR as usize - done));
+        let text = format!("{bar} {}/{} {spent:.0} s{left}  {}", self.done, self.total, self.what);
+        let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col));
+        let text: String = text.chars().take(columns.saturating_sub(1)).collect();
+        self.write(&text);
+    }
+
+    /// Writes over the line. A terminal that is gone is no reason to end the run.
+    fn write(&mut self, text: &str) {
+        let _ = write!(self.out, "\r\x1b[K{text}").and_then(|()| self.out.flush());
+    }
+}
+
+impl<W: Write> Progress for Bar<W> {
+    fn expect(&mut self, what: &str) {
+        self.write(what);
+        self.write("\n");
+    }
+
+    fn begin(&mut self, total: u64) {
+        (self.done, self.total) = (0, total);
+        self.began = Instant::now();
+        self.drawn = None;
+    }
+
     fn run(&mut self, what: &str) {
-        self.bar.set_message(what.to_owned());
-        self.bar.tick();
+        what.clone_into(&mut self.what);
+        self.draw();
     }
 
     fn step(&mut self) {
-        self.bar.inc(1);
+        self.done += 1;
+        self.draw();
     }
 
     fn end(&mut self) {
-        self.bar.finish_and_clear();
+        self.write("");
     }
 }
 
@@ -174,5 +200,26 @@ mod tests {
             "this takes about 3 s\n0 s: 50 % (1 of 2 steps), round 1, reuse\n0 s: 100 % (2 of 2 steps), round 2, reuse\n"
         );
         assert_eq!(lines(Duration::from_secs(3600)), "this takes about 3 s\n");
+    }
+
+    #[test]
+    fn a_bar_is_written_over_and_goes_at_the_end() {
+        let mut out = Vec::new();
+        let mut bar = Bar::new(&mut out, Duration::ZERO);
+        bar.expect("this takes about 3 s");
+        bar.begin(2);
+        bar.run("reuse");
+        bar.step();
+        bar.end();
+        let text = String::from_utf8(out).unwrap();
+        let pictures: Vec<&str> = text.split("\r\x1b[K").collect();
+        assert_eq!((pictures[..3].to_vec(), pictures.len()), (vec!["", "this takes about 3 s", "\n"], 6));
+        assert!(pictures[3].contains(" 0/2 0 s  reuse"), "{text}");
+        assert!(pictures[4].contains(" 1/2 0 s (about 0 s left)  reuse"), "{text}");
+        assert_eq!((pictures[4].matches('█').count(), pictures[5]), (15, ""));
+        let mut rarely = Vec::new();
+        let mut bar = Bar::new(&mut rarely, Duration::from_secs(3600));
+        (0..9).for_each(|_| bar.step());
+        assert_eq!(String::from_utf8(rarely).unwrap().matches('\r').count(), 1);
     }
 }

@@ -1,5 +1,6 @@
 //! Campaigns and folders of strangers: nothing of theirs runs, nothing in them makes a command wait for ever.
 
+use vpmu::hash::sha256;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
@@ -61,8 +62,8 @@ impl Rig {
     /// Puts a program in the place of the campaign's, and takes the outcome away.
     fn forge(&self) -> Result<()> {
         let program = format!("#!/bin/sh\ntouch '{}'\n", self.path("ran").display());
-        let hash = blake3::hash(program.as_bytes()).to_hex().to_string();
-        let binary = json!({"file": format!("vpmu-{}", &hash[..12]), "blake3": hash});
+        let hash = sha256(program.as_bytes());
+        let binary = json!({"file": format!("vpmu-{}", &hash[..12]), "sha256": hash});
         let path = self.path("run/bin").join(format!("vpmu-{}", &hash[..12]));
         std::fs::write(&path, program)?;
         set_mode(&path, 0o755)?;

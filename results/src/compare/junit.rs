@@ -2,13 +2,11 @@
 
 use super::judge::Comparison;
 use super::show;
-use crate::verdict::{self, Case, Verdict};
+use crate::junit::{self, Case};
 
 /// The report as XML.
-///
-/// # Errors
-/// A sentence if it cannot be shown as XML.
-pub fn junit(comparison: &Comparison) -> Result<String, String> {
+#[must_use]
+pub fn junit(comparison: &Comparison) -> String {
     let mut suites = Vec::new();
     for group in &comparison.groups {
         let case = |row: &super::Row| {
@@ -25,9 +23,7 @@ pub fn junit(comparison: &Comparison) -> Result<String, String> {
     }
     // What is not a row and yet keeps the comparison from a verdict.
     if comparison.exit == 3 {
-        let (name, class) = ("verdict".to_owned(), "vpmu".to_owned());
-        let case = Case { name, class, verdict: Verdict::Inconclusive, message: comparison.verdict.clone() };
-        suites.push(("comparison".to_owned(), vec![case]));
+        suites.push(junit::open("comparison", &comparison.verdict));
     }
-    verdict::junit("vpmu compare", suites)
+    junit::junit("vpmu compare", &suites)
 }

@@ -5,6 +5,7 @@
 //! this host's CPUs.
 
 pub mod expected;
+pub mod schema;
 
 use std::process::ExitCode;
 

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use super::model::{FleetComparison, FleetRow};
 use crate::show::{cell, change, value};
+use results::junit::{self, Case};
 use results::table::fold::{Table, wrapped};
 use results::table::layout::{dash, p, plural};
-use results::verdict::{self, Case};
 
 const HEADER: [&str; 7] = ["arm", "metric", "BASE", "NEW", "change", "p (adj.)", "verdict"];
 /// Most hosts that are named in a line.
@@ -116,10 +116,8 @@ impl FleetComparison {
     }
 
     /// The comparison as JUnit: slower rows fail, open ones are skipped with their reason.
-    ///
-    /// # Errors
-    /// A sentence if it cannot be shown as XML.
-    pub fn junit(&self) -> Result<String, String> {
+    #[must_use]
+    pub fn junit(&self) -> String {
         let case = |row: &&FleetRow| {
             let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
             Case {
@@ -130,6 +128,6 @@ impl FleetComparison {
             }
         };
         let suites = self.groups().into_iter().map(|(heading, rows)| (heading, rows.iter().map(case).collect()));
-        verdict::junit("vpmu fleet compare", suites.collect())
+        junit::junit("vpmu fleet compare", &suites.collect::<Vec<_>>())
     }
 }

@@ -1,6 +1,7 @@
 //! An analysis as JUnit: each odd host and each change is a case, and so is each element.
 
-use results::verdict::{self, Case, Verdict};
+use results::junit::{self, Case};
+use results::verdict::Verdict;
 
 use super::elements::{ElementEnd, ElementLine};
 use super::tables;
@@ -13,10 +14,8 @@ fn case(name: String, class: &str, failure: Option<String>) -> Case {
 }
 
 /// The report as XML: slower hosts, slower changes and failed elements are failures, elements without a conclusive outcome are skipped.
-///
-/// # Errors
-/// A sentence if it cannot be shown as XML.
-pub fn junit(analysis: &Analysis, elements: &[ElementLine]) -> Result<String, String> {
+#[must_use]
+pub fn junit(analysis: &Analysis, elements: &[ElementLine]) -> String {
     let mut suites = Vec::new();
     if !elements.is_empty() {
         let of = |element: &ElementLine| Case {
@@ -52,9 +51,7 @@ pub fn junit(analysis: &Analysis, elements: &[ElementLine]) -> Result<String, St
     }
     suites.push(("changes".to_owned(), changes));
     if analysis.exit == 3 {
-        let (name, class) = ("verdict".to_owned(), "vpmu.fleet".to_owned());
-        let open = Case { name, class, verdict: Verdict::Inconclusive, message: analysis.verdict.clone() };
-        suites.push(("verdict".to_owned(), vec![open]));
+        suites.push(junit::open("verdict", &analysis.verdict));
     }
-    verdict::junit("vpmu fleet", suites)
+    junit::junit("vpmu fleet", &suites)
 }

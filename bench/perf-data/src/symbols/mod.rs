@@ -1,5 +1,6 @@
 //! Names of addresses.
 
+mod demangle;
 mod elf;
 mod kallsyms;
 mod limit;
@@ -8,6 +9,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::record::MOST_OF_BUILD_ID;
+
+pub use demangle::demangled;
 
 /// Symbols by address.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::record::Sample;
 use super::sampler::Sampled;
 use crate::symbols::{Frame, Maps, Names};
-use crate::unwind::{PLACE, STACK_POINTER, Step};
+use crate::unwind::{End, PLACE, STACK_POINTER};
 
 /// Most frames of user code; a longer chain is one that runs in a circle.
 const DEEPEST: usize = 128;
@@ -55,24 +55,23 @@ fn user(sample: &Sample, maps: &Maps, names: &mut Names, frames: &mut Vec<Frame>
         let at = usize::try_from(address.checked_sub(base)?).ok()?;
         sample.stack.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_le_bytes)
     };
-    let mut inner = true;
+    let mut exact = true;
     for _ in 0..DEEPEST {
         let Some(place) = registers[PLACE] else { break };
         // A return address may be the first of the next function: the call is before it.
-        let place = if inner { place } else { place.wrapping_sub(1) };
-        inner = false;
+        let place = if exact { place } else { place.wrapping_sub(1) };
         let frame = names.in_user(maps, place);
         frames.push(frame.clone());
         let map = maps.find(place);
         let module = map.and_then(|map| Some((map.offset_of(place), names.module(&map.path)?)));
-        let step = module.and_then(|(offset, module)| {
-            module.address(offset).map(|address| module.table.step(address, &registers, memory))
+        let caller = module.and_then(|(offset, module)| {
+            module.address(offset).map(|address| module.table.caller(address, &registers, memory))
         });
-        match step.unwrap_or(Step::Unknown) {
-            Step::Caller(caller) => registers = caller,
-            Step::Bottom => return Ended::Bottom,
-            Step::Beyond => return Ended::Beyond,
-            Step::Unknown => return Ended::Broken(frame),
+        match caller.unwrap_or(Err(End::Unknown)) {
+            Ok(caller) => (registers, exact) = (caller.registers, caller.interrupted),
+            Err(End::Bottom) => return Ended::Bottom,
+            Err(End::Beyond) => return Ended::Beyond,
+            Err(End::Unknown) => return Ended::Broken(frame),
         }
     }
     Ended::Beyond

@@ -1,16 +1,14 @@
 //! Names of addresses in processes and in the kernel.
 
-mod demangle;
 mod maps;
 mod module;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use perf_data::symbols::Symbols;
+use perf_data::symbols::{Symbols, demangled};
 use serde::Serialize;
 
-pub use demangle::demangled;
 pub use maps::Maps;
 pub use module::Module;
 
@@ -55,7 +53,7 @@ impl Names {
     pub fn in_kernel(&self, address: u64) -> Frame {
         let name = self.kernel.as_ref().and_then(|symbols| symbols.find(address));
         // An address of its own would split one function into many frames.
-        let symbol = name.map_or_else(|| "(hidden)".to_owned(), str::to_owned);
+        let symbol = name.map_or_else(|| "(hidden)".to_owned(), demangled);
         Frame { symbol, module: KERNEL.to_owned() }
     }
 

@@ -14,7 +14,7 @@ use results::table::layout::{columns, plural};
 use super::by_host;
 use super::files::write;
 use super::options::SeriesOptions;
-use crate::console::{complain, internal, print, print_json};
+use crate::console::{complain, print, print_json};
 use crate::parse::share;
 
 pub(super) const EXAMPLES: &str = "\
@@ -176,7 +176,7 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Ex
     let (base, new) = (by_host::gather(base, false)?, by_host::gather(new, false)?);
     let found = fleet::compare(&base.runs, &new.runs, &FleetSpec { rules, ..FleetSpec::default() })?;
     if let Some(path) = &args.junit {
-        write_junit(path, &found.junit().map_err(|why| internal("cannot show the report", why))?)?;
+        write_junit(path, &found.junit())?;
     }
     if args.json {
         print_json(&found)?;
@@ -190,8 +190,7 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: Rules) -> Result<Ex
 
 fn show(args: &CompareArgs, found: &Comparison) -> Result<Exit, Error> {
     if let Some(path) = &args.junit {
-        let xml = compare::junit(found).map_err(|why| internal("cannot show the report", why))?;
-        write_junit(path, &xml)?;
+        write_junit(path, &compare::junit(found))?;
     }
     if args.json {
         print_json(found)?;

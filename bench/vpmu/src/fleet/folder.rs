@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::element::Element;
 use super::plan::{SlurmOptions, check_name};
 use super::trust::{self, Trust, make, make_new};
+use crate::hash::sha256;
 
 /// Schema of the campaign's own file.
 pub const SCHEMA: &str = "vpmu-campaign/1";
@@ -43,20 +44,20 @@ const MAX_BINARY: u64 = 4 << 30;
 pub struct Binary {
     /// Name of the file in the campaign's `bin/`, after its contents.
     pub file: String,
-    /// BLAKE3 of its bytes, hex.
-    pub blake3: String,
+    /// SHA-256 of its bytes, hex.
+    pub sha256: String,
 }
 
 impl Binary {
     /// That of these bytes.
     pub(super) fn of(bytes: &[u8]) -> Self {
-        let blake3 = blake3::hash(bytes).to_hex().to_string();
-        Self { file: format!("vpmu-{}", &blake3[..12]), blake3 }
+        let sha256 = sha256(bytes);
+        Self { file: format!("vpmu-{}", &sha256[..12]), sha256 }
     }
 
     fn is_named_by_its_hash(&self) -> bool {
-        let hex = self.blake3.len() == 64 && self.blake3.bytes().all(|byte| byte.is_ascii_hexdigit());
-        hex && self.file == format!("vpmu-{}", &self.blake3[..12])
+        let hex = self.sha256.len() == 64 && self.sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
+        hex && self.file == format!("vpmu-{}", &self.sha256[..12])
     }
 }
 

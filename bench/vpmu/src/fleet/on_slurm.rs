@@ -1,8 +1,9 @@
 //! A campaign's elements as Slurm's array jobs: which go into one array, and what became of them.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::console::complain;

@@ -11,6 +11,7 @@ use super::element::Element;
 use super::folder::{BIN, Binary, CAMPAIGN, Campaign, Folder, SCHEMA, cannot};
 use super::plan::{Plan, PlannedVariant};
 use super::trust::{self, Trust, make};
+use crate::hash::sha256;
 use crate::tool;
 
 /// What the user allows.
@@ -86,7 +87,7 @@ fn again(path: &Path, plan: &Plan, elements: &[Element], terms: Terms) -> Result
     let own = std::env::current_exe().ok();
     let is = |file: Option<&Path>, kept: &Binary| {
         file.and_then(|file| std::fs::read(file).ok())
-            .is_some_and(|bytes| blake3::hash(&bytes).to_hex().as_str() == kept.blake3)
+            .is_some_and(|bytes| sha256(&bytes) == kept.sha256)
     };
     if !terms.keep_binary && !is(own.as_deref(), &campaign.runner) {
         return Err(Error::usage(

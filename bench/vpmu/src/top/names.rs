@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use perf_data::symbols::Symbols;
+use perf_data::symbols::{Symbols, demangled};
 
 /// The address of code that is not told apart any more.
 pub const OTHERS: u64 = u64::MAX;
@@ -70,7 +70,7 @@ impl Names {
         }
         let named = self.of == Of::Everything || !place.user;
         let symbol = named.then(|| self.symbols.find(place.address)).flatten();
-        symbol.map_or_else(|| format!("{:#x}xxx", place.address >> 12), escaped)
+        symbol.map_or_else(|| format!("{:#x}xxx", place.address >> 12), |symbol| escaped(&demangled(symbol)))
     }
 }
 
@@ -103,9 +103,12 @@ mod tests {
 
     #[test]
     fn what_has_no_name_is_its_page() {
-        let symbols = || Symbols::of_kallsyms("ffffffff81000000 T start\nffffffff81001000 T next\n");
+        let symbols = || {
+            Symbols::of_kallsyms("ffffffff81000000 T start\nffffffff81001000 T next\nffffffff81002000 t _RNvCs4_1a1b\n")
+        };
         let mut names = Names::new(symbols(), Of::Kernel);
         assert_eq!(&*names.of(at(false, 0xffff_ffff_8100_0010)), "start");
+        assert_eq!(&*names.of(at(false, 0xffff_ffff_8100_2000)), "a::b");
         assert_eq!(&*names.of(at(false, 0x1234)), "0x1xxx");
         assert_eq!(&*names.of(at(true, 0xffff_ffff_8100_0010)), "0xffffffff81000xxx", "user code is no kernel's");
         assert_eq!(&*Names::new(symbols(), Of::Everything).of(at(true, 0xffff_ffff_8100_0010)), "start");

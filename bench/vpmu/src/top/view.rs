@@ -1,11 +1,15 @@
 //! The picture in the terminal, and what keys do to it.
 
-use ratatui::Frame;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Modifier, Style};
-use ratatui::text::Line as TextLine;
-use ratatui::widgets::{Block, Clear, Paragraph, Row, Sparkline, Table, TableState};
+use ratatui_core::layout::{Constraint, Layout, Rect};
+use ratatui_core::style::{Modifier, Style};
+use ratatui_core::terminal::Frame;
+use ratatui_core::text::Line as TextLine;
+use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui_widgets::block::Block;
+use ratatui_widgets::clear::Clear;
+use ratatui_widgets::paragraph::Paragraph;
+use ratatui_widgets::sparkline::Sparkline;
+use ratatui_widgets::table::{Row, Table, TableState};
 
 use super::model::{Line, Snapshot};
 use super::text::{event, handler, line, percent, rates, ring};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ratatui::crossterm::event::{self, Event};
+use ratatui_crossterm::crossterm::event::{self, Event};
 use results::error::{Error, Exit};
 use vmm::sample::{LiveCounts, Sampling};
 

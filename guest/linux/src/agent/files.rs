@@ -15,7 +15,6 @@ use rustix::io::Errno;
 use super::client::{Agent, SLICE, refusal, zero_ended};
 use super::error::AgentError;
 use super::extract::{Copied, Entry, Extraction};
-use crate::open;
 use crate::protocol::{COMMIT, DATA, DONE, ENTRY, ERROR, FILE, FOLDER, GET, GET_TREE, LINK, MAX_PATH, MAX_PAYLOAD};
 
 /// Most bytes that one request brings from a guest.

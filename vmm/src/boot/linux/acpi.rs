@@ -3,7 +3,13 @@
 //! The hardware-reduced model: no fixed hardware but the registers for sleep and reset, so the guest's start-up has less to
 //! probe.
 
-use super::aml;
+use acpi_tables::Aml;
+use acpi_tables::aml::{Device, EISAName, IO, Interrupt, Memory32Fixed, Name, Package, Path, ResourceTemplate, Scope};
+use acpi_tables::fadt::FADTBuilder;
+use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
+use acpi_tables::rsdp::Rsdp;
+use acpi_tables::sdt::Sdt;
+
 use super::layout::{ACPI, HIGH_START, VIRTIO, VIRTIO_GSI, VIRTIO_SIZE};
 
 /// Port that takes the sleep type; its status follows it.
@@ -16,6 +22,10 @@ pub const SOFT_OFF: u8 = 5;
 pub const SLEEP_ENABLE: u8 = 1 << 5;
 /// Port and value of a reset.
 pub const RESET: (u16, u8) = (0xcf9, 0x06);
+
+/// Who made the tables, and which.
+const MAKER: [u8; 6] = *b"VPMULB";
+const MODEL: [u8; 8] = *b"VPMULAB ";
 
 const LAPIC: u32 = 0xfee0_0000;
 const IOAPIC: u32 = 0xfec0_0000;
@@ -41,64 +51,37 @@ pub fn tables(cpus: usize, virtio: u32) -> Vec<u8> {
     let fadt = place(fadt(dsdt));
     let madt = place(madt(cpus));
     let xsdt = place(table(*b"XSDT", 1, &[fadt.to_le_bytes(), madt.to_le_bytes()].concat()));
-    out[..36].copy_from_slice(&root(xsdt));
+    out[..36].copy_from_slice(&bytes(&Rsdp::new(MAKER, xsdt)));
     debug_assert!(ACPI + out.len() as u64 <= HIGH_START);
     out
 }
 
-/// The byte at `at` becomes what makes all bytes add up to 0.
-fn checksum(bytes: &mut [u8], at: usize) {
-    bytes[at] = 0;
-    bytes[at] = bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
-}
-
-fn root(xsdt: u64) -> Vec<u8> {
-    let mut bytes =
-        [&b"RSD PTR \0VPMULB\x02"[..], &[0; 4], &36_u32.to_le_bytes(), &xsdt.to_le_bytes(), &[0; 4]].concat();
-    let mut old = bytes[..20].to_vec();
-    checksum(&mut old, 8);
-    bytes[8] = old[8];
-    checksum(&mut bytes, 32);
+fn bytes(of: &dyn Aml) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    of.to_aml_bytes(&mut bytes);
     bytes
 }
 
 fn table(signature: [u8; 4], revision: u8, body: &[u8]) -> Vec<u8> {
-    let length = 36 + body.len() as u32;
-    let mut bytes = [
-        &signature[..],
-        &length.to_le_bytes(),
-        &[revision, 0],
-        b"VPMULBVPMULAB ",
-        &1_u32.to_le_bytes(),
-        b"VPMU",
-        &1_u32.to_le_bytes(),
-        body,
-    ]
-    .concat();
-    checksum(&mut bytes, 9);
-    bytes
+    let mut table = Sdt::new(signature, 36, revision, MAKER, MODEL, 1);
+    table.append_slice(body);
+    table.as_slice().to_vec()
 }
 
 /// A register of one byte at an I/O port.
-fn register(port: u16) -> [u8; 12] {
-    let mut bytes = [1, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
-    bytes[4..6].copy_from_slice(&port.to_le_bytes());
-    bytes
+fn register(port: u16) -> GAS {
+    GAS::new(AddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, port.into())
 }
 
 fn fadt(dsdt: u64) -> Vec<u8> {
-    let mut bytes = [0; 276];
-    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
-    put(109, &BOOT_FLAGS.to_le_bytes());
-    put(112, &FLAGS.to_le_bytes());
-    put(116, &register(RESET.0));
-    put(128, &[RESET.1]);
-    // Minor version 5.
-    put(131, &[5]);
-    put(140, &dsdt.to_le_bytes());
-    put(244, &register(SLEEP_CONTROL));
-    put(256, &register(SLEEP_STATUS));
-    table(*b"FACP", 6, &bytes[36..])
+    let mut table = FADTBuilder::new(MAKER, MODEL, 1).dsdt_64(dsdt);
+    table.iapc_boot_arch = BOOT_FLAGS.into();
+    table.flags = FLAGS.into();
+    table.reset_reg = register(RESET.0);
+    table.reset_value = RESET.1;
+    table.sleep_control_reg = register(SLEEP_CONTROL);
+    table.sleep_status_reg = register(SLEEP_STATUS);
+    bytes(&table.finalize())
 }
 
 fn madt(cpus: usize) -> Vec<u8> {
@@ -118,32 +101,29 @@ fn madt(cpus: usize) -> Vec<u8> {
     table(*b"APIC", 5, &body)
 }
 
+fn device(path: &str, parts: &[(&str, &dyn Aml)]) -> Vec<u8> {
+    let parts: Vec<_> = parts.iter().map(|(name, value)| Name::new(Path::new(name), *value)).collect();
+    bytes(&Device::new(Path::new(path), parts.iter().map(|part| part as &dyn Aml).collect()))
+}
+
+/// An interrupt: edge, active high, not shared.
+fn interrupt(gsi: u32) -> Interrupt {
+    Interrupt::new(true, true, false, false, gsi)
+}
+
 fn dsdt(virtio: u32) -> Vec<u8> {
-    let serial = aml::device(
-        *b"COM1",
-        &[
-            // PNP0501, as EISA packs it.
-            aml::name(*b"_HID", &aml::integer(0x0105_d041)),
-            aml::name(*b"_UID", &aml::integer(0)),
-            aml::name(*b"_CRS", &aml::resources(&[aml::interrupt(SERIAL.1), aml::ports(SERIAL.0, 8)])),
-        ],
-    );
+    let (line, ports) = (interrupt(SERIAL.1), IO::new(SERIAL.0, SERIAL.0, 1, 8));
+    let resources = ResourceTemplate::new(vec![&line, &ports]);
+    let serial = device("COM1", &[("_HID", &EISAName::new("PNP0501")), ("_UID", &0_u8), ("_CRS", &resources)]);
     let devices = (0..virtio).map(|n| {
-        let base = VIRTIO as u32 + n * VIRTIO_SIZE as u32;
-        let resources = [aml::window(base, VIRTIO_SIZE as u32), aml::interrupt(VIRTIO_GSI + n)];
-        aml::device(
-            [b'V', b'I', b'0' + (n / 10) as u8, b'0' + (n % 10) as u8],
-            &[
-                aml::name(*b"_HID", &aml::string("LNRO0005")),
-                aml::name(*b"_UID", &aml::integer(n)),
-                aml::name(*b"_CCA", &aml::integer(1)),
-                aml::name(*b"_CRS", &aml::resources(&resources)),
-            ],
-        )
+        let window = Memory32Fixed::new(true, VIRTIO as u32 + n * VIRTIO_SIZE as u32, VIRTIO_SIZE as u32);
+        let line = interrupt(VIRTIO_GSI + n);
+        let resources = ResourceTemplate::new(vec![&window, &line]);
+        device(&format!("VI{n:02}"), &[("_HID", &"LNRO0005"), ("_UID", &n), ("_CCA", &1_u8), ("_CRS", &resources)])
     });
-    let bus = aml::system_bus(&std::iter::once(serial).chain(devices).collect::<Vec<_>>());
-    let soft_off = aml::name(*b"_S5_", &aml::bytes(&[SOFT_OFF, 0, 0, 0]));
-    table(*b"DSDT", 2, &[bus, soft_off].concat())
+    let bus = Scope::raw(Path::new("\\_SB_"), std::iter::once(serial).chain(devices).flatten().collect());
+    let soft_off = Name::new(Path::new("_S5_"), &Package::new(vec![&SOFT_OFF, &0_u8, &0_u8, &0_u8]));
+    table(*b"DSDT", 2, &[bus, bytes(&soft_off)].concat())
 }
 
 #[cfg(test)]
@@ -180,6 +160,13 @@ mod tests {
             assert_eq!(devices, virtio as usize);
             assert!(ACPI + all.len() as u64 <= HIGH_START);
         }
+    }
+
+    /// As `iasl` encodes it.
+    #[test]
+    fn the_serial_port_has_its_interrupt_and_ports() {
+        let resources = b"\x89\x06\0\x03\x01\x04\0\0\0\x47\x01\xf8\x03\xf8\x03\x01\x08\x79\0";
+        assert!(dsdt(0).windows(resources.len()).any(|window| window == resources));
     }
 
     #[test]

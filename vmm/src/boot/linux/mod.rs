@@ -7,7 +7,6 @@
 //! boot parameters, [`acpi`] the tables that describe CPUs and devices.
 
 pub mod acpi;
-mod aml;
 mod error;
 mod header;
 pub mod kernel;

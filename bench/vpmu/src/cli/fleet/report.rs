@@ -13,7 +13,7 @@ use super::super::files::write;
 use super::args::{DirArgs, ReportArgs, TrustArgs};
 use super::status::{shown, standing};
 use super::submit::lock;
-use crate::console::{complain, internal, print, print_json};
+use crate::console::{complain, print, print_json};
 use crate::fleet::folder::{Campaign, Folder};
 use crate::fleet::merge;
 use crate::fleet::standing::{Line, Standing, State};
@@ -116,13 +116,13 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     }
     let page = fleet::page(&analysis, &elements, &format!("{}: {word}", campaign.name))?;
     write(&folder.path.join("report.html"), page.as_bytes())?;
-    let junit = fleet::junit(&analysis, &elements).map_err(|why| internal("cannot show the report", why))?;
+    let junit = fleet::junit(&analysis, &elements);
     write(&folder.path.join("junit.xml"), junit.as_bytes())?;
     for Variants { base, new, comparison, error } in &variants {
         let why = || error.clone().unwrap_or_default() + "\n";
         let shown = |show: fn(&FleetComparison) -> String| comparison.as_ref().map_or_else(why, show);
         if let Some(comparison) = comparison {
-            let junit = comparison.junit().map_err(|why| internal("cannot show the report", why))?;
+            let junit = comparison.junit();
             write(&folder.path.join(format!("junit-{new}.xml")), junit.as_bytes())?;
         }
         let _ = write!(markdown, "\n## {new} against {base}\n\n{}", shown(FleetComparison::markdown));

@@ -1,7 +1,7 @@
 //! Pictures in a terminal that is memory.
 
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
+use ratatui_core::backend::TestBackend;
+use ratatui_core::terminal::Terminal;
 
 use super::super::text::tests::snapshot;
 use super::*;
