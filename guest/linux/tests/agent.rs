@@ -413,28 +413,6 @@ fn folders_go_in_and_come_out_again() {
 }
 
 #[test]
-fn what_a_user_swaps_for_a_link_or_a_pipe_does_not_go_in() {
-    let (mut agent, _process) = start();
-    let folder = tempfile::tempdir().unwrap();
-    let (root, guest) = (folder.path().join("root"), folder.path().join("guest"));
-    let user = folder.path().join("user");
-    for made in [&root, &user] {
-        fs::create_dir(made).unwrap();
-    }
-    fs::write(root.join("secret"), "secret").unwrap();
-    fs::write(user.join("mine"), "mine").unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, user.join("pipe"), rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
-    symlink(&root, user.join("below")).unwrap();
-    symlink(root.join("secret"), user.join("file")).unwrap();
-    let opened = fs::File::open(&user).unwrap();
-    fs::rename(&user, folder.path().join("real")).unwrap();
-    symlink(&root, &user).unwrap();
-    let copied = agent.put_tree(opened, &user, guest.to_str().unwrap()).unwrap();
-    assert_eq!(copied, Copied { files: 1, folders: 1, links: 2, left_out: 1, bytes: 4 });
-    assert!(guest.join("mine").is_file() && guest.join("below").is_symlink() && !guest.join("secret").exists());
-}
-
-#[test]
 fn an_agent_that_is_gone_is_an_error_at_once() {
     let (mut agent, mut process) = start();
     agent.power_off().unwrap();

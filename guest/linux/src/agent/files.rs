@@ -254,3 +254,47 @@ impl Agent<'_> {
         self.done("files are sent to it")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::protocol::HEADER;
+
+    #[test]
+    fn what_a_user_swaps_for_a_link_or_a_pipe_does_not_go_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let [user, root, real] = ["user", "root", "real"].map(|name| folder.path().join(name));
+        fs::create_dir(&user).unwrap();
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("secret"), "secret").unwrap();
+        fs::write(user.join("mine"), "mine").unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, user.join("pipe"), FileType::Fifo, 0o666.into(), 0).unwrap();
+        symlink(&root, user.join("below")).unwrap();
+        symlink(root.join("secret"), user.join("file")).unwrap();
+        let opened = fs::File::open(&user).unwrap();
+        fs::rename(&user, &real).unwrap();
+        symlink(&root, &user).unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        // A guest that takes everything.
+        let guest = std::thread::spawn(move || {
+            let (mut sent, mut header) = (Vec::new(), [0; HEADER]);
+            while theirs.read_exact(&mut header).is_ok() {
+                let [kind, length @ ..] = header;
+                let mut payload = vec![0; u32::from_le_bytes(length) as usize];
+                theirs.read_exact(&mut payload).unwrap();
+                sent.extend(payload);
+                if kind == COMMIT {
+                    theirs.write_all(&[&[DONE, 8, 0, 0, 0][..], &[0; 8]].concat()).unwrap();
+                }
+            }
+            sent
+        });
+        let copied = Agent::new(ours).unwrap().put_tree(opened, &user, "/share").unwrap();
+        assert_eq!(copied, Copied { files: 1, folders: 1, links: 2, left_out: 1, bytes: 4 });
+        let sent = String::from_utf8_lossy(&guest.join().unwrap()).into_owned();
+        assert!(sent.contains("/share/mine") && !sent.contains("/share/secret"), "{sent:?}");
+    }
+}
