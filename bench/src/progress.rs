@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use results::shown;
 
 /// Least time between two lines of a log.
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
@@ -65,7 +66,7 @@ impl<W: Write> Lines<W> {
 
     fn line(&mut self, text: &str) {
         // A log that cannot be written is no reason to end the run.
-        let _ = writeln!(self.out, "{text}");
+        let _ = writeln!(self.out, "{}", shown::line(text));
     }
 }
 
@@ -125,7 +126,7 @@ impl Default for Bar {
 
 impl Progress for Bar {
     fn expect(&mut self, what: &str) {
-        self.bar.println(what);
+        self.bar.println(shown::line(what));
     }
 
     fn begin(&mut self, total: u64) {
@@ -138,7 +139,7 @@ impl Progress for Bar {
 
     // Drawn between runs only: a ticking thread would take its time from the vCPUs.
     fn run(&mut self, what: &str) {
-        self.bar.set_message(what.to_owned());
+        self.bar.set_message(shown::line(what).into_owned());
         self.bar.tick();
     }
 

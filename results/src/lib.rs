@@ -11,6 +11,7 @@
 //! | [`compare`], [`history`] | a verdict on two results; change points in a series of them |
 //! | [`fleet`] | many hosts: what statistics by host need of each document |
 //! | [`table`], [`export`], [`report`] | a table for terminals, other tools' formats, an HTML page with plots |
+//! | [`shown`] | text of others, fit to be printed |
 //!
 //! # Reading a result
 //! ```
@@ -43,6 +44,7 @@ pub mod paired;
 pub mod published;
 pub mod read;
 pub mod report;
+pub mod shown;
 pub mod stats;
 pub mod sweep;
 #[cfg(any(test, feature = "testing"))]

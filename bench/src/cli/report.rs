@@ -9,6 +9,7 @@ use results::document::Record;
 use results::error::{Error, Exit};
 use results::fleet::{self, FleetSpec};
 use results::report::{Sources, html, published};
+use results::shown;
 use results::table::layout::plural;
 
 use super::by_host;
@@ -155,7 +156,7 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
             let latency = nmis.as_ref().map(|(nmis, timed)| (nmis, timed));
             flame::page(&contents.profile(), &title, latency)
         }
-        RecordingFormat::Folded => contents.profile().stacks.folded(),
+        RecordingFormat::Folded => shown::text(&contents.profile().stacks.folded()).into_owned(),
         RecordingFormat::Firefox => firefox::json(&contents, &title)?,
     };
     let output = args.output_of(source);

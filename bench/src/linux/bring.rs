@@ -8,6 +8,9 @@ use linux_guest::agent::{Agent, AgentError};
 use results::error::Error;
 use tempfile::TempDir;
 
+/// Most bytes of a list of the kernel's: several times those of a distribution's with all modules.
+const MOST_OF_LIST: u64 = 64 << 20;
+
 /// The file or folder of the host that `--get` of `path` makes below `output`.
 pub(super) fn target(output: &Path, path: &str) -> PathBuf {
     output.join(path.trim_end_matches('/').rsplit('/').next().unwrap_or(path))
@@ -45,7 +48,7 @@ pub(super) fn get(agent: &mut Agent<'_>, path: &str, output: &Path) -> Result<()
 /// Brings a file of the guest's kernel to `target`, which is replaced.
 pub(super) fn fetch(agent: &mut Agent<'_>, path: &str, target: &Path) -> Result<(), AgentError> {
     let mut file = fs::File::create(target).map_err(failed(target))?;
-    agent.get(path, &mut file).map(drop)
+    agent.get(path, MOST_OF_LIST, &mut file).map(drop)
 }
 
 /// Brings the guest's folder `path` into `folder`, which exists: files of the same name are replaced, others stay.

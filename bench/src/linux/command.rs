@@ -23,8 +23,8 @@ use crate::sys;
 
 /// Folder of `--share` in the guest.
 const SHARE: &str = "/share";
-/// Time to bring files out once the command was killed at its time limit.
-const COLLECT: Duration = Duration::from_secs(120);
+/// Time to bring files out that a command has which used up its time limit: so much longer the guest lives at most.
+const COLLECT: Duration = Duration::from_secs(30);
 /// How often an interruption is looked for.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -67,7 +67,8 @@ pub(super) fn run(
     };
     let (cut, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let (channel, agent) = guest::pair()?;
-    let mut agent = agent.stopped_by(&cut);
+    // Files of a guest are in its memory.
+    let mut agent = agent.stopped_by(&cut).with_budget(spec.machine.memory);
     let guest = LinuxGuest::start_with(host, kernel, plan, console, None, Some(channel), OnInterrupt::Leave)?;
     let mut session = Session { spec, stdin, errors: Vec::new(), log: None, over: Arc::clone(guest.over()), cut: &cut };
     let ended = std::thread::scope(|scope| {
@@ -137,8 +138,10 @@ struct Session<'a> {
 impl Session<'_> {
     fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
         let began = Instant::now();
+        let due = began.checked_add(time_limit);
         let failed = |what: &'static str| move |error| Failure(what.to_owned(), error);
         agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
+        agent.ends_by(due);
         if let Some(folder) = &self.spec.share {
             agent.put_tree(folder, SHARE).map_err(failed("cannot copy --share into the guest"))?;
         }
@@ -169,6 +172,8 @@ impl Session<'_> {
             None => {}
         }
         self.cut.store(false, Ordering::Relaxed);
+        let collected = Instant::now().checked_add(COLLECT);
+        agent.ends_by(due.max(collected));
         self.errors.extend(out.result().err());
         self.errors.extend(err.result().err());
         for path in &self.spec.get {
@@ -186,6 +191,11 @@ impl Session<'_> {
             }
         }
         self.log = guest::kernel_log(agent);
+        if agent.gave_up() {
+            let what = "the guest's kernel log was given up: its complaints are those of the console";
+            self.errors.push(Error::new(Exit::Inconclusive, what, "it has no end, or is too long", ""));
+            return Ok(ended);
+        }
         agent.power_off().map_err(failed("the guest did not power off"))?;
         Ok(ended)
     }
@@ -200,8 +210,17 @@ impl Session<'_> {
     fn keep(&mut self, done: Result<(), AgentError>, what: &str) -> Result<(), Failure> {
         match done {
             Ok(()) => {}
-            Err(error @ (AgentError::Gone(_) | AgentError::Silent { .. } | AgentError::Protocol(_))) => {
+            Err(
+                error @ (AgentError::Gone(_)
+                | AgentError::Silent { .. }
+                | AgentError::Late { .. }
+                | AgentError::Protocol(_)),
+            ) => {
                 return Err(Failure(what.to_owned(), error));
+            }
+            Err(error @ AgentError::Flood { .. }) => {
+                let remedy = "a guest brings out as many bytes as it has memory: give it more by --memory";
+                self.errors.push(Error::usage(what, error.to_string(), remedy));
             }
             Err(error) => self.errors.push(Error::usage(what, error.to_string(), "")),
         }

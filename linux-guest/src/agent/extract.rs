@@ -83,10 +83,6 @@ impl Extraction {
         Self { to: to.to_owned(), top: None, file: None, modes: Vec::new(), copied: Copied::default() }
     }
 
-    pub(super) const fn copied(&self) -> Copied {
-        self.copied
-    }
-
     /// Begins an entry; bytes that follow are the file's.
     pub(super) fn enter(&mut self, entry: &Entry<'_>) -> Result<(), AgentError> {
         self.file = None;

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::model::{FleetComparison, FleetRow, FleetVerdict};
-use crate::fleet::show::{cell, change, value};
+use crate::fleet::show::{change, value};
+use crate::shown;
 use crate::table::fold::{Table, wrapped};
 use crate::table::layout::{dash, p, plural};
 
@@ -101,17 +102,17 @@ impl FleetComparison {
             1 => "❌",
             _ => "⚠️",
         };
-        let mut out = format!("### {mark} vpmu fleet: {}\n\n", cell(&self.verdict));
+        let mut out = format!("### {mark} vpmu fleet: {}\n\n", shown::markdown(&self.verdict));
         for (heading, rows) in self.groups() {
             let _ =
-                writeln!(out, "{}\n\n| {} |\n|---|---|---:|---:|---:|---:|---|", cell(&heading), HEADER.join(" | "));
+                writeln!(out, "{}\n\n| {} |\n|---|---|---:|---:|---:|---:|---|", shown::markdown(&heading), HEADER.join(" | "));
             for row in rows {
-                let _ = writeln!(out, "| {} |", cells(row).map(|text| cell(&text)).join(" | "));
+                let _ = writeln!(out, "| {} |", cells(row).map(|text| shown::markdown(&text)).join(" | "));
             }
             out.push('\n');
         }
         for line in self.remarks() {
-            let _ = writeln!(out, "- {}", cell(&line));
+            let _ = writeln!(out, "- {}", shown::markdown(&line));
         }
         out
     }
