@@ -86,6 +86,7 @@ pub(super) fn run(
         done.store(true, Ordering::Relaxed);
         ended
     });
+    let powers_off = !agent.gave_up();
     drop(agent);
     let Session { mut errors, log, .. } = session;
     let ended = match ended {
@@ -102,7 +103,7 @@ pub(super) fn run(
             return Ok(Ran { outcome, errors, exit });
         }
     };
-    let outcome = guest.end(true, log)?;
+    let outcome = guest.end(powers_off, log)?;
     let exit = match ended.cut {
         Some(_) => Exit::Inconclusive,
         None => Exit::Guest(u8::try_from(ended.exit.shell_status()).unwrap_or(u8::MAX)),
@@ -173,7 +174,7 @@ impl Session<'_> {
         }
         self.cut.store(false, Ordering::Relaxed);
         let collected = Instant::now().checked_add(COLLECT);
-        agent.ends_by(due.max(collected));
+        agent.ends_by(due.zip(collected).map(|(due, collected)| due.max(collected)));
         self.errors.extend(out.result().err());
         self.errors.extend(err.result().err());
         for path in &self.spec.get {

@@ -5,6 +5,8 @@
 
 mod bring;
 mod command;
+#[cfg(test)]
+mod flood;
 pub mod guest;
 pub mod job;
 pub mod load;
