@@ -400,7 +400,10 @@ fn folders_go_in_and_come_out_again() {
     assert_eq!(agent.get_tree(host.join("sub/file").to_str().unwrap(), &one).unwrap().files, 1);
     assert_eq!(fs::read(&one).unwrap(), b"text");
     assert!(matches!(agent.get_tree(host.to_str().unwrap(), &again), Err(AgentError::Host { .. })));
-    assert!(matches!(agent.get(host.join("program").to_str().unwrap(), 1 << 20, &mut Full), Err(AgentError::Stream { .. })));
+    assert!(matches!(
+        agent.get(host.join("program").to_str().unwrap(), 1 << 20, &mut Full),
+        Err(AgentError::Stream { .. })
+    ));
     assert!(matches!(agent.put_tree(&folder.path().join("none"), "/x"), Err(AgentError::Host { .. })));
     assert_eq!(sh(&mut agent, "exit 8").0.exit, Exit::Code(8), "an error of the host leaves the agent in order");
 }
@@ -461,7 +464,8 @@ fn a_guest_that_breaks_the_protocol_is_an_error() {
         assert!(matches!(error, AgentError::Protocol(_)), "{error}");
     }
     // A message with control characters.
-    let error = fake(b"\x46\x0a\0\0\0\x02\0\0\0op\0\x1b[\0").get("x", 1 << 20, &mut Vec::new()).unwrap_err().to_string();
+    let error =
+        fake(b"\x46\x0a\0\0\0\x02\0\0\0op\0\x1b[\0").get("x", 1 << 20, &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("\u{fffd}[") && !error.contains('\u{1b}'), "{error:?}");
 }
 

@@ -27,7 +27,12 @@ impl Table {
     /// A table without rows: the first column has the rows' names, the others have figures.
     #[must_use]
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
-        Self { header: header.into_iter().map(|text| shown::line(&text.into()).into_owned()).collect(), rows: Vec::new(), keys: 1, left: Vec::new() }
+        Self {
+            header: header.into_iter().map(|text| shown::line(&text.into()).into_owned()).collect(),
+            rows: Vec::new(),
+            keys: 1,
+            left: Vec::new(),
+        }
     }
 
     /// So many columns name the row.

@@ -121,7 +121,15 @@ pub fn markdown(reproduction: &Reproduction) -> String {
     let mut out = format!("| {} |\n{}|\n", columns.join(" | "), "|---".repeat(columns.len()));
     for row in &reproduction.rows {
         // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "| {} |", cells(row, has_measured(reproduction)).iter().map(|text| shown::markdown(text)).collect::<Vec<_>>().join(" | "));
+        let _ = writeln!(
+            out,
+            "| {} |",
+            cells(row, has_measured(reproduction))
+                .iter()
+                .map(|text| shown::markdown(text))
+                .collect::<Vec<_>>()
+                .join(" | ")
+        );
     }
     out.push('\n');
     for line in figures(reproduction) {

@@ -72,7 +72,13 @@ pub fn markdown(pareto: &Pareto) -> String {
     let mut text = String::new();
     for scenario in &pareto.scenarios {
         let columns = columns(pareto);
-        let _ = writeln!(text, "### {}\n\n| {} |\n|---|{}", shown::markdown(&scenario.name), columns.join(" | "), "---:|".repeat(7));
+        let _ = writeln!(
+            text,
+            "### {}\n\n| {} |\n|---|{}",
+            shown::markdown(&scenario.name),
+            columns.join(" | "),
+            "---:|".repeat(7)
+        );
         for row in &scenario.rows {
             let _ = writeln!(text, "| {} |", cells(row).map(|text| shown::markdown(&text)).join(" | "));
         }

@@ -104,8 +104,12 @@ impl FleetComparison {
         };
         let mut out = format!("### {mark} vpmu fleet: {}\n\n", shown::markdown(&self.verdict));
         for (heading, rows) in self.groups() {
-            let _ =
-                writeln!(out, "{}\n\n| {} |\n|---|---|---:|---:|---:|---:|---|", shown::markdown(&heading), HEADER.join(" | "));
+            let _ = writeln!(
+                out,
+                "{}\n\n| {} |\n|---|---|---:|---:|---:|---:|---|",
+                shown::markdown(&heading),
+                HEADER.join(" | ")
+            );
             for row in rows {
                 let _ = writeln!(out, "| {} |", cells(row).map(|text| shown::markdown(&text)).join(" | "));
             }

@@ -35,8 +35,11 @@ pub fn markdown(analysis: &Analysis, elements: &[ElementLine]) -> String {
         0 if bad.is_empty() => "✅",
         _ => "⚠️",
     };
-    let mut out =
-        format!("### {mark} vpmu fleet: {}\n\n{}\n\n", shown::markdown(&analysis.verdict), shown::markdown(&tables::summary(analysis).join(", ")));
+    let mut out = format!(
+        "### {mark} vpmu fleet: {}\n\n{}\n\n",
+        shown::markdown(&analysis.verdict),
+        shown::markdown(&tables::summary(analysis).join(", "))
+    );
     for line in tables::legend(analysis) {
         let _ = writeln!(out, "- {}", shown::markdown(&line));
     }
