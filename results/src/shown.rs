@@ -59,12 +59,13 @@ pub fn markdown(text: &str) -> String {
     let mut before = ' ';
     for character in line(text).chars() {
         match (before, character) {
-            (_, '\\' | '|' | '`') => out.extend(['\\', character]),
             (_, '<') => out.push_str("&lt;"),
             (_, '>') => out.push_str("&gt;"),
             (_, '&') => out.push_str("&amp;"),
-            // [text](target), [text][name] and the definition of a name; GitHub makes links of bare addresses, too.
-            (']', '(' | '[' | ':') | (':', '/') | ('w' | 'W', '.') => out.extend(['\\', character]),
+            // Cells, code, [text](target), [text][name] and the definition of a name; GitHub makes links of bare addresses, too.
+            (_, '\\' | '|' | '`') | (']', '(' | '[' | ':') | (':', '/') | ('w' | 'W', '.') => {
+                out.extend(['\\', character]);
+            }
             _ => out.push(character),
         }
         before = character;

@@ -70,7 +70,7 @@ pub(super) fn run(
     // Files of a guest are in its memory.
     let mut agent = agent.stopped_by(&cut).with_budget(spec.machine.memory);
     let guest = LinuxGuest::start_with(host, kernel, plan, console, None, Some(channel), OnInterrupt::Leave)?;
-    let mut session = Session { spec, stdin, errors: Vec::new(), log: None, over: Arc::clone(guest.over()), cut: &cut };
+    let mut session = Session { stdin, over: Arc::clone(guest.over()), ..Session::new(spec, &cut, COLLECT) };
     let ended = std::thread::scope(|scope| {
         // Once: what the command left is brought out after it was killed.
         scope.spawn(|| {
@@ -124,20 +124,27 @@ fn input(path: &Path) -> Result<OwnedFd, Error> {
 }
 
 /// What could not be done, and the agent's reason. The guest is of no use any more.
-struct Failure(String, AgentError);
+#[derive(Debug)]
+pub(super) struct Failure(pub(super) String, pub(super) AgentError);
 
 /// The requests of one command.
-struct Session<'a> {
+pub(super) struct Session<'a> {
     spec: &'a LinuxSpec,
     stdin: Option<OwnedFd>,
     errors: Vec<Error>,
     log: Option<Log>,
     over: Arc<AtomicBool>,
     cut: &'a AtomicBool,
+    /// Time to bring files out that a command has which used up its limit.
+    collect: Duration,
 }
 
-impl Session<'_> {
-    fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
+impl<'a> Session<'a> {
+    pub(super) fn new(spec: &'a LinuxSpec, cut: &'a AtomicBool, collect: Duration) -> Self {
+        Self { spec, stdin: None, errors: Vec::new(), log: None, over: Arc::default(), cut, collect }
+    }
+
+    pub(super) fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
         let began = Instant::now();
         let due = began.checked_add(time_limit);
         let failed = |what: &'static str| move |error| Failure(what.to_owned(), error);
@@ -173,7 +180,7 @@ impl Session<'_> {
             None => {}
         }
         self.cut.store(false, Ordering::Relaxed);
-        let collected = Instant::now().checked_add(COLLECT);
+        let collected = Instant::now().checked_add(self.collect);
         agent.ends_by(due.zip(collected).map(|(due, collected)| due.max(collected)));
         self.errors.extend(out.result().err());
         self.errors.extend(err.result().err());
