@@ -22,7 +22,7 @@ fn endless() -> (Agent<'static>, JoinHandle<u64>) {
         // ENTRY of a file that is the one asked for, then DATA.
         let mut sent = 0;
         let mut more = theirs.write_all(&[32, 7, 0, 0, 0, 0, 0xa4, 1, 0, 0, 0, 0]).is_ok();
-        let data = [&[33][..], &60_000_u32.to_le_bytes(), &[b'x'; 60_000]].concat();
+        let data = [&[33][..], &60_000_u32.to_le_bytes(), &vec![b'x'; 60_000]].concat();
         while more && sent < ENDLESS {
             more = theirs.write_all(&data).is_ok();
             sent += data.len() as u64;

@@ -107,7 +107,7 @@ fn all_requests_together_have_one_budget() {
 #[test]
 fn a_file_without_an_end_is_given_up_after_some_bytes() {
     for most in [1 << 20, u64::MAX] {
-        let (agent, guest) = endless(entry(FILE, "", ""), frame(DATA, &[7; 60_000]), Duration::ZERO);
+        let (agent, guest) = endless(entry(FILE, "", ""), frame(DATA, &vec![7; 60_000]), Duration::ZERO);
         let mut agent = agent.with_budget(2 << 20);
         let mut copy = Vec::new();
         assert!(matches!(agent.get("/dev/kmsg", most, &mut copy), Err(AgentError::Flood { .. })));
@@ -154,7 +154,7 @@ fn a_file_that_trickles_ends_at_the_deadline() {
 
 #[test]
 fn a_guests_error_is_no_longer_than_a_path() {
-    let long = [&2_u32.to_le_bytes()[..], &[b'o'; 30_000], &[0], &[b'p'; 30_000], &[0]].concat();
+    let long = [&2_u32.to_le_bytes()[..], &vec![b'o'; 30_000], &[0], &vec![b'p'; 30_000], &[0]].concat();
     let error = sends(&frame(ERROR, &long)).get("/x", 9, &mut Vec::new()).unwrap_err();
     assert!(error.is_refusal() && error.to_string().len() < 10_000);
 }
@@ -187,7 +187,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
             .prop_map(|(kind, bytes)| frame(kind, &bytes)),
         1 => Just(frame(TAKEN, &u32::MAX.to_le_bytes())),
         1 => (any::<u8>(), any::<u32>()).prop_map(|(kind, length)| [&[kind][..], &length.to_le_bytes()].concat()),
-        1 => Just(frame(OUT, &[b'x'; MAX_PAYLOAD])),
+        1 => Just(frame(OUT, &vec![b'x'; MAX_PAYLOAD])),
     ]
 }
 
