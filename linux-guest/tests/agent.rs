@@ -274,6 +274,14 @@ fn files_of_a_folder_come_whole_and_bounded() {
     assert_eq!(sh(&mut agent, "exit 3").0.exit, Exit::Code(3), "the agent is in order");
 }
 
+fn put(agent: &mut Agent<'_>, from: &Path, path: &str) -> Result<Copied, AgentError> {
+    agent.put_tree(fs::File::open(from).unwrap(), from, path)
+}
+
+fn get(agent: &mut Agent<'_>, path: &str, to: &Path) -> Result<Copied, AgentError> {
+    agent.get_tree(path, fs::File::open(to.parent().unwrap()).unwrap().as_fd(), to)
+}
+
 #[test]
 fn files_go_in_and_come_out_again() {
     let (mut agent, _process) = start();
@@ -285,7 +293,7 @@ fn files_go_in_and_come_out_again() {
         fs::write(&source, &bytes).unwrap();
         fs::set_permissions(&source, fs::Permissions::from_mode(0o750)).unwrap();
         assert_eq!(
-            agent.put_tree(&source, name).unwrap(),
+            put(&mut agent, &source, name).unwrap(),
             Copied { files: 1, bytes: u64::from(size), ..Copied::default() }
         );
         assert!(fs::read(&path).unwrap() == bytes);
@@ -334,15 +342,15 @@ fn refusals_of_files_name_the_path_and_leave_the_agent_in_order() {
     let some = folder.path().join("some");
     fs::write(&some, vec![1; 300_000]).unwrap();
     fs::set_permissions(&some, fs::Permissions::from_mode(0o666)).unwrap();
-    let error = agent.put_tree(&some, &below).unwrap_err().to_string();
+    let error = put(&mut agent, &some, &below).unwrap_err().to_string();
     assert!(error.contains(&format!("create {below}: Not a directory")), "{error}");
-    assert!(agent.put_tree(&some, "/dev/full").unwrap_err().to_string().contains("write /dev/full: No space"));
+    assert!(put(&mut agent, &some, "/dev/full").unwrap_err().to_string().contains("write /dev/full: No space"));
     let mut out = Vec::new();
     for (path, expected) in [("/nowhere", "No such file"), ("/proc", "Is a directory"), (&below, "Not a directory")] {
         let error = agent.get(path, 1 << 20, &mut out).unwrap_err();
         assert!(error.is_refusal() && error.to_string().contains(expected), "{error}");
     }
-    let error = agent.get_tree("/nowhere", &folder.path().join("x")).unwrap_err();
+    let error = get(&mut agent, "/nowhere", &folder.path().join("x")).unwrap_err();
     assert!(error.is_refusal());
     assert!(matches!(agent.get(&"x".repeat(5000), 1 << 20, &mut out), Err(AgentError::TooLarge { .. })));
     assert_eq!(sh(&mut agent, "exit 9").0.exit, Exit::Code(9));
@@ -383,29 +391,50 @@ fn folders_go_in_and_come_out_again() {
     fs::create_dir(&host).unwrap();
     tree(&host);
     let copied = Copied { files: 3, folders: 4, links: 2, left_out: 0, bytes: 200_000 + 4 + 10 };
-    assert_eq!(agent.put_tree(&host, guest.to_str().unwrap()).unwrap(), copied);
+    assert_eq!(put(&mut agent, &host, guest.to_str().unwrap()).unwrap(), copied);
     same_tree(&host, &guest);
     // Again, over what is there.
-    assert_eq!(agent.put_tree(&host, guest.to_str().unwrap()).unwrap(), copied);
+    assert_eq!(put(&mut agent, &host, guest.to_str().unwrap()).unwrap(), copied);
     let socket = std::os::unix::net::UnixListener::bind(guest.join("socket")).unwrap();
-    let got = agent.get_tree(guest.to_str().unwrap(), &back).unwrap();
+    let got = get(&mut agent, guest.to_str().unwrap(), &back).unwrap();
     assert_eq!(got, Copied { left_out: 1, ..copied });
     drop(socket);
     same_tree(&host, &back);
     // A folder's path with a slash at its end, and a file.
     let again = folder.path().join("again");
-    agent.get_tree(&format!("{}/", host.display()), &again).unwrap();
+    get(&mut agent, &format!("{}/", host.display()), &again).unwrap();
     same_tree(&host, &again);
     let one = folder.path().join("one");
-    assert_eq!(agent.get_tree(host.join("sub/file").to_str().unwrap(), &one).unwrap().files, 1);
+    assert_eq!(get(&mut agent, host.join("sub/file").to_str().unwrap(), &one).unwrap().files, 1);
     assert_eq!(fs::read(&one).unwrap(), b"text");
-    assert!(matches!(agent.get_tree(host.to_str().unwrap(), &again), Err(AgentError::Host { .. })));
+    assert!(matches!(get(&mut agent, host.to_str().unwrap(), &again), Err(AgentError::Host { .. })));
     assert!(matches!(
         agent.get(host.join("program").to_str().unwrap(), 1 << 20, &mut Full),
         Err(AgentError::Stream { .. })
     ));
-    assert!(matches!(agent.put_tree(&folder.path().join("none"), "/x"), Err(AgentError::Host { .. })));
     assert_eq!(sh(&mut agent, "exit 8").0.exit, Exit::Code(8), "an error of the host leaves the agent in order");
+}
+
+#[test]
+fn what_a_user_swaps_for_a_link_or_a_pipe_does_not_go_in() {
+    let (mut agent, _process) = start();
+    let folder = tempfile::tempdir().unwrap();
+    let (root, guest) = (folder.path().join("root"), folder.path().join("guest"));
+    let user = folder.path().join("user");
+    for made in [&root, &user] {
+        fs::create_dir(made).unwrap();
+    }
+    fs::write(root.join("secret"), "secret").unwrap();
+    fs::write(user.join("mine"), "mine").unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, user.join("pipe"), rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
+    symlink(&root, user.join("below")).unwrap();
+    symlink(root.join("secret"), user.join("file")).unwrap();
+    let opened = fs::File::open(&user).unwrap();
+    fs::rename(&user, folder.path().join("real")).unwrap();
+    symlink(&root, &user).unwrap();
+    let copied = agent.put_tree(opened, &user, guest.to_str().unwrap()).unwrap();
+    assert_eq!(copied, Copied { files: 1, folders: 1, links: 2, left_out: 1, bytes: 4 });
+    assert!(guest.join("mine").is_file() && guest.join("below").is_symlink() && !guest.join("secret").exists());
 }
 
 #[test]
@@ -478,7 +507,7 @@ fn a_silent_guest_is_given_up() {
     // It takes no bytes either.
     let endless = tempfile::NamedTempFile::new().unwrap();
     endless.as_file().set_len(1 << 40).unwrap();
-    assert!(matches!(agent.put_tree(endless.path(), "x"), Err(AgentError::Silent { .. })));
+    assert!(matches!(put(&mut agent, endless.path(), "x"), Err(AgentError::Silent { .. })));
     let mut one = [0];
     assert_eq!(theirs.read(&mut one).unwrap(), 1);
 }

@@ -9,7 +9,7 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
 
-use super::files::write;
+use super::files::write_to;
 use super::measure::Invocation;
 use crate::console::{complain, internal, print};
 use crate::experiment::ab::run::{self, Context};
@@ -206,9 +206,7 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
 
 pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> {
     let spec = spec(args)?;
-    if let Some(file) = &args.output {
-        results::write::check_file(file)?;
-    }
+    let output = args.output.as_deref().map(results::write::check_file).transpose()?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let fs = HostFs::default();
     let mut progress = progress::shown(!args.quiet);
@@ -222,7 +220,7 @@ pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> 
     let (document, error) = run::run(&spec, context)?;
     let json =
         serde_json::to_string_pretty(&document).map_err(|error| internal("cannot show the result", error))? + "\n";
-    let saved = args.output.as_ref().map(|file| write(file, json.as_bytes()).map(|()| file));
+    let saved = output.as_ref().map(|target| write_to(target, json.as_bytes()).map(|()| target.path()));
     if args.json {
         print(&json)?;
     } else {

@@ -11,9 +11,10 @@ use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
-use results::write::{check_file, replace};
+use results::write::check_file;
 use vmm::kvm::Host;
 
+use super::files::write_to;
 use super::measure::usable;
 use crate::abilities::{EventProbe, ThisHost};
 use crate::backend::{BackendChoice, Chosen, choose};
@@ -90,7 +91,7 @@ const OUTSIDE: Duration = Duration::from_millis(2);
 const NEEDED: [&str; 2] = ["recreate", "reuse"];
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
-    check_file(&args.output)?;
+    let output = check_file(&args.output)?;
     if let BackendChoice::Sim(model) = &args.backend {
         return Err(Error::usage(
             format!("sim:{model} has a model already"),
@@ -132,10 +133,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     let about = format!("{class}, events by {}: measured by vpmu calibrate", calibration.backend);
     let draft = fit(&calibration, &args.name, &about, &measured)?;
     let model = draft.model()?;
-    let wrong = |error: std::io::Error| {
-        Error::usage(format!("cannot write {}", args.output.display()), error.to_string(), "give -o another file")
-    };
-    replace(&args.output, draft.toml().as_bytes()).map_err(wrong)?;
+    write_to(&output, draft.toml().as_bytes())?;
     if !args.json {
         print(&(draft.fitted(columns()) + "\n"))?;
     }

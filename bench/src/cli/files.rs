@@ -5,13 +5,20 @@ use std::path::{Path, PathBuf};
 use results::document::Record;
 use results::error::Error;
 use results::read;
-use results::write::replace;
+use results::write::{Target, replace};
 
 /// Writes a file for `-o`, whole or not at all.
 pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), Error> {
-    replace(file, bytes).map_err(|error| {
-        Error::usage(format!("cannot write {}", file.display()), error.to_string(), "give -o another file")
-    })
+    replace(file, bytes).map_err(|error| cannot(file, &error))
+}
+
+/// The same of one that was checked before.
+pub(super) fn write_to(target: &Target, bytes: &[u8]) -> Result<(), Error> {
+    target.replace(bytes).map_err(|error| cannot(target.path(), &error))
+}
+
+fn cannot(file: &Path, error: &std::io::Error) -> Error {
+    Error::usage(format!("cannot write {}", file.display()), error.to_string(), "give -o another file")
 }
 
 /// The documents of files and folders, in the order given.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::write::{check_file, replace};
+use results::write::check_file;
 use triage::child::this_program;
 use triage::counting::{ALL, Event};
 use triage::job::MOST_THREADS;
@@ -14,6 +14,7 @@ use triage::run::{Place, SAMPLES_PER_SECOND, Spec, steps};
 use triage::show::text;
 use triage::workloads::{WITH_BOTTLENECK, Workload};
 
+use super::files::write_to;
 use super::values::one_of;
 use super::workload::{cpus, threads};
 use crate::console::{internal, print};
@@ -105,9 +106,7 @@ pub(super) fn run(args: &TriageArgs) -> Result<Exit, Error> {
         frequency: u32::try_from(args.frequency).unwrap_or(SAMPLES_PER_SECOND),
         sample_apart: false,
     };
-    if let Some(file) = &args.output {
-        check_file(file)?;
-    }
+    let output = args.output.as_deref().map(check_file).transpose()?;
     let place = place(facts, cpus)?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!args.quiet);
@@ -123,12 +122,9 @@ pub(super) fn run(args: &TriageArgs) -> Result<Exit, Error> {
     let account = account?;
     let json =
         serde_json::to_string_pretty(&account).map_err(|error| internal("an account has no JSON", error))? + "\n";
-    let saved = args.output.as_ref().map(|file| (file, replace(file, json.as_bytes())));
+    let saved = output.map_or(Ok(()), |target| write_to(&target, json.as_bytes()));
     print(if args.json { json } else { text(&account) }.as_str())?;
-    if let Some((file, Err(error))) = saved {
-        let what = format!("cannot write {}", file.display());
-        return Err(Error::usage(what, error.to_string(), "give -o another file"));
-    }
+    saved?;
     Ok(account.exit())
 }
 

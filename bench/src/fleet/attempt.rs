@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
 use results::host::finding::Status;
-use results::write::now_unix;
+use results::write::{now_unix, replace};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::element::Element;
@@ -239,7 +239,7 @@ fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
 
 /// Notes why an attempt was stopped. A full disk leaves no note, which changes nothing else.
 fn stopped_by(attempt: &Path, why: String) -> Ended {
-    let _ = std::fs::write(attempt.join(STOPPED), &why);
+    let _ = replace(&attempt.join(STOPPED), why.as_bytes());
     Ended::Stopped(why)
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use results::document::Tool;
 use results::error::Error;
-use results::write::{place, replace};
+use results::write::{Target, place};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -260,9 +260,7 @@ impl Folder {
         let blake3 = blake3::hash(&bytes).to_hex().to_string();
         let binary = Binary { file: format!("vpmu-{}", &blake3[..12]), blake3 };
         let to = self.binary(&binary);
-        replace(&to, &bytes)
-            .and_then(|()| std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)))
-            .map_err(|error| cannot(&to, &error))?;
+        Target::of(&to).and_then(|target| target.executable().replace(&bytes)).map_err(|error| cannot(&to, &error))?;
         Ok(binary)
     }
 

@@ -1,7 +1,6 @@
 //! A campaign's elements as Slurm's array jobs: which go into one array, and what became of them.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
@@ -179,7 +178,7 @@ fn note(folder: &Folder, job: &Submitted) -> Result<(), Error> {
     let path = folder.path.join(SUBMISSIONS);
     let line = serde_json::to_string(job).map_err(|error| crate::console::internal("a job has no JSON", error))?;
     let append = || {
-        let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path)?;
+        let mut file = results::write::append(&path)?;
         let size = file.metadata()?.len();
         let mut last = [b'\n'];
         if size > 0 {

@@ -1,78 +1,157 @@
-//! Files that come out of a guest: whole under their name, or not at all.
+//! Files that come out of a guest: whole under their name, or not at all, in folders that were opened before it began.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 
 use linux_guest::agent::{Agent, AgentError};
 use results::error::Error;
+use results::write::{Folder, Target, check_file};
+use rustix::fs::FileType;
 use tempfile::TempDir;
+
+use super::spec::LinuxSpec;
 
 /// Most bytes of a list of the kernel's: several times those of a distribution's with all modules.
 const MOST_OF_LIST: u64 = 64 << 20;
 
-/// The file or folder of the host that `--get` of `path` makes below `output`.
-pub(super) fn target(output: &Path, path: &str) -> PathBuf {
-    output.join(path.trim_end_matches('/').rsplit('/').next().unwrap_or(path))
+/// The places on the host that something of a guest comes to.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// The folder that the guest has a copy of.
+    pub(super) share: Option<Folder>,
+    /// The folder of what `--get` brings.
+    pub(super) output: Option<Folder>,
+    /// The file of its console.
+    pub(super) console: Option<Target>,
 }
 
-/// Checks, before anything begins, that what `--get` brings has a free place of its own.
-pub(super) fn check(output: &Path, paths: &[String]) -> Result<(), Error> {
-    let mut targets = Vec::new();
+impl Places {
+    /// Opens them, before anything begins.
+    pub(super) fn open(spec: &LinuxSpec) -> Result<Self, Error> {
+        let folder = |path: &PathBuf, option: &str| {
+            let absent = |error: io::Error| {
+                Error::usage(format!("{option} {} is no folder", path.display()), error.to_string(), "make it first")
+            };
+            Folder::open(path).map_err(absent)
+        };
+        let share = spec.share.as_ref().map(|path| folder(path, "--share")).transpose()?;
+        let output = Some(&spec.output).filter(|_| !spec.get.is_empty());
+        let output = output.map(|path| folder(path, "--output")).transpose()?;
+        if let Some(output) = &output {
+            check(output, &spec.get)?;
+        }
+        let console = spec.console.as_deref().map(check_file).transpose()?;
+        if let Some(share) = &share {
+            let symbols = spec.symbols.iter().flat_map(|symbols| [&symbols.kallsyms, &symbols.modules]);
+            let files = symbols.chain(&console).filter_map(|target| Some((target.named()?.0, target.path())));
+            for (folder, path) in files.chain(output.iter().map(|folder| (folder, folder.path()))) {
+                refuse_inside(share, folder, path)?;
+            }
+        }
+        Ok(Self { share, output, console })
+    }
+}
+
+/// Checks that nothing is written to a guest's share but what the guest sends: that would take the place of the other.
+pub(crate) fn refuse_inside(share: &Folder, folder: &Folder, path: &Path) -> Result<(), Error> {
+    let remedy = "write it to a folder outside of the share";
+    let what = format!("cannot write to {}", path.display());
+    match folder.is_within(share) {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            let why = format!("it is in --share {}, where files of the guest take its place", share.path().display());
+            Err(Error::usage(what, why, remedy))
+        }
+        Err(error) => Err(Error::usage(what, format!("is it in --share? {error}"), remedy)),
+    }
+}
+
+/// The name that `--get` of `path` makes.
+fn last_name(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Checks that what `--get` brings has a free place of its own.
+fn check(output: &Folder, paths: &[String]) -> Result<(), Error> {
+    let mut names = Vec::new();
     for path in paths {
         let cannot = |why: String, remedy: &str| Error::usage(format!("cannot get {path} from the guest"), why, remedy);
-        if !path.starts_with('/') || path.trim_end_matches('/').is_empty() {
+        let name = last_name(path);
+        if !path.starts_with('/') || matches!(name, "" | "." | "..") {
             return Err(cannot("it is no absolute path of a file".to_owned(), "give e.g. /tmp/perf.data"));
         }
-        let target = target(output, path);
-        if target.symlink_metadata().is_ok() {
+        let target = output.path().join(name);
+        if !matches!(output.kind(OsStr::new(name)), Ok(None)) {
             return Err(cannot(format!("{} exists", target.display()), "remove it, or give another --output"));
         }
-        if targets.contains(&target) {
+        if names.contains(&name) {
             return Err(cannot(format!("another --get makes {}, too", target.display()), "get their folder"));
         }
-        targets.push(target);
+        names.push(name);
     }
     Ok(())
 }
 
-/// Brings a file or folder of the guest to its [`target`].
-pub(super) fn get(agent: &mut Agent<'_>, path: &str, output: &Path) -> Result<(), AgentError> {
-    let target = target(output, path);
-    let scratch = scratch(output)?;
-    let copy = scratch.path().join("copy");
-    agent.get_tree(path, &copy)?;
-    fs::rename(&copy, &target).map_err(failed(&target))
+/// Brings a file or folder of the guest to `output`, under its own name, which nothing may have.
+pub(super) fn get(agent: &mut Agent<'_>, path: &str, output: &Folder) -> Result<(), AgentError> {
+    let name = last_name(path);
+    let target = output.path().join(name);
+    let scratch = Scratch::beside(output)?;
+    agent.get_tree(path, scratch.folder.as_fd(), &target)?;
+    scratch.folder.rename_new_into(OsStr::new(name), output, OsStr::new(name)).map_err(failed(&target))
 }
 
 /// Brings a file of the guest's kernel to `target`, which is replaced.
-pub(super) fn fetch(agent: &mut Agent<'_>, path: &str, target: &Path) -> Result<(), AgentError> {
-    let mut file = fs::File::create(target).map_err(failed(target))?;
-    agent.get(path, MOST_OF_LIST, &mut file).map(drop)
+pub(super) fn fetch(agent: &mut Agent<'_>, path: &str, target: &Target) -> Result<(), AgentError> {
+    let mut file = target.begin().map_err(failed(target.path()))?;
+    agent.get(path, MOST_OF_LIST, &mut file)?;
+    file.finish().map_err(failed(target.path()))
 }
 
-/// Brings the guest's folder `path` into `folder`, which exists: files of the same name are replaced, others stay.
-pub(super) fn merge(agent: &mut Agent<'_>, path: &str, folder: &Path) -> Result<(), AgentError> {
-    let scratch = scratch(folder)?;
-    let copy = scratch.path().join("copy");
-    agent.get_tree(path, &copy)?;
-    merge_folder(&copy, folder)
+/// Brings the guest's folder `path` into `folder`: files of the same name are replaced, others stay.
+pub(super) fn merge(agent: &mut Agent<'_>, path: &str, folder: &Folder) -> Result<(), AgentError> {
+    let scratch = Scratch::beside(folder)?;
+    let copy = OsStr::new("copy");
+    agent.get_tree(path, scratch.folder.as_fd(), &folder.path().join(copy))?;
+    let copied = scratch.folder.below(copy).map_err(failed(folder.path()))?;
+    merge_folder(&copied, folder)
 }
 
-/// A folder on the same file system, which is gone at the end.
-fn scratch(beside: &Path) -> Result<TempDir, AgentError> {
-    tempfile::Builder::new().prefix(".vpmu-").tempdir_in(beside).map_err(failed(beside))
+/// A folder in another one, which is gone at the end.
+struct Scratch {
+    folder: Folder,
+    _removed: TempDir,
 }
 
-fn merge_folder(from: &Path, to: &Path) -> Result<(), AgentError> {
-    for entry in fs::read_dir(from).map_err(failed(from))? {
-        let entry = entry.map_err(failed(from))?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        let is_folder = entry.file_type().map_err(failed(&source))?.is_dir();
-        // A link is replaced, never followed.
-        match target.symlink_metadata() {
-            Ok(found) if is_folder && found.is_dir() => merge_folder(&source, &target)?,
-            _ => fs::rename(&source, &target).map_err(failed(&target))?,
+impl Scratch {
+    fn beside(folder: &Folder) -> Result<Self, AgentError> {
+        let made = || {
+            // By its descriptor: the folder's path may lead elsewhere by now.
+            let by_descriptor = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
+            let made = tempfile::Builder::new().prefix(".vpmu-").tempdir_in(by_descriptor)?;
+            let name = made.path().file_name().unwrap_or_default();
+            Ok(Self { folder: folder.below(name)?, _removed: made })
+        };
+        made().map_err(failed(folder.path()))
+    }
+}
+
+fn merge_folder(from: &Folder, to: &Folder) -> Result<(), AgentError> {
+    for name in from.names().map_err(failed(to.path()))? {
+        let target = to.path().join(&name);
+        let is_folder = |folder: &Folder| folder.kind(&name).map(|kind| kind == Some(FileType::Directory));
+        let merged = || {
+            // A link is replaced, never followed.
+            if is_folder(from)? && is_folder(to)? {
+                return Ok(Some((from.below(&name)?, to.below(&name)?)));
+            }
+            from.rename_into(&name, to, &name).map(|()| None)
+        };
+        if let Some((from, to)) = merged().map_err(failed(&target))? {
+            merge_folder(&from, &to)?;
         }
     }
     Ok(())
@@ -84,41 +163,4 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> AgentError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_there_already_is_refused_before_the_run() {
-        let folder = tempfile::tempdir().unwrap();
-        let get = |paths: &[&str]| {
-            let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
-            check(folder.path(), &paths).map_err(|error| error.to_string())
-        };
-        get(&["/tmp/perf.data", "/var/log/"]).unwrap();
-        fs::write(folder.path().join("perf.data"), "x").unwrap();
-        assert!(get(&["/tmp/perf.data"]).unwrap_err().contains("exists"));
-        assert!(get(&["/a/x", "/b/x"]).unwrap_err().contains("another --get"));
-        assert!(get(&["x"]).is_err() && get(&["/"]).is_err() && get(&[""]).is_err());
-    }
-
-    #[test]
-    fn a_folder_is_merged_and_links_are_not_followed() {
-        let (from, to, outside) =
-            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        for (root, name, text) in
-            [(&from, "a", "new"), (&from, "d/b", "new"), (&to, "a", "old"), (&to, "d/c", "kept"), (&from, "l/x", "new")]
-        {
-            let path = root.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        std::os::unix::fs::symlink(outside.path(), to.path().join("l")).unwrap();
-        let refused = merge_folder(from.path(), to.path());
-        let read = |name: &str| fs::read_to_string(to.path().join(name)).unwrap_or_default();
-        assert!(fs::read_dir(outside.path()).unwrap().next().is_none(), "nothing goes through a link");
-        assert!(refused.is_err(), "a link is in the folder's place");
-        fs::remove_file(to.path().join("l")).unwrap();
-        merge_folder(from.path(), to.path()).unwrap();
-        assert_eq!([read("a"), read("d/b"), read("d/c"), read("l/x")], ["new", "new", "kept", "new"]);
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@ use results::error::{Error, Exit};
 use vmm::kvm::Host;
 use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan, Log};
 
-use super::bring;
+use super::bring::{self, Places};
 use super::guest::{self, LinuxGuest, OnInterrupt};
 use super::spec::LinuxSpec;
 use super::symbols::Symbols;
@@ -47,14 +47,15 @@ pub(super) fn run(
     kernel: Kernel,
     mut plan: LinuxPlan,
     spec: &LinuxSpec,
+    places: &Places,
     command: &str,
 ) -> Result<Ran, Error> {
     let time_limit = plan.machine.time_limit;
     // The command has the limit; the guest ends a while after it at the latest.
     plan.machine.time_limit = time_limit.saturating_add(COLLECT);
-    let console: Box<dyn Write + Send> = match &spec.console {
-        Some(path) => Box::new(File::create(path).map_err(|error| {
-            Error::usage(format!("cannot write the console to {}", path.display()), error.to_string(), "")
+    let console: Box<dyn Write + Send> = match &places.console {
+        Some(target) => Box::new(target.create().map_err(|error| {
+            Error::usage(format!("cannot write the console to {}", target.path().display()), error.to_string(), "")
         })?),
         None => match &spec.machine.diverted {
             Some(to) => Box::new(to.clone()),
@@ -70,7 +71,7 @@ pub(super) fn run(
     // Files of a guest are in its memory.
     let mut agent = agent.stopped_by(&cut).with_budget(spec.machine.memory);
     let guest = LinuxGuest::start_with(host, kernel, plan, console, None, Some(channel), OnInterrupt::Leave)?;
-    let mut session = Session { stdin, over: Arc::clone(guest.over()), ..Session::new(spec, &cut, COLLECT) };
+    let mut session = Session { stdin, over: Arc::clone(guest.over()), ..Session::new(spec, places, &cut, COLLECT) };
     let ended = std::thread::scope(|scope| {
         // Once: what the command left is brought out after it was killed.
         scope.spawn(|| {
@@ -130,6 +131,7 @@ pub(super) struct Failure(pub(super) String, pub(super) AgentError);
 /// The requests of one command.
 pub(super) struct Session<'a> {
     spec: &'a LinuxSpec,
+    places: &'a Places,
     stdin: Option<OwnedFd>,
     errors: Vec<Error>,
     log: Option<Log>,
@@ -140,8 +142,8 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(spec: &'a LinuxSpec, cut: &'a AtomicBool, collect: Duration) -> Self {
-        Self { spec, stdin: None, errors: Vec::new(), log: None, over: Arc::default(), cut, collect }
+    pub(super) fn new(spec: &'a LinuxSpec, places: &'a Places, cut: &'a AtomicBool, collect: Duration) -> Self {
+        Self { spec, places, stdin: None, errors: Vec::new(), log: None, over: Arc::default(), cut, collect }
     }
 
     pub(super) fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
@@ -150,8 +152,11 @@ impl<'a> Session<'a> {
         let failed = |what: &'static str| move |error| Failure(what.to_owned(), error);
         agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
         agent.ends_by(due);
-        if let Some(folder) = &self.spec.share {
-            agent.put_tree(folder, SHARE).map_err(failed("cannot copy --share into the guest"))?;
+        if let Some(share) = &self.places.share {
+            let opened = share.as_fd().try_clone_to_owned();
+            let opened = opened.map_err(|error| AgentError::Host { path: share.path().to_owned(), error });
+            let put = opened.and_then(|opened| agent.put_tree(opened.into(), share.path(), SHARE));
+            put.map_err(failed("cannot copy --share into the guest"))?;
         }
         if let Some(symbols) = &self.spec.symbols {
             self.report_code(agent, symbols)?;
@@ -184,11 +189,9 @@ impl<'a> Session<'a> {
         agent.ends_by(due.zip(collected).map(|(due, collected)| due.max(collected)));
         self.errors.extend(out.result().err());
         self.errors.extend(err.result().err());
-        for path in &self.spec.get {
-            self.keep(bring::get(agent, path, &self.spec.output), &format!("cannot get {path} from the guest"))?;
-        }
-        if let Some(folder) = &self.spec.share {
-            self.keep(bring::merge(agent, SHARE, folder), "cannot copy --share back")?;
+        for (path, output) in self.spec.get.iter().flat_map(|path| self.places.output.iter().map(move |to| (path, to)))
+        {
+            self.keep(bring::get(agent, path, output), &format!("cannot get {path} from the guest"))?;
         }
         if let Some(symbols) = &self.spec.symbols {
             self.report_code(agent, symbols)?;
@@ -197,6 +200,10 @@ impl<'a> Session<'a> {
             for (from, to) in [("/proc/kallsyms", &symbols.kallsyms), ("/proc/modules", &symbols.modules)] {
                 self.keep(bring::fetch(agent, from, to), &format!("cannot get {from} from the guest ({restricted})"))?;
             }
+        }
+        // At the end: nothing is written to a folder that has files of the guest.
+        if let Some(share) = &self.places.share {
+            self.keep(bring::merge(agent, SHARE, share), "cannot copy --share back")?;
         }
         self.log = guest::kernel_log(agent);
         if agent.gave_up() {
@@ -235,3 +242,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

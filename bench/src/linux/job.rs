@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use vmm::kvm::linux_refusal;
 use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan};
 use vmm::outcome::End;
 
-use super::bring;
+use super::bring::Places;
 use super::command::{self, Ran};
 use super::guest::LinuxGuest;
 use super::report;
@@ -34,7 +34,7 @@ use crate::sys;
 /// Conditions that keep it from starting, and a guest that ends before its command.
 pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
     let machine = spec.machine.plan(backend)?;
-    let (kernel, initrd) = contents(spec)?;
+    let (places, kernel, initrd) = contents(spec)?;
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
     let host = Host::open().map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
     if spec.machine.nested {
@@ -54,7 +54,7 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
             Some(to) => on_its_own(&host, kernel, plan, to)?,
             None => on_terminal(&host, kernel, plan)?,
         },
-        Some(command) => command::run(&host, kernel, plan, spec, command)?,
+        Some(command) => command::run(&host, kernel, plan, spec, &places, command)?,
     };
     if let Some(outcome) = &ran.outcome {
         machine::say(&report::of(outcome, backend, !ran.errors.is_empty()), spec.quiet);
@@ -81,8 +81,8 @@ pub fn backend(spec: &LinuxSpec) -> Result<BackendKey, Error> {
 }
 
 /// The kernel and the initial RAM disk, once the files that the guest leaves can be written.
-fn contents(spec: &LinuxSpec) -> Result<(Kernel, Vec<u8>), Error> {
-    outputs_exist(spec)?;
+fn contents(spec: &LinuxSpec) -> Result<(Places, Kernel, Vec<u8>), Error> {
+    let places = Places::open(spec)?;
     let kernel = kernel(&spec.kernel)?;
     let initrd = match &spec.initrd {
         Some(path) => machine::read(path, "the initial RAM disk")?,
@@ -95,7 +95,7 @@ fn contents(spec: &LinuxSpec) -> Result<(Kernel, Vec<u8>), Error> {
             shell: true,
         })?,
     };
-    Ok((kernel, initrd))
+    Ok((places, kernel, initrd))
 }
 
 /// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel also loses what says the
@@ -112,19 +112,6 @@ fn with_register_cost(host: &Host, ns: u64) -> Result<String, Error> {
 pub fn kernel(path: &Path) -> Result<Kernel, Error> {
     let file = machine::read(path, "the kernel")?;
     Kernel::parse(&file).map_err(|error| Error::usage(format!("cannot boot {}", path.display()), error.to_string(), ""))
-}
-
-/// Checks what is written at the end before anything begins.
-fn outputs_exist(spec: &LinuxSpec) -> Result<(), Error> {
-    let is_folder = |path: &PathBuf, option: &str| {
-        let absent = || Error::usage(format!("{option} {} is no folder", path.display()), "", "make it first");
-        path.is_dir().then_some(()).ok_or_else(absent)
-    };
-    if !spec.get.is_empty() {
-        is_folder(&spec.output, "--output")?;
-    }
-    bring::check(&spec.output, &spec.get)?;
-    spec.share.iter().try_for_each(|folder| is_folder(folder, "--share"))
 }
 
 /// A shell, or the user's own RAM disk, with the terminal as the serial console.

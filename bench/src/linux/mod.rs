@@ -3,8 +3,10 @@
 //! [`userland`] makes the initial RAM disk, [`guest`] starts the machine and connects the agent of the guest's init, [`job`] is
 //! `vpmu linux`.
 
-mod bring;
+pub(crate) mod bring;
 mod command;
+#[cfg(test)]
+mod fake;
 #[cfg(test)]
 mod flood;
 pub mod guest;

@@ -1,11 +1,11 @@
 //! What a guest's kernel says of its own code, on its way to whoever names addresses.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use linux_guest::loaded::Code;
+use results::write::Target;
 
 use crate::sys::monotonic_ns;
 
@@ -13,9 +13,9 @@ use crate::sys::monotonic_ns;
 #[derive(Clone, Debug)]
 pub struct Symbols {
     /// The file for the kernel's list of symbols, at the end.
-    pub kallsyms: PathBuf,
+    pub kallsyms: Target,
     /// The file for the list of its modules, at the end.
-    pub modules: PathBuf,
+    pub modules: Target,
     /// Its code, before the command and after it.
     pub reports: Arc<CodeReports>,
 }

@@ -1,11 +1,14 @@
 //! What lies beside a recording under its name, and the earlier recording that its file displaces.
 
-use std::fs;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use perf_data::reader::Recording;
+use results::write::{Folder, Pending, Target};
+use rustix::fs::FileType;
 
 /// A file that belongs to a recording: its name is the recording's, a dot and a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,10 @@ impl Companion {
     /// The file beside this recording.
     #[must_use]
     pub fn of(self, recording: &Path) -> PathBuf {
+        self.beside(recording.as_os_str()).into()
+    }
+
+    fn beside(self, recording: &OsStr) -> OsString {
         let word = match self {
             Self::Kallsyms => "kallsyms",
             Self::Modules => "modules",
@@ -37,11 +44,11 @@ impl Companion {
     }
 }
 
-fn with(recording: &Path, word: &str) -> PathBuf {
-    let mut name = recording.as_os_str().to_owned();
+fn with(recording: &OsStr, word: &str) -> OsString {
+    let mut name = recording.to_owned();
     name.push(".");
     name.push(word);
-    name.into()
+    name
 }
 
 /// How the version of a recording of this tool begins: only those have companions.
@@ -72,72 +79,18 @@ pub fn companion(which: Companion, path: &Path, recording: &Recording<'_>) -> Op
 
 /// Where an earlier recording of that name is kept.
 #[must_use]
-pub fn old(recording: &Path) -> PathBuf {
+pub fn old(recording: &OsStr) -> OsString {
     with(recording, "old")
-}
-
-/// The payload beside its recording. Unless the recording begins, what was there is put back.
-#[derive(Debug)]
-pub struct PayloadFile {
-    path: PathBuf,
-    /// What was there, if it was another.
-    before: Option<Vec<u8>>,
-    kept: bool,
-}
-
-impl PayloadFile {
-    /// Writes it, unless it is there already.
-    ///
-    /// # Errors
-    /// The file's. What was there is there again.
-    pub fn write(path: &Path, payload: &[u8]) -> io::Result<Self> {
-        let before = match fs::read(path) {
-            Ok(before) => Some(before),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        let kept = before.as_deref() == Some(payload);
-        let file = Self { path: path.to_owned(), before, kept };
-        if !kept {
-            fs::write(path, payload)?;
-        }
-        Ok(file)
-    }
-
-    /// Where it is, with neither links nor dots in it.
-    ///
-    /// # Errors
-    /// The file's.
-    pub fn path(&self) -> io::Result<PathBuf> {
-        fs::canonicalize(&self.path)
-    }
-
-    /// The recording has begun: it stays.
-    pub fn keep(mut self) {
-        self.kept = true;
-    }
-}
-
-impl Drop for PayloadFile {
-    fn drop(&mut self) {
-        if !self.kept {
-            // Why the recording did not begin is the error to report.
-            let _ = match &self.before {
-                Some(before) => fs::write(&self.path, before),
-                None => fs::remove_file(&self.path),
-            };
-        }
-    }
 }
 
 /// The place of a recording, with nothing of an earlier one in it. Unless [`settle`](Self::settle) is called, what was there is put back.
 #[derive(Debug)]
 pub struct Place {
-    path: PathBuf,
-    /// Where the earlier recording waits.
-    waiting: Option<PathBuf>,
-    /// The payload of the new one.
-    payload: Option<PayloadFile>,
+    target: Target,
+    /// The name under which the earlier recording waits.
+    waiting: Option<OsString>,
+    /// The payload of the new one, which is not beside it yet.
+    payload: Option<(Target, Pending)>,
     settled: bool,
 }
 
@@ -147,49 +100,67 @@ impl Place {
     /// # Errors
     /// The file's. What was there is there again.
     pub fn clear(path: &Path) -> io::Result<Self> {
-        let mut place = Self { path: path.to_owned(), waiting: None, payload: None, settled: false };
-        if is_plain(path) {
+        let target = Target::of(path)?.private();
+        target.check()?;
+        let mut place = Self { target: target.clone(), waiting: None, payload: None, settled: false };
+        let (folder, name) = named(&target)?;
+        if is_file(folder, name)? {
             // No other process has this name. A link is moved itself, as perf does: its file stays what it is.
-            let waiting = with(path, &format!("{}.before", std::process::id()));
-            fs::rename(path, &waiting)?;
+            let waiting = with(name, &format!("{}.before", std::process::id()));
+            folder.rename(name, &waiting)?;
             place.waiting = Some(waiting.clone());
-            move_companions(path, &waiting)?;
+            move_companions(folder, name, &waiting)?;
         } else {
-            forget(path)?;
+            forget(&target)?;
         }
         Ok(place)
     }
 
-    /// The new recording is of this payload.
-    pub fn with_payload(&mut self, payload: PayloadFile) {
-        self.payload = Some(payload);
-    }
-
-    /// The new recording has begun: the earlier one is kept as perf keeps it, with `.old` behind its name.
+    /// The new recording, empty.
     ///
     /// # Errors
-    /// The file's, with the place where the earlier recording is now.
-    pub fn settle(&mut self) -> Result<(), (PathBuf, io::Error)> {
+    /// The file's.
+    pub fn create(&self) -> io::Result<File> {
+        self.target.create()
+    }
+
+    /// The new recording is of this payload.
+    pub fn with_payload(&mut self, target: Target, payload: Pending) {
+        self.payload = Some((target, payload));
+    }
+
+    /// The new recording has begun: its payload comes beside it, and the earlier one is kept as perf keeps it, with `.old` behind its name.
+    ///
+    /// # Errors
+    /// A sentence about what could not be done.
+    pub fn settle(&mut self) -> Result<(), String> {
         if std::mem::replace(&mut self.settled, true) {
             return Ok(());
         }
-        if let Some(payload) = self.payload.take() {
-            payload.keep();
-        }
-        let Some(waiting) = &self.waiting else { return Ok(()) };
-        let kept = old(&self.path);
-        let moved = fs::rename(waiting, &kept).and_then(|()| move_companions(waiting, &kept));
-        moved.map_err(|error| (if is_plain(waiting) { waiting.clone() } else { kept }, error))
+        let payload = self.payload.take().map_or(Ok(()), |(target, payload)| {
+            let failed = |error| format!("functions have no names: cannot write {}: {error}", target.path().display());
+            payload.finish_at_once().map_err(failed)
+        });
+        let (Some(waiting), Some((folder, name))) = (&self.waiting, self.target.named()) else { return payload };
+        let kept = old(name);
+        let moved = folder.rename(waiting, &kept).and_then(|()| move_companions(folder, waiting, &kept));
+        payload.and(moved.map_err(|error| {
+            let stays = if is_file(folder, waiting).unwrap_or(false) { waiting } else { &kept };
+            format!(
+                "the earlier recording is {}, and not .old: {error}",
+                self.target.path().with_file_name(stays).display()
+            )
+        }))
     }
 
     /// Puts back what was there, in place of a recording that did not begin. A device stays.
     fn restore(&self) -> io::Result<()> {
+        let (folder, name) = named(&self.target)?;
         if let Some(waiting) = &self.waiting {
-            fs::rename(waiting, &self.path)?;
-            return move_companions(waiting, &self.path);
+            folder.rename(waiting, name)?;
+            return move_companions(folder, waiting, name);
         }
-        // What was made behind a link goes, not the link.
-        if is_plain(&self.path) { fs::remove_file(fs::canonicalize(&self.path)?) } else { Ok(()) }
+        if is_file(folder, name)? { folder.remove(name) } else { Ok(()) }
     }
 }
 
@@ -206,22 +177,32 @@ impl Drop for Place {
 ///
 /// # Errors
 /// The file's.
-pub fn forget(recording: &Path) -> io::Result<()> {
-    let companions = Companion::MOVED.map(|companion| companion.of(recording));
-    companions.iter().filter(|file| is_plain(file)).try_for_each(fs::remove_file)
+pub fn forget(recording: &Target) -> io::Result<()> {
+    let (folder, name) = named(recording)?;
+    let companions = Companion::MOVED.map(|companion| companion.beside(name));
+    companions.iter().try_for_each(|file| if is_file(folder, file)? { folder.remove(file) } else { Ok(()) })
 }
 
-fn is_plain(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| found.is_file())
+/// Its folder and its name there.
+///
+/// # Errors
+/// It is a descriptor.
+pub fn named(recording: &Target) -> io::Result<(&Folder, &OsStr)> {
+    recording.named().ok_or_else(|| io::Error::other("a recording is a file; - is stdout"))
+}
+
+/// Whether a file or a link has this name.
+fn is_file(folder: &Folder, name: &OsStr) -> io::Result<bool> {
+    Ok(matches!(folder.kind(name)?, Some(FileType::RegularFile | FileType::Symlink)))
 }
 
 /// Gives the companions of one recording to another, whose own go.
-fn move_companions(from: &Path, to: &Path) -> io::Result<()> {
+fn move_companions(folder: &Folder, from: &OsStr, to: &OsStr) -> io::Result<()> {
     let unless_missing = |error: io::Error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) };
     for companion in Companion::MOVED {
-        let (from, to) = (companion.of(from), companion.of(to));
-        match fs::rename(&from, &to) {
-            Err(error) if error.kind() == ErrorKind::NotFound => fs::remove_file(&to).or_else(unless_missing)?,
+        let (from, to) = (companion.beside(from), companion.beside(to));
+        match folder.rename(&from, &to) {
+            Err(error) if error.kind() == ErrorKind::NotFound => folder.remove(&to).or_else(unless_missing)?,
             done => done?,
         }
     }
@@ -230,7 +211,8 @@ fn move_companions(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::io::Write as _;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
     use std::time::SystemTime;
 
     use perf_data::feature::{Facts, HostFacts};
@@ -242,6 +224,10 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
+    fn old_of(path: &Path) -> PathBuf {
+        old(path.as_os_str()).into()
+    }
+
     fn text(path: &Path) -> Option<String> {
         fs::read_to_string(path).ok()
     }
@@ -250,7 +236,7 @@ mod tests {
     fn an_earlier_recording_and_its_companions_are_kept_and_come_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.data");
-        let kept = old(&path);
+        let kept = old_of(&path);
         write(&path, "first");
         write(&Companion::Kallsyms.of(&path), "first");
         write(&Companion::Payload.of(&path), "payload");
@@ -279,16 +265,65 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_stays_only_beside_a_recording_that_began() {
+    fn a_payload_comes_only_beside_a_recording_that_began() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.data.payload");
-        drop(PayloadFile::write(&path, b"one").unwrap());
-        assert_eq!(text(&path), None);
-        PayloadFile::write(&path, b"one").unwrap().keep();
-        drop(PayloadFile::write(&path, b"one").unwrap());
-        drop(PayloadFile::write(&path, b"two").unwrap());
-        assert_eq!(text(&path).as_deref(), Some("one"));
-        assert!(PayloadFile::write(&folder.path().join("none/x"), b"one").is_err());
+        let (path, elsewhere) = (folder.path().join("x.data"), folder.path().join("elsewhere"));
+        let payload = Companion::Payload.of(&path);
+        write(&elsewhere, "kept");
+        symlink(&elsewhere, &payload).unwrap();
+        let begin = || {
+            let mut place = Place::clear(&path).unwrap();
+            let target = Target::of(&payload).unwrap().private().always_file();
+            let mut pending = target.begin().unwrap();
+            pending.write_all(b"new").unwrap();
+            place.with_payload(target, pending);
+            place.create().unwrap();
+            place
+        };
+        drop(begin());
+        assert!(payload.is_symlink() && !path.exists());
+        begin().settle().unwrap();
+        assert!(!payload.is_symlink());
+        assert_eq!((text(&payload).as_deref(), text(&elsewhere).as_deref()), (Some("new"), Some("kept")));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_recording_is_its_owners_and_in_the_folder_that_was_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let (user, root) = (folder.path().join("user"), folder.path().join("root"));
+        for made in [&user, &root] {
+            fs::create_dir(made).unwrap();
+            write(&made.join("x.data"), "first");
+            write(&made.join("x.data.kallsyms"), "first");
+        }
+        let mut place = Place::clear(&user.join("x.data")).unwrap();
+        fs::rename(&user, folder.path().join("real")).unwrap();
+        symlink(&root, &user).unwrap();
+        place.create().unwrap().write_all(b"second").unwrap();
+        place.settle().unwrap();
+        assert_eq!(text(&root.join("x.data")).as_deref(), Some("first"));
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 2);
+        let real = folder.path().join("real");
+        assert_eq!(text(&real.join("x.data")).as_deref(), Some("second"));
+        assert_eq!(text(&real.join("x.data.old.kallsyms")).as_deref(), Some("first"));
+        assert_eq!(fs::metadata(real.join("x.data")).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_link_that_is_planted_in_the_place_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, victim) = (folder.path().join("x.data"), folder.path().join("victim"));
+        write(&victim, "kept");
+        let mut place = Place::clear(&path).unwrap();
+        symlink(&victim, &path).unwrap();
+        place.create().unwrap().write_all(b"second").unwrap();
+        place.settle().unwrap();
+        assert_eq!((text(&victim).as_deref(), text(&path).as_deref()), (Some("kept"), Some("second")));
+        for name in ["/dev/stdout", "/dev/fd/1"] {
+            assert!(Place::clear(Path::new(name)).unwrap_err().to_string().contains("- is stdout"));
+        }
+        assert!(Place::clear(folder.path()).is_err());
     }
 
     #[test]
@@ -296,16 +331,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (folder.path().join("x.data"), folder.path().join("elsewhere"));
         write(&elsewhere, "first");
-        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        symlink(&elsewhere, &path).unwrap();
         let begin = || {
             let place = Place::clear(&path).unwrap();
-            write(&path, "second");
+            place.create().unwrap().write_all(b"second").unwrap();
             place
         };
         drop(begin());
         assert_eq!(text(&path).as_deref(), Some("first"));
         begin().settle().unwrap();
-        assert_eq!((text(&path).as_deref(), text(&old(&path)).as_deref()), (Some("second"), Some("first")));
+        assert_eq!((text(&path).as_deref(), text(&old_of(&path)).as_deref()), (Some("second"), Some("first")));
         assert_eq!(text(&elsewhere).as_deref(), Some("first"));
     }
 
@@ -316,14 +351,14 @@ mod tests {
         for companion in Companion::MOVED {
             write(&companion.of(&path), "stale");
         }
-        write(&old(&path), "older");
-        write(&Companion::Kallsyms.of(&old(&path)), "older");
+        write(&old_of(&path), "older");
+        write(&Companion::Kallsyms.of(&old_of(&path)), "older");
         let place = Place::clear(&path).unwrap();
         assert!(Companion::MOVED.iter().all(|companion| text(&companion.of(&path)).is_none()));
-        assert_eq!(text(&Companion::Kallsyms.of(&old(&path))).as_deref(), Some("older"), "its own stay");
+        assert_eq!(text(&Companion::Kallsyms.of(&old_of(&path))).as_deref(), Some("older"), "its own stay");
         write(&path, "without a sample");
         drop(place);
-        assert_eq!((text(&path), text(&old(&path)).as_deref()), (None, Some("older")));
+        assert_eq!((text(&path), text(&old_of(&path)).as_deref()), (None, Some("older")));
         // Neither a folder of that name nor a device is a recording.
         fs::create_dir(Companion::Modules.of(&path)).unwrap();
         drop(Place::clear(&path).unwrap());

@@ -1,6 +1,7 @@
 //! Runs a guest and records it.
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,9 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use perf_data::feature::{Facts, HostFacts};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
+use results::write::{Pending, Target};
 use vmm::sample::Sampling;
 
-use super::beside::{Companion, PayloadFile, Place};
+use super::beside::{Companion, Place, named};
 use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
 use super::nmis::Nmis;
@@ -96,8 +98,8 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     let subject = Subject { kind, mappings, code: Some(KernelCode::new(Arc::clone(&reports), kind, pid, build_id)) };
     if linux.run.is_some() {
         linux.symbols = Some(Symbols {
-            kallsyms: spec.beside(Companion::Kallsyms),
-            modules: spec.beside(Companion::Modules),
+            kallsyms: spec.companion(Companion::Kallsyms)?,
+            modules: spec.companion(Companion::Modules)?,
             reports,
         });
     } else {
@@ -121,23 +123,27 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
         return Err(Error::usage(what, "it is a folder", "give the path of a file with --output"));
     }
     // perf reads the functions' names from a file.
-    let elf = spec.beside(Companion::Payload);
-    let written = PayloadFile::write(&elf, guest::PMU_PAYLOAD).and_then(|file| Ok((file.path()?, file)));
-    let (elf, file) = written.map_err(|error| {
-        Error::usage(
-            format!("cannot write the payload to {}", elf.display()),
-            error.to_string(),
-            "make room, or give another --output",
-        )
-    })?;
+    let file = spec.companion(Companion::Payload)?;
+    let written = || {
+        let (folder, name) = named(&file)?;
+        let mut pending = file.begin()?;
+        pending.write_all(guest::PMU_PAYLOAD)?;
+        Ok((fs::canonicalize(folder.path())?.join(name), pending))
+    };
+    let (elf, pending) = written().map_err(|error| cannot_keep(&file, &error))?;
     let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
     let subject = Subject { kind: Kind::Task, mappings, code: None };
     let sampling = Arc::new(sampling(spec, ready.vcpus));
     let sampled = Arc::clone(&sampling);
-    recorded(spec, sampling, subject, Some(file), || {
+    recorded(spec, sampling, subject, Some((file, pending)), || {
         let ran = ready.run(sampled, spec.quiet)?;
         Ok((ran.exit, Some(Nmis::of(&ran.outcome, ran.first, ran.last))))
     })
+}
+
+fn cannot_keep(payload: &Target, error: &io::Error) -> Error {
+    let what = format!("cannot write the payload to {}", payload.path().display());
+    Error::usage(what, error.to_string(), "make room, or give another --output")
 }
 
 /// Records while `guest` runs, and says what came of it.
@@ -145,7 +151,7 @@ fn recorded(
     spec: &RecordSpec,
     sampling: Arc<Sampling>,
     subject: Subject,
-    payload: Option<PayloadFile>,
+    payload: Option<(Target, Pending)>,
     guest: impl FnOnce() -> Result<(Exit, Option<Nmis>), Error>,
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
@@ -153,10 +159,13 @@ fn recorded(
     let facts = facts(spec, vcpus);
     let (output, mut place) = output(spec)?;
     match (payload, &mut place) {
-        (Some(payload), Some(place)) => place.with_payload(payload),
-        (Some(payload), None) => payload.keep(),
+        (Some((target, payload)), Some(place)) => place.with_payload(target, payload),
+        (Some((target, payload)), None) => {
+            payload.finish_at_once().map_err(|error| cannot_keep(&target, &error))?;
+        }
         (None, _) => {}
     }
+    let nmis = spec.companion(Companion::Nmis)?;
     let writing = Recorder::start(sampling, (output, place), subject, spec, facts)?;
     let ended = guest();
     let mut recorded = writing.finish()?;
@@ -173,7 +182,7 @@ fn recorded(
     for warning in warnings {
         complain(&format!("warning: {warning}"));
     }
-    let kept = keep_nmis(spec, found);
+    let kept = keep_nmis(spec, &nmis, found);
     if let Some(error) = summary::error(&recorded, Path::new(&spec.output)) {
         return Err(error);
     }
@@ -181,9 +190,9 @@ fn recorded(
 }
 
 /// Puts the guest's NMIs beside its recording.
-fn keep_nmis(spec: &RecordSpec, found: Option<Nmis>) -> Result<(), Error> {
+fn keep_nmis(spec: &RecordSpec, target: &Target, found: Option<Nmis>) -> Result<(), Error> {
     let Some(found) = found.filter(|found| !found.nmis.is_empty() && !spec.is_pipe()) else { return Ok(()) };
-    let path = spec.beside(Companion::Nmis);
+    let path = target.path();
     let cannot = |error: std::io::Error| {
         let what = format!("cannot write the guest's NMIs to {}", path.display());
         Error::new(
@@ -193,7 +202,7 @@ fn keep_nmis(spec: &RecordSpec, found: Option<Nmis>) -> Result<(), Error> {
             "make room, and record again; the recording itself is whole",
         )
     };
-    let left_out = found.write(&path).map_err(cannot)?;
+    let left_out = found.write(target).map_err(cannot)?;
     if left_out > 0 {
         complain(&format!("warning: {left_out} NMIs, those with the shortest handlers, are not in {}", path.display()));
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use guest::abi::LOG_NMI;
+use results::write::Target;
 use serde::{Deserialize, Serialize};
 use vmm::outcome::RunOutcome;
 use vmm::sample::Moment;
@@ -64,9 +65,9 @@ impl Nmis {
     ///
     /// # Errors
     /// The file's.
-    pub fn write(mut self, path: &Path) -> io::Result<usize> {
+    pub fn write(mut self, target: &Target) -> io::Result<usize> {
         let left_out = self.bound(MOST);
-        results::write::replace(path, &serde_json::to_vec(&self)?)?;
+        target.replace(&serde_json::to_vec(&self)?)?;
         Ok(left_out)
     }
 
@@ -101,7 +102,7 @@ mod tests {
         let path = folder.path().join("x.data.nmis");
         assert!(Nmis::read(&path).is_none());
         let nmis = Nmis { schema: SCHEMA.to_owned(), nmis: vec![Nmi { vcpu: 1, at: 5, took: 7 }] };
-        assert_eq!(nmis.clone().write(&path).unwrap(), 0);
+        assert_eq!(nmis.clone().write(&Target::of(&path).unwrap()).unwrap(), 0);
         assert_eq!(Nmis::read(&path), Some(nmis));
         for other in ["{}", "", "{\"schema\":\"vpmu-nmis/2\",\"nmis\":[]}", "{\"schema\":\"vpmu-nmis/1\",\"nmis\":[1]}"]
         {

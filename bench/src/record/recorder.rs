@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,6 +13,7 @@ use perf_data::feature::Facts;
 use perf_data::record::{Mapping, Record, Stamp};
 use perf_data::writer::{self, Output, Writer};
 use results::error::{Error, Exit};
+use results::write::Target;
 use vmm::sample::{Channel, Event, NoTable, Sample, Sampling};
 
 use super::beside::{Place, forget};
@@ -72,8 +73,8 @@ pub struct Recorded {
     pub left_out: usize,
     /// The place of the file.
     pub place: Option<Place>,
-    /// Where the earlier recording stays, and why it did not become `.old`.
-    pub not_kept: Option<(PathBuf, io::Error)>,
+    /// A sentence about what could not be put in its place.
+    pub not_kept: Option<String>,
 }
 
 /// The guest in the recording.
@@ -104,12 +105,12 @@ pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error>
         Error::usage(what, error.to_string(), "give another --output")
     };
     if spec.is_pipe() {
-        forget(Path::new(PIPED)).map_err(cannot)?;
+        Target::of(Path::new(PIPED)).and_then(|piped| forget(&piped)).map_err(cannot)?;
         // Whatever the guest writes to stdout goes to stderr from here on.
         return sys::take_stdout().map(|fd| (Output::Pipe(File::from(fd)), None)).map_err(cannot);
     }
     let place = Place::clear(&spec.output).map_err(cannot)?;
-    let file = File::create(&spec.output).map_err(cannot)?;
+    let file = place.create().map_err(cannot)?;
     Ok((Output::File(file), Some(place)))
 }
 
@@ -205,7 +206,7 @@ struct Work {
     /// Samples after this time are left out.
     until: u64,
     place: Option<Place>,
-    not_kept: Option<(PathBuf, io::Error)>,
+    not_kept: Option<String>,
     pid: u32,
 }
 

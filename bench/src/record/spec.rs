@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use host_pmu::sampler::Rate;
 use perf_data::writer::Options;
+use results::error::Error;
+use results::write::Target;
 use vmm::sample::Event;
 
 use super::beside::Companion;
@@ -38,6 +40,19 @@ impl RecordSpec {
     #[must_use]
     pub fn is_pipe(&self) -> bool {
         self.output == Path::new("-")
+    }
+
+    /// A companion that is written in the folder that the recording is in now.
+    ///
+    /// # Errors
+    /// Exit 2: the folder's.
+    pub fn companion(&self, what: Companion) -> Result<Target, Error> {
+        let path = self.beside(what);
+        let target = Target::of(&path).map(|target| target.private().always_file());
+        target.map_err(|error| {
+            let what = format!("cannot write {} beside the recording", path.display());
+            Error::usage(what, error.to_string(), "give another --output")
+        })
     }
 
     /// The file beside the recording for what comes with it. A pipe has no name, and `perf.data` may be another recording.

@@ -154,9 +154,7 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
             recorded.file.given_up
         ));
     }
-    if let Some((place, error)) = &recorded.not_kept {
-        warnings.push(format!("the earlier recording is {}, and not .old: {error}", place.display()));
-    }
+    warnings.extend(recorded.not_kept.clone());
     warnings
 }
 
@@ -326,8 +324,7 @@ mod tests {
     fn samples_that_are_not_in_the_file_are_told_apart() {
         let mut recorded = recorded(counted(), Some(io::ErrorKind::StorageFull.into()));
         (recorded.file.samples, recorded.file.given_up) = (7, 500);
-        let place = ("x.data.1.before".into(), io::ErrorKind::StorageFull.into());
-        recorded.not_kept = Some(place);
+        recorded.not_kept = Some("the earlier recording is x.data.1.before".to_owned());
         let (lines, warnings) = lines(&recorded, &spec(), 1);
         assert!(lines[0].starts_with("recorded 7 of 10 samples of cpu-clock"), "{lines:?}");
         assert!(warnings[0].starts_with("500 bytes") && warnings[1].contains("x.data.1.before"), "{warnings:?}");

@@ -1,12 +1,12 @@
 //! Runs a guest and shows it.
 
-use std::fs::File;
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use perf_data::symbols::Symbols;
 use results::error::{Error, Exit};
+use results::write::{Folder, Target, check_file};
 use vmm::sample::Sampling;
 
 use super::model::Model;
@@ -19,6 +19,7 @@ use super::watch::{Show, Watched, Watcher};
 use crate::abilities::ThisHost;
 use crate::backend::choose;
 use crate::console::{complain, print};
+use crate::linux::bring::refuse_inside;
 use crate::linux::job;
 use crate::linux::spec::LinuxSpec;
 use crate::linux::symbols;
@@ -73,7 +74,7 @@ fn of_image(spec: &TopSpec, mut image: RunSpec) -> Result<Exit, Error> {
     if names.is_empty() {
         complain("warning: the image has no symbols: its functions have no names");
     }
-    let output = output(spec)?;
+    let output = output(spec.guest_output.as_deref(), None)?;
     image.quiet |= spec.quiet;
     let sampling = Arc::new(sampling(spec, image.machine.vcpus));
     image.machine.sampling = Some(Arc::clone(&sampling));
@@ -107,7 +108,12 @@ fn of_linux(spec: &TopSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     let folder = tempfile::tempdir().map_err(|error| Error::host("cannot make a folder", error.to_string(), ""))?;
     let (list, modules) = (folder.path().join("kallsyms"), folder.path().join("modules"));
     if linux.run.is_some() {
-        linux.symbols = Some(symbols::Symbols { kallsyms: list.clone(), modules, reports: Arc::default() });
+        let target = |path: &Path| {
+            let cannot = |error: io::Error| Error::host("cannot keep the guest's symbols", error.to_string(), "");
+            Ok::<_, Error>(Target::of(path).map_err(cannot)?.private())
+        };
+        linux.symbols =
+            Some(symbols::Symbols { kallsyms: target(&list)?, modules: target(&modules)?, reports: Arc::default() });
     }
     if names.is_empty() {
         complain(if linux.run.is_some() {
@@ -116,7 +122,7 @@ fn of_linux(spec: &TopSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
             "warning: without --run the guest's symbols are not fetched: functions of its kernel have no names; give --symbols"
         });
     }
-    let output = output(spec)?;
+    let output = output(spec.guest_output.as_deref(), linux.share.as_deref())?;
     linux.quiet |= spec.quiet;
     let sampling = Arc::new(sampling);
     linux.machine.sampling = Some(Arc::clone(&sampling));
@@ -142,9 +148,13 @@ fn listed(path: &Path, what: &str) -> Result<Symbols, Error> {
 }
 
 /// Where the guest's output goes.
-fn output(spec: &TopSpec) -> Result<Diverted, Error> {
-    let Some(path) = &spec.guest_output else { return Ok(Diverted::default()) };
-    let created = File::create(path).map(Diverted::to);
+fn output(path: Option<&Path>, share: Option<&Path>) -> Result<Diverted, Error> {
+    let Some(path) = path else { return Ok(Diverted::default()) };
+    let target = check_file(path)?;
+    if let (Some(Ok(share)), Some((folder, _))) = (share.map(Folder::open), target.named()) {
+        refuse_inside(&share, folder, path)?;
+    }
+    let created = target.create().map(Diverted::to);
     created.map_err(|error| {
         Error::usage(format!("cannot write the guest's output to {}", path.display()), error.to_string(), "")
     })
@@ -208,7 +218,25 @@ fn watched(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
+
+    #[test]
+    fn a_guests_output_goes_through_no_link_and_into_no_share() {
+        let folder = tempfile::tempdir().unwrap();
+        let (share, victim, path) =
+            (folder.path().join("share"), folder.path().join("victim"), folder.path().join("out"));
+        std::fs::create_dir(&share).unwrap();
+        std::fs::write(&victim, "kept").unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        output(Some(&path), Some(&share)).unwrap().write_all(b"the guest's").unwrap();
+        assert_eq!(std::fs::read(&victim).unwrap(), b"kept");
+        assert_eq!(std::fs::read(&path).unwrap(), b"the guest's");
+        let error = output(Some(&share.join("out")), Some(&share)).unwrap_err();
+        assert!(error.exit == Exit::Usage && error.to_string().contains("it is in --share"), "{error}");
+        assert_eq!(std::fs::read_dir(&share).unwrap().count(), 0);
+    }
 
     #[test]
     fn a_list_without_symbols_is_refused() {

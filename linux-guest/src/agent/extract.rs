@@ -4,11 +4,11 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmodat, mkdirat, open, openat, symlinkat};
+use rustix::fs::{Mode, OFlags, mkdirat, openat, symlinkat};
 use rustix::io::Errno;
 
 use super::client::text;
@@ -73,18 +73,26 @@ impl<'a> Entry<'a> {
 
 /// A copy under construction.
 #[derive(Debug)]
-pub(super) struct Extraction {
-    to: PathBuf,
+pub(super) struct Extraction<'a> {
+    /// The folder that the top is made in.
+    folder: BorrowedFd<'a>,
+    /// The top: its last name is the one in the folder, the rest is for messages.
+    to: &'a Path,
+    /// The top was entered.
+    is_begun: bool,
+    /// The top, if it is a folder.
     top: Option<OwnedFd>,
     file: Option<(PathBuf, File)>,
-    /// Folders made, with the modes they get at the end: some are not writable.
-    modes: Vec<(Vec<Vec<u8>>, u32)>,
     copied: Copied,
 }
 
-impl Extraction {
-    pub(super) fn new(to: &Path) -> Self {
-        Self { to: to.to_owned(), top: None, file: None, modes: Vec::new(), copied: Copied::default() }
+impl<'a> Extraction<'a> {
+    pub(super) fn new(folder: BorrowedFd<'a>, to: &'a Path) -> Self {
+        Self { folder, to, is_begun: false, top: None, file: None, copied: Copied::default() }
+    }
+
+    pub(super) const fn copied(&self) -> Copied {
+        self.copied
     }
 
     /// Begins an entry; bytes that follow are the file's.
@@ -102,69 +110,47 @@ impl Extraction {
         if copied.files + copied.folders + copied.links + copied.left_out > MOST_ENTRIES {
             return Err(AgentError::Protocol("more files than one request may have"));
         }
-        let path = entry.names.iter().fold(self.to.clone(), |path, name| path.join(OsStr::from_bytes(name)));
+        let path = entry.names.iter().fold(self.to.to_owned(), |path, name| path.join(OsStr::from_bytes(name)));
         self.make(entry, &path).map_err(|error| AgentError::Host { path, error: error.into() })
     }
 
     fn make(&mut self, entry: &Entry<'_>, path: &Path) -> Result<(), Errno> {
-        let Some((last, above)) = entry.names.split_last() else { return self.make_top(entry) };
-        let folder = self.folder(above)?;
-        let name = OsStr::from_bytes(last);
+        let below;
+        let (above, name) = match entry.names.split_last() {
+            Some((last, above)) => {
+                below = self.below_top(above)?;
+                (below.as_fd(), OsStr::from_bytes(last))
+            }
+            None if self.is_begun => return Err(Errno::EXIST),
+            None => (self.folder, self.to.file_name().ok_or(Errno::INVAL)?),
+        };
+        // The user can always look into, change and remove what was copied; the rest of the mode is the guest's, less the umask.
+        let mode = Mode::from_raw_mode(entry.mode | 0o600);
         match entry.kind {
             FILE => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                // Writable as long as it is written.
-                let file = openat(&folder, name, flags, Mode::from_raw_mode(entry.mode | 0o200))?;
+                let file = openat(above, name, flags, mode)?;
                 self.file = Some((path.to_owned(), file.into()));
             }
             FOLDER => {
-                mkdirat(&folder, name, Mode::from_raw_mode(0o700))?;
-                self.modes.push((entry.names.iter().map(|name| name.to_vec()).collect(), entry.mode));
-            }
-            LINK => symlinkat(OsStr::from_bytes(entry.target), &folder, name)?,
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// The path of the top is the host's own.
-    fn make_top(&mut self, entry: &Entry<'_>) -> Result<(), Errno> {
-        if self.top.is_some() || !self.modes.is_empty() {
-            return Err(Errno::EXIST);
-        }
-        match entry.kind {
-            FILE => {
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                let file = open(&self.to, flags, Mode::from_raw_mode(entry.mode | 0o200))?;
-                self.file = Some((self.to.clone(), file.into()));
-            }
-            FOLDER => {
-                match mkdirat(CWD, &self.to, Mode::from_raw_mode(0o777)) {
-                    Err(Errno::EXIST) if self.is_empty() => {}
-                    other => other?,
+                mkdirat(above, name, mode | Mode::XUSR)?;
+                if entry.names.is_empty() {
+                    self.top = Some(folder_in(above, name)?);
                 }
-                let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-                self.top = Some(open(&self.to, flags, Mode::empty())?);
             }
-            LINK => symlinkat(OsStr::from_bytes(entry.target), CWD, &self.to)?,
+            LINK => symlinkat(OsStr::from_bytes(entry.target), above, name)?,
             _ => {}
         }
+        self.is_begun = true;
         Ok(())
-    }
-
-    fn is_empty(&self) -> bool {
-        std::fs::read_dir(&self.to).is_ok_and(|mut entries| entries.next().is_none())
     }
 
     /// A folder below the top, by real folders only.
-    fn folder(&self, names: &[&[u8]]) -> Result<OwnedFd, Errno> {
+    fn below_top(&self, names: &[&[u8]]) -> Result<OwnedFd, Errno> {
         let top = self.top.as_ref().ok_or(Errno::NOTDIR)?;
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
-        let mut folder = openat(top, ".", flags, Mode::empty())?;
-        for name in names {
-            folder = openat(&folder, OsStr::from_bytes(name), flags, Mode::empty())?;
-        }
-        Ok(folder)
+        names.iter().try_fold(folder_in(top.as_fd(), OsStr::new("."))?, |folder, name| {
+            folder_in(folder.as_fd(), OsStr::from_bytes(name))
+        })
     }
 
     /// Bytes of the file entered last.
@@ -175,21 +161,12 @@ impl Extraction {
         self.copied.bytes += bytes.len() as u64;
         file.write_all(bytes).map_err(|error| AgentError::Host { path: path.clone(), error })
     }
+}
 
-    /// Gives the folders their modes, the innermost first.
-    pub(super) fn finish(mut self) -> Result<Copied, AgentError> {
-        for (names, mode) in std::mem::take(&mut self.modes).iter().rev() {
-            let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-            let Some((last, above)) = names.split_last() else { continue };
-            let changed = self.folder(above).and_then(|folder| {
-                // The user can always look into and remove what was copied.
-                let mode = Mode::from_raw_mode(mode | 0o700);
-                chmodat(&folder, OsStr::from_bytes(last), mode, AtFlags::empty())
-            });
-            changed.map_err(|error| AgentError::Host { path: self.to.clone(), error: error.into() })?;
-        }
-        Ok(self.copied)
-    }
+/// Opens a folder of this name, never one that a link leads to.
+fn folder_in(folder: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+    openat(folder, name, flags, Mode::empty())
 }
 
 #[cfg(test)]
@@ -205,12 +182,23 @@ mod tests {
         Entry::parse(&payload).and_then(|entry| extraction.enter(&entry))
     }
 
+    /// A folder with an open descriptor.
+    fn opened() -> (tempfile::TempDir, File) {
+        let folder = tempfile::tempdir().unwrap();
+        let fd = File::open(folder.path()).unwrap();
+        (folder, fd)
+    }
+
+    fn mode(path: &Path) -> u32 {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
     #[test]
     fn a_folder_arrives_with_files_links_and_modes() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let folder = tempfile::tempdir().unwrap();
+        let (folder, fd) = opened();
         let to = folder.path().join("copy");
-        let mut extraction = Extraction::new(&to);
+        let mut extraction = Extraction::new(fd.as_fd(), &to);
         enter(&mut extraction, FOLDER, "", "").unwrap();
         extraction.enter(&Entry::parse(&entry(FOLDER, 0o555, "a", "")).unwrap()).unwrap();
         extraction.enter(&Entry::parse(&entry(FILE, 0o4444, "a/b", "")).unwrap()).unwrap();
@@ -218,12 +206,56 @@ mod tests {
         extraction.data(b"two").unwrap();
         enter(&mut extraction, LINK, "c", "../../etc").unwrap();
         enter(&mut extraction, OTHER, "d", "").unwrap();
-        let copied = extraction.finish().unwrap();
-        assert_eq!(copied, Copied { files: 1, folders: 2, links: 1, left_out: 1, bytes: 6 });
+        assert_eq!(extraction.copied(), Copied { files: 1, folders: 2, links: 1, left_out: 1, bytes: 6 });
         assert_eq!(std::fs::read(to.join("a/b")).unwrap(), b"onetwo");
-        let mode = |path: &str| std::fs::metadata(to.join(path)).unwrap().permissions().mode() & 0o7777;
-        assert_eq!((mode("a"), mode("a/b")), (0o755, 0o644), "no set-user-ID; the owner may write");
+        let modes = (mode(&to.join("a")) & 0o700, mode(&to.join("a/b")) & 0o7700);
+        assert_eq!(modes, (0o700, 0o600), "no set-user-ID; the owner may write");
         assert_eq!(std::fs::read_link(to.join("c")).unwrap(), Path::new("../../etc"));
+    }
+
+    #[test]
+    fn modes_of_a_guest_obey_the_umask() {
+        let (folder, fd) = opened();
+        let to = folder.path().join("copy");
+        // A file of this process shows what its umask leaves.
+        let left = |name: &str, mode: u32| {
+            use std::os::unix::fs::OpenOptionsExt as _;
+            let path = folder.path().join(name);
+            File::options().write(true).create_new(true).mode(mode).open(&path).unwrap();
+            self::mode(&path)
+        };
+        let (all, some) = (left("all", 0o777), left("some", 0o666));
+        for (name, sent) in [("top", 0o7777), ("private", 0o700)] {
+            let to = to.with_file_name(name);
+            let mut extraction = Extraction::new(fd.as_fd(), &to);
+            extraction.enter(&Entry::parse(&entry(FOLDER, sent, "", "")).unwrap()).unwrap();
+            extraction.enter(&Entry::parse(&entry(FOLDER, 0o7777, "d", "")).unwrap()).unwrap();
+            extraction.enter(&Entry::parse(&entry(FILE, 0o6666, "d/f", "")).unwrap()).unwrap();
+            assert_eq!([&to, &to.join("d"), &to.join("d/f")].map(|path| mode(path)), [all & sent, all, some], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_swapped_for_a_link_gets_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (to, outside) = (folder.path().join("user/copy"), folder.path().join("root"));
+        std::fs::create_dir(folder.path().join("user")).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        let user = File::open(folder.path().join("user")).unwrap();
+        let swap = |path: &Path| {
+            std::fs::rename(path, path.with_extension("real")).unwrap();
+            std::os::unix::fs::symlink(&outside, path).unwrap();
+        };
+        swap(&folder.path().join("user"));
+        let mut extraction = Extraction::new(user.as_fd(), &to);
+        enter(&mut extraction, FOLDER, "", "").unwrap();
+        enter(&mut extraction, FOLDER, "d", "").unwrap();
+        swap(&folder.path().join("user.real/copy"));
+        enter(&mut extraction, FILE, "f", "").unwrap();
+        swap(&folder.path().join("user.real/copy.real/d"));
+        assert!(enter(&mut extraction, FILE, "d/f", "").is_err());
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+        assert!(folder.path().join("user.real/copy.real/f").exists());
     }
 
     #[test]
@@ -236,10 +268,10 @@ mod tests {
 
     #[test]
     fn a_link_of_the_guest_is_never_followed() {
-        let folder = tempfile::tempdir().unwrap();
+        let (folder, fd) = opened();
         let (to, outside) = (folder.path().join("copy"), folder.path().join("outside"));
         std::fs::create_dir(&outside).unwrap();
-        let mut extraction = Extraction::new(&to);
+        let mut extraction = Extraction::new(fd.as_fd(), &to);
         enter(&mut extraction, FOLDER, "", "").unwrap();
         enter(&mut extraction, LINK, "l", "../outside").unwrap();
         enter(&mut extraction, LINK, "f", "../outside/file").unwrap();
@@ -247,23 +279,26 @@ mod tests {
             assert!(matches!(enter(&mut extraction, kind, path, "t"), Err(AgentError::Host { .. })), "{path}");
         }
         assert!(matches!(extraction.data(b"x"), Err(AgentError::Protocol(_))));
-        // A folder of the guest that becomes a link before it gets its mode.
-        enter(&mut extraction, FOLDER, "d", "").unwrap();
-        std::fs::remove_dir(to.join("d")).unwrap();
-        enter(&mut extraction, FILE, "d", "").unwrap();
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
     }
 
     #[test]
-    fn the_target_is_new_or_an_empty_folder() {
-        let folder = tempfile::tempdir().unwrap();
-        enter(&mut Extraction::new(folder.path()), FOLDER, "", "").unwrap();
-        std::fs::write(folder.path().join("mine"), "").unwrap();
-        assert!(enter(&mut Extraction::new(folder.path()), FOLDER, "", "").is_err());
-        assert!(enter(&mut Extraction::new(&folder.path().join("mine")), FILE, "", "").is_err());
-        // Nothing below a top that is no folder.
-        let mut extraction = Extraction::new(&folder.path().join("new"));
+    fn the_target_is_new() {
+        let (folder, fd) = opened();
+        let to = |name: &str| folder.path().join(name);
+        std::fs::create_dir(to("folder")).unwrap();
+        std::fs::write(to("mine"), "").unwrap();
+        std::os::unix::fs::symlink("nowhere", to("link")).unwrap();
+        for name in ["folder", "mine", "link"] {
+            for kind in [FILE, FOLDER, LINK] {
+                assert!(enter(&mut Extraction::new(fd.as_fd(), &to(name)), kind, "", "t").is_err(), "{name}");
+            }
+        }
+        // Nothing below a top that is no folder, and no second top.
+        let new = to("new");
+        let mut extraction = Extraction::new(fd.as_fd(), &new);
         enter(&mut extraction, FILE, "", "").unwrap();
         assert!(enter(&mut extraction, FILE, "x", "").is_err());
+        assert!(enter(&mut extraction, FOLDER, "", "").is_err());
     }
 }

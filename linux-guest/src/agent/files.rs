@@ -1,11 +1,16 @@
 //! Files and folders into the guest and out of it.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Instant;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, readlinkat, statat};
+use rustix::io::Errno;
 
 use super::client::{Agent, SLICE, refusal, zero_ended};
 use super::error::AgentError;
@@ -17,41 +22,50 @@ const ENTRY_COST: u64 = 512;
 
 const OTHER_FILE: AgentError = AgentError::Protocol("another file than the one that was asked for");
 
+/// The names in a folder, sorted.
+fn names_in(folder: &fs::File) -> std::io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
 fn host(path: &Path) -> impl FnOnce(std::io::Error) -> AgentError + '_ {
     |error| AgentError::Host { path: path.to_owned(), error }
 }
 
 impl Agent<'_> {
     /// Copies a file or folder of the host, links as links, to `path` in the guest, in place of files that are there; folders above it
-    /// are made.
-    pub fn put_tree(&mut self, from: &Path, path: &str) -> Result<Copied, AgentError> {
+    /// are made. It is open already, so its own path, `from`, is for messages. What is below it is reached by real folders only, whoever
+    /// swaps them for links meanwhile.
+    pub fn put_tree(&mut self, opened: fs::File, from: &Path, path: &str) -> Result<Copied, AgentError> {
         let mut copied = Copied::default();
-        let metadata = fs::metadata(from).map_err(host(from))?;
-        let sent = self.put_below(from, path, &metadata, &mut copied);
+        let sent = self.put_opened(opened, from, path, &mut copied);
         let done = self.commit();
         sent?;
         done?;
         Ok(copied)
     }
 
-    fn put_below(
+    fn put_opened(
         &mut self,
+        mut opened: fs::File,
         from: &Path,
         path: &str,
-        metadata: &fs::Metadata,
         copied: &mut Copied,
     ) -> Result<(), AgentError> {
+        let metadata = opened.metadata().map_err(host(from))?;
         let mode = metadata.permissions().mode() & 0o777;
-        if metadata.is_symlink() {
-            let target = fs::read_link(from).map_err(host(from))?;
-            copied.links += 1;
-            return self.entry(LINK, 0o777, path, target.as_os_str().as_bytes());
-        }
         if metadata.is_file() {
             copied.files += 1;
             self.entry(FILE, mode, path, b"")?;
-            let mut file = fs::File::open(from).map_err(host(from))?;
-            copied.bytes += self.data(&mut file, "the source of a file")?;
+            copied.bytes += self.data(&mut opened, "the source of a file")?;
             return Ok(());
         }
         if !metadata.is_dir() {
@@ -60,20 +74,44 @@ impl Agent<'_> {
         }
         copied.folders += 1;
         self.entry(FOLDER, mode, path, b"")?;
-        let entries = fs::read_dir(from).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let mut entries = entries.map_err(host(from))?;
-        entries.sort_by_key(fs::DirEntry::file_name);
-        for entry in entries {
-            let from = entry.path();
-            let name = entry.file_name();
+        for name in names_in(&opened).map_err(host(from))? {
+            let from = from.join(&name);
             let Some(name) = name.to_str() else {
                 let error = std::io::Error::other("the name is not UTF-8");
                 return Err(AgentError::Host { path: from, error });
             };
-            let metadata = entry.metadata().map_err(host(&from))?;
-            self.put_below(&from, &format!("{}/{name}", path.trim_end_matches('/')), &metadata, copied)?;
+            self.put_named(&opened, name, &from, &format!("{}/{name}", path.trim_end_matches('/')), copied)?;
         }
         Ok(())
+    }
+
+    fn put_named(
+        &mut self,
+        folder: &fs::File,
+        name: &str,
+        from: &Path,
+        path: &str,
+        copied: &mut Copied,
+    ) -> Result<(), AgentError> {
+        let failed = |error: Errno| AgentError::Host { path: from.to_owned(), error: error.into() };
+        let found = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Symlink => {
+                let target = readlinkat(folder, name, Vec::new()).map_err(failed)?;
+                copied.links += 1;
+                self.entry(LINK, 0o777, path, target.as_bytes())
+            }
+            FileType::RegularFile | FileType::Directory => {
+                // It may be another file by now: a pipe is not waited for.
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+                let opened = openat(folder, name, flags, Mode::empty()).map_err(failed)?;
+                self.put_opened(opened.into(), from, path, copied)
+            }
+            _ => {
+                copied.left_out += 1;
+                Ok(())
+            }
+        }
     }
 
     /// Copies a file of the guest to `to`, up to its end, whatever its size is said to be: files of sysfs and tracefs, too. One of more than
@@ -98,16 +136,15 @@ impl Agent<'_> {
         Ok(bytes)
     }
 
-    /// Copies a file or folder of the guest, links as links, to `to`, which must not exist, or be an empty folder. On an error, what was
-    /// copied so far is kept.
-    pub fn get_tree(&mut self, path: &str, to: &Path) -> Result<Copied, AgentError> {
-        let mut extraction = Extraction::new(to);
-        let got = self.collect(path, GET_TREE, |kind, payload| match kind {
+    /// Copies a file or folder of the guest, links as links, into `folder`, under the last name of `to`, which nothing may have there. The
+    /// rest of `to` is for messages. On an error, what was copied so far is kept.
+    pub fn get_tree(&mut self, path: &str, folder: BorrowedFd<'_>, to: &Path) -> Result<Copied, AgentError> {
+        let mut extraction = Extraction::new(folder, to);
+        self.collect(path, GET_TREE, |kind, payload| match kind {
             ENTRY => extraction.enter(&Entry::parse(payload)?),
             _ => extraction.data(payload),
-        });
-        let copied = extraction.finish();
-        got.and(copied)
+        })?;
+        Ok(extraction.copied())
     }
 
     /// The files at and below a path of the guest with what is in them: at most `files`, whose names and contents are together at most

@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{Agent, AgentError, Command};
+use super::{Agent, AgentError, Command, Copied};
 use crate::protocol::{
     DATA, DONE, ENDED, ENTRY, ERR, ERROR, FILE, FOLDER, HELLO, LINK, MAX_PAYLOAD, OTHER, OUT, TAKEN, VERSION,
 };
@@ -42,6 +44,12 @@ fn sends(frames: &[u8]) -> Agent<'static> {
         }
     });
     Agent::new(ours).unwrap().with_patience(SOON)
+}
+
+/// Copies a tree of the guest to a path of the host.
+fn get_tree(agent: &mut Agent<'_>, path: &str, to: &Path) -> Result<Copied, AgentError> {
+    let folder = fs::File::open(to.parent().unwrap()).unwrap();
+    agent.get_tree(path, folder.as_fd(), to)
 }
 
 /// An agent that sends `first`, and then `again` as often as it is taken, after `pause`. The bytes that it got rid of are the thread's.
@@ -83,7 +91,7 @@ fn a_single_file_is_the_one_that_was_asked_for() {
 fn no_link_is_in_place_of_what_was_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("copy");
-    let error = sends(&[entry(LINK, "", "/etc"), done()].concat()).get_tree("/share", &to).unwrap_err();
+    let error = get_tree(&mut sends(&[entry(LINK, "", "/etc"), done()].concat()), "/share", &to).unwrap_err();
     assert!(matches!(error, AgentError::Protocol(_)) && to.symlink_metadata().is_err(), "{error}");
 }
 
@@ -92,7 +100,7 @@ fn all_requests_together_have_one_budget() {
     let file = [entry(FILE, "", ""), frame(DATA, &[7; 6000]), done()].concat();
     let mut agent = sends(&file.repeat(3)).with_budget(10_000);
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(agent.get_tree("/a", &folder.path().join("a")).unwrap().bytes, 6000);
+    assert_eq!(get_tree(&mut agent, "/a", &folder.path().join("a")).unwrap().bytes, 6000);
     let mut copy = Vec::new();
     assert!(matches!(agent.get("/b", 1 << 20, &mut copy), Err(AgentError::Flood { most: 10_000, .. })));
     assert!(agent.get("/c", 1 << 20, &mut copy).is_err() && copy.is_empty());
@@ -100,7 +108,7 @@ fn all_requests_together_have_one_budget() {
     let folders: Vec<u8> = (0..10_000).flat_map(|at| entry(FOLDER, &at.to_string(), "")).collect();
     let mut agent = sends(&[entry(FOLDER, "", ""), folders, done()].concat()).with_budget(100_000);
     let to = folder.path().join("folders");
-    assert!(matches!(agent.get_tree("/d", &to), Err(AgentError::Flood { .. })));
+    assert!(matches!(get_tree(&mut agent, "/d", &to), Err(AgentError::Flood { .. })));
     assert!(fs::read_dir(&to).unwrap().count() < 200);
 }
 
@@ -146,7 +154,7 @@ fn a_file_that_trickles_ends_at_the_deadline() {
     agent.ends_by(after(Duration::from_millis(200)));
     let large = tempfile::NamedTempFile::new().unwrap();
     large.as_file().set_len(1 << 40).unwrap();
-    let error = agent.put_tree(large.path(), "/x").unwrap_err();
+    let error = agent.put_tree(large.reopen().unwrap(), large.path(), "/x").unwrap_err();
     assert!(matches!(error, AgentError::Late { .. }), "{error}");
     drop(agent);
     guest.join().unwrap();
@@ -203,7 +211,7 @@ proptest! {
         let agent = || sends(&all).with_budget(50_000);
         let to = outer.path().join("inner/to");
         fs::create_dir(outer.path().join("inner")).unwrap();
-        let _ = agent().get_tree("/x", &to);
+        let _ = get_tree(&mut agent(), "/x", &to);
         let _ = agent().hello(SOON);
         let mut copy = Vec::new();
         let _ = agent().get("/x", 1000, &mut copy);
@@ -217,7 +225,7 @@ proptest! {
         prop_assert!(out.len() + err.len() <= all.len());
         let _ = agent().write("/x", b"1");
         let _ = agent().power_off();
-        let _ = agent().put_tree(&outside, "/x");
+        let _ = agent().put_tree(fs::File::open(&outside).unwrap(), &outside, "/x");
         prop_assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
         let mut names: Vec<_> = fs::read_dir(outer.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();

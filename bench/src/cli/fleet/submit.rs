@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use results::error::{Error, Exit};
 use results::table::layout::plural;
-use results::write::now_unix;
+use results::write::{append, now_unix};
 use slurm::command::Slurm;
 use slurm::script::COPIES;
 
@@ -113,8 +113,7 @@ pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> 
     let failed =
         |error: std::io::Error| Error::usage(format!("cannot lock {}", folder.path.display()), error.to_string(), "");
     // A file of its own, open for writing: NFS refuses an exclusive lock on a folder.
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.create(true).truncate(false).write(true).open(folder.path.join("lock")).map_err(failed)?;
+    let file = append(&folder.path.join("lock")).map_err(failed)?;
     if !process::try_lock(&file).map_err(failed)? {
         return Err(Error::usage(
             format!("cannot begin a {what} in {}", folder.path.display()),

@@ -1,9 +1,9 @@
 //! File of finished points, appended line by line: a kill leaves complete lines and at most one truncated line.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::point::GridPoint;
 use crate::process;
 use results::error::Error;
-use results::write::replace;
+use results::write::Target;
 
 pub use results::sweep::{FILE, FRONT};
 
@@ -91,7 +91,7 @@ impl Found {
 /// The file, open for appending and locked against other sweeps.
 #[derive(Debug)]
 pub struct Store {
-    path: PathBuf,
+    target: Target,
     file: File,
     /// Offset of the end of the last complete line.
     len: u64,
@@ -108,6 +108,7 @@ impl Store {
     pub fn open(dir: &Path) -> Result<(Self, Found), Error> {
         let failed = |error: &io::Error| cannot(dir, error);
         std::fs::create_dir_all(dir).map_err(|error| failed(&error))?;
+        let target = Target::of(&dir.join(FILE)).map_err(|error| failed(&error))?;
         let locked = File::open(dir).map_err(|error| failed(&error))?;
         if !process::try_lock(&locked).map_err(|error| failed(&error))? {
             return Err(Error::usage(
@@ -117,11 +118,10 @@ impl Store {
             ));
         }
         let found = Found::read(dir)?;
-        let path = dir.join(FILE);
-        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(|error| failed(&error))?;
+        let file = target.append().map_err(|error| failed(&error))?;
         let len = found.lines.iter().map(|line| line.len() as u64 + 1).sum();
         file.set_len(len).map_err(|error| failed(&error))?;
-        Ok((Self { path, file, len, synced: Instant::now(), _locked: locked }, found))
+        Ok((Self { target, file, len, synced: Instant::now(), _locked: locked }, found))
     }
 
     /// Appends a line. An incomplete write is undone.
@@ -133,7 +133,7 @@ impl Store {
         if let Err(error) = self.file.write_all(text.as_bytes()) {
             // If this fails, too, the next sweep removes the truncated line.
             let _ = self.file.set_len(self.len);
-            return Err(cannot(&self.path, &error));
+            return Err(cannot(self.target.path(), &error));
         }
         self.len += text.len() as u64;
         if self.synced.elapsed() >= SYNC_EVERY {
@@ -148,7 +148,7 @@ impl Store {
     /// Exit 2, with the file system's reason.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.synced = Instant::now();
-        self.file.sync_data().map_err(|error| cannot(&self.path, &error))
+        self.file.sync_data().map_err(|error| cannot(self.target.path(), &error))
     }
 
     /// Replaces the file by `lines`.
@@ -161,10 +161,10 @@ impl Store {
         if !text.is_empty() {
             text.push('\n');
         }
-        if std::fs::read(&self.path).is_ok_and(|there| there == text.as_bytes()) {
+        if std::fs::read(self.target.path()).is_ok_and(|there| there == text.as_bytes()) {
             return Ok(());
         }
-        replace(&self.path, text.as_bytes()).map_err(|error| cannot(&self.path, &error))
+        self.target.replace(text.as_bytes()).map_err(|error| cannot(self.target.path(), &error))
     }
 }
 
