@@ -70,6 +70,41 @@ fn endless(first: Vec<u8>, again: Vec<u8>, pause: Duration) -> (Agent<'static>, 
 }
 
 #[test]
+fn a_guest_that_breaks_the_protocol_is_an_error() {
+    let hello = |version: u8| [&[64, 13, 0, 0, 0, version, 0, 0, 0][..], &[0; 9]].concat();
+    assert!(sends(&hello(2)).hello(SOON).is_ok());
+    assert!(matches!(sends(&hello(1)).hello(SOON), Err(AgentError::Version(1))));
+    assert!(matches!(sends(&[69, 0, 0, 0, 0]).hello(SOON), Err(AgentError::Protocol(_))));
+    assert!(matches!(sends(&[64, 2, 0, 0, 0, 1, 0]).hello(SOON), Err(AgentError::Protocol(_))));
+    assert!(matches!(sends(&[64, 2, 0]).hello(SOON), Err(AgentError::Gone(_))));
+    assert!(matches!(sends(&[64, 0, 0, 0, 99]).hello(SOON), Err(AgentError::Protocol(_))));
+    // TAKEN for input that nobody sent; a reply of a file while a program runs.
+    let argv = ["true".to_owned()];
+    for frame in [&[67, 4, 0, 0, 0, 1, 0, 0, 0][..], &[33, 0, 0, 0, 0], &[68, 3, 0, 0, 0, 1, 1, 1]] {
+        let error = sends(frame).run(&Command::new(&argv), &mut Vec::new(), &mut Vec::new()).unwrap_err();
+        assert!(matches!(error, AgentError::Protocol(_)), "{error}");
+    }
+    // A message with control characters.
+    let error =
+        sends(b"\x46\x0a\0\0\0\x02\0\0\0op\0\x1b[\0").get("x", 1 << 20, &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("\u{fffd}[") && !error.contains('\u{1b}'), "{error:?}");
+}
+
+#[test]
+fn a_silent_guest_is_given_up() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let mut agent = Agent::new(ours).unwrap().with_patience(Duration::from_millis(300));
+    assert!(matches!(agent.hello(Duration::from_millis(200)), Err(AgentError::Silent { .. })));
+    assert!(matches!(agent.get("x", 1 << 20, &mut Vec::new()), Err(AgentError::Silent { .. })));
+    // It takes no bytes either.
+    let endless = tempfile::NamedTempFile::new().unwrap();
+    endless.as_file().set_len(1 << 40).unwrap();
+    assert!(matches!(agent.put_tree(endless.reopen().unwrap(), endless.path(), "x"), Err(AgentError::Silent { .. })));
+    let mut one = [0];
+    assert_eq!(theirs.read(&mut one).unwrap(), 1);
+}
+
+#[test]
 fn a_single_file_is_the_one_that_was_asked_for() {
     let (it, data) = (entry(FILE, "", ""), frame(DATA, b"x"));
     assert_eq!(sends(&[&it[..], &data, &data, &done()].concat()).get("/x", 9, &mut Vec::new()).unwrap(), 2);
