@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::shown::steers;
+
 /// How a command ended, as the shell sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Exit {
@@ -100,12 +102,12 @@ impl fmt::Display for Error {
     }
 }
 
-/// Folds white space and drops control characters: user input and kernel text must not break the line
+/// Folds white space and drops what [steers](crate::shown::steers): user input and kernel text must not break the line
 /// or steer the terminal.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     let words: Vec<String> =
-        text.split_whitespace().map(|word| word.chars().filter(|c| !c.is_control()).collect()).collect();
+        text.split_whitespace().map(|word| word.chars().filter(|&c| !steers(c)).collect()).collect();
     words.join(" ")
 }
 

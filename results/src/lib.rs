@@ -11,6 +11,7 @@
 //! | [`verdict`] | slower, faster, no change or inconclusive: one decision for every comparison |
 //! | [`compare`], [`history`] | two results; change points in a series of them |
 //! | [`table`], [`export`], [`report`] | a table for terminals, other tools' formats, an HTML page with plots |
+//! | [`shown`] | text of others, fit to be printed |
 //!
 //! # Reading a result
 //! ```
@@ -44,6 +45,7 @@ pub mod paired;
 pub mod published;
 pub mod read;
 pub mod report;
+pub mod shown;
 pub mod stats;
 pub mod sweep;
 #[cfg(any(test, feature = "testing"))]

@@ -1,7 +1,7 @@
 //! The two streams a command writes to, and the way a bug of this program ends it.
 
 use std::any::Any;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind, IsTerminal, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::Arc;
@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use results::error::{Error, Exit, one_line};
+use results::shown;
 use rustix::event::{PollFd, PollFlags, Timespec, poll as poll_fds};
 use rustix::io::Errno;
 use serde::Serialize;
 
+use crate::filter::Filter;
 use crate::sys;
 
 /// What a user should do about a bug.
@@ -25,19 +27,23 @@ pub(crate) const POLL: Duration = Duration::from_millis(100);
 /// Most bytes of one write: a pipe that is ready takes them without blocking (PIPE_BUF).
 pub(crate) const CHUNK: usize = 4096;
 
-/// Writes to stdout. A reader that went away (`vpmu | head`) is no error. A reader that does not read is waited for, after
-/// Ctrl-C for [`PATIENCE`] only.
+/// Writes text to stdout, in which nothing of others [steers](shown::steers) a terminal. A reader that went away (`vpmu | head`) is no
+/// error. A reader that does not read is waited for, after Ctrl-C for [`PATIENCE`] only.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
-    print_bytes(text.as_bytes())
-}
-
-/// The same of bytes that need not be text.
-pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
-    offer(bytes).map(drop)
+    offer(text).map(drop)
 }
 
 /// The same, for one who goes on as long as there is a reader: says whether there is.
-pub(crate) fn offer(bytes: &[u8]) -> Result<bool, Error> {
+pub(crate) fn offer(text: &str) -> Result<bool, Error> {
+    offer_bytes(shown::text(text).as_bytes())
+}
+
+/// Writes bytes that are no text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
+    offer_bytes(bytes).map(drop)
+}
+
+fn offer_bytes(bytes: &[u8]) -> Result<bool, Error> {
     match send(io::stdout().as_fd(), bytes, sys::interrupted()) {
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             Err(Error::new(Exit::Inconclusive, "interrupted", "nothing reads stdout", ""))
@@ -49,11 +55,13 @@ pub(crate) fn offer(bytes: &[u8]) -> Result<bool, Error> {
     }
 }
 
-/// Stdout or stderr as a stream that fails no writer: its first error is kept. A reader that went away is no error.
+/// Stdout or stderr as a stream of a guest's bytes that fails no writer: its first error is kept. A reader that went away is no error.
 #[derive(Debug)]
 pub(crate) struct Stream {
     name: &'static str,
     fd: io::Result<OwnedFd>,
+    /// For a terminal; a file or a pipe has the bytes as they are.
+    filter: Option<Filter>,
     /// Once this is set, a reader that does not read is waited for no more.
     over: Arc<AtomicBool>,
 }
@@ -61,16 +69,22 @@ pub(crate) struct Stream {
 impl Stream {
     /// Stdout; `over` ends the patience with its reader.
     pub(crate) fn stdout(over: &Arc<AtomicBool>) -> Self {
-        Self { name: "stdout", fd: io::stdout().as_fd().try_clone_to_owned(), over: Arc::clone(over) }
+        Self::to("stdout", io::stdout().as_fd().try_clone_to_owned(), over)
     }
 
     /// Stderr.
     pub(crate) fn stderr(over: &Arc<AtomicBool>) -> Self {
-        Self { name: "stderr", fd: io::stderr().as_fd().try_clone_to_owned(), over: Arc::clone(over) }
+        Self::to("stderr", io::stderr().as_fd().try_clone_to_owned(), over)
     }
 
-    /// The first error.
-    pub(crate) fn result(self) -> Result<(), Error> {
+    fn to(name: &'static str, fd: io::Result<OwnedFd>, over: &Arc<AtomicBool>) -> Self {
+        let terminal = fd.as_ref().is_ok_and(IsTerminal::is_terminal);
+        Self { name, fd, filter: terminal.then(Filter::default), over: Arc::clone(over) }
+    }
+
+    /// Ends the stream: its first error.
+    pub(crate) fn result(mut self) -> Result<(), Error> {
+        self.pass_on(&[], true);
         match self.fd {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::usage(
                 format!("cannot write to {}", self.name),
@@ -80,15 +94,20 @@ impl Stream {
             _ => Ok(()),
         }
     }
+
+    fn pass_on(&mut self, bytes: &[u8], last: bool) {
+        let filtered = self.filter.as_mut().map(|filter| filter.shown(bytes, last));
+        if let Ok(fd) = &self.fd
+            && let Err(error) = send(fd.as_fd(), filtered.as_deref().unwrap_or(bytes), &self.over)
+        {
+            self.fd = Err(error);
+        }
+    }
 }
 
 impl io::Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Ok(fd) = &self.fd
-            && let Err(error) = send(fd.as_fd(), bytes, &self.over)
-        {
-            self.fd = Err(error);
-        }
+        self.pass_on(bytes, false);
         Ok(bytes.len())
     }
 
@@ -130,7 +149,11 @@ pub(crate) fn print_json<T: Serialize + ?Sized>(value: &T) -> Result<(), Error> 
 
 /// One line on stderr, with the program's name. Nothing is left to do if stderr is closed.
 pub fn complain(line: &str) {
-    let _ = writeln!(io::stderr(), "vpmu: {line}");
+    let _ = io::stderr().write_all(said(line).as_bytes());
+}
+
+fn said(line: &str) -> String {
+    format!("vpmu: {}\n", shown::line(line))
 }
 
 /// The error of a condition that only a bug of this program can cause: exit 70.
@@ -186,15 +209,35 @@ mod tests {
     #[test]
     fn a_stream_keeps_its_first_error_and_takes_everything() {
         for (error, reported) in [(ErrorKind::StorageFull, true), (ErrorKind::BrokenPipe, false)] {
-            let mut stream = Stream { name: "stdout", fd: Err(error.into()), over: Arc::default() };
+            let mut stream = Stream::to("stdout", Err(error.into()), &Arc::default());
             stream.write_all(b"x").unwrap();
             assert_eq!(stream.result().is_err(), reported);
         }
         let (reader, writer) = io::pipe().unwrap();
-        let mut stream = Stream { name: "stdout", fd: Ok(writer.into()), over: Arc::default() };
-        stream.write_all(b"abc").unwrap();
+        let mut stream = Stream::to("stdout", Ok(writer.into()), &Arc::default());
+        stream.write_all(b"abc\x1b\xff").unwrap();
         stream.result().unwrap();
-        assert_eq!(io::read_to_string(reader).unwrap(), "abc");
+        let mut read = Vec::new();
+        io::Read::read_to_end(&mut { reader }, &mut read).unwrap();
+        assert_eq!(read, b"abc\x1b\xff", "a pipe has the guest's bytes");
+    }
+
+    #[test]
+    fn a_terminal_sees_what_a_guest_writes_and_does_not_obey() {
+        let terminal = std::fs::File::open("/dev/ptmx").unwrap();
+        assert!(Stream::to("stdout", Ok(terminal.into()), &Arc::default()).filter.is_some());
+        let (reader, writer) = io::pipe().unwrap();
+        let mut stream = Stream::to("stdout", Ok(writer.into()), &Arc::default());
+        stream.filter = Some(Filter::default());
+        stream.write_all(b"a\x1b[2Jb\tc\n\xe2").unwrap();
+        stream.write_all(b"\x80\xaed\xc2").unwrap();
+        stream.result().unwrap();
+        assert_eq!(io::read_to_string(reader).unwrap(), "a^[[2Jb\tc\n\\u202ed\\xc2");
+    }
+
+    #[test]
+    fn a_message_is_one_line_whatever_is_in_it() {
+        assert_eq!(said("a\nvpmu: error: b\x1b]0;t\x07\u{202e}"), "vpmu: a vpmu: error: b\\u001b]0;t\\u0007\\u202e\n");
     }
 
     #[test]

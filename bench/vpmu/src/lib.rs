@@ -14,6 +14,7 @@ pub mod cli;
 pub mod console;
 pub mod doctor;
 pub mod experiment;
+mod filter;
 pub mod fleet;
 pub mod fold;
 pub mod hash;

@@ -3,6 +3,8 @@
 use std::io::{IsTerminal as _, Write};
 use std::time::{Duration, Instant};
 
+use results::shown;
+
 /// Least time between two lines of a log.
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
 /// Least time between two pictures of a bar.
@@ -67,7 +69,7 @@ impl<W: Write> Lines<W> {
 
     fn line(&mut self, text: &str) {
         // A log that cannot be written is no reason to end the run.
-        let _ = writeln!(self.out, "{text}");
+        let _ = writeln!(self.out, "{}", shown::line(text));
     }
 }
 
@@ -152,7 +154,7 @@ impl<W: Write> Bar<W> {
 
 impl<W: Write> Progress for Bar<W> {
     fn expect(&mut self, what: &str) {
-        self.write(what);
+        self.write(&shown::line(what));
         self.write("\n");
     }
 
@@ -163,7 +165,7 @@ impl<W: Write> Progress for Bar<W> {
     }
 
     fn run(&mut self, what: &str) {
-        what.clone_into(&mut self.what);
+        self.what = shown::line(what).into_owned();
         self.draw();
     }
 

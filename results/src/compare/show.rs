@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::judge::{Comparison, Group};
 use super::row::{Row, SideLevel};
+use crate::shown;
 use crate::stats::interval::Interval;
 use crate::table::fold::{Table, wrapped};
 use crate::table::layout::{self, dash, plural, time};
@@ -100,11 +101,6 @@ fn remarks(comparison: &Comparison) -> Vec<String> {
     lines
 }
 
-/// Keeps a text in its cell.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace('`', "\\`")
-}
-
 /// The comparison as Markdown.
 #[must_use]
 pub fn markdown(comparison: &Comparison) -> String {
@@ -114,12 +110,12 @@ pub fn markdown(comparison: &Comparison) -> String {
         1 => "❌",
         _ => "⚠️",
     };
-    let _ = writeln!(out, "### {mark} vpmu: {}\n", escaped(&comparison.verdict));
+    let _ = writeln!(out, "### {mark} vpmu: {}\n", shown::markdown(&comparison.verdict));
     for group in &comparison.groups {
-        let _ = writeln!(out, "{}\n", escaped(&heading(group, comparison)));
+        let _ = writeln!(out, "{}\n", shown::markdown(&heading(group, comparison)));
         let _ = writeln!(out, "| {} |\n|---|---|---:|---:|---:|---:|---:|---|", HEADER.join(" | "));
         for row in &group.rows {
-            let mut texts = cells(row).map(|text| escaped(&text));
+            let mut texts = cells(row).map(|text| shown::markdown(&text));
             if row.verdict == Verdict::Slower {
                 texts[7] = format!("**{}**", texts[7]);
             }
@@ -128,17 +124,17 @@ pub fn markdown(comparison: &Comparison) -> String {
         out.push('\n');
     }
     for line in remarks(comparison) {
-        let _ = writeln!(out, "- {}", escaped(&line));
+        let _ = writeln!(out, "- {}", shown::markdown(&line));
     }
-    let revisions = |side: &super::Side| escaped(&side.revisions.join(", "));
+    let revisions = |side: &super::Side| shown::markdown(&side.revisions.join(", "));
     let _ = writeln!(
         out,
         "\nBASE {} ({}), NEW {} ({}), host: {}. delta is Cliff's delta; p is Holm-adjusted.",
-        escaped(&comparison.base.source),
+        shown::markdown(&comparison.base.source),
         revisions(&comparison.base),
-        escaped(&comparison.new.source),
+        shown::markdown(&comparison.new.source),
         revisions(&comparison.new),
-        escaped(&comparison.new.host),
+        shown::markdown(&comparison.new.host),
     );
     out
 }

@@ -435,6 +435,27 @@ fn other_workloads_are_named_and_notes_are_said_once() {
     assert_eq!(notes.len(), found.notes.len(), "{:?}", found.notes);
 }
 
+/// A document whose texts are none of ours.
+#[test]
+fn names_and_hosts_of_a_document_stay_in_their_place() {
+    const HOSTILE: &str = "x\n| SLOWER |\x1b]52;c;\u{9b}\u{202e}[l](http://l)<b>";
+    let hostile = |at| {
+        let mut value = value(10, at, |_, round| ns(round));
+        value["host"]["class"] = json!(HOSTILE);
+        value["tool"]["git_revision"] = json!(HOSTILE);
+        value["arms"][0]["strategy"] = json!("mine\u{202e}\u{200b}[l](http://l)");
+        changed(value)
+    };
+    let found = of(&hostile(5), &hostile(6), &request());
+    let (text, markdown) = (text(&found), markdown(&found));
+    for shown in [&text, &markdown] {
+        assert!(!shown.chars().any(|c| crate::shown::steers(c) && c != '\n'), "{shown:?}");
+        assert!(!shown.lines().any(|line| line.starts_with("| SLOWER")), "{shown}");
+        assert!(shown.contains("\\u202e"), "{shown}");
+    }
+    assert!(!markdown.contains("](") && !markdown.contains("<b>") && !markdown.contains("http://"), "{markdown}");
+}
+
 #[test]
 fn markdown_and_junit_escape_and_carry_the_verdict() {
     let mut base = value(10, 5, |_, round| ns(round));
@@ -445,7 +466,7 @@ fn markdown_and_junit_escape_and_carry_the_verdict() {
     let found = of(&base, &changed(slow), &request());
     let markdown = markdown(&found);
     assert!(markdown.starts_with("### ❌ vpmu: regression: 12 slower"), "{markdown}");
-    assert!(markdown.contains("| mine\\|&lt;b>&\\`x |") && markdown.contains("**SLOWER**"));
+    assert!(markdown.contains("| mine\\|&lt;b&gt;&amp;\\`x |") && markdown.contains("**SLOWER**"));
     let xml = junit(&found);
     assert!(xml.contains("failures=\"12\"") && xml.contains("mine|&lt;b&gt;&amp;`x nmi_handler_ns"), "{xml}");
     assert!(!xml.contains("<b>"));

@@ -4,6 +4,7 @@
 use csv::{Terminator, WriterBuilder};
 
 use crate::document::{Any, Arm, Record, Summary};
+use crate::shown::line;
 
 const HEADER: [&str; 22] = [
     "file",
@@ -30,9 +31,10 @@ const HEADER: [&str; 22] = [
     "note",
 ];
 
-/// A text that no spreadsheet takes for a formula: they do so where it starts with = + - @.
+/// A text of one line that no spreadsheet takes for a formula: they do so where it starts with = + - @.
 fn plain(text: &str) -> String {
-    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() }
+    let text = line(text);
+    if text.trim_start().starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.into_owned() }
 }
 
 fn figures(summary: &Summary) -> [String; 8] {
@@ -134,6 +136,8 @@ mod tests {
         let text = |field: &str| String::from_utf8(table([vec![plain(field), "x".to_owned()]]).unwrap()).unwrap();
         assert_eq!(text("a,\"b\""), "\"a,\"\"b\"\"\",x\r\n");
         assert_eq!(text("=1+1"), "'=1+1,x\r\n");
+        assert_eq!(text("\t=1+1"), "' =1+1,x\r\n");
+        assert_eq!(text("a\r\n=1+1"), "a  =1+1,x\r\n");
         assert_eq!(text("reuse"), "reuse,x\r\n");
     }
 }

@@ -35,13 +35,13 @@ pub fn text(document: &Document) -> String {
         out,
         "goos: {}\ngoarch: {arch}\npkg: vpmu/{}\ncpu: {}\nhost: {}\nworkload: {}\nprocessor: {}\ntool: {} {}\n",
         std::env::consts::OS,
-        document.experiment,
+        clean(&document.experiment),
         clean(cpu),
         clean(&document.host.class),
         parameters.workload,
         clean(&parameters.cpu),
-        document.tool.version,
-        document.tool.git_revision,
+        clean(&document.tool.version),
+        clean(&document.tool.git_revision),
     );
     let vcpus = parameters.vcpus;
     for arm in &document.arms {

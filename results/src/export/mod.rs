@@ -9,8 +9,11 @@ mod named;
 pub mod prometheus;
 pub mod svg;
 
+use std::borrow::Cow;
+
 use crate::document::Record;
 use crate::error::Error;
+use crate::shown;
 
 /// Another tool's format.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +96,11 @@ impl Format {
 /// # Errors
 /// Exit 2 for what a format cannot say, such as two results under one name.
 pub fn export(format: Format, records: &[Record]) -> Result<Vec<u8>, Error> {
-    (format.write)(records)
+    // All of these are text, and a file is shown by a terminal as well as stdout.
+    (format.write)(records).map(|bytes| match shown::text(&String::from_utf8_lossy(&bytes)) {
+        Cow::Borrowed(_) => bytes,
+        Cow::Owned(shown) => shown.into_bytes(),
+    })
 }
 
 /// One line for each arm that a format without figures cannot name.
@@ -112,6 +119,29 @@ pub fn left_out(records: &[Record]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::fixture;
+
+    #[test]
+    fn no_text_of_a_document_steers_or_begins_a_line() {
+        const HOSTILE: &str = "x\npkg: y\r\u{1b}[2J\u{9b}\u{202e}\u{200b}\u{7f}";
+        let mut document = fixture::document(2);
+        document.host.class = HOSTILE.to_owned();
+        document.host.cpu_model = Some(HOSTILE.to_owned());
+        document.tool.version = HOSTILE.to_owned();
+        document.tool.git_revision = HOSTILE.to_owned();
+        for arm in &mut document.arms {
+            arm.backend = HOSTILE.to_owned();
+            arm.not_available = arm.not_available.take().map(|_| HOSTILE.to_owned());
+        }
+        let (_dir, record) = fixture::written(&document);
+        for format in ALL {
+            let text = String::from_utf8(export(format, std::slice::from_ref(&record)).unwrap()).unwrap();
+            let steers = |c: char| shown::steers(c) && c != '\n';
+            assert!(!text.replace("\r\n", "\n").chars().any(steers), "{}: {text:?}", format.name);
+            // A line of XML begins nothing.
+            let begins = format.name != "svg" && text.lines().any(|line| line.starts_with("pkg: y"));
+            assert!(!begins, "{}: {text}", format.name);
+        }
+    }
 
     #[test]
     fn one_name_for_two_figures_is_refused_where_the_format_has_one() {

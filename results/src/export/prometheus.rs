@@ -7,10 +7,11 @@ use std::fmt::Write;
 use super::named::{named, subject};
 use crate::document::{Any, Arm, Record};
 use crate::error::Error;
+use crate::shown::line;
 
-/// A label's value: backslash, quote and line end are escaped.
+/// A label's value: one line in which backslash and quote are escaped.
 fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    line(value).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 /// A metric's name: what is neither letter, digit nor underscore becomes one.
@@ -61,7 +62,7 @@ pub fn text(records: &[Record]) -> Result<String, Error> {
         let key = row.name.rsplit_once(&format!("/{}/", row.arm.name)).map_or("", |(_, key)| key);
         let family = name(key);
         let labels = labels(row.record, row.arm);
-        let help = format!("{key} of the result, as a summary in seconds.");
+        let help = format!("{} of the result, as a summary in seconds.", line(key));
         let (_, out) = families.entry(family.clone()).or_insert_with(|| (help, String::new()));
         let metric = row.metric;
         let quantiles = [("0.5", Some(metric.p50)), ("0.9", metric.p90), ("0.99", metric.p99), ("0.999", metric.p99_9)];
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn labels_and_names_cannot_break_the_format() {
-        assert_eq!(escape("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
+        assert_eq!(escape("a\"b\\c\nd"), "a\\\"b\\\\c d");
         assert_eq!(name("phases/open_ns"), "vpmu_phases_open_seconds");
     }
 }

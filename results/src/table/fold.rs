@@ -3,6 +3,8 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, TableStyle};
 use textwrap::{Options, WordSplitter};
 
+use crate::shown;
+
 /// The style of every table: no colour at all, so that NO_COLOR and pipes get what terminals get.
 const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
@@ -25,7 +27,12 @@ impl Table {
     /// A table without rows: the first column has the rows' names, the others have figures.
     #[must_use]
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
-        Self { header: header.into_iter().map(Into::into).collect(), rows: Vec::new(), keys: 1, left: Vec::new() }
+        Self {
+            header: header.into_iter().map(|text| shown::line(&text.into()).into_owned()).collect(),
+            rows: Vec::new(),
+            keys: 1,
+            left: Vec::new(),
+        }
     }
 
     /// So many columns name the row.
@@ -43,7 +50,7 @@ impl Table {
 
     /// Adds a row of as many texts as the header has.
     pub fn add_row(&mut self, row: impl IntoIterator<Item = String>) {
-        self.rows.push(row.into_iter().collect());
+        self.rows.push(row.into_iter().map(|text| shown::line(&text).into_owned()).collect());
     }
 
     /// The table in blocks of at most `width` columns; a block is wider only where a single column is.
@@ -107,7 +114,7 @@ impl Table {
 #[must_use]
 pub fn wrapped(line: &str, width: usize, indent: &str) -> String {
     let options = Options::new(width).subsequent_indent(indent).break_words(false);
-    textwrap::fill(line, options.word_splitter(WordSplitter::NoHyphenation))
+    textwrap::fill(&shown::line(line), options.word_splitter(WordSplitter::NoHyphenation))
 }
 
 #[cfg(test)]
@@ -153,6 +160,14 @@ mod tests {
         let text = table(["arm", "metric", wide, wide], ["reuse", "nmi_handler_ns", "1", "2"]).keys(2).text(60);
         assert_eq!((text.matches("reuse").count(), text.matches("nmi_handler_ns").count()), (2, 2), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+    }
+
+    #[test]
+    fn a_name_neither_ends_a_line_nor_steers() {
+        let hostile = "reuse\n100 %\x1b[2J\u{202e}";
+        let shown = [table([hostile, "p50"], [hostile, "1"]).text(60), wrapped(hostile, 60, "")];
+        assert_eq!((shown[0].lines().count(), shown[1].lines().count()), (4, 1), "{shown:?}");
+        assert!(!shown.concat().chars().any(|c| shown::steers(c) && c != '\n'), "{shown:?}");
     }
 
     #[test]

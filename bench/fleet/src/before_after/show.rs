@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::model::{FleetComparison, FleetRow};
-use crate::show::{cell, change, value};
+use crate::show::{change, value};
 use results::junit::{self, Case};
+use results::shown;
 use results::table::fold::{Table, wrapped};
 use results::table::layout::{dash, p, plural};
 
@@ -100,17 +101,21 @@ impl FleetComparison {
             1 => "❌",
             _ => "⚠️",
         };
-        let mut out = format!("### {mark} vpmu fleet: {}\n\n", cell(&self.verdict));
+        let mut out = format!("### {mark} vpmu fleet: {}\n\n", shown::markdown(&self.verdict));
         for (heading, rows) in self.groups() {
-            let _ =
-                writeln!(out, "{}\n\n| {} |\n|---|---|---:|---:|---:|---:|---|", cell(&heading), HEADER.join(" | "));
+            let _ = writeln!(
+                out,
+                "{}\n\n| {} |\n|---|---|---:|---:|---:|---:|---|",
+                shown::markdown(&heading),
+                HEADER.join(" | ")
+            );
             for row in rows {
-                let _ = writeln!(out, "| {} |", cells(row).map(|text| cell(&text)).join(" | "));
+                let _ = writeln!(out, "| {} |", cells(row).map(|text| shown::markdown(&text)).join(" | "));
             }
             out.push('\n');
         }
         for line in self.remarks() {
-            let _ = writeln!(out, "- {}", cell(&line));
+            let _ = writeln!(out, "- {}", shown::markdown(&line));
         }
         out
     }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::elements::{ElementEnd, ElementLine, HEAD};
 use super::tables::{self, Cells};
-use super::words::cell;
 use crate::statistics::Analysis;
+use results::shown;
 
 /// Most rows of a table.
 const ROWS: usize = 40;
@@ -14,9 +14,9 @@ fn table(out: &mut String, cells: &Cells) {
     let align = |column: usize| if column < cells.keys || cells.left.contains(&column) { "---" } else { "---:" };
     let line = (0..cells.head.len()).map(align).collect::<Vec<_>>().join("|");
     // Writing to a String cannot fail, here and below.
-    let _ = writeln!(out, "{}\n\n| {} |\n|{line}|", cell(&cells.caption), cells.head.join(" | "));
+    let _ = writeln!(out, "{}\n\n| {} |\n|{line}|", shown::markdown(&cells.caption), cells.head.join(" | "));
     for row in cells.rows.iter().take(ROWS) {
-        let _ = writeln!(out, "| {} |", row.iter().map(|text| cell(text)).collect::<Vec<_>>().join(" | "));
+        let _ = writeln!(out, "| {} |", row.iter().map(|text| shown::markdown(text)).collect::<Vec<_>>().join(" | "));
     }
     let more = cells.rows.len().saturating_sub(ROWS);
     if more > 0 {
@@ -35,10 +35,13 @@ pub fn markdown(analysis: &Analysis, elements: &[ElementLine]) -> String {
         0 if bad.is_empty() => "✅",
         _ => "⚠️",
     };
-    let mut out =
-        format!("### {mark} vpmu fleet: {}\n\n{}\n\n", cell(&analysis.verdict), tables::summary(analysis).join(", "));
+    let mut out = format!(
+        "### {mark} vpmu fleet: {}\n\n{}\n\n",
+        shown::markdown(&analysis.verdict),
+        shown::markdown(&tables::summary(analysis).join(", "))
+    );
     for line in tables::legend(analysis) {
-        let _ = writeln!(out, "- {}", cell(&line));
+        let _ = writeln!(out, "- {}", shown::markdown(&line));
     }
     out.push('\n');
     if !bad.is_empty() {
@@ -54,7 +57,7 @@ pub fn markdown(analysis: &Analysis, elements: &[ElementLine]) -> String {
     ] {
         if cells.head[0] == "no." {
             for line in tables::change_lines(analysis) {
-                let _ = writeln!(out, "- change {}", cell(&line));
+                let _ = writeln!(out, "- change {}", shown::markdown(&line));
             }
             out.push('\n');
         }
@@ -63,7 +66,7 @@ pub fn markdown(analysis: &Analysis, elements: &[ElementLine]) -> String {
         }
     }
     for line in tables::remarks(analysis) {
-        let _ = writeln!(out, "- {}", cell(&line));
+        let _ = writeln!(out, "- {}", shown::markdown(&line));
     }
     out
 }

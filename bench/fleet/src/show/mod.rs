@@ -14,7 +14,7 @@ pub use junit::junit;
 pub use markdown::markdown;
 pub use page::page;
 pub use text::text;
-pub(super) use words::{cell, change, value};
+pub(super) use words::{change, value};
 
 #[cfg(test)]
 mod tests;

@@ -42,7 +42,7 @@ fn markdown_has_failed_elements_first_and_escapes() {
     let text = markdown(&analysis, &[ElementLine::default(), failed()]);
     let place = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle} is not in {text}"));
     assert!(place("Of 2 elements: 1 failed, 0 without") < place("Odd hosts") && place("Odd hosts") < place("Changes"));
-    assert!(text.contains("n&lt;1>") && !text.contains("<b>"), "{text}");
+    assert!(text.contains("n&lt;1&gt;") && !text.contains("<b>"), "{text}");
     assert!(text.starts_with("### ❌"));
 }
 

@@ -31,9 +31,3 @@ pub(super) fn over(found: f64, interval: Option<Interval>) -> String {
     let interval = interval.map_or_else(String::new, |Interval { low, high }| format!(" [{low:.3}, {high:.3}]"));
     format!("{}{interval}", if interval.is_empty() { ratio(found) } else { format!("{found:.3}") })
 }
-
-/// Keeps a text in its cell of a Markdown table.
-pub(crate) fn cell(text: &str) -> String {
-    let one_line = results::error::one_line(text);
-    one_line.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace('`', "\\`")
-}

@@ -75,7 +75,8 @@ pub struct LinuxArgs {
 
     /// Run this command by the guest's shell, then power off
     ///
-    /// Its stdout and stderr are this program's, apart from the guest's console, and its exit status is this program's.
+    /// Its stdout and stderr are this program's, apart from the guest's console, and its exit status is this program's. Files and pipes get its
+    /// bytes as they are; a terminal shows control bytes as cat -v does. The shell without --run has the terminal to itself, unfiltered.
     #[arg(long, value_name = "COMMAND")]
     pub run: Option<String>,
 
@@ -92,7 +93,8 @@ pub struct LinuxArgs {
     /// Put a program, file or folder into the guest; repeat for more
     ///
     /// A program comes with the shared libraries it needs. A name without a slash is a program of PATH and keeps its path;
-    /// other programs go to /bin, files and folders to /root, or to PATH of FILE:PATH.
+    /// other programs go to /bin, files and folders to /root, or to PATH of FILE:PATH. A library or interpreter that not everybody may read
+    /// on this host goes in only if it is named by a --with of its own, before the program.
     #[arg(long, value_name = "FILE[:PATH]")]
     pub with: Vec<Placed>,
 
@@ -161,7 +163,7 @@ pub struct LinuxArgs {
 
     /// Kill the command after this time, and then end the guest; without --run, end it after this time
     ///
-    /// The default is 10m with --run, and no limit without.
+    /// The default is 10m with --run, and no limit without. Its files are brought out within the limit, too, or within 30 s after the command.
     #[arg(long, value_name = "TIME",
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
     pub time_limit: Option<Duration>,

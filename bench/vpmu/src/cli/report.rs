@@ -11,6 +11,7 @@ use perf_data::stacks::CUT;
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::report::{Sources, html, published};
+use results::shown;
 use results::table::layout::plural;
 
 use super::by_host;
@@ -168,7 +169,9 @@ fn recording(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
             }
             flame::page(&contents, &title, nmis.filter(|_| samples <= MOST_TIMED).as_ref())
         }
-        RecordingFormat::Folded => named.tree().folded(&named.names, MOST_MADE),
+        RecordingFormat::Folded => {
+            named.tree().folded(&named.names, MOST_MADE).map(|text| shown::text(&text).into_owned())
+        }
         RecordingFormat::Firefox => firefox::json(&contents, &title),
     };
     let made = made.map_err(|bound| {

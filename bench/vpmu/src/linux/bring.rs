@@ -13,6 +13,9 @@ use tempfile::TempDir;
 
 use super::spec::LinuxSpec;
 
+/// Most bytes of a list of the kernel's: several times those of a distribution's with all modules.
+const MOST_OF_LIST: u64 = 64 << 20;
+
 /// The places on the host that something of a guest comes to.
 #[derive(Debug)]
 pub(super) struct Places {
@@ -104,7 +107,7 @@ pub(super) fn get(agent: &mut Agent<'_>, path: &str, output: &Folder) -> Result<
 /// Brings a file of the guest's kernel to `target`, which is replaced.
 pub(super) fn fetch(agent: &mut Agent<'_>, path: &str, target: &Target) -> Result<(), AgentError> {
     let mut file = target.begin().map_err(failed(target.path()))?;
-    agent.get(path, &mut file)?;
+    agent.get(path, MOST_OF_LIST, &mut file)?;
     file.finish().map_err(failed(target.path()))
 }
 

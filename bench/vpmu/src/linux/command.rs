@@ -23,8 +23,8 @@ use crate::sys;
 
 /// Folder of `--share` in the guest.
 const SHARE: &str = "/share";
-/// Time to bring files out once the command was killed at its time limit.
-const COLLECT: Duration = Duration::from_secs(120);
+/// Time to bring files out that a command has which used up its time limit: so much longer the guest lives at most.
+const COLLECT: Duration = Duration::from_secs(30);
 /// How often an interruption is looked for.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -68,10 +68,10 @@ pub(super) fn run(
     };
     let (cut, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let (channel, agent) = guest::pair()?;
-    let mut agent = agent.stopped_by(&cut);
+    // Files of a guest are in its memory.
+    let mut agent = agent.stopped_by(&cut).with_budget(spec.machine.memory);
     let guest = LinuxGuest::start_with(host, kernel, plan, console, None, Some(channel), OnInterrupt::Leave)?;
-    let mut session =
-        Session { spec, places, stdin, errors: Vec::new(), log: None, over: Arc::clone(guest.over()), cut: &cut };
+    let mut session = Session { stdin, over: Arc::clone(guest.over()), ..Session::new(spec, places, &cut, COLLECT) };
     let ended = std::thread::scope(|scope| {
         // Once: what the command left is brought out after it was killed.
         scope.spawn(|| {
@@ -87,6 +87,7 @@ pub(super) fn run(
         done.store(true, Ordering::Relaxed);
         ended
     });
+    let powers_off = !agent.gave_up();
     drop(agent);
     let Session { mut errors, log, .. } = session;
     let ended = match ended {
@@ -103,7 +104,7 @@ pub(super) fn run(
             return Ok(Ran { outcome, errors, exit });
         }
     };
-    let outcome = guest.end(true, log)?;
+    let outcome = guest.end(powers_off, log)?;
     let exit = match ended.cut {
         Some(_) => Exit::Inconclusive,
         None => Exit::Guest(u8::try_from(ended.exit.shell_status()).unwrap_or(u8::MAX)),
@@ -124,10 +125,11 @@ fn input(path: &Path) -> Result<OwnedFd, Error> {
 }
 
 /// What could not be done, and the agent's reason. The guest is of no use any more.
-struct Failure(String, AgentError);
+#[derive(Debug)]
+pub(super) struct Failure(pub(super) String, pub(super) AgentError);
 
 /// The requests of one command.
-struct Session<'a> {
+pub(super) struct Session<'a> {
     spec: &'a LinuxSpec,
     places: &'a Places,
     stdin: Option<OwnedFd>,
@@ -135,13 +137,21 @@ struct Session<'a> {
     log: Option<Log>,
     over: Arc<AtomicBool>,
     cut: &'a AtomicBool,
+    /// Time to bring files out that a command has which used up its limit.
+    collect: Duration,
 }
 
-impl Session<'_> {
-    fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
+impl<'a> Session<'a> {
+    pub(super) fn new(spec: &'a LinuxSpec, places: &'a Places, cut: &'a AtomicBool, collect: Duration) -> Self {
+        Self { spec, places, stdin: None, errors: Vec::new(), log: None, over: Arc::default(), cut, collect }
+    }
+
+    pub(super) fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
         let began = Instant::now();
+        let due = began.checked_add(time_limit);
         let failed = |what: &'static str| move |error| Failure(what.to_owned(), error);
         agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
+        agent.ends_by(due);
         if let Some(share) = &self.places.share {
             let opened = share.as_fd().try_clone_to_owned();
             let opened = opened.map_err(|error| AgentError::Host { path: share.path().to_owned(), error });
@@ -175,6 +185,8 @@ impl Session<'_> {
             None => {}
         }
         self.cut.store(false, Ordering::Relaxed);
+        let collected = Instant::now().checked_add(self.collect);
+        agent.ends_by(due.zip(collected).map(|(due, collected)| due.max(collected)));
         self.errors.extend(out.result().err());
         self.errors.extend(err.result().err());
         for (path, output) in self.spec.get.iter().flat_map(|path| self.places.output.iter().map(move |to| (path, to)))
@@ -194,6 +206,11 @@ impl Session<'_> {
             self.keep(bring::merge(agent, SHARE, share), "cannot copy --share back")?;
         }
         self.log = guest::kernel_log(agent);
+        if agent.gave_up() {
+            let what = "the guest's kernel log was given up: its complaints are those of the console";
+            self.errors.push(Error::new(Exit::Inconclusive, what, "it has no end, or is too long", ""));
+            return Ok(ended);
+        }
         agent.power_off().map_err(failed("the guest did not power off"))?;
         Ok(ended)
     }
@@ -208,8 +225,17 @@ impl Session<'_> {
     fn keep(&mut self, done: Result<(), AgentError>, what: &str) -> Result<(), Failure> {
         match done {
             Ok(()) => {}
-            Err(error @ (AgentError::Gone(_) | AgentError::Silent { .. } | AgentError::Protocol(_))) => {
+            Err(
+                error @ (AgentError::Gone(_)
+                | AgentError::Silent { .. }
+                | AgentError::Late { .. }
+                | AgentError::Protocol(_)),
+            ) => {
                 return Err(Failure(what.to_owned(), error));
+            }
+            Err(error @ AgentError::Flood { .. }) => {
+                let remedy = "a guest brings out as many bytes as it has memory: give it more by --memory";
+                self.errors.push(Error::usage(what, error.to_string(), remedy));
             }
             Err(error) => self.errors.push(Error::usage(what, error.to_string(), "")),
         }

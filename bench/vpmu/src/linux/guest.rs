@@ -196,18 +196,25 @@ fn panicked() -> Error {
     Error::new(Exit::Internal, "this is a bug of vpmu: the guest's thread panicked", "", "")
 }
 
+/// Most bytes of a kernel's log: the largest that Linux has unless its command line says otherwise is smaller.
+const MOST_OF_LOG: u64 = 16 << 20;
+/// Time for it. A guest can give its log another end, or none.
+const LOG_TIME: Duration = Duration::from_secs(10);
+
 /// The log of a guest's kernel, if its agent gives it.
 pub fn kernel_log(agent: &mut Agent<'_>) -> Option<Log> {
+    agent.ends_by(Instant::now().checked_add(LOG_TIME));
     // A kernel that drops a record while it is read refuses the rest.
-    for _ in 0..3 {
+    let log = (0..3).find_map(|_| {
         let mut log = Log::default();
-        match agent.get("/dev/kmsg", &mut log) {
-            Ok(_) => return Some(log),
-            Err(error) if error.is_refusal() => {}
-            Err(_) => return None,
+        match agent.get("/dev/kmsg", MOST_OF_LOG, &mut log) {
+            Ok(_) => Some(Some(log)),
+            Err(error) if error.is_refusal() => None,
+            Err(_) => Some(None),
         }
-    }
-    None
+    });
+    agent.ends_by(None);
+    log.flatten()
 }
 
 /// A pair of ends for the agent: the guest's, and the agent.

@@ -7,6 +7,8 @@ pub(crate) mod bring;
 mod command;
 #[cfg(test)]
 mod fake;
+#[cfg(test)]
+mod flood;
 pub mod guest;
 pub mod job;
 pub mod load;

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use results::shown::steers;
+
 /// Bytes that are kept.
 const KEPT: usize = 64 << 10;
 
@@ -12,14 +14,14 @@ const KEPT: usize = 64 << 10;
 pub(super) struct Tail(Arc<Mutex<VecDeque<u8>>>);
 
 impl Tail {
-    /// The last `lines` lines, without control characters.
+    /// The last `lines` lines, without characters that steer a terminal.
     #[must_use]
     pub(super) fn lines(&self, lines: usize) -> Vec<String> {
         let bytes: Vec<u8> = self.lock().iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
         let all: Vec<_> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         let first = all.len().saturating_sub(lines);
-        all[first..].iter().map(|line| line.chars().filter(|c| !c.is_control()).collect()).collect()
+        all[first..].iter().map(|line| line.chars().filter(|&c| !steers(c)).collect()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<u8>> {
@@ -69,7 +71,7 @@ mod tests {
         for line in 0..100_000 {
             writeln!(tail, "line {line}\r").unwrap();
         }
-        tail.write_all(b"\x1b[31mthe end").unwrap();
+        tail.write_all(b"\x1b[31m\xe2\x80\xaethe end").unwrap();
         assert_eq!(tail.lines(2), ["line 99999", "[31mthe end"]);
         assert!(tail.lock().len() <= KEPT);
         assert!(Tail::default().lines(5).is_empty());

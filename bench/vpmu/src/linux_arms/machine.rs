@@ -196,9 +196,9 @@ struct AgentShell(Agent<'static>);
 
 impl Shell for AgentShell {
     fn run(&mut self, command: &[String]) -> Result<Ended, String> {
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let (mut out, mut err) = (Kept::default(), Kept::default());
         let ended = self.0.run(&agent::Command::new(command), &mut out, &mut err).map_err(text)?;
-        let as_text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let as_text = |kept: Kept| String::from_utf8_lossy(&kept.0).into_owned();
         Ok(Ended { status: ended.exit.shell_status(), wall_ns: ended.wall_ns, out: as_text(out), err: as_text(err) })
     }
 
@@ -208,8 +208,29 @@ impl Shell for AgentShell {
 
     fn get(&mut self, path: &str) -> Result<String, String> {
         let mut bytes = Vec::new();
-        self.0.get(path, &mut bytes).map_err(text)?;
+        self.0.get(path, MOST_KEPT as u64, &mut bytes).map_err(text)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// Most bytes of a program's output, or of a file, that are kept in memory: a trace of some million lines.
+const MOST_KEPT: usize = 256 << 20;
+
+/// Output of a program in the guest, bounded.
+#[derive(Debug, Default)]
+struct Kept(Vec<u8>);
+
+impl io::Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_KEPT {
+            return Err(io::Error::other(format!("it is more than {} MiB", MOST_KEPT >> 20)));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

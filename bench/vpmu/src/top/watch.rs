@@ -225,7 +225,7 @@ impl Work {
         match show {
             Show::Tables => {
                 self.shown = self.model.snapshot(&mut self.names, None);
-                match offer(text::table(&self.shown).as_bytes()) {
+                match offer(&text::table(&self.shown)) {
                     Ok(true) => return Some(Show::Tables),
                     // Nobody reads any more.
                     Ok(false) => {}

@@ -6,13 +6,16 @@ use std::time::{Duration, Instant};
 
 use super::error::AgentError;
 use super::wire::{Fields, Frame, Wire};
-use crate::protocol::{DONE, ERROR, HELLO, MAX_PATH, POWER_OFF, VERSION, WRITE};
+use crate::protocol::{DONE, ERROR, HEADER, HELLO, MAX_PATH, POWER_OFF, VERSION, WRITE};
 
 /// Time without a byte after which a guest is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Bytes of files that a guest may send unless the caller says otherwise.
+const BUDGET: u64 = 1 << 30;
+
 /// Bytes of a reply that are read for nothing before the connection is given up.
-const MOST_DRAINED: usize = 256 << 20;
+const MOST_DRAINED: usize = 16 << 20;
 
 /// Time between two looks at whether the caller asks to stop.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
@@ -31,6 +34,9 @@ pub struct Hello {
 pub struct Agent<'a> {
     pub(super) wire: Wire,
     pub(super) patience: Duration,
+    /// Bytes of files that the guest may send, and how many of them are left.
+    pub(super) budget: [u64; 2],
+    deadline: Option<Instant>,
     stop: Option<&'a AtomicBool>,
     /// A request has no reply yet.
     pending: bool,
@@ -39,7 +45,8 @@ pub struct Agent<'a> {
 impl<'a> Agent<'a> {
     /// The agent at the other end of `stream`.
     pub fn new(stream: UnixStream) -> std::io::Result<Self> {
-        Ok(Self { wire: Wire::new(stream)?, patience: PATIENCE, stop: None, pending: false })
+        let (patience, budget) = (PATIENCE, [BUDGET; 2]);
+        Ok(Self { wire: Wire::new(stream)?, patience, budget, deadline: None, stop: None, pending: false })
     }
 
     /// Requests end early once `stop` is true.
@@ -56,13 +63,48 @@ impl<'a> Agent<'a> {
         self
     }
 
+    /// Takes at most so many bytes of files from the guest in all, 1 GiB otherwise. A file also costs its name and what it takes on the host.
+    #[must_use]
+    pub const fn with_budget(mut self, bytes: u64) -> Self {
+        self.budget = [bytes; 2];
+        self
+    }
+
+    /// From now on requests end at `deadline`, whatever the guest sends. A running program has a limit of its own.
+    pub const fn ends_by(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    /// Whether a request was given up before its reply: nothing more can be asked.
+    #[must_use]
+    pub const fn gave_up(&self) -> bool {
+        self.pending
+    }
+
+    /// Why a request ends early: after `quiet` without a byte, at the deadline, or because the caller asks to stop.
+    pub(super) fn early(&self, quiet: Duration, patience: Duration, during: &'static str) -> Option<AgentError> {
+        if self.is_stopped() {
+            return Some(AgentError::Interrupted);
+        }
+        if quiet > patience {
+            return Some(AgentError::Silent { after: quiet, during });
+        }
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline).then_some(AgentError::Late { during })
+    }
+
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// Waits for the agent's first frame, for at most `timeout`.
     pub fn hello(&mut self, timeout: Duration) -> Result<Hello, AgentError> {
-        let frame = self.wait_for(timeout, "booting")?;
+        let before = self.deadline;
+        // A guest that is silent until then is called so.
+        let due = Instant::now().checked_add(timeout.saturating_add(SLICE));
+        self.deadline = [before, due].into_iter().flatten().min();
+        let frame = self.wait_for(timeout, "booting");
+        self.deadline = before;
+        let frame = frame?;
         if frame.kind != HELLO {
             return Err(AgentError::Protocol("it did not begin with HELLO"));
         }
@@ -108,27 +150,25 @@ impl<'a> Agent<'a> {
         let mut left = MOST_DRAINED;
         while self.pending && left > 0 {
             let Ok(frame) = self.wait_for(self.patience, "its reply is thrown away") else { return };
-            left = left.saturating_sub(frame.payload.len().max(1));
+            left = left.saturating_sub(HEADER + frame.payload.len());
             if matches!(frame.kind, DONE | ERROR) {
                 self.replied();
             }
         }
     }
 
-    /// The next frame; the guest is given up after `patience` without a byte.
+    /// The next frame; the guest is given up after `patience` without a byte, and at the deadline.
     pub(super) fn wait_for(&mut self, patience: Duration, during: &'static str) -> Result<Frame, AgentError> {
         let mut last = Instant::now();
         loop {
             if let Some(frame) = self.wire.frame()? {
                 return Ok(frame);
             }
-            if self.is_stopped() {
-                return Err(AgentError::Interrupted);
+            if let Some(error) = self.early(last.elapsed(), patience, during) {
+                return Err(error);
             }
             if self.wire.step(SLICE, None)?.moved {
                 last = Instant::now();
-            } else if last.elapsed() > patience {
-                return Err(AgentError::Silent { after: last.elapsed(), during });
             }
         }
     }
@@ -155,8 +195,9 @@ pub(super) fn refusal(payload: &[u8]) -> AgentError {
     }
 }
 
-/// Text of the guest for messages: no control characters.
+/// Text of the guest for messages: no control characters, and no longer than a path.
 pub(super) fn text(bytes: &[u8]) -> String {
+    let bytes = &bytes[..bytes.len().min(MAX_PATH)];
     String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

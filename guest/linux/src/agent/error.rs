@@ -30,6 +30,12 @@ pub enum AgentError {
         /// The request.
         during: &'static str,
     },
+    /// The caller's time was over.
+    #[error("the time limit ended while {during}")]
+    Late {
+        /// The request.
+        during: &'static str,
+    },
     /// The agent is of another version.
     #[error("the guest's agent speaks version {0} of the protocol, this program version {expected}; make the initramfs anew", expected = crate::protocol::VERSION)]
     Version(u32),
@@ -50,7 +56,7 @@ pub enum AgentError {
     #[error("{0:?} has a zero byte")]
     ZeroByte(String),
     /// The guest sent more than was allowed for.
-    #[error("the guest's {path} has more than {most} bytes, or too many files; what was copied so far is kept")]
+    #[error("the guest's {path} is too much: more than {most} bytes, or too many files")]
     Flood {
         /// The path asked for.
         path: String,

@@ -57,6 +57,10 @@ impl<'a> Entry<'a> {
         if path.len() >= MAX_PATH || names.len() > DEEPEST || !names.iter().all(is_plain) {
             return Err(AgentError::Path(text(path)));
         }
+        // The agent follows a link that is asked for. Whoever goes on with the copy would follow this one on the host.
+        if kind == LINK && names.is_empty() {
+            return Err(AgentError::Protocol("a link in place of what was asked for"));
+        }
         Ok(Self { kind, mode: mode & 0o777, names, target })
     }
 

@@ -17,8 +17,10 @@ use super::error::AgentError;
 use super::extract::{Copied, Entry, Extraction};
 use crate::protocol::{COMMIT, DATA, DONE, ENTRY, ERROR, FILE, FOLDER, GET, GET_TREE, LINK, MAX_PATH, MAX_PAYLOAD};
 
-/// Most bytes that one request brings from a guest.
-const MOST_BYTES: u64 = 64 << 30;
+/// What a file, a folder or a link costs the host beside its name and its bytes.
+const ENTRY_COST: u64 = 512;
+
+const OTHER_FILE: AgentError = AgentError::Protocol("another file than the one that was asked for");
 
 /// The names in a folder, sorted.
 fn names_in(folder: &fs::File) -> std::io::Result<Vec<OsString>> {
@@ -112,18 +114,24 @@ impl Agent<'_> {
         }
     }
 
-    /// Copies a file of the guest to `to`, up to its end, whatever its size is said to be: files of sysfs and tracefs, too.
-    pub fn get(&mut self, path: &str, to: &mut dyn Write) -> Result<u64, AgentError> {
-        let mut bytes = 0;
+    /// Copies a file of the guest to `to`, up to its end, whatever its size is said to be: files of sysfs and tracefs, too. One of more than
+    /// `most` bytes is an error.
+    pub fn get(&mut self, path: &str, most: u64, to: &mut dyn Write) -> Result<u64, AgentError> {
+        let (mut bytes, mut begun) = (0, false);
         self.collect(path, 0, |kind, payload| {
-            if kind == DATA {
-                bytes += payload.len() as u64;
-                if bytes > MOST_BYTES {
-                    return Err(AgentError::Flood { path: path.to_owned(), most: MOST_BYTES });
-                }
-                to.write_all(payload).map_err(|error| AgentError::Stream { what: "the copy of a file", error })?;
+            if kind == ENTRY {
+                // One file, that which was asked for.
+                let is_it = Entry::parse(payload)?.file().is_some_and(|name| name.is_empty());
+                return if is_it && !std::mem::replace(&mut begun, true) { Ok(()) } else { Err(OTHER_FILE) };
             }
-            Ok(())
+            if !begun {
+                return Err(OTHER_FILE);
+            }
+            bytes += payload.len() as u64;
+            if bytes > most {
+                return Err(AgentError::Flood { path: path.to_owned(), most });
+            }
+            to.write_all(payload).map_err(|error| AgentError::Stream { what: "the copy of a file", error })
         })?;
         Ok(bytes)
     }
@@ -132,14 +140,9 @@ impl Agent<'_> {
     /// rest of `to` is for messages. On an error, what was copied so far is kept.
     pub fn get_tree(&mut self, path: &str, folder: BorrowedFd<'_>, to: &Path) -> Result<Copied, AgentError> {
         let mut extraction = Extraction::new(folder, to);
-        self.collect(path, GET_TREE, |kind, payload| {
-            if kind == ENTRY {
-                return extraction.enter(&Entry::parse(payload)?);
-            }
-            if extraction.copied().bytes + payload.len() as u64 > MOST_BYTES {
-                return Err(AgentError::Flood { path: path.to_owned(), most: MOST_BYTES });
-            }
-            extraction.data(payload)
+        self.collect(path, GET_TREE, |kind, payload| match kind {
+            ENTRY => extraction.enter(&Entry::parse(payload)?),
+            _ => extraction.data(payload),
         })?;
         Ok(extraction.copied())
     }
@@ -182,17 +185,29 @@ impl Agent<'_> {
     /// Asks for a path, and gives each ENTRY and DATA to `take`.
     fn collect(
         &mut self,
-        path: &str,
+        asked: &str,
         flags: u32,
         mut take: impl FnMut(u8, &[u8]) -> Result<(), AgentError>,
     ) -> Result<(), AgentError> {
-        let path = zero_ended(path)?;
+        let path = zero_ended(asked)?;
         self.request(GET, &[&flags.to_le_bytes(), &path])?;
         loop {
             let frame = self.wait_for(self.patience, "it sends files")?;
             match frame.kind {
                 ENTRY | DATA => {
-                    if let Err(error) = take(frame.kind, &frame.payload) {
+                    let cost = frame.payload.len() as u64 + if frame.kind == ENTRY { ENTRY_COST } else { 0 };
+                    let [most, left] = &mut self.budget;
+                    let taken = match left.checked_sub(cost) {
+                        Some(rest) => {
+                            *left = rest;
+                            take(frame.kind, &frame.payload)
+                        }
+                        None => {
+                            *left = 0;
+                            Err(AgentError::Flood { path: asked.to_owned(), most: *most })
+                        }
+                    };
+                    if let Err(error) = taken {
                         self.drain();
                         return Err(error);
                     }
@@ -236,13 +251,11 @@ impl Agent<'_> {
     fn room(&mut self) -> Result<(), AgentError> {
         let mut last = Instant::now();
         while !self.wire.has_room() {
-            if self.is_stopped() {
-                return Err(AgentError::Interrupted);
+            if let Some(error) = self.early(last.elapsed(), self.patience, "files are sent to it") {
+                return Err(error);
             }
             if self.wire.step(SLICE, None)?.moved {
                 last = Instant::now();
-            } else if last.elapsed() > self.patience {
-                return Err(AgentError::Silent { after: last.elapsed(), during: "files are sent to it" });
             }
         }
         Ok(())

@@ -7,6 +7,8 @@ mod client;
 mod error;
 mod extract;
 mod files;
+#[cfg(test)]
+mod forged;
 mod run;
 mod wire;
 

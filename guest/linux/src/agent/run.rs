@@ -161,7 +161,7 @@ impl Agent<'_> {
             broken: None,
             bytes: [0; 2],
         };
-        let due = command.limit.map(|limit| Instant::now() + limit);
+        let due = command.limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             while let Some(frame) = self.wire.frame()? {
                 match frame.kind {

@@ -102,11 +102,7 @@ impl Wire {
 
     /// Moves what can be moved, after waiting for at most `timeout` until something can be; also until `watch` can be read.
     pub(super) fn step(&mut self, timeout: Duration, watch: Option<BorrowedFd<'_>>) -> Result<Step, AgentError> {
-        let mut events = if self.ended { PollFlags::empty() } else { PollFlags::IN };
-        if !self.is_flushed() {
-            events |= PollFlags::OUT;
-        }
-        let mut descriptors = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), events)];
+        let mut descriptors = vec![PollFd::from_borrowed_fd(self.socket.as_fd(), self.events())];
         descriptors.extend(watch.map(|watch| PollFd::from_borrowed_fd(watch, PollFlags::IN)));
         let timeout = Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() };
         match poll(&mut descriptors, Some(&timeout)) {
@@ -118,6 +114,14 @@ impl Wire {
         let sent = self.send();
         let received = self.receive()?;
         Ok(Step { moved: sent || received, watched })
+    }
+
+    /// What is waited for. Bytes without room are not: they would end each wait at once, for as long as nobody takes a frame.
+    fn events(&self) -> PollFlags {
+        let receives = !self.ended && self.last - self.first < INCOMING;
+        let [receive, send] = [(receives, PollFlags::IN), (!self.is_flushed(), PollFlags::OUT)]
+            .map(|(wanted, flag)| if wanted { flag } else { PollFlags::empty() });
+        receive | send
     }
 
     fn send(&mut self) -> bool {
@@ -248,6 +252,7 @@ mod tests {
         assert!(wire.last == INCOMING && written > INCOMING && written < 1 << 20, "{written} bytes");
         wire.step(SOON, None).unwrap();
         assert!(!wire.ended, "a full buffer is no end");
+        assert_eq!(wire.events(), PollFlags::empty(), "it waits for nothing that it cannot take");
     }
 
     proptest! {

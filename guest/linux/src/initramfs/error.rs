@@ -64,6 +64,30 @@ pub enum InitramfsError {
         /// Its interpreter.
         interpreter: String,
     },
+    /// The interpreter is no program itself.
+    #[error("{} names the interpreter {interpreter}, which is no program for it", .program.display())]
+    NotAnInterpreter {
+        /// The program.
+        program: PathBuf,
+        /// Its interpreter.
+        interpreter: String,
+    },
+    /// A program asks for a file that not everybody may read on this host.
+    #[error("{} needs {}, which not everybody may read on this host; if the guest may have it, name it with a --with before", .program.display(), .path.display())]
+    NotEveryones {
+        /// The program.
+        program: PathBuf,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A program needs a file that needs a file, and so on.
+    #[error("{}: files that need it, and those that need them, are more than {most}", .path.display())]
+    TooDeep {
+        /// The last one.
+        path: PathBuf,
+        /// The limit.
+        most: usize,
+    },
     /// A file is neither an ELF program nor a script.
     #[error("{}: neither an ELF program nor a script with #!", .0.display())]
     NotAProgram(PathBuf),

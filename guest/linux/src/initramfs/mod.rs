@@ -7,6 +7,7 @@ mod builder;
 mod elf;
 mod error;
 mod libraries;
+mod named;
 mod program;
 
 pub use archive::Archive;

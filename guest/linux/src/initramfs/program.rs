@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use super::elf::{self, Elf};
 use super::error::InitramfsError;
 use super::libraries::{Folder, Found, Search, plain};
+use super::named::Named;
 use crate::open;
 
 /// Longest chain of links from one name of a library to the next.
 const MOST_LINKS: usize = 8;
+
+/// Longest chain of files each of which needs the next: far more than libraries have, and few enough for the stack.
+const MOST_NEEDS: usize = 100;
 
 /// Folders in which `#!/usr/bin/env` looks for its program.
 const PATH: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin"];
@@ -48,6 +52,9 @@ pub(super) enum Item {
 #[derive(Debug)]
 pub(super) struct Collector {
     search: Search,
+    named: Named,
+    /// Files that are being collected, each because the one before needs it.
+    depth: usize,
     /// Paths in the guest that are collected, with their needs.
     done: BTreeSet<String>,
     items: Vec<Item>,
@@ -55,7 +62,13 @@ pub(super) struct Collector {
 
 impl Default for Collector {
     fn default() -> Self {
-        Self { search: Search::new(Path::new("/")), done: BTreeSet::new(), items: Vec::new() }
+        Self {
+            search: Search::new(Path::new("/")),
+            named: Named::default(),
+            depth: 0,
+            done: BTreeSet::new(),
+            items: Vec::new(),
+        }
     }
 }
 
@@ -75,6 +88,7 @@ impl Collector {
 
     /// A program: an ELF file or a script.
     pub(super) fn program(&mut self, guest: &str, from: &Path) -> Result<(), InitramfsError> {
+        self.named.add(from);
         // A link to a program of another name is that program under this name.
         let real = fs::canonicalize(from).map_err(host(from))?;
         let bytes = open::bytes(&real).map_err(host(&real))?;
@@ -87,6 +101,7 @@ impl Collector {
     /// Any file or folder: a program with its needs, a folder with everything below it, links as links.
     pub(super) fn any(&mut self, guest: &str, from: &Path) -> Result<(), InitramfsError> {
         let metadata = fs::metadata(from).map_err(host(from))?;
+        self.named.add(from);
         self.below(guest, from, &metadata)
     }
 
@@ -128,6 +143,23 @@ impl Collector {
         if !self.done.insert(guest.to_owned()) {
             return Ok(());
         }
+        if self.depth == MOST_NEEDS {
+            return Err(InitramfsError::TooDeep { path: real.to_owned(), most: MOST_NEEDS });
+        }
+        self.depth += 1;
+        let collected = self.collect(guest, real, bytes, mode, inherited);
+        self.depth -= 1;
+        collected
+    }
+
+    fn collect(
+        &mut self,
+        guest: &str,
+        real: &Path,
+        bytes: Vec<u8>,
+        mode: u32,
+        inherited: &[Folder],
+    ) -> Result<(), InitramfsError> {
         if elf::is_elf(&bytes) {
             let wishes = elf::parse(real, &bytes)?;
             let origin =
@@ -149,7 +181,7 @@ impl Collector {
         inherited: &[Folder],
     ) -> Result<(), InitramfsError> {
         if let Some(interpreter) = &wishes.interpreter {
-            self.interpreter(real, interpreter)?;
+            self.interpreter(real, interpreter, elf::fits)?;
         }
         let folders =
             |paths: &[String]| paths.iter().filter_map(|path| Folder::of_path(path, origin)).collect::<Vec<_>>();
@@ -175,6 +207,7 @@ impl Collector {
                 searched: self.search.describe(first),
             })?;
             let name = name.rsplit('/').next().unwrap_or(name);
+            self.named.check(&found.folder.host.join(name), real)?;
             self.library(name, found, &rpath)?;
         }
         Ok(())
@@ -204,7 +237,9 @@ impl Collector {
     fn interpreter_of(&mut self, script: &Path, line: &str) -> Result<(), InitramfsError> {
         let mut words = line.split_whitespace();
         let Some(interpreter) = words.next() else { return Err(InitramfsError::NotAProgram(script.to_owned())) };
-        self.interpreter(script, interpreter)?;
+        // As the kernel has it, a script's interpreter may be a script.
+        let runs = |bytes: &[u8]| elf::fits(bytes) || bytes.starts_with(b"#!");
+        self.interpreter(script, interpreter, runs)?;
         if interpreter.ends_with("/env") {
             // `env -S` and settings of variables come before the name.
             let name = words.find(|word| !word.starts_with('-') && !word.contains('='));
@@ -213,18 +248,28 @@ impl Collector {
             let name = name.ok_or_else(|| missing("of env"))?;
             let path = PATH.iter().map(|folder| format!("{folder}/{name}")).find(|path| Path::new(path).is_file());
             let path = path.ok_or_else(|| missing(name))?;
-            self.interpreter(script, &path)?;
+            self.interpreter(script, &path, runs)?;
         }
         Ok(())
     }
 
-    /// An interpreter at the same path as on the host.
-    fn interpreter(&mut self, program: &Path, path: &str) -> Result<(), InitramfsError> {
+    /// An interpreter at the same path as on the host, which must be of a kind that `runs`: a program may name any file.
+    fn interpreter(
+        &mut self,
+        program: &Path,
+        path: &str,
+        runs: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<(), InitramfsError> {
         let real = fs::canonicalize(path)
             .ok()
             .filter(|_| path.starts_with('/'))
             .ok_or_else(|| InitramfsError::Interpreter { program: program.to_owned(), interpreter: path.to_owned() })?;
+        self.named.check(&real, program)?;
         let bytes = open::bytes(&real).map_err(host(&real))?;
+        if !runs(&bytes) {
+            let (program, interpreter) = (program.to_owned(), path.to_owned());
+            return Err(InitramfsError::NotAnInterpreter { program, interpreter });
+        }
         self.with_needs(&plain(path), &real, bytes, 0o755, &[])
     }
 }
@@ -238,4 +283,39 @@ fn first_line(bytes: &[u8]) -> String {
 /// The name that a file of the host has in the guest if none is given: its absolute path.
 pub(super) fn absolute(from: &Path) -> Result<PathBuf, InitramfsError> {
     std::path::absolute(from).map_err(host(from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_not_everybody_may_read_is_refused_unless_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        set(folder.path(), 0o755);
+        let library = folder.path().join("libx.so");
+        fs::write(&library, crate::INIT).unwrap();
+        let of_path = Elf { needed: vec![library.to_str().unwrap().to_owned()], ..Elf::default() };
+        let runpath = vec![folder.path().to_str().unwrap().to_owned()];
+        let of_runpath = Elf { needed: vec!["libx.so".to_owned()], runpath, ..Elf::default() };
+        let needs = |wishes: &Elf, named: bool| {
+            let mut collector = Collector::default();
+            if named {
+                collector.any("/root/libx.so", &library).unwrap();
+            }
+            collector.needs_of(Path::new("/p"), wishes, &Folder::same("/bin"), &[])
+        };
+        for wishes in [&of_path, &of_runpath] {
+            for (mode, everybody) in [(0o644, true), (0o640, false)] {
+                set(&library, mode);
+                assert_eq!(needs(wishes, false).is_ok(), everybody, "{mode:o}");
+                needs(wishes, true).unwrap();
+            }
+            set(&library, 0o644);
+            set(folder.path(), 0o700);
+            assert!(matches!(needs(wishes, false), Err(InitramfsError::NotEveryones { .. })));
+            set(folder.path(), 0o755);
+        }
+    }
 }

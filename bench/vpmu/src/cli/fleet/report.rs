@@ -5,13 +5,14 @@ use std::path::Path;
 
 use fleet::{self, Analysis, ElementEnd, ElementLine, FleetComparison, FleetSpec, Run, by_variant};
 use results::error::{Error, Exit};
+use results::shown;
 use results::table::layout::{columns, plural};
 use serde::Serialize;
 
 use super::super::by_host::{Gathered, of_campaign};
 use super::super::files::write;
 use super::args::{DirArgs, ReportArgs, TrustArgs};
-use super::status::{shown, standing};
+use super::status::{self, standing};
 use super::submit::lock;
 use crate::console::{complain, print, print_json};
 use crate::fleet::folder::{Campaign, Folder};
@@ -52,7 +53,7 @@ const SCHEMA: &str = "vpmu-fleet-report/1";
 /// `vpmu fleet collect`.
 pub(super) fn collect(args: &DirArgs) -> Result<Exit, Error> {
     let collected = collected(&args.dir, args.trust)?;
-    complain(shown(&collected.standing, false).lines().next().unwrap_or_default());
+    complain(status::shown(&collected.standing, false).lines().next().unwrap_or_default());
     if let Some(gathered) = &collected.gathered {
         complain(&format!("{} in the index", plural(gathered.runs.len(), "document")));
     }
@@ -110,7 +111,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
         _ => "⚠️ undecided",
     };
     let mut markdown = format!("## {}: {word}\n\n{}", campaign.name, fleet::markdown(&analysis, &elements));
-    let mut text = shown(&standing, false);
+    let mut text = status::shown(&standing, false);
     if !runs.is_empty() {
         let _ = write!(text, "\n{}", fleet::text(&analysis, columns()));
     }
@@ -119,14 +120,15 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     let junit = fleet::junit(&analysis, &elements);
     write(&folder.path.join("junit.xml"), junit.as_bytes())?;
     for Variants { base, new, comparison, error } in &variants {
-        let why = || error.clone().unwrap_or_default() + "\n";
-        let shown = |show: fn(&FleetComparison) -> String| comparison.as_ref().map_or_else(why, show);
+        let why = || shown::markdown(error.as_deref().unwrap_or_default()) + "\n";
+        let of = |show: fn(&FleetComparison) -> String| comparison.as_ref().map_or_else(why, show);
+        let [base, new] = [base, new].map(|name| shown::line(name));
         if let Some(comparison) = comparison {
             let junit = comparison.junit();
             write(&folder.path.join(format!("junit-{new}.xml")), junit.as_bytes())?;
         }
-        let _ = write!(markdown, "\n## {new} against {base}\n\n{}", shown(FleetComparison::markdown));
-        let _ = write!(text, "\n{new} against {base}, on the same hosts\n{}", shown(|found| found.text(columns())));
+        let _ = write!(markdown, "\n## {new} against {base}\n\n{}", of(FleetComparison::markdown));
+        let _ = write!(text, "\n{new} against {base}, on the same hosts\n{}", of(|found| found.text(columns())));
     }
     write(&folder.path.join("summary.md"), markdown.as_bytes())?;
 

@@ -45,7 +45,7 @@ pub(super) fn shown(standing: &Standing, all: bool) -> String {
     let counts = State::ALL.into_iter().filter(|&state| standing.count(state) > 0);
     let counts: Vec<String> = counts.map(|state| format!("{} {}", standing.count(state), state.word())).collect();
     let total = plural(standing.elements.len(), "element");
-    let mut text = format!("{}: {total}: {}\n", standing.campaign, counts.join(", "));
+    let mut text = format!("{}: {total}: {}\n", results::shown::line(&standing.campaign), counts.join(", "));
     // A job may wait for ever, for a limit of its partition or because it is held; only the reason says so.
     let mut waits: BTreeMap<&str, usize> = BTreeMap::new();
     for line in standing.elements.iter().filter(|line| line.state == State::Pending) {

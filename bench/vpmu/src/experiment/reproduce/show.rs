@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use results::published::{Number, Origin, Reproduction, Row};
+use results::shown;
 use results::table::fold::{Table, wrapped};
 use results::table::layout::{dash, signed};
 
@@ -120,17 +121,25 @@ pub fn markdown(reproduction: &Reproduction) -> String {
     let mut out = format!("| {} |\n{}|\n", columns.join(" | "), "|---".repeat(columns.len()));
     for row in &reproduction.rows {
         // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "| {} |", cells(row, has_measured(reproduction)).join(" | "));
+        let _ = writeln!(
+            out,
+            "| {} |",
+            cells(row, has_measured(reproduction))
+                .iter()
+                .map(|text| shown::markdown(text))
+                .collect::<Vec<_>>()
+                .join(" | ")
+        );
     }
     out.push('\n');
     for line in figures(reproduction) {
-        let _ = writeln!(out, "- {line}");
+        let _ = writeln!(out, "- {}", shown::markdown(&line));
     }
     if !reproduction.fitted.is_empty() {
         let _ = writeln!(out, "\n{FITTED}\n");
     }
     for line in fitted(reproduction) {
-        let _ = writeln!(out, "- {line}");
+        let _ = writeln!(out, "- {}", shown::markdown(&line));
     }
     let _ = writeln!(out, "\n{}", last(reproduction));
     out

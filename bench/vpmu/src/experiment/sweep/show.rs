@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::pareto::{Front, Pareto, StrategySummary};
 use super::point::GridPoint;
+use results::shown;
 use results::table::fold::{Table, wrapped};
 use results::table::layout::{dash, ratio, time};
 
@@ -60,7 +61,7 @@ pub fn text(pareto: &Pareto, width: usize) -> String {
         for row in &scenario.rows {
             table.add_row(cells(row));
         }
-        let _ = writeln!(text, "{}\n{}\n", scenario.name, table.text(width));
+        let _ = writeln!(text, "{}\n{}\n", shown::line(&scenario.name), table.text(width));
     }
     notes(pareto).lines().fold(text, |text, line| text + &wrapped(line, width, "  ") + "\n")
 }
@@ -71,10 +72,15 @@ pub fn markdown(pareto: &Pareto) -> String {
     let mut text = String::new();
     for scenario in &pareto.scenarios {
         let columns = columns(pareto);
-        let _ = writeln!(text, "### {}\n\n| {} |\n|---|{}", scenario.name, columns.join(" | "), "---:|".repeat(7));
+        let _ = writeln!(
+            text,
+            "### {}\n\n| {} |\n|---|{}",
+            shown::markdown(&scenario.name),
+            columns.join(" | "),
+            "---:|".repeat(7)
+        );
         for row in &scenario.rows {
-            // A strategy's name cannot hold a bar.
-            let _ = writeln!(text, "| {} |", cells(row).join(" | "));
+            let _ = writeln!(text, "| {} |", cells(row).map(|text| shown::markdown(&text)).join(" | "));
         }
         text.push('\n');
     }

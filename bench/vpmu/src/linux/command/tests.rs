@@ -36,15 +36,7 @@ fn a_link_that_a_guest_plants_leads_nothing_to_the_host() {
     );
     let places = Places { share: Some(Folder::open(&share).unwrap()), output: None, console: None };
     let cut = AtomicBool::new(false);
-    let mut session = Session {
-        spec: &spec,
-        places: &places,
-        stdin: None,
-        errors: Vec::new(),
-        log: None,
-        over: Arc::default(),
-        cut: &cut,
-    };
+    let mut session = Session::new(&spec, &places, &cut, COLLECT);
     assert!(session.run(&mut agent, "true", Duration::from_secs(60)).is_ok());
     drop(agent);
     let asked = guest.join().unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use proptest::prelude::*;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
-use super::super::driver::{BUFFER, Driver, NEXT, SIZE, WRITE, available, buffer, memory, used_event};
+use super::super::driver::{BUFFER, Driver, NEXT, SIZE, WRITE, available, buffer, memory, used, used_event};
 use super::super::ports::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
 use super::super::transport::{register, status};
 use super::{Device, Faults, PUT_OFF, Work};
@@ -432,4 +432,40 @@ proptest! {
             }
         }
     }
+}
+
+/// The vCPUs wait for the device's lock while it works.
+#[test]
+fn a_driver_that_sends_messages_without_end_does_not_keep_the_device() {
+    const UNANSWERED: u16 = 99;
+    let memory = memory();
+    let (mut device, mut driver, _host) = open(&memory, FEATURES);
+    let index = GuestAddress(used(CONTROL_TRANSMIT) + 2);
+    let heard = || memory.read_obj::<u16>(index).unwrap();
+    // Each entry of the ring is such a message; another vCPU makes them available again as soon as they were taken.
+    for _ in 0..SIZE {
+        driver.control(1, UNANSWERED, 1);
+    }
+    let before = heard();
+    let most = std::thread::scope(|scope| {
+        let vcpu = scope.spawn(|| {
+            let (mut last, mut all) = (before, 0_u64);
+            while all < 20_000 {
+                let now = heard();
+                all += u64::from(now.wrapping_sub(last));
+                last = now;
+                let next = now.wrapping_add(SIZE / 2);
+                memory.write_obj(next, GuestAddress(available(CONTROL_TRANSMIT) + 2)).unwrap();
+            }
+        });
+        let mut most = 0;
+        while !vcpu.is_finished() {
+            let before = heard();
+            let work = device.work();
+            most = most.max(heard().wrapping_sub(before));
+            assert_eq!(work.interrupt & 2, 0, "no rule is broken");
+        }
+        most
+    });
+    assert!(usize::from(most) <= super::MOST_HEARD, "{most} messages at once");
 }

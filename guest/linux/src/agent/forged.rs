@@ -1,0 +1,270 @@
+//! A forged agent under the client: frames that no agent of ours sends.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::{Agent, AgentError, Command, Copied};
+use crate::protocol::{
+    DATA, DONE, ENDED, ENTRY, ERR, ERROR, FILE, FOLDER, HELLO, LINK, MAX_PAYLOAD, OTHER, OUT, TAKEN, VERSION,
+};
+
+/// More than any request may take of what a guest sends for ever.
+const ENDLESS: u64 = 256 << 20;
+/// Time that a test has for what the client ends by itself.
+const SOON: Duration = Duration::from_secs(20);
+
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    [&[kind][..], &(payload.len() as u32).to_le_bytes(), payload].concat()
+}
+
+fn entry(kind: u8, path: &str, target: &str) -> Vec<u8> {
+    frame(ENTRY, &[&[kind][..], &0o644_u32.to_le_bytes(), path.as_bytes(), &[0], target.as_bytes(), &[0]].concat())
+}
+
+fn done() -> Vec<u8> {
+    frame(DONE, &0_u64.to_le_bytes())
+}
+
+/// An agent that sends `frames` whatever it is asked, and then nothing.
+fn sends(frames: &[u8]) -> Agent<'static> {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let frames = frames.to_owned();
+    std::thread::spawn(move || {
+        if theirs.write_all(&frames).is_ok() {
+            let _ = theirs.shutdown(std::net::Shutdown::Write);
+            // What it is asked is read until the client goes.
+            let _ = std::io::copy(&mut theirs, &mut std::io::sink());
+        }
+    });
+    Agent::new(ours).unwrap().with_patience(SOON)
+}
+
+/// Copies a tree of the guest to a path of the host.
+fn get_tree(agent: &mut Agent<'_>, path: &str, to: &Path) -> Result<Copied, AgentError> {
+    let folder = fs::File::open(to.parent().unwrap()).unwrap();
+    agent.get_tree(path, folder.as_fd(), to)
+}
+
+/// An agent that sends `first`, and then `again` as often as it is taken, after `pause`. The bytes that it got rid of are the thread's.
+fn endless(first: Vec<u8>, again: Vec<u8>, pause: Duration) -> (Agent<'static>, JoinHandle<u64>) {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let guest = std::thread::spawn(move || {
+        let mut sent = 0;
+        if theirs.write_all(&first).is_err() {
+            return sent;
+        }
+        while sent < ENDLESS && theirs.write_all(&again).is_ok() {
+            sent += again.len() as u64;
+            std::thread::sleep(pause);
+        }
+        sent
+    });
+    (Agent::new(ours).unwrap().with_patience(SOON), guest)
+}
+
+#[test]
+fn a_guest_that_breaks_the_protocol_is_an_error() {
+    let hello = |version: u8| [&[64, 13, 0, 0, 0, version, 0, 0, 0][..], &[0; 9]].concat();
+    assert!(sends(&hello(2)).hello(SOON).is_ok());
+    assert!(matches!(sends(&hello(1)).hello(SOON), Err(AgentError::Version(1))));
+    assert!(matches!(sends(&[69, 0, 0, 0, 0]).hello(SOON), Err(AgentError::Protocol(_))));
+    assert!(matches!(sends(&[64, 2, 0, 0, 0, 1, 0]).hello(SOON), Err(AgentError::Protocol(_))));
+    assert!(matches!(sends(&[64, 2, 0]).hello(SOON), Err(AgentError::Gone(_))));
+    assert!(matches!(sends(&[64, 0, 0, 0, 99]).hello(SOON), Err(AgentError::Protocol(_))));
+    // TAKEN for input that nobody sent; a reply of a file while a program runs.
+    let argv = ["true".to_owned()];
+    for frame in [&[67, 4, 0, 0, 0, 1, 0, 0, 0][..], &[33, 0, 0, 0, 0], &[68, 3, 0, 0, 0, 1, 1, 1]] {
+        let error = sends(frame).run(&Command::new(&argv), &mut Vec::new(), &mut Vec::new()).unwrap_err();
+        assert!(matches!(error, AgentError::Protocol(_)), "{error}");
+    }
+    // A message with control characters.
+    let error =
+        sends(b"\x46\x0a\0\0\0\x02\0\0\0op\0\x1b[\0").get("x", 1 << 20, &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("\u{fffd}[") && !error.contains('\u{1b}'), "{error:?}");
+}
+
+#[test]
+fn a_silent_guest_is_given_up() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let mut agent = Agent::new(ours).unwrap().with_patience(Duration::from_millis(300));
+    assert!(matches!(agent.hello(Duration::from_millis(200)), Err(AgentError::Silent { .. })));
+    assert!(matches!(agent.get("x", 1 << 20, &mut Vec::new()), Err(AgentError::Silent { .. })));
+    // It takes no bytes either.
+    let endless = tempfile::NamedTempFile::new().unwrap();
+    endless.as_file().set_len(1 << 40).unwrap();
+    assert!(matches!(agent.put_tree(endless.reopen().unwrap(), endless.path(), "x"), Err(AgentError::Silent { .. })));
+    let mut one = [0];
+    assert_eq!(theirs.read(&mut one).unwrap(), 1);
+}
+
+#[test]
+fn a_single_file_is_the_one_that_was_asked_for() {
+    let (it, data) = (entry(FILE, "", ""), frame(DATA, b"x"));
+    assert_eq!(sends(&[&it[..], &data, &data, &done()].concat()).get("/x", 9, &mut Vec::new()).unwrap(), 2);
+    for broken in [
+        [&data[..], &it, &done()].concat(),
+        [&it[..], &it, &done()].concat(),
+        [&it[..], &data, &entry(FILE, "y", ""), &data, &done()].concat(),
+        [&entry(FILE, "y", "")[..], &data, &done()].concat(),
+        [&entry(FOLDER, "", "")[..], &data, &done()].concat(),
+        [&entry(LINK, "", "/etc/passwd")[..], &data, &done()].concat(),
+        [&entry(77, "", "")[..], &data, &done()].concat(),
+    ] {
+        let error = sends(&broken).get("/x", 9, &mut Vec::new()).unwrap_err();
+        assert!(matches!(error, AgentError::Protocol(_)), "{error}");
+    }
+}
+
+#[test]
+fn no_link_is_in_place_of_what_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("copy");
+    let error = get_tree(&mut sends(&[entry(LINK, "", "/etc"), done()].concat()), "/share", &to).unwrap_err();
+    assert!(matches!(error, AgentError::Protocol(_)) && to.symlink_metadata().is_err(), "{error}");
+}
+
+#[test]
+fn all_requests_together_have_one_budget() {
+    let file = [entry(FILE, "", ""), frame(DATA, &[7; 6000]), done()].concat();
+    let mut agent = sends(&file.repeat(3)).with_budget(10_000);
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(get_tree(&mut agent, "/a", &folder.path().join("a")).unwrap().bytes, 6000);
+    let mut copy = Vec::new();
+    assert!(matches!(agent.get("/b", 1 << 20, &mut copy), Err(AgentError::Flood { most: 10_000, .. })));
+    assert!(agent.get("/c", 1 << 20, &mut copy).is_err() && copy.is_empty());
+    // What has no bytes is not for nothing.
+    let folders: Vec<u8> = (0..10_000).flat_map(|at| entry(FOLDER, &at.to_string(), "")).collect();
+    let mut agent = sends(&[entry(FOLDER, "", ""), folders, done()].concat()).with_budget(100_000);
+    let to = folder.path().join("folders");
+    assert!(matches!(get_tree(&mut agent, "/d", &to), Err(AgentError::Flood { .. })));
+    assert!(fs::read_dir(&to).unwrap().count() < 200);
+}
+
+#[test]
+fn a_file_without_an_end_is_given_up_after_some_bytes() {
+    for most in [1 << 20, u64::MAX] {
+        let (agent, guest) = endless(entry(FILE, "", ""), frame(DATA, &vec![7; 60_000]), Duration::ZERO);
+        let mut agent = agent.with_budget(2 << 20);
+        let mut copy = Vec::new();
+        assert!(matches!(agent.get("/dev/kmsg", most, &mut copy), Err(AgentError::Flood { .. })));
+        assert!(copy.len() as u64 <= most.min(2 << 20) && agent.gave_up());
+        assert!(matches!(agent.power_off(), Err(AgentError::Gone(_))));
+        drop(agent);
+        assert!(guest.join().unwrap() < ENDLESS / 4);
+    }
+}
+
+#[test]
+fn a_file_that_trickles_ends_at_the_deadline() {
+    const PAUSE: Duration = Duration::from_millis(2);
+    let after = |time| Instant::now().checked_add(time);
+    let trickle = |first| endless(first, frame(DATA, b"x"), PAUSE);
+    let (mut agent, guest) = trickle(entry(FILE, "", ""));
+    agent.ends_by(after(Duration::from_millis(200)));
+    let error = agent.get("/dev/kmsg", u64::MAX, &mut Vec::new()).unwrap_err();
+    assert!(matches!(error, AgentError::Late { .. }), "{error}");
+    drop(agent);
+    guest.join().unwrap();
+    // A first frame that never is whole.
+    let (mut agent, guest) = endless([&[HELLO][..], &60_000_u32.to_le_bytes()].concat(), vec![0], PAUSE);
+    let error = agent.hello(Duration::from_millis(200)).unwrap_err();
+    assert!(matches!(error, AgentError::Late { .. }), "{error}");
+    drop(agent);
+    guest.join().unwrap();
+    // A guest that takes what it is sent byte by byte.
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let guest = std::thread::spawn(move || {
+        while theirs.read(&mut [0; 512]).is_ok_and(|count| count > 0) {
+            std::thread::sleep(PAUSE);
+        }
+    });
+    let mut agent = Agent::new(ours).unwrap().with_patience(SOON);
+    agent.ends_by(after(Duration::from_millis(200)));
+    let large = tempfile::NamedTempFile::new().unwrap();
+    large.as_file().set_len(1 << 40).unwrap();
+    let error = agent.put_tree(large.reopen().unwrap(), large.path(), "/x").unwrap_err();
+    assert!(matches!(error, AgentError::Late { .. }), "{error}");
+    drop(agent);
+    guest.join().unwrap();
+}
+
+#[test]
+fn a_guests_error_is_no_longer_than_a_path() {
+    let long = [&2_u32.to_le_bytes()[..], &vec![b'o'; 30_000], &[0], &vec![b'p'; 30_000], &[0]].concat();
+    let error = sends(&frame(ERROR, &long)).get("/x", 9, &mut Vec::new()).unwrap_err();
+    assert!(error.is_refusal() && error.to_string().len() < 10_000);
+}
+
+#[test]
+fn a_limit_without_end_is_none() {
+    let ended = frame(ENDED, &[0; 12]);
+    let argv = ["x".to_owned()];
+    let command = Command::new(&argv).limit(Duration::MAX);
+    assert_eq!(sends(&ended).run(&command, &mut Vec::new(), &mut Vec::new()).unwrap().wall_ns, 0);
+    let hello = [&VERSION.to_le_bytes()[..], &[0; 9]].concat();
+    assert!(sends(&frame(HELLO, &hello)).hello(Duration::MAX).is_ok());
+}
+
+/// A path of any kind: out of the folder, absolute, through links that were sent before.
+fn path() -> impl Strategy<Value = String> {
+    let parts = prop::sample::select(vec!["", ".", "..", "a", "b", "l", "outside", "/", "\u{202e}", "\x1b[2J"]);
+    prop::collection::vec(parts, 0..4).prop_map(|parts| parts.join("/"))
+}
+
+/// A frame of any kind, maybe with a length that is a lie.
+fn any_frame() -> impl Strategy<Value = Vec<u8>> {
+    let kinds = vec![HELLO, OUT, ERR, TAKEN, ENDED, DONE, ERROR, ENTRY, DATA, 0, 255];
+    let links = prop::sample::select(vec!["", "..", "../outside", "/", "/etc/passwd"]);
+    prop_oneof![
+        6 => (prop::sample::select(vec![FILE, FOLDER, LINK, OTHER, 9]), path(), links)
+            .prop_map(|(kind, path, target)| entry(kind, &path, target)),
+        3 => prop::collection::vec(any::<u8>(), 0..200).prop_map(|bytes| frame(DATA, &bytes)),
+        3 => (prop::sample::select(kinds), prop::collection::vec(any::<u8>(), 0..40))
+            .prop_map(|(kind, bytes)| frame(kind, &bytes)),
+        1 => Just(frame(TAKEN, &u32::MAX.to_le_bytes())),
+        1 => (any::<u8>(), any::<u32>()).prop_map(|(kind, length)| [&[kind][..], &length.to_le_bytes()].concat()),
+        1 => Just(frame(OUT, &vec![b'x'; MAX_PAYLOAD])),
+    ]
+}
+
+proptest! {
+    /// Whatever an agent sends, each request ends, in memory that it bounds, and nothing is written but below its target.
+    #[test]
+    fn any_frames_end_every_request(frames in prop::collection::vec(any_frame(), 0..12), ends in any::<bool>()) {
+        let outer = tempfile::tempdir().unwrap();
+        let outside = outer.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        let begin = entry(FOLDER, "", "");
+        let all = [if ends { begin } else { Vec::new() }, frames.concat(), if ends { done() } else { Vec::new() }].concat();
+        let agent = || sends(&all).with_budget(50_000);
+        let to = outer.path().join("inner/to");
+        fs::create_dir(outer.path().join("inner")).unwrap();
+        let _ = get_tree(&mut agent(), "/x", &to);
+        let _ = agent().hello(SOON);
+        let mut copy = Vec::new();
+        let _ = agent().get("/x", 1000, &mut copy);
+        prop_assert!(copy.len() <= 1000);
+        if let Ok(files) = agent().get_files("/x", 3, 500) {
+            prop_assert!(files.len() <= 3 && files.iter().map(|(name, bytes)| name.len() + bytes.len()).sum::<usize>() <= 500);
+        }
+        let argv = ["x".to_owned()];
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let _ = agent().run(&Command::new(&argv), &mut out, &mut err);
+        prop_assert!(out.len() + err.len() <= all.len());
+        let _ = agent().write("/x", b"1");
+        let _ = agent().power_off();
+        let _ = agent().put_tree(fs::File::open(&outside).unwrap(), &outside, "/x");
+        prop_assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        let mut names: Vec<_> = fs::read_dir(outer.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        prop_assert_eq!(names, ["inner", "outside"]);
+        prop_assert!(fs::read_dir(outer.path().join("inner")).unwrap().all(|entry| entry.unwrap().file_name() == "to"));
+    }
+}

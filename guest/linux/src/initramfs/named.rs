@@ -1,0 +1,36 @@
+//! Who asked for a file of the host: the user, or a program that he was given by somebody else.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::error::InitramfsError;
+
+/// Files and folders that the user named.
+#[derive(Debug, Default)]
+pub(super) struct Named(BTreeSet<PathBuf>);
+
+impl Named {
+    /// The user named this file or folder.
+    pub(super) fn add(&mut self, from: &Path) {
+        // What does not exist is refused by whoever reads it.
+        self.0.extend(fs::canonicalize(from));
+    }
+
+    /// Checks that `program` may have `path`, which it asks for itself. Run by root, it could ask for anything, and whoever made it sees what is
+    /// in the guest: it gets what everybody may read on this host, or what the user named.
+    pub(super) fn check(&self, path: &Path, program: &Path) -> Result<(), InitramfsError> {
+        // What does not exist is another error.
+        let Ok(real) = fs::canonicalize(path) else { return Ok(()) };
+        let may = |path: &Path, bit| fs::metadata(path).is_ok_and(|found| found.mode() & bit != 0);
+        // Folders above what the user named are no secret.
+        let passable = |folder: &Path| may(folder, 0o001) || self.0.iter().any(|named| named.starts_with(folder));
+        if self.0.iter().any(|named| real.starts_with(named))
+            || (may(&real, 0o004) && real.ancestors().skip(1).all(passable))
+        {
+            return Ok(());
+        }
+        Err(InitramfsError::NotEveryones { program: program.to_owned(), path: real })
+    }
+}

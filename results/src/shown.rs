@@ -1,0 +1,135 @@
+//! Text of others on its way to a reader: documents, campaigns, recordings and guests choose their names, and none of them may steer a
+//! terminal, begin a line, or become structure of the page that it stands on.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Whether a character does something else than show itself: control characters of both sets, those that turn the direction of the text
+/// around them, and those without a width or a place of their own.
+#[must_use]
+pub fn steers(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// What is printed, of any number of lines: line ends and tabs as they are, any other character that [steers](steers) as `\u001b`. The
+/// notation is that of JSON, in which such characters are in strings only: the value stays the same.
+#[must_use]
+pub fn text(text: &str) -> Cow<'_, str> {
+    let pairs = || text.chars().zip(text.chars().skip(1).map(Some).chain([None]));
+    let stays = |(character, next)| match character {
+        '\n' | '\t' => true,
+        '\r' => next == Some('\n'),
+        character => !steers(character),
+    };
+    if pairs().all(stays) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for pair in pairs() {
+        if stays(pair) { out.push(pair.0) } else { escape(pair.0, &mut out) }
+    }
+    Cow::Owned(out)
+}
+
+/// A name in a line: what would end the line or move in it is a blank, the rest as in [`text`].
+#[must_use]
+pub fn line(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(steers) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' | '\r' | '\t' => out.push(' '),
+            character if steers(character) => escape(character, &mut out),
+            character => out.push(character),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// A line of Markdown, or a cell of its tables: nothing in it ends the cell, is HTML, code, or a link.
+#[must_use]
+pub fn markdown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut before = ' ';
+    for character in line(text).chars() {
+        match (before, character) {
+            (_, '<') => out.push_str("&lt;"),
+            (_, '>') => out.push_str("&gt;"),
+            (_, '&') => out.push_str("&amp;"),
+            // Cells, code, [text](target), [text][name] and the definition of a name; GitHub makes links of bare addresses, too.
+            (_, '\\' | '|' | '`') | (']', '(' | '[' | ':') | (':', '/') | ('w' | 'W', '.') => {
+                out.extend(['\\', character]);
+            }
+            _ => out.push(character),
+        }
+        before = character;
+    }
+    out
+}
+
+/// As JSON has it: a character beyond the first plane is a pair.
+pub fn escape(character: char, out: &mut String) {
+    for unit in character.encode_utf16(&mut [0; 2]) {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "\\u{unit:04x}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HOSTILE: &str = "a\x1b]0;t\x07\u{9b}2J\u{202e}b\u{2066}\u{200b}c\rd\u{e0041}\x7f";
+
+    #[test]
+    fn what_steers_is_shown() {
+        let shown = r"a\u001b]0;t\u0007\u009b2J\u202eb\u2066\u200bc\u000dd\udb40\udc41\u007f";
+        assert_eq!(text(HOSTILE), shown);
+        assert_eq!(line(HOSTILE), shown.replace(r"\u000d", " "));
+        for plain in ["1.50 µs × ● ✅ é 漢\tx\n\ny\r\n", ""] {
+            assert!(matches!(text(plain), Cow::Borrowed(_)), "{plain:?}");
+        }
+        assert_eq!(line("a\nvpmu: error: b\tc"), "a vpmu: error: b c");
+    }
+
+    #[test]
+    fn json_keeps_its_value() {
+        let json = serde_json::to_string_pretty(&[HOSTILE]).unwrap();
+        let printed = text(&json);
+        assert!(!printed.chars().any(|c| steers(c) && c != '\n') && printed != json);
+        assert_eq!(serde_json::from_str::<Vec<String>>(&printed).unwrap(), [HOSTILE]);
+    }
+
+    #[test]
+    fn markdown_has_neither_cells_nor_links_nor_html_of_others() {
+        for (text, shown) in [
+            ("a|b\n| c", r"a\|b \| c"),
+            ("<img src=x>&lt;", "&lt;img src=x&gt;&amp;lt;"),
+            ("[a](http://b)", r"[a]\(http:\//b)"),
+            ("[a]: //b", r"[a]\: //b"),
+            ("![a][b] www.c", r"![a]\[b] www\.c"),
+            (r"`\", r"\`\\"),
+            ("+3.1 % [+2.9, +3.3]", "+3.1 % [+2.9, +3.3]"),
+        ] {
+            assert_eq!(markdown(text), shown);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_steers_is_left(given in "\\PC*|[\\x00-\\u{ff}]*|\\p{C}*") {
+            let lines = text(&given).replace("\r\n", "\n");
+            prop_assert!(!lines.chars().any(|c| steers(c) && !matches!(c, '\n' | '\t')), "{lines:?}");
+            prop_assert!(!line(&given).chars().any(steers));
+            prop_assert!(!markdown(&given).chars().any(steers));
+        }
+    }
+}
