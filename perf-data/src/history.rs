@@ -160,7 +160,8 @@ impl Gathered {
         samples.retain(|sample| usize::from(sample.event) == event);
         samples.sort_unstable_by_key(|sample| sample.moment);
         changes.sort_unstable_by_key(|&(moment, _)| moment);
-        let mut history = History { spaces: Spaces::default(), names, threads: BTreeMap::new(), calls: Calls::default() };
+        let mut history =
+            History { spaces: Spaces::default(), names, threads: BTreeMap::new(), calls: Calls::default() };
         let mut named = Named::default();
         let mut changes = changes.into_iter().peekable();
         for sample in samples {
@@ -170,7 +171,7 @@ impl Gathered {
             named.cut.0 += u64::from(sample.cut > 0);
             named.cut.1 += u64::from(sample.cut);
             named.samples.push(history.show(&sample, &chains[sample.chain as usize]));
-            if bytes + history.names.bytes() + history.calls.bytes() > most {
+            if bytes + history.bytes() > most {
                 return Err(TooMuch(most));
             }
         }
@@ -192,6 +193,11 @@ struct History {
 }
 
 impl History {
+    /// Bytes of memory that it takes.
+    const fn bytes(&self) -> u64 {
+        self.spaces.bytes() + self.names.bytes() + self.calls.bytes()
+    }
+
     fn change(&mut self, change: Record) {
         match change {
             Record::Comm { pid, tid, name, exec } => {
