@@ -102,8 +102,7 @@ impl Calls {
             nodes.push(Node { name: place.name, caller, depth, own: own[at as usize], all: all[at as usize] });
             push(&mut waiting, at, number, depth + 1);
         }
-        of.iter_mut().for_each(|number| *number = numbers[*number as usize]);
-        Tree { nodes, of }
+        Tree { nodes, of: of.into_iter().map(|number| numbers[number as usize]).collect() }
     }
 }
 
@@ -185,12 +184,8 @@ mod tests {
         let names = names(&["z", "a;b\n", "m"]);
         let (user, kernel) = (Some(Mode::User), Some(Mode::Kernel));
         let mut calls = Calls::default();
-        let stacks: [&[_]; 4] = [
-            &[(0, None), (2, user)],
-            &[(0, None), (1, kernel), (2, kernel)],
-            &[(0, None), (2, kernel)],
-            &[(1, None)],
-        ];
+        let stacks: [&[_]; 4] =
+            [&[(0, None), (2, user)], &[(0, None), (1, kernel), (2, kernel)], &[(0, None), (2, kernel)], &[(1, None)]];
         let samples = stacks.map(|frames| stack(&mut calls, frames));
         assert_eq!(samples, stacks.map(|frames| stack(&mut calls, frames)));
         let tree = calls.tree(&names, samples.iter().chain(&samples[..1]).copied());
@@ -198,8 +193,7 @@ mod tests {
         assert_eq!(tree.folded(&names, text.len() as u64).as_deref(), Ok(text));
         assert_eq!(tree.folded(&names, text.len() as u64 - 1), Err(TooMuch(text.len() as u64 - 1)));
         let found: Vec<_> = tree.nodes.iter().map(|node| (node.name, node.caller(), node.own, node.all)).collect();
-        let expected =
-            [(1, None, 1, 1), (0, None, 0, 4), (1, Some(1), 0, 1), (2, Some(2), 1, 1), (2, Some(1), 3, 3)];
+        let expected = [(1, None, 1, 1), (0, None, 0, 4), (1, Some(1), 0, 1), (2, Some(2), 1, 1), (2, Some(1), 3, 3)];
         assert_eq!(found, expected);
         assert_eq!(samples.map(|at| tree.of[at as usize]), [4, 3, 4, 0]);
         assert_eq!(calls.get(samples[1]).1, Place { mode: kernel, name: 2 });
@@ -213,6 +207,6 @@ mod tests {
         let thread = std::thread::Builder::new().stack_size(128 << 10);
         let work = move || calls.tree(&names, deepest.into_iter()).folded(&names, 1 << 20);
         let text = thread.spawn(work).unwrap().join().unwrap().unwrap();
-        assert_eq!(text, format!("{} 1\n", ["f"; 100_000].join(";")));
+        assert_eq!(text, format!("{} 1\n", vec!["f"; 100_000].join(";")));
     }
 }

@@ -160,24 +160,25 @@ impl Gathered {
         samples.retain(|sample| usize::from(sample.event) == event);
         samples.sort_unstable_by_key(|sample| sample.moment);
         changes.sort_unstable_by_key(|&(moment, _)| moment);
-        let mut history = History { spaces: Spaces::default(), names, threads: BTreeMap::new(), calls: Calls::default() };
-        let mut named = Named::default();
+        let mut history =
+            History { spaces: Spaces::default(), names, threads: BTreeMap::new(), calls: Calls::default() };
+        let mut all = Named::default();
         let mut changes = changes.into_iter().peekable();
         for sample in samples {
             while let Some((_, change)) = changes.next_if(|&(time, _)| time <= sample.moment) {
                 history.change(change);
             }
-            named.cut.0 += u64::from(sample.cut > 0);
-            named.cut.1 += u64::from(sample.cut);
-            named.samples.push(history.show(&sample, &chains[sample.chain as usize]));
-            if bytes + history.names.bytes() + history.calls.bytes() > most {
+            all.cut.0 += u64::from(sample.cut > 0);
+            all.cut.1 += u64::from(sample.cut);
+            all.samples.push(history.show(&sample, &chains[sample.chain as usize]));
+            if bytes + history.bytes() > most {
                 return Err(TooMuch(most));
             }
         }
         changes.for_each(|(_, change)| history.change(change));
         let History { names, threads, calls, .. } = history;
         let (names, left_out) = names.finish();
-        Ok(Named { calls, names, threads, left_out, ..named })
+        Ok(Named { calls, names, threads, left_out, ..all })
     }
 }
 
@@ -192,6 +193,11 @@ struct History {
 }
 
 impl History {
+    /// Bytes of memory that it takes.
+    const fn bytes(&self) -> u64 {
+        self.spaces.bytes() + self.names.bytes() + self.calls.bytes()
+    }
+
     fn change(&mut self, change: Record) {
         match change {
             Record::Comm { pid, tid, name, exec } => {

@@ -9,6 +9,8 @@ use crate::record::Mapping;
 const ALL: u32 = u32::MAX;
 /// Most mappings that are copied for processes that differ from the one that made them. Beyond, such a process begins without any.
 const MOST_COPIED: usize = 1 << 22;
+/// Bytes that a copied mapping takes.
+const OF_COPY: u64 = 64;
 
 /// A piece of a file in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +88,12 @@ impl Spaces {
             let (_, piece) = self.by_pid.get(pid)?.range(..=address).next_back()?;
             (address < piece.end).then(|| (piece.file, (address - piece.start).wrapping_add(piece.offset)))
         })
+    }
+
+    /// Bytes of memory for copies.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.copied as u64 * OF_COPY
     }
 
     /// The name of a file.

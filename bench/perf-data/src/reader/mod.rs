@@ -97,7 +97,9 @@ impl<'a> Recording<'a> {
             recording.name(&described);
         }
         if let Some(mut rest) = feature(feature::BUILD_ID) {
-            while let Some((type_, misc, body, size)) = split(rest).filter(|_| recording.build_ids.len() < MOST_BUILD_IDS) {
+            while let Some((type_, misc, body, size)) =
+                split(rest).filter(|_| recording.build_ids.len() < MOST_BUILD_IDS)
+            {
                 if type_ == kind::BUILD_ID || type_ == 0 {
                     recording.build_ids.extend(BuildId::take(misc, body));
                 }

@@ -320,7 +320,9 @@ fn pipe_start(events: &[Event], early: &[(u8, Vec<u8>)], facts: &Facts) -> Vec<u
         event.ids.iter().for_each(|&id| body.u64(id));
         put(&mut bytes, kind::HEADER_ATTR, &body);
     }
-    early.iter().for_each(|feature| put_feature(&mut bytes, feature));
+    for feature in early {
+        put_feature(&mut bytes, feature);
+    }
     for id in &facts.build_ids {
         id.put(&mut bytes);
     }

@@ -20,8 +20,8 @@ use crate::console::{complain, print};
 use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::sweep::store;
 use crate::record::nmis::Nmis;
-use crate::record::spec::PIPED;
 use crate::record::profile::{FEWER, MOST_MADE};
+use crate::record::spec::PIPED;
 use crate::record::{firefox, flame, profile};
 use crate::tool;
 

@@ -140,7 +140,8 @@ impl Making {
 
     fn info(&mut self, contents: &Contents, place: Place) -> FrameInfo {
         let profile = &mut self.profile;
-        let name = *self.names.entry(place.name).or_insert_with(|| profile.intern_string(contents.named.name(place.name)));
+        let name =
+            *self.names.entry(place.name).or_insert_with(|| profile.intern_string(contents.named.name(place.name)));
         let category = place.mode.map_or(CategoryHandle::OTHER, |mode| self.category(mode));
         FrameInfo { frame: Frame::Label(name), category_pair: category.into(), flags: FrameFlags::empty() }
     }
@@ -188,8 +189,18 @@ mod tests {
             vec![Mode::Kernel.context(), kernel, kernel + 0x30, Mode::User.context(), 0x1000, stacks::BROKEN_END];
         for (id, tid, time) in [(1, 8, 2), (1, 9, 5), (2, 8, 3), (1, 9, 4), (1, 8, 6)] {
             let time = 1_000_000_000 + time * 1_000_000;
-            let sample =
-                Sample { misc: 1, id, ip: kernel, pid: 7, tid, time, period: 2_000_000, cpu: 0, chain: chain.clone(), cut: 0 };
+            let sample = Sample {
+                misc: 1,
+                id,
+                ip: kernel,
+                pid: 7,
+                tid,
+                time,
+                period: 2_000_000,
+                cpu: 0,
+                chain: chain.clone(),
+                cut: 0,
+            };
             add(&Record::Sample(sample));
         }
         writer.finish(&facts).1.unwrap();
