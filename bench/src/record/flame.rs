@@ -42,7 +42,9 @@ fn around(nmis: &Nmis, samples: impl Iterator<Item = (u64, u32)>) -> Option<Arou
     slow.sort_by_key(|nmi| nmi.at);
     let first = samples.first()?.0.min(slow.first()?.at);
     let nmis = slow.into_iter().map(|nmi| (nmi.at - first, nmi.took, nmi.vcpu)).collect();
-    samples.iter_mut().for_each(|(time, _)| *time -= first);
+    for (time, _) in &mut samples {
+        *time -= first;
+    }
     Some(Around { nmis, samples })
 }
 
