@@ -128,10 +128,10 @@ mod tests {
             let innermost = stack.iter().fold(None, below).unwrap();
             samples.push(Shown { time, pid: 1, tid: 1, period: 1, innermost });
         }
-        let mut named = Named::default();
-        (named.calls, named.names, named.samples) = (calls, names, samples);
+        let mut all = Named::default();
+        (all.calls, all.names, all.samples) = (calls, names, samples);
         Contents {
-            named,
+            named: all,
             event: Event { name: "cpu-clock".to_owned(), ..Event::default() },
             others: Vec::new(),
             clocks: None,
