@@ -47,7 +47,9 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn stacks(bytes: &[u8]) {
-    let Ok(Ok(gathered)) = Recording::open(bytes).map(|mut recording| Gathered::read(&mut recording, MOST)) else { return };
+    let Ok(Ok(gathered)) = Recording::open(bytes).map(|mut recording| Gathered::read(&mut recording, MOST)) else {
+        return;
+    };
     let Some((&event, &samples)) = gathered.counts().iter().max_by_key(|(_, samples)| **samples) else { return };
     // Without the files of this host.
     let Ok(named) = gathered.name(event, Names::default().reading(0)) else { return };

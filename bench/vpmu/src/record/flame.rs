@@ -42,7 +42,9 @@ fn around(nmis: &Nmis, samples: impl Iterator<Item = (u64, u32)>) -> Option<Arou
     slow.sort_by_key(|nmi| nmi.at);
     let first = samples.first()?.0.min(slow.first()?.at);
     let nmis = slow.into_iter().map(|nmi| (nmi.at - first, nmi.took, nmi.vcpu)).collect();
-    samples.iter_mut().for_each(|(time, _)| *time -= first);
+    for (time, _) in &mut samples {
+        *time -= first;
+    }
     Some(Around { nmis, samples })
 }
 
@@ -126,10 +128,10 @@ mod tests {
             let innermost = stack.iter().fold(None, below).unwrap();
             samples.push(Shown { time, pid: 1, tid: 1, period: 1, innermost });
         }
-        let mut named = Named::default();
-        (named.calls, named.names, named.samples) = (calls, names, samples);
+        let mut all = Named::default();
+        (all.calls, all.names, all.samples) = (calls, names, samples);
         Contents {
-            named,
+            named: all,
             event: Event { name: "cpu-clock".to_owned(), ..Event::default() },
             others: Vec::new(),
             clocks: None,

@@ -168,7 +168,7 @@ pub(crate) fn names_of_the_kernels_files() -> Result<()> {
     let (code, output) = report(folder.path(), &["x", "--format", "folded"])?;
     let found = String::from_utf8_lossy(&output.stdout);
     let names = ["fifo", "kmsg", "link", "trace_pipe", "zero"];
-    let expected: String = names.iter().map(|name| format!("thread 7;[{name}] 1\n")).collect();
+    let expected = names.map(|name| format!("thread 7;[{name}] 1\n")).concat();
     ensure!(code == Some(0) && found == expected, "{code:?}, {found}, {}", said(&output));
     Ok(())
 }
