@@ -364,10 +364,10 @@ mod tests {
         let shown = report(&finished, &kept, false).unwrap();
         assert!(shown.contains("recreate") && !shown.contains("saved: "), "{shown}");
         assert_eq!(kept.failed.as_ref().map(|error| error.exit), Some(Exit::Usage));
-        // Room again: the document is whole.
+        // Another folder of that name is not the one that was opened.
         std::fs::create_dir(&out).unwrap();
         kept.save(&finished.document).unwrap();
-        assert_eq!(kept.failed, None);
+        assert!(kept.failed.is_some() && std::fs::read_dir(&out).unwrap().next().is_none());
     }
 
     #[test]

@@ -203,9 +203,14 @@ mod tests {
         mknodat(CWD, at("a/fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         symlink("a/fifo", at("link")).unwrap();
         executable(&at("script"), &format!("#!{}\n", at("a/fifo").display()));
-        for name in ["a", "a/fifo", "link", "script"] {
+        for (name, why) in [
+            ("a", "it is a FIFO, not a regular file"),
+            ("a/fifo", "it is a FIFO, not a regular file"),
+            ("link", "it is a FIFO, not a regular file"),
+            ("script", "name it with a --with before"),
+        ] {
             let error = Initramfs::new().copy(Some("/x"), &at(name)).unwrap_err().to_string();
-            assert!(error.ends_with("it is a FIFO, not a regular file"), "{name}: {error}");
+            assert!(error.ends_with(why), "{name}: {error}");
         }
         let error = Initramfs::new().program("/x", Path::new("/dev/zero")).unwrap_err().to_string();
         assert!(error.ends_with("it is a device, not a regular file"), "{error}");
