@@ -54,7 +54,7 @@ fn what_this_tool_writes_is_valid() {
     let validator = validator(GUESTS);
     let mut absent = fixture::document(1);
     absent.arms[0].metrics.remove("nmi_handler_ns");
-    let mut in_turns = serde_json::to_value(fixture::document(10)).unwrap();
+    let mut in_turns = fixture::spread(&fixture::document(10));
     fixture::in_guests(&mut in_turns, 5);
     let values = [fixture::document(10), absent].map(|document| serde_json::to_value(document).unwrap());
     for value in values.into_iter().chain([in_turns]) {
@@ -89,12 +89,12 @@ fn every_document_in_results_is_valid_and_loads() {
 #[test]
 fn what_is_not_a_result_is_not_valid() {
     let validator = validator(GUESTS);
-    let good = serde_json::to_value(fixture::document(1)).unwrap();
+    let good = fixture::spread(&fixture::document(2));
     let changes: [Change; 6] = [
         |d| d["schema"] = json!("vpmu-result/2"),
         |d| d["arms"] = json!([]),
-        |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!("5"),
-        |d| d["arms"][0]["rounds"][0]["started_ns"] = json!(-1),
+        |d| d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = json!("5"),
+        |d| d["arms"][0]["rounds"]["started_us"][0] = json!(-1),
         |d| d["status"] = json!("done"),
         |d| {
             d.as_object_mut().unwrap().remove("host");

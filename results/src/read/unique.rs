@@ -1,93 +1,106 @@
 //! JSON in which no object has a key twice: which of the two counts is each reader's own guess.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::map::Entry;
-use serde_json::{Map, Value};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Any JSON value.
-pub(super) struct Unique(pub(super) Value);
+/// Any JSON value without a key that stands twice; its columns of rounds are skipped, since their own types check them.
+pub(super) struct Unique;
+
+/// The key of columns: most of a document, in objects that no other reader than their types makes.
+const COLUMNS: &str = "rounds";
 
 impl<'de> Deserialize<'de> for Unique {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Any).map(Self)
+        deserializer.deserialize_any(Any)
     }
 }
 
 struct Any;
 
 impl<'de> Visitor<'de> for Any {
-    type Value = Value;
+    type Value = Unique;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("JSON")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
+    fn visit_bool<E>(self, _: bool) -> Result<Unique, E> {
+        Ok(Unique)
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
+    fn visit_u64<E>(self, _: u64) -> Result<Unique, E> {
+        Ok(Unique)
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
+    fn visit_i64<E>(self, _: i64) -> Result<Unique, E> {
+        Ok(Unique)
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
+    fn visit_f64<E>(self, _: f64) -> Result<Unique, E> {
+        Ok(Unique)
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
+    fn visit_str<E>(self, _: &str) -> Result<Unique, E> {
+        Ok(Unique)
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
+    fn visit_unit<E>(self) -> Result<Unique, E> {
+        Ok(Unique)
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Unique, A::Error> {
+        while access.next_element::<Unique>()?.is_some() {}
+        Ok(Unique)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(Unique(value)) = access.next_element()? {
-            list.push(value);
-        }
-        Ok(list.into())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut map = Map::new();
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Unique, A::Error> {
+        let mut keys = std::collections::BTreeSet::new();
         while let Some(key) = access.next_key::<String>()? {
-            match map.entry(key) {
-                Entry::Occupied(first) => {
-                    return Err(A::Error::custom(format!("duplicate key {:?}", first.key())));
-                }
-                Entry::Vacant(place) => {
-                    let Unique(value) = access.next_value()?;
-                    place.insert(value);
-                }
+            if keys.contains(&key) {
+                return Err(A::Error::custom(format!("duplicate key {key:?}")));
             }
+            if key == COLUMNS {
+                access.next_value::<IgnoredAny>()?;
+            } else {
+                access.next_value::<Unique>()?;
+            }
+            keys.insert(key);
         }
-        Ok(map.into())
+        Ok(Unique)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A map of which no key stands twice.
+///
+/// # Errors
+/// Those of the values, and a key that does.
+pub(crate) fn map<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, V>, D::Error> {
+    struct Values<V>(PhantomData<V>);
 
-    #[test]
-    fn values_are_those_of_the_usual_reader_but_for_duplicate_keys() {
-        let text = r#"{"a": [1, -2, 3.5, 1e300, true, null, "x\n", {"a": {}}], "b": 18446744073709551615}"#;
-        let Unique(value) = serde_json::from_str(text).unwrap();
-        assert_eq!(value, serde_json::from_str::<Value>(text).unwrap());
-        let twice = r#"{"a": 1, "b": [{"c": 1, "c": 1}]}"#;
-        let error = serde_json::from_str::<Unique>(twice).err().unwrap();
-        assert!(error.to_string().contains("duplicate key \"c\""), "{error}");
+    impl<'de, V: Deserialize<'de>> Visitor<'de> for Values<V> {
+        type Value = BTreeMap<String, V>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+            let mut all = BTreeMap::new();
+            while let Some(key) = access.next_key::<String>()? {
+                let value = access.next_value()?;
+                if all.contains_key(&key) {
+                    return Err(A::Error::custom(format!("duplicate key {key:?}")));
+                }
+                all.insert(key, value);
+            }
+            Ok(all)
+        }
     }
+
+    deserializer.deserialize_map(Values(PhantomData))
 }
