@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use fleet::parquet;
 use fleet::Labels;
 use fleet::index::{INDEX, Index};
+use fleet::parquet;
 
 /// Every document of a folder and below it, relative to it.
 fn documents(dir: &Path, below: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {

@@ -13,8 +13,8 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
-use results::error::Error;
 use crate::{Figure, Level, Run};
+use results::error::Error;
 use results::stats::interval::NORMAL_95;
 
 /// The format's name.
@@ -197,8 +197,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use results::fixture::{changed, value};
     use crate::Labels;
+    use results::fixture::{changed, value};
 
     fn run(at: u64, labels: Labels) -> Run {
         let mut value = value(10, at, |arm, round| if arm == "floor" { 1000 + round } else { 2000 + 7 * (round % 4) });

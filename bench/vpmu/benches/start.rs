@@ -3,8 +3,8 @@
 //! Times of the parser alone; `valgrind --tool=callgrind vpmu --version` counts the instructions of the whole start.
 #![allow(missing_docs, reason = "functions of a benchmark")]
 
-use vpmu::cli::app::parse;
 use divan::black_box;
+use vpmu::cli::app::parse;
 
 fn main() {
     divan::main();

@@ -4,10 +4,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
-use vpmu::abilities::{EventProbe as _, ThisHost};
 use host_pmu::backend::BackendKey;
 use serde_json::Value;
 use trials::Case;
+use vpmu::abilities::{EventProbe as _, ThisHost};
 
 const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
 /// Short simulated rounds.

@@ -312,7 +312,7 @@ fn a_duration_ends_a_run_with_whole_rounds_and_a_complete_result() {
     let output = vpmu(dir.path(), &[&line[..], &["--json"]].concat());
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&document["status"], &document["parameters"]["warmup_rounds"]), (&"complete".into(), &0.into()));
-    let rounds = |at: usize| document["arms"][at]["rounds"].as_array().unwrap().len();
+    let rounds = |at: usize| document["arms"][at]["rounds"]["round"].as_array().unwrap().len();
     assert!((2..99).contains(&rounds(0)) && (1..4).all(|at| rounds(at) == rounds(0)), "{}", rounds(0));
 }
 

@@ -50,10 +50,9 @@ fn slow_down(value: &mut Value) {
     };
     for arm in value["arms"].as_array_mut().expect("arms") {
         for metric in ["nmi_handler_ns", "pmi_delivery_ns", "rotation_ns", "exit_path_ns"] {
-            longer(&mut arm[metric]);
-            for round in arm["rounds"].as_array_mut().expect("rounds") {
-                if !round[metric].is_null() {
-                    longer(&mut round[metric]);
+            for summary in [&mut arm["metrics"][metric], &mut arm["rounds"]["metrics"][metric]] {
+                if !summary.is_null() {
+                    longer(summary);
                 }
             }
         }
@@ -154,12 +153,17 @@ fn bad_input_is_one_line_and_exit_2() {
         ("newer", |d| d["schema"] = json!("vpmu-result/9")),
         ("0 arms", |d| d["arms"] = json!([])),
         ("duplicate arm", |d| d["arms"][1]["strategy"] = d["arms"][0]["strategy"].clone()),
-        ("does not say why", |d| d["arms"][0]["rounds"] = json!([])),
-        ("not a number of ns", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = Value::Null),
-        ("edited by hand", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!(1)),
-        ("clock goes backwards", |d| d["arms"][0]["rounds"][0]["started_ns"] = json!(u64::MAX)),
+        ("does not say why", |d| {
+            d["arms"][0]["rounds"] =
+                json!({"round": [], "position": [], "complete": [], "started_us": [], "metrics": {}})
+        }),
+        ("arms[0].metrics.nmi_handler_ns.p50: invalid type", |d| {
+            d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = Value::Null;
+        }),
+        ("edited by hand", |d| d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = json!(1)),
+        ("clock goes backwards", |d| d["arms"][0]["rounds"]["started_us"][0] = json!(u64::MAX)),
         ("mixed units", |d| {
-            d["arms"][0].as_object_mut().unwrap().remove("nmi_handler_ns");
+            d["arms"][0]["metrics"].as_object_mut().unwrap().remove("nmi_handler_ns");
         }),
         ("missing field", |d| {
             d.as_object_mut().unwrap().remove("tool");

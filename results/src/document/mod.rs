@@ -24,9 +24,7 @@ pub mod warnings;
 pub use arm::{Arm, ArmKind};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
 pub use experiment::{Any, AnyExtra, Experiment, Part};
-pub use guest::{
-    Answer, DOUBTS, Doubt, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, WorkloadCost,
-};
+pub use guest::{Answer, DOUBTS, Doubt, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, WorkloadCost};
 pub use linux::{LinuxArm, LinuxParameters};
 pub use parameters::{EventParameter, Parameters, SetUpParameters, StrategyParameter};
 pub use phases::{EventCount, PhaseResult, SET_UP};

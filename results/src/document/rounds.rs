@@ -176,7 +176,7 @@ fn value<T: Copy>(column: &[Option<T>], at: usize) -> Option<T> {
 
 impl Column {
     /// Adds a round, which may lack the metric.
-    fn push(&mut self, summary: Option<&Summary>) {
+    pub fn push(&mut self, summary: Option<&Summary>) {
         let none = Summary::default();
         let Summary { count, min, p10, p50, p90, p99, max, mean, .. } = summary.unwrap_or(&none);
         self.count.push(*count);
@@ -268,6 +268,12 @@ impl Rounds {
         self.metrics.get(metric.key)?.get(at)
     }
 
+    /// The metrics of the round at a place.
+    #[must_use]
+    pub fn metrics_at(&self, at: usize) -> Metrics {
+        self.metrics.iter().filter_map(|(key, column)| Some((key.clone(), column.get(at)?))).collect()
+    }
+
     /// Adds the metrics of a round whose number is there already.
     pub fn push_metrics(&mut self, metrics: &Metrics) {
         let before = self.len().saturating_sub(1);
@@ -342,7 +348,8 @@ mod tests {
         let mut rounds = Rounds::default();
         for index in 0..3 {
             let (min, p90, max) = (Some(5), Some(7), Some(8 + index));
-            let summary = Summary { count: 20, min, p50: 6, p90, p99: max, max, mean: Some(6.26), ..Summary::default() };
+            let summary =
+                Summary { count: 20, min, p50: 6, p90, p99: max, max, mean: Some(6.26), ..Summary::default() };
             rounds.index.push(index);
             rounds.position.push(0);
             rounds.complete.push(true);

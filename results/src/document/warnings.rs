@@ -2,10 +2,10 @@
 
 use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{Arm, ArmKind};
-use super::rounds::Round;
 use super::envelope::{Document, Tool};
 use super::no_overflows;
 use super::parameters::Parameters;
+use super::rounds::Round;
 pub use super::warning::NO_OVERFLOWS;
 use super::warning::Warning;
 use crate::host::finding::Status;

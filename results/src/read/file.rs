@@ -6,9 +6,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::check;
 use super::refuse::{NOT_OURS, OF_FIREFOX, refuse};
 use super::unique::Unique;
-use super::check;
 use crate::document::{Document, Experiment, Record, SCHEMA};
 use crate::error::Error;
 

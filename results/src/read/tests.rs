@@ -60,8 +60,18 @@ fn what_is_not_ours_is_refused_with_its_reason() {
         (changed(|value| value["arms"][0]["nmis"] = json!(1e29)), "arms[0]"),
         (changed(|value| drop(value["host"].as_object_mut().unwrap().remove("class"))), "host: missing field `class`"),
         (whole.replacen("\"nmis\":", "\"nmis\":1,\"nmis\":", 1), "duplicate key \"nmis\""),
-        (whole.replacen("\"p50\":[", "\"p50\":[],\"p50\":[", 1), "arms[0].rounds.metrics.exit_path_ns: duplicate field `p50`"),
-        (whole.replacen("\"metrics\":{\"exit_path_ns\"", "\"metrics\":{\"nmi_handler_ns\":{\"count\":1,\"p50\":1},\"exit_path_ns\"", 1), "duplicate key \"nmi_handler_ns\""),
+        (
+            whole.replacen("\"p50\":[", "\"p50\":[],\"p50\":[", 1),
+            "arms[0].rounds.metrics.exit_path_ns: duplicate field `p50`",
+        ),
+        (
+            whole.replacen(
+                "\"metrics\":{\"exit_path_ns\"",
+                "\"metrics\":{\"nmi_handler_ns\":{\"count\":1,\"p50\":1},\"exit_path_ns\"",
+                1,
+            ),
+            "duplicate key \"nmi_handler_ns\"",
+        ),
     ] {
         assert!(complaint(&text).contains(needle), "{}", complaint(&text));
     }

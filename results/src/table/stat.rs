@@ -115,7 +115,9 @@ pub(super) fn text(document: &Document, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::text;
-    use crate::document::{Column, Document, EventCount, PhaseResult, SET_UP, SetUpParameters, Summary, latency_histogram};
+    use crate::document::{
+        Column, Document, EventCount, PhaseResult, SET_UP, SetUpParameters, Summary, latency_histogram,
+    };
     use crate::fixture;
     use crate::metric;
 

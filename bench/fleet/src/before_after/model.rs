@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use results::error::Exit;
 use crate::statistics::Kind;
+use results::error::Exit;
 use results::stats::interval::Interval;
 
 /// The schema of a comparison's JSON.

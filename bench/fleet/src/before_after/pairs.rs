@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::model::{FleetComparison, FleetRow, FleetVerdict, SCHEMA};
-use results::compare::Outcome;
-use results::error::Error;
 use crate::run::{Figure, Run};
 use crate::statistics::{FleetSpec, Grid, Kind, Series};
+use results::compare::Outcome;
+use results::error::Error;
 use results::stats::interval::Interval;
 use results::stats::jackknife::Estimate;
 use results::stats::{holm, location};

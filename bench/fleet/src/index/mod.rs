@@ -1,11 +1,10 @@
 //! An index of a folder of documents, so that no document is read twice.
 //!
-//! It is a cache in `index.sqlite`: what is in it comes from the documents, and a document is read again unless size, modification
+//! It is a cache in `index.jsonl`: what is in it comes from the documents, and a document is read again unless size, modification
 //! time and inode are those of the file that was read. Whatever happens to the index costs time and nothing else: one that is
-//! damaged or of another version is made again, each run in it has a checksum, and where it cannot be written it is kept in
-//! memory. docs/fleet-index.md has its tables.
+//! damaged or of another version is made again, each line of it has a checksum, and where it cannot be written it is kept in
+//! memory.
 
-mod checksum;
 mod entry;
 mod names;
 mod store;
@@ -20,12 +19,12 @@ use rayon::prelude::*;
 use self::entry::{Entry, Stamp};
 use self::names::Names;
 use self::store::Found;
-use results::error::Error;
 use crate::run::{Labels, Run};
+use results::error::Error;
 use results::read;
 
 /// The file's name in the folder.
-pub const INDEX: &str = "index.sqlite";
+pub const INDEX: &str = "index.jsonl";
 
 /// The runs of a folder's documents.
 #[derive(Debug)]
@@ -222,10 +221,8 @@ impl Index {
         if !self.is_file || self.stored && changed.is_empty() {
             return Ok(());
         }
-        // With much that is new a whole index is as quick, and leaves out what no run refers to.
-        let few = self.stored && changed.len() * 4 < self.entries.len();
         let path = self.dir.join(INDEX);
-        let saved = store::save(&path, &self.entries, few.then_some(changed));
+        let saved = store::save(&path, &self.entries);
         self.stored = saved.is_ok();
         saved.map_err(|why| format!("cannot write {}: {why}; the documents are read again next time", path.display()))
     }
@@ -235,7 +232,7 @@ fn entry(dir: &Path, file: &str, labels: &Labels) -> Result<Entry, Error> {
     let path = dir.join(file);
     // Before it is read: a file that changes meanwhile is read again next time.
     let stamp = Stamp::of(&path).unwrap_or(Stamp { size: 0, modified_ns: 0, inode: 0 });
-    let record = read::brief(&path)?;
+    let record = read::record(&path)?;
     let run = Run::of(&record, file, Labels::default());
     let mut entry = Entry { stamp, document_host: run.host.clone(), run };
     entry.label(labels);

@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::elements::{ElementLine, HEAD};
 use super::map;
 use super::tables::{self, Cells};
-use results::error::Error;
 use crate::statistics::{Analysis, HeatRow};
+use results::error::Error;
 use results::template;
 
 /// Most odd hosts with a row of the heat map and of the table.

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::tables::{self, Cells};
-use results::error::Exit;
 use crate::statistics::{Analysis, MIN_CLASS};
+use results::error::Exit;
 use results::table::fold::{Table, wrapped};
 use results::table::layout::plural;
 

@@ -1,12 +1,12 @@
 //! Figures as words, the same in every format.
 
-use results::compare::percent;
 use crate::statistics::Kind;
+use results::compare::percent;
 use results::stats::interval::Interval;
 use results::table::layout::{ratio, signed, time};
 
 /// A relative change with its interval: `+3.1 % [+2.9, +3.3]`.
-pub(in crate) fn change(share: f64, interval: Option<Interval>) -> String {
+pub(crate) fn change(share: f64, interval: Option<Interval>) -> String {
     let interval = interval.map_or_else(String::new, |Interval { low, high }| {
         format!(" [{}, {}]", signed(low * 100.0, 1), signed(high * 100.0, 1))
     });
@@ -14,7 +14,7 @@ pub(in crate) fn change(share: f64, interval: Option<Interval>) -> String {
 }
 
 /// A level: a time, or a ratio.
-pub(in crate) fn value(kind: Kind, level: f64) -> String {
+pub(crate) fn value(kind: Kind, level: f64) -> String {
     if kind == Kind::Ratio { format!("× {level:.3}") } else { time(level) }
 }
 
@@ -33,7 +33,7 @@ pub(super) fn over(found: f64, interval: Option<Interval>) -> String {
 }
 
 /// Keeps a text in its cell of a Markdown table.
-pub(in crate) fn cell(text: &str) -> String {
+pub(crate) fn cell(text: &str) -> String {
     let one_line = results::error::one_line(text);
     one_line.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace('`', "\\`")
 }

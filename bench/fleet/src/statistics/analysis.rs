@@ -15,8 +15,8 @@ use super::levels::{self, LevelRow};
 use super::odd::{self, Judged, MIN_CLASS, OddHost};
 use super::periods::{self, Clock};
 use super::spec::FleetSpec;
-use results::error::Exit;
 use crate::run::Run;
+use results::error::Exit;
 use results::stats::interval::Interval;
 use results::table::layout::plural;
 
@@ -94,7 +94,7 @@ pub struct Analysis {
     pub notes: Vec<String>,
     /// Hosts by periods.
     #[serde(skip)]
-    pub(in crate) heat: Heat,
+    pub(crate) heat: Heat,
 }
 
 impl Analysis {

@@ -26,9 +26,9 @@ pub enum Kind {
 
 /// A host in one class.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate) struct Host {
-    pub(in crate) name: Arc<str>,
-    pub(in crate) class: usize,
+pub(crate) struct Host {
+    pub(crate) name: Arc<str>,
+    pub(crate) class: usize,
 }
 
 /// Runs that are comparable with one another.
@@ -44,51 +44,51 @@ pub struct Setting {
 
 /// Where a run belongs.
 #[derive(Clone, Copy, Debug)]
-pub(in crate) struct Meta {
-    pub(in crate) host: usize,
-    pub(in crate) boot: usize,
-    pub(in crate) period: usize,
+pub(crate) struct Meta {
+    pub(crate) host: usize,
+    pub(crate) boot: usize,
+    pub(crate) period: usize,
 }
 
 /// A value of a series.
 #[derive(Clone, Copy, Debug)]
-pub(in crate) struct Point {
-    pub(in crate) run: usize,
-    pub(in crate) log: f64,
-    pub(in crate) error: Option<f64>,
+pub(crate) struct Point {
+    pub(crate) run: usize,
+    pub(crate) log: f64,
+    pub(crate) error: Option<f64>,
 }
 
 /// Values of one question in one class, by host and period.
 #[derive(Clone, Debug)]
-pub(in crate) struct Series {
+pub(crate) struct Series {
     /// `None`: of all settings together.
-    pub(in crate) setting: Option<usize>,
-    pub(in crate) class: usize,
-    pub(in crate) kind: Kind,
-    pub(in crate) arm: String,
-    pub(in crate) metric: String,
-    pub(in crate) points: Vec<Point>,
+    pub(crate) setting: Option<usize>,
+    pub(crate) class: usize,
+    pub(crate) kind: Kind,
+    pub(crate) arm: String,
+    pub(crate) metric: String,
+    pub(crate) points: Vec<Point>,
 }
 
 impl Series {
     /// Whether a host or a change is judged by it.
-    pub(in crate) fn is_judged(&self) -> bool {
+    pub(crate) fn is_judged(&self) -> bool {
         self.kind != Kind::Time && metric::find(&self.metric).is_none_or(|metric| metric.judged)
     }
 }
 
 /// All runs of a fleet.
-pub(in crate) struct Grid<'a> {
-    pub(in crate) runs: &'a [Run],
-    pub(in crate) meta: Vec<Meta>,
-    pub(in crate) hosts: Vec<Host>,
-    pub(in crate) classes: Vec<String>,
-    pub(in crate) settings: Vec<Setting>,
+pub(crate) struct Grid<'a> {
+    pub(crate) runs: &'a [Run],
+    pub(crate) meta: Vec<Meta>,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) classes: Vec<String>,
+    pub(crate) settings: Vec<Setting>,
     /// Names of periods: repetitions or days.
-    pub(in crate) periods: Vec<String>,
+    pub(crate) periods: Vec<String>,
     /// Whether periods are repetitions.
-    pub(in crate) by_repetition: bool,
-    pub(in crate) series: Vec<Series>,
+    pub(crate) by_repetition: bool,
+    pub(crate) series: Vec<Series>,
 }
 
 /// Arms with their points.
@@ -116,7 +116,7 @@ impl<T: Clone + Eq + std::hash::Hash> Names<T> {
 }
 
 impl<'a> Grid<'a> {
-    pub(in crate) fn new(runs: &'a [Run]) -> Self {
+    pub(crate) fn new(runs: &'a [Run]) -> Self {
         let (periods, by_repetition, of_run) = periods::of(runs);
         let mut classes: BTreeMap<&str, usize> = BTreeMap::new();
         for run in runs {
@@ -268,7 +268,7 @@ impl<'a> Grid<'a> {
     }
 
     /// The series that says how fast hosts of a class are: [`Kind::Speed`], or the only one of all arms.
-    pub(in crate) fn speed(&self, class: usize) -> Option<usize> {
+    pub(crate) fn speed(&self, class: usize) -> Option<usize> {
         let of = |kind| self.series.iter().position(|one| one.class == class && one.kind == kind && one.is_judged());
         of(Kind::Speed).or_else(|| of(Kind::AllArms))
     }

@@ -8,23 +8,23 @@ use super::spread::centre;
 
 /// A row of the heat map.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate) struct HeatRow {
+pub(crate) struct HeatRow {
     /// Host, or class.
-    pub(in crate) name: String,
-    pub(in crate) class: String,
+    pub(crate) name: String,
+    pub(crate) class: String,
     /// By period: difference from the class's middle over all periods, as a logarithm.
-    pub(in crate) cells: Vec<Option<f64>>,
+    pub(crate) cells: Vec<Option<f64>>,
 }
 
 /// The heat map.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate) struct Heat {
+pub(crate) struct Heat {
     /// Odd hosts, in their order.
-    pub(in crate) odd: Vec<HeatRow>,
+    pub(crate) odd: Vec<HeatRow>,
     /// Middle of each class.
-    pub(in crate) classes: Vec<HeatRow>,
+    pub(crate) classes: Vec<HeatRow>,
     /// All hosts by class and name.
-    pub(in crate) hosts: Vec<HeatRow>,
+    pub(crate) hosts: Vec<HeatRow>,
 }
 
 /// The heat map of the speed of hosts.

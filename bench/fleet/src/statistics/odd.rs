@@ -15,7 +15,7 @@ use results::stats::interval::Interval;
 use results::stats::median;
 
 /// Fewest hosts of a class in which one can be odd.
-pub(in crate) const MIN_CLASS: usize = 3;
+pub(crate) const MIN_CLASS: usize = 3;
 /// From so many hosts on, their spread is estimated robustly over all of them; with fewer, over the others of each.
 const ROBUST: usize = 10;
 

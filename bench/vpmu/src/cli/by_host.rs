@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use results::error::{Error, Exit};
 use fleet::index::Index;
 use fleet::{Labels, Run};
+use results::error::{Error, Exit};
 use results::read;
 use results::table::layout::plural;
 
@@ -129,7 +129,8 @@ mod tests {
     #[test]
     fn a_bad_document_is_left_out_and_no_success() {
         let dir = tempfile::tempdir().unwrap();
-        let good = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/baselines/development-host/nmi-latency.json");
+        let good =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/baselines/development-host/nmi-latency.json");
         std::fs::copy(good, dir.path().join("a.json")).unwrap();
         std::fs::write(dir.path().join("b.json"), "{").unwrap();
         let gathered = gather(dir.path(), true).unwrap();

@@ -4,10 +4,10 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use fleet::{self, FleetSpec};
 use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
 use results::document::Record;
 use results::error::{Error, Exit};
-use fleet::{self, FleetSpec};
 use results::read;
 use results::table::layout::{columns, plural};
 

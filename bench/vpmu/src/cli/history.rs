@@ -4,9 +4,9 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use fleet::{self, FleetSpec};
 use results::compare::Statistic;
 use results::error::{Error, Exit};
-use fleet::{self, FleetSpec};
 use results::history::{self, HistorySpec};
 use results::read;
 use results::stats::change_points::Rules;

@@ -5,9 +5,9 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use fleet::{self, FleetSpec};
 use results::document::Record;
 use results::error::{Error, Exit};
-use fleet::{self, FleetSpec};
 use results::report::{Sources, html, published};
 use results::table::layout::plural;
 

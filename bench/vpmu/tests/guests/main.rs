@@ -12,10 +12,10 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use vpmu::abilities::EventProbe as _;
-use vpmu::abilities::ThisHost;
 use host_pmu::backend::BackendKey;
 use trials::Case;
+use vpmu::abilities::EventProbe as _;
+use vpmu::abilities::ThisHost;
 
 use counted::Counted;
 use hostile::{Ending, Hostile};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
 use fleet::slurm::submit::Submitted;
+use serde_json::Value;
 
 use crate::campaign::{Campaign, QUICK, has, over, paced, read, text};
 use crate::rig::{Rig, wait};
@@ -72,7 +72,10 @@ pub(crate) fn every_result_once_whatever_happens(rig: &mut Rig) -> Result<()> {
         let task = tasks.values().find(|task| task.id() == *id).context("a task")?;
         ensure!(task.restarts == 1 && task.node.as_deref() == Some("clx1"), "{task:?}");
     }
-    ensure!(tasks.values().filter(|task| task.state == fleet::slurm::state::State::Completed).count() == 23, "{tasks:?}");
+    ensure!(
+        tasks.values().filter(|task| task.state == fleet::slurm::state::State::Completed).count() == 23,
+        "{tasks:?}"
+    );
     ensure!(tasks[&5].exit_code == Some(70), "{:?}", tasks[&5]);
     ensure!(campaign.outcomes()? == outcomes, "an outcome changed");
 

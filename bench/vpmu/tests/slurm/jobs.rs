@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use results::error::Exit;
 use fleet::slurm::query::States;
 use fleet::slurm::request::Request;
 use fleet::slurm::state::{State, Task};
 use fleet::slurm::submit::Submitted;
+use results::error::Exit;
 
 use crate::rig::{Rig, wait};
 

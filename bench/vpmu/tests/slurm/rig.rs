@@ -11,8 +11,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use fleet::slurm::command::Slurm;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 
 /// Nodes and their feature.
 pub(crate) const NODES: [(&str, &str); 4] = [("clx1", "clx"), ("clx2", "clx"), ("icx1", "icx"), ("icx2", "icx")];

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use results::error::{Error, Exit};
 use fleet::{self, Analysis, ElementEnd, ElementLine, FleetComparison, FleetSpec, Run, by_variant};
+use results::error::{Error, Exit};
 use results::table::layout::{columns, plural};
 use serde::Serialize;
 

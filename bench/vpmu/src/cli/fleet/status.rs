@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use fleet::slurm::command::Slurm;
 use results::error::{Error, Exit};
 use results::table::fold::{Table, wrapped};
 use results::table::layout::{columns, dash, plural};
-use fleet::slurm::command::Slurm;
 
 use super::args::{StatusArgs, WaitArgs};
 use crate::console::{complain, internal, print, print_json};

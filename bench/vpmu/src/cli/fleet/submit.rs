@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use fleet::slurm::command::Slurm;
+use fleet::slurm::script::COPIES;
 use results::error::{Error, Exit};
 use results::table::layout::plural;
 use results::write::now_unix;
-use fleet::slurm::command::Slurm;
-use fleet::slurm::script::COPIES;
 
 use super::args::{ElementArgs, On, SubmitArgs};
 use super::planned::{Check, planned};
