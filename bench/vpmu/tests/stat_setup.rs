@@ -94,7 +94,7 @@ fn its_document_is_read_by_all() {
     assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
     std::fs::write(file, &measured.stdout).unwrap();
     let found: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
-    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/vpmu-result-1-stat-setup-host.schema.json");
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/schemas/stat-setup.schema.json");
     let schema: serde_json::Value = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let errors: Vec<String> = validator.iter_errors(&found).map(|error| error.to_string()).collect();

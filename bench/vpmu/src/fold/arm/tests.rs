@@ -60,7 +60,7 @@ fn rounds_and_vcpus_add_up() {
     assert_eq!(arm.own.workload_ns, 4 * 100_000_000);
     let rounds = &arm.rounds;
     assert_eq!((rounds.nmis[1], rounds.overflows[1], rounds.opens[1], rounds.lost[1]), (15, 15, 2, Some(0)));
-    assert!(round.complete && arm.incomplete.is_empty());
+    assert!(rounds.complete[1] && arm.incomplete.is_empty());
 }
 
 #[test]
