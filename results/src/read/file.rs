@@ -156,7 +156,7 @@ fn schema(kind: &Kind) -> Result<(), (String, &'static str)> {
             format!("it is an account of `vpmu triage` ({found}), which is one verdict and has no rounds"),
             "its verdict is in it; `vpmu triage` looks again",
         ),
-        None if found.starts_with("vpmu-compare/") || found.starts_with("vpmu-fleet-compare/") => (
+        None if found.starts_with("vpmu-compare/") => (
             format!("it is a comparison of `vpmu compare` ({found}), not a result"),
             "give the results that it compares",
         ),

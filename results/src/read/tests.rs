@@ -53,7 +53,7 @@ fn what_is_not_ours_is_refused_with_its_reason() {
         ("[1]".to_owned(), "no \"schema\""),
         ("{\"schema\": 1, \"schema\": 2}".to_owned(), "duplicate key \"schema\""),
         ("{\"meta\": {\"preprocessedProfileVersion\": 55}, \"threads\": []}".to_owned(), "a Firefox profile"),
-        ("{\"schema\": \"vpmu-doctor/1\"}".to_owned(), "vpmu-doctor/1"),
+        ("{\"schema\": \"vpmu-ab/1\"}".to_owned(), "vpmu-ab/1"),
         ("{\"schema\": \"vpmu-result/1\"}".to_owned(), "missing field `experiment`"),
         ("{\"schema\": \"vpmu-result/2\"}".to_owned(), "newer"),
         ("{\"schema\": \"vpmu-result/0\"}".to_owned(), "no release"),

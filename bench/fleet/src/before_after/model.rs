@@ -6,9 +6,6 @@ use crate::statistics::Kind;
 use results::error::Exit;
 use results::stats::interval::Interval;
 
-/// The schema of a comparison's JSON.
-pub(super) const SCHEMA: &str = "vpmu-fleet-compare/1";
-
 /// What may be said of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -79,8 +76,6 @@ pub struct FleetRow {
 /// Two sides of a fleet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FleetComparison {
-    /// `vpmu-fleet-compare/1`.
-    pub schema: &'static str,
     /// The verdict in a sentence.
     pub verdict: String,
     /// The exit code.

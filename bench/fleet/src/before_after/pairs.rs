@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::model::{FleetComparison, FleetRow, FleetVerdict, SCHEMA};
+use super::model::{FleetComparison, FleetRow, FleetVerdict};
 use crate::run::{Figure, Run};
 use crate::statistics::{FleetSpec, Grid, Kind, Series};
 use results::compare::Outcome;
@@ -101,7 +101,6 @@ pub fn compare(base: &[Run], new: &[Run], spec: &FleetSpec) -> Result<FleetCompa
         }
     }
     Ok(FleetComparison {
-        schema: SCHEMA,
         verdict,
         exit,
         hosts: both,

@@ -151,6 +151,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_default_document_is_small() {
+        let size = size_of(&Fleet::default(), 240);
+        assert!((50_000..200_000).contains(&size), "{size} bytes");
+    }
+
+    #[test]
     fn documents_are_read_back_with_the_figures_they_were_made_of() {
         let fleet = Fleet { hosts: 2, days: 2, missing: 0.0, outliers: 0.0, ..Fleet::default() };
         let dir = tempfile::tempdir().unwrap();

@@ -96,7 +96,7 @@ mod tests {
         let timed = Timed { stacks: vec![vec!["CPU 0/KVM".into()]], samples: vec![(120, 0), (100, 0)] };
         let nmis = |at: &[u64]| {
             let all: Vec<_> = at.iter().map(|&at| json!({ "vcpu": 0, "at": at, "took": 7 })).collect();
-            serde_json::from_value::<Nmis>(json!({ "schema": "vpmu-nmis/1", "nmis": all })).unwrap()
+            serde_json::from_value::<Nmis>(json!({ "nmis": all })).unwrap()
         };
         let found = around(&nmis(&[121, 115, 99]), &timed).unwrap();
         assert_eq!(found["nmis"], json!([[0, 7, 0], [16, 7, 0], [22, 7, 0]]));
