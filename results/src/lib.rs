@@ -47,4 +47,5 @@ pub mod sweep;
 pub mod synthetic;
 pub mod table;
 pub mod template;
+mod unique;
 pub mod write;

@@ -7,7 +7,7 @@ use super::guest::GuestRun;
 use super::rounds::{self, Metrics, Rounds};
 use super::summary::Summary;
 use crate::metric::{self, Metric};
-use crate::read::unique;
+use crate::unique;
 
 /// What an arm compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::any::Any;
 use super::arm::Arm;
-use super::experiment::{Any, Experiment};
+use super::experiment::Experiment;
 use super::guest::GuestRun;
 use super::warning::Warning;
 use crate::host::HostFacts;

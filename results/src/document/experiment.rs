@@ -4,9 +4,7 @@ use std::fmt::Debug;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 
-use super::guest::GuestArm;
 use super::scaling::ScalePoint;
 
 /// A part of a document: written, read back, compared in tests.
@@ -21,16 +19,6 @@ pub trait Experiment: Clone + Debug + PartialEq {
     type Extra: Part;
     /// Of an arm, beside its metrics.
     type Arm: Part;
-}
-
-/// Any experiment. Made for reading: parameters are kept as JSON, and arms have the counts of a guest, 0 where there is none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Any;
-
-impl Experiment for Any {
-    type Parameters = Map<String, Value>;
-    type Extra = AnyExtra;
-    type Arm = GuestArm;
 }
 
 /// Parts beside the arms that more than one experiment may have.

@@ -5,6 +5,7 @@
 //! [`GuestRun`] for guests, [`Any`] for readers that do not care which experiment it was.
 
 pub mod agreement;
+mod any;
 mod arm;
 mod envelope;
 mod experiment;
@@ -21,9 +22,10 @@ mod summary;
 mod warning;
 pub mod warnings;
 
+pub use any::Any;
 pub use arm::{Arm, ArmKind};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool};
-pub use experiment::{Any, AnyExtra, Experiment, Part};
+pub use experiment::{AnyExtra, Experiment, Part};
 pub use guest::{Answer, DOUBTS, Doubt, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, WorkloadCost};
 pub use linux::{LinuxArm, LinuxParameters};
 pub use parameters::{EventParameter, Parameters, SetUpParameters, StrategyParameter};

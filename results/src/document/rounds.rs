@@ -8,7 +8,7 @@ use serde_json::Number;
 
 use super::summary::Summary;
 use crate::metric::Metric;
-use crate::read::unique;
+use crate::unique;
 
 /// Metrics by key, such as `nmi_handler_ns`; of a phase by path, such as `phases/open/wall_ns`.
 pub type Metrics = BTreeMap<String, Summary>;

@@ -8,9 +8,9 @@ use serde::de::IgnoredAny;
 
 use super::check;
 use super::refuse::{NOT_OURS, OF_FIREFOX, refuse};
-use super::unique::Unique;
 use crate::document::{Document, Experiment, Record, SCHEMA};
 use crate::error::Error;
+use crate::unique::Unique;
 
 /// Largest result document that is read.
 pub const MAX_DOCUMENT: u64 = 64 << 20;

@@ -8,7 +8,6 @@ mod check;
 mod file;
 mod refuse;
 mod source;
-pub(crate) mod unique;
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use file::of_text;

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Any JSON value without a key that stands twice; its columns of rounds are skipped, since their own types check them.
-pub(super) struct Unique;
+pub(crate) struct Unique;
 
 /// The key of columns: most of a document, in objects that no other reader than their types makes.
 const COLUMNS: &str = "rounds";
