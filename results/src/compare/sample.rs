@@ -200,8 +200,8 @@ pub(crate) fn value(arm: &Arm<Any>, metric: &str, statistic: Statistic) -> Optio
     median(&rounds(arm, metric, statistic).collect::<Vec<_>>())
 }
 
-fn rounds(arm: &Arm<Any>, metric: &str, statistic: Statistic) -> impl Iterator<Item = f64> {
-    paired::counting(arm, metric).into_iter().filter_map(move |(_, summary)| statistic.of(&summary))
+fn rounds<'a>(arm: &'a Arm<Any>, metric: &str, statistic: Statistic) -> impl Iterator<Item = f64> + use<'a> {
+    paired::counting(arm, metric).filter_map(move |(_, summary)| statistic.of(&summary))
 }
 
 /// Every arm and metric of a pair, in the documents' order.
@@ -269,14 +269,14 @@ pub(super) fn samples<'a>(pair: &Pair<'a>, request: &CompareSpec, notes: &mut Ve
 /// A run of an arm; `None` without rounds that count of the metric.
 fn run(of: &Beside<'_>, metric: &str, statistic: Statistic) -> Option<Run> {
     let Beside { document, started, arm, reference } = of;
-    let counting = paired::counting(arm, metric);
+    let counting: Vec<(Round, Summary)> = paired::counting(arm, metric).collect();
     let values: Vec<f64> = counting.iter().filter_map(|(_, summary)| statistic.of(summary)).collect();
     let log = |(round, summary): &(Round, Summary)| {
         let ns = statistic.of(summary).filter(|ns| *ns > 0.0)?;
         Some((round.index, (round.guest, ns.ln())))
     };
     let logs = counting.iter().filter_map(log).collect();
-    let beside = |base| paired::of_counting(&counting, &paired::counting(base, metric), statistic);
+    let beside = |base| paired::of_counting(counting.iter().cloned(), paired::counting(base, metric), statistic);
     let pairs = reference.map_or_else(Vec::new, beside);
     (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, values, logs })
 }
