@@ -7,8 +7,8 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::document::{
-    Arm, ArmKind, Document, EventParameter, EventsHeld, GuestArm, GuestExtra, GuestRound, HostOp, Metrics, MsrCount,
-    Parameters, Record, Round, SCHEMA, Status, StrategyParameter, Summary, Tool, WorkloadCost, latency_histogram,
+    Arm, ArmKind, Column, Document, EventParameter, EventsHeld, GuestArm, GuestExtra, HostOp, Metrics, MsrCount,
+    Parameters, Record, Rounds, SCHEMA, Status, StrategyParameter, Summary, Tool, WorkloadCost, latency_histogram,
     warnings,
 };
 use crate::host::{HostFacts, fixture};
@@ -124,7 +124,7 @@ fn parameters(rounds: u64, strategies: &[&str]) -> Parameters {
         rounds,
         samples: SAMPLES,
         warmup_samples: 10,
-        warmup_rounds: Some(1),
+        warmup_rounds: 1,
         duration_ns: None,
         time_limit_ns: 1_100_000_000,
         cpu: "clx".to_owned(),
@@ -149,37 +149,33 @@ fn metrics(all: [(&Metric, Option<Summary>); 3]) -> Metrics {
     all.into_iter().filter_map(|(metric, summary)| Some((metric.key.to_owned(), summary?))).collect()
 }
 
-fn round(index: u64, position: u64, of: u64, handler_ns: u64) -> Round {
+/// Adds a round; `of` arms share one.
+fn add_round(rounds: &mut Rounds, index: u64, position: u64, of: u64, handler_ns: u64) {
     let brief = |ns, count| Summary::brief(&of_value(ns, count));
-    Round {
-        index,
-        position,
-        complete: true,
-        started_ns: (index * of + position) * 5_000_000,
-        guest: None,
-        probe_ns: None,
-        metrics: metrics([
-            (&NMI_HANDLER, brief(handler_ns, SAMPLES)),
-            (&PMI_DELIVERY, brief(500, SAMPLES)),
-            (&EXIT_PATH, brief(250, 1)),
-        ]),
-        own: GuestRound {
-            end: "done".to_owned(),
-            wall_ns: 5_000_000,
-            guest_start_ns: Some(2_000_000),
-            overflows: SAMPLES,
-            nmis: SAMPLES,
-            lost: Some(0),
-            opens: 1,
-            held_at_end: 1,
-        },
-    }
+    rounds.index.push(index);
+    rounds.position.push(position);
+    rounds.complete.push(true);
+    rounds.started_us.push((index * of + position) * 5_000);
+    rounds.end.push("done".to_owned());
+    rounds.wall_us.push(5_000);
+    rounds.guest_start_us.push(2_000);
+    rounds.overflows.push(SAMPLES);
+    rounds.nmis.push(SAMPLES);
+    rounds.lost.push(Some(0));
+    rounds.opens.push(1);
+    rounds.held_at_end.push(1);
+    rounds.push_metrics(&metrics([
+        (&NMI_HANDLER, brief(handler_ns, SAMPLES)),
+        (&PMI_DELIVERY, brief(500, SAMPLES)),
+        (&EXIT_PATH, brief(250, 1)),
+    ]));
 }
 
 /// An arm with a round for each (number, position); `of` arms share a round.
-fn arm(name: &str, kind: ArmKind, rounds: impl Iterator<Item = (u64, u64)>, of: u64) -> Arm {
+fn arm(name: &str, kind: ArmKind, places: impl Iterator<Item = (u64, u64)>, of: u64) -> Arm {
     let handler_ns = if name == "recreate" { 2000 } else { 1000 };
-    let rounds: Vec<Round> = rounds.map(|(number, position)| round(number, position, of, handler_ns)).collect();
+    let mut rounds = Rounds::default();
+    places.for_each(|(number, position)| add_round(&mut rounds, number, position, of, handler_ns));
     let n = rounds.len() as u64;
     let nmis = n * SAMPLES;
     let kvm = kind == ArmKind::Kvm;
@@ -241,26 +237,46 @@ fn measured(rounds: u64) -> GuestArm {
 /// Never: the document is this module's own.
 #[must_use]
 pub fn value(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> Value {
-    let mut value = serde_json::to_value(document(rounds)).unwrap();
+    let mut value = spread(&document(rounds));
     value["started_unix"] = started_unix.into();
     value["wall_ns"] = (1_000_000_000 + started_unix).into();
     for arm in value["arms"].as_array_mut().unwrap() {
         let name = arm["strategy"].as_str().unwrap().to_owned();
         for metric in ["nmi_handler_ns", "pmi_delivery_ns", "exit_path_ns"] {
-            let mut most = 0;
-            for round in arm["rounds"].as_array_mut().unwrap() {
-                let ns = ns(&name, round["round"].as_u64().unwrap());
-                most = most.max(ns);
-                let count = round[metric]["count"].clone();
-                round[metric] = json!({"count": count, "p50": ns, "p99": ns, "max": ns, "mean": ns as f64});
-            }
+            let rounds = arm["rounds"]["round"].as_array().unwrap();
+            let times: Vec<u64> = rounds.iter().map(|round| ns(&name, round.as_u64().unwrap())).collect();
+            let most = times.iter().copied().max().unwrap_or(0);
             if most > 0 {
-                let all = &mut arm[metric];
+                let column = &mut arm["rounds"]["metrics"][metric];
+                let (count, mean): (_, Vec<f64>) =
+                    (column["count"].clone(), times.iter().map(|ns| *ns as f64).collect());
+                *column = json!({"count": count, "p50": times, "p99": times, "max": times, "mean": mean});
+                let all = &mut arm["metrics"][metric];
                 let count = all["count"].clone();
                 *all = json!({"count": count, "min": 1, "p50": most, "p90": most, "p99": most, "p99_9": most, "max": most,
                     "mean": most as f64, "histogram": ""});
             }
         }
+    }
+    value
+}
+
+/// A document as JSON in which every column has a value a round, so that a test can change one.
+///
+/// # Panics
+/// Never: the document is this module's own.
+#[must_use]
+pub fn spread(document: &Document) -> Value {
+    fn column(value: &mut Value, rounds: usize) {
+        match value {
+            Value::Array(values) if values.len() == 1 => *values = vec![values[0].clone(); rounds],
+            Value::Object(columns) => columns.values_mut().for_each(|value| column(value, rounds)),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(document).unwrap();
+    for (json, arm) in value["arms"].as_array_mut().unwrap().iter_mut().zip(&document.arms) {
+        column(&mut json["rounds"], arm.rounds.len());
     }
     value
 }
@@ -271,11 +287,22 @@ pub fn value(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> V
 /// If it is no such value.
 pub fn in_guests(value: &mut Value, rounds: u64) {
     for arm in value["arms"].as_array_mut().unwrap() {
-        for round in arm["rounds"].as_array_mut().unwrap() {
-            let index = round["round"].as_u64().unwrap();
-            round["guest"] = (index / rounds.max(1)).into();
-            round["probe_ns"] = json!(20_000.5);
-        }
+        let columns = &mut arm["rounds"];
+        let index: Vec<u64> = serde_json::from_value(columns["round"].clone()).unwrap();
+        columns["guest"] = index.iter().map(|index| index / rounds.max(1)).collect();
+        columns["probe_ns"] = index.iter().map(|_| 20_000.5).collect();
+    }
+}
+
+/// Takes a round out of the columns of an arm's rounds.
+///
+/// # Panics
+/// Without such a round.
+pub fn without_round(columns: &mut Value, at: usize) {
+    match columns {
+        Value::Array(column) => drop(column.remove(at)),
+        Value::Object(columns) => columns.values_mut().for_each(|column| without_round(column, at)),
+        _ => {}
     }
 }
 
@@ -289,7 +316,7 @@ pub fn record(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> 
 /// one metric, `nmi_handler_ns`.
 ///
 /// # Panics
-/// Never: each arm of a [`record`] has a round.
+/// Never.
 #[must_use]
 #[expect(clippy::cast_sign_loss, reason = "an exponential is positive")]
 pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Record {
@@ -298,16 +325,21 @@ pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Rec
     record.arms.truncate(arms.len());
     for (arm, turns) in record.arms.iter_mut().zip(arms) {
         arm.metrics.retain(|key, _| key == NMI_HANDLER.key);
-        let mut round = arm.rounds.first().unwrap().clone();
-        round.metrics.retain(|key, _| key == NMI_HANDLER.key);
-        let of_turn = |(index, turn): (u64, &Turn)| {
-            let mut round = round.clone();
-            (round.index, round.guest) = (index, Some(turn.guest));
-            round.probe_ns = turn.probe.map(f64::exp);
-            round.metrics.values_mut().for_each(|summary| summary.p50 = (turn.log.exp() * 100_000.0) as u64);
-            round
+        let column = Column {
+            count: vec![SAMPLES; turns.len()],
+            p50: turns.iter().map(|turn| (turn.log.exp() * 100_000.0) as u64).collect(),
+            ..Column::default()
         };
-        arm.rounds = (0..).zip(turns).map(of_turn).collect();
+        arm.rounds = Rounds {
+            index: (0..turns.len() as u64).collect(),
+            position: vec![0; turns.len()],
+            complete: vec![true; turns.len()],
+            started_us: vec![0; turns.len()],
+            guest: turns.iter().map(|turn| Some(turn.guest)).collect(),
+            probe_ns: turns.iter().map(|turn| turn.probe.map(f64::exp)).collect(),
+            metrics: [(NMI_HANDLER.key.to_owned(), column)].into(),
+            ..Rounds::default()
+        };
     }
     record
 }
@@ -318,7 +350,7 @@ pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Rec
 /// If it is refused.
 #[must_use]
 pub fn changed(value: Value) -> Record {
-    read::from_value(Path::new("x.json"), value).unwrap()
+    read::of_text(Path::new("x.json"), &value.to_string()).unwrap()
 }
 
 /// A document, written to a file and read back. The file lives as long as the folder.

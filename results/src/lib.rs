@@ -52,5 +52,6 @@ pub mod sweep;
 pub mod synthetic;
 pub mod table;
 pub mod template;
+mod unique;
 pub mod verdict;
 pub mod write;

@@ -14,7 +14,7 @@ use results::read;
 /// Exit 2: a bad document, or one that is there twice; a folder without any.
 pub fn gather(source: &Path) -> Result<Vec<Run>, Error> {
     if !source.is_dir() {
-        let record = read::brief(source)?;
+        let record = read::record(source)?;
         return Ok(vec![Run::of(&record, &source.to_string_lossy(), Labels::default())]);
     }
     let mut index = Index::in_memory(Path::new(""));

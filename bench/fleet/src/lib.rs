@@ -22,5 +22,5 @@ pub use run::{Figure, Labels, Level, Run};
 pub use show::{ElementEnd, ElementLine, junit, markdown, page, text};
 pub use statistics::{
     Analysis, Change, ChangeRow, Class, Clock, Components, FleetSpec, Kind, LevelRow, OddFigure, OddHost, PeriodRow,
-    SCHEMA, Setting, Spread, analyse,
+    Setting, Spread, analyse,
 };

@@ -25,7 +25,7 @@ pub const ABOUT: &str = "Apache Parquet, a row per document, arm and metric, for
 /// Rows of a row group: readers take one at a time.
 const GROUP: usize = 100_000;
 /// Name and version of the columns, in the file's metadata.
-const COLUMNS: &str = "vpmu-figures/1";
+const COLUMNS: &str = "figures, version 1";
 type Row<'a> = (&'a Run, &'a Figure);
 
 type TextOf = Box<dyn for<'a> Fn(Row<'a>) -> Option<&'a str>>;

@@ -3,14 +3,57 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use results::compare::{doubt_of, facts, group_key, group_label};
 use results::document::{Any, Arm, ArmKind, Record};
 use results::paired::{self, Statistic};
 use results::stats::interval::NORMAL_95;
 use results::stats::jackknife::Estimate;
 
+/// A value that many runs share, as the index has it: whole in each run.
+pub(crate) mod shared {
+    use std::borrow::Borrow;
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<T: Serialize + ?Sized, S: Serializer>(
+        value: &Arc<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, T: ToOwned + ?Sized, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<T>, D::Error>
+    where
+        T::Owned: Deserialize<'de> + Borrow<T>,
+        Arc<T>: From<T::Owned>,
+    {
+        T::Owned::deserialize(deserializer).map(Arc::from)
+    }
+}
+
+/// The same of a doubt, which may be absent.
+mod doubt {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[expect(clippy::ref_option, reason = "the shape serde asks for")]
+    pub(super) fn serialize<S: Serializer>(doubt: &Option<Arc<str>>, serializer: S) -> Result<S::Ok, S::Error> {
+        doubt.as_deref().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<str>>, D::Error> {
+        Ok(Option::<String>::deserialize(deserializer)?.map(Arc::from))
+    }
+}
+
 /// What a campaign says of a run, beside its document.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Labels {
     /// The host by the name that the campaign has for it, such as Slurm's node name. `None`: by the document's.
     pub host: Option<String>,
@@ -23,7 +66,7 @@ pub struct Labels {
 }
 
 /// A figure with its uncertainty, both of its logarithm.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Level {
     /// Logarithm of the figure: of ns, or of a ratio.
     pub log: f64,
@@ -32,11 +75,13 @@ pub struct Level {
 }
 
 /// One arm's metric in one run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The arm.
+    #[serde(with = "shared")]
     pub arm: Arc<str>,
     /// The metric, such as `nmi_handler_ns`.
+    #[serde(with = "shared")]
     pub metric: Arc<str>,
     /// Rounds that count.
     pub rounds: u64,
@@ -45,11 +90,12 @@ pub struct Figure {
     /// Ratio to the floor in paired rounds; `None` of the floor, and where there is none.
     pub ratio: Option<Level>,
     /// Why it is not whole: lost NMIs, throttling, an interrupted run. `None`: it is.
+    #[serde(with = "doubt")]
     pub doubt: Option<Arc<str>>,
 }
 
 /// One document.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The file, relative to the folder that was read.
     pub file: String,
@@ -60,20 +106,27 @@ pub struct Run {
     /// Duration, ns.
     pub wall_ns: u64,
     /// Name of the experiment.
+    #[serde(with = "shared")]
     pub experiment: Arc<str>,
     /// The experiment and its main parameters, for people.
+    #[serde(with = "shared")]
     pub setting: Arc<str>,
     /// All parameters that must be the same for two runs to be comparable, as JSON.
+    #[serde(with = "shared")]
     pub key: Arc<str>,
     /// The backend.
+    #[serde(with = "shared")]
     pub backend: Arc<str>,
     /// Whether the backend only stands in for hardware events.
     pub stand_in: bool,
     /// The host: by the campaign's name, else the document's own; empty where neither has one.
+    #[serde(with = "shared")]
     pub host: Arc<str>,
     /// Identity of the boot; empty where the document has none.
+    #[serde(with = "shared")]
     pub boot: Arc<str>,
     /// Facts of host and build that move a latency, by name: "host class", "kernel", "microcode" …; "revision" is the tool's.
+    #[serde(with = "shared")]
     pub facts: Arc<BTreeMap<String, String>>,
     /// Its figures.
     pub figures: Vec<Figure>,
@@ -135,7 +188,7 @@ fn of_arm<'a>(
             level.interval.map(|interval| error_of(interval.low.max(f64::MIN_POSITIVE).ln(), interval.high.ln()));
         Some(Figure {
             arm: arm.name.as_str().into(),
-            metric: metric.into(),
+            metric: metric.as_str().into(),
             rounds: level.rounds as u64,
             time: Level { log: level.ns.ln(), error },
             ratio: ratio

@@ -11,6 +11,7 @@ use results::document::StrategyParameter;
 use results::error::Error;
 use results::host::KVM_ARMS;
 
+use crate::console::internal;
 use crate::parse::suggestion;
 
 /// Largest strategy file.
@@ -53,7 +54,7 @@ fn is_name(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
 }
 
-/// The strategies of a list, each with its TOML text if it came from a file. Those that only a simulated guest can have are among them:
+/// The strategies of a list, each with its definition in TOML. Those that only a simulated guest can have are among them:
 /// [`refuse_modelled`] is for real ones.
 ///
 /// # Errors
@@ -83,7 +84,9 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
                         ),
                     ));
                 }
-                StrategyParameter { name: name.clone(), definition: None }
+                let definition = Strategy::preset(name).ok().map(|preset| toml::to_string(&preset));
+                let definition = definition.transpose().map_err(|error| internal("a strategy has no TOML", error))?;
+                StrategyParameter { name: name.clone(), definition }
             }
             StrategyChoice::File(path) => definition(path)?,
         };

@@ -41,19 +41,24 @@ fn change(path: &Path, change: impl FnOnce(&mut Value)) {
 fn slow_down(value: &mut Value) {
     let longer = |summary: &mut Value| {
         if let Some(map) = summary.as_object_mut() {
-            for (key, number) in map.iter_mut().filter(|(key, _)| *key != "count") {
-                if let Some(n) = number.as_f64() {
-                    *number = if key == "mean" { json!(n * 1.5) } else { json!((n * 1.5) as i64) };
+            for (_, value) in map.iter_mut().filter(|(key, _)| *key != "count") {
+                let numbers = match value {
+                    Value::Array(column) => column.as_mut_slice(),
+                    one => std::slice::from_mut(one),
+                };
+                for number in numbers {
+                    if let Some(n) = number.as_f64() {
+                        *number = json!((n * 1.5) as i64);
+                    }
                 }
             }
         }
     };
     for arm in value["arms"].as_array_mut().expect("arms") {
         for metric in ["nmi_handler_ns", "pmi_delivery_ns", "rotation_ns", "exit_path_ns"] {
-            longer(&mut arm[metric]);
-            for round in arm["rounds"].as_array_mut().expect("rounds") {
-                if !round[metric].is_null() {
-                    longer(&mut round[metric]);
+            for within in ["/metrics/", "/rounds/metrics/"] {
+                if let Some(summary) = arm.pointer_mut(&format!("{within}{metric}")) {
+                    longer(summary);
                 }
             }
         }
@@ -154,12 +159,17 @@ fn bad_input_is_one_line_and_exit_2() {
         ("newer", |d| d["schema"] = json!("vpmu-result/9")),
         ("0 arms", |d| d["arms"] = json!([])),
         ("duplicate arm", |d| d["arms"][1]["strategy"] = d["arms"][0]["strategy"].clone()),
-        ("does not say why", |d| d["arms"][0]["rounds"] = json!([])),
-        ("not a number of ns", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = Value::Null),
-        ("edited by hand", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!(1)),
-        ("clock goes backwards", |d| d["arms"][0]["rounds"][0]["started_ns"] = json!(u64::MAX)),
+        ("does not say why", |d| {
+            d["arms"][0]["rounds"] =
+                json!({"round": [], "position": [], "complete": [], "started_us": [], "metrics": {}})
+        }),
+        ("arms[0].metrics.nmi_handler_ns.p50: invalid type", |d| {
+            d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = Value::Null;
+        }),
+        ("edited by hand", |d| d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = json!(1)),
+        ("clock goes backwards", |d| d["arms"][0]["rounds"]["started_us"][0] = json!(u64::MAX)),
         ("mixed units", |d| {
-            d["arms"][0].as_object_mut().unwrap().remove("nmi_handler_ns");
+            d["arms"][0]["metrics"].as_object_mut().unwrap().remove("nmi_handler_ns");
         }),
         ("missing field", |d| {
             d.as_object_mut().unwrap().remove("tool");
@@ -179,7 +189,7 @@ fn bad_input_is_one_line_and_exit_2() {
     }
     for (name, content, needle) in [
         ("cut.json", &good[..good.len() / 3], "truncated"),
-        ("nan.json", &good.replacen("\"p50\": ", "\"p50\": NaN, \"x\": ", 1), "NaN"),
+        ("nan.json", &good.replacen("\"p50\":", "\"p50\":NaN,\"x\":", 1), "NaN"),
         ("huge.json", "{\"schema\": 1e999}", "not JSON"),
         ("none.json", "", "is empty"),
         ("text.json", "hello", "not JSON"),

@@ -42,10 +42,14 @@ fn strategies_agree() {
         assert_eq!(arm["check"]["whole"], 60);
         assert!(arm["check"]["checked"].as_u64().unwrap() >= 30, "{arm}");
         // open, enable, read, disable, close, and with some the last closes.
-        assert!(arm["phases"].as_array().unwrap().len() >= 5);
-        assert!(arm["phases"].as_array().unwrap().iter().all(|phase| phase["wall_ns"]["count"] == 2));
+        let costs = arm["costs"].as_array().unwrap();
+        let wall = |phase: &serde_json::Value| format!("phases/{}/wall_ns", phase["phase"].as_str().unwrap());
+        assert!(costs.len() >= 5 && costs.iter().all(|phase| arm["metrics"][wall(phase)]["count"] == 2), "{arm}");
     }
-    let calls = |arm: usize, phase: usize| arms[arm]["phases"][phase]["call_ns"]["count"].as_u64().unwrap();
+    let calls = |arm: usize, phase: usize| {
+        let key = format!("phases/{}/call_ns", ["open", "enable"][phase]);
+        arms[arm]["metrics"][key]["count"].as_u64().unwrap()
+    };
     // Two rounds: a call per event and CPU, or per group of a CPU.
     assert_eq!(calls(0, 0), 2 * 60 * cpus);
     assert_eq!(calls(0, 1), 2 * 60 * cpus);
@@ -90,17 +94,17 @@ fn its_document_is_read_by_all() {
     assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
     std::fs::write(file, &measured.stdout).unwrap();
     let found: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
-    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/vpmu-result-1-stat-setup-host.schema.json");
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/schemas/stat-setup.schema.json");
     let schema: serde_json::Value = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
     assert_eq!(trials::schema::errors(&schema, &found), [""; 0]);
 
     let record = results::read::record(Path::new(file)).unwrap();
     let auto = record.arm("auto").unwrap();
     assert_eq!((auto.rounds.len(), auto.metrics["total_ns"].count), (3, 3));
-    for round in &auto.rounds {
-        let ns = |name: &str| round.metrics[name].p50;
-        let phases: u64 =
-            round.metrics.iter().filter(|(name, _)| name.starts_with("phases/")).map(|(_, m)| m.p50).sum();
+    for at in 0..auto.rounds.len() {
+        let round = auto.rounds.metrics_at(at);
+        let ns = |name: &str| round[name].p50;
+        let phases: u64 = round.iter().filter(|(name, _)| name.starts_with("phases/")).map(|(_, m)| m.p50).sum();
         assert!(phases.abs_diff(ns("total_ns")) < 1 && ns("to_counts_ns") <= ns("total_ns"), "{round:?}");
     }
     let compared = vpmu(&["compare", file, file]);
@@ -114,22 +118,6 @@ fn its_document_is_read_by_all() {
         assert_eq!(output.status.code(), Some(0), "{line:?}: {}", text(&output.stderr));
         assert!(text(&output.stdout).contains("cpu-major"), "{line:?}");
     }
-
-    // The form before rounds had phases and a start.
-    let mut older = found;
-    for arm in older["arms"].as_array_mut().unwrap() {
-        let arm = arm.as_object_mut().unwrap();
-        let rounds = arm.remove("rounds").unwrap();
-        let totals =
-            rounds.as_array().unwrap().iter().map(|round| round["total_ns"]["p50"].clone()).collect::<Vec<_>>();
-        arm.insert("rounds_ns".to_owned(), totals.into());
-        for key in ["kind", "backend", "stand_in"] {
-            arm.remove(key);
-        }
-    }
-    std::fs::write(file, older.to_string()).unwrap();
-    let again = results::read::record(Path::new(file)).unwrap();
-    assert_eq!(again.arm("auto").unwrap().rounds[2].metrics["total_ns"], auto.rounds[2].metrics["total_ns"]);
 }
 
 /// Groups as perf writes them, and events that this host cannot count: named, the rest measured.
@@ -235,7 +223,7 @@ fn perf_stands_beside_it() {
     assert!(found["peer"]["ratios"].as_array().unwrap().len() >= 4, "{}", found["peer"]);
     let found = document(&["--events", "40", "--mode", "mmap", "--against", "perf"]);
     assert_eq!(found["peer"]["arms"][0]["name"], "bench");
-    assert_eq!(found["arms"][0]["phases"][1]["phase"], "map");
+    assert_eq!(found["arms"][0]["costs"][1]["phase"], "map");
 }
 
 /// Without perf the answer is what to install.
@@ -253,7 +241,7 @@ fn a_missing_perf_is_said() {
 fn tracepoints_close_after_the_counts() {
     let found = document(&["--events", "tracepoints:6", "--strategy", "auto", "--last-close"]);
     assert_eq!(found["agree"], true, "{}", found["disagreements"]);
-    let phases = found["arms"][0]["phases"].as_array().unwrap();
+    let phases = found["arms"][0]["costs"].as_array().unwrap();
     assert_eq!(phases.last().unwrap()["phase"], "last-close");
     let ways = found["last_close"].as_array().unwrap();
     assert!(ways.len() == 5 && ways.iter().all(|way| way["tracepoints"] == 6), "{ways:?}");

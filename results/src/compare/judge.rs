@@ -203,14 +203,14 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
     };
     let mut rows = Vec::new();
     for arm in others {
-        for metric in first.metrics.keys().filter(|metric| arm.metrics.contains_key(metric)) {
+        for metric in first.metrics.keys().filter(|metric| arm.metrics.contains_key(*metric)) {
             if request.metrics.is_empty() || request.metrics.iter().any(|asked| asked == metric) {
                 rows.push((0, within::row(record, first, arm, metric, request)));
             }
         }
     }
     if rows.is_empty() {
-        let there: Vec<&str> = first.metrics.keys().collect();
+        let there: Vec<&str> = first.metrics.keys().map(String::as_str).collect();
         return Err(Error::usage("no such metric in both arms", "", format!("there are {}", there.join(", "))));
     }
     let group = Group {

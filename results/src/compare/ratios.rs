@@ -36,8 +36,6 @@ pub struct Ratio {
 /// Every arm's ratio against a bound.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratios {
-    /// "vpmu-ratios/1".
-    pub schema: &'static str,
     /// The bound.
     pub factor: f64,
     /// The ratios.
@@ -99,7 +97,7 @@ pub fn ratios(
             }
         }
     }
-    Ok(Ratios { schema: "vpmu-ratios/1", factor, rows, notes })
+    Ok(Ratios { factor, rows, notes })
 }
 
 /// The ratios as a table of so many columns.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::spec::CompareSpec;
 use super::whole;
-use crate::document::{Any, Arm, ArmKind, Record, Round, Summary, USUAL_CPU};
+use crate::document::{Any, Arm, ArmKind, Record, Round, Summary};
 use crate::error::Error;
 use crate::paired::{self, Statistic};
 use crate::stats::median;
@@ -112,10 +112,6 @@ pub(super) struct Sample {
 pub fn group_key(record: &Record) -> BTreeMap<String, Value> {
     let parameters = record.parameters.iter().filter(|(name, _)| !HOW_MUCH.contains(&name.as_str()));
     let mut key: BTreeMap<String, Value> = parameters.map(|(name, value)| (name.clone(), value.clone())).collect();
-    // The usual processor goes without saying: documents older than the choice do not name it.
-    if record.other_cpu().is_none() {
-        key.remove("cpu");
-    }
     key.insert("experiment".to_owned(), record.experiment.clone().into());
     key
 }
@@ -182,8 +178,7 @@ pub(super) fn pairs<'a>(
 fn first_difference(a: &Record, b: &Record) -> String {
     let (a, b) = (group_key(a), group_key(b));
     let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    let shown = |name: &str, value: Option<&Value>| match value {
-        None if name == "cpu" => USUAL_CPU.to_owned(),
+    let shown = |value: Option<&Value>| match value {
         None => "absent".to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_string(),
@@ -195,7 +190,7 @@ fn first_difference(a: &Record, b: &Record) -> String {
     };
     let workload = unlike.iter().find(|name| **name == "workload");
     match workload.or_else(|| unlike.iter().find(plain)) {
-        Some(name) => format!("{name} is {} and {}", shown(name, a.get(*name)), shown(name, b.get(*name))),
+        Some(name) => format!("{name} is {} and {}", shown(a.get(*name)), shown(b.get(*name))),
         None => unlike.first().map_or_else(String::new, |name| format!("their {name} differ")),
     }
 }
@@ -205,8 +200,8 @@ pub(crate) fn value(arm: &Arm<Any>, metric: &str, statistic: Statistic) -> Optio
     median(&rounds(arm, metric, statistic).collect::<Vec<_>>())
 }
 
-fn rounds<'a>(arm: &'a Arm<Any>, metric: &'a str, statistic: Statistic) -> impl Iterator<Item = f64> + 'a {
-    paired::counting(arm, metric).filter_map(move |(_, summary)| statistic.of(summary))
+fn rounds<'a>(arm: &'a Arm<Any>, metric: &str, statistic: Statistic) -> impl Iterator<Item = f64> + use<'a> {
+    paired::counting(arm, metric).filter_map(move |(_, summary)| statistic.of(&summary))
 }
 
 /// Every arm and metric of a pair, in the documents' order.
@@ -236,7 +231,7 @@ pub(super) fn samples<'a>(pair: &Pair<'a>, request: &CompareSpec, notes: &mut Ve
             note_gaps(&name, which, &arms.iter().map(|one| one.arm).collect::<Vec<_>>(), records.len(), notes);
         }
         let both = || base.iter().chain(&new).map(|one| one.arm);
-        let metrics: BTreeSet<&str> = both().flat_map(|arm| arm.metrics.keys()).collect();
+        let metrics: BTreeSet<&str> = both().flat_map(|arm| arm.metrics.keys()).map(String::as_str).collect();
         if metrics.is_empty() {
             let why = both().find_map(|arm| arm.not_available.as_deref()).unwrap_or("it has no figures");
             notes.push(format!("{name}: not compared: {why}"));
@@ -274,14 +269,14 @@ pub(super) fn samples<'a>(pair: &Pair<'a>, request: &CompareSpec, notes: &mut Ve
 /// A run of an arm; `None` without rounds that count of the metric.
 fn run(of: &Beside<'_>, metric: &str, statistic: Statistic) -> Option<Run> {
     let Beside { document, started, arm, reference } = of;
-    let counting: Vec<(&Round<Any>, &Summary)> = paired::counting(arm, metric).collect();
+    let counting: Vec<(Round, Summary)> = paired::counting(arm, metric).collect();
     let values: Vec<f64> = counting.iter().filter_map(|(_, summary)| statistic.of(summary)).collect();
-    let log = |(round, summary): (&Round<Any>, &Summary)| {
+    let log = |(round, summary): &(Round, Summary)| {
         let ns = statistic.of(summary).filter(|ns| *ns > 0.0)?;
-        Some((round.index, (round.guest(), ns.ln())))
+        Some((round.index, (round.guest, ns.ln())))
     };
-    let logs = counting.iter().copied().filter_map(log).collect();
-    let beside = |base| paired::of_counting(counting.iter().copied(), paired::counting(base, metric), statistic);
+    let logs = counting.iter().filter_map(log).collect();
+    let beside = |base| paired::of_counting(counting.iter().cloned(), paired::counting(base, metric), statistic);
     let pairs = reference.map_or_else(Vec::new, beside);
     (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, values, logs })
 }
@@ -305,7 +300,7 @@ fn note_gaps(name: &str, which: &str, arms: &[&Arm<Any>], documents: usize, note
     } else if lacking > 0 {
         notes.push(format!("{name}: {lacking} of {documents} documents of {which} lack it"));
     }
-    let partial: usize = arms.iter().flat_map(|arm| &arm.rounds).filter(|round| !round.complete).count();
+    let partial: usize = arms.iter().flat_map(|arm| &arm.rounds.complete).filter(|complete| !**complete).count();
     if partial > 0 {
         notes.push(format!("{name}: {partial} incomplete rounds of {which} are left out"));
     }
@@ -314,7 +309,7 @@ fn note_gaps(name: &str, which: &str, arms: &[&Arm<Any>], documents: usize, note
 
 /// Says which rounds do not count for their few samples.
 pub(super) fn note_short(name: &str, which: &str, arms: &[&Arm<Any>], notes: &mut Vec<String>) {
-    let metrics: BTreeSet<&str> = arms.iter().flat_map(|arm| arm.metrics.keys()).collect();
+    let metrics: BTreeSet<&str> = arms.iter().flat_map(|arm| arm.metrics.keys()).map(String::as_str).collect();
     let metrics: Vec<&str> = metrics.into_iter().collect();
     let short = |metric: &&str| arms.iter().map(|arm| paired::short(arm, metric)).sum();
     let short: Vec<usize> = metrics.par_iter().map(short).collect();
@@ -337,7 +332,7 @@ pub(super) fn check_asked(samples: &[(usize, Sample)], pairs: &[Pair<'_>], reque
     let records = || pairs.iter().flat_map(|pair| pair.base.iter().chain(&pair.new));
     let measured = || records().flat_map(|record| &record.arms).filter(|arm| !arm.rounds.is_empty());
     let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(", ");
-    let there = || list(measured().flat_map(|arm| arm.metrics.keys()).collect());
+    let there = || list(measured().flat_map(|arm| arm.metrics.keys()).map(String::as_str).collect());
     let known = |name: &String| measured().any(|arm| arm.name == *name);
     if let Some(name) = request.arms.iter().find(|name| !arms.contains(name) && !known(name)) {
         let all = list(measured().map(|arm| arm.name.as_str()).collect());

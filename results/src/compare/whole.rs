@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use crate::document::{Any, Arm, DOUBTS, Record, Status};
+use crate::document::{Any, Arm, Record, Status};
 
 /// Why an arm's figures are not whole on one of the sides; `None` if they are.
 pub(super) fn of_arm(base: &[&Record], new: &[&Record], name: &str) -> Option<String> {
@@ -26,8 +26,7 @@ pub fn of_record(record: &Record, arm: &Arm<Any>) -> Option<String> {
     if let Some(why) = arm.incomplete.first() {
         return Some(format!("incomplete: {why}"));
     }
-    let count = |key: &str| arm.own.count(key).unwrap_or(0);
-    DOUBTS.iter().find(|doubt| count(doubt.key) != 0).map(|doubt| format!("{} {}", count(doubt.key), doubt.about))
+    arm.own.doubts().next().map(|(count, about)| format!("{count} {about}"))
 }
 
 /// The runs of one side, in which those of the other are looked for.
@@ -95,8 +94,8 @@ mod tests {
         };
         assert_eq!(of(&|_| {}), None);
         assert_eq!(
-            of(&|d| d["arms"][0]["lost"] = json!(-2)),
-            Some("-2 NMIs delivered and not taken, or the reverse".to_owned())
+            of(&|d| d["arms"][0]["lost"] = json!(2)),
+            Some("2 NMIs delivered and not taken, or the reverse".to_owned())
         );
         assert_eq!(of(&|d| d["arms"][1]["lost"] = json!(2)), None);
         assert!(of(&|d| d["arms"][0]["throttled"] = json!(7)).is_some_and(|why| why.contains("throttled")));

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::any::Any;
 use super::arm::Arm;
-use super::experiment::{Any, Experiment};
+use super::experiment::Experiment;
 use super::guest::GuestRun;
 use super::warning::Warning;
 use crate::host::HostFacts;
@@ -55,7 +56,7 @@ pub enum Status {
 #[cfg_attr(
     any(test, feature = "testing"),
     schemars(
-        bound = "E::Parameters: schemars::JsonSchema, E::Extra: schemars::JsonSchema, E::Arm: schemars::JsonSchema, E::Round: schemars::JsonSchema"
+        bound = "E::Parameters: schemars::JsonSchema, E::Extra: schemars::JsonSchema, E::Arm: schemars::JsonSchema"
     )
 )]
 pub struct Document<E: Experiment = GuestRun> {
@@ -99,12 +100,12 @@ pub struct Document<E: Experiment = GuestRun> {
 pub type Record = Document<Any>;
 
 impl<E: Experiment> Document<E> {
-    /// The document as indented JSON with a final newline.
+    /// The document as a line of JSON.
     ///
     /// # Errors
     /// Those of serde_json; none is expected for this type.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n")
+        serde_json::to_string(self).map(|text| text + "\n")
     }
 
     /// Whether nothing in it was measured.

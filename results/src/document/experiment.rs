@@ -4,9 +4,7 @@ use std::fmt::Debug;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 
-use super::fields::Fields;
 use super::scaling::ScalePoint;
 
 /// A part of a document: written, read back, compared in tests.
@@ -21,22 +19,6 @@ pub trait Experiment: Clone + Debug + PartialEq {
     type Extra: Part;
     /// Of an arm, beside its metrics.
     type Arm: Part;
-    /// Of a round, beside its metrics.
-    type Round: Part;
-    /// Whether summaries within an arm's or a round's own part are metrics too, named by their path.
-    const NESTED_METRICS: bool = false;
-}
-
-/// Any experiment: what is its own is kept as JSON. Made for reading.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Any;
-
-impl Experiment for Any {
-    type Parameters = Map<String, Value>;
-    type Extra = AnyExtra;
-    type Arm = Fields;
-    type Round = Map<String, Value>;
-    const NESTED_METRICS: bool = true;
 }
 
 /// Parts beside the arms that more than one experiment may have.

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::experiment::Experiment;
 use super::linux::LinuxArm;
@@ -18,17 +17,6 @@ impl Experiment for GuestRun {
     type Parameters = Parameters;
     type Extra = GuestExtra;
     type Arm = GuestArm;
-    type Round = GuestRound;
-}
-
-/// A count that older documents have with a sign.
-fn unsigned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    let number = Option::<serde_json::Number>::deserialize(deserializer)?;
-    let count = |n: serde_json::Number| {
-        let count = n.as_u64().or_else(|| n.as_i64().map(i64::unsigned_abs));
-        count.ok_or_else(|| D::Error::custom(format!("{n} is no count")))
-    };
-    number.map(count).transpose()
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
@@ -123,30 +111,6 @@ pub struct WorkloadCost {
     pub slowdown: f64,
 }
 
-/// Of a round, beside its metrics.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct GuestRound {
-    /// How the run ended.
-    pub end: String,
-    /// From creating the VM to the last vCPU's end.
-    pub wall_ns: u64,
-    /// From creating the VM to the first guest instruction; `None` where the guest was there before the round.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub guest_start_ns: Option<u64>,
-    /// Host-event overflows seen by the VMM.
-    pub overflows: u64,
-    /// NMIs the guest took.
-    pub nmis: u64,
-    /// NMIs delivered and not taken, or the reverse: the differences of the vCPUs, each without its sign.
-    #[serde(default, deserialize_with = "unsigned")]
-    pub lost: Option<u64>,
-    /// Host events opened.
-    pub opens: u64,
-    /// Host events still held at the end.
-    pub held_at_end: u64,
-}
-
 /// A count of an arm that makes its figures doubtful if it is not 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Doubt {
@@ -176,6 +140,7 @@ impl GuestArm {
 /// Of an arm, beside its metrics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(default)]
 pub struct GuestArm {
     /// Host-event overflows seen by the VMM.
     pub overflows: u64,
@@ -184,7 +149,7 @@ pub struct GuestArm {
     /// Overflows of counters with INT: each asks for a PMI, several may share one.
     pub pmi_requests: u64,
     /// Of these, overflows of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
-    #[serde(default, skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "none")]
     pub status_shared: u64,
     /// PMIs delivered, in any delivery mode.
     pub pmis: u64,
@@ -196,35 +161,33 @@ pub struct GuestArm {
     pub nmis_without_status: u64,
     /// NMIs delivered and not taken, or the reverse: the difference of each vCPU and round without its sign, summed. `None` where
     /// it cannot be known.
-    #[serde(default, deserialize_with = "unsigned")]
     pub lost: Option<u64>,
     /// Of these, NMIs taken and not delivered.
-    #[serde(default, skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "none")]
     pub surplus: u64,
     /// NMIs that met the guest's driver switched off and only acknowledged: not in the handler's figures.
     pub nmis_driver_off: u64,
     /// Overflows of counters with INT seen by the VMM and not by the guest's driver, or the reverse, in the same way. `None` where the VMM
     /// sees none.
-    #[serde(default, deserialize_with = "unsigned")]
     pub overflows_lost: Option<u64>,
     /// Periods that the guest's events counted without an overflow of their own: count ÷ period less overflows, by event, vCPU and
     /// guest. The host reported an overflow late by a period or more, or never.
-    #[serde(default, skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "none")]
     pub periods_missed: u64,
     /// PMIs dropped by LVTPC's mask or a local APIC that is off, as on hardware. In documents without `held`, those that met the mask
     /// of a delivery are among them.
     pub masked: u64,
     /// PMIs that met LVTPC masked by the delivery of an earlier one.
-    #[serde(default, skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "none")]
     pub held: u64,
     /// Of those, delivered once the guest had unmasked LVTPC: their overflow was still in STATUS.
-    #[serde(default, skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "none")]
     pub late: u64,
     /// Of those, without a delivery of their own: the overflow was acknowledged by then, or the next delivery's handler found it.
-    #[serde(default, skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "none")]
     pub settled: u64,
     /// PMIs that found the NMI of an earlier one still pending, on a guest's processor whose deliveries do not mask LVTPC.
-    #[serde(default, skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "none")]
     pub merged: u64,
     /// PMIs with an unknown delivery mode.
     pub undeliverable: u64,
@@ -244,7 +207,7 @@ pub struct GuestArm {
     /// MSR exits by register, in hex.
     pub msr_exits: BTreeMap<String, MsrCount>,
     /// Settings of the floor's timer: at most one a PMI, and a few at starts of counters.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "none")]
     pub timer_calls: u64,
     /// Host events held.
     pub events_held: EventsHeld,
@@ -267,7 +230,7 @@ pub struct GuestArm {
     /// Throttle records.
     pub throttled: u64,
     /// Runs of a vCPU in which the host's records of some event did not reach the VMM, so that `throttled` may be too low.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "none")]
     pub blind: u64,
     /// Last error of a host operation.
     pub last_error: Option<String>,
@@ -277,22 +240,17 @@ pub struct GuestArm {
     /// What the guest's work cost with and without counters.
     pub workload: Option<WorkloadCost>,
     /// Finished set-ups and tear-downs.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "none")]
     pub cycles: u64,
     /// What each phase of a set-up took; "set-up" are program, enable, read and disable together.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub phases: BTreeMap<String, PhaseResult>,
     /// What the events counted while they were set up, in the guest's order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<EventCount>,
     /// What only Linux leaves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<LinuxArm>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde asks for")]
-const fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 impl GuestArm {

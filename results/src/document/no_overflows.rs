@@ -10,7 +10,7 @@ pub(super) fn of(document: &Document) -> Vec<Warning> {
     if document.parameters.events.iter().all(|event| event.period == 0) {
         return Vec::new();
     }
-    let sampled = |arm: &&Arm| arm.kind == ArmKind::Strategy && arm.rounds.iter().any(|round| round.complete);
+    let sampled = |arm: &&Arm| arm.kind == ArmKind::Strategy && arm.rounds.complete.contains(&true);
     let arms: Vec<&Arm> = document.arms.iter().filter(sampled).collect();
     let silent: Vec<&Arm> = arms.iter().copied().filter(|arm| arm.own.overflows == 0).collect();
     let tick = document.parameters.mux_interval_ns;
@@ -112,7 +112,7 @@ mod tests {
         assert!(lines(&document)[0].contains("other arms had some"));
         let mut times = latency_histogram();
         times.record(20_000_000).unwrap();
-        document.arms[0].metrics.insert(ROTATION.key, Summary::of(&times).unwrap());
+        document.arms[0].metrics.insert(ROTATION.key.to_owned(), Summary::of(&times).unwrap());
         let [line] = &lines(&document)[..] else { panic!() };
         assert!(line.contains("livelock: ") && line.contains("20.0 ms") && line.contains("--mux-interval"), "{line}");
     }

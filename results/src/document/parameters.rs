@@ -42,12 +42,8 @@ impl Parameters {
     }
 }
 
-/// The processor of guests unless another is chosen, and of those before there was a choice.
-pub(crate) const USUAL_CPU: &str = "clx";
-
-fn clx() -> String {
-    USUAL_CPU.to_owned()
-}
+/// The processor of guests unless another is chosen.
+const USUAL_CPU: &str = "clx";
 
 /// A guest's processor, if it is not the usual one: what is measured in such a guest is another thing, and its name says so.
 pub(crate) fn other_cpu(cpu: &str) -> Option<&str> {
@@ -95,16 +91,14 @@ pub struct Parameters {
     pub samples: u64,
     /// Samples of a warm-up round.
     pub warmup_samples: u64,
-    /// Warm-up rounds; `None` in documents older than the option: one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub warmup_rounds: Option<u64>,
+    /// Warm-up rounds.
+    pub warmup_rounds: u64,
     /// Bound on the whole run, after which it ended with the current round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ns: Option<u64>,
     /// A measured phase's time limit.
     pub time_limit_ns: u64,
-    /// Processor of the guest: clx in documents older than the option.
-    #[serde(default = "clx", skip_serializing_if = "String::is_empty")]
+    /// Processor of the guest.
     pub cpu: String,
     /// PMU version the guest sees; of AMD's 1, or 2 for PerfMonV2.
     pub pmu_version: u64,

@@ -4,19 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::summary::Summary;
-
 /// The key of all phases of a set-up together.
 pub const SET_UP: &str = "set-up";
 
-/// One phase of an arm's set-ups.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// One phase of an arm's set-ups. How long it took are the arm's metrics `phases/NAME/call_ns`, of one call, and
+/// `phases/NAME/total_ns`, of all calls of one set-up together; of "rotate" of one rotation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PhaseResult {
-    /// One call: one event's, or all events' where one call enables them all. `None` of the whole set-up.
-    pub call_ns: Option<Summary>,
-    /// All calls of one set-up together; of "rotate" one rotation.
-    pub total_ns: Option<Summary>,
     /// How often the VMM saw it begin.
     pub begun: u64,
     /// RDMSR exits in it.

@@ -1,7 +1,7 @@
-//! The JSON Schemas of result documents, in `results/`: made from the types, kept by a test. `stat-setup --in host` has a type
+//! The JSON Schemas of result documents, in `results/schemas/`: made from the types, kept by a test. `stat-setup --in host` has a type
 //! and a schema of its own, all else shares one.
 //!
-//! `VPMU_WRITE_SCHEMA=1 cargo test -p results --lib schema` writes it anew after a change of the types.
+//! `VPMU_WRITE_SCHEMAS=1 cargo test -p results --lib schema` writes it anew after a change of the types.
 
 use std::path::{Path, PathBuf};
 
@@ -19,8 +19,8 @@ fn results() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-const GUESTS: &str = "vpmu-result-1.schema.json";
-const HOSTS: &str = "vpmu-result-1-stat-setup-host.schema.json";
+const GUESTS: &str = "schemas/result.schema.json";
+const HOSTS: &str = "schemas/stat-setup.schema.json";
 
 /// Draft 2020-12, as documents are written.
 fn generated<D: JsonSchema>(title: &str) -> String {
@@ -40,11 +40,11 @@ fn schema(name: &str) -> Value {
 fn the_schema_in_results_is_that_of_the_types() {
     let schema = generated::<Document>("vpmu result, version 1");
     let file = results().join(GUESTS);
-    if std::env::var_os("VPMU_WRITE_SCHEMA").is_some() {
+    if std::env::var_os("VPMU_WRITE_SCHEMAS").is_some() {
         std::fs::write(&file, &schema).unwrap();
     }
     let there = std::fs::read_to_string(&file).unwrap();
-    assert!(there == schema, "run: VPMU_WRITE_SCHEMA=1 cargo test -p results --lib schema");
+    assert!(there == schema, "run: VPMU_WRITE_SCHEMAS=1 cargo test -p results --lib schema");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn what_this_tool_writes_is_valid() {
     let schema = schema(GUESTS);
     let mut absent = fixture::document(1);
     absent.arms[0].metrics.remove("nmi_handler_ns");
-    let mut in_turns = serde_json::to_value(fixture::document(10)).unwrap();
+    let mut in_turns = fixture::spread(&fixture::document(10));
     fixture::in_guests(&mut in_turns, 5);
     let values = [fixture::document(10), absent].map(|document| serde_json::to_value(document).unwrap());
     for value in values.into_iter().chain([in_turns]) {
@@ -63,15 +63,15 @@ fn what_this_tool_writes_is_valid() {
 #[test]
 fn every_document_in_results_is_valid_and_loads() {
     let (guests, hosts) = (schema(GUESTS), schema(HOSTS));
-    let schemas = [GUESTS, HOSTS].map(|name| results().join(name));
+    let schemas = results().join("schemas");
     let mut seen = 0;
     let mut folders = vec![results()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "json") && !schemas.contains(&path) {
+                folders.extend((path != schemas).then_some(path));
+            } else if path.extension().is_some_and(|extension| extension == "json") {
                 let value: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
                 let schema = if value["in"] == "host" { &hosts } else { &guests };
                 assert_eq!(errors(schema, &value), [""; 0], "{}", path.display());
@@ -86,12 +86,12 @@ fn every_document_in_results_is_valid_and_loads() {
 #[test]
 fn what_is_not_a_result_is_not_valid() {
     let schema = schema(GUESTS);
-    let good = serde_json::to_value(fixture::document(1)).unwrap();
+    let good = fixture::spread(&fixture::document(2));
     let changes: [Change; 6] = [
         |d| d["schema"] = json!("vpmu-result/2"),
         |d| d["arms"] = json!([]),
-        |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!("5"),
-        |d| d["arms"][0]["rounds"][0]["started_ns"] = json!(-1),
+        |d| d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = json!("5"),
+        |d| d["arms"][0]["rounds"]["started_us"][0] = json!(-1),
         |d| d["status"] = json!("done"),
         |d| {
             d.as_object_mut().unwrap().remove("host");

@@ -1,10 +1,11 @@
 //! Caveats as data: what a reader should know before trusting a figure.
 
 use super::agreement::{Agreement, DOUBTFUL};
-use super::arm::{Arm, ArmKind, Round};
+use super::arm::{Arm, ArmKind};
 use super::envelope::{Document, Tool};
 use super::no_overflows;
 use super::parameters::Parameters;
+use super::rounds::Round;
 pub use super::warning::NO_OVERFLOWS;
 use super::warning::Warning;
 use crate::host::finding::Status;
@@ -134,9 +135,9 @@ fn of_arm(arm: &Arm, parameters: &Parameters) -> Vec<Warning> {
 
 fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
     let rounds = arm.rounds.len();
-    let count = |wanted: &dyn Fn(&Round) -> bool| arm.rounds.iter().filter(|round| wanted(round)).count() as u64;
+    let count = |wanted: &dyn Fn(Round) -> bool| arm.rounds.iter().filter(|round| wanted(*round)).count() as u64;
     let broken = count(&|round| !round.complete);
-    let short = count(&|round| round.complete && measured(round, parameters) < parameters.samples);
+    let short = count(&|round| round.complete && measured(arm, round.at, parameters) < parameters.samples);
     let reason = arm.incomplete.first().map_or("", String::as_str);
     vec![
         (broken, "incomplete", format!("{broken} of {rounds} rounds are incomplete: {reason}")),
@@ -260,12 +261,12 @@ fn of_host(arm: &Arm) -> Vec<Caveat> {
 }
 
 /// Samples of a round per vCPU.
-fn measured(round: &Round, parameters: &Parameters) -> u64 {
-    let count = |metric| round.metric(metric).map_or(0, |summary| summary.count);
+fn measured(arm: &Arm, at: usize, parameters: &Parameters) -> u64 {
+    let count = |metric| arm.rounds.metric(metric, at).map_or(0, |summary| summary.count);
     let sampling = parameters.events.iter().any(|event| event.period > 0);
     let all = if sampling {
         // The log may be full before the target is reached; NMIs are counted regardless.
-        round.own.nmis.max(count(&NMI_HANDLER))
+        arm.rounds.nmis.get(at).copied().unwrap_or(0).max(count(&NMI_HANDLER))
     } else {
         count(&ROTATION).max(count(&SET_UP))
     };
@@ -370,7 +371,7 @@ mod tests {
             (linux.complaints, linux.trace_lost) = (1, 1);
             linux.perf_records = ["LOST", "THROTTLE"].map(|kind| (kind.to_owned(), 1)).into();
             (arm.own.lost, arm.own.surplus) = (Some(2), 2);
-            arm.rounds[0].complete = false;
+            arm.rounds.complete[0] = false;
             document.arms[1].own.lost = Some(2);
         });
         for code in [

@@ -96,10 +96,11 @@ pub fn text(records: &[Record]) -> Result<Vec<u8>, String> {
             }
             for (key, summary) in &arm.metrics {
                 rows.push(row(record, arm, "all", Some((key, summary)), &note));
-                for round in &arm.rounds {
-                    if let Some(summary) = round.metrics.get(key) {
+                let Some(column) = arm.rounds.metrics.get(key) else { continue };
+                for round in arm.rounds.iter() {
+                    if let Some(summary) = column.get(round.at) {
                         let note = if round.complete { "" } else { "incomplete round" };
-                        rows.push(row(record, arm, &round.index.to_string(), Some((key, summary)), note));
+                        rows.push(row(record, arm, &round.index.to_string(), Some((key, &summary)), note));
                     }
                 }
             }

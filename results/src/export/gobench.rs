@@ -45,14 +45,14 @@ pub fn text(document: &Document) -> String {
     );
     let vcpus = parameters.vcpus;
     for arm in &document.arms {
-        for round in &arm.rounds {
+        for at in 0..arm.rounds.len() {
             let units = [
                 (&SET_UP, "StatSetup", "setup"),
                 (&NMI_HANDLER, "NMIHandler", "nmi"),
                 (&ROTATION, "Rotation", "rotation"),
             ];
             let Some((name, unit, latency)) =
-                units.into_iter().find_map(|(metric, name, unit)| Some((name, unit, round.metric(metric)?)))
+                units.into_iter().find_map(|(metric, name, unit)| Some((name, unit, arm.rounds.metric(metric, at)?)))
             else {
                 continue;
             };
@@ -66,10 +66,10 @@ pub fn text(document: &Document) -> String {
                 latency.p99.unwrap_or(latency.p50),
                 latency.mean.unwrap_or_default(),
             );
-            if let Some(delivery) = round.metric(&PMI_DELIVERY) {
+            if let Some(delivery) = arm.rounds.metric(&PMI_DELIVERY, at) {
                 let _ = write!(out, " {} p50-ns/delivery", delivery.p50);
             }
-            let opens = round.own.opens as f64 / latency.count as f64;
+            let opens = arm.rounds.opens.get(at).map_or(0.0, |opens| *opens as f64 / latency.count as f64);
             let _ = writeln!(out, " {opens:.4} opens/{unit}");
         }
     }
@@ -97,8 +97,9 @@ pub fn of_records(records: &[Record]) -> Result<String, Error> {
 fn generic(out: &mut String, record: &Record) {
     // Writing to a String cannot fail.
     let _ = write!(out, "pkg: vpmu/{}\nhost: {}\n", clean(&record.experiment), clean(&record.host.class));
-    for (arm, round) in record.arms.iter().flat_map(|arm| arm.rounds.iter().map(move |round| (arm, round))) {
-        for (key, metric) in &round.metrics {
+    for (arm, at) in record.arms.iter().flat_map(|arm| (0..arm.rounds.len()).map(move |at| (arm, at))) {
+        for (key, column) in &arm.rounds.metrics {
+            let Some(metric) = column.get(at) else { continue };
             let name = part(key.strip_suffix("_ns").unwrap_or(key));
             let (arm, backend, count, p50) = (part(&arm.name), part(&arm.backend), metric.count, metric.median());
             let _ = writeln!(out, "Benchmark{name}/arm={arm}/backend={backend} {count} {p50} p50-ns/op");

@@ -124,8 +124,7 @@ mod tests {
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
     use super::{Duration, Interval};
-    use crate::document::Round;
-    use crate::document::{encode, latency_histogram};
+    use crate::document::{Arm, Rounds, encode, latency_histogram};
     use crate::fixture;
     use crate::metric::NMI_HANDLER;
 
@@ -142,13 +141,13 @@ mod tests {
     }
 
     /// A round of handlers that all take as long.
-    fn interval(round: &Round) -> Interval {
+    fn interval(rounds: &Rounds, at: usize) -> Interval {
         let mut histogram = latency_histogram();
-        let latency = round.metric(&NMI_HANDLER).unwrap();
+        let latency = rounds.metric(&NMI_HANDLER, at).unwrap();
         histogram.saturating_record_n(latency.p50, latency.count);
         Interval {
-            start: Duration::from_nanos(round.started_ns),
-            length: Duration::from_nanos(round.own.wall_ns),
+            start: Duration::from_micros(rounds.started_us[at]),
+            length: Duration::from_micros(rounds.wall_us[at]),
             histogram: encode(&histogram),
         }
     }
@@ -156,8 +155,8 @@ mod tests {
     #[test]
     fn the_crates_own_reader_finds_every_round_of_every_arm() {
         let finished = fixture::document(3);
-        let rounds: Vec<Vec<Interval>> =
-            finished.arms.iter().map(|arm| arm.rounds.iter().map(interval).collect()).collect();
+        let of = |arm: &Arm| (0..arm.rounds.len()).map(|at| interval(&arm.rounds, at)).collect();
+        let rounds: Vec<Vec<Interval>> = finished.arms.iter().map(of).collect();
         let rounds: Vec<&[Interval]> = rounds.iter().map(Vec::as_slice).collect();
         let bytes = super::text(&finished, &rounds).unwrap();
         let mut counts = std::collections::BTreeMap::<String, Vec<u64>>::new();

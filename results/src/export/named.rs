@@ -1,6 +1,6 @@
 //! Figures under unique names, for formats that have one figure under one name.
 
-use crate::document::{Any, Arm, Record, Summary};
+use crate::document::{Any, Arm, Column, Record, Summary};
 use crate::error::Error;
 
 /// What was measured, in a few words and without white space: the experiment and the parameters that make it another one.
@@ -38,7 +38,7 @@ pub(super) fn named(records: &[Record]) -> Result<Vec<Named<'_>>, Error> {
     for record in records {
         for arm in &record.arms {
             for (key, metric) in &arm.metrics {
-                let rounds = || arm.rounds.iter().filter_map(|round| round.metrics.get(key)).map(Summary::median);
+                let rounds = || arm.rounds.metrics.get(key).into_iter().flat_map(Column::medians);
                 let low = rounds().min_by(f64::total_cmp);
                 rows.push(Named {
                     name: format!("{}/{}/{}/{key}", subject(record), arm.backend.replace('/', ":"), arm.name),

@@ -44,7 +44,7 @@ const GAUGES: [Gauge; 3] = [
         Some(i64::from(arm.not_available.is_none()))
     }),
     ("vpmu_lost_nmis", "NMIs delivered to KVM and not taken, or taken and not delivered.", |_, arm| {
-        arm.own.count("lost")
+        arm.own.lost.and_then(|lost| lost.try_into().ok())
     }),
     ("vpmu_started_timestamp_seconds", "When the experiment began, seconds since 1970.", |record, _| {
         record.started_unix.try_into().ok().filter(|_| !record.is_simulated())

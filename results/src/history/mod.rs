@@ -4,7 +4,7 @@ mod robust;
 mod series;
 mod show;
 
-pub use series::{Change, History, HistorySpec, MIN_DOCUMENTS, Point, SCHEMA, Series, history};
+pub use series::{Change, History, HistorySpec, MIN_DOCUMENTS, Point, Series, history};
 pub use show::text;
 
 #[cfg(test)]

@@ -12,8 +12,6 @@ use crate::error::{Error, Exit};
 use crate::paired;
 use crate::stats::change_points::{ChangePoint, Rules};
 
-/// The schema of a history's JSON.
-pub const SCHEMA: &str = "vpmu-history/1";
 /// Fewer documents than this have no history: a t-test needs some on both sides.
 pub const MIN_DOCUMENTS: usize = 6;
 
@@ -74,8 +72,6 @@ pub struct Series {
 /// A history.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct History {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
     /// As given on the command line.
     pub source: String,
     /// Documents.
@@ -149,13 +145,7 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
             "--times follows its times",
         ));
     }
-    Ok(History {
-        schema: SCHEMA,
-        source: source.to_owned(),
-        documents: records.len(),
-        statistic: request.statistic,
-        series,
-    })
+    Ok(History { source: source.to_owned(), documents: records.len(), statistic: request.statistic, series })
 }
 
 /// The arm that a group's series are divided by: the floor, where every document has one.

@@ -15,27 +15,28 @@ pub fn fewest(mut counts: Vec<u64>) -> u64 {
 /// The rounds of an arm that count, with their metric, in order.
 pub fn counting<'a, E: Experiment>(
     arm: &'a Arm<E>,
-    metric: &'a str,
-) -> impl Iterator<Item = (&'a Round<E>, &'a Summary)> + 'a {
-    let (mut rounds, least) = with_fewest(arm, metric);
-    rounds.retain(|(_, summary)| summary.count >= least);
-    rounds.into_iter()
+    metric: &str,
+) -> impl Iterator<Item = (Round, Summary)> + use<'a, E> {
+    let column = arm.rounds.metrics.get(metric);
+    let least = fewest(counts(arm, metric).collect());
+    let complete = arm.rounds.iter().filter(move |round| {
+        round.complete && column.is_some_and(|column| column.count.get(round.at).is_some_and(|count| *count >= least))
+    });
+    complete.filter_map(move |round| Some((round, column?.get(round.at)?)))
 }
 
 /// How many rounds of an arm do not count because they have few samples.
 #[must_use]
 pub fn short<E: Experiment>(arm: &Arm<E>, metric: &str) -> usize {
-    let (rounds, least) = with_fewest(arm, metric);
-    rounds.iter().filter(|(_, summary)| summary.count < least).count()
+    let least = fewest(counts(arm, metric).collect());
+    counts(arm, metric).filter(|count| *count < least).count()
 }
 
-/// The complete rounds that have the metric, and the fewest samples with which one counts. Each is looked up once: with many documents
-/// look-ups are most of the work.
-fn with_fewest<'a, E: Experiment>(arm: &'a Arm<E>, metric: &str) -> (Vec<(&'a Round<E>, &'a Summary)>, u64) {
-    let complete = arm.rounds.iter().filter(|round| round.complete);
-    let rounds: Vec<_> = complete.filter_map(|round| Some((round, round.metrics.get(metric)?))).collect();
-    let least = fewest(rounds.iter().map(|(_, summary)| summary.count).collect());
-    (rounds, least)
+/// The samples of the complete rounds that have the metric.
+fn counts<E: Experiment>(arm: &Arm<E>, metric: &str) -> impl Iterator<Item = u64> {
+    let counts = arm.rounds.metrics.get(metric).map_or(&[][..], |column| &column.count);
+    let complete = counts.iter().zip(&arm.rounds.complete).filter(|(_, complete)| **complete);
+    complete.map(|(count, _)| *count).filter(|count| *count > 0)
 }
 
 #[cfg(test)]
@@ -47,17 +48,15 @@ mod tests {
     fn rounds_of_few_samples_and_incomplete_ones_do_not_count() {
         let mut document = document(9);
         let arm = &mut document.arms[0];
-        arm.rounds[2].complete = false;
+        arm.rounds.complete[2] = false;
         for (round, count) in [(4, 19), (5, 20)] {
-            arm.rounds[round].metrics.get_mut("nmi_handler_ns").unwrap().count = count;
+            arm.rounds.metrics.get_mut("nmi_handler_ns").unwrap().count[round] = count;
         }
         let found: Vec<u64> = counting(arm, "nmi_handler_ns").map(|(round, _)| round.index).collect();
         assert_eq!(found, [0, 1, 3, 5, 6, 7, 8]);
         assert_eq!((short(arm, "nmi_handler_ns"), short(arm, "pmi_delivery_ns")), (1, 0));
         // All rounds are short: they count.
-        for round in &mut arm.rounds {
-            round.metrics.get_mut("nmi_handler_ns").unwrap().count = 3;
-        }
+        arm.rounds.metrics.get_mut("nmi_handler_ns").unwrap().count.fill(3);
         assert_eq!((counting(arm, "nmi_handler_ns").count(), short(arm, "nmi_handler_ns")), (8, 0));
         assert_eq!((fewest(Vec::new()), fewest(vec![1]), fewest(vec![7, 9, 2])), (0, 1, 4));
     }

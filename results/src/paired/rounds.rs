@@ -34,9 +34,9 @@ pub fn pairs<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic
 }
 
 /// The same of rounds that are known to count.
-pub(crate) fn of_counting<'a, E: Experiment + 'a>(
-    arm: impl Iterator<Item = (&'a Round<E>, &'a Summary)>,
-    base: impl Iterator<Item = (&'a Round<E>, &'a Summary)>,
+pub(crate) fn of_counting(
+    arm: impl Iterator<Item = (Round, Summary)>,
+    base: impl Iterator<Item = (Round, Summary)>,
     statistic: Statistic,
 ) -> Vec<Pair> {
     let mut others = base.peekable();
@@ -45,9 +45,9 @@ pub(crate) fn of_counting<'a, E: Experiment + 'a>(
         while others.next_if(|(other, _)| other.index < own.index).is_some() {}
         let Some((other, base)) = others.peek().filter(|(other, _)| other.index == own.index) else { continue };
         let value = |summary: &Summary| statistic.of(summary).filter(|ns| *ns > 0.0);
-        let Some((a, b)) = value(summary).zip(value(base)) else { continue };
+        let Some((a, b)) = value(&summary).zip(value(base)) else { continue };
         let probe = own.probe_ns.zip(other.probe_ns).map(|(a, b)| (a / b).ln());
-        found.push(Pair { round: own.index, guest: own.guest(), log: (a / b).ln(), probe });
+        found.push(Pair { round: own.index, guest: own.guest, log: (a / b).ln(), probe });
     }
     found
 }
@@ -63,18 +63,18 @@ mod tests {
         let mut value = value(5, 5, |arm, round| if arm == "reuse" { 2000 + round } else { 1000 });
         crate::fixture::in_guests(&mut value, 2);
         // recreate, reuse, reuse-lazy, floor.
-        value["arms"][1]["rounds"][1]["complete"] = json!(false);
-        value["arms"][1]["rounds"][3]["probe_ns"] = json!(40_001.0);
-        value["arms"][3]["rounds"].as_array_mut().unwrap().remove(0);
+        value["arms"][1]["rounds"]["complete"][1] = json!(false);
+        value["arms"][1]["rounds"]["probe_ns"][3] = json!(40_001.0);
+        crate::fixture::without_round(&mut value["arms"][3]["rounds"], 0);
         for metric in ["nmi_handler_ns", "pmi_delivery_ns"] {
-            let count = value["arms"][3][metric]["count"].as_u64().unwrap();
-            value["arms"][3][metric]["count"] = json!(count - 40);
+            let count = value["arms"][3]["metrics"][metric]["count"].as_u64().unwrap();
+            value["arms"][3]["metrics"][metric]["count"] = json!(count - 40);
         }
-        let count = value["arms"][3]["exit_path_ns"]["count"].as_u64().unwrap();
-        value["arms"][3]["exit_path_ns"]["count"] = json!(count - 1);
+        let count = value["arms"][3]["metrics"]["exit_path_ns"]["count"].as_u64().unwrap();
+        value["arms"][3]["metrics"]["exit_path_ns"]["count"] = json!(count - 1);
         // A turn of reuse that was cut short.
-        value["arms"][1]["rounds"][4]["nmi_handler_ns"]["count"] = json!(3);
-        value["arms"][1]["nmi_handler_ns"]["count"] = json!(5 * 40 - 37);
+        value["arms"][1]["rounds"]["metrics"]["nmi_handler_ns"]["count"][4] = json!(3);
+        value["arms"][1]["metrics"]["nmi_handler_ns"]["count"] = json!(5 * 40 - 37);
         let record = changed(value);
         let (reuse, floor) = (record.arm("reuse").unwrap(), record.arm("floor").unwrap());
         let found = pairs(reuse, floor, "nmi_handler_ns", Statistic::P50);

@@ -1,7 +1,5 @@
 //! What a document of ours never is: what it says must agree with itself.
 
-use serde_json::Value;
-
 use std::collections::BTreeSet;
 
 use crate::document::{Arm, Document, Experiment, Status};
@@ -9,6 +7,8 @@ use crate::document::{Arm, Document, Experiment, Status};
 /// Most arms and rounds, far above what the tool can be asked for.
 const MAX_ARMS: usize = 1000;
 const MAX_ROUNDS: usize = 100_000;
+/// The keys of metrics end in it.
+const UNIT: &str = "_ns";
 
 /// # Errors
 /// The first contradiction, in a sentence.
@@ -47,51 +47,41 @@ fn arm<E: Experiment>(arm: &Arm<E>, document: &Document<E>) -> Result<(), String
     if !measured && !arm.metrics.is_empty() {
         return Err("it has figures without rounds".to_owned());
     }
-    for pair in arm.rounds.windows(2) {
-        let [a, b] = pair else { continue };
+    arm.rounds.check().map_err(|why| format!("rounds: {why}"))?;
+    for (a, b) in arm.rounds.iter().zip(arm.rounds.iter().skip(1)) {
         if b.index <= a.index {
             return Err(format!("round {} follows round {}", b.index, a.index));
         }
-        if b.started_ns < a.started_ns {
+        if arm.rounds.started_us[b.at] < arm.rounds.started_us[a.at] {
             return Err(format!("the clock goes backwards from round {} to round {}", a.index, b.index));
         }
-        if b.guest() < a.guest() {
-            return Err(format!(
-                "round {} is of guest {}, the one after it of guest {}",
-                a.index,
-                a.guest(),
-                b.guest()
-            ));
+        if b.guest < a.guest {
+            return Err(format!("round {} is of guest {}, the one after it of guest {}", a.index, a.guest, b.guest));
         }
     }
     if let Some(round) = arm.rounds.iter().find(|round| round.probe_ns.is_some_and(|ns| !(ns > 0.0 && ns.is_finite())))
     {
         return Err(format!("round {}: probe_ns is not above 0", round.index));
     }
-    for name in arm.rounds.iter().flat_map(|round| round.metrics.keys()) {
-        if !arm.metrics.contains_key(name) {
-            return Err(format!("its rounds have {name}, which its summary lacks: mixed units, or edited by hand?"));
-        }
-    }
     for (name, metric) in &arm.metrics {
-        let parts = || arm.rounds.iter().filter_map(|round| round.metrics.get(name));
-        let counted = parts().fold(0_u64, |sum, part| sum.saturating_add(part.count));
+        metric.check().map_err(|why| format!("{name}: {why}"))?;
+        if !name.ends_with(UNIT) {
+            return Err(format!("{name}: its unit is unknown; a metric's name ends in {UNIT}"));
+        }
+        let Some(parts) = arm.rounds.metrics.get(name) else { continue };
+        let counted = parts.count.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
         if counted > 0 && counted != metric.count {
             let all = metric.count;
             return Err(format!("{name} summarizes {all} values, its rounds {counted}: edited by hand?"));
         }
-        if parts().any(|part| part.max > metric.max) {
+        if parts.max.iter().any(|max| *max > metric.max) {
             return Err(format!("{name}: a round's max is above the summary's: mixed units, or edited by hand?"));
         }
     }
-    Ok(())
-}
-/// A number that no counter of 64 bits can hold.
-pub(super) fn too_large(value: &Value) -> Option<f64> {
-    match value {
-        Value::Number(number) => number.as_f64().filter(|found| found.abs() > u64::MAX as f64),
-        Value::Array(all) => all.iter().find_map(too_large),
-        Value::Object(all) => all.values().find_map(too_large),
-        Value::Null | Value::Bool(_) | Value::String(_) => None,
+    for (name, column) in &arm.rounds.metrics {
+        if !arm.metrics.contains_key(name) && column.count.iter().any(|count| *count > 0) {
+            return Err(format!("its rounds have {name}, which its summary lacks: mixed units, or edited by hand?"));
+        }
     }
+    Ok(())
 }

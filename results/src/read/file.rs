@@ -4,13 +4,15 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
+use super::check;
 use super::refuse::{NOT_OURS, OF_FIREFOX, refuse};
-use super::{check, older, one_pass, unique};
 use crate::document::{Document, Experiment, Record, SCHEMA};
 use crate::error::Error;
 use crate::open;
+use crate::unique::Unique;
 
 /// Largest result document that is read.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
@@ -31,27 +33,12 @@ pub fn found<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
     of_text(path, text(path, open::found(path, MAX_DOCUMENT), &mut Vec::new())?)
 }
 
-/// Reads one document with all checks of [`record`], but without the experiment's own part of its rounds.
+/// Reads one document of a file that is open, with memory for the text that the next one takes, too.
 ///
 /// # Errors
 /// Those of [`record`].
-pub fn brief(path: &Path) -> Result<Record, Error> {
-    brief_with(path, File::open(path), &mut Vec::new())
-}
-
-/// The same of a file that is open, with memory for the text that the next one takes, too.
-pub fn brief_with(path: &Path, file: io::Result<File>, bytes: &mut Vec<u8>) -> Result<Record, Error> {
-    brief_of_text(path, text(path, file, bytes)?)
-}
-
-pub(super) fn brief_of_text(path: &Path, text: &str) -> Result<Record, Error> {
-    // Whatever is wrong, or only unusual, the reader for everything says.
-    let quickly = one_pass::read(path, text).filter(|record| check::document(record).is_ok());
-    quickly.map_or_else(|| of_text(path, text), Ok)
-}
-
-pub(super) fn of_text<E: Experiment>(path: &Path, text: &str) -> Result<Document<E>, Error> {
-    from_value(path, value(path, text)?)
+pub fn record_with(path: &Path, file: io::Result<File>, bytes: &mut Vec<u8>) -> Result<Record, Error> {
+    of_text(path, text(path, file, bytes)?)
 }
 
 /// Reads and checks one document with the types of its experiment.
@@ -63,17 +50,14 @@ pub fn document<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
 }
 
 /// Makes a document of what `path` holds, and checks it.
-pub(crate) fn from_value<E: Experiment>(path: &Path, value: Value) -> Result<Document<E>, Error> {
-    let document = parsed(path, value)?;
-    check::document(&document).map_err(|why| refuse(path, why, NOT_OURS))?;
-    Ok(document)
-}
-
-fn parsed<E: Experiment>(path: &Path, mut value: Value) -> Result<Document<E>, Error> {
-    older::convert(&mut value);
-    let mut document: Document<E> =
-        serde_json::from_value(value).map_err(|error| refuse(path, error.to_string(), NOT_OURS))?;
+pub(crate) fn of_text<E: Experiment>(path: &Path, text: &str) -> Result<Document<E>, Error> {
+    let mut document: Document<E> = serde_json::from_str(text).map_err(|_| wrong::<E>(path, text))?;
+    if document.schema != SCHEMA {
+        return Err(wrong::<E>(path, text));
+    }
+    serde_json::from_str::<Unique>(text).map_err(|error| refuse(path, error.to_string(), NOT_OURS))?;
     path.clone_into(&mut document.path);
+    check::document(&document).map_err(|why| refuse(path, why, NOT_OURS))?;
     Ok(document)
 }
 
@@ -112,37 +96,59 @@ fn text<'a>(path: &Path, file: io::Result<File>, bytes: &'a mut Vec<u8>) -> Resu
         .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8")))
 }
 
-fn value(path: &Path, text: &str) -> Result<Value, Error> {
+/// What tells a result from other files.
+#[derive(Deserialize)]
+struct Kind {
+    schema: Option<serde_json::Value>,
+    meta: Option<FirefoxMeta>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FirefoxMeta {
+    preprocessed_profile_version: Option<IgnoredAny>,
+}
+
+/// Says why a text is no document of the experiment.
+fn wrong<E: Experiment>(path: &Path, text: &str) -> Error {
     if text.trim().is_empty() {
-        return Err(refuse(path, "it is empty", NOT_OURS));
+        return refuse(path, "it is empty", NOT_OURS);
     }
-    let unique::Unique(value) = serde_json::from_str(text).map_err(|error| {
+    if let Err(error) = serde_json::from_str::<Unique>(text) {
         if error.is_eof() {
             return refuse(path, format!("it is truncated: {error}"), "measure again, or restore the file");
         }
         let near = text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default();
-        if ["NaN", "Infinity", "inf", "nan"].iter().any(|word| near.contains(word)) {
-            return refuse(path, format!("NaN and Infinity are no JSON numbers: {error}"), NOT_OURS);
-        }
-        let what = if error.is_data() { String::new() } else { "it is not JSON: ".to_owned() };
-        refuse(path, format!("{what}{error}"), NOT_OURS)
-    })?;
-    schema(&value).map_err(|(why, remedy)| refuse(path, why, remedy))?;
-    if let Some(found) = check::too_large(&value) {
-        return Err(refuse(path, format!("no figure of ours is as large as {found}: edited by hand?"), NOT_OURS));
+        let what = match error.is_data() {
+            true => "",
+            false if near.contains("NaN") || near.contains("Infinity") => "NaN and Infinity are no JSON numbers: ",
+            false => "it is not JSON: ",
+        };
+        return refuse(path, format!("{what}{error}"), NOT_OURS);
     }
-    Ok(value)
+    let kind = serde_json::from_str::<Kind>(text).unwrap_or(Kind { schema: None, meta: None });
+    if let Err((why, remedy)) = schema(&kind) {
+        return refuse(path, why, remedy);
+    }
+    let found = serde_path_to_error::deserialize::<_, Document<E>>(&mut serde_json::Deserializer::from_str(text));
+    let why = found.err().map_or_else(String::new, |error| match error.path().to_string().as_str() {
+        "." => error.inner().to_string(),
+        key => format!("{key}: {}", error.inner()),
+    });
+    refuse(path, why, NOT_OURS)
 }
 
-/// Whether this tool reads the document's schema. There is no older one than version 1 to convert.
-fn schema(value: &Value) -> Result<(), (String, &'static str)> {
-    // What `vpmu report --format firefox` makes, and samply.
-    if value.get("meta").is_some_and(|meta| meta.get("preprocessedProfileVersion").is_some()) {
+/// # Errors
+/// Why this tool does not read the schema, and what to do.
+fn schema(kind: &Kind) -> Result<(), (String, &'static str)> {
+    // `vpmu report --format firefox` makes such a profile, and so does samply.
+    if kind.meta.as_ref().is_some_and(|meta| meta.preprocessed_profile_version.is_some()) {
         return Err(("it is a Firefox profile: it has samples in it, and no result".to_owned(), OF_FIREFOX));
     }
-    let found = value
-        .get("schema")
-        .and_then(Value::as_str)
+    let found = kind
+        .schema
+        .as_ref()
+        .and_then(serde_json::Value::as_str)
         .ok_or_else(|| ("it has no \"schema\", so it is no result of vpmu".to_owned(), NOT_OURS))?;
     if found == SCHEMA {
         return Ok(());
@@ -162,7 +168,7 @@ fn schema(value: &Value) -> Result<(), (String, &'static str)> {
             format!("it is an account of `vpmu triage` ({found}), which is one verdict and has no rounds"),
             "its verdict is in it; `vpmu triage` looks again",
         ),
-        None if found.starts_with("vpmu-compare/") || found.starts_with("vpmu-fleet-compare/") => (
+        None if found.starts_with("vpmu-compare/") => (
             format!("it is a comparison of `vpmu compare` ({found}), not a result"),
             "give the results that it compares",
         ),

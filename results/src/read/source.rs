@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::file::{MAX_DOCUMENT, brief, brief_with};
+use super::file::{MAX_DOCUMENT, record, record_with};
 use super::refuse::refuse;
 use crate::document::Record;
 use crate::error::Error;
@@ -48,7 +48,7 @@ pub fn gather(source: &str, results: &Path) -> Result<Vec<Record>, Error> {
         return folder(path);
     }
     if path.exists() {
-        return brief(path).map(|record| vec![record]);
+        return record(path).map(|record| vec![record]);
     }
     let name = check_name(source).ok();
     match name.map(|name| baseline_folder(results, &name)).filter(|dir| dir.is_dir()) {
@@ -88,8 +88,7 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(paths)
 }
 
-/// Every document of a folder ([`files`]), in the order of their start: with all checks of [`record`](super::record()), and without the
-/// experiment's own part of their rounds, which nothing over many documents looks at and which takes most of the time to read.
+/// Every document of a folder ([`files`]), in the order of their start, each read as by [`record`](super::record()).
 ///
 /// # Errors
 /// Exit 2: no document, too many, a bad one, or one that is there twice.
@@ -101,7 +100,7 @@ pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
     }
     let mut records = paths
         .par_iter()
-        .map_init(Vec::new, |bytes, path| brief_with(path, open::found(path, MAX_DOCUMENT), bytes))
+        .map_init(Vec::new, |bytes, path| record_with(path, open::found(path, MAX_DOCUMENT), bytes))
         .collect::<Vec<_>>();
     // The first bad one in order of names, whichever thread met its own first.
     if let Some(bad) = records.iter().position(Result::is_err) {

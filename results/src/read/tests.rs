@@ -8,7 +8,7 @@ use crate::fixture;
 /// A good document, changed.
 fn changed(change: impl FnOnce(&mut Value)) -> String {
     let document = fixture::document(3);
-    let mut value = serde_json::to_value(document).unwrap();
+    let mut value = fixture::spread(&document);
     change(&mut value);
     value.to_string()
 }
@@ -36,7 +36,7 @@ fn a_document_of_ours_is_read_back() {
     assert_eq!((record.experiment.as_str(), record.arms.len()), ("nmi-latency", 5));
     let arm = record.arm("recreate").unwrap();
     assert_eq!((arm.rounds.len(), arm.metrics["nmi_handler_ns"].count), (3, 120));
-    assert!(arm.rounds[2].metrics["nmi_handler_ns"].p50 > 0);
+    assert!(arm.rounds.metrics["nmi_handler_ns"].p50[2] > 0);
     assert_eq!(record.parameter("workload").as_deref(), Some("single/ftest"));
     assert!(record.arm("kvm").unwrap().not_available.is_some());
     assert_eq!(document::<crate::document::GuestRun>(&path).unwrap().arms.len(), 5);
@@ -53,11 +53,25 @@ fn what_is_not_ours_is_refused_with_its_reason() {
         ("[1]".to_owned(), "no \"schema\""),
         ("{\"schema\": 1, \"schema\": 2}".to_owned(), "duplicate key \"schema\""),
         ("{\"meta\": {\"preprocessedProfileVersion\": 55}, \"threads\": []}".to_owned(), "a Firefox profile"),
-        ("{\"schema\": \"vpmu-doctor/1\"}".to_owned(), "vpmu-doctor/1"),
-        ("{\"schema\": \"vpmu-result/1\"}".to_owned(), "missing field"),
+        ("{\"schema\": \"vpmu-ab/1\"}".to_owned(), "vpmu-ab/1"),
+        ("{\"schema\": \"vpmu-result/1\"}".to_owned(), "missing field `experiment`"),
         ("{\"schema\": \"vpmu-result/2\"}".to_owned(), "newer"),
         ("{\"schema\": \"vpmu-result/0\"}".to_owned(), "no release"),
-        (changed(|value| value["arms"][0]["nmis"] = json!(1e29)), "no figure of ours is as large as 1"),
+        (changed(|value| value["arms"][0]["nmis"] = json!(1e29)), "arms[0]"),
+        (changed(|value| drop(value["host"].as_object_mut().unwrap().remove("class"))), "host: missing field `class`"),
+        (whole.replacen("\"nmis\":", "\"nmis\":1,\"nmis\":", 1), "duplicate key \"nmis\""),
+        (
+            whole.replacen("\"p50\":[", "\"p50\":[],\"p50\":[", 1),
+            "arms[0].rounds.metrics.exit_path_ns: duplicate field `p50`",
+        ),
+        (
+            whole.replacen(
+                "\"metrics\":{\"exit_path_ns\"",
+                "\"metrics\":{\"nmi_handler_ns\":{\"count\":1,\"p50\":1},\"exit_path_ns\"",
+                1,
+            ),
+            "duplicate key \"nmi_handler_ns\"",
+        ),
     ] {
         assert!(complaint(&text).contains(needle), "{}", complaint(&text));
     }
@@ -66,32 +80,46 @@ fn what_is_not_ours_is_refused_with_its_reason() {
 #[test]
 fn a_document_that_contradicts_itself_is_refused() {
     type Change = fn(&mut Value);
-    let cases: [(&str, Change); 19] = [
+    let cases: [(&str, Change); 23] = [
         ("0 arms", |d| d["arms"] = json!([])),
         ("duplicate arm", |d| d["arms"][1] = d["arms"][0].clone()),
         ("no rounds and does not say why", |d| {
-            d["arms"][0]["rounds"] = json!([]);
+            d["arms"][0]["rounds"] = d["arms"][4]["rounds"].clone();
         }),
-        ("no list of rounds", |d| d["arms"][0]["rounds"] = json!(3)),
-        ("not a number of ns", |d| d["arms"][0]["nmi_handler_ns"]["mean"] = Value::Null),
-        ("not a number of ns", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!("5")),
-        ("not a number of ns", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!(-5)),
-        ("p50 is 900000", |d| d["arms"][0]["nmi_handler_ns"]["p50"] = json!(900_000)),
-        ("outside of min and max", |d| d["arms"][0]["nmi_handler_ns"]["mean"] = json!(1e9)),
-        ("no values", |d| d["arms"][0]["nmi_handler_ns"]["count"] = json!(0)),
-        ("its rounds 120", |d| d["arms"][0]["nmi_handler_ns"]["count"] = json!(121)),
+        ("arms[0].rounds: invalid type", |d| d["arms"][0]["rounds"] = json!(3)),
+        ("arms[0].metrics.nmi_handler_ns.p50: invalid type: string", |d| {
+            d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = json!("5");
+        }),
+        ("arms[0].metrics.nmi_handler_ns.p50: invalid value: integer `-5`", |d| {
+            d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = json!(-5);
+        }),
+        ("p50 is 900000", |d| d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = json!(900_000)),
+        ("outside of min and max", |d| d["arms"][0]["metrics"]["nmi_handler_ns"]["mean"] = json!(1e9)),
+        ("no values", |d| d["arms"][0]["metrics"]["nmi_handler_ns"]["count"] = json!(0)),
+        ("its rounds 120", |d| d["arms"][0]["metrics"]["nmi_handler_ns"]["count"] = json!(121)),
         ("clock goes backwards", |d| {
-            d["arms"][0]["rounds"][0]["started_ns"] = json!(u64::MAX);
+            d["arms"][0]["rounds"]["started_us"][0] = json!(u64::MAX);
         }),
-        ("guest 3, the one after it of guest 1", |d| d["arms"][0]["rounds"][0]["guest"] = json!(3)),
-        ("probe_ns is not above 0", |d| d["arms"][0]["rounds"][0]["probe_ns"] = json!(0.0)),
-        ("follows round", |d| d["arms"][0]["rounds"][1]["round"] = json!(0)),
+        ("guest 3, the one after it of guest 1", |d| d["arms"][0]["rounds"]["guest"] = json!([3, 1, 2])),
+        ("probe_ns is not above 0", |d| d["arms"][0]["rounds"]["probe_ns"] = json!([0.0, null, 1.0])),
+        ("follows round", |d| d["arms"][0]["rounds"]["round"][1] = json!(0)),
+        ("arms[0].rounds: position has 0 values for 3 rounds", |d| d["arms"][0]["rounds"]["position"] = json!([])),
+        ("arms[0].rounds: opens has 2 values for 3 rounds", |d| d["arms"][0]["rounds"]["opens"] = json!([1, 2])),
+        ("arms[0].rounds: exit_path_ns: p50 has 2 values for 3", |d| {
+            d["arms"][0]["rounds"]["metrics"]["exit_path_ns"]["p50"] = json!([1, 1]);
+        }),
+        ("arm recreate: rounds: exit_path_ns: min is 251 and p10 is 250", |d| {
+            d["arms"][0]["rounds"]["metrics"]["exit_path_ns"]["min"] = json!([250, 251, 250]);
+        }),
+        ("arms[0].rounds: exit_path_ns: mean has 4 values for 3", |d| {
+            d["arms"][0]["rounds"]["metrics"]["exit_path_ns"]["mean"] = json!([1, 1, 1, 1]);
+        }),
         ("mixed units", |d| {
-            let map = d["arms"][0].as_object_mut().unwrap();
+            let map = d["arms"][0]["metrics"].as_object_mut().unwrap();
             map.remove("nmi_handler_ns");
         }),
         ("its unit is unknown", |d| {
-            let map = d["arms"][0].as_object_mut().unwrap();
+            let map = d["arms"][0]["metrics"].as_object_mut().unwrap();
             let metric = map.remove("nmi_handler_ns").unwrap();
             map.insert("nmi_handler_us".to_owned(), metric);
         }),
@@ -105,36 +133,19 @@ fn a_document_that_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn summaries_below_a_key_are_metrics_too() {
-    let text = changed(|d| {
-        d["experiment"] = json!("stat-setup");
-        let arm = &mut d["arms"][0];
-        let phase = json!({"count": 3, "min": 1, "p50": 2, "max": 3, "mean": 2.0});
-        arm["phases"] = json!({"open_ns": phase});
-        for round in arm["rounds"].as_array_mut().unwrap() {
-            round["phases"] = json!({"open_ns": {"count": 1, "p50": 2, "max": 3}});
-        }
-    });
-    let (_dir, path) = written(&text);
-    let record = record(&path).unwrap();
-    assert_eq!(record.arms[0].metrics["phases/open_ns"].p50, 2);
-    assert!(record.arms[0].rounds.iter().all(|round| round.metrics.contains_key("phases/open_ns")));
-}
-
-#[test]
 fn rounds_are_of_guests_and_probed() {
     let (_dir, path) = written(&changed(|d| crate::fixture::in_guests(d, 2)));
     let record = record(&path).unwrap();
     let rounds = &record.arm("reuse").unwrap().rounds;
-    assert_eq!(rounds.iter().map(crate::document::Round::guest).collect::<Vec<_>>(), [0, 0, 1]);
-    assert_eq!(rounds[2].probe_ns, Some(20_000.5));
+    assert_eq!(rounds.iter().map(|round| round.guest).collect::<Vec<_>>(), [0, 0, 1]);
+    assert_eq!(rounds.probe_ns[2], Some(20_000.5));
     let again = serde_json::to_value(&record).unwrap();
-    assert_eq!(again["arms"][0]["rounds"][2]["guest"], json!(1));
+    assert_eq!(again["arms"][0]["rounds"]["guest"], json!([0, 0, 1]));
     let (_dir, path) = written(&changed(|_| {}));
     let record = super::record(&path).unwrap();
-    let round = &record.arm("reuse").unwrap().rounds[2];
-    assert_eq!((round.guest, round.guest(), round.probe_ns), (None, 2, None));
-    assert!(serde_json::to_value(&record).unwrap()["arms"][0]["rounds"][2].get("probe_ns").is_none());
+    let round = record.arm("reuse").unwrap().rounds.iter().nth(2).unwrap();
+    assert_eq!((round.guest, round.probe_ns), (2, None));
+    assert!(serde_json::to_value(&record).unwrap()["arms"][0]["rounds"].get("probe_ns").is_none());
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn figure(family: &[(&str, &Record)], inks: &Inks) -> Option<Figure> {
                 (*kernel).to_owned(),
                 level(&p50),
                 ratio.map_or_else(dash, |found| ratio_with(&found)),
-                arm.own.count("lost").map_or_else(dash, |n| n.to_string()),
+                arm.own.lost.map_or_else(dash, |n| n.to_string()),
                 found.count.to_string(),
                 date(record.started_unix as f64),
             ]);

@@ -317,7 +317,7 @@ fn arms(record: &Record) -> Table {
             whole(found.and_then(|metric| metric.max)),
             found.and_then(|metric| metric.mean).map_or_else(dash, time),
             paired::p50(arm, metric::PMI_DELIVERY.key).map_or_else(dash, time),
-            arm.own.count("lost").map_or_else(dash, |n| n.to_string()),
+            arm.own.lost.map_or_else(dash, |n| n.to_string()),
             found.map_or_else(dash, |metric| metric.count.to_string()),
             if arm.stand_in { format!("{} (stand-in)", arm.backend) } else { arm.backend.clone() },
             note,

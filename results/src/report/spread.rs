@@ -26,7 +26,7 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
     let mut most = 0;
     for (arm, ..) in subject::measured(record) {
         let values: Vec<f64> =
-            paired::counting(arm, key).filter_map(|(_, summary)| Statistic::P50.of(summary)).collect();
+            paired::counting(arm, key).filter_map(|(_, summary)| Statistic::P50.of(&summary)).collect();
         let Some(found) = paired::level(arm, key, Statistic::P50).filter(|found| found.rounds > 1) else { continue };
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn every_whole_round_is_drawn() {
         let mut record = fixture::record(9, 5, |_, round| 1000 + round);
-        record.arms[0].rounds[2].complete = false;
+        record.arms[0].rounds.complete[2] = false;
         let figure = rounds(&record, &Inks::new(std::slice::from_ref(&record))).unwrap();
         assert_eq!(figure.plots[0].matches("h0").count(), 8 + 3 * 9);
         assert_eq!(figure.table.rows.len(), 4);

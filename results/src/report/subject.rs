@@ -11,7 +11,7 @@ pub(super) fn metric_of(record: &Record) -> Option<&str> {
     headlines
         .find_map(|metric| key(metric.key))
         .or_else(|| record.arms.iter().find_map(|arm| arm.metrics.first_key_value()))
-        .map(|(key, _)| key)
+        .map(|(key, _)| key.as_str())
 }
 
 /// Arms that have the record's metric, with its key and summary.
@@ -43,7 +43,7 @@ mod tests {
         let mut record = fixture::record(6, 5, |_, round| 1000 + round);
         let livelocked = &mut record.arms[0];
         livelocked.metrics.retain(|key, _| key == "exit_path_ns");
-        livelocked.rounds.iter_mut().for_each(|round| round.metrics.retain(|key, _| key == "exit_path_ns"));
+        livelocked.rounds.metrics.retain(|key, _| key == "exit_path_ns");
         assert_eq!(metric_of(&record), Some("nmi_handler_ns"));
         assert_eq!(
             measured(&record).map(|(arm, ..)| arm.name.as_str()).collect::<Vec<_>>(),

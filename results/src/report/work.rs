@@ -1,7 +1,5 @@
 //! What it takes: host operations per PMI, and the phases of a set-up.
 
-use serde_json::Value;
-
 use super::axis::{Axis, duration, plain};
 use super::figure::{Figure, Key, Table, dash};
 use super::group::Inks;
@@ -9,19 +7,14 @@ use super::latency::{ARMS, too_many};
 use super::plot::{self, Curve};
 use super::rows::{self, Bar, Part};
 use super::subject;
-use crate::document::{Any, Arm, ArmKind, Record};
+use crate::document::{Any, Arm, ArmKind, Record, Summary};
 use crate::stats::pareto;
 use crate::table::layout::{ratio, time};
 
-fn number(value: Option<&Value>) -> f64 {
-    value.and_then(Value::as_f64).filter(|n| n.is_finite()).unwrap_or(0.0)
-}
-
 /// What an arm's work is divided by: the NMIs it took, its set-ups, or its rotations.
 fn samples(arm: &Arm<Any>, metric: Option<&str>) -> Option<f64> {
-    let nmis = number(arm.own.get("nmis").as_ref());
-    let counted = metric.and_then(|key| arm.metrics.get(key)).map_or(0.0, |metric| metric.count as f64);
-    Some(nmis.max(counted)).filter(|&n| n > 0.0)
+    let counted = metric.and_then(|key| arm.metrics.get(key)).map_or(0, |metric| metric.count);
+    Some(arm.own.nmis.max(counted)).filter(|&n| n > 0).map(|n| n as f64)
 }
 
 /// Host operations: kind, how often and how long in all, ns.
@@ -29,19 +22,12 @@ type Operations = Vec<(String, f64, f64)>;
 
 /// The host operations of an arm.
 fn operations(arm: &Arm<Any>) -> Operations {
-    let Some(Value::Object(ops)) = arm.own.get("host_ops") else { return Vec::new() };
-    ops.into_iter()
-        .map(|(kind, op)| {
-            let (count, ns) = (number(op.get("count")), number(op.get("total_ns")));
-            (kind, count, ns)
-        })
-        .collect()
+    arm.own.host_ops.iter().map(|(kind, op)| (kind.clone(), op.count as f64, op.total_ns as f64)).collect()
 }
 
 /// MSR exits of an arm.
 fn exits(arm: &Arm<Any>) -> Option<f64> {
-    let Some(Value::Object(msrs)) = arm.own.get("msr_exits") else { return None };
-    Some(msrs.values().map(|n| number(n.get("reads")) + number(n.get("writes"))).sum())
+    (!arm.own.msr_exits.is_empty()).then(|| arm.own.all_exits() as f64)
 }
 
 /// Host operations per PMI of a result, by number and by time; `None` if it has none.
@@ -118,20 +104,15 @@ fn keys(unnamed: Vec<(String, plot::Ink)>) -> Vec<Key> {
     unnamed.into_iter().map(|(name, ink)| Key::bar(ink, name)).collect()
 }
 
-/// The phases of an arm and the median of each, ns: those of host events, a list, or those of a guest, by name.
-fn phases_of(arm: &Arm<Any>) -> Vec<(String, f64)> {
-    let p50 = |phase: &Value, key: &str| phase.get(key)?.get("p50")?.as_f64().filter(|n| n.is_finite());
-    match arm.own.get("phases") {
-        Some(Value::Array(list)) => {
-            list.iter().filter_map(|one| Some((one.get("phase")?.as_str()?.to_owned(), p50(one, "wall_ns")?))).collect()
-        }
-        Some(Value::Object(map)) => {
-            // A guest's "set-up" is the sum of the others, and its rotations come later.
-            let parts = map.iter().filter(|(name, _)| !matches!(name.as_str(), "set-up" | "rotate"));
-            parts.filter_map(|(name, one)| Some((name.clone(), p50(one, "total_ns")?))).collect()
-        }
-        _ => Vec::new(),
-    }
+/// The phases of an arm and the median of each, ns.
+fn phases_of(arm: &Arm<Any>) -> Phases {
+    let phase = |(key, summary): (&String, &Summary)| {
+        let (name, time) = key.strip_prefix("phases/")?.split_once('/')?;
+        // Rotations come later than the set-up of a guest.
+        let is_part = matches!(time, "wall_ns" | "total_ns") && name != "rotate";
+        is_part.then(|| (name.to_owned(), summary.median()))
+    };
+    arm.metrics.iter().filter_map(phase).collect()
 }
 
 /// Names of phases with their times, ns.
@@ -188,7 +169,7 @@ pub(super) fn pareto(record: &Record, inks: &Inks) -> Option<Figure> {
         .iter()
         .filter(|arm| arm.kind != ArmKind::Floor)
         .filter_map(|arm| {
-            let held = arm.own.get("events_held")?.get("time_mean")?.as_f64().filter(|n| n.is_finite() && *n >= 0.0)?;
+            let held = arm.own.events_held.time_mean.filter(|n| n.is_finite() && *n >= 0.0)?;
             Some(Candidate { name: &arm.name, ink: inks.of(arm), held, latency: subject::p50(record, arm)? })
         })
         .collect();
@@ -247,7 +228,6 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
     use crate::fixture;
@@ -279,16 +259,18 @@ mod tests {
     fn phases_are_stacked_in_the_order_of_an_events_life() {
         let (_dir, mut record) = fixture::written(&fixture::document(10));
         assert!(phases(&record).is_none());
-        let ns = |p50: u64| json!({"count": 3, "p50": p50});
-        let list = json!([
-            {"phase": "read", "wall_ns": ns(5)}, {"phase": "open", "wall_ns": ns(1500)}, {"phase": "close", "wall_ns": ns(20)},
-        ]);
-        let guest = json!({
-            "set-up": {"total_ns": ns(30)}, "rotate": {"total_ns": ns(9)},
-            "program": {"total_ns": ns(10)}, "read": {"total_ns": ns(20)},
-        });
-        record.arms[0].own.insert("phases", &list);
-        record.arms[1].own.insert("phases", &guest);
+        for (arm, key, p50) in [
+            (0, "read/wall_ns", 5),
+            (0, "open/wall_ns", 1500),
+            (0, "open/call_ns", 7),
+            (0, "close/wall_ns", 20),
+            (1, "rotate/total_ns", 9),
+            (1, "program/total_ns", 10),
+            (1, "read/total_ns", 20),
+        ] {
+            let summary = Summary { count: 3, p50, ..Summary::default() };
+            record.arms[arm].metrics.insert(format!("phases/{key}"), summary);
+        }
         let figure = phases(&record).unwrap();
         assert_eq!(figure.table.head, ["arm", "all", "program", "open", "read", "close"]);
         assert_eq!(figure.table.rows[0][1..], ["1.52 µs", "–", "1.50 µs", "5 ns", "20 ns"]);
@@ -299,7 +281,7 @@ mod tests {
     fn the_front_has_what_nothing_beats() {
         let (_dir, mut record) = fixture::written(&fixture::of_strategies(10, &["recreate", "reuse", "pool"]));
         for (arm, held) in record.arms.iter_mut().zip([0.5, 4.0, 7.0]) {
-            arm.own.insert("events_held", &json!({"time_mean": held}));
+            arm.own.events_held.time_mean = Some(held);
         }
         let inks = Inks::new(std::slice::from_ref(&record));
         let figure = pareto(&record, &inks).unwrap();

@@ -180,9 +180,7 @@ mod tests {
     fn an_arm_without_nmis_has_dashes() {
         let mut finished = fixture::document(10);
         finished.arms[0].metrics.remove("nmi_handler_ns");
-        for round in &mut finished.arms[0].rounds {
-            round.metrics.remove("nmi_handler_ns");
-        }
+        finished.arms[0].rounds.metrics.remove("nmi_handler_ns");
         let text = super::text(&finished, 60);
         let row: Vec<&str> =
             text.lines().find(|line| line.starts_with("recreate")).unwrap().split_whitespace().collect();
@@ -197,7 +195,7 @@ mod tests {
             arm.own.nmis = 1_000_000;
             arm.own.lost = Some(100);
             if let Some(delivery) = arm.metrics.get("pmi_delivery_ns").cloned() {
-                arm.metrics.insert("signal_ns", delivery);
+                arm.metrics.insert("signal_ns".to_owned(), delivery);
             }
             for (metric, summary) in arm.metrics.iter_mut() {
                 summary.max = Some(43_163_000);
@@ -217,7 +215,7 @@ mod tests {
         let mut finished = fixture::document(3);
         let mut signal = finished.arms[0].metrics["pmi_delivery_ns"].clone();
         signal.p50 = 4_560;
-        finished.arms[0].metrics.insert("signal_ns", signal);
+        finished.arms[0].metrics.insert("signal_ns".to_owned(), signal);
         let text = super::text(&finished, 100);
         let (_, samples) = text.split_once("All samples").unwrap();
         let row = |arm: &str| samples.lines().find(|line| line.starts_with(arm)).unwrap().trim_end();

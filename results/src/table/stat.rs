@@ -29,15 +29,15 @@ fn legend(lines: &[&str], width: usize) -> String {
 }
 
 fn total<'a>(arm: &'a Arm, phase: &str) -> Option<&'a Summary> {
-    arm.own.phases.get(phase).and_then(|phase| phase.total_ns.as_ref())
+    arm.metrics.get(&format!("phases/{phase}/total_ns"))
 }
 
 fn times_row(arm: &Arm) -> [String; 7] {
     let p50 = |phase| total(arm, phase).map_or_else(dash, |s| time(s.p50 as f64));
-    let set_up = total(arm, SET_UP);
+    let set_up = arm.metric(&metric::SET_UP);
     [
         name(arm),
-        p50(SET_UP),
+        set_up.map_or_else(dash, |s| time(s.p50 as f64)),
         set_up.map_or_else(dash, |s| ns(s.p99)),
         p50("program"),
         p50("enable"),
@@ -52,7 +52,7 @@ fn cost_row(arm: &Arm) -> [String; 8] {
         Some(phase) if phase.begun > 0 => ratio(of(phase) as f64 / phase.begun as f64),
         _ => dash(),
     };
-    let call = arm.own.phases.get("enable").and_then(|phase| phase.call_ns.as_ref());
+    let call = arm.metrics.get("phases/enable/call_ns");
     [
         name(arm),
         per(|phase| phase.host_ops.get("open").copied().unwrap_or(0)),
@@ -115,7 +115,9 @@ pub(super) fn text(document: &Document, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::text;
-    use crate::document::{Document, EventCount, PhaseResult, SET_UP, SetUpParameters, Summary, latency_histogram};
+    use crate::document::{
+        Column, Document, EventCount, PhaseResult, SET_UP, SetUpParameters, Summary, latency_histogram,
+    };
     use crate::fixture;
     use crate::metric;
 
@@ -127,14 +129,13 @@ mod tests {
         for (arm, ns) in document.arms.iter_mut().zip([43_163_000, 2_000, 1_000]) {
             let mut histogram = latency_histogram();
             histogram.saturating_record(ns);
-            let summary = Summary::of(&histogram);
-            for round in &mut arm.rounds {
-                round.metrics.insert(metric::SET_UP.key, summary.clone().unwrap());
-            }
+            let summary = Summary::of(&histogram).unwrap();
+            let rounds = arm.rounds.len();
+            let column = Column { count: vec![1; rounds], p50: vec![summary.p50; rounds], ..Column::default() };
+            arm.rounds.metrics.insert(metric::SET_UP.key.to_owned(), column);
+            arm.metrics.insert(metric::SET_UP.key.to_owned(), summary.clone());
             let ops = [("open".to_owned(), 140), ("pause".to_owned(), 2)];
             let phase = PhaseResult {
-                call_ns: summary.clone(),
-                total_ns: summary,
                 begun: 10,
                 msr_reads: 20,
                 msr_writes: 22,
@@ -143,6 +144,9 @@ mod tests {
             };
             for key in ["program", "enable", "read", "disable", "rotate", SET_UP] {
                 arm.own.phases.insert(key.to_owned(), phase.clone());
+                for time in ["call_ns", "total_ns"] {
+                    arm.metrics.insert(format!("phases/{key}/{time}"), summary.clone());
+                }
             }
             let event = |count| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };
             arm.own.counts = vec![event(100), event(90), EventCount::default()];

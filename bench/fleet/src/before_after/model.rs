@@ -7,9 +7,6 @@ use results::error::Exit;
 use results::stats::interval::Interval;
 use results::verdict::Verdict;
 
-/// The schema of a comparison's JSON.
-pub(super) const SCHEMA: &str = "vpmu-fleet-compare/1";
-
 /// One figure of one class, over the hosts that both sides have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FleetRow {
@@ -50,8 +47,6 @@ pub struct FleetRow {
 /// Two sides of a fleet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FleetComparison {
-    /// `vpmu-fleet-compare/1`.
-    pub schema: &'static str,
     /// The verdict in a sentence.
     pub verdict: String,
     /// The exit code.

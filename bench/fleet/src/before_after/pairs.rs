@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::model::{FleetComparison, FleetRow, SCHEMA};
+use super::model::{FleetComparison, FleetRow};
 use crate::run::{Figure, Run};
 use crate::statistics::{FleetSpec, Grid, Kind, Series};
 use results::error::Error;
@@ -96,7 +96,6 @@ pub fn compare(base: &[Run], new: &[Run], spec: &FleetSpec) -> Result<FleetCompa
     let doubt = (!lone.is_empty()).then(|| format!("{} on one side only", plural(lone.len(), "figure")));
     let (exit, verdict) = Tally::of(rows.iter().map(|row| row.verdict)).conclude(doubt.as_deref());
     Ok(FleetComparison {
-        schema: SCHEMA,
         verdict,
         exit: exit.code(),
         hosts: both,

@@ -5,11 +5,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::checksum::Checksum;
-use crate::run::{Labels, Level, Run};
+use serde::{Deserialize, Serialize};
+
+use crate::run::{Labels, Run, shared};
 
 /// What says that a file is still the one that was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     pub(super) size: u64,
     pub(super) modified_ns: i64,
@@ -25,10 +26,11 @@ impl Stamp {
 }
 
 /// A document's run, and the file that it was read from.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) stamp: Stamp,
     /// The host by the document's own name.
+    #[serde(with = "shared")]
     pub(super) document_host: Arc<str>,
     pub(super) run: Run,
 }
@@ -43,37 +45,6 @@ impl Entry {
             self.run.labels = labels.clone();
         }
         changed
-    }
-
-    /// A checksum of all that comes from the file. Labels come from the campaign at each refresh.
-    pub(super) fn checksum(&self) -> u64 {
-        let mut sum = Checksum::default();
-        let Run {
-            file, started_unix, wall_ns, experiment, setting, key, backend, stand_in, boot, facts, figures, ..
-        } = &self.run;
-        let Stamp { size, modified_ns, inode } = self.stamp;
-        for number in [size, modified_ns.cast_unsigned(), inode, *started_unix, *wall_ns, u64::from(*stand_in)] {
-            sum.number(number);
-        }
-        for text in [file, &**experiment, setting, key, backend, &self.document_host, boot] {
-            sum.text(text);
-        }
-        for (name, value) in facts.iter() {
-            sum.text(name);
-            sum.text(value);
-        }
-        for figure in figures {
-            sum.text(&figure.arm);
-            sum.text(&figure.metric);
-            sum.number(figure.rounds);
-            for level in [Some(figure.time), figure.ratio] {
-                sum.float(level.map(|Level { log, .. }| log));
-                sum.float(level.and_then(|level| level.error));
-            }
-            sum.number(u64::from(figure.doubt.is_some()));
-            sum.text(figure.doubt.as_deref().unwrap_or_default());
-        }
-        sum.value()
     }
 
     /// Whether both are the same run: no two runs take the same time to the nanosecond.

@@ -1,11 +1,10 @@
 //! An index of a folder of documents, so that no document is read twice.
 //!
-//! It is a cache in `index.sqlite`: what is in it comes from the documents, and a document is read again unless size, modification
+//! It is a cache in `index.jsonl`: what is in it comes from the documents, and a document is read again unless size, modification
 //! time and inode are those of the file that was read. Whatever happens to the index costs time and nothing else: one that is
-//! damaged or of another version is made again, each run in it has a checksum, and where it cannot be written it is kept in
-//! memory. docs/fleet.md has its tables.
+//! damaged or of another version is made again, each line of it has a checksum, and where it cannot be written it is kept in
+//! memory.
 
-mod checksum;
 mod entry;
 mod names;
 mod store;
@@ -25,7 +24,7 @@ use results::error::Error;
 use results::{open, read};
 
 /// The file's name in the folder.
-pub const INDEX: &str = "index.sqlite";
+pub const INDEX: &str = "index.jsonl";
 
 /// The runs of a folder's documents.
 #[derive(Debug)]
@@ -223,10 +222,8 @@ impl Index {
         if !self.is_file || self.stored && changed.is_empty() {
             return Ok(());
         }
-        // With much that is new a whole index is as quick, and leaves out what no run refers to.
-        let few = self.stored && changed.len() * 4 < self.entries.len();
         let path = self.dir.join(INDEX);
-        let saved = store::save(&path, &self.entries, few.then_some(changed));
+        let saved = store::save(&path, &self.entries);
         self.stored = saved.is_ok();
         saved.map_err(|why| format!("cannot write {}: {why}; the documents are read again next time", path.display()))
     }
@@ -241,7 +238,7 @@ fn entry(dir: &Path, file: &str, labels: &Labels) -> Result<Entry, Error> {
         Some(_) => open::below(dir, Path::new(file), read::MAX_DOCUMENT),
         None => open::found(&path, read::MAX_DOCUMENT),
     };
-    let record = read::brief_with(&path, opened, &mut Vec::new())?;
+    let record = read::record_with(&path, opened, &mut Vec::new())?;
     let run = Run::of(&record, file, Labels::default());
     let mut entry = Entry { stamp, document_host: run.host.clone(), run };
     entry.label(labels);

@@ -23,10 +23,6 @@ impl Names {
         new
     }
 
-    pub(super) fn facts(&mut self, facts: BTreeMap<String, String>) -> Arc<BTreeMap<String, String>> {
-        self.shared_facts(&Arc::new(facts))
-    }
-
     fn shared_facts(&mut self, facts: &Arc<BTreeMap<String, String>>) -> Arc<BTreeMap<String, String>> {
         if let Some(known) = self.facts.get(facts) {
             return known.clone();

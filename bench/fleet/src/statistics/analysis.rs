@@ -20,9 +20,6 @@ use results::error::Exit;
 use results::stats::interval::Interval;
 use results::table::layout::plural;
 
-/// The schema of an analysis's JSON.
-pub const SCHEMA: &str = "vpmu-fleet/1";
-
 /// A host class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Class {
@@ -54,8 +51,6 @@ pub struct PeriodRow {
 /// Statistics of a fleet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Analysis {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
     /// What was asked.
     pub spec: FleetSpec,
     /// The verdict in a sentence.
@@ -143,7 +138,6 @@ pub fn analyse(runs: &[Run], spec: &FleetSpec) -> Analysis {
     let clocks = periods::clocks(runs, grid.by_repetition);
     let (exit, verdict) = conclude(&grid, &odd, &changed.changes, spec);
     Analysis {
-        schema: SCHEMA,
         spec: spec.clone(),
         verdict,
         exit,

@@ -18,7 +18,7 @@ mod periods;
 mod spec;
 mod spread;
 
-pub use analysis::{Analysis, Class, PeriodRow, SCHEMA, analyse};
+pub use analysis::{Analysis, Class, PeriodRow, analyse};
 pub use changes::{Change, ChangeRow};
 pub use components::{Components, Spread};
 pub(crate) use grid::{Grid, Series};

@@ -49,7 +49,7 @@ fn template(rounds: u64) -> Document {
     let mut random = Random::new(3);
     for arm in &mut template.arms {
         for (place, metric) in METRICS.iter().enumerate() {
-            let Some(summary) = arm.metrics.get_mut(metric) else { continue };
+            let Some(summary) = arm.metrics.get_mut(*metric) else { continue };
             let mut histogram = latency_histogram();
             for _ in 0..summary.count {
                 histogram.saturating_record((USUAL[place] * (0.1 * random.normal()).exp()) as u64);
@@ -99,19 +99,21 @@ fn fill(arm: &mut Arm<GuestRun>, place: usize, logs: &[f64; METRICS.len()], rand
         }
     };
     let mut most = [0; METRICS.len()];
-    for round in &mut arm.rounds {
-        round.guest = Some(round.index / PER_GUEST);
-        round.probe_ns = Some(11_393.0 + random.uniform() * 1000.0);
-        round.own.guest_start_ns = (round.index % PER_GUEST == 0).then_some(15_055_591);
-        for (metric, name) in METRICS.iter().enumerate() {
+    let rounds = &mut arm.rounds;
+    rounds.guest = rounds.index.iter().map(|index| Some(index / PER_GUEST)).collect();
+    rounds.guest_start_us = rounds.index.iter().map(|index| if index % PER_GUEST == 0 { 15_055 } else { 0 }).collect();
+    rounds.probe_ns = rounds.index.iter().map(|_| Some(11_393.0 + random.uniform() * 1000.0)).collect();
+    for (metric, name) in METRICS.iter().enumerate() {
+        let Some(column) = rounds.metrics.get_mut(*name) else { continue };
+        for count in std::mem::take(column).count {
             let p50 = (usual_ns(place, metric).ln() + logs[metric] + ROUNDS * random.normal()).exp();
-            let Some(summary) = round.metrics.get_mut(name) else { continue };
-            *summary = shape(p50, summary.count);
+            let summary = shape(p50, count);
             most[metric] = most[metric].max(summary.max.unwrap_or(0));
+            column.push(Some(&summary));
         }
     }
     for (metric, name) in METRICS.iter().enumerate() {
-        let Some(summary) = arm.metrics.get_mut(name) else { continue };
+        let Some(summary) = arm.metrics.get_mut(*name) else { continue };
         let (count, histogram) = (summary.count, summary.histogram.take());
         let all = shape((usual_ns(place, metric).ln() + logs[metric]).exp(), count);
         *summary = Summary { max: Some(most[metric]), p99_9: all.p99, histogram, ..all };
@@ -147,6 +149,12 @@ pub fn write(fleet: &Fleet, rounds: u64, folder: &Path) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_default_document_is_small() {
+        let size = size_of(&Fleet::default(), 240);
+        assert!((50_000..200_000).contains(&size), "{size} bytes");
+    }
 
     #[test]
     fn documents_are_read_back_with_the_figures_they_were_made_of() {

@@ -66,8 +66,6 @@ pub struct Line {
 /// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Practice {
-    /// Always "vpmu-reproduce-practice/1".
-    pub schema: &'static str,
     /// The published figure.
     pub figure: &'static str,
     /// What it is, as published.
@@ -96,7 +94,7 @@ impl Practice {
         };
         let reasons = reasons(figure, &accounts);
         let what = text("what");
-        Some(Self { schema: "vpmu-reproduce-practice/1", figure: figure.id(), what, source, lines, reasons, accounts })
+        Some(Self { figure: figure.id(), what, source, lines, reasons, accounts })
     }
 
     /// Whether every published number has one of this host beside it.

@@ -26,7 +26,6 @@ pub fn diagnose(
     findings.extend(noise::findings(&host, &[]));
     let AutoBackend { backend, why, .. } = auto;
     Diagnosis {
-        schema: "vpmu-doctor/1",
         host_class: host.class.clone(),
         stand_in: backend.as_ref().is_some_and(host_pmu::backend::BackendKey::is_stand_in),
         auto_backend: backend.map(|key| key.to_string()),

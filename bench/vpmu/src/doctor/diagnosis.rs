@@ -10,8 +10,6 @@ use crate::process;
 /// The report of `doctor`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diagnosis {
-    /// `"vpmu-doctor/1"`.
-    pub schema: &'static str,
     /// See [`results::host::host_class`].
     pub host_class: String,
     /// The backend of `auto`; `None` if none works.

@@ -19,7 +19,7 @@ use crate::hash::sha256;
 /// Schema of the campaign's own file.
 pub const SCHEMA: &str = "vpmu-campaign/1";
 /// Schema of an element's outcome.
-pub const ELEMENT_SCHEMA: &str = "vpmu-element/1";
+pub const ELEMENT_SCHEMA: &str = SCHEMA;
 /// The campaign's own file.
 pub const CAMPAIGN: &str = "campaign.json";
 /// Folder of the binaries.

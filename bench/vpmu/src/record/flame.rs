@@ -167,7 +167,7 @@ mod tests {
     fn nmis_and_samples_have_the_time_since_the_first() {
         let nmis = |at: &[u64]| {
             let all: Vec<_> = at.iter().map(|&at| value!({ "vcpu": 0, "at": at, "took": 7 })).collect();
-            serde_json::from_value::<Nmis>(value!({ "schema": "vpmu-nmis/1", "nmis": all })).unwrap()
+            serde_json::from_value::<Nmis>(value!({ "nmis": all })).unwrap()
         };
         let found = around(&nmis(&[121, 115, 99]), [(120, 3), (100, 4)].into_iter()).unwrap();
         assert_eq!(found.nmis, [(0, 7, 0), (16, 7, 0), (22, 7, 0)]);

@@ -10,8 +10,6 @@ use serde::{Deserialize, Serialize};
 use vmm::outcome::RunOutcome;
 use vmm::sample::Moment;
 
-/// Its name in the file.
-const SCHEMA: &str = "vpmu-nmis/1";
 /// Largest file that is read.
 const LARGEST: u64 = 64 << 20;
 /// Most runs in a file: none takes more than 70 bytes.
@@ -33,7 +31,6 @@ pub struct Nmi {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nmis {
-    schema: String,
     /// By vCPU and time.
     pub nmis: Vec<Nmi>,
 }
@@ -58,7 +55,7 @@ impl Nmis {
                 }
             }
         }
-        Self { schema: SCHEMA.to_owned(), nmis }
+        Self { nmis }
     }
 
     /// Writes it; returns how many runs were left out, the shortest, as a file of all would be too large to be read.
@@ -84,7 +81,7 @@ impl Nmis {
     /// Reads it; `None` if there is none, or it is not one.
     #[must_use]
     pub fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice::<Self>(&plain::read(path, LARGEST).ok()?).ok().filter(|read| read.schema == SCHEMA)
+        serde_json::from_slice::<Self>(&plain::read(path, LARGEST).ok()?).ok()
     }
 }
 
@@ -99,11 +96,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.data.nmis");
         assert!(Nmis::read(&path).is_none());
-        let nmis = Nmis { schema: SCHEMA.to_owned(), nmis: vec![Nmi { vcpu: 1, at: 5, took: 7 }] };
+        let nmis = Nmis { nmis: vec![Nmi { vcpu: 1, at: 5, took: 7 }] };
         assert_eq!(nmis.clone().write(&Target::of(&path).unwrap()).unwrap(), 0);
         assert_eq!(Nmis::read(&path), Some(nmis));
-        for other in ["{}", "", "{\"schema\":\"vpmu-nmis/2\",\"nmis\":[]}", "{\"schema\":\"vpmu-nmis/1\",\"nmis\":[1]}"]
-        {
+        for other in ["{}", "", "{\"nmis\":[1]}"] {
             fs::write(&path, other).unwrap();
             assert_eq!(Nmis::read(&path), None, "{other}");
         }
@@ -112,7 +108,7 @@ mod tests {
     #[test]
     fn the_longest_runs_are_kept_and_a_file_of_them_can_be_read() {
         let nmi = |vcpu, at, took| Nmi { vcpu, at, took };
-        let mut nmis = Nmis { schema: SCHEMA.to_owned(), nmis: vec![nmi(0, 1, 5), nmi(0, 2, 9), nmi(1, 1, 7)] };
+        let mut nmis = Nmis { nmis: vec![nmi(0, 1, 5), nmi(0, 2, 9), nmi(1, 1, 7)] };
         assert_eq!((nmis.bound(3), nmis.bound(2)), (0, 1));
         assert_eq!(nmis.nmis, [nmi(0, 2, 9), nmi(1, 1, 7)]);
         let longest = serde_json::to_string(&nmi(999, u64::MAX, u64::MAX)).unwrap().len() as u64 + 1;

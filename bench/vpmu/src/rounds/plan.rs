@@ -153,7 +153,7 @@ impl Plan {
             quick: spec.quick,
             samples: spec.samples,
             warmup_samples,
-            warmup_rounds: Some(spec.warmup),
+            warmup_rounds: spec.warmup,
             duration_ns: spec.duration.map(nanos),
             time_limit_ns: nanos(spec.time_limit),
             cpu: spec.cpu.name().to_owned(),

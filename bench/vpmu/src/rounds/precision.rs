@@ -65,10 +65,8 @@ mod tests {
         assert!(missing(&arms("9"), &NMI_HANDLER, 0.02).is_some_and(|why| why.contains("9 guests an arm are too few")));
         assert!(missing(&arms("4"), &NMI_HANDLER, 0.02).is_some_and(|why| why.contains("has too few rounds")));
         let mut noisy = arms("12");
-        for (round, n) in noisy[0].rounds.iter_mut().zip(1..) {
-            if let Some(summary) = round.metrics.get_mut(NMI_HANDLER.key) {
-                summary.p50 += 300 * (n % 3);
-            }
+        for (p50, n) in noisy[0].rounds.metrics.get_mut(NMI_HANDLER.key).unwrap().p50.iter_mut().zip(1..) {
+            *p50 += 300 * (n % 3);
         }
         assert!(!is_reached(&noisy, &NMI_HANDLER, 0.02) && is_reached(&noisy, &NMI_HANDLER, 10.0));
         let why = missing(&noisy, &NMI_HANDLER, 0.02).unwrap_or_default();

@@ -159,8 +159,8 @@ fn latency(done: &Finished) -> Result<String> {
     let mut nmis = Vec::new();
     for name in ["recreate", "reuse-lazy", "deferred", "gate", "floor"] {
         let arm = arms.iter().find(|arm| arm["strategy"] == name).with_context(|| format!("no arm {name}"))?;
-        let count = arm["nmi_handler_ns"]["count"].as_u64().unwrap_or_default();
-        ensure!(count >= 15, "{name}: {}", arm["nmi_handler_ns"]);
+        let count = arm["metrics"]["nmi_handler_ns"]["count"].as_u64().unwrap_or_default();
+        ensure!(count >= 15, "{name}: {}", arm["metrics"]["nmi_handler_ns"]);
         ensure!(arm["lost"] == 0 && arm["overflows_lost"] == 0, "{name}: lost {}", arm["lost"]);
         nmis.push(format!("{name} {count}"));
     }

@@ -57,7 +57,7 @@ pub(crate) fn stock_kvm(parts: &Parts) -> Result<()> {
     ensure!(document["status"] == "complete", "{}", document["warnings"]);
     for strategy in ["recreate", "reuse", "reuse-lazy", "floor"] {
         let arm = arm(&document, strategy)?;
-        let handler = &arm["nmi_handler_ns"];
+        let handler = &arm["metrics"]["nmi_handler_ns"];
         eprintln!("# {strategy}: {} NMIs, handler p50 {} ns", handler["count"], handler["p50"]);
         ensure!(handler["count"].as_u64() >= Some(15), "{strategy}: {handler}");
         ensure!(arm["lost"] == 0 && arm["overflows_lost"] == 0, "{strategy}: lost {}", arm["lost"]);
@@ -76,7 +76,7 @@ pub(crate) fn counts_repeat(parts: &Parts) -> Result<()> {
                 let arm = arm(document, strategy)?;
                 let opens = &arm["host_ops"]["open"]["count"];
                 let (nmis, overflows, exits) = (&arm["nmis"], &arm["overflows"], &arm["msr_exits"]);
-                let (entries, handler) = (&arm["entries"], &arm["nmi_handler_ns"]);
+                let (entries, handler) = (&arm["entries"], &arm["metrics"]["nmi_handler_ns"]);
                 let times = format!("{} {} {}", handler["min"], handler["p50"], handler["max"]);
                 Ok(format!(
                     "{strategy}: {nmis} NMIs of {times} ns, {overflows} overflows, {opens} opens, {entries} entries, \

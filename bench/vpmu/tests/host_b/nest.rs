@@ -139,7 +139,9 @@ impl Middle {
     /// NMIs of an arm.
     fn nmis(&self, name: &str) -> Result<u64> {
         let arm = self.arm(name)?;
-        arm["nmi_handler_ns"]["count"].as_u64().with_context(|| format!("{name}: {}", arm["nmi_handler_ns"]))
+        arm["metrics"]["nmi_handler_ns"]["count"]
+            .as_u64()
+            .with_context(|| format!("{name}: {}", arm["metrics"]["nmi_handler_ns"]))
     }
 
     /// KVM's calls per PMI, for people.

@@ -72,8 +72,11 @@ fn a_short_run() {
     for strategy in ["recreate", "reuse", "reuse-lazy", "floor"] {
         let arm = arm(&document, strategy);
         assert_eq!(arm["lost"], 0, "{strategy}");
-        assert!(arm["nmi_handler_ns"]["count"].as_u64() >= Some(120), "{strategy}");
-        assert!(arm["nmi_handler_ns"]["p50"].as_u64() > Some(0) && arm["exit_path_ns"]["p50"].as_u64() > Some(0));
+        assert!(arm["metrics"]["nmi_handler_ns"]["count"].as_u64() >= Some(120), "{strategy}");
+        assert!(
+            arm["metrics"]["nmi_handler_ns"]["p50"].as_u64() > Some(0)
+                && arm["metrics"]["exit_path_ns"]["p50"].as_u64() > Some(0)
+        );
     }
     let opens = |strategy: &str| arm(&document, strategy)["host_ops"]["open"]["count"].as_u64().unwrap_or(0);
     assert_eq!((opens("reuse"), opens("floor")), (1, 0), "one open per guest");
@@ -112,7 +115,7 @@ fn an_interrupted_run() {
     let [path] = &documents(dir.path())[..] else { panic!("one document") };
     let document = parse(&std::fs::read(path).expect("the document"));
     assert_ne!(document["status"], "complete");
-    assert!(arm(&document, "floor")["rounds"].as_array().is_some_and(|rounds| !rounds.is_empty()));
+    assert!(arm(&document, "floor")["rounds"]["round"].as_array().is_some_and(|rounds| !rounds.is_empty()));
 }
 
 fn killed_runs() {
@@ -140,5 +143,5 @@ fn two_vcpus_and_a_strategy_file() {
     let [path] = &documents(dir.path())[..] else { panic!("one document") };
     let document = parse(&std::fs::read(path).expect("the document"));
     let mine = arm(&document, "mine");
-    assert!(mine["nmi_handler_ns"]["count"].as_u64() >= Some(50) && mine["lost"] == 0, "{mine}");
+    assert!(mine["metrics"]["nmi_handler_ns"]["count"].as_u64() >= Some(50) && mine["lost"] == 0, "{mine}");
 }

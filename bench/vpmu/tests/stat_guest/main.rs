@@ -83,7 +83,8 @@ fn enabled_once() {
         let line = ["--events", "7", "--strategy", "reuse", "--rounds", "1", "--samples", "10", "--enable", "once"];
         let document = document(&[&line[..], &["--backend", backend]].concat());
         for arm in measured(&document) {
-            let calls = |phase: &str| arm.own.phases[phase].call_ns.as_ref().map_or(0, |summary| summary.count);
+            let calls =
+                |phase: &str| arm.metrics.get(&format!("phases/{phase}/call_ns")).map_or(0, |summary| summary.count);
             assert_eq!((calls("enable"), calls("program"), calls("disable")), (10, 70, 70), "{backend}");
         }
     }
@@ -110,7 +111,7 @@ fn two_vcpus() {
     for arm in measured(&document) {
         assert_eq!((arm.own.cycles, arm.own.counts.len()), (16, 10), "{}", arm.name);
         assert!(arm.own.counts.iter().all(|event| event.scaled > Some(0) && event.running_ns < event.enabled_ns));
-        let set_ups = arm.own.phases["set-up"].total_ns.as_ref().map_or(0, |summary| summary.count);
+        let set_ups = arm.metric(&results::metric::SET_UP).map_or(0, |summary| summary.count);
         assert_eq!(set_ups, 16);
     }
 }
@@ -120,7 +121,7 @@ fn a_simulation_repeats() {
         let line = ["--backend", "sim:clx-ap-watchdog-off", "--events", "20", "--rounds", "2", "--vcpus", "2"];
         let mut arms = document(&[&line[..], &["--samples", "5", "--seed", "7"]].concat()).arms;
         // When a round began is this machine's time.
-        arms.iter_mut().flat_map(|arm| &mut arm.rounds).for_each(|round| round.started_ns = 0);
+        arms.iter_mut().for_each(|arm| arm.rounds.started_us.fill(0));
         serde_json::to_string(&arms).expect("JSON")
     };
     assert_eq!(arms(), arms());

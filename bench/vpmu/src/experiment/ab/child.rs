@@ -114,8 +114,9 @@ impl Side<'_> {
                 let before: Vec<usize> = self.rounds().collect();
                 self.experiment.keep_round();
                 let last = self.experiment.folds().zip(before).enumerate().filter_map(|(arm, (fold, before))| {
-                    let round = fold.rounds().get(before..)?.last().filter(|round| round.complete)?;
-                    let metrics = round.metrics.clone();
+                    let rounds = fold.rounds();
+                    let round = rounds.iter().skip(before).last().filter(|round| round.complete)?;
+                    let metrics = rounds.metrics_at(round.at);
                     Some(Figures { arm, round: round.index, probe_ns: round.probe_ns, metrics })
                 });
                 Answer::Kept { figures: last.collect() }

@@ -133,7 +133,7 @@ mod tests {
     fn turn(ns: f64) -> AbTurn {
         let p50 = std::time::Duration::from_secs_f64(ns * 1e-9).as_nanos();
         let summary = Summary { count: 9, p50: u64::try_from(p50).unwrap(), ..Summary::default() };
-        AbTurn { probe_ns: None, metrics: [(NMI_HANDLER.key, summary)].into_iter().collect() }
+        AbTurn { probe_ns: None, metrics: [(NMI_HANDLER.key.to_owned(), summary)].into() }
     }
 
     /// Arms whose NEW takes these times as long, with some per cent of spread from round to round; 12 sessions of 8 rounds.

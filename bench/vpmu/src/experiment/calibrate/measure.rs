@@ -83,7 +83,8 @@ impl ArmGuests {
     /// A metric's median in each guest, ns; `None` for a guest without values.
     #[must_use]
     pub fn medians(&self, metric: &Metric) -> Vec<Option<f64>> {
-        self.result.rounds.iter().map(|round| round.metric(metric).map(|summary| summary.p50 as f64)).collect()
+        let rounds = &self.result.rounds;
+        (0..rounds.len()).map(|at| rounds.metric(metric, at).map(|summary| summary.p50 as f64)).collect()
     }
 
     /// Median cost of a host operation in each guest, ns.

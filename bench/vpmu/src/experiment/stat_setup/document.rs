@@ -20,54 +20,28 @@ impl Experiment for HostSetUp {
     type Parameters = Parameters;
     type Extra = HostSetUpExtra;
     type Arm = HostSetUpArm;
-    type Round = HostSetUpRound;
 }
 
 /// The result document of `stat-setup`.
 pub type Document = document::Document<HostSetUp>;
 /// One strategy.
 pub type Arm = document::Arm<HostSetUp>;
-/// One round of one strategy.
-pub type Round = document::Round<HostSetUp>;
 
-/// One phase of one arm.
+/// One phase of one arm. Its times are the arm's metrics `phases/NAME/wall_ns` and, of a call on an event, `phases/NAME/call_ns`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PhaseResult {
     /// open, enable, read, disable, close, last-close; map, unmap.
     pub phase: String,
-    /// Wall time.
-    pub wall_ns: Summary,
     /// Mean user time of the process, by the kernel's accounting: coarse for a single short phase.
     pub user_ns: f64,
     /// Mean system time.
     pub sys_ns: f64,
     /// System calls on events, and affinity calls, per round.
     pub syscalls: u64,
-    /// Length of a call on an event.
-    pub call_ns: Summary,
     /// What the kernel's trace events counted in a round of its own.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub traffic: Traffic,
-}
-
-/// What a phase took in one round.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RoundPhase {
-    /// As in [`PhaseResult`].
-    pub phase: String,
-    /// Wall time: one value.
-    pub wall_ns: Summary,
-}
-
-/// Of a round, beside its metrics.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct HostSetUpRound {
-    /// The phases, in order.
-    #[serde(default)]
-    pub phases: Vec<RoundPhase>,
 }
 
 /// Of an arm, beside its metrics.
@@ -80,6 +54,7 @@ pub struct HostSetUpArm {
     /// The same in words.
     pub what: String,
     /// The phases, in order.
+    #[serde(rename = "costs")]
     pub phases: Vec<PhaseResult>,
     /// Weak groups broken up.
     pub broken_groups: u64,

@@ -10,12 +10,12 @@ use stat_setup::list::{Class, EventList};
 use stat_setup::method::Method;
 use stat_setup::monitor::{Monitor, Traffic};
 use stat_setup::outcome::Outcome;
-use stat_setup::phase::{Phase, Use};
+use stat_setup::phase::{Phase, PhaseCost, Use};
 use stat_setup::run::{Finished, run};
 use stat_setup::verify::{Check, check, plant};
 
-use super::document::{self, HostSetUpArm, HostSetUpRound, PhaseResult, RoundPhase};
-use results::document::{ArmKind, Metrics, Summary};
+use super::document::{self, HostSetUpArm, PhaseResult};
+use results::document::{ArmKind, Metrics, Rounds, Summary};
 use results::metric::{TO_COUNTS, TOTAL};
 use results::stats::nearest_rank;
 
@@ -40,24 +40,22 @@ impl TimedRound {
         ns(self.finished.phases.iter().map(|cost| cost.wall).sum())
     }
 
-    fn result(&self) -> document::Round {
+    fn add_to(&self, rounds: &mut Rounds) {
         let one = |ns: u64| Summary::of_values(&[ns]);
         let phases = self.finished.phases.iter();
-        document::Round {
-            index: self.number,
-            position: self.position,
-            complete: true,
-            started_ns: self.started_ns,
-            guest: None,
-            probe_ns: None,
-            metrics: metrics(one(self.total()), one(self.upto(Phase::Read))),
-            own: HostSetUpRound {
-                phases: phases
-                    .map(|cost| RoundPhase { phase: cost.phase.name().to_owned(), wall_ns: one(ns(cost.wall)) })
-                    .collect(),
-            },
-        }
+        let mut metrics = metrics(one(self.total()), one(self.upto(Phase::Read)));
+        metrics.extend(phases.map(|cost| (wall_key(cost.phase), one(ns(cost.wall)))));
+        rounds.index.push(self.number);
+        rounds.position.push(self.position);
+        rounds.complete.push(true);
+        rounds.started_us.push(self.started_ns / 1000);
+        rounds.push_metrics(&metrics);
     }
+}
+
+/// The key of a phase's wall times.
+fn wall_key(phase: Phase) -> String {
+    format!("phases/{}/wall_ns", phase.name())
 }
 
 fn metrics(total: Summary, to_counts: Summary) -> Metrics {
@@ -177,6 +175,10 @@ impl SetUpArm {
             .map_or_else(Vec::new, |round| round.finished.phases.iter().map(|cost| cost.phase).collect());
         let spread =
             |get: &dyn Fn(&TimedRound) -> u64| Summary::of_values(&self.rounds.iter().map(get).collect::<Vec<_>>());
+        let mut metrics = metrics(spread(&TimedRound::total), spread(&|round| round.upto(Phase::Read)));
+        metrics.extend(phases.iter().flat_map(|phase| self.times(*phase)).filter(|(_, summary)| summary.count > 0));
+        let mut rounds = Rounds::default();
+        self.rounds.iter().for_each(|round| round.add_to(&mut rounds));
         document::Arm {
             name: self.strategy.clone(),
             kind: ArmKind::Strategy,
@@ -184,7 +186,7 @@ impl SetUpArm {
             stand_in: false,
             not_available: None,
             incomplete: Vec::new(),
-            metrics: metrics(spread(&TimedRound::total), spread(&|round| round.upto(Phase::Read))),
+            metrics,
             own: HostSetUpArm {
                 method: self.method,
                 what: self.method.to_string(),
@@ -192,24 +194,33 @@ impl SetUpArm {
                 broken_groups: self.rounds.first().map_or(0, |round| round.finished.broken as u64),
                 check: self.check.clone(),
             },
-            rounds: self.rounds.iter().map(TimedRound::result).collect(),
+            rounds,
         }
     }
 
-    fn phase(&self, phase: Phase) -> PhaseResult {
-        let costs = || self.rounds.iter().flat_map(|round| &round.finished.phases).filter(|cost| cost.phase == phase);
-        let walls: Vec<u64> = costs().map(|cost| ns(cost.wall)).collect();
-        let n = walls.len().max(1) as f64;
-        let mut calls: Vec<u64> = costs().flat_map(|cost| cost.calls_ns.iter().map(|&ns| ns.into())).collect();
+    fn costs(&self, phase: Phase) -> impl Iterator<Item = &PhaseCost> {
+        self.rounds.iter().flat_map(|round| &round.finished.phases).filter(move |cost| cost.phase == phase)
+    }
+
+    /// The wall times of a phase and the lengths of its calls, with their keys.
+    fn times(&self, phase: Phase) -> [(String, Summary); 2] {
+        let walls: Vec<u64> = self.costs(phase).map(|cost| ns(cost.wall)).collect();
+        let mut calls: Vec<u64> =
+            self.costs(phase).flat_map(|cost| cost.calls_ns.iter().map(|&ns| ns.into())).collect();
         calls.sort_unstable();
+        let calls = Summary { p99: nearest_rank(&calls, 0.99), ..Summary::of_values(&calls) };
+        [(wall_key(phase), Summary::of_values(&walls)), (format!("phases/{}/call_ns", phase.name()), calls)]
+    }
+
+    fn phase(&self, phase: Phase) -> PhaseResult {
+        let costs = || self.costs(phase);
+        let n = costs().count().max(1) as f64;
         let traffic = self.traffic.iter().find(|(found, _)| *found == phase).map(|(_, traffic)| *traffic);
         PhaseResult {
             phase: phase.name().to_owned(),
-            wall_ns: Summary::of_values(&walls),
             user_ns: costs().map(|cost| cost.user.as_nanos() as f64).sum::<f64>() / n,
             sys_ns: costs().map(|cost| cost.sys.as_nanos() as f64).sum::<f64>() / n,
             syscalls: costs().next().map_or(0, |cost| cost.syscalls),
-            call_ns: Summary { p99: nearest_rank(&calls, 0.99), ..Summary::of_values(&calls) },
             traffic: traffic.unwrap_or_default(),
         }
     }

@@ -1,6 +1,6 @@
 //! The JSON Schema of `stat-setup`'s documents, in `results/`: made from the types, kept by a test.
 //!
-//! `VPMU_WRITE_SCHEMA=1 cargo test -p vpmu --lib schema` writes it anew after a change of the types.
+//! `VPMU_WRITE_SCHEMAS=1 cargo test -p vpmu --lib schema` writes it anew after a change of the types.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ fn the_schema_in_results_is_that_of_the_types() {
     properties["schema"]["const"] = json!(SCHEMA);
     properties["arms"]["minItems"] = json!(1);
     let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/vpmu-result-1-stat-setup-host.schema.json");
-    if std::env::var_os("VPMU_WRITE_SCHEMA").is_some() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/schemas/stat-setup.schema.json");
+    if std::env::var_os("VPMU_WRITE_SCHEMAS").is_some() {
         std::fs::write(&file, &schema).unwrap();
     }
     let there = std::fs::read_to_string(&file).unwrap();
-    assert!(there == schema, "run: VPMU_WRITE_SCHEMA=1 cargo test -p vpmu --lib schema");
+    assert!(there == schema, "run: VPMU_WRITE_SCHEMAS=1 cargo test -p vpmu --lib schema");
 }

@@ -12,11 +12,16 @@ use results::metric::TOTAL;
 use results::table::fold::{Table, wrapped};
 use results::table::layout::{self, dash, ratio, time};
 
+/// One of the times of a phase, if it has any.
+fn times<'a>(arm: &'a Arm, phase: &str, time: &str) -> Option<&'a Summary> {
+    arm.metrics.get(&format!("phases/{phase}/{time}"))
+}
+
 fn header(first: &str, arms: &[Arm], last: &[&str]) -> (Vec<String>, Vec<String>) {
     let mut names: Vec<String> = Vec::new();
     for phase in arms.iter().flat_map(|arm| &arm.own.phases) {
         // A phase without calls gets no column.
-        if !names.contains(&phase.phase) && phase.call_ns.count > 0 {
+        if !names.contains(&phase.phase) && arms.iter().any(|arm| times(arm, &phase.phase, "call_ns").is_some()) {
             names.push(phase.phase.clone());
         }
     }
@@ -29,7 +34,7 @@ fn header(first: &str, arms: &[Arm], last: &[&str]) -> (Vec<String>, Vec<String>
 /// One row per arm, one column per phase.
 fn by_phase(
     arms: &[Arm],
-    get: impl Fn(&super::document::PhaseResult) -> String,
+    get: impl Fn(&Arm, &super::document::PhaseResult) -> String,
     last: &[&str],
     more: impl Fn(&Arm) -> Vec<String>,
     width: usize,
@@ -38,8 +43,8 @@ fn by_phase(
     let mut table = Table::new(head);
     for arm in arms {
         let mut row = vec![arm.name.clone()];
-        let phase = |name: &String| arm.own.phase(name).filter(|phase| phase.call_ns.count > 0);
-        row.extend(names.iter().map(|name| phase(name).map_or_else(dash, &get)));
+        let phase = |name: &String| arm.own.phase(name).filter(|_| times(arm, name, "call_ns").is_some());
+        row.extend(names.iter().map(|name| phase(name).map_or_else(dash, |phase| get(arm, phase))));
         row.extend(more(arm));
         table.add_row(row);
     }
@@ -228,7 +233,8 @@ pub(crate) fn text(document: &Document, width: usize) -> String {
     }
     out.push('\n');
     let best = document.arms.iter().filter_map(|arm| arm.metric(&TOTAL)).map(|total| total.p50).min().unwrap_or(0);
-    let wall = |phase: &super::document::PhaseResult| time(phase.wall_ns.p50 as f64);
+    let p50 = |summary: Option<&Summary>| time(summary.map_or(0.0, Summary::median));
+    let wall = |arm: &Arm, phase: &super::document::PhaseResult| p50(times(arm, &phase.phase, "wall_ns"));
     let total = |arm: &Arm| {
         let total = arm.metric(&TOTAL).map_or(0.0, Summary::median);
         let times = if best > 0 { ratio(total / best as f64) } else { dash() };
@@ -237,15 +243,17 @@ pub(crate) fn text(document: &Document, width: usize) -> String {
     let _ = writeln!(out, "{}", by_phase(&document.arms, wall, &["total", "× best"], total, width));
     out.push_str("phases, total: median of a round; × best: over the fastest\n");
     out.push_str("\nOne call on an event: p50/p99\n");
-    let call = |phase: &super::document::PhaseResult| {
-        format!("{} / {}", time(phase.call_ns.p50 as f64), time(phase.call_ns.p99.unwrap_or_default() as f64))
+    let call = |arm: &Arm, phase: &super::document::PhaseResult| {
+        let call = times(arm, &phase.phase, "call_ns");
+        format!("{} / {}", p50(call), time(call.and_then(|call| call.p99).unwrap_or_default() as f64))
     };
     let _ = writeln!(out, "{}", by_phase(&document.arms, call, &[], |_| Vec::new(), width));
     out.push_str("\nUser/system time of the process, mean\n");
-    let times = |phase: &super::document::PhaseResult| format!("{} / {}", time(phase.user_ns), time(phase.sys_ns));
-    let _ = writeln!(out, "{}", by_phase(&document.arms, times, &[], |_| Vec::new(), width));
+    let cpu =
+        |_: &Arm, phase: &super::document::PhaseResult| format!("{} / {}", time(phase.user_ns), time(phase.sys_ns));
+    let _ = writeln!(out, "{}", by_phase(&document.arms, cpu, &[], |_| Vec::new(), width));
     out.push_str("\nSystem calls/interrupts to other CPUs/migrations of a round\n");
-    let traffic = |phase: &super::document::PhaseResult| {
+    let traffic = |_: &Arm, phase: &super::document::PhaseResult| {
         let found = phase.traffic;
         [found.syscalls, found.ipis, found.migrations].map(number).join("/")
     };

@@ -95,8 +95,6 @@ pub struct Scenario {
 /// Comparison of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pareto {
-    /// Schema of this document.
-    pub schema: &'static str,
     /// Statistic behind `latency_ns`.
     pub by: By,
     /// Scenarios in the order of the grid.
@@ -118,7 +116,7 @@ pub fn compare(points: &[Entry], by: By) -> Pareto {
         scenarios[place].1.push(entry);
     }
     let scenarios = scenarios.into_iter().map(|(name, entries)| Scenario { name, rows: rows(&entries, by) }).collect();
-    Pareto { schema: "vpmu-sweep-pareto/1", by, scenarios }
+    Pareto { by, scenarios }
 }
 
 fn rows(entries: &[&Entry], by: By) -> Vec<StrategySummary> {

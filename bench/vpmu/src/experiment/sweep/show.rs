@@ -135,7 +135,7 @@ mod tests {
             front,
         };
         let rows = vec![row("reuse", Some(119_000.0), Front::LatencyAndHeld), row("none", None, Front::Unknown)];
-        Pareto { schema: "x", by: By::P90, scenarios: vec![Scenario { name: "model m, workload w".to_owned(), rows }] }
+        Pareto { by: By::P90, scenarios: vec![Scenario { name: "model m, workload w".to_owned(), rows }] }
     }
 
     #[test]

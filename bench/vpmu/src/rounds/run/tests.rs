@@ -106,7 +106,7 @@ fn an_incomplete_round_is_kept_and_marked_and_an_arm_that_hangs_is_given_up() {
     assert_eq!(document.status, Status::Incomplete);
     let reuse = &document.arms[1];
     assert_eq!(reuse.rounds.len(), 3);
-    assert!(reuse.rounds[0].complete && !reuse.rounds[1].complete);
+    assert!(reuse.rounds.complete[0] && !reuse.rounds.complete[1]);
     assert!(reuse.incomplete[0].contains("round 1, vCPU 0: the time limit passed"));
     assert!(reuse.incomplete.last().unwrap().contains("given up"));
     assert_eq!(document.arms[0].rounds.len(), 6);
@@ -216,9 +216,9 @@ fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
     for arm in &document.arms[..2] {
         let guests: Vec<_> = arm.rounds.iter().map(|round| (round.index, round.guest, round.probe_ns)).collect();
         let probe = Some(7.5);
-        let expected = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)].map(|(index, guest)| (index, Some(guest), probe));
+        let expected = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)].map(|(index, guest)| (index, guest, probe));
         assert_eq!(guests, expected);
-        let starts: Vec<_> = arm.rounds.iter().map(|round| round.own.guest_start_ns.is_some()).collect();
+        let starts: Vec<_> = arm.rounds.guest_start_us.iter().map(|start| *start > 0).collect();
         assert_eq!(starts, [true, false, true, false, true]);
         assert_eq!((arm.own.nmis, arm.own.events_held.tail.as_slice()), (5 * 40, &[2, 1][..]));
         assert!(arm.own.workload.is_some(), "the baselines are those before the warm-ups");
@@ -246,9 +246,8 @@ fn a_guest_that_hangs_ends_the_session_and_the_others_go_on() {
     let document = experiment(&sessions("6"), &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
     assert_eq!(document.status, Status::Incomplete);
     let [reuse, floor] = &document.arms[..2] else { panic!() };
-    let guests = |arm: &results::document::Arm| {
-        arm.rounds.iter().map(|round| (round.guest.unwrap(), round.complete)).collect::<Vec<_>>()
-    };
+    let guests =
+        |arm: &results::document::Arm| arm.rounds.iter().map(|round| (round.guest, round.complete)).collect::<Vec<_>>();
     assert_eq!(guests(reuse), [(0, true), (0, true), (1, false), (2, true), (2, true), (3, true)]);
     assert_eq!(guests(floor), [(0, true), (0, true), (1, true), (2, true), (2, true), (3, true)]);
     assert!(reuse.incomplete[0].contains("round 2, vCPU 0: the time limit passed"), "{:?}", reuse.incomplete);

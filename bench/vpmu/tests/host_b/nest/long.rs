@@ -138,7 +138,7 @@ pub(crate) fn registers_cost_what_is_modelled(parts: &Parts) -> Result<()> {
         .command(middle_host_with("milan", &["--msr-cost", "100", "--vcpus", "2"], "true"))
         .run(parts)?;
     report.say("power-on to power-off");
-    let p50 = |found: &Middle| found.arm("kvm")?["nmi_handler_ns"]["p50"].as_f64().context("p50");
+    let p50 = |found: &Middle| found.arm("kvm")?["metrics"]["nmi_handler_ns"]["p50"].as_f64().context("p50");
     let (plain, modelled) = (middle(&report, 0)?, middle(&report, 1)?);
     eprintln!(
         "# handler of arm kvm: {} ns, with a modelled register cost of 100 ns {} ns",

@@ -122,7 +122,7 @@ fn show(name: &str, found: &Middle, arm_name: &str) -> Result<u64> {
     let (arm, nmis) = (found.arm(arm_name)?, found.nmis(arm_name)?);
     eprintln!(
         "# {name}, {arm_name}: {nmis} NMIs, p50 {} ns, from overflow to handler {} ns",
-        arm["nmi_handler_ns"]["p50"], arm["pmi_delivery_ns"]["p50"]
+        arm["metrics"]["nmi_handler_ns"]["p50"], arm["metrics"]["pmi_delivery_ns"]["p50"]
     );
     Ok(nmis)
 }

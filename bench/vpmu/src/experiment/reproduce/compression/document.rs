@@ -111,8 +111,6 @@ pub struct Row {
 /// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compression {
-    /// Always "vpmu-reproduce-compression/1".
-    pub schema: &'static str,
     /// The published figure.
     pub figure: &'static str,
     /// What was recorded.

@@ -89,7 +89,6 @@ pub fn compression(spec: &CompressionSpec) -> Result<Compression, Error> {
         }
     }
     Ok(Compression {
-        schema: "vpmu-reproduce-compression/1",
         figure: FIGURE,
         guest: match &guest {
             Guest::Matrices => {

@@ -72,8 +72,6 @@ pub struct Row {
 /// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Overhead {
-    /// Always "vpmu-record-overhead/1".
-    pub schema: &'static str,
     /// The guest.
     pub guest: String,
     /// The version of stock perf, or why it is not there.
@@ -128,7 +126,6 @@ fn found(spec: &OverheadSpec, arms: &[Arm], all: &[Vec<[f64; 2]>], perf: Result<
     }
     let middle = |which: usize| median(&unrecorded.iter().map(|times| times[which]).collect::<Vec<_>>());
     Some(Overhead {
-        schema: "vpmu-record-overhead/1",
         guest: format!("an image that makes {} products of matrices", spec.products),
         perf: perf.unwrap_or_else(|why| format!("not measured: {why}")),
         rounds: spec.rounds,

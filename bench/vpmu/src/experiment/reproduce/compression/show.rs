@@ -117,7 +117,6 @@ mod tests {
             perf,
         };
         let document = |perf: Option<Found>, says: &str| Compression {
-            schema: "vpmu-reproduce-compression/1",
             figure: super::super::document::FIGURE,
             guest: "a guest".to_owned(),
             perf: says.to_owned(),
