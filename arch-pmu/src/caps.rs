@@ -1,4 +1,4 @@
-//! Which PMU the guest has.
+//! Describes the PMU that the guest has.
 
 use crate::amd::AmdCaps;
 use crate::intel::IntelCaps;
@@ -41,7 +41,7 @@ impl PmuCaps {
         }
     }
 
-    /// The same PMU with numbers this vPMU can keep.
+    /// Returns the PMU with its numbers reduced to what this vPMU can keep.
     #[must_use]
     pub fn bounded(self) -> Self {
         match self {
@@ -77,8 +77,8 @@ impl PmuCaps {
         }
     }
 
-    /// Whether the delivery of a PMI masks LVTPC: on Intel's processors (SDM vol. 3, 12.5.1), not on AMD's (APM vol. 2, 16.4.1;
-    /// 49ff3b4aec51).
+    /// Returns whether the delivery of a PMI masks LVTPC: it does on Intel's processors (SDM vol. 3, 12.5.1), not on AMD's (APM vol. 2,
+    /// 16.4.1; 49ff3b4aec51).
     #[must_use]
     pub const fn delivery_masks_lvtpc(&self) -> bool {
         matches!(self, Self::Intel(_))

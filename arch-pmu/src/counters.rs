@@ -15,14 +15,14 @@
 use crate::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use crate::spec::{CounterId, CounterSet, MAX_COUNTERS, Selection, Source, Spec};
 
-/// What the PMU counted of itself.
+/// Counts of the PMU's overflows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VpmuStats {
     /// Overflows of counters.
     pub overflows: u64,
-    /// Of those, of counters with their interrupt enable on.
+    /// Overflows of counters with their interrupt enable on.
     pub pmi_requests: u64,
-    /// Of these, overflows of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
+    /// Overflows, among `pmi_requests`, of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
     pub status_shared: u64,
 }
 
@@ -58,11 +58,11 @@ pub(crate) struct Counters<H> {
     denied: CounterSet,
     frozen: bool,
     overflowed: CounterSet,
-    /// Of those, counters with an overflow that asked for a PMI.
+    /// Counters with such an overflow that asked for a PMI.
     asked: CounterSet,
-    /// Of those, counters whose overflow no driver has handled yet, as far as can be seen: for the statistics.
+    /// Counters with such an overflow that no driver has handled yet, as far as can be seen: for the statistics.
     unhandled: CounterSet,
-    /// How often the guest turned an own enable on.
+    /// Number of times that the guest turned a counter's own enable on.
     turned_on: u64,
     /// Counters started on the host side.
     running: CounterSet,
@@ -233,17 +233,17 @@ impl<H: HostCounters> Counters<H> {
         self.unhandled.remove(counter);
     }
 
-    /// Whether the status register has an overflow that asked for a PMI.
+    /// Returns whether the status register has an overflow that asked for a PMI.
     pub(crate) const fn pmi_unacknowledged(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// How often the guest turned an own enable on.
+    /// Returns how often the guest turned a counter's own enable on.
     pub(crate) const fn turned_on(&self) -> u64 {
         self.turned_on
     }
 
-    /// Whether the event filter lets the counter count. Counts so far were allowed: [`Counters::sync_all`] comes first.
+    /// Sets whether the event filter lets the counter count. Counts so far were allowed: [`Counters::sync_all`] comes first.
     pub(crate) fn set_allowed(&mut self, counter: CounterId, allowed: bool) {
         self.denied.set(counter, !allowed);
     }
@@ -284,7 +284,7 @@ impl<H: HostCounters> Counters<H> {
         self.host.on_entry(self.enabled);
     }
 
-    /// Whether nothing of this side is due before the guest is entered.
+    /// Returns whether nothing of this side is due before the guest is entered.
     #[inline]
     pub(crate) const fn is_quiet(&self) -> bool {
         self.dirty.is_empty() && !self.pmi_pending

@@ -11,7 +11,7 @@ pub struct MsrExits {
     pub reads: u64,
     /// WRMSR exits.
     pub writes: u64,
-    /// Of both, those answered by #GP.
+    /// Accesses, among both, that were answered by #GP.
     pub faults: u64,
 }
 

@@ -23,7 +23,7 @@ pub enum Reprogram {
     AtEntry,
 }
 
-/// What becomes of a running counter that overflowed.
+/// State of a running counter after its overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterOverflow {
     /// It is reprogrammed before the next guest entry.

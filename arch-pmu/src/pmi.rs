@@ -19,7 +19,7 @@ pub struct Lvtpc {
     reserved_high: u16,
 }
 
-/// What an unmasked entry asks for.
+/// Interrupt that an unmasked entry asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// Nothing: the entry is masked. The STATUS bit stays; the interrupt is gone, as on hardware.
@@ -45,7 +45,8 @@ impl Lvtpc {
     }
 }
 
-/// By whom LVTPC is masked, and the PMI that waits for the end of it. On AMD's processors no delivery masks LVTPC, and no PMI waits.
+/// Record of who masked LVTPC, and of a PMI that is deferred until the mask is gone. On AMD's processors no delivery masks LVTPC, and no
+/// PMI waits.
 ///
 /// A delivery masks LVTPC and the guest's handler unmasks it. A handler that restarts the counters first (Linux's "late ack") leaves
 /// a window in which an overflow meets the mask. On hardware it lasts nanoseconds; between two exits of a vCPU it is wide, and a PMI
@@ -60,7 +61,7 @@ pub struct Mask {
     held: bool,
 }
 
-/// What becomes of a PMI that meets a masked LVTPC.
+/// Fate of a PMI that meets a masked LVTPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
     /// It is held.
@@ -72,7 +73,7 @@ pub enum Met {
 }
 
 impl Mask {
-    /// Of a LAPIC after its reset.
+    /// Creates the state of a LAPIC after its reset.
     #[must_use]
     pub const fn new() -> Self {
         Self { delivered_at: None, held: false }
@@ -93,7 +94,7 @@ impl Mask {
         if std::mem::replace(&mut self.held, true) { Met::Joined } else { Met::Held }
     }
 
-    /// Whether a PMI is held.
+    /// Returns whether a PMI is held.
     #[must_use]
     pub const fn holds(&self) -> bool {
         self.held
@@ -116,9 +117,9 @@ impl Mask {
 pub struct PmiStats {
     /// Overflows of counters (counters, not signals).
     pub overflows: u64,
-    /// Of those, overflows of counters with INT (each asks for a PMI; several may share one).
+    /// Overflows of counters with INT (each asks for a PMI; several may share one).
     pub pmi_requests: u64,
-    /// Of these, overflows of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
+    /// Overflows, among `pmi_requests`, of a counter with an earlier one that the guest had not acknowledged: a driver sees one.
     pub status_shared: u64,
     /// PMIs delivered as NMI.
     pub nmis: u64,
@@ -128,10 +129,10 @@ pub struct PmiStats {
     pub masked: u64,
     /// PMIs that met an LVTPC masked by an earlier delivery.
     pub held: u64,
-    /// Of those, PMIs delivered after the guest had unmasked LVTPC with the overflow still in STATUS.
+    /// Deferred PMIs that were delivered after the guest had unmasked LVTPC with the overflow still in STATUS.
     pub late: u64,
-    /// Of those, PMIs that needed no delivery of their own: acknowledged by then, found in STATUS by the handler of another, or dropped
-    /// as the local APIC was switched off or LVTPC was no longer that of the delivery. The rest, besides one that is still held, is
+    /// Deferred PMIs that needed no delivery of their own: the guest had acknowledged the overflow, the handler of another PMI found it in
+    /// STATUS, the local APIC was switched off, or LVTPC was no longer that of the delivery. The rest, besides one that is still held, is
     /// among the `undeliverable`.
     pub settled: u64,
     /// PMIs that found the NMI of an earlier one still pending, and are no NMI of their own: where a delivery does not mask LVTPC.
@@ -143,8 +144,8 @@ pub struct PmiStats {
 }
 
 impl PmiStats {
-    /// By how many overflows a driver that handled `handled` differs. Those of counters without INT ask for no PMI, so that it may or
-    /// may not see them.
+    /// Returns the number of overflows by which a driver that handled `handled` differs. Overflows of counters without INT ask for no PMI,
+    /// so that the driver may or may not see them.
     #[must_use]
     pub const fn overflows_lost(&self, handled: u64) -> u64 {
         let least = self.pmi_requests.saturating_sub(self.status_shared);

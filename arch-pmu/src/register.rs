@@ -1,4 +1,4 @@
-//! What every register's file implements, and the table that a vendor makes of its registers.
+//! The trait that every register's file implements, and the table that a vendor makes of its registers.
 
 use crate::host::HostCounters;
 use crate::state::{State, Vendor};
@@ -9,7 +9,7 @@ pub struct GeneralProtection;
 
 /// A register, or a row of `n` registers of the same kind.
 pub(crate) trait Register<V: Vendor> {
-    /// Whether a guest with `caps` has register `n`.
+    /// Returns whether a guest with `caps` has register `n`.
     fn exists(caps: V::Caps, n: usize) -> bool;
 
     /// Sets the registers to their value at RESET. They are 0, and the counters off.
@@ -32,7 +32,7 @@ pub struct Row {
     pub first: u32,
     /// From one to the next.
     pub step: u32,
-    /// How many there are on the largest PMU.
+    /// Number of such registers on the largest PMU.
     pub count: u32,
     /// The name in the manual; of several, without their number.
     pub name: &'static str,

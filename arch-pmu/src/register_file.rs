@@ -104,7 +104,7 @@ impl RegisterFile {
         }
     }
 
-    /// Whether a PMI stops the counters.
+    /// Returns whether a PMI stops the counters.
     pub(crate) const fn freezes_on_pmi(&self) -> bool {
         match self {
             Self::Intel(_, registers) => intel::freezes_on_pmi(registers),

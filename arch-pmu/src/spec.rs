@@ -1,4 +1,4 @@
-//! What a vPMC is asked to count.
+//! Names the event that a vPMC is asked to count.
 
 use std::fmt;
 
@@ -61,19 +61,19 @@ impl CounterSet {
     /// Every counter a guest may have.
     pub const ALL: Self = Self((1 << MAX_COUNTERS) - 1);
 
-    /// Those in both.
+    /// Returns the counters in both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those in one of both.
+    /// Returns the counters in exactly one of both sets.
     #[must_use]
     pub const fn xor(self, other: Self) -> Self {
         Self(self.0 ^ other.0)
     }
 
-    /// Those not in this.
+    /// Returns the counters not in this set.
     #[must_use]
     pub const fn complement(self) -> Self {
         Self(!self.0 & Self::ALL.0)
@@ -115,13 +115,13 @@ impl CounterSet {
         }
     }
 
-    /// Whether it is in.
+    /// Returns whether `counter` is in the set.
     #[must_use]
     pub const fn contains(self, counter: CounterId) -> bool {
         self.0 & 1 << counter.0 != 0
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -223,21 +223,21 @@ pub struct Selection {
     __: u32,
 }
 
-/// Where the event of a vPMC is selected.
+/// Register that selects the event of a vPMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// A general-purpose counter's selector.
     Selector(Selection),
     /// A fixed counter and its nibble of IA32_FIXED_CTR_CTRL.
     Fixed {
-        /// Which fixed counter.
+        /// Number of the fixed counter.
         index: u8,
         /// OS 0, USR 1, ANY 2, PMI 3.
         control: u8,
     },
 }
 
-/// What a vPMC is asked to count. Equal specs may share a host event.
+/// Event that a vPMC is asked to count. Equal specs may share a host event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec(pub Source);
 
@@ -260,8 +260,8 @@ impl Spec {
         }
     }
 
-    /// Whether the host event samples. An IN_TXCP event must not: its count rolls back at an abort, so a host PMI
-    /// would see a count below the period (KVM creates it with period 0).
+    /// Returns whether the host event samples. An IN_TXCP event must not: its count rolls back at an abort, so a host PMI would see a count
+    /// below the period (KVM creates it with period 0).
     #[must_use]
     pub const fn samples(self) -> bool {
         match self.0 {
@@ -270,7 +270,7 @@ impl Spec {
         }
     }
 
-    /// Whether it counts by transactions: IN_TX or IN_TXCP.
+    /// Returns whether it counts by transactions: IN_TX or IN_TXCP.
     #[must_use]
     pub const fn is_transactional(self) -> bool {
         match self.0 {
@@ -288,7 +288,7 @@ impl Spec {
         }
     }
 
-    /// What `PERF_TYPE_RAW` takes on a host of the event's vendor; `None` for a fixed counter.
+    /// Returns the config for `PERF_TYPE_RAW` on a host of the event's vendor; `None` for a fixed counter.
     #[must_use]
     pub const fn raw_config(self) -> Option<u64> {
         match self.0 {

@@ -59,7 +59,7 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.into_host()
     }
 
-    /// Whether an overflow awaits its PMI.
+    /// Returns whether an overflow awaits its PMI.
     pub fn pmi_requested(&self) -> bool {
         self.counters.pmi_requested()
     }
@@ -104,13 +104,14 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.enter();
     }
 
-    /// Whether [`enter`](Self::enter) and [`take_pmi`](Self::take_pmi) have nothing to do but what the host side has at each entry.
+    /// Returns whether [`enter`](Self::enter) and [`take_pmi`](Self::take_pmi) have nothing to do beyond the host side's own work at each
+    /// entry.
     #[inline]
     pub const fn is_quiet(&self) -> bool {
         self.counters.is_quiet()
     }
 
-    /// Whether a PMI is due; the caller delivers it. With freeze-on-PMI the counters stop here.
+    /// Returns whether a PMI is due; the caller delivers it. With freeze-on-PMI the counters stop here.
     pub fn take_pmi(&mut self) -> bool {
         let due = self.counters.take_pmi();
         if due {
@@ -119,18 +120,18 @@ impl<H: HostCounters> Vpmu<H> {
         due
     }
 
-    /// Whether STATUS has an overflow that asked for a PMI: a handler that starts now finds it.
+    /// Returns whether STATUS has an overflow that asked for a PMI: a handler that starts now finds it.
     pub fn pmi_unacknowledged(&self) -> bool {
         self.counters.pmi_unacknowledged()
     }
 
-    /// How often the guest turned a counter's own enable on. A PMI's handler does not.
+    /// Returns how often the guest turned a counter's own enable on. A PMI's handler does not.
     pub fn turned_on(&self) -> u64 {
         self.counters.turned_on()
     }
 
-    /// Whether the guest has all counters off by their global enables, and turns them on again by a write of them. A PMI that freezes
-    /// the counters may have turned them off instead.
+    /// Returns whether the guest has all counters off by their global enables, and turns them on again by a write of them. A PMI that
+    /// freezes the counters may have turned them off instead.
     pub fn guest_has_all_off(&self) -> bool {
         self.counters.global().is_empty() && !self.registers.freezes_on_pmi()
     }

@@ -19,8 +19,8 @@ const LONGEST_US: u64 = 500;
 const PART: u64 = 16;
 /// A signal that comes this many intervals too early is worth a call.
 const EARLY: u64 = 2 * PART;
-/// So many entries in a row that a signal brought, none with an overflow: on a host whose exits take longer than the interval the
-/// guest would not get on.
+/// After this many consecutive entries that a signal caused, none with an overflow, the interval is lengthened: on a host whose exits take
+/// longer than the interval the guest would make no progress.
 const STARVED: u32 = 32;
 /// Longest interval that such a guest is given, and that a host is said to need.
 const PATIENT_US: u64 = 8000;
@@ -42,7 +42,7 @@ pub enum Setting {
     Off,
 }
 
-/// How far the guest is with an overflow.
+/// Stages of the guest's work on an overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// None is under way.
@@ -61,7 +61,7 @@ struct Counter {
     due: u64,
     /// The guest's period: from its start to its overflow, and by how much the overflow before was late.
     period: u64,
-    /// By how much its last overflow was late; `None` once it was started again.
+    /// Lateness of its last overflow; `None` once it was started again.
     late: Option<u64>,
 }
 
@@ -79,16 +79,16 @@ pub struct Arming {
     found: usize,
     /// When the first of those was due that were found since the last entry.
     signalled: Option<u64>,
-    /// How long it takes from an overflow to counters that run again, by the number of counters found by its entry; the median.
+    /// Median time from an overflow until counters run again, by the number of counters that its entry found.
     handler: [u64; COUNTS],
-    /// Which of them is the handler's that is under way.
+    /// Index into `handler` of the handler that is under way.
     kind: usize,
     per_us: u64,
     /// Shortest interval on this host.
     least: u64,
-    /// The same, longer after entries in a row that a signal brought in vain.
+    /// Shortest interval in use: longer than `least` after consecutive entries that a signal caused in vain.
     shortest: u64,
-    /// Those entries.
+    /// Number of those consecutive entries.
     vain: u32,
     /// Signals of the setting at the last entry.
     signals: u64,
@@ -119,7 +119,7 @@ impl Arming {
         }
     }
 
-    /// The same on a host where signals that follow each other sooner would leave the thread no time between them.
+    /// Raises the shortest interval, for a host on which signals that follow each other sooner would leave the thread no time between them.
     #[must_use]
     pub fn with_least_interval(mut self, least: u64) -> Self {
         self.least = least.clamp(SHORTEST_US * self.per_us, PATIENT_US * self.per_us);
@@ -184,7 +184,7 @@ impl Arming {
         self.signalled.take()
     }
 
-    /// Whether an [entry](Self::entry) with no counter running has nothing to do: the handler runs, as at the entry before.
+    /// Returns whether an [entry](Self::entry) with no counter running has nothing to do because the handler runs, as at the entry before.
     #[inline]
     #[must_use]
     pub fn is_in_handler(&self) -> bool {
@@ -432,7 +432,7 @@ mod tests {
             assert!(entries < 200, "the guest starves with {:?}", arming.setting);
             arming.entry(running(), || now);
             let next = arming.next(now).unwrap();
-            // What the signal leaves of the time until it comes, less the way into the guest.
+            // The guest runs for the time until the signal, less the way into the guest.
             left -= i64::try_from((next - now).saturating_sub(exit)).unwrap().min(left);
             now = next.max(now + exit);
         }

@@ -1,4 +1,4 @@
-//! What creating an event costs, and what a system call does.
+//! Measures the cost of creating an event, and of a system call.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ pub(crate) fn cheapest_call_ns() -> u64 {
     (0..8).map(|_| call()).min().unwrap_or(0)
 }
 
-/// How long it took to create an event, and to give it back.
+/// Time it took to create an event and to close it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// To open it.
@@ -25,7 +25,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Of one event that `open` makes and `close` gives back.
+    /// Measures one event that `open` makes and `close` gives back.
     ///
     /// # Errors
     /// That of `open`.

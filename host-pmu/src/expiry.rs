@@ -1,4 +1,4 @@
-//! What an expiry of a clock costs.
+//! Measures the cost of an expiry of a clock.
 
 use std::io;
 
@@ -12,11 +12,12 @@ use crate::sys;
 const EXPIRE_NS: u64 = 100_000;
 /// Expiries of a measurement at least.
 const EXPIRIES: u64 = 40;
-/// Of the ring for their records.
+/// Size of the ring for the events' records.
 const RING_PAGES: usize = 4;
 
-/// What an expiry of a `cpu-clock` event takes from its thread, ns: how much longer the same work takes the thread while one goes on, by its expiries. A
-/// value for each of `rounds`; chance may make one negative. The event records and signals as those of a vCPU do.
+/// Measures the time that an expiry of a `cpu-clock` event takes from its thread, ns: the additional time of the same work while such an
+/// event runs, divided by the number of expiries. A value for each of `rounds`; chance may make one negative. The event records and signals
+/// as those of a vCPU do.
 ///
 /// # Errors
 /// The host refuses the event.

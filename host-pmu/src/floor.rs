@@ -51,7 +51,7 @@ impl Floor {
         Self::with_pace(tsc_khz, Scale::ONE)
     }
 
-    /// The same with `counts` per millisecond.
+    /// Creates the host side of the floor with `counts` per millisecond in place of the TSC's rate.
     pub fn counting_per_ms(tsc_khz: u64, counts: u64) -> Result<Self, TimerError> {
         Self::with_pace(tsc_khz, Scale::new(counts, tsc_khz))
     }

@@ -10,7 +10,7 @@ pub trait HostPmu: HostCounters {
     /// The guest runs: called after its first exit. What serves only host events that are open waits until then.
     fn attend(&mut self) {}
 
-    /// Whether an entry has nothing to do here; it is counted then. `false` may be said of any entry, which has its
+    /// Returns whether an entry has nothing to do here; it is counted then. `false` may be said of any entry, which has its
     /// [`on_entry`](HostCounters::on_entry). Asked where the PMU has nothing to do either.
     #[inline]
     fn passes_entry(&mut self) -> bool {
@@ -20,7 +20,7 @@ pub trait HostPmu: HostCounters {
     /// Host events held now.
     fn held(&self) -> u64;
 
-    /// What it did since the account began, and what failed. Signals and kicks are the vCPU loop's.
+    /// Returns what the host side did, and what failed, since the account began. Signals and kicks are the vCPU loop's.
     fn account(&mut self) -> HostSide;
 
     /// Begins a new account: the next one is of what is done from now on. Ends a [rest](Self::rest), if there is one.
@@ -31,7 +31,8 @@ pub trait HostPmu: HostCounters {
         let _ = since_return;
     }
 
-    /// Whether a signal that another user of the thread's signal explains was no counter's: records are complete, and name none.
+    /// Returns whether records prove that no counter overflowed, so that the signal was another user's: records are complete, and name
+    /// none.
     fn nothing_overflowed(&mut self) -> bool {
         false
     }

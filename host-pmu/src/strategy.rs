@@ -12,7 +12,7 @@ use crate::table::names;
 /// Largest pool of parked events per vCPU.
 pub const MAX_POOL: usize = 64;
 
-/// Which parked event may serve a counter again.
+/// Parked events that may serve a counter again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reuse {
@@ -51,7 +51,7 @@ pub enum Apply {
     Deferred,
 }
 
-/// What becomes of a host event that overflowed.
+/// Treatment of a host event that overflowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnOverflow {
@@ -66,7 +66,7 @@ pub enum OnOverflow {
     Stop,
 }
 
-/// How a counter that goes off is paused.
+/// Ways to pause a counter that goes off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pause {
@@ -78,7 +78,7 @@ pub enum Pause {
     Virtual,
 }
 
-/// Which guest accesses keep a counter "in use", beyond writes to its own registers.
+/// Guest accesses that keep a counter "in use", beyond writes to its own registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Mark {
@@ -90,13 +90,13 @@ pub struct Mark {
     pub global_ctrl: bool,
 }
 
-/// How host events are kept behind vPMCs.
+/// The rules by which host events are kept behind vPMCs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Strategy {
     /// Its name in tables and results.
     pub name: String,
-    /// Which parked event may serve again.
+    /// Parked events that may serve again.
     pub reuse: Reuse,
     /// When a parked event is given back.
     pub release: Release,
@@ -108,10 +108,10 @@ pub struct Strategy {
     /// No host call to set a period that the event has anyway.
     #[serde(default)]
     pub skip_period: bool,
-    /// What becomes of an event that overflowed.
+    /// Treatment of an event that overflowed.
     #[serde(default)]
     pub overflow: OnOverflow,
-    /// How a counter that goes off is paused.
+    /// Way to pause a counter that goes off.
     #[serde(default)]
     pub pause: Pause,
     /// All events of a vCPU are one group behind a leader that counts nothing: one call stops or starts them all.
@@ -121,7 +121,7 @@ pub struct Strategy {
     /// counters have taken parked ones.
     #[serde(default)]
     pub hold_max: usize,
-    /// What keeps a counter in use.
+    /// Accesses that keep a counter in use.
     #[serde(default)]
     pub mark: Mark,
 }
@@ -140,7 +140,7 @@ pub enum StrategyError {
     Impossible {
         /// The strategy's name.
         name: String,
-        /// What is wrong.
+        /// The fault that was found.
         why: String,
     },
 }

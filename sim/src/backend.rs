@@ -43,7 +43,7 @@ pub struct SimBackend {
     mixed: bool,
     /// Lower bound of the next signal, in that base.
     look_at: u64,
-    /// Whether it is the next signal, and no less.
+    /// True if `next` is the next signal, and not only a bound below it.
     exact: bool,
     /// Overflows not yet taken: id and count.
     overflowed: Vec<(u64, u64)>,
@@ -53,7 +53,7 @@ pub struct SimBackend {
     one_shot: bool,
     /// Events of counters that are off go on.
     goes_on: bool,
-    /// Whether the gate is open, if there is one.
+    /// State of the gate, `true` if it is open; `None` without a gate.
     gate: Option<bool>,
     opened: u64,
     creates: Creates,
@@ -136,7 +136,7 @@ impl SimBackend {
         self.creates
     }
 
-    /// Of an event that will be opened.
+    /// Notes the base of an event that will be opened.
     fn notes_base(&mut self, base: Base) {
         if self.table.is_empty() {
             self.base = base;

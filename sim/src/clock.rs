@@ -23,7 +23,7 @@ pub struct Times {
 #[derive(Clone, Debug)]
 pub struct Clock {
     now: u64,
-    /// Of `now`, the time off the CPU.
+    /// Time off the CPU, among `now`.
     away: u64,
     user: u64,
     kernel: u64,
@@ -140,14 +140,14 @@ impl Clock {
         self.schedule.ends()
     }
 
-    /// Whether the slice is over.
+    /// Returns whether the slice is over.
     #[inline]
     #[must_use]
     pub const fn slice_is_over(&self) -> bool {
         self.now >= self.schedule.ends()
     }
 
-    /// Whether the thread was switched in, and whether it slept, since that was last taken.
+    /// Returns whether the thread was switched in, and whether it slept, since that was last taken.
     #[inline]
     #[must_use]
     pub const fn was_away(&self) -> (bool, bool) {
@@ -179,13 +179,13 @@ impl Clock {
         self.switched_in = true;
     }
 
-    /// Whether the thread was switched in since the last call.
+    /// Returns whether the thread was switched in since the last call.
     #[inline]
     pub const fn take_switched_in(&mut self) -> bool {
         std::mem::replace(&mut self.switched_in, false)
     }
 
-    /// Whether the thread slept since the last call.
+    /// Returns whether the thread slept since the last call.
     #[inline]
     pub const fn take_slept(&mut self) -> bool {
         std::mem::replace(&mut self.slept, false)

@@ -45,7 +45,7 @@ impl Base {
         }
     }
 
-    /// Whether the base advances while the guest is in ring 3.
+    /// Returns whether the base advances while the guest is in ring 3.
     #[inline]
     pub(crate) const fn in_user_mode(self) -> bool {
         matches!(self, Self::Thread { .. } | Self::Guest { user: u64::MAX, .. })
@@ -87,7 +87,7 @@ impl EventState {
         if self.running { self.ran + (self.base.of(times) - self.since) } else { self.ran }
     }
 
-    /// Whether it signals at all.
+    /// Returns whether it signals at all.
     #[inline]
     pub(crate) const fn can_signal(&self) -> bool {
         self.samples && !self.lost
@@ -114,7 +114,7 @@ impl EventState {
         self.rate.counts(self.ran(times))
     }
 
-    /// How often it has expired since it last signalled, where it is a clock.
+    /// Returns how often it has expired since it last signalled, if it is a clock.
     #[inline]
     pub(crate) const fn expiries(&self, times: Times) -> u64 {
         let ran = self.ran(times);

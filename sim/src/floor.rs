@@ -57,7 +57,7 @@ impl SimFloor {
         &mut self.clock
     }
 
-    /// Whether an entry has nothing to do here but to be counted.
+    /// Returns whether an entry has nothing to do here but to be counted.
     #[inline]
     #[must_use]
     pub fn is_quiet(&self) -> bool {

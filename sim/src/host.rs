@@ -60,8 +60,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether what one vCPU of a host does may cost another one: the first event of a host and the last have costs of their own, where no
-    /// other user has one. Otherwise vCPUs have nothing in common, and the order in which they are simulated has no effect.
+    /// Returns whether the work of one vCPU may change the costs of another: the first event of a host and the last have costs of their
+    /// own, where no other user has one. Otherwise vCPUs have nothing in common, and the order in which they are simulated has no effect.
     #[must_use]
     pub fn is_coupled(&self, model: &Model) -> bool {
         self.vcpus > 1 && matches!(self.behind, Behind::Events(_)) && others(model) == 0

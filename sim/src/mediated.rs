@@ -29,7 +29,7 @@ pub struct Mediated {
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
-    /// Whether event selectors and FIXED_CTR_CTRL exit, so that an event filter can be enforced.
+    /// True if event selectors and FIXED_CTR_CTRL exit, so that an event filter can be enforced.
     pub filtered: bool,
 }
 
@@ -55,7 +55,7 @@ impl Mediated {
     }
 }
 
-/// How often a mediated PMU changed hands, and what did not exit.
+/// Counts of a mediated PMU's changes of owner, and of accesses that did not exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
     /// Register accesses of the guest that did not exit.
@@ -120,7 +120,7 @@ impl SimMediated {
         self.stats
     }
 
-    /// Whether an access to this register exits.
+    /// Returns whether an access to this register exits.
     #[must_use]
     pub fn exits_at(&self, msr: u32) -> bool {
         let selects = (IA32_PERFEVTSEL0..IA32_PERFEVTSEL0 + SELECTORS).contains(&msr) || msr == IA32_FIXED_CTR_CTRL;
@@ -167,7 +167,7 @@ impl SimMediated {
         left.map(|(_, one)| one.due.saturating_sub(one.base.of(times) - one.since)).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether a counter overflowed of which the host knows nothing yet.
+    /// Returns whether a counter overflowed of which the host knows nothing yet.
     #[must_use]
     pub fn due_now(&self) -> bool {
         let times = self.clock.times();

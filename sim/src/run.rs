@@ -151,7 +151,7 @@ impl Totals {
         if self.nmis[1] == 0 { 0.0 } else { n as f64 / self.nmis[1] as f64 }
     }
 
-    /// How much longer the guests' work took while it was measured, 0.1 for a tenth; `None` where none was done.
+    /// Returns the share by which the guests' work took longer while it was measured, 0.1 for a tenth; `None` where none was done.
     #[must_use]
     pub fn slow_down(&self) -> Option<f64> {
         let (without, with) = self.baseline.per_unit().zip(self.measured.per_unit())?;

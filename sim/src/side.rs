@@ -46,7 +46,7 @@ pub trait SimHost: HostPmu {
         Creates::default()
     }
 
-    /// Whether an access to this register exits.
+    /// Returns whether an access to this register exits.
     fn intercepts(&self, _msr: u32) -> bool {
         true
     }
@@ -54,7 +54,7 @@ pub trait SimHost: HostPmu {
     /// The guest accesses a register without an exit.
     fn access_register(&mut self) {}
 
-    /// Whether a counter overflowed without an exit since.
+    /// Returns whether a counter overflowed without an exit since.
     fn overflow_due(&self) -> bool {
         false
     }
@@ -67,7 +67,7 @@ pub trait SimHost: HostPmu {
     /// [`HostCounters::on_entry`]: arch_pmu::host::HostCounters::on_entry
     fn returns(&mut self) {}
 
-    /// What switching the PMU came to, of the account.
+    /// Returns the counts of the account's PMU switches.
     fn switches(&self) -> Switches {
         Switches::default()
     }

@@ -9,14 +9,14 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 /// Random numbers of one vCPU for one purpose.
 pub type Stream = Xoshiro256PlusPlus;
 
-/// What random numbers are for.
+/// Purpose of a stream of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// When other tasks take the CPU, and for how long.
     Others,
     /// Cost of an MSR exit.
     Exit,
-    /// What an MSR exit in the tick costs more.
+    /// Additional cost of an MSR exit in the tick.
     TickExit,
     /// Cost of a port write.
     Io,
@@ -32,7 +32,7 @@ pub enum Purpose {
     Interrupt,
     /// Cost of creating an event.
     Open,
-    /// Whether creating one fails.
+    /// Decision whether creating an event fails.
     Refused,
     /// Cost of closing an event.
     Release,
@@ -40,13 +40,13 @@ pub enum Purpose {
     Pause,
     /// Cost of resuming.
     Resume,
-    /// What a resume costs more for each running event.
+    /// Additional cost of a resume for each running event.
     ResumeOther,
     /// Cost of setting a period.
     Period,
     /// Cost of reading.
     Read,
-    /// What events cost at a context switch.
+    /// Cost of events at a context switch.
     Switch,
     /// Cost of switching a PMU that the guest owns.
     PmuSwitch,
@@ -66,7 +66,7 @@ impl Purpose {
 pub struct Streams([Stream; Purpose::COUNT]);
 
 impl Streams {
-    /// Those of `vcpu` on host number `host`.
+    /// Creates the streams of `vcpu` on host number `host`.
     #[must_use]
     pub fn new(seed: u64, host: u64, vcpu: u64) -> Self {
         let vcpu = mix(mix(mix(seed) ^ host) ^ vcpu);

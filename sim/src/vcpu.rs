@@ -51,7 +51,7 @@ pub struct Vcpu<H> {
     /// From such an overflow to the VMM seeing it.
     signal_ns: Recorder,
     empty_kicks: u64,
-    /// Whether the guest is in its tick and not in an NMI handler.
+    /// True if the guest is in its tick and not in an NMI handler.
     in_tick: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct VcpuSide {
     pub host: HostSide,
     /// Events created.
     pub creates: Creates,
-    /// What a mediated PMU did; all 0 with any other.
+    /// Counts of a mediated PMU; all 0 with any other.
     pub switches: Switches,
 }
 
@@ -287,7 +287,7 @@ impl<H: SimHost> Vcpu<H> {
         self.in_tick = to_tick;
     }
 
-    /// Whether the guest is in its tick.
+    /// Returns whether the guest is in its tick.
     #[must_use]
     pub fn in_tick(&self) -> bool {
         self.in_tick
@@ -376,7 +376,7 @@ impl<H: SimHost> Vcpu<H> {
         self.pmu.host().clock().now()
     }
 
-    /// Whether an NMI is pending.
+    /// Returns whether an NMI is pending.
     #[inline]
     #[must_use]
     pub const fn has_nmi(&self) -> bool {

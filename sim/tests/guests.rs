@@ -70,8 +70,8 @@ fn operations_per_pmi_are_those_of_real_runs() {
     }
 }
 
-/// The same where an event counts exits to userspace and the guest writes to a port (`vpmu nmi-latency --backend
-/// tracepoint:kvm/kvm_userspace_exit --workload io`).
+/// Operations per PMI are those of real runs also where an event counts exits to userspace and the guest writes to a port (`vpmu
+/// nmi-latency --backend tracepoint:kvm/kvm_userspace_exit --workload io`).
 #[test]
 fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
     let model = model("development-host-tracepoint");
@@ -146,7 +146,7 @@ fn fewer_creates_follow_from_the_guest_alone() {
         let change = |before: u64, after: u64| 100.0 * (after as f64 / before as f64 - 1.0);
         let (gp, fixed) = (change(before.gp, after.gp), change(before.fixed, after.fixed));
         assert!((gp + 82.5).abs() < 5.0, "{name}: {gp}");
-        // Where other tasks end slices, an event may find itself unused for one: 16 to 24 creates of 10 500 by the seed.
+        // Other tasks end slices, so an event may find itself unused for one: 16 to 24 creates of 10 500, depending on the seed.
         assert!((fixed + 99.9).abs() < 0.15, "{name}: {fixed}");
     }
 }
@@ -277,7 +277,7 @@ proptest! {
     }
 }
 
-/// Of an idle guest that sampled before, the choices of release hold more events the longer they wait.
+/// The release rules that wait longer hold more events of an idle guest that sampled before.
 #[test]
 fn an_idle_guest_holds_what_its_release_leaves_it() {
     let mut boot = boot(FOUR, 100_000, 200, 500);

@@ -90,7 +90,7 @@ fn accesses_do_not_exit_unless_a_filter_must_see_them() {
     assert!(msrs.iter().all(selects), "{msrs:x?}");
 }
 
-/// The same guest with the same counters counts what hardware would: the time it was in guest mode, to a count, and no host time.
+/// A guest with mediated counters counts what hardware would: the time it was in guest mode, to a count, and no host time.
 #[test]
 fn counts_are_those_of_the_time_in_guest_mode() {
     let mut boot = boot(SINGLE, 1, 0, 50);

@@ -87,7 +87,7 @@ fn every_strategy_opens_when_events_are_enabled_and_only_then() {
 #[test]
 fn scaled_counts_agree_whatever_is_multiplexed() {
     for strategy in PRESETS {
-        // By event: counts per million enabled TSC ticks. The model's default rate applies to all but a few.
+        // Rates by event: counts per million enabled TSC ticks. The model's default rate applies to all but a few.
         let rates = |events: usize| {
             // Whole turns of the rotation, so that each event has its share; with long ticks, of which rotating takes little.
             let boot = BootPage { tick_count: 10_000_000, ..boot(events, 4 * events as u64, 3) };

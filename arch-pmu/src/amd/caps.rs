@@ -35,7 +35,7 @@ impl AmdCaps {
         if self.perfmon_v2 { 2 } else { 1 }
     }
 
-    /// The same PMU with numbers this vPMU can keep: PERFCTR_CORE is six counters, and there are MSRs for that many.
+    /// Returns the PMU with its numbers reduced to what this vPMU can keep: PERFCTR_CORE is six counters, and there are MSRs for that many.
     #[must_use]
     pub fn bounded(self) -> Self {
         let most = Self::CORE.min(MAX_GP as u8);

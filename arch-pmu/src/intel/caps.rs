@@ -39,7 +39,7 @@ impl IntelCaps {
     /// Architectural events the guest has: all seven of Cascade Lake.
     const ARCH_EVENTS: u32 = 7;
 
-    /// The same PMU with numbers this vPMU can keep.
+    /// Returns the PMU with its numbers reduced to what this vPMU can keep.
     #[must_use]
     pub fn bounded(self) -> Self {
         Self {

@@ -54,7 +54,7 @@ impl Register<Intel> for DebugCtl {
     }
 }
 
-/// Whether a PMI stops the counters.
+/// Returns whether a PMI stops the counters.
 pub(crate) const fn freezes_on_pmi(registers: &Registers) -> bool {
     DebugCtl::from_bits(registers.debugctl).freeze_perfmon_on_pmi()
 }

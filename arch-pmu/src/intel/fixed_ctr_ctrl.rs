@@ -32,7 +32,7 @@ impl FixedControl {
         Self::from_bits((fixed_ctr_ctrl >> (4 * n)) as u8 & 0xf)
     }
 
-    /// Whether the counter's own enable is on: some ring is counted.
+    /// Returns whether the counter's own enable is on: some ring is counted.
     #[must_use]
     pub const fn enabled(self) -> bool {
         self.os() || self.usr()

@@ -53,7 +53,7 @@ impl PerfEvtSel {
         (0x3_ffff_ffff & !u64::from(refused)) | u64::from(transactional)
     }
 
-    /// The same selector in no vendor's layout. ANY is never set.
+    /// Returns the selector in no vendor's layout. ANY is never set.
     #[must_use]
     pub const fn selection(self) -> Selection {
         Selection::new()
@@ -72,7 +72,7 @@ impl PerfEvtSel {
             .with_in_txcp(self.in_txcp())
     }
 
-    /// What a counter with this selector is asked to count.
+    /// Returns the event that a counter with this selector is asked to count.
     #[must_use]
     pub const fn spec(self) -> Spec {
         Spec(Source::Selector(self.selection()))

@@ -11,19 +11,19 @@ use super::price::Price;
 pub struct Backend {
     /// Its key.
     pub key: String,
-    /// What counts behind a counter.
+    /// Event that it counts.
     pub counts: &'static str,
-    /// Whether that stands in for the event that the guest selects.
+    /// True if its counts stand in for the event that the guest selects.
     pub stand_in: bool,
     /// Why its events do not open here.
     pub refused: Option<String>,
-    /// What creating one costs; none without host events.
+    /// Cost of creating one; none without host events.
     pub price: Option<Price>,
 }
 
 /// Events per backend whose cost is measured.
 const TIMES: usize = 33;
-/// Of one whose first or last event may take tens of milliseconds.
+/// Backends whose first or last event may take tens of milliseconds get this many tries.
 const FEW: usize = 4;
 /// The backends of a host with such names, tried on the calling thread.
 #[must_use]

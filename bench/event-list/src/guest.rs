@@ -43,15 +43,15 @@ const TABLE: [Row; 9] = [
 pub struct GuestEvent {
     /// perf's name, where it has one.
     pub name: &'static str,
-    /// What it counts.
+    /// Description of the event.
     pub about: &'static str,
     /// Unit mask and event of IA32_PERFEVTSELx, hexadecimal.
     pub intel: Option<String>,
-    /// Those of PERF_CTLx.
+    /// Selector in PERF_CTLx.
     pub amd: Option<String>,
     /// Its fixed counter on Intel's processors.
     pub fixed_counter: Option<u8>,
-    /// By backend that counts events themselves: `itself`, or why not.
+    /// For each backend that counts events themselves, `itself` or the reason why it cannot.
     pub behind: BTreeMap<&'static str, String>,
 }
 

@@ -1,4 +1,4 @@
-//! What creating an event costs here.
+//! Measures the cost of creating an event on this host.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct Price {
 }
 
 impl Price {
-    /// Of these events; `None` of none.
+    /// Summarizes the costs of these events; `None` for none.
     #[must_use]
     pub fn of(costs: &[Cost]) -> Option<Self> {
         let (first, rest) = costs.split_first()?;

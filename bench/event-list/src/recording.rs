@@ -11,17 +11,17 @@ use super::price::Price;
 pub struct RecordingEvent {
     /// Its name.
     pub name: String,
-    /// What it counts.
+    /// Description of the event.
     pub about: String,
     /// Why it does not open here.
     pub refused: Option<String>,
-    /// What creating one costs; none of what the VMM sees by itself.
+    /// Cost of creating one; none for events that the VMM itself sees.
     pub price: Option<Price>,
 }
 
 /// Events whose cost is measured.
 const TIMES: usize = 17;
-/// Of a tracepoint, whose first probe and last close take long.
+/// Tracepoints are slow to open and close, so try fewer.
 const FEW: usize = 3;
 
 /// perf's spelling of the host PMU's own events.

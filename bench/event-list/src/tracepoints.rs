@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// Where tracefs may be mounted.
+/// Directories on which tracefs may be mounted.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// No kernel has as many; those beyond are left out, and counted.
 const MOST: usize = 100_000;
@@ -16,12 +16,12 @@ pub struct Tracepoints {
     pub names: Vec<String>,
     /// Why there are none.
     pub missing: Option<String>,
-    /// How many more there are.
+    /// Number of further ones.
     pub left_out: usize,
 }
 
 impl Tracepoints {
-    /// Those of this host.
+    /// Lists the tracepoints of this host.
     #[must_use]
     pub fn of_this_host() -> Self {
         Self::below(&ROOTS.map(PathBuf::from))

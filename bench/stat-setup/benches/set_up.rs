@@ -1,4 +1,4 @@
-//! What a set-up of 700 software events is made of: `cargo bench -p stat-setup --bench set_up`.
+//! Splits the time of a set-up of 700 software events into its parts: `cargo bench -p stat-setup --bench set_up`.
 //!
 //! Setting up needs permission to count on CPUs; without it these two say so and time nothing.
 #![allow(missing_docs, reason = "functions of a benchmark")]

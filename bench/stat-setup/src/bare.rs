@@ -15,7 +15,7 @@ use crate::list::EventList;
 use crate::method::layout;
 use crate::sys::{self, Mask, Target};
 
-/// What one CPU's calls need, made before the clock starts.
+/// Arguments of one CPU's calls, prepared before the clock starts.
 struct Ready {
     cpu: u32,
     /// The attributes of each group's events, the leader first.

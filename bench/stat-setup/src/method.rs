@@ -24,7 +24,7 @@ impl Phases {
         Self(self.0 | 1 << phase as u16)
     }
 
-    /// Whether the set contains `phase`.
+    /// Returns whether the set contains `phase`.
     #[must_use]
     pub const fn has(self, phase: Phase) -> bool {
         self.0 >> phase as u16 & 1 == 1
@@ -100,7 +100,7 @@ impl std::fmt::Display for Method {
 pub(crate) struct Pack {
     /// Indices of its events, the leader first.
     pub(crate) members: Vec<usize>,
-    /// Whether a member that cannot join breaks the group up: weak groups of the list, and packed groups.
+    /// True if a member that cannot join breaks the group up: weak groups of the list, and packed groups.
     pub(crate) weak: bool,
 }
 

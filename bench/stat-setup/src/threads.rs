@@ -43,7 +43,7 @@ struct Pool<'a> {
     replies: Receiver<Reply>,
 }
 
-/// How long a thread looks for a message before it sleeps: some times what waking it up takes.
+/// Time that a thread polls for a message before it sleeps: a few times the cost of waking it up.
 const LOOKING: Duration = Duration::from_micros(200);
 
 /// The next message; `None` if none will come. `alone`: the thread has a CPU of its own to look on; elsewhere it would take the time of the

@@ -58,7 +58,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) keep_last: bool,
 }
 
-/// Whether perf reports this errno as `<not supported>`.
+/// Returns whether perf reports this errno as `<not supported>`.
 pub(crate) fn is_unsupported(errno: i32) -> bool {
     matches!(errno, libc::EINVAL | libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP | libc::ENXIO)
 }
@@ -374,7 +374,7 @@ impl Unit {
         }
     }
 
-    /// Whether `event` is open on this CPU.
+    /// Returns whether `event` is open on this CPU.
     pub(crate) fn is_open(&self, event: usize) -> bool {
         self.fds[event].is_some()
     }

@@ -39,7 +39,7 @@ pub struct Check {
     pub problems: Vec<String>,
 }
 
-/// Whether the event counts page faults of user code.
+/// Returns whether the event counts page faults of user code.
 fn counts_faults(event: &Event) -> bool {
     let Ok(open) = &event.open else { return false };
     let wanted = [perf::PERF_COUNT_SW_PAGE_FAULTS, perf::PERF_COUNT_SW_PAGE_FAULTS_MIN];

@@ -10,7 +10,7 @@
 /// A value that is nothing but `u64`s, one after the other.
 #[allow(dead_code, reason = "the build script compiles this file for its definitions alone")]
 pub trait Words: Sized {
-    /// How many.
+    /// Number of its words.
     const COUNT: usize;
 
     /// Takes [`COUNT`](Self::COUNT) words from `next`.
@@ -77,7 +77,7 @@ macro_rules! shared_struct {
         }
 
         impl $name {
-            /// The same structure as C source.
+            /// Definition of the structure as C source.
             pub const C_DEFINITION: &'static str = concat!(
                 "struct ", stringify!($name), " {\n",
                 $( "    ", stringify!($ty), " ", stringify!($field), $( "[", stringify!($n), "]", )? ";\n", )+
@@ -228,7 +228,7 @@ shared_struct! {
 }
 
 shared_struct! {
-    /// What the VMM writes for each vCPU; GS base and RDI point to it at entry.
+    /// Parameters that the VMM writes for each vCPU; GS base and RDI point to it at entry.
     BootPage {
         /// The address of this page, so that `mov %gs:0` yields it.
         self_addr: u64,
@@ -304,7 +304,7 @@ shared_struct! {
         magic: u64,
         /// NMI handler runs.
         nmis: u64,
-        /// Of those, with GLOBAL_STATUS = 0 on the first read.
+        /// NMIs with GLOBAL_STATUS = 0 on the first read.
         nmis_without_status: u64,
         /// Entries written to the log.
         logged: u64,

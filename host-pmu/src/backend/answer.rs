@@ -1,11 +1,11 @@
-//! What a backend has behind a counter that selects an event, without opening one.
+//! Tells what a backend would count for a selected event, without opening one.
 
 use arch_pmu::spec::{Spec, Vendor};
 
 use super::offers::Offers;
 use super::{BackendKey, HostError, encoding, retired};
 
-/// What stands behind a counter.
+/// The event that a backend would count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The event itself.
@@ -16,7 +16,7 @@ pub enum Answer {
     Nothing(String),
 }
 
-/// What `key` has behind a counter for `spec` on this host, if its events open at all.
+/// Returns what `key` would count for `spec` on this host, if its events open at all.
 #[must_use]
 pub fn answer(key: &BackendKey, spec: Spec) -> Answer {
     match key {

@@ -31,7 +31,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Whether it counts the time of its thread.
+    /// Returns whether it counts the time of its thread.
     pub(crate) const fn is_clock(self) -> bool {
         matches!(self, Self::CpuClock | Self::TaskClock)
     }

@@ -48,7 +48,7 @@ fn vendor_in(cpuinfo: &str) -> Option<Vendor> {
 
 /// `spec` in the encoding of a host of this vendor.
 pub(super) fn on_host(spec: Spec, host: Option<Vendor>) -> Result<Spec, HostError> {
-    // Of a fixed counter the kernel is asked for a generic event.
+    // For a fixed counter the kernel is asked for a generic event, which needs no translation.
     let Source::Selector(selection) = spec.0 else { return Ok(spec) };
     if Some(selection.vendor()) == host {
         return Ok(spec);
@@ -58,7 +58,8 @@ pub(super) fn on_host(spec: Spec, host: Option<Vendor>) -> Result<Spec, HostErro
     translated.map(|selection| Spec(Source::Selector(selection))).ok_or(foreign)
 }
 
-/// The same architectural event for `host`; `None` for any other, or one that is counted in another way than each time it occurs.
+/// Returns the same architectural event for `host`; `None` for any other event, or one that is counted in another way than each time it
+/// occurs.
 fn translated(selection: Selection, host: Vendor) -> Option<Selection> {
     if selection.edge() || selection.invert() || selection.cmask() != 0 || selection.in_tx() || selection.in_txcp() {
         return None;

@@ -60,12 +60,12 @@ pub trait Backend {
         false
     }
 
-    /// Whether its events stop themselves at an overflow. [`overflowed`](Self::overflowed) then reports each such stop.
+    /// Returns whether its events stop themselves at an overflow. [`overflowed`](Self::overflowed) then reports each such stop.
     fn stops_at_overflow(&self) -> bool {
         false
     }
 
-    /// Whether a counter that goes off may leave its event on, as [`Pause::Virtual`](crate::strategy::Pause) has it.
+    /// Returns whether a counter that goes off may leave its event running, as [`Pause::Virtual`](crate::strategy::Pause) does.
     fn pauses_virtually(&self) -> bool {
         false
     }
@@ -75,7 +75,7 @@ pub trait Backend {
         None
     }
 
-    /// Whether all its events count at one pace, so that the one with the least left signals first.
+    /// Returns whether all its events count at one pace, so that the one with the least left signals first.
     fn counts_at_one_pace(&self) -> bool {
         false
     }
@@ -85,7 +85,7 @@ pub trait Backend {
         1
     }
 
-    /// Whether it opens its events behind a gate, which is shut at first.
+    /// Returns whether it opens its events behind a gate, which is shut at first.
     fn has_gate(&self) -> bool {
         false
     }
@@ -100,29 +100,30 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Whether [`sched_in`](Self::sched_in) may find a new slice; asking takes it from nobody.
+    /// Returns whether [`sched_in`](Self::sched_in) may find a new slice; the question does not consume it.
     #[inline]
     fn may_have_switched(&self) -> bool {
         true
     }
 
-    /// Whether a new sched slice began since the last call.
+    /// Returns whether a new sched slice began since the last call.
     fn sched_in(&mut self) -> bool;
 
-    /// Whether the thread slept since the last call. In KVM_RUN that is a guest's HLT, or a sleep in a fault of guest memory or in
+    /// Returns whether the thread slept since the last call. In KVM_RUN that is a guest's HLT, or a sleep in a fault of guest memory or in
     /// another wait of the host; the VMM's own waits between two entries (its output, for one) count as well.
     fn slept(&mut self) -> bool;
 
     /// A monotonic clock, ns: that of [`Overflow::at`].
     fn now_ns(&self) -> u64;
 
-    /// Whether an event was pinned and got no counter: it has stopped for good, and no overflow of its will say so. Not a host operation.
+    /// Returns whether an event was pinned and got no counter: it has stopped for good, and no overflow of it will be reported. Not a host
+    /// operation.
     fn is_lost(&self, event: &Self::Event) -> bool {
         let _ = event;
         false
     }
 
-    /// The same of the gate's leader, which alone is pinned where there is a gate.
+    /// Returns whether the gate's leader, which alone is pinned where there is a gate, got no counter.
     fn is_gate_lost(&self) -> bool {
         false
     }
@@ -132,7 +133,8 @@ pub trait Backend {
         0
     }
 
-    /// Whether records of some event's overflows and throttlings do not reach this process: neither is seen, and events do not stop themselves.
+    /// Returns whether records of some event's overflows and throttlings do not reach this process: neither is seen, and events do not stop
+    /// themselves.
     fn is_blind(&self) -> bool {
         false
     }

@@ -104,20 +104,20 @@ impl Monitor {
         Ok((fd, ring))
     }
 
-    /// Whether throttling is seen.
+    /// Returns whether throttling is seen.
     #[must_use]
     pub const fn sees_records(&self) -> bool {
         self.ring.is_some()
     }
 
-    /// Whether [`sched_in`](Self::sched_in) may find that the thread was switched: one load of shared memory where there is a ring.
+    /// Returns whether [`sched_in`](Self::sched_in) may find that the thread was switched: one load of shared memory where there is a ring.
     #[inline]
     #[must_use]
     pub fn may_have_switched(&self) -> bool {
         self.unreported[0] || self.switches.as_ref().is_none_or(|(_, ring)| ring.has_more())
     }
 
-    /// Whether the thread was switched out and in since the last call.
+    /// Returns whether the thread was switched out and in since the last call.
     pub fn sched_in(&mut self) -> bool {
         if self.switches.is_some() {
             return self.takes_switch(0);
@@ -126,7 +126,8 @@ impl Monitor {
         std::mem::replace(&mut self.seen, switches) != switches
     }
 
-    /// The same for another asker, without a system call: always `true` where there is no ring of switches.
+    /// Returns whether the thread was switched since this second reader last asked, without a system call: always `true` where there is no
+    /// ring of switches.
     pub(crate) fn switched(&mut self) -> bool {
         self.switches.is_none() || self.takes_switch(1)
     }
@@ -140,7 +141,7 @@ impl Monitor {
         std::mem::take(&mut self.unreported[asker])
     }
 
-    /// Whether it slept since the last call: one load of shared memory unless there was a switch.
+    /// Returns whether it slept since the last call: one load of shared memory unless there was a switch.
     pub fn slept(&mut self) -> bool {
         if !self.sched_in() {
             return false;
@@ -183,8 +184,8 @@ impl Monitor {
         self.ring.as_mut().map(|(_, ring)| *ring = sys::Ring::forged(type_)).is_some()
     }
 
-    /// Whether an event was stopped for a while, or started after that, by a record that is not read yet. Without records it is a load
-    /// of shared memory.
+    /// Returns whether a record that is not read yet says that an event was throttled or unthrottled. Without records it is a load of
+    /// shared memory.
     pub(crate) fn throttles(&self) -> bool {
         let throttles = |type_| matches!(type_, PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE);
         self.ring.as_ref().is_some_and(|(_, ring)| ring.any(throttles))

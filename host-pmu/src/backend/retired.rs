@@ -2,7 +2,7 @@
 
 use arch_pmu::spec::{Selection, Source, Spec, Vendor};
 
-/// What a counter counts.
+/// An event that single steps can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Instructions,
@@ -29,13 +29,13 @@ impl Event {
         }
     }
 
-    /// Whether steps show what beside the event is selected: edge detect, invert, counter mask, IN_TX, IN_TXCP they do not.
+    /// Returns whether steps show this selection: they do not show edge detect, invert, counter mask, IN_TX and IN_TXCP.
     const fn shows(selection: Selection) -> bool {
         !selection.edge() && !selection.invert() && selection.cmask() == 0 && !selection.in_tx() && !selection.in_txcp()
     }
 }
 
-/// Whether steps show what a counter for `spec` counts.
+/// Returns whether steps show what a counter for `spec` counts.
 pub(super) fn shows(spec: Spec) -> bool {
     Event::of(spec) != Event::Unknown
 }
@@ -77,7 +77,7 @@ pub struct StepCounts {
 }
 
 impl StepCounts {
-    /// Whether a counter runs; otherwise no steps are needed.
+    /// Returns whether a counter runs; otherwise no steps are needed.
     #[must_use]
     pub const fn wanted(&self) -> bool {
         self.running > 0

@@ -22,7 +22,7 @@ impl Backoff {
         *self = Self { spec: Some(spec), failures: failures + 1, entries_left };
     }
 
-    /// Whether this entry is one for a retry.
+    /// Returns whether this entry is one for a retry.
     pub(super) const fn due(&mut self) -> bool {
         self.entries_left = self.entries_left.saturating_sub(1);
         self.entries_left == 0

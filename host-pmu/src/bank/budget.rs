@@ -1,4 +1,4 @@
-//! How often the events of a thread may signal, all together.
+//! Bounds how often the events of a thread may signal, all together.
 //!
 //! A clock's expiry costs its thread an interrupt and a signal wherever the thread is, in the VMM as well. Several clocks with a short
 //! period, each of which the host would bear, may leave the thread no time at all: it then never reaches the code that lengthens their
@@ -19,7 +19,7 @@ use crate::backend::Backend;
 const SOON: u64 = 4;
 
 impl<B: Backend> Bank<B> {
-    /// What is left to the event of `counter`, which is to signal after `wanted` counts.
+    /// Returns the share of the thread's expiries that is left to the event of `counter`, which is to signal after `wanted` counts.
     #[inline]
     pub(super) fn room(&self, counter: CounterId, wanted: u64) -> Room {
         let shortest = self.backend.shortest_period();
@@ -43,7 +43,7 @@ impl<B: Backend> Bank<B> {
         Room::beside(others, shortest)
     }
 
-    /// Whether the event of `counter`, which overflowed and goes on, would signal again before its counter was turned off and on.
+    /// Returns whether the event of `counter`, which overflowed and goes on, would signal again before its counter was turned off and on.
     pub(super) fn repeats_soon(&self, counter: CounterId) -> bool {
         let shortest = self.backend.shortest_period();
         let held = self.slots[counter.index()].as_ref();

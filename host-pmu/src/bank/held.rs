@@ -26,7 +26,7 @@ pub(super) struct Held<E> {
     pub(super) period: u64,
     /// Its share of the thread's expiries while it goes on, with that period.
     share: u64,
-    /// How often it signalled while its counter was off by a virtual pause.
+    /// Number of its signals while its counter was off by a virtual pause.
     pub(super) fired_off: u32,
     /// Its count in the record of its last overflow, until that is handed over.
     pub(super) recorded: Option<u64>,
@@ -91,7 +91,7 @@ impl<E> Held<E> {
         self.aimed(period, room);
     }
 
-    /// The same where its aim is set.
+    /// Notes that the event was aimed: it got `period`, within its `room`.
     pub(super) fn aimed(&mut self, period: u64, room: Room) {
         self.period = room.period(period);
         self.fires = self.aim.saturating_add(self.period - period);

@@ -1,4 +1,4 @@
-//! Which events overflowed, by the backend's records, and the strategy's answer to an overflow.
+//! Finds the events that overflowed, by the backend's records, and carries out the strategy's answer to an overflow.
 
 use arch_pmu::host::{AfterOverflow, Signalled};
 use arch_pmu::spec::{CounterId, CounterSet};
@@ -15,7 +15,8 @@ impl<B: Backend> Bank<B> {
         self.drain(false);
     }
 
-    /// The same; `kick`: the counters with a record are taken next, without a look at the count of an event that goes on.
+    /// Takes the records since the last call; with `kick`, the counters with a record are taken next, without a look at the count of an
+    /// event that goes on.
     fn drain(&mut self, kick: bool) {
         let stops = self.backend.stops_at_overflow();
         self.unsettle();
@@ -80,7 +81,7 @@ impl<B: Backend> Bank<B> {
         let policy = self.on_overflow();
         let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
             Some(recorded) if !recorded.is_empty() => recorded,
-            // Of an event whose counter is off, or of one that was seen already: every record is there.
+            // The record was that of an event whose counter is off, or that was seen already: every record is there.
             Some(none) if self.backend.pauses_virtually() => {
                 self.look_for_lost();
                 none

@@ -9,7 +9,7 @@ use arch_pmu::host::Touch;
 use arch_pmu::spec::{CounterSet, MAX_COUNTERS};
 
 impl<B: Backend> Bank<B> {
-    /// Whether an access keeps its counter in use.
+    /// Returns whether an access of this kind keeps its counter in use.
     pub(super) const fn marks(&self, touch: Touch) -> bool {
         match touch {
             Touch::Write => true,

@@ -1,13 +1,13 @@
-//! How often an event may signal beside others of its thread.
+//! Computes how often an event may signal beside the others of its thread.
 
 /// One expiry in the host's shortest period.
 pub(super) const ONE: u64 = 1 << 10;
-/// Of all events together.
+/// Share of all events together.
 pub(super) const MOST: u64 = 2 * ONE;
-/// Of an event at any rate: its signal is late by 32 of the host's shortest periods at most.
+/// Share of an event at any rate: its signal is late by 32 of the host's shortest periods at most.
 pub(super) const LEAST: u64 = ONE / 32;
 
-/// What is left to an event of its thread's expiries.
+/// The share of its thread's expiries that is left to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     /// The host's shortest period; 1: it needs no bound.
@@ -38,7 +38,7 @@ impl Room {
         wanted.max(self.least)
     }
 
-    /// Whether an event may go on with `period`.
+    /// Returns whether an event may go on with `period`.
     pub(super) const fn has(self, period: u64) -> bool {
         period >= self.least
     }

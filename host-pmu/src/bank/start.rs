@@ -1,4 +1,4 @@
-//! How a counter gets an event: its own, a parked one, a new one now, or a new one before the entry.
+//! Gives a counter its event: its own, a parked one, a new one now, or a new one before the entry.
 
 use arch_pmu::spec::{CounterId, Spec};
 

@@ -3,7 +3,7 @@
 use crate::backend::HostError;
 use crate::stats::{HeldTime, HostSide, OpStats, SignalTimes};
 
-/// What a bank did, and what failed.
+/// Counts of a bank's operations and failures.
 #[derive(Clone, Debug, Default)]
 pub struct BankStats {
     /// Host operations.

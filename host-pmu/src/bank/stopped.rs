@@ -29,7 +29,7 @@ impl Stopped {
         self.left.remove(counter);
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub(super) const fn is_empty(self) -> bool {
         self.new.is_empty() && self.left.is_empty()
     }

@@ -20,7 +20,7 @@ pub(super) struct Wanted {
     pub(super) period: u64,
 }
 
-/// What a strategy's release looks at.
+/// Occasions at which a strategy's release looks at events.
 #[derive(Clone, Copy, Debug)]
 struct Looks {
     at_slices: bool,
@@ -55,9 +55,9 @@ pub struct Bank<B: Backend> {
     pub(super) wanting: CounterSet,
     /// Counters that may have an event, wait for one, or are to be tried again.
     pub(super) kept: CounterSet,
-    /// Whether the events behind the gate count, if there is one.
+    /// True if the events behind the gate count; meaningless without a gate.
     pub(super) gate_open: bool,
-    /// Whether nothing happened to events that a gate or a virtual pause is over since an entry did what was to do for them.
+    /// No gated or virtually paused event changed since the last entry did what was due for them.
     pub(super) settled: bool,
     /// Counters whose events were looked at for this entry, when they went on.
     pub(super) resumed: CounterSet,
@@ -68,7 +68,7 @@ pub struct Bank<B: Backend> {
     pub(super) stopped: Stopped,
     pub(super) in_use: CounterSet,
     pub(super) retries: CounterSet,
-    /// Of each counter: one that the host refuses does not keep another one waiting, nor is it hurried by the other's success.
+    /// Retry intervals by counter, so that one that the host refuses neither keeps another waiting nor is hurried by the other's success.
     pub(super) backoffs: [Backoff; MAX_COUNTERS],
     /// Events in slots and pool.
     pub(super) held: u64,
@@ -119,7 +119,7 @@ impl<B: Backend> Bank<B> {
         self
     }
 
-    /// What it did so far.
+    /// Returns the counts of its operations so far.
     #[must_use]
     pub fn stats(&self) -> &BankStats {
         &self.stats
@@ -130,7 +130,7 @@ impl<B: Backend> Bank<B> {
         &mut self.backend
     }
 
-    /// Whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` or `slept` since that
+    /// Returns whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` or `slept` since that
     /// was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
     #[inline]
     #[must_use]
@@ -191,7 +191,7 @@ impl<B: Backend> Bank<B> {
         if self.backend.has_gate() { self.settle_behind_gate() } else { self.settle_virtual_pauses() }
     }
 
-    /// Whether any counter with an event is on.
+    /// Returns whether any counter with an event is on.
     pub(super) fn any_on(&self) -> bool {
         let on = |counter: CounterId| self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
         self.kept.into_iter().any(on)

@@ -43,7 +43,7 @@ impl<B: Backend> Bank<B> {
         match count(backend, stats, &mut held.event) {
             Ok(total) => {
                 held.note(Event::Off);
-                // What a record says is in the count.
+                // The count contains everything that a record could report.
                 (held.recorded, held.fired_off) = (None, 0);
                 if let Some(recorded) = recorded {
                     recorded.remove(counter);
@@ -160,8 +160,8 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Of the counters that are on, aims those events anew that would signal early before any other signals in time. What comes later
-    /// may be moved by the next handler once more, and one period then does for both.
+    /// Aims anew those events of counters that are on which would signal early before any other signals in time. What comes later may be
+    /// moved by the next handler once more, and one period then does for both.
     fn aim_first(&mut self, on: CounterSet) {
         let mut open = if self.backend.counts_at_one_pace() { on } else { self.too_early(on) };
         while let Some(Signal { counter, early_by, .. }) = self.signals(open).min_by_key(|signal| signal.left) {
@@ -172,8 +172,8 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Where nothing is known of how fast one counts beside another: an event that signals half of the way to the overflow is near
-    /// enough, but for the last one, after which no signal comes that could move it.
+    /// Returns the events to be aimed anew where the relative pace of events is unknown: an event that signals half of the way to the
+    /// overflow is near enough, but for the last one, after which no signal comes that could move it.
     fn too_early(&self, on: CounterSet) -> CounterSet {
         let (mut early, mut last) = (CounterSet::EMPTY, None::<Signal>);
         for signal in self.signals(on) {
@@ -371,7 +371,7 @@ mod tests {
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
         assert_eq!(host.log(), ["period 0 100", "resume 0", "pause 1"]);
-        // Of the pool likewise.
+        // An event taken from the pool is treated likewise.
         bank.pause(pmc(0));
         bank.stop(pmc(0), false);
         bank.start(pmc(1), B, 100);

@@ -68,7 +68,7 @@ impl OpStats {
         op.ns.record(ns);
     }
 
-    /// How often `kind` was carried out.
+    /// Returns how often `kind` was carried out.
     #[must_use]
     pub const fn count(&self, kind: OpKind) -> u64 {
         self.per_kind[kind as usize].count

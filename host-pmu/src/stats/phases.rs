@@ -5,7 +5,7 @@ use super::ops::{OpKind, OpStats};
 /// Exits and host operations of one phase, over a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseTally {
-    /// How often it began.
+    /// Number of times that it began.
     pub begun: u64,
     /// RDMSR exits.
     pub msr_reads: u64,
@@ -45,7 +45,7 @@ impl<const N: usize> Phases<N> {
         }
     }
 
-    /// So many MSR accesses exited.
+    /// Counts MSR accesses that exited.
     pub const fn exits_more(&mut self, reads: u64, writes: u64) {
         let line = &mut self.lines[self.now];
         line.msr_reads += reads;

@@ -3,7 +3,7 @@
 use super::ops::OpStats;
 use super::recorder::Recorder;
 
-/// What the host side of a vCPU did, and what failed there.
+/// Counts of the operations of the host side of a vCPU, and of its failures.
 #[derive(Clone, Debug, Default)]
 pub struct HostSide {
     /// Operations by kind.

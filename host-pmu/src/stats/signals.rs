@@ -28,7 +28,7 @@ impl SignalTimes {
         }
     }
 
-    /// Whether there are overflows that the VMM has not seen.
+    /// Returns whether there are overflows that the VMM has not seen.
     #[inline]
     #[must_use]
     pub const fn any(&self) -> bool {

@@ -75,13 +75,13 @@ impl Format {
         self.name
     }
 
-    /// What it is.
+    /// Describes the format.
     #[must_use]
     pub const fn about(self) -> &'static str {
         self.about
     }
 
-    /// Whether an arm without figures has a place in it.
+    /// Returns whether an arm without figures has a place in it.
     #[must_use]
     pub const fn shows_empty_arms(self) -> bool {
         self.shows_empty_arms

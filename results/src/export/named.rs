@@ -3,7 +3,7 @@
 use crate::document::{Any, Arm, Record, Summary};
 use crate::error::Error;
 
-/// What was measured, in a few words and without white space: the experiment and the parameters that make it another one.
+/// Names the subject of the measurement in a few words without white space: the experiment and the parameters that make it another one.
 pub(super) fn subject(record: &Record) -> String {
     let mut text = record.experiment.clone();
     for (name, unit) in [("workload", ""), ("events", "events"), ("cpus", "cpus"), ("vcpus", "vcpu")] {

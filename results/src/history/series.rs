@@ -35,7 +35,7 @@ pub struct Point {
 /// A change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// Where, and how much.
+    /// Place and size of the change.
     #[serde(flatten)]
     pub point: ChangePoint,
     /// Relative change; `None` from 0.
@@ -48,7 +48,7 @@ pub struct Change {
     pub started_unix: u64,
     /// Its first run's file.
     pub file: String,
-    /// What else changed between the two runs: host and build.
+    /// Other things that changed between the two runs: host and build.
     pub also_changed: Vec<String>,
 }
 
@@ -65,9 +65,9 @@ pub struct Series {
     pub against: Option<String>,
     /// Its runs, in order of their start.
     pub points: Vec<Point>,
-    /// Where it changed.
+    /// Changes that were found.
     pub changes: Vec<Change>,
-    /// Whether it is too short for changes to be found.
+    /// True if it is too short for changes to be found.
     pub too_short: bool,
 }
 
@@ -94,12 +94,12 @@ impl History {
     }
 }
 
-/// What a caller asks for.
+/// Request of a caller.
 #[derive(Clone, Debug)]
 pub struct HistorySpec {
-    /// What counts as a change.
+    /// Rules for accepting a change.
     pub rules: Rules,
-    /// Which quantile of a round.
+    /// Quantile of a round.
     pub statistic: Statistic,
     /// Only these arms; empty: all.
     pub arms: Vec<String>,

@@ -26,9 +26,9 @@ pub struct HostFacts {
     pub cpu_signature: Option<[u32; 3]>,
     /// Microcode revision.
     pub microcode: Option<String>,
-    /// Whether the host is itself a guest (CPUID's hypervisor bit).
+    /// True if the host is itself a guest (CPUID's hypervisor bit).
     pub virtualized: bool,
-    /// Whether the TSC ticks at one rate in every power state.
+    /// True if the TSC ticks at one rate in every power state.
     pub invariant_tsc: bool,
     /// Online CPUs as Linux lists them, e.g. "0-3".
     pub cpus_online: Option<String>,
@@ -45,7 +45,7 @@ pub struct HostFacts {
     pub kvm_mediated_pmu: Option<bool>,
     /// cpufreq governor; of several, each once.
     pub governor: Option<String>,
-    /// Whether turbo is on.
+    /// True if turbo is on; `None` if unknown.
     pub turbo: Option<bool>,
     /// SMT control: on, off, notsupported …
     pub smt: Option<String>,
@@ -59,22 +59,22 @@ pub struct HostFacts {
     pub perf_max_sample_rate: Option<i64>,
     /// perf's event sources.
     pub perf_pmus: Vec<String>,
-    /// Whether one of them is a hardware PMU of the CPU.
+    /// True if one of them is a hardware PMU of the CPU.
     pub hardware_pmu: bool,
-    /// Where tracefs is mounted.
+    /// Mount point of tracefs.
     pub tracefs: Option<String>,
     /// Current clock source.
     pub clocksource: Option<String>,
-    /// What an access to a register of this host's PMU costs, ns, where its VMM models that (`vpmu linux --msr-cost`).
+    /// Cost of an access to a register of this host's PMU, ns, where its VMM models that (`vpmu linux --msr-cost`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub register_cost_ns: Option<u64>,
     /// Load average over one minute, before the measurement.
     pub loadavg_1m: Option<f64>,
     /// CPU time taken away by the hypervisor, before the measurement.
     pub steal_before: Option<CpuTime>,
-    /// The same, after.
+    /// CPU time taken away by the hypervisor, after the measurement.
     pub steal_after: Option<CpuTime>,
-    /// How the host is tuned, and who else used its CPUs.
+    /// Tuning of the host, and other users of its CPUs.
     #[serde(default, skip_serializing_if = "Tuning::is_unknown")]
     pub tuning: Tuning,
     /// Only what was read [before](Self::begin) the measurement.

@@ -1,8 +1,8 @@
-//! What a look at the host found.
+//! The findings of a look at the host.
 
 use serde::Serialize;
 
-/// How a check ended.
+/// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -25,17 +25,17 @@ impl Status {
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// Subject of the check.
     pub check: &'static str,
-    /// How it ended.
+    /// Outcome of the check.
     pub status: Status,
-    /// What was found.
+    /// Fact that was found.
     pub found: String,
     /// Why it matters.
     pub why: &'static str,
-    /// What to do; empty if nothing needs doing.
+    /// Remedy; empty if nothing needs doing.
     pub remedy: String,
-    /// Whether nothing can be measured without it.
+    /// True if nothing can be measured without it.
     pub vital: bool,
 }
 

@@ -27,7 +27,7 @@ impl HostFs {
         Self { root: root.into() }
     }
 
-    /// Where `path`, given without its leading slash, really is.
+    /// Returns the real place of `path`, which is given without its leading slash.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
@@ -56,7 +56,7 @@ impl HostFs {
         names
     }
 
-    /// Whether a path exists.
+    /// Returns whether a path exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()

@@ -1,5 +1,5 @@
-//! What spoils a measurement: settings of the host and other users of its CPUs, from facts alone. The same findings are
-//! `doctor`'s and the warnings of every result.
+//! Finds noise sources on this host: settings and other users of its CPUs, from facts alone. The same findings are `doctor`'s and the
+//! warnings of every result.
 
 use super::facts::HostFacts;
 use super::finding::{Finding, Status};
@@ -14,7 +14,7 @@ const SAMPLES_WANTED: i64 = 10_000;
 
 /// Every finding. `pinned` are the CPUs the vCPUs are pinned to; empty: none.
 ///
-/// What the host does not tell is "unknown" and no warning.
+/// Facts that the host does not tell are "unknown" and give no warning.
 #[must_use]
 pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     let mut findings = power(host);
@@ -157,7 +157,7 @@ fn smt(host: &HostFacts, pinned: &[u32], online: &[u32]) -> Finding {
     )
 }
 
-/// Whether `cpu` shares a core with a pinned one and is not pinned itself.
+/// Returns whether `cpu` shares a core with a pinned one and is not pinned itself.
 fn beside(host: &HostFacts, pinned: &[u32], cpu: u32) -> bool {
     !pinned.contains(&cpu) && host.tuning.siblings(cpu).iter().any(|sibling| pinned.contains(sibling))
 }
@@ -194,7 +194,7 @@ fn irqs(host: &HostFacts, pinned: &[u32], online: &[u32]) -> Finding {
     )
 }
 
-/// What the kernel does beside.
+/// Findings on the kernel's own background work.
 fn kernel(host: &HostFacts) -> Vec<Finding> {
     let tuning = &host.tuning;
     vec![

@@ -23,7 +23,7 @@ impl HostFacts {
         Self { loadavg_1m, steal_before, tuning: Tuning::read(fs), ..Self::settings(fs) }
     }
 
-    /// What does not change during a measurement, but for [`Tuning`].
+    /// Reads facts that do not change during a measurement, but for [`Tuning`].
     fn settings(fs: &HostFs) -> Self {
         let cpuinfo = fs.text("proc/cpuinfo").unwrap_or_default();
         // The first CPU's block stands for all.
@@ -130,7 +130,7 @@ pub fn kvm_arm(fs: &HostFs) -> &'static str {
     KVM_ARMS[usize::from(mediated(fs) == Some(true))]
 }
 
-/// Whether KVM's vPMU is mediated, where the vendor module can have such a one.
+/// Returns whether KVM's vPMU is mediated; `None` where the vendor module has no such parameter.
 fn mediated(fs: &HostFs) -> Option<bool> {
     let parameter = |module| fs.text(&format!("sys/module/{module}/parameters/enable_mediated_pmu"));
     ["kvm_intel", "kvm_amd"].into_iter().find_map(parameter).map(|text| matches!(&*text, "Y" | "1"))
@@ -161,7 +161,7 @@ fn mitigations(fs: &HostFs) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Where tracefs is mounted, from /proc/self/mounts or through debugfs.
+/// Returns the mount point of tracefs, from /proc/self/mounts or through debugfs.
 fn tracefs(fs: &HostFs) -> Option<String> {
     let mounts = fs.text("proc/self/mounts").or_else(|| fs.text("proc/mounts"))?;
     let mount = |kind: &str| {

@@ -1,4 +1,4 @@
-//! How the host is tuned: settings that make a measurement noisy, or another one than the reader thinks.
+//! Tuning of the host: settings that make a measurement noisy, or another one than the reader thinks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,9 +19,9 @@ const MAX_IDLE_STATES: usize = 16;
 pub struct Tuning {
     /// Transparent huge pages: always, madvise or never.
     pub thp: Option<String>,
-    /// Whether the kernel moves pages between NUMA nodes, with page faults to find out.
+    /// True if the kernel moves pages between NUMA nodes, with page faults to find out.
     pub numa_balancing: Option<bool>,
-    /// Whether KSM merges equal pages, which makes the guest's writes fault.
+    /// True if KSM merges equal pages, which makes the guest's writes fault.
     pub ksm: Option<bool>,
     /// `kvm.halt_poll_ns`: how long KVM polls at most before a halted vCPU's thread sleeps.
     pub halt_poll_ns: Option<u64>,
@@ -44,7 +44,7 @@ pub struct Tuning {
 pub struct IdleState {
     /// Its name, e.g. C6.
     pub name: String,
-    /// How long it takes to leave it, µs.
+    /// Time it takes to leave it, µs.
     pub exit_latency_us: u64,
 }
 
@@ -93,7 +93,7 @@ impl Tuning {
         self.cpu_busy = cpu_times(fs).into_iter().filter_map(share).collect();
     }
 
-    /// Whether the host reports nothing.
+    /// Returns whether the host reports nothing.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()

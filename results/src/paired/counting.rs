@@ -1,4 +1,4 @@
-//! Which rounds count: those that ended as they should, with about as many samples as the arm's others.
+//! Selects the rounds that count: those that ended as they should, with about as many samples as the arm's others.
 
 use crate::document::{Arm, Experiment, Round, Summary};
 
@@ -22,7 +22,7 @@ pub fn counting<'a, E: Experiment>(
     rounds.into_iter()
 }
 
-/// How many rounds of an arm do not count because they have few samples.
+/// Returns the number of rounds of an arm that do not count because they have few samples.
 #[must_use]
 pub fn short<E: Experiment>(arm: &Arm<E>, metric: &str) -> usize {
     let (rounds, least) = with_fewest(arm, metric);

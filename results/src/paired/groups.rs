@@ -1,4 +1,4 @@
-//! Which rounds belong together: those of one guest, in the order of time.
+//! Groups the rounds that belong together: those of one guest, in the order of time.
 
 /// Fewest guests of an arm from which the spread between guests can be seen.
 pub const MIN_GUESTS: usize = 5;
@@ -12,7 +12,7 @@ pub struct Groups {
     pub group: Vec<usize>,
     /// Guests of each arm.
     pub guests: usize,
-    /// Whether guests are the groups. If not there are too few of them, and the groups are stretches of rounds.
+    /// True if guests are the groups. If not there are too few of them, and the groups are stretches of rounds.
     pub by_guest: bool,
 }
 

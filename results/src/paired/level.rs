@@ -1,4 +1,4 @@
-//! How long an arm takes: one definition for tables, comparisons and the report.
+//! Time that an arm takes: one definition for tables, comparisons and the report.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub struct Level {
     pub interval: Option<Interval>,
     /// Rounds.
     pub rounds: usize,
-    /// Whether all rounds are the same, so that the interval would look like certainty.
+    /// True if all rounds are the same, so that the interval would look like certainty.
     #[serde(skip)]
     pub constant: bool,
 }
@@ -63,7 +63,7 @@ fn interval(values: &[f64], guests: &[u64], layout: f64) -> Interval {
     sorted.sort_by(f64::total_cmp);
     let middle = median(values).unwrap_or_default();
     let found = groups(guests);
-    // Which side of the median a value is on; the mean over a group says how the group differs from the others.
+    // Signs tell on which side of the median a value is; their mean over a group shows how the group differs from the others.
     let side = |value: &f64| f64::from(u8::from(*value > middle)) - f64::from(u8::from(*value < middle));
     let sides: Vec<f64> = values.iter().map(side).collect();
     let mean = |sides: &[f64]| (!sides.is_empty()).then(|| sides.iter().sum::<f64>() / sides.len() as f64);
@@ -104,7 +104,7 @@ mod tests {
         let record = crate::fixture::changed(rounds);
         let found = level(record.arm("reuse").unwrap(), "nmi_handler_ns", Statistic::P50).unwrap();
         assert!((found.ns - 1004.0).abs() < 1e-9 && found.rounds == 9);
-        // Of nine signs the mean has a standard error of a third: the quantiles 0.5 ∓ 1.96 / 6, at places 0.73 and 7.27.
+        // The mean of nine signs has a standard error of a third: the quantiles 0.5 ∓ 1.96 / 6, at places 0.73 and 7.27.
         let interval = found.interval.unwrap();
         assert!((interval.low - 1000.73).abs() < 0.01 && (interval.high - 1007.27).abs() < 0.01, "{interval:?}");
         assert_eq!(p50(record.arm("reuse").unwrap(), "nmi_handler_ns"), Some(1004.0));
@@ -145,7 +145,7 @@ mod tests {
                 let Interval { low, high } = interval(&values, &guests, LAYOUT);
                 low <= truth && truth <= high
             };
-            // Of 300 runs at 95 %, 276 and fewer have a chance of 1 %.
+            // For 300 runs at 95 %, 276 or fewer have a chance of 1 %.
             let covered = (0..300).filter(covers).count();
             assert!(covered >= 277, "{host:?}: {covered} of 300");
         }

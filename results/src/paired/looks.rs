@@ -2,7 +2,7 @@
 
 /// Fewest guests of an arm, or sessions, before the first look.
 pub const MIN_LOOKED_AT: usize = 10;
-/// So many looks in a row must find every interval narrow enough.
+/// Number of consecutive looks that must find every interval narrow enough.
 const IN_A_ROW: u32 = 2;
 
 /// The looks of a run, and what they found.

@@ -1,4 +1,4 @@
-//! Which arms of a run are compared with one another: one list for the tables, the report and `--until-ci`.
+//! Lists the pairs of arms of a run that are compared: one list for the tables, the report and `--until-ci`.
 
 use crate::document::{Arm, ArmKind, Experiment};
 

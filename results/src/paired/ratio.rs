@@ -28,7 +28,7 @@ const POWER: f64 = 1.282;
 /// A ratio of two arms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// Of the arm to the other: 1.1 is 10 % slower.
+    /// Ratio of the arm to the other: 1.1 is 10 % slower.
     pub ratio: f64,
     /// Its 95 % interval; `None` with fewer than [`MIN_ROUNDS`] rounds.
     pub interval: Option<Interval>,
@@ -36,18 +36,18 @@ pub struct Ratio {
     pub rounds: usize,
     /// Guests of each arm in which they ran.
     pub guests: usize,
-    /// Whether differences of throughput, as the probes saw them, were taken out.
+    /// True if differences of throughput, as the probes saw them, were taken out.
     pub probed: bool,
     /// Logarithm of the ratio with its uncertainty, the allowance for the layout of few guests included.
     #[serde(skip)]
     pub log: Option<Estimate>,
-    /// Whether all rounds have this ratio, so that the interval would look like certainty.
+    /// True if all rounds have this ratio, so that the interval would look like certainty.
     #[serde(skip)]
     pub constant: bool,
 }
 
 impl Ratio {
-    /// Whether the interval leaves 1 out.
+    /// Returns whether the interval excludes 1.
     #[must_use]
     pub fn is_distinguishable(&self) -> bool {
         self.interval.is_some_and(|Interval { low, high }| low > 1.0 || high < 1.0)
@@ -88,7 +88,7 @@ pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic
     with_layout(&rounds, layout)
 }
 
-/// The same of rounds in order of time.
+/// Computes the ratio of rounds that are given in order of time.
 #[must_use]
 pub fn of_turns(rounds: &[Pair]) -> Option<Ratio> {
     with_layout(rounds, LAYOUT)
@@ -115,12 +115,12 @@ fn with_layout(rounds: &[Pair], layout: f64) -> Option<Ratio> {
     })
 }
 
-/// How the centre of some rounds is found: decided once for all of them.
+/// Method to find the centre of some rounds, decided once for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// Whether differences of throughput, as the probes saw them, are taken out.
+    /// True if differences of throughput, as the probes saw them, are taken out.
     pub probed: bool,
-    /// Which centre.
+    /// Centre in use.
     pub centre: Centre,
 }
 
@@ -145,7 +145,7 @@ impl Method {
         if !self.probed && self.centre == Centre::Biweight {
             return left_out::centres(&logs(rounds), group, count);
         }
-        // What the probes explain is another slope without each group.
+        // The slope on the probes differs without each group, so each is computed anew.
         jackknife::left_out(rounds, group, count, |rounds| self.centre(rounds))
     }
 }
@@ -154,14 +154,14 @@ fn logs(rounds: &[Pair]) -> Vec<f64> {
     rounds.iter().map(|pair| pair.log).collect()
 }
 
-/// What the logarithms would be, had both turns met the same throughput.
+/// Returns the logarithms that both turns would have had with the same throughput.
 fn without_throughput(rounds: &[Pair]) -> Vec<f64> {
     let probes: Vec<f64> = rounds.iter().map(|pair| pair.probe.unwrap_or(0.0)).collect();
     let slope = slope(&probes, &logs(rounds));
     rounds.iter().map(|pair| pair.log - slope * pair.probe.unwrap_or(0.0)).collect()
 }
 
-/// Whether every round was probed and the probes explain the ratios well enough to be worth a second estimate.
+/// Returns whether every round was probed and the probes explain the ratios well enough to be worth a second estimate.
 fn is_sharper(rounds: &[Pair]) -> bool {
     if rounds.len() < MIN_PROBED || rounds.iter().any(|pair| pair.probe.is_none()) {
         return false;
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn intervals_cover_the_truth_and_are_narrow() {
-        // Of 200 runs at 95 %, 181 and fewer have a chance below 1 %.
+        // For 200 runs at 95 %, 181 or fewer have a chance below 1 %.
         for guests in [0.0, 0.01, 0.03] {
             let (covered, width) = coverage(&Host { guests, ..Host::default() }, 200);
             assert!(covered >= 0.905, "layout {guests}: {covered}");

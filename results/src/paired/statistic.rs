@@ -1,10 +1,10 @@
-//! Which number of a round is looked at.
+//! Selects the number of a round that is compared.
 
 use serde::Serialize;
 
 use crate::document::Summary;
 
-/// Which number of a round is compared.
+/// Number of a round that is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
@@ -43,7 +43,7 @@ impl Statistic {
         }
     }
 
-    /// What it is.
+    /// Describes it.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {

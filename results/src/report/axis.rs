@@ -23,14 +23,14 @@ pub(super) fn duration(value: f64) -> String {
 /// One axis.
 #[derive(Clone)]
 pub(super) struct Axis {
-    /// What it shows, with its unit.
+    /// Label of the axis, with its unit.
     pub(super) label: String,
     low: f64,
     high: f64,
     log: bool,
     ticks: Vec<f64>,
     format: fn(f64) -> String,
-    /// Of places that are no numbers: the text of each tick.
+    /// Text of each tick, for places that are no numbers.
     names: Vec<String>,
 }
 
@@ -59,13 +59,13 @@ impl Axis {
         Self { label: label.to_owned(), low, high, log: false, ticks: even(low, high), format, names: Vec::new() }
     }
 
-    /// The same without ticks between whole numbers: half a CPU is none.
+    /// Returns the axis without ticks between whole numbers: half a CPU is none.
     pub(super) fn whole(mut self) -> Self {
         self.ticks.retain(|tick| (tick - tick.round()).abs() < 1e-9);
         self
     }
 
-    /// The same with about every second tick, where their texts are long.
+    /// Returns the axis with about every second tick, where their texts are long.
     pub(super) fn with_few_ticks(mut self) -> Self {
         self.ticks = self.ticks.into_iter().step_by(2).collect();
         self
@@ -101,17 +101,17 @@ impl Axis {
         })
     }
 
-    /// How a script finds the values of places: scale, lowest, highest.
+    /// Encodes for a script how to find the values of places: scale, lowest, highest.
     pub(super) fn scale(&self) -> String {
         format!("{} {:e} {:e}", if self.log { "log" } else { "lin" }, self.low, self.high)
     }
 
-    /// Where a value lies if the axis reaches from `from` to `to`. Values beyond the ends lie at them.
+    /// Returns the place of a value if the axis reaches from `from` to `to`. Values beyond the ends lie at them.
     pub(super) fn place(&self, value: f64, from: f64, to: f64) -> f64 {
         from + (to - from) * self.share(value)
     }
 
-    /// Where a value lies between the ends, 0 to 1.
+    /// Returns the place of a value between the ends, 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let scale = |v: f64| if self.log { v.max(f64::MIN_POSITIVE).ln() } else { v };
         let (low, high) = (scale(self.low), scale(self.high));

@@ -1,4 +1,4 @@
-//! Which results belong together: the same experiment with the same parameters, backend and kind of host.
+//! Groups results that belong together: the same experiment with the same parameters, backend and kind of host.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(super) struct Group<'a> {
     pub(super) records: Vec<&'a Record>,
 }
 
-/// What makes a result one of a group, but for the parameters in `without`.
+/// Returns the key that results of one group share, ignoring the parameters in `without`.
 pub(super) fn key(record: &Record, without: &[&str]) -> String {
     let what = record
         .parameters
@@ -49,7 +49,7 @@ pub(super) fn key(record: &Record, without: &[&str]) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// How a guest's set-up enables its events: "each" or "once".
+/// Returns the way in which a guest's set-up enables its events: "each" or "once".
 fn enable(record: &Record) -> Option<&str> {
     record.parameters.get("set_up")?.get("enable")?.as_str()
 }
@@ -129,7 +129,7 @@ pub(super) fn backend(record: &Record) -> String {
     format!("{backend}{what}")
 }
 
-/// Whether nothing in it was measured.
+/// Returns whether it holds only simulated figures.
 pub(super) fn is_simulated(record: &Record) -> bool {
     record.is_simulated() || record.parameter("backend").is_some_and(|backend| backend.starts_with("sim:"))
 }

@@ -49,7 +49,7 @@ fn version(kernel: &str) -> Vec<u64> {
     kernel.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
-/// What fits below a tick: 6.1.0-50 of 6.1.0-50-cloud-amd64.
+/// Shortens a kernel's release to fit below a tick: 6.1.0-50 of 6.1.0-50-cloud-amd64.
 fn short(kernel: &str) -> String {
     let end = kernel.find(|c: char| !c.is_ascii_digit() && !".-".contains(c)).unwrap_or(kernel.len());
     let text = kernel[..end].trim_end_matches(['-', '.']);

@@ -1,4 +1,4 @@
-//! How latencies are distributed, and how they moved over time.
+//! Shows the distribution of latencies, and their changes over time.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const SESSION_S: u64 = 2 * 86_400;
 /// Points of a percentile curve for each halving of what is left, as HdrHistogram's own tools do.
 const PER_HALF: u32 = 5;
 
-/// What is said where a plot does not have every arm.
+/// Returns the note for a plot that does not have every arm.
 pub(super) fn too_many(arms: usize) -> String {
     if arms > ARMS { format!(" {ARMS} of {arms} arms are drawn; the table has all.") } else { String::new() }
 }

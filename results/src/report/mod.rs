@@ -50,7 +50,7 @@ const SCALINGS: usize = 12;
 const KERNELS: usize = 12;
 const SWEEPS: usize = 12;
 
-/// What a page is made of.
+/// Sources of a page.
 #[derive(Debug)]
 pub struct Sources {
     /// The results, in any order.
@@ -59,7 +59,7 @@ pub struct Sources {
     pub sweeps: Vec<PathBuf>,
     /// The published figures, simulated, and measured in those of [`published::documents`].
     pub published: Reproduction,
-    /// What makes the page.
+    /// Tool that makes the page.
     pub tool: Tool,
 }
 

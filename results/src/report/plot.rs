@@ -49,7 +49,7 @@ pub(super) struct Curve {
     pub(super) name: String,
     pub(super) ink: Ink,
     pub(super) points: Vec<(f64, f64)>,
-    /// Whether its points are marked.
+    /// True if its points are marked.
     pub(super) marked: bool,
 }
 

@@ -9,7 +9,7 @@ use crate::stats::interval::Interval;
 const ROW: f64 = 92.0;
 /// Base line of a row's name.
 const NAME: f64 = 34.0;
-/// Where the drawn part of a row begins and ends.
+/// Beginning and end of the drawn part of a row.
 const BAND: (f64, f64) = (46.0, 86.0);
 
 /// A row with an estimate and its interval.

@@ -1,4 +1,4 @@
-//! How the rounds of a result are spread.
+//! Shows how the rounds of a result are spread.
 
 use super::axis::{Axis, duration};
 use super::figure::{Figure, Table, dash};

@@ -65,7 +65,7 @@ fn plot(record: &Record, against: &Against<'_>, inks: &Inks) -> String {
     rows::estimates(&label, &x, &rows, 1.0)
 }
 
-/// What a result says: `None` if nothing in it can be compared.
+/// Returns the answer of a result: `None` if nothing in it can be compared.
 pub(super) fn answer(record: &Record, inks: &Inks) -> Option<Answer> {
     let against = against(record)?;
     let over = format!("× {}", against.base.name);

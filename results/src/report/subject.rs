@@ -1,4 +1,4 @@
-//! What a result is about: one metric for all of its arms. An arm without it has a dash.
+//! The subject of a result: one metric for all of its arms. An arm without it has a dash.
 
 use crate::document::{Any, Arm, ArmKind, Record, Summary};
 use crate::metric;
@@ -25,7 +25,7 @@ pub(super) fn p50(record: &Record, arm: &Arm<Any>) -> Option<f64> {
     paired::p50(arm, metric_of(record)?)
 }
 
-/// What the others are compared with: the floor, else the first arm, as far as it has the metric.
+/// Returns the arm with which the others are compared: the floor, else the first arm, as far as it has the metric.
 pub(super) fn base(record: &Record) -> Option<&Arm<Any>> {
     let key = metric_of(record)?;
     let has = |arm: &&Arm<Any>| arm.metrics.contains_key(key);

@@ -9,7 +9,7 @@ use super::axis::Axis;
 /// Size of texts in user units, where no style sheet has another one.
 const FONT: u32 = 26;
 
-/// Which end of a text lies at its place.
+/// End of a text that lies at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -60,7 +60,7 @@ impl Svg {
         self.0.push_str("\"/>\n");
     }
 
-    /// How a script finds the values of places: the axes, and left, right, top and bottom of the area between them.
+    /// Encodes for a script how to find the values of places: the axes, and left, right, top and bottom of the area between them.
     pub(super) fn axes(&mut self, x: &Axis, y: &Axis, area: [f64; 4]) {
         let area = area.map(|edge| format!("{edge:.0}")).join(" ");
         let _ = writeln!(

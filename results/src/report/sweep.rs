@@ -41,7 +41,7 @@ struct What {
 }
 
 impl What {
-    /// What makes it another plot's, but for names: seeds and lengths only change how sure a figure is.
+    /// Returns the setting that distinguishes its plot from others, without names: seeds and lengths only change how sure a figure is.
     fn setting(&self) -> String {
         let minor = ["definition", "model_hash", "seed", "samples", "hosts", "time_limit_ns", "tail_ns"];
         let rest = self.rest.iter().filter(|(name, value)| !minor.contains(&name.as_str()) && !value.is_null());
@@ -136,7 +136,7 @@ fn figure(title: &str, setting: &str, points: &[&Point]) -> Option<Figure> {
         .iter()
         .enumerate()
         .map(|(index, (name, (n, held, latency)))| {
-            // By name: a strategy has one colour in all plots of a sweep.
+            // The ink goes by name, so that a strategy has one colour in all plots of a sweep.
             Candidate { name, ink: index % (COLOURS * DASHES), held: held / n, latency: latency / n }
         })
         .collect();

@@ -1,4 +1,4 @@
-//! What it takes: host operations per PMI, and the phases of a set-up.
+//! Shows the cost: host operations per PMI, and the phases of a set-up.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ fn number(value: Option<&Value>) -> f64 {
     value.and_then(Value::as_f64).filter(|n| n.is_finite()).unwrap_or(0.0)
 }
 
-/// What an arm's work is divided by: the NMIs it took, its set-ups, or its rotations.
+/// Returns the divisor of an arm's work: the NMIs it took, its set-ups, or its rotations.
 fn samples(arm: &Arm<Any>, metric: Option<&str>) -> Option<f64> {
     let nmis = number(arm.own.get("nmis").as_ref());
     let counted = metric.and_then(|key| arm.metrics.get(key)).map_or(0.0, |metric| metric.count as f64);

@@ -9,7 +9,7 @@
 
 use super::t_test;
 
-/// What counts as a change.
+/// Rules for accepting a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// Values looked at together, at least 4.
@@ -103,14 +103,14 @@ fn divide(series: &[f64], p: f64) -> Vec<usize> {
     }
 }
 
-/// What `places` cut a series of `len` into, as (begin, end).
+/// Returns the parts into which `places` cut a series of `len`, as (begin, end).
 fn parts(len: usize, places: &[usize]) -> impl Iterator<Item = (usize, usize)> {
     let begins = std::iter::once(0).chain(places.iter().copied());
     let ends = places.iter().copied().chain(std::iter::once(len));
     begins.zip(ends)
 }
 
-/// Where `[0, τ)` and `[τ, κ)` differ most by the energy statistic, over all τ < κ, and by how much.
+/// Returns the τ at which `[0, τ)` and `[τ, κ)` differ most by the energy statistic, over all τ < κ, and the difference.
 ///
 /// q(τ, κ) = 2 n m / (n + m) × (E|X − Y| − E|X − X'| / 2 − E|Y − Y'| / 2) up to the unbiased factors of the paper:
 /// n = τ values before, m = κ − τ after, and the expectations are means over distinct pairs.

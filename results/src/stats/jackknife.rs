@@ -27,7 +27,7 @@ impl Estimate {
         Interval { low: self.value - width, high: self.value + width }
     }
 
-    /// What the figure is below with 95 % confidence, one-sided.
+    /// Returns the one-sided upper bound of the figure at 95 % confidence.
     #[must_use]
     pub fn below(&self) -> f64 {
         self.value + self.error * t_quantile(CONFIDENCE, self.freedom)
@@ -42,7 +42,8 @@ impl Estimate {
         t_p((self.value / self.error).abs(), self.freedom)
     }
 
-    /// The same with independent errors of a known standard deviation added, such as an allowance for what the values cannot show.
+    /// Returns the estimate with independent errors of a known standard deviation added, such as an allowance for what the values cannot
+    /// show.
     #[must_use]
     pub fn widened(&self, by: f64) -> Self {
         let (own, added) = (self.error.powi(2), by.powi(2));
@@ -112,7 +113,7 @@ pub fn left_out<T: Copy>(
     (0..count).map(&mut without).collect()
 }
 
-/// The same of a figure of all groups, and of what it is without each of them.
+/// Estimates a figure of all groups from its values without each of them.
 #[must_use]
 pub fn of_left_out(value: f64, without: &[f64]) -> Option<Estimate> {
     if without.len() < 2 {

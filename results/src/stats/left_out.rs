@@ -96,7 +96,7 @@ impl Sorted {
         let down = |n: usize| (self.ranked(lower - 1 - n, without) - middle).abs();
         let up = |n: usize| (self.ranked(lower + n, without) - middle).abs();
         let ranked = |rank: usize| {
-            // How many of the `rank + 1` nearest are below.
+            // The search ends at the number of the `rank + 1` nearest that are below.
             let (mut least, mut most) = ((rank + 1).saturating_sub(upper), lower.min(rank + 1));
             while least < most {
                 let n = usize::midpoint(least, most);
@@ -154,7 +154,7 @@ impl Sorted {
             for &gone in without.iter().filter(|gone| (from..to).contains(gone)) {
                 add(&mut m, -1.0, self.powers(self.values[gone]));
             }
-            // The same around `at`, by the binomial theorem.
+            // The sums of powers are moved to `at` by the binomial theorem.
             let a = (at - self.middle) / self.unit;
             let (a2, a3) = (a * a, a * a * a);
             let first = m[1] - a * m[0];

@@ -28,7 +28,7 @@ pub fn scale(values: &[f64]) -> Option<f64> {
     median_of(&mut distances).map(|mad| mad / MAD)
 }
 
-/// Which centre suits some values.
+/// Centres, each of which suits some values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Centre {
     /// Most of them are of one mode.

@@ -1,4 +1,4 @@
-//! How much one quantity follows another from round to round.
+//! Estimates how much one quantity follows another from round to round.
 
 /// The slope of `y` over `x` by least absolute deviations over pairs of values far apart in time; 0 where `x` never differs.
 ///

@@ -28,7 +28,7 @@ impl Table {
         Self { header: header.into_iter().map(Into::into).collect(), rows: Vec::new(), keys: 1, left: Vec::new() }
     }
 
-    /// So many columns name the row.
+    /// Sets the number of columns that name the row.
     #[must_use]
     pub fn keys(self, keys: usize) -> Self {
         Self { keys, ..self }

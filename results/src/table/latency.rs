@@ -9,10 +9,10 @@ use crate::answers;
 use crate::document::{Arm, Document, GuestArm, Status, Summary, Warning};
 use crate::metric::{NMI_HANDLER, PMI_DELIVERY, SIGNAL};
 
-/// What a guest user feels, beside the p50.
+/// Columns of the latencies that a guest user feels, beside the p50.
 const LATENCY: [&str; 7] = ["arm", "p90", "p99", "max", "mean", "signal", "delivery"];
 
-/// What it takes, per PMI (per rotation, where the workload only counts).
+/// Columns of the cost per PMI (per rotation, where the workload only counts).
 const COST: [&str; 7] = ["arm", "opens", "ops", "exits", "held", "NMIs", "lost"];
 
 const LATENCY_LEGEND: &str = "signal: median from the host's record of an overflow (floor: its timer's due time) to the VMM \
@@ -102,7 +102,7 @@ pub fn text(document: &Document, width: usize) -> String {
     out + &surroundings(document)
 }
 
-/// What it was measured with, and what is not whole.
+/// Describes the circumstances of the measurement, and what is incomplete.
 fn surroundings(document: &Document) -> String {
     let mut out = String::new();
     let parameters = &document.parameters;

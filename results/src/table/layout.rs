@@ -1,4 +1,4 @@
-//! How tables are laid out, and how numbers are shown.
+//! Lays out tables, and formats numbers.
 
 use std::io::IsTerminal;
 
@@ -138,7 +138,7 @@ pub fn ratio(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// So many of something: `1 run`, `2 runs`.
+/// Formats a count with its noun: `1 run`, `2 runs`.
 #[must_use]
 pub fn plural(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }

@@ -9,9 +9,9 @@ use crate::document::agreement::Agreement;
 use crate::document::{Arm, Document, PhaseResult, SET_UP, Summary};
 use crate::metric;
 
-/// What the guest's `perf stat` waits for: medians of a phase's calls together.
+/// Columns of the time for which the guest's `perf stat` waits: medians of a phase's calls together.
 const TIMES: [&str; 7] = ["arm", "set-up", "p99", "program", "enable", "read", "disable"];
-/// What it takes, per set-up, and what one call costs.
+/// Columns of the cost per set-up, and of one call.
 const COST: [&str; 8] = ["arm", "opens", "perf ops", "exits", "held max", "call", "call p99", "rotation"];
 
 const TIMES_LEGEND: [&str; 2] = [
@@ -65,7 +65,7 @@ fn cost_row(arm: &Arm) -> [String; 8] {
     ]
 }
 
-/// How well scaled counts agree, where they can.
+/// Describes how well scaled counts agree, where they can.
 fn counts(document: &Document, width: usize) -> String {
     let found = Agreement::of(document);
     let percent = |share: Option<f64>| share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));

@@ -10,12 +10,12 @@ use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
 
 const HEADER: [&str; 3] = ["arm", "p50 [95 %]", "× floor [95 %]"];
-/// Where two arms seem closer than this, the rounds named are those that this difference needs.
+/// Two arms that seem closer than this are advised the number of rounds that this difference needs.
 const LEAST: f64 = 0.01;
 /// More rounds than this are no advice.
 const MOST: u64 = 20_000;
 
-/// How an arm compares with another one in one document.
+/// Comparison of an arm with another one in one document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Against {
     /// The arm.

@@ -1,4 +1,4 @@
-//! What a guest asks of its CPU.
+//! The interface through which a guest uses its CPU.
 
 use crate::guest::paths::Path;
 use crate::side::SimHost;
@@ -37,9 +37,9 @@ pub trait Cpu {
     fn interrupted(&mut self, tick: bool);
     /// Returns from a handler; `to_tick` if into the tick.
     fn returns(&mut self, to_tick: bool);
-    /// Whether the guest is in its tick.
+    /// Returns whether the guest is in its tick.
     fn in_tick(&self) -> bool;
-    /// Whether an NMI is pending.
+    /// Returns whether an NMI is pending.
     fn has_nmi(&self) -> bool;
     /// Takes the pending NMI; returns when its overflow was noticed.
     fn take_nmi(&mut self) -> Option<u64>;

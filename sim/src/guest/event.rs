@@ -97,17 +97,17 @@ impl Event {
     }
 }
 
-/// What a counter is set to.
+/// Settings of a counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Next {
     pub(super) value: u64,
-    /// Whether the period was over.
+    /// True if the period was over.
     pub(super) over: bool,
-    /// Whether what is left of it is more or less than can be written.
+    /// True if the rest of the period is outside the range that can be written.
     pub(super) clamped: bool,
 }
 
-/// How a period was moved.
+/// Change of a period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Move {
     pub(super) divided: bool,

@@ -10,13 +10,13 @@ use super::state::{Guest, NOBODY};
 /// Maximum number of loops of the handler.
 const MOST_LOOPS: u32 = 100;
 
-/// How an entry of the log was taken.
+/// Result of taking an entry of the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Logged {
     pub(super) fits: bool,
-    /// Whether its kind counts towards the target.
+    /// True if its kind counts towards the target.
     pub(super) wanted: bool,
-    /// Whether it is the one that meets it.
+    /// True if it is the entry that meets the target.
     pub(super) meets: bool,
 }
 
@@ -27,7 +27,7 @@ impl<C: Cpu> Guest<C> {
         if self.in_nmi {
             return;
         }
-        // Which nearly always is all there is to do.
+        // Nearly always nothing else is to be done.
         if self.cpu.now_at_exit() > self.limit {
             self.timed_out = true;
         }

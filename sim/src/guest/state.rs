@@ -42,7 +42,7 @@ pub(super) enum Phase {
 /// Progress through set-ups and tear-downs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatSetup {
-    /// Whether events are set up.
+    /// True if events are set up.
     pub(super) counting: bool,
     /// Ticks since the last set-up or tear-down.
     pub(super) ticks: u64,
@@ -80,7 +80,7 @@ pub struct Guest<C> {
     pub(super) timed_out: bool,
     pub(super) timer: Timer,
     pub(super) next_tick: u64,
-    /// Of the timer, ns.
+    /// Interval of the timer, ns.
     pub(super) interval: u64,
     /// A tick of the timer as it was before it was set anew.
     pub(super) late_tick: bool,
@@ -92,7 +92,7 @@ pub struct Guest<C> {
     pub(super) user_ns: u64,
     /// A tick was taken since the last HLT.
     pub(super) woke: bool,
-    /// Of an idle guest.
+    /// Wake-ups of an idle guest.
     pub(super) wakes: u64,
     /// TSC at the begin of the rest.
     pub(super) stopped: u64,
@@ -125,7 +125,7 @@ pub struct GuestOutcome {
     pub delivery: Latency,
     /// Rotations and task switches, ns.
     pub rotation: Latency,
-    /// Whether the hard limit ended the guest.
+    /// True if the hard limit ended the guest.
     pub timed_out: bool,
     /// Virtual time, ns.
     pub ns: u64,

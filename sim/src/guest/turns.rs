@@ -14,7 +14,7 @@ impl<C: Cpu> Guest<C> {
         self.boot.flags & FLAG_TURNS != 0
     }
 
-    /// Whether it waits for its next turn.
+    /// Returns whether it waits for its next turn.
     #[must_use]
     pub fn rests(&self) -> bool {
         matches!(self.phase, Phase::Opened | Phase::Rest)
@@ -145,7 +145,7 @@ impl<C: Cpu> Guest<C> {
         std::mem::replace(&mut self.phase, Phase::Measure)
     }
 
-    /// What it left since its last turn began.
+    /// Returns the outcome since its last turn began.
     pub fn take_outcome(&mut self) -> GuestOutcome {
         GuestOutcome {
             ns: self.cpu.now().saturating_sub(self.began),

@@ -17,7 +17,7 @@ enum Kind {
 }
 
 impl Cost {
-    /// The same cost at each operation.
+    /// Returns a cost that is the same at each operation.
     #[must_use]
     pub const fn fixed(ns: u64) -> Self {
         Self(Kind::Fixed(ns))

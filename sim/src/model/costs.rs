@@ -51,7 +51,7 @@ pub struct Costs {
     pub read: Cost,
     /// A context switch of a thread that holds events, to and fro.
     pub switch: Cost,
-    /// What it costs more for each of them.
+    /// Additional cost for each of them.
     pub switch_held: Cost,
     /// And more for each that runs.
     pub switch_running: Cost,
@@ -59,7 +59,7 @@ pub struct Costs {
     pub peek: Cost,
     /// An expiry of a clock while the thread is in host code, or the guest in ring 0: an interrupt, and a record.
     pub expiry: Cost,
-    /// Of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
+    /// Costs of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
     pub mediated: Option<MediatedCosts>,
 }
 

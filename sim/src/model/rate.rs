@@ -28,7 +28,7 @@ pub struct Rate {
 impl Rate {
     /// In units of 2^-20.
     const fn new(rate: u64) -> Self {
-        // Of 0 and 1 it is not used, and would not fit.
+        // A rate of 0 or 1 does not use the reciprocal, which would not fit.
         Self { rate, reciprocal: if rate > 1 { ((1_u128 << 64) / rate as u128) as u64 } else { 0 } }
     }
 

@@ -15,7 +15,7 @@ use sim::vcpu::VcpuSide;
 const GLOBAL_STATUS: u32 = 0x38e;
 const FIXED_CTR_CTRL: u32 = 0x38d;
 
-/// What chance is like.
+/// Parameters of the random environment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chances {
     pub(crate) seed: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Chances {
     pub(crate) overflows: u64,
     /// Bits of STATUS.
     pub(crate) counters: u64,
-    /// What a counter counts between two looks at it, at most, as a power of two. Now and then it is anything.
+    /// Counts of a counter between two looks at it, at most, as a power of two. Now and then it is anything.
     pub(crate) counts: u32,
     /// Longest exit, ns.
     pub(crate) exit_ns: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Scripted {
     tsc_khz: u64,
     ps: u64,
     nmi: Option<u64>,
-    /// What was last written to a counter, and how far it came.
+    /// Last value written to each counter, and its progress since.
     counters: BTreeMap<u32, u64>,
     in_tick: bool,
 }

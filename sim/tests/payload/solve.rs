@@ -25,7 +25,7 @@ impl Measured {
         }
     }
 
-    /// What is wrong with the table, and what would be right.
+    /// Returns what is wrong with the table, and the right numbers; `None` if it is right.
     pub(crate) fn verdict(&self) -> Option<String> {
         if let Some((ways, counts)) = &self.conflict {
             return Some(format!("{counts:?} instructions on one way, which needs more paths: {ways:?}"));

@@ -134,7 +134,7 @@ mod tests {
         Segment { address, virtual_address, file: 0..0, memory_size }
     }
 
-    /// What a processor finds.
+    /// Translates an address as a processor does.
     fn walk(bytes: &[u8], base: u64, address: u64) -> Option<u64> {
         let mut table = base;
         for shift in [39, 30, 21, 12] {

@@ -14,18 +14,17 @@ pub const MAX_MEMORY: u64 = 3 << 30;
 /// Least guest memory: the first megabyte and room for an image.
 pub const MIN_MEMORY: u64 = 2 << 20;
 
-/// What to copy and how to enter.
+/// Segments to copy, and the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadPlan {
     /// Ascending, without overlap, within guest memory.
     pub segments: Vec<Segment>,
-    /// How to enter.
+    /// Entry of the image.
     pub entry: Entry,
     ram: u64,
 }
 
-/// Where the loader's own additions go first: above the real-mode vectors and start-up code of other CPUs, below the
-/// EBDA.
+/// Range for the loader's own additions: above the real-mode vectors and start-up code of other CPUs, below the EBDA.
 const LOW: Range<u64> = 0x9000..0x9_f000;
 
 impl LoadPlan {

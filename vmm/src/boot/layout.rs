@@ -1,4 +1,4 @@
-//! Where things lie in the payload's guest-physical memory, which is identity-mapped.
+//! Layout of the payload's guest-physical memory, which is identity-mapped.
 //!
 //! ```text
 //! 0x0000_1000  GDT, IDT

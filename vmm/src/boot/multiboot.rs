@@ -69,7 +69,7 @@ impl Header {
         Ok(None)
     }
 
-    /// What to load, and the entry.
+    /// Returns the segments to load, and the entry.
     pub(super) fn segments(&self, image: &[u8]) -> Result<(Vec<Segment>, Entry), LoadError> {
         if let Some(addresses) = self.addresses {
             return addresses.segments(self.offset, image.len());

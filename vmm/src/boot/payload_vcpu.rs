@@ -98,7 +98,7 @@ pub fn gate(vector: usize, handler: u64) -> [u64; 2] {
 
 /// Bytes of a TSS with its I/O permission bitmap.
 pub const TSS_BYTES: usize = 0x200;
-/// Where the bitmap begins.
+/// Offset of the I/O bitmap.
 const IO_BITMAP: usize = 104;
 
 /// A 64-bit TSS: RSP0, IST1, and a bitmap that opens `port` to ring 3. (IOPL would open them all, and is lost on hosts

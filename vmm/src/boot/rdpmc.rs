@@ -96,7 +96,7 @@ fn find(image: &[u8], elf: &Elf, in_section: InSection) -> Result<Vec<Site>, Loa
     Ok(sites)
 }
 
-/// Whether code in a 32-bit container is 64-bit code.
+/// Returns whether code in a 32-bit container is 64-bit code.
 fn is_64_bit(bytes: &[u8]) -> bool {
     let mut decoder = Decoder::new(32, bytes, DecoderOptions::NONE);
     let mut instruction = Instruction::default();

@@ -18,7 +18,7 @@ pub(crate) struct TestElf {
     pub(crate) kind: u16,
     pub(crate) entry: u64,
     pub(crate) parts: Vec<Part>,
-    /// Whether there are section headers.
+    /// True if there are section headers.
     pub(crate) sections: bool,
     /// Function symbols.
     pub(crate) symbols: Vec<u64>,

@@ -121,7 +121,7 @@ impl Exit {
         }
     }
 
-    /// Whether RIP may be past the instruction that made it.
+    /// Returns whether RIP may be past the instruction that made the exit.
     pub(crate) const fn past(self) -> Past {
         match self {
             Self::MemoryWrite { .. } => Past::Yes,

@@ -11,7 +11,7 @@ use crate::devices::bus::{Bus, Next};
 use crate::outcome::End;
 use crate::sample::ReturnKind;
 
-/// What the loop does after an exit.
+/// Next step of the loop after an exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Enter the guest again.

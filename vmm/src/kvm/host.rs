@@ -28,7 +28,7 @@ pub enum KvmError {
     Open {
         /// The system's error.
         error: io::Error,
-        /// What helps.
+        /// Remedy to be shown.
         remedy: &'static str,
     },
     /// A capability is missing.
@@ -120,13 +120,13 @@ impl Host {
         self.0.get_max_vcpus()
     }
 
-    /// Whether a VM may have so many vCPUs, by KVM and by `most`.
+    /// Checks that a VM may have that many vCPUs, by KVM and by `most`.
     pub(crate) fn check_vcpus(&self, asked: usize, most: usize) -> Result<(), KvmError> {
         let allowed = self.max_vcpus().min(most);
         if (1..=allowed).contains(&asked) { Ok(()) } else { Err(KvmError::TooManyVcpus { asked, allowed }) }
     }
 
-    /// Whether KVM's own vPMU can serve a guest, and why not.
+    /// Checks that KVM's own vPMU can serve a guest; the error says why not.
     pub fn kvm_pmu(&self) -> Result<(), String> {
         let capability = self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) > 0;
         // Kernels before 5.18 have no such capability, and those before 5.17 no such parameter. On an AMD they keep a guest's selectors even if the
@@ -180,14 +180,14 @@ impl Host {
         }
     }
 
-    /// Whether KVM shows a guest an AMD's PerfMonV2, for which its driver has another handler.
+    /// Returns whether KVM shows a guest an AMD's PerfMonV2, for which its driver has another handler.
     #[must_use]
     pub fn shows_perfmon_v2(&self) -> bool {
         self.0.get_supported_cpuid(sys::MAX_CPUID).is_ok_and(|supported| cpuid::kvm_has_perfmon_v2(&supported))
     }
 
-    /// Whether a vCPU has the six counters that the guests' driver takes (PERFCTR_CORE), by the last one's selector: without a vPMU it reads 0
-    /// whatever is written.
+    /// Checks that a vCPU has the six counters that the guests' driver takes (PERFCTR_CORE), by the last one's selector: without a vPMU it
+    /// reads 0 whatever is written.
     fn answers_perf_ctl(&self, supported: &CpuId) -> Result<(), String> {
         // Cycles in ring 3, without EN: nothing is opened.
         const SELECTOR: u64 = 0x1_0076;
@@ -219,7 +219,7 @@ impl Host {
         }
     }
 
-    /// Whether a guest may have guests of its own, by SVM.
+    /// Checks that a guest may have guests of its own, by SVM.
     ///
     /// # Errors
     /// Why not, with the remedy.
@@ -330,7 +330,7 @@ pub fn linux_refusal() -> Result<(), String> {
     ))
 }
 
-/// What a host's KVM says of itself, whether or not a guest can run here.
+/// Facts that a host's KVM reports, whether or not a guest can run here.
 #[derive(Debug)]
 pub struct Facts {
     kvm: Kvm,
@@ -355,7 +355,7 @@ impl Facts {
     }
 }
 
-/// What the guest's processor looks like beside its PMU.
+/// Appearance of the guest's processor, beside its PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     /// Family and model.

@@ -60,7 +60,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// By IA32_APIC_BASE. EXTD without EN cannot be written.
+    /// Returns the mode that IA32_APIC_BASE selects. EXTD without EN cannot be written.
     pub(super) const fn of(apic_base: u64) -> Self {
         match (apic_base & EN != 0, apic_base & EXTD != 0) {
             (false, _) => Self::Off,
@@ -70,7 +70,7 @@ impl Mode {
     }
 }
 
-/// What became of a PMI.
+/// Outcome of a PMI's delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivered {
     pub(crate) delivery: Delivery,
@@ -86,13 +86,13 @@ impl Delivered {
     }
 }
 
-/// What a delivery needs of KVM.
+/// Access to KVM that a delivery needs.
 pub(crate) trait PmiPort {
     /// Why it failed.
     type Error;
     /// The mode of the LAPIC.
     fn mode(&mut self) -> Mode;
-    /// How long ago KVM_RUN returned, ns: at least, and at most.
+    /// Returns the time since KVM_RUN returned, ns: lower and upper bound.
     fn ns_outside(&self) -> (u64, u64);
     /// LVTPC by KVM_GET_MSRS, in x2APIC mode; `None` if it cannot be read as an MSR.
     fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error>;
@@ -111,9 +111,9 @@ pub(crate) trait PmiPort {
     }
     /// KVM_SIGNAL_MSI to this vCPU.
     fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error>;
-    /// Whether an NMI waits for the guest, or is on its way.
+    /// Returns whether an NMI waits for the guest, or is on its way.
     fn nmi_pending(&mut self) -> Result<bool, Self::Error>;
-    /// Whether a handler of such interrupts runs in the guest, or is about to.
+    /// Returns whether a handler of such interrupts runs in the guest, or is about to.
     fn in_handler(&mut self, delivery: Delivery) -> Result<bool, Self::Error>;
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool, masks: bool) ->
     }
     if let Some(page) = &mut page {
         if contended || matches!(delivery, Delivery::Fixed(_)) {
-            // What was sent meanwhile, this PMI among it, is in the page by now.
+            // The page is read again, because interrupts that were sent meanwhile, this PMI among them, are in it by now.
             (least, _) = port.ns_outside();
             *page = port.lapic()?;
         }
@@ -162,7 +162,7 @@ pub(crate) fn deliver<P: PmiPort>(port: &mut P, contended: bool, masks: bool) ->
     Ok(delivered)
 }
 
-/// Whether `page` has the interrupt requested or in service.
+/// Returns whether `page` has the interrupt requested or in service.
 pub(super) fn is_active(page: &kvm_lapic_state, vector: u8) -> bool {
     let byte = usize::from(vector / 32) * 16 + usize::from(vector / 8 % 4);
     [IRR, ISR].into_iter().any(|row| page.regs[row + byte].cast_unsigned() >> (vector % 8) & 1 != 0)

@@ -39,7 +39,7 @@ pub(crate) struct Pmu {
     pub(crate) turned_on: u64,
 }
 
-/// What a delivery found.
+/// Outcome of a look at a deferred PMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LateDelivery {
     pub(crate) delivered: Delivered,
@@ -54,7 +54,7 @@ pub(crate) struct Held<A> {
     /// The delivery that masked LVTPC last.
     by: Delivery,
     alarm: A,
-    /// Whether a kick of the alarm may be due.
+    /// True if a kick of the alarm may be due.
     set: bool,
     /// Time to the next one.
     wait_ns: u64,
@@ -66,7 +66,7 @@ impl<A: Alarm> Held<A> {
         Self { mask: Mask::new(), by: Delivery::Masked, alarm, set: false, wait_ns: FIRST_NS, seen_at: 0 }
     }
 
-    /// Whether a PMI is held.
+    /// Returns whether a PMI is held.
     #[inline]
     pub(crate) const fn holds(&self) -> bool {
         self.mask.holds()
@@ -158,7 +158,7 @@ impl<A: Alarm> Held<A> {
     }
 }
 
-/// What became of a held PMI.
+/// Fate of a deferred PMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Late {
     /// LVTPC is still masked, or a handler runs that may acknowledge it.
@@ -197,7 +197,7 @@ fn deliver_late<P: PmiPort>(port: &mut P, by: Delivery, contended: bool) -> Resu
     deliver(port, contended, true).map(Late::Delivered)
 }
 
-/// Whether LVTPC is that of the delivery `by`, masked or not. An INIT of the CPU or another kernel (kexec) gives it its reset value
+/// Returns whether LVTPC is that of the delivery `by`, masked or not. An INIT of the CPU or another kernel (kexec) gives it its reset value
 /// or a value of its own, and that kernel's handler knows nothing of the PMI.
 fn is_still(entry: Lvtpc, by: Delivery) -> bool {
     entry != LVTPC_AT_RESET && entry.with_masked(false).delivery() == by

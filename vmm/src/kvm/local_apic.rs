@@ -5,8 +5,8 @@
 //! with the entry (KVM_CAP_SYNC_REGS): KVM_SYNC_X86_EVENTS replaces the count of NMIs that wait, those that other vCPUs sent meanwhile
 //! among them, and needs the vCPU's events of before, at each exit or by a call of its own.
 //!
-//! What ICR does for that: a guest that reads its ICR back finds this NMI in place of the last interrupt that it sent itself. Nothing that
-//! was sent is sent again or lost; in x2APIC mode a write is sent at once, and there is no status to wait for.
+//! The write to ICR has one side effect: a guest that reads its ICR back finds this NMI in place of the last interrupt that it sent itself.
+//! Nothing that was sent is sent again or lost; in x2APIC mode a write is sent at once, and there is no status to wait for.
 
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use kvm_bindings::{Msrs, kvm_lapic_state, kvm_msi, kvm_msr_entry};
@@ -31,7 +31,7 @@ pub(crate) struct X2ApicMsrs {
 }
 
 impl X2ApicMsrs {
-    /// Of the vCPU with this APIC ID.
+    /// Prepares the calls for the vCPU with this APIC ID.
     pub(crate) fn new(apic_id: u32) -> Option<Self> {
         let entry = |index, data| kvm_msr_entry { index, data, ..kvm_msr_entry::default() };
         let (lvtpc, icr) = (entry(X2APIC_LVTPC, 0), entry(X2APIC_ICR, u64::from(apic_id) << 32 | NMI_TO));

@@ -47,7 +47,7 @@ impl Planted {
 
     /// TSC ticks to spin after the MSR exit at host TSC `at`.
     const fn ticks(&mut self, at: u64) -> u64 {
-        // What was planted before the last entry is not part of what an exit takes.
+        // The delay that was planted before the last entry is no part of the exit's time.
         let since = at.wrapping_sub(self.last).saturating_sub(self.own);
         if since < self.limit {
             self.gap = since;

@@ -1,4 +1,4 @@
-//! Where the time between KVM_RUN's return and the next KVM_RUN goes (feature `exit-points`, never in a release): the TSC at named
+//! Shows how the time between KVM_RUN's return and the next KVM_RUN is spent (feature `exit-points`, never in a release): the TSC at named
 //! points of each MSR exit, and how often each number of ticks passed between two of them.
 //!
 //! `cargo bench -p vmm --features exit-points --bench exit_points` prints the table of a real guest.
@@ -20,7 +20,7 @@ pub enum Point {
     Answered,
     /// The kick was looked at.
     Kicked,
-    /// What is due before the entry is done: overflows of a kick, deferred work, the strategy's release, PMIs.
+    /// All work that was due before the entry is done: overflows of a kick, deferred work, the strategy's release, PMIs.
     Prepared,
     /// Ready for KVM_RUN: the end of `exit_path_ns`.
     Ready,
@@ -31,7 +31,7 @@ impl Point {
     pub const ALL: [Self; 7] =
         [Self::Decoded, Self::Accessed, Self::Handled, Self::Answered, Self::Kicked, Self::Prepared, Self::Ready];
 
-    /// What is done by then.
+    /// Describes the work that is done by then.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -49,10 +49,10 @@ impl Point {
 /// Ticks that are told apart.
 const MOST: usize = 4096;
 
-/// How often each number of ticks passed until a point since the one before it.
+/// For each point, how often each number of ticks passed since the point before it.
 type Steps = [Vec<u64>; Point::ALL.len()];
 
-/// Of all vCPUs that handed theirs over.
+/// Sums over all vCPUs that handed theirs over.
 static STEPS: Mutex<Option<Steps>> = Mutex::new(None);
 
 /// The points of one vCPU.

@@ -10,11 +10,11 @@ use kvm_ioctls::VcpuFd;
 
 use crate::sys;
 
-/// Of the least time that KVM_RUN took, which has the ways in and out and what the guest did in between, this part is held back; more could
-/// move the guest's TSC back.
+/// This part of the least time that KVM_RUN took is held back. It has the ways in and out and the guest's own time in between, so that more
+/// could move the guest's TSC back.
 const SIXTEENTHS: u64 = 15;
 
-/// What was held back.
+/// Time that was held back from the guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldBack {
     /// Accesses that took longer than they shall cost.
@@ -109,7 +109,7 @@ impl RegisterCost {
         true
     }
 
-    /// What was held back so far, by a clock of the TSC.
+    /// Returns what was held back so far, in ns by the clock `ns`.
     pub(super) fn held_back(&self, ns: impl Fn(u64) -> u64) -> HeldBack {
         HeldBack { accesses: self.accesses, ns: ns(self.held), short: self.short }
     }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn an_access_costs_what_it_shall() {
         let mut cost = RegisterCost::with_offset(1_000_000, 100);
-        // Of the first run nobody knows how much was the guest's.
+        // Nothing is known of the guest's share of the first run.
         cost.enters(3000);
         assert!(cost.account(4600, 5000));
         assert_eq!(cost.offset, 1_000_000 - (400 - 100));

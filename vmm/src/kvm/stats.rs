@@ -27,7 +27,7 @@ pub(super) struct LoopStats {
     pub(super) others: [u64; ReturnKind::ALL.len()],
 }
 
-/// What a loop's accounts held.
+/// Contents of a loop's accounts.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) pmi: PmiStats,
@@ -38,12 +38,12 @@ pub(super) struct Taken {
     pub(super) empty_kicks: u64,
 }
 
-/// What a vCPU's loop and its host side did in a turn, or in a run without turns.
+/// Counts of a vCPU's loop and its host side in a turn, or in a run without turns.
 #[derive(Debug)]
 pub(crate) struct Account {
     /// RDPMCs of an image that were answered.
     pub(crate) rdpmcs: u64,
-    /// Those that were #GP, as they were at no rewritten site.
+    /// RDPMCs that were #GP because they were at no rewritten site.
     pub(crate) rdpmcs_elsewhere: u64,
     pub(crate) pmi: PmiStats,
     pub(crate) msr_exits: Vec<MsrExits>,

@@ -26,7 +26,7 @@ const PERIODIC: u32 = 1 << 17;
 /// Longest way out of KVM_RUN that is reckoned with, ns.
 const WAY_OUT_NS: u64 = 50_000;
 
-/// What became of a tick when the LAPIC's page was written.
+/// Fate of a tick when the LAPIC's page was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tick {
     /// Nothing is lost: none was pending, it is in the IRR now, or the page was not written.

@@ -1,4 +1,4 @@
-//! How the guest's TSC maps to the host's.
+//! Maps the guest's TSC to the host's.
 
 use guest::abi::{Report, SYNC_ROUNDS};
 

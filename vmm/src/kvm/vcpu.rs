@@ -83,7 +83,7 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) bus: B,
     /// MSR exits beside the PMU's registers.
     pub(crate) foreign: Option<ForeignMsrs>,
-    /// Whether others write to this vCPU's LAPIC.
+    /// True if others write to this vCPU's LAPIC.
     pub(crate) contended: bool,
     pub(crate) tsc_khz: u64,
     /// Most deliveries whose time is kept.
@@ -125,9 +125,9 @@ pub(crate) struct Vcpu<'a, H, B> {
     counted: VpmuStats,
     /// Host TSC at the last return of KVM_RUN: an overflow found before the next entry was seen then.
     returned_at: u64,
-    /// The same, without returns before KVM_RUN looked at the LAPIC's timer.
+    /// Host TSC at the last return of KVM_RUN, not counting returns before it looked at the LAPIC's timer.
     ran_until: u64,
-    /// The same, if it returned with an MSR exit.
+    /// Host TSC at the last return of KVM_RUN, if that was an MSR exit.
     msr_exit_at: Option<u64>,
     #[cfg(feature = "exit-points")]
     points: super::points::Points,
@@ -203,7 +203,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             self.look_at_kick()?;
         }
         self.pmu.enter();
-        // What a PMI costs from here on is none of the access's.
+        // The cost of a PMI from here on is no part of the access's.
         let served_at = if self.register_cost.is_some() { sys::rdtsc() } else { 0 };
         deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi)?;
         if self.held.holds() {
@@ -275,7 +275,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         exit
     }
 
-    /// Whether an interrupted KVM_RUN was in the guest: a kick before it ends it at once.
+    /// Returns whether an interrupted KVM_RUN was in the guest: a kick before it ends it at once.
     #[cold]
     fn has_run(&mut self) -> bool {
         // KVM_RUN that ends by `immediate_exit` leaves the reason as it is.

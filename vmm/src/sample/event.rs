@@ -1,4 +1,4 @@
-//! What a guest is sampled by: a host event on its vCPU's thread, or something that the VMM itself sees.
+//! The source of a guest's samples: a host event on its vCPU's thread, or something that the VMM itself sees.
 
 use std::fmt;
 use std::str::FromStr;
@@ -60,7 +60,7 @@ const TABLE: [Row; 6] = [
 const PMI: (&str, &str) = ("pmi", "PMIs that the guest's own counters raise, where it takes them");
 
 impl ExitKinds {
-    /// Whether exits of this kind are among them.
+    /// Returns whether exits of this kind are among them.
     #[must_use]
     pub fn has(self, kind: ExitKind) -> bool {
         self.0.is_none_or(|only| only == kind)

@@ -1,4 +1,4 @@
-//! What a vCPU has counted so far, for a reader that looks on while it runs.
+//! Publishes the counts of a running vCPU to a reader.
 //!
 //! The vCPU's thread publishes its counters where it takes a sample, [`EVERY_NS`] apart at the least, and at its end. A vCPU that is
 //! not sampled publishes nothing and pays nothing.
@@ -73,7 +73,7 @@ impl LiveCounts {
         self
     }
 
-    /// What came since `before`.
+    /// Returns the counts since `before`.
     #[must_use]
     pub fn since(mut self, before: &Self) -> Self {
         self.fields_mut().zip(before.fields()).for_each(|(mine, theirs)| *mine = mine.saturating_sub(theirs));

@@ -36,7 +36,7 @@ pub(super) enum Base {
     SpIndirect,
 }
 
-/// What lies at the caller's stack pointer.
+/// Content at the caller's stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Nothing that is known.

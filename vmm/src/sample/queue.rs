@@ -21,7 +21,7 @@ pub(super) mod flag {
     pub(in crate::sample) const AT_EXIT: u64 = 2;
     /// The chain's part at level 0 was not followed to its end.
     pub(in crate::sample) const KERNEL_BROKEN: u64 = 4;
-    /// The same at level 3.
+    /// Flag of a chain that broke off at level 3.
     pub(in crate::sample) const USER_BROKEN: u64 = 8;
     /// The part at level 0 ended at code that no unwind table is known of.
     pub(in crate::sample) const NO_TABLE: u64 = 16;
@@ -51,11 +51,11 @@ pub struct Sample {
     pub rip: u64,
     /// CR3.
     pub cr3: u64,
-    /// Whether the vCPU was at privilege level 3.
+    /// True if the vCPU was at privilege level 3.
     pub user: bool,
-    /// Whether the host was handling an exit at this instruction.
+    /// True if the host was handling an exit at this instruction.
     pub at_exit: bool,
-    /// Whether each part of the chain was followed to its end: level 0, level 3.
+    /// For each part of the chain, level 0 and level 3, whether it was followed to its end.
     pub complete: [bool; 2],
     /// Why the part at level 0 is broken, if it is for a missing table.
     pub no_table: Option<NoTable>,
@@ -70,7 +70,7 @@ pub struct Queue {
     /// Words ever written, and ever read.
     head: AtomicU64,
     tail: AtomicU64,
-    /// By event: samples without room, and overflows that the kernel had no room for.
+    /// For each event, samples that found no room, and overflows for which the kernel had no room.
     lost: [[AtomicU64; 2]; MOST_EVENTS],
     /// Times the kernel throttled an event.
     throttled: AtomicU64,
@@ -158,7 +158,7 @@ impl Queue {
         (lost, by_kernel, self.throttled.load(Ordering::Relaxed))
     }
 
-    /// Those of one event, by its number: lost by this queue, and by the kernel's ring.
+    /// Returns the losses of one event, by its number: in this queue, and in the kernel's ring.
     #[must_use]
     pub fn lost_of(&self, event: usize) -> [u64; 2] {
         let of = |by: usize| self.lost.get(event).map_or(0, |of| of[by].load(Ordering::Relaxed));

@@ -14,10 +14,10 @@ const LARGE: u64 = 1 << 7;
 /// Physical address bits of an entry.
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const PAGE: u64 = 0x1000;
-/// Of an address space in one word: its tables have five levels.
+/// Flag in the word that describes an address space: its tables have five levels.
 const DEEP: u64 = 2;
 
-/// How linear addresses become physical ones (SDM vol. 3, 5.1.1).
+/// Paging mode: how linear addresses become physical ones (SDM vol. 3, 5.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Paging {
     Off,

@@ -145,7 +145,7 @@ impl<'a> VcpuSampler<'a> {
         self.channel.queue.push(self.words.of(event, time, period, flags));
     }
 
-    /// Whether it is time to publish counts, at time `ns` of a clock of the caller's.
+    /// Returns whether it is time to publish counts, at time `ns` of the caller's clock.
     pub(crate) fn is_due(&mut self, ns: u64) -> bool {
         let due = self.published.is_none_or(|before| ns.saturating_sub(before) >= EVERY_NS);
         if due {
@@ -165,7 +165,7 @@ impl<'a> VcpuSampler<'a> {
     }
 }
 
-/// Where RIP is, if the guest has made an exit since it last ran.
+/// Position of RIP relative to the exiting instruction, if the guest has made an exit since it last ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct SinceExit(Option<Past>);
 
@@ -181,7 +181,8 @@ impl SinceExit {
     }
 }
 
-/// Whether RIP is past the instruction that made an exit: where KVM emulates a write it moves RIP before the exit, elsewhere after it.
+/// Position of RIP relative to the instruction that made an exit: where KVM emulates a write it moves RIP before the exit, elsewhere after
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Past {
     /// It is at the instruction.
@@ -209,7 +210,7 @@ impl Past {
 /// Most prefixes of an OUT or a store of a string: operand size, address size, REP, segment, REX.
 const PREFIXES: u64 = 5;
 
-/// Whether the instruction at `ip` has such an opcode of one byte (SDM vol. 2: OUT, OUTS, MOVS, STOS).
+/// Returns whether the instruction at `ip` has such an opcode of one byte (SDM vol. 2: OUT, OUTS, MOVS, STOS).
 fn is_instruction(space: &mut Space<'_>, ip: u64, wanted: impl Fn(u8) -> bool) -> bool {
     for at in 0..=PREFIXES {
         match space.u8(ip.wrapping_add(at)) {

@@ -128,7 +128,7 @@ impl Modifiers {
         Ok(found)
     }
 
-    /// Whether all of `letters` are modifiers.
+    /// Returns whether all of `letters` are modifiers.
     #[must_use]
     pub fn are(letters: &str) -> bool {
         Self::parse(letters).is_ok()

@@ -56,7 +56,7 @@ pub struct Written {
 pub struct WrittenGroup {
     /// Events, the leader first; never empty.
     pub events: Vec<Written>,
-    /// Whether the group may be broken up.
+    /// True if the group may be broken up.
     pub weak: bool,
 }
 

@@ -31,7 +31,7 @@ pub struct Pmu {
     pub kind: u32,
     /// CPUs to open its events on; `None` = any.
     pub cpus: Option<Vec<u32>>,
-    /// Whether this is a core PMU.
+    /// True if this is a core PMU.
     pub core: bool,
 }
 
@@ -209,7 +209,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
-/// Whether `text` matches `pattern` with the wildcards `*` and `?`.
+/// Returns whether `text` matches `pattern` with the wildcards `*` and `?`.
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);

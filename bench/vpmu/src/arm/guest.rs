@@ -55,7 +55,7 @@ pub struct GuestPlan {
     pub gp_counters: u64,
     /// Fixed counters.
     pub fixed_counters: u64,
-    /// Whether vCPU threads run under a seccomp filter.
+    /// True if vCPU threads run under a seccomp filter.
     pub seccomp: bool,
 }
 

@@ -56,7 +56,7 @@ impl ArmRunner for HostRunner {
     }
 }
 
-/// What stands behind the counters of an arm.
+/// Returns the source of an arm's counters.
 ///
 /// # Errors
 /// Exit 2 for a strategy that is none.

@@ -15,7 +15,7 @@ use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use results::error::Error;
 use results::host::KVM_ARMS;
 
-/// Whether KVM's own vPMU can stand behind the counters of a guest with `cpu`.
+/// Checks that KVM's own vPMU can stand behind the counters of a guest with `cpu`.
 ///
 /// # Errors
 /// Why not.

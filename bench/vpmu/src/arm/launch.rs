@@ -47,7 +47,7 @@ pub(super) fn launch(host: &Host, guest: &GuestPlan, behind: Behind, samples: u6
     Ok(payload::run(host, guest::PMU_PAYLOAD, &plan(guest, behind, samples), sys::interrupted())?)
 }
 
-/// The same, recorded.
+/// Runs the payload with `behind` its counters, recorded.
 pub(crate) fn recorded(
     host: &Host,
     guest: &GuestPlan,

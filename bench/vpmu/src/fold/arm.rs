@@ -45,7 +45,7 @@ impl Latencies {
         found.find(|histogram| !histogram.is_empty()).cloned().unwrap_or_else(latency_histogram)
     }
 
-    /// Those that have values, by metric.
+    /// Returns a summary for each metric that has values.
     fn metrics(&self, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
         let summaries = self.0.iter().filter_map(|(&key, histogram)| Some((key.to_owned(), summary(histogram)?)));
         summaries.collect()
@@ -145,7 +145,7 @@ impl ArmFold {
         &self.intervals
     }
 
-    /// Whether every round so far is complete.
+    /// Returns whether every round so far is complete.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.result.incomplete.is_empty()
@@ -163,7 +163,7 @@ impl ArmFold {
         self.add_turn(place, outcome, None);
     }
 
-    /// The same with what a Linux guest left.
+    /// Adds a finished turn, with what a Linux guest left.
     pub fn add_turn(&mut self, place: Place, outcome: &RunOutcome, linux: Option<&LinuxTurn>) {
         let mut latencies = Latencies::default();
         if let Some(LinuxTurn { left, set_up_ns }) = linux {

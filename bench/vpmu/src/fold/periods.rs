@@ -20,7 +20,7 @@ pub(super) struct Periods {
     /// The guest under way, and its events by vCPU.
     guest: Option<u64>,
     events: Vec<Vec<Event>>,
-    /// Of guests that are over.
+    /// Misses of guests that are over.
     missed: u64,
 }
 
@@ -34,7 +34,7 @@ impl Periods {
         self.guest = guest;
     }
 
-    /// What vCPU `index` left.
+    /// Adds what vCPU `index` left.
     pub(super) fn add(&mut self, index: usize, vcpu: &VcpuOutcome) {
         let Some(report) = vcpu.report.as_deref().filter(|_| vcpu.end.is_complete()) else { return };
         self.events.resize(self.events.len().max(index + 1), Vec::new());

@@ -51,7 +51,7 @@ fn phase_of(entry: &LogEntry) -> Option<usize> {
 }
 
 impl PhaseFold {
-    /// Whether a line of the log is about a set-up.
+    /// Returns whether a line of the log is about a set-up.
     pub(super) fn takes(entry: &LogEntry) -> bool {
         phase_of(entry).is_some()
     }
@@ -64,7 +64,7 @@ impl PhaseFold {
         let khz = vcpu.tsc.khz;
         let times = self.times.get_or_insert_default();
         let mut invalid = 0;
-        // By cycle: TSC ticks of each phase, if it is there.
+        // TSC ticks of each phase, if it is there, by cycle.
         let mut cycles: BTreeMap<u64, [Option<u64>; PHASES]> = BTreeMap::new();
         for entry in &vcpu.log {
             let Some(phase) = phase_of(entry) else { continue };

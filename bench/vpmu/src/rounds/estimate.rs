@@ -1,4 +1,4 @@
-//! How long a plan takes, before it begins.
+//! Estimates the time of a plan before it begins.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::plan::Plan;
 
 /// Counts per second of an event that counts cycles, or stands in for them.
 const RATE: f64 = 2e9;
-/// What handlers and exits add to a turn.
+/// Share of a turn that handlers and exits add.
 const OVERHEAD: f64 = 1.25;
 /// Making a guest, the first tick included, and its end.
 const START: Duration = Duration::from_millis(25);
@@ -50,7 +50,7 @@ impl Plan {
         self.rounds.div_ceil(if self.rounds_per_guest == 0 { 1 } else { self.rounds_per_guest })
     }
 
-    /// Those of the whole run: guests that live on are warmed up once each.
+    /// Returns the number of discarded rounds of the whole run: guests that live on are warmed up once each.
     const fn warmups(&self) -> u64 {
         self.warmup.saturating_mul(if self.keeps_guests() { self.sessions() } else { 1 })
     }

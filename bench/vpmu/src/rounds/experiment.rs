@@ -26,11 +26,11 @@ const GIVE_UP: u32 = 2;
 pub struct Round {
     /// Its index, from 0.
     pub index: u64,
-    /// Whether its figures are discarded.
+    /// True if its figures are discarded.
     pub warmup: bool,
 }
 
-/// How a turn ended.
+/// End of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
     /// It is finished, and kept until its round is.
@@ -152,7 +152,7 @@ impl<'a> Experiment<'a> {
         &self.slots[arm].arm.strategy
     }
 
-    /// Whether an arm takes part in the next round: it can run here and was not given up.
+    /// Returns whether an arm takes part in the next round: it can run here and was not given up.
     #[must_use]
     pub fn runs(&self, arm: usize) -> bool {
         self.slots[arm].runs()
@@ -164,7 +164,7 @@ impl<'a> Experiment<'a> {
         self.slots.iter().filter(|slot| slot.runs()).count()
     }
 
-    /// Whether a session is under way: guests are alive.
+    /// Returns whether a session is under way: guests are alive.
     #[must_use]
     pub fn in_session(&self) -> bool {
         self.slots.iter().any(|slot| slot.guest.is_some())
@@ -310,7 +310,7 @@ impl<'a> Experiment<'a> {
         self.slots.iter().map(|slot| &slot.fold)
     }
 
-    /// Whether no round was kept.
+    /// Returns whether no round was kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.folds().all(|fold| fold.intervals().is_empty())

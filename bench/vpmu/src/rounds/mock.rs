@@ -97,7 +97,7 @@ pub(crate) struct MockRunner<'a> {
     pub(crate) absent: Vec<ArmKind>,
     /// Turns of guests that are kept alive.
     pub(crate) turn: Rc<MakeTurn>,
-    /// What happened to such guests, in order.
+    /// Events in the lives of such guests, in order.
     pub(crate) lives: Rc<RefCell<Vec<String>>>,
 }
 

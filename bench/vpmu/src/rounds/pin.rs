@@ -7,7 +7,7 @@ use cpu_list::CpuList;
 use results::error::Error;
 use results::host::HostFacts;
 
-/// What `--pin` says.
+/// Meaning of `--pin`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PinChoice {
     /// Pinned where the host has more than one CPU and each vCPU can have its own: neighbouring turns then share more of what

@@ -70,11 +70,11 @@ pub struct Plan {
     pub until_ci: Option<f64>,
     /// Bound on the whole experiment.
     pub duration: Option<Duration>,
-    /// Whether time is that of simulated guests, not this host's.
+    /// True if time is that of simulated guests, not this host's.
     pub simulated: bool,
     /// Seed of the order of arms.
     pub seed: u64,
-    /// The same for the result document.
+    /// Parameters for the result document.
     pub parameters: Parameters,
 }
 
@@ -186,13 +186,13 @@ impl Plan {
         })
     }
 
-    /// Whether something else than the number of rounds ends it.
+    /// Returns whether something else than the number of rounds ends it.
     #[must_use]
     pub const fn is_open_ended(&self) -> bool {
         self.rounds >= OPEN_ENDED
     }
 
-    /// Whether guests live over several turns.
+    /// Returns whether guests live over several turns.
     #[must_use]
     pub const fn keeps_guests(&self) -> bool {
         self.rounds_per_guest > 1
@@ -229,7 +229,7 @@ fn check(spec: &CommonSpec) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the processor's PMU has versions to choose from, if another one than the default is asked for.
+/// Checks that the processor's PMU has versions to choose from, if another one than the default is asked for.
 ///
 /// # Errors
 /// Exit 2 if it has none.

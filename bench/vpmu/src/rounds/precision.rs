@@ -5,14 +5,14 @@ use results::metric::Metric;
 use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, ratio};
 use results::table::layout::percent;
 
-/// Whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the tables, each strategy to
+/// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the tables, each strategy to
 /// others and to the floor.
 pub(super) fn is_reached(arms: &[Arm], metric: &'static Metric, wanted: f64) -> bool {
     let mut all = ratios(arms, metric).peekable();
     all.peek().is_some() && all.all(|(_, found)| found.is_some_and(|found| is_sure(&found, wanted)))
 }
 
-/// What is not known to `wanted` after a run that ended without it; `None` if everything is.
+/// Returns what is not known to `wanted` after a run that ended without it; `None` if everything is.
 pub(super) fn missing(arms: &[Arm], metric: &'static Metric, wanted: f64) -> Option<String> {
     if is_reached(arms, metric, wanted) {
         return None;

@@ -1,4 +1,4 @@
-//! What the conformance payload shares with the VMM, beyond what every payload does.
+//! Memory that the conformance payload shares with the VMM, beyond what every payload does.
 
 use super::Words;
 
@@ -282,15 +282,15 @@ shared_constants! {
 }
 
 shared_struct! {
-    /// What became of one conformance case.
+    /// Result of one conformance case.
     ConformanceResult {
         /// `CONFORMANCE_*`; 0 = it never ran.
         outcome: u64,
         /// Line of the payload's source that differed.
         line: u64,
-        /// What the architecture asks for.
+        /// Value that the architecture asks for.
         expected: u64,
-        /// What was found; of a skipped case the reason.
+        /// Value that was found; for a skipped case, the reason.
         got: u64,
     }
 }
@@ -312,7 +312,7 @@ shared_struct! {
         fault_rip: u64,
         /// CR2 at that time.
         fault_cr2: u64,
-        /// By case number.
+        /// Results, by case number.
         results: ConformanceResult x CONFORMANCE_CASES,
     }
 }

@@ -20,7 +20,7 @@ pub const ACPI: u64 = 0xe_0000;
 pub const HIGH_START: u64 = 0x10_0000;
 /// End of memory below 4 GiB: devices' windows and the interrupt controllers follow.
 pub const HOLE_START: u64 = 3 << 30;
-/// Where memory goes on.
+/// Address at which memory continues above the hole.
 pub const HOLE_END: u64 = 4 << 30;
 /// First window of a virtio device, and the distance of the next one.
 pub const VIRTIO: u64 = 0xd000_0000;

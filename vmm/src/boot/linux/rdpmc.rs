@@ -10,7 +10,7 @@ use crate::boot::elf::Code;
 use crate::boot::rdpmc::{self, PAIR, Site};
 use crate::boot::segment::LoadError;
 
-/// How far before a pair decoding begins.
+/// Distance before a pair at which decoding begins.
 const BEFORE: usize = 512;
 /// Neighbouring starts: more than the longest instruction has bytes.
 const STARTS: usize = 16;
@@ -39,7 +39,7 @@ fn pairs(bytes: &[u8]) -> impl Iterator<Item = usize> {
     bytes.windows(2).enumerate().filter(|(_, pair)| *pair == PAIR).map(|(at, _)| at)
 }
 
-/// What a byte pair is.
+/// Meaning of a byte pair.
 enum Answer {
     Rdpmc(Site),
     /// Part of something else.
@@ -47,7 +47,7 @@ enum Answer {
     Unclear,
 }
 
-/// What the byte pair at `pair` is.
+/// Classifies the byte pair at `pair`.
 fn at(code: &Code, bytes: &[u8], bits: u32, pair: usize) -> Answer {
     // At the start of a section only its first byte is sure to begin an instruction.
     let starts = if pair < BEFORE { 0..1 } else { pair - BEFORE..pair - BEFORE + STARTS };

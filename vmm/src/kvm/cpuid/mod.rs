@@ -114,7 +114,7 @@ pub(crate) fn hide_misemulated(cpuid: &mut CpuId) {
     }
 }
 
-/// Whether KVM lets a guest have guests of its own with SVM.
+/// Returns whether KVM lets a guest have guests of its own with SVM.
 pub(crate) fn has_svm(supported: &CpuId) -> bool {
     amd::has_svm(supported)
 }
@@ -130,7 +130,7 @@ pub(crate) fn set_apic_id(cpuid: &mut CpuId, cpu: u32) {
     }
 }
 
-/// Whether KVM's own vPMU has counters for a guest, by the leaf it supports.
+/// Returns whether KVM's own vPMU has counters for a guest, by the leaf it supports.
 pub(crate) fn kvm_has_pmu(supported: &CpuId) -> bool {
     supported
         .as_slice()
@@ -144,12 +144,12 @@ pub(crate) fn kvm_counters(supported: &CpuId) -> Option<(u32, u32)> {
     Some((leaf.eax >> 8 & 0xff, leaf.edx & 0x1f))
 }
 
-/// Whether KVM shows a guest an AMD's six counters at indices of their own.
+/// Returns whether KVM shows a guest an AMD's six counters at indices of their own.
 pub(crate) fn kvm_has_perfctr_core(supported: &CpuId) -> bool {
     supported.as_slice().iter().any(|entry| entry.function == 0x8000_0001 && entry.ecx & amd::PERFCTR_CORE != 0)
 }
 
-/// Whether KVM shows a guest an AMD's PerfMonV2 (Linux 6.5, on hosts that have it).
+/// Returns whether KVM shows a guest an AMD's PerfMonV2 (Linux 6.5, on hosts that have it).
 pub(crate) fn kvm_has_perfmon_v2(supported: &CpuId) -> bool {
     supported.as_slice().iter().any(|entry| entry.function == 0x8000_0022 && entry.eax & 1 != 0)
 }

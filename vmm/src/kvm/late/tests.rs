@@ -206,7 +206,7 @@ enum Ack {
     Late,
 }
 
-/// What a handler does next.
+/// Next access of a handler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum At {
     Guest,

@@ -16,7 +16,7 @@ pub(super) struct Frame {
     pub(super) flags: u64,
 }
 
-/// Whether the exception `vector` pushes an error code (SDM vol. 3, table 6-1).
+/// Returns whether the exception `vector` pushes an error code (SDM vol. 3, table 6-1).
 pub(super) const fn has_error_code(vector: u8) -> bool {
     matches!(vector, 8 | 10..=14 | 17 | 21 | 29 | 30)
 }

@@ -7,7 +7,7 @@ const IF: u64 = 1 << 9;
 const PPR: usize = 0xa0;
 const IRR: usize = 0x200;
 
-/// Whether the next entry delivers an NMI, an exception or an interrupt.
+/// Returns whether the next entry delivers an NMI, an exception or an interrupt.
 pub(super) fn comes_first(events: &kvm_vcpu_events, lapic: &kvm_lapic_state, rflags: u64) -> bool {
     let injected = events.nmi.injected | events.interrupt.injected | events.exception.injected != 0;
     if injected || events.exception.pending != 0 {

@@ -24,7 +24,7 @@ use crate::outcome::End;
 /// Most entries of one run that are steps, whether their instructions retire or not: minutes, where a step is dear.
 const BUDGET: u64 = 4_000_000;
 
-/// What the loop does next.
+/// Next step of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Go {
     /// Enter the guest.
@@ -398,7 +398,7 @@ impl<'a> Stepper<'a> {
         Ok(self.settle(&first, Target::default(), after, fd, counts)? | due)
     }
 
-    /// Where the instruction leads; sets TF in what it loads.
+    /// Returns the instruction's target, and sets TF in what it loads.
     fn aim(&mut self, fd: &VcpuFd, before: &Before, mode: Mode, regs: &kvm_regs) -> Result<Target, End> {
         let translate = translation(fd, mode.paging);
         let view = View::new(self.memory, &translate);

@@ -17,7 +17,7 @@ pub(in crate::sample) struct ModuleTables {
     tables: Vec<(Range<u64>, Orc)>,
 }
 
-/// What came of reading tables.
+/// Outcome of reading tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TablesRead {
     /// Modules with tables.

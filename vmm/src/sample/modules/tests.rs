@@ -12,7 +12,7 @@ use super::place::Plan;
 use super::*;
 
 const TEXT: u64 = 0xffff_ffff_c000_0000;
-/// Where the tables of a test begin.
+/// Address at which the tables of a test begin.
 const DATA: u64 = 0xffff_ffff_c001_0000;
 /// Code of initialisation, which is gone.
 const INIT: u64 = 0xffff_ffff_c008_0000;

@@ -135,7 +135,7 @@ impl Side<'_> {
         self.experiment.folds().map(|fold| fold.rounds().len())
     }
 
-    /// What makes figures doubtful, by arm.
+    /// Lists what makes figures doubtful, by arm.
     fn doubts(&self) -> Vec<String> {
         let mut found = Vec::new();
         for arm in self.experiment.folds().map(crate::fold::arm::ArmFold::result) {

@@ -26,7 +26,7 @@ pub struct AbDocument {
     pub started_unix: u64,
     /// From the start to the last whole round.
     pub wall_ns: u64,
-    /// How it ended.
+    /// Outcome of the whole.
     pub status: Status,
     /// Seed of all orders.
     pub seed: u64,
@@ -34,7 +34,7 @@ pub struct AbDocument {
     pub host: HostFacts,
     /// The reference.
     pub base: AbSide,
-    /// What is judged.
+    /// Side that is judged.
     pub new: AbSide,
     /// Both sides are one build with the same options.
     pub same_build: bool,
@@ -46,7 +46,7 @@ pub struct AbDocument {
     pub verdict: Verdict,
     /// The verdict for each arm and metric.
     pub rows: Vec<Row>,
-    /// What may be wrong with the figures.
+    /// Doubts about the figures.
     pub doubts: Vec<String>,
     /// The arms with their rounds.
     pub arms: Vec<AbArm>,
@@ -61,11 +61,11 @@ pub struct AbSide {
     pub tool: Tool,
     /// Options of its own.
     pub args: Vec<String>,
-    /// What its guests sample and do.
+    /// Events and work of its guests.
     pub workload: String,
-    /// What counts behind their counters.
+    /// Backend behind their counters.
     pub backend: String,
-    /// Whether that stands in for hardware events.
+    /// True if that stands in for hardware events.
     pub stand_in: bool,
     /// CPUs that vCPUs are bound to.
     pub pin: Option<String>,

@@ -26,9 +26,9 @@ const MOST: Duration = Duration::from_secs(3600);
 const END: Duration = Duration::from_secs(3);
 /// Wait for the rest of what a side said that has ended.
 const WORDS: Duration = Duration::from_millis(500);
-/// How often Ctrl-C is looked at.
+/// Interval at which Ctrl-C is looked for.
 const POLL: Duration = Duration::from_millis(20);
-/// What is kept of a side's stderr.
+/// Part of a side's stderr that is kept, in bytes.
 const LAST: usize = 2000;
 
 /// A side's process. Killed when dropped, if it has not ended.
@@ -46,7 +46,7 @@ pub struct Peer {
     turn: Duration,
     /// Asks without an answer so far.
     owed: usize,
-    /// Whether it speaks [`BEFORE`].
+    /// True if it speaks [`BEFORE`].
     is_before: bool,
 }
 
@@ -75,7 +75,7 @@ impl Peer {
         let failed = |why: String| {
             Error::usage(format!("cannot start {name}, {binary}"), why, "give the path of a vpmu that can be executed")
         };
-        // The same name for both, and a process group of its own: Ctrl-C is the parent's alone.
+        // Both sides run under one name, and in a process group of their own: Ctrl-C is the parent's alone.
         let mut child = Command::new(&side.binary)
             .arg0("vpmu")
             .arg(COMMAND)
@@ -157,7 +157,7 @@ impl Peer {
         }
     }
 
-    /// How it ended; killed if it has not.
+    /// Returns the exit status; kills the process if it has not ended.
     fn ended(&mut self) -> Option<ExitStatus> {
         let until = Instant::now() + END;
         self.input = None;
@@ -173,7 +173,7 @@ impl Peer {
 
     /// The last line of its stderr, once it has ended.
     fn last_words(&self) -> String {
-        // What it wrote may still be in the pipe; a process that it left behind may keep the pipe open.
+        // Its last output may still be in the pipe; a process that it left behind may keep the pipe open.
         let until = Instant::now() + WORDS;
         while !self.reader.is_finished() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -257,7 +257,7 @@ fn exit_of(status: Option<ExitStatus>) -> Exit {
     code.map_or(Exit::Inconclusive, failure)
 }
 
-/// What an exit code says about a failure: 0 and 1 are no failures.
+/// Maps an exit code to the failure that it reports: 0 and 1 are no failures.
 fn failure(code: u8) -> Exit {
     match Exit::from_code(code) {
         Exit::Done | Exit::Regression => Exit::Inconclusive,
@@ -331,7 +331,7 @@ fn check(hello: Hello) -> Result<Hello, String> {
     Ok(hello)
 }
 
-/// Whether two sides are the same build with the same options.
+/// Returns whether two sides are the same build with the same options.
 #[must_use]
 pub fn same(base: &Side, new: &Side) -> bool {
     base.args == new.args && same_content(&path(base), &path(new)).unwrap_or(false)
@@ -345,7 +345,7 @@ fn same_content(one: &Path, other: &Path) -> std::io::Result<bool> {
     Ok(a.len() == b.len() && std::fs::read(one)? == std::fs::read(other)?)
 }
 
-/// Where the build is; a bare name is looked up as the kernel does for execvp.
+/// Returns the path of the build; a bare name is looked up as the kernel does for execvp.
 fn path(side: &Side) -> PathBuf {
     if side.binary.components().count() > 1 {
         return side.binary.clone();

@@ -20,7 +20,7 @@ pub const MAX_LINE: usize = 1 << 20;
 /// Most arms of a side.
 pub const MAX_ARMS: usize = 64;
 
-/// What the parent asks for.
+/// A request of the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "ask")]
 pub enum Ask {
@@ -34,7 +34,7 @@ pub enum Ask {
         round: u64,
         /// Place of the turn in the round.
         position: u64,
-        /// Whether its figures are discarded.
+        /// True if its figures are discarded.
         warmup: bool,
     },
     /// The round is whole: its figures count. Answer: [`Answer::Kept`].
@@ -45,7 +45,7 @@ pub enum Ask {
     Stop,
 }
 
-/// What the child says.
+/// An answer of the child.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum Answer {
@@ -56,7 +56,7 @@ pub enum Answer {
     /// The turn is over.
     #[serde(alias = "sliced")]
     TurnOver {
-        /// How it ended.
+        /// End of the turn.
         end: End,
     },
     /// The figures of the round, of each arm that has some.
@@ -66,7 +66,7 @@ pub enum Answer {
     },
     /// The guests have ended.
     Closed {
-        /// What may be wrong with the figures, a sentence each; empty if they are whole.
+        /// Doubts about the figures, a sentence each; empty if they are whole.
         doubts: Vec<String>,
     },
     /// The process ends.
@@ -89,11 +89,11 @@ pub struct Hello {
     pub tool: Tool,
     /// The arms, in order.
     pub arms: Vec<TurnArm>,
-    /// What the guest samples and does.
+    /// Events and work of the guest.
     pub workload: String,
-    /// What counts behind its counters.
+    /// Backend behind its counters.
     pub backend: String,
-    /// Whether that stands in for hardware events.
+    /// True if that stands in for hardware events.
     pub stand_in: bool,
     /// Class of the host.
     pub host: String,
@@ -117,7 +117,7 @@ pub struct TurnArm {
     pub not_available: Option<String>,
 }
 
-/// How a turn ended.
+/// End of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {

@@ -126,7 +126,7 @@ pub fn run(spec: &AbSpec, mut context: Context<'_>) -> Result<(AbDocument, Optio
     Ok((document, error))
 }
 
-/// What keeps a run from being whole: each doubt once, in the order of their first appearance.
+/// Doubts that keep a run from being whole, each once, in the order of their first appearance.
 #[derive(Debug, Default)]
 struct Doubts {
     lines: Vec<String>,
@@ -135,7 +135,7 @@ struct Doubts {
 }
 
 impl Doubts {
-    /// The same in every session is one doubt; a side may say anything, and as much as it likes.
+    /// Adds a doubt unless it is known: a side may say anything, and as much as it likes.
     fn add(&mut self, doubt: String) {
         if self.lines.contains(&doubt) {
             return;
@@ -201,13 +201,13 @@ impl Run<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether the run is over: asked after a round.
+    /// Returns whether the run is over: asked after a round.
     fn over(&self) -> bool {
         let all = self.spec.rounds.is_some_and(|bound| self.rounds >= bound);
         self.stopped() || all || self.began.elapsed() >= self.spec.duration
     }
 
-    /// Whether every judged ratio is known as wanted: asked after a session with a whole round.
+    /// Returns whether every judged ratio is known as wanted: asked after a session with a whole round.
     fn is_sure(&mut self) -> bool {
         let Some(share) = self.spec.until_ci else { return false };
         let (arms, rules) = (&self.arms, &self.spec.rules);

@@ -1,4 +1,4 @@
-//! What the two sides have in common: arms that can be paired.
+//! Pairs the arms that the two sides have in common.
 
 use results::error::Error;
 use results::host::KVM_ARMS;

@@ -1,4 +1,4 @@
-//! What the rounds of two builds say: a ratio with its interval for each arm, and one for all of them.
+//! Judges the rounds of two builds: a ratio with its interval for each arm, and one for all of them.
 
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 use results::paired::{Pair, Ratio, Statistic, fewest, of_turns};
@@ -18,7 +18,7 @@ pub struct Row {
     pub arm: String,
     /// The metric's key.
     pub metric: &'static str,
-    /// Whether it counts for the verdict of the whole.
+    /// True if it counts for the verdict of the whole.
     pub judged: bool,
     /// The ratio, NEW over BASE, of the rounds that both have.
     #[serde(flatten)]
@@ -117,7 +117,7 @@ pub fn overall(rows: &[Row]) -> Verdict {
     rows.iter().filter_map(|row| row.verdict).max().unwrap_or(Verdict::Inconclusive)
 }
 
-/// Whether every judged ratio is known to `share`.
+/// Returns whether every judged ratio is known to `share`.
 #[must_use]
 pub fn known_to(rows: &[Row], share: f64) -> bool {
     let mut judged = rows.iter().filter(|row| row.judged).peekable();

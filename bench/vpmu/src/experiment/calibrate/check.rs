@@ -50,13 +50,13 @@ pub struct Comparison {
     pub workload: &'static str,
     /// Name of the arm.
     pub strategy: String,
-    /// Whether the model was fitted to this figure.
+    /// True if the model was fitted to this figure.
     pub fitted: bool,
     /// Handler latency: median over guests of each guest's median, ns.
     pub measured_ns: u64,
     /// 95 % interval of the measured latency, ns.
     pub interval_ns: [f64; 2],
-    /// The same figure of simulated guests, ns.
+    /// Figure of simulated guests, ns.
     pub simulated_ns: u64,
     /// Opens, pauses and resumes per PMI, measured and simulated.
     pub ops: Vec<OpPair>,

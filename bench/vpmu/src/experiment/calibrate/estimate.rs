@@ -25,7 +25,7 @@ impl Estimate {
         Some(Self { value: median(&sorted)?, interval: [sorted[outside], sorted[sorted.len() - 1 - outside]] })
     }
 
-    /// The same figure in another unit: `of` must be increasing.
+    /// Returns the figure in another unit: `of` must be increasing.
     #[must_use]
     pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
         Self { value: of(self.value), interval: self.interval.map(of) }

@@ -66,7 +66,7 @@ fn missing(what: &str) -> Error {
     Error::new(Exit::Inconclusive, "cannot make a model", why, "run it again with more --samples")
 }
 
-/// Of hardware: its counters, and what each event counts a microsecond while it has one.
+/// Describes a hardware PMU: its counters, and what each event counts a microsecond while it has one.
 fn describe_pmu(draft: &mut Draft, pmu: Pmu, single: &Measured, many: &Measured) -> Result<(), Error> {
     let Pmu { counters, taken, outside } = pmu;
     draft.host(format!("counters = {{ value = {counters}, source = \"CPUID: the PMU's counters\" }}"));

@@ -37,7 +37,7 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// What one guest says beside the document's metrics.
+/// Figures of one guest beside the document's metrics.
 #[derive(Clone, Debug, Default)]
 struct Beside {
     /// An instruction of the timed loop, ps; `None` if no loop ran undisturbed.
@@ -45,7 +45,7 @@ struct Beside {
     /// Unit of work without counters, ns.
     unit_ns: Option<f64>,
     ops: OpStats,
-    /// Of each event that was on a counter: umask << 8 | event code, counts, µs.
+    /// For each event that was on a counter: umask << 8 | event code, counts, µs.
     counts: Vec<(u16, u64, f64)>,
 }
 

@@ -5,7 +5,7 @@
 pub struct Case {
     /// Its stable name.
     pub key: &'static str,
-    /// What holds if it passes.
+    /// Statement that holds if the case passes.
     pub claim: &'static str,
     /// Source of the rule: a section of the SDM by its heading (editions renumber them; "Version N" is that of
     /// architectural performance monitoring), an instruction's page in volume 2, or a kernel commit.

@@ -18,7 +18,7 @@ use results::host::{HostFs, kvm_arm};
 
 /// Time after which a run is ended: seconds suffice where an exit costs microseconds.
 const LIMIT: Duration = Duration::from_secs(120);
-/// The same for backend `step`, where every instruction is an exit.
+/// Time limit with backend `step`, where every instruction is an exit.
 const STEP_LIMIT: Duration = Duration::from_secs(600);
 /// A case waits for an overflow for this part of its run's limit, so that several that wait for one in vain still reach their verdict.
 const PATIENCE: u32 = 16;
@@ -45,7 +45,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Of each run.
+    /// Returns the name of each run.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         match self {
@@ -63,7 +63,7 @@ impl Target {
         }
     }
 
-    /// Of run `n`: what is behind the counters, what these count (`FLAG_COUNTS_*`), and the time it may take.
+    /// Returns the parameters of run `n`: the source of the counters, what these count (`FLAG_COUNTS_*`), and the time it may take.
     fn run(&self, n: usize) -> (Behind, u64, Duration) {
         match self {
             Self::Kvm { counts_events } => (Behind::Kvm, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, LIMIT),
@@ -125,11 +125,11 @@ fn fits(shown: Option<(u32, u32)>, cpu: Cpu) -> Result<(), Error> {
 pub struct Checks {
     /// The guests.
     pub guests: Vec<Checked>,
-    /// What stands behind their counters.
+    /// Source of their counters.
     pub target: Target,
     /// Time after which a run is ended; `None`: as its backend needs.
     pub time_limit: Option<Duration>,
-    /// Whether vCPU threads are confined.
+    /// True if vCPU threads are confined.
     pub seccomp: bool,
 }
 

@@ -17,7 +17,7 @@ use super::cases::{CASES, Case, skip_reason};
 use results::error::one_line;
 use results::table::layout::plural;
 
-/// What became of a case.
+/// Result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub enum Verdict {
@@ -30,22 +30,22 @@ pub enum Verdict {
     },
     /// It does not hold.
     Fail {
-        /// What the architecture asks for.
+        /// Value that the architecture asks for.
         expected: u64,
-        /// What the guest found.
+        /// Value that the guest found.
         got: u64,
         /// Line of the payload's source.
         line: u64,
     },
     /// The guest ended before or in it.
     NotRun {
-        /// How the run ended.
+        /// Reason for which the run ended.
         why: String,
     },
 }
 
 impl Verdict {
-    /// Whether it counts as ok.
+    /// Returns whether it counts as ok.
     #[must_use]
     pub const fn is_ok(&self) -> bool {
         matches!(self, Self::Pass | Self::Skip { .. })
@@ -96,7 +96,7 @@ pub struct Run {
     pub guest: Checked,
     /// The strategy's name.
     pub strategy: String,
-    /// By case number.
+    /// Verdicts, by case number.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -134,7 +134,7 @@ impl Run {
         Self { guest, strategy: strategy.to_owned(), verdicts: (first..first + cases.len()).map(verdict).collect() }
     }
 
-    /// Whether every case is ok.
+    /// Returns whether every case is ok.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.verdicts.iter().all(Verdict::is_ok)

@@ -45,7 +45,7 @@ const NAMED: [&str; 10] = [
     "L1-dcache-load-misses",
 ];
 
-/// How a set-up enables its events.
+/// Way in which a set-up enables its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enable {
     /// Each event by a call of its own, as `perf stat -a`: the counters are re-scheduled each time.
@@ -72,7 +72,7 @@ pub struct GuestStatSpec {
     pub common: CommonSpec,
     /// Number of events, 1 to [`MAX`].
     pub events: u64,
-    /// How a set-up enables them.
+    /// Way in which a set-up enables them.
     pub enable: Enable,
     /// Ticks from enabling to reading; `None` = two, or a whole turn of the rotation if the events are multiplexed.
     pub window_ticks: Option<u64>,

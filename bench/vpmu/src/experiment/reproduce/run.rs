@@ -14,7 +14,7 @@ const PREFIXES: [&str; 2] = ["vpmu-", MEDIATED];
 /// Prefix of the figures of the mediated vPMU. Their `rows` have a third number: with an event filter.
 const MEDIATED: &str = "mediated.";
 
-/// Whether a figure is one of a simulated vPMU.
+/// Returns whether a figure is one of a simulated vPMU.
 pub(super) fn is_simulated(figure: &str) -> bool {
     PREFIXES.iter().any(|prefix| figure.starts_with(prefix))
 }
@@ -59,7 +59,7 @@ impl Simulated {
         Ok(Self { seed, figures, simulations })
     }
 
-    /// What [`Self::run`] gives with the default seed, without simulating.
+    /// Returns the result of [`Self::run`] with the default seed, without simulating.
     ///
     /// # Errors
     /// Internal error in the embedded figures or models.
@@ -67,7 +67,7 @@ impl Simulated {
         Ok(Self { seed: simulated::SEED, figures: figures()?, simulations: simulated::Simulations::stored()? })
     }
 
-    /// The same with measured counterparts from `documents`.
+    /// Adds measured counterparts from `documents`.
     ///
     /// # Errors
     /// Internal error in the embedded figures or models.

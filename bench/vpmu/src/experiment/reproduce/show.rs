@@ -38,7 +38,7 @@ fn origin(row: &Row) -> String {
     }
 }
 
-/// Whether some figure has a measured counterpart; without one there is no column of them.
+/// Returns whether some figure has a measured counterpart; without one there is no column of them.
 fn has_measured(reproduction: &Reproduction) -> bool {
     reproduction.rows.iter().any(|row| row.measured.is_some())
 }
@@ -113,7 +113,7 @@ pub fn text(reproduction: &Reproduction, width: usize) -> String {
     out
 }
 
-/// The same as Markdown.
+/// Renders it as Markdown.
 #[must_use]
 pub fn markdown(reproduction: &Reproduction) -> String {
     let columns = columns(reproduction);

@@ -60,7 +60,7 @@ enum Quantity {
     CreatesGp,
     /// Creates behind fixed counters.
     CreatesFixed,
-    /// How much longer the guest's work takes than with its counters off, percent.
+    /// Time by which the guest's work takes longer than with its counters off, percent.
     SlowDown,
 }
 
@@ -81,20 +81,20 @@ impl Quantity {
 struct Question {
     model: &'static str,
     events: EventSet,
-    /// Which of them.
+    /// Range of those events in use.
     of_them: Range<usize>,
     period: u64,
     /// Sampling frequency that the guest adjusts its periods to, Hz; 0 = it does not.
     freq_hz: u64,
     baseline_ticks: u64,
     strategies: [&'static str; 2],
-    /// Whether both run for the same time instead of the same ticks, so that rare events are equally likely.
+    /// True if both run for the same time instead of the same ticks, so that rare events are equally likely.
     same_time: bool,
     number: Quantity,
 }
 
 impl Question {
-    /// What tells its simulations from those of others.
+    /// Returns the key that distinguishes its simulations from others.
     fn key(&self, strategy: &str) -> String {
         format!("{} {:?} {:?} {} {strategy}", self.model, self.events, self.of_them, self.period)
     }
@@ -215,8 +215,8 @@ impl Found {
 /// Seed of the stored figures, the default of `vpmu reproduce`.
 pub(super) const SEED: u64 = 1;
 
-/// What the simulations with [`SEED`] give, which is the same on any machine: they take longer than to read a thousand results. A test
-/// simulates them again.
+/// Stored results of the simulations with [`SEED`], which are the same on any machine: they take longer than to read a thousand results. A
+/// test simulates them again.
 pub(super) const STORED: &str = include_str!("simulated.toml");
 
 /// The simulations behind published figures: their numbers by [`Question::key`] and [`Quantity`].
@@ -245,7 +245,7 @@ impl Simulations {
         Ok(Self { done: done?.into_iter().flatten().collect() })
     }
 
-    /// What [`Self::run`] gives with [`SEED`].
+    /// Returns the result of [`Self::run`] with [`SEED`].
     pub(super) fn stored() -> Result<Self, Error> {
         let done = toml::from_str(STORED).map_err(|error| internal("cannot read the simulated figures", error))?;
         Ok(Self { done })
@@ -298,7 +298,7 @@ impl Simulations {
     }
 }
 
-/// What stands behind the counters under this name.
+/// Returns the source of counters with this name.
 fn behind(name: &str) -> Result<Behind, Error> {
     let preset = |name| Strategy::preset(name).map_err(|error| internal("cannot simulate", error));
     Ok(match Mediated::named(name) {

@@ -23,7 +23,7 @@ fn every_published_vpmu_figure_is_there_and_says_whether_it_was_fitted() {
     assert_eq!(figures.len(), published);
     assert!(found.rows.iter().all(|row| row.simulated.is_some() && row.measured.is_none()));
 
-    // What a constant was fitted to is met, else the fit is no fit.
+    // A figure to which a constant was fitted is met, else the fit is no fit.
     for row in &found.rows {
         if let (Origin::Fitted(_), Some(error)) = (&row.origin, row.error) {
             assert!(error.abs() < 1.0, "{} {:?}: {error}", row.figure, row.number);

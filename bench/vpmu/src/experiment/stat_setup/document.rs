@@ -46,12 +46,12 @@ pub struct PhaseResult {
     pub syscalls: u64,
     /// Length of a call on an event.
     pub call_ns: Summary,
-    /// What the kernel's trace events counted in a round of its own.
+    /// Counts of the kernel's trace events in a round of their own.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub traffic: Traffic,
 }
 
-/// What a phase took in one round.
+/// Time of a phase in one round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RoundPhase {
@@ -61,7 +61,7 @@ pub struct RoundPhase {
     pub wall_ns: Summary,
 }
 
-/// Of a round, beside its metrics.
+/// Fields of a round, beside its metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostSetUpRound {
@@ -70,20 +70,20 @@ pub struct HostSetUpRound {
     pub phases: Vec<RoundPhase>,
 }
 
-/// Of an arm, beside its metrics.
+/// Fields of an arm, beside its metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostSetUpArm {
-    /// What it did.
+    /// Method that it used.
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub method: Method,
-    /// The same in words.
+    /// Description of the method in words.
     pub what: String,
     /// The phases, in order.
     pub phases: Vec<PhaseResult>,
     /// Weak groups broken up.
     pub broken_groups: u64,
-    /// Whether its counts are right.
+    /// Check of its counts.
     #[cfg_attr(test, schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
     pub check: Option<Check>,
 }
@@ -102,17 +102,17 @@ impl HostSetUpArm {
 pub struct EventResult {
     /// As written.
     pub name: String,
-    /// How many of the list.
+    /// Number of them in the list.
     pub copies: u64,
-    /// How it behaves; `None`: unknown here.
+    /// Class of its behaviour; `None`: unknown here.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub class: Option<Class>,
-    /// What became of the first of them.
+    /// Outcome of the first of them.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub outcome: Outcome,
 }
 
-/// How time grows: total ~ x^exponent, fitted over the points by least squares of the logarithms.
+/// Growth of time: total ~ x^exponent, fitted over the points by least squares of the logarithms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Growth {
@@ -138,9 +138,9 @@ pub struct PeerArm {
     pub command: String,
     /// From its start to its end (of `bench`: what it reports).
     pub wall_ns: Summary,
-    /// The same less the median of the start-up alone.
+    /// Wall time less the median of the start-up alone.
     pub less_startup_ns: Option<i64>,
-    /// Of `vpmu`: from its start to the last count on its output.
+    /// Time of `vpmu` from its start to the last count on its output.
     pub to_counts_ns: Option<Summary>,
     /// `wall_ns` of each round.
     pub rounds_ns: Vec<u64>,
@@ -156,7 +156,7 @@ pub struct Peer {
     pub arms: Vec<PeerArm>,
     /// Events perf gave a count for, once, untimed; events that this tool gave a count for.
     pub counted: Option<(u64, u64)>,
-    /// What is compared, and how many times longer the peer took.
+    /// Comparisons, and the factor by which the peer took longer.
     pub ratios: Vec<(String, f64)>,
 }
 
@@ -165,7 +165,7 @@ pub struct Peer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BareCalls {
-    /// Which calls.
+    /// Kind of the calls.
     pub what: String,
     /// From the first to the last.
     pub wall_ns: Summary,
@@ -222,17 +222,17 @@ pub struct HostSetUpExtra {
     /// Room for descriptors.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub file_limit: FileLimit,
-    /// What calls cost here; none of it is in the arms' times.
+    /// Cost of calls on this host; none of it is in the arms' times.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub calibration: Calibration,
-    /// What `auto` chose, and why.
+    /// Choice of `auto`, and its reasons.
     #[cfg_attr(test, schemars(with = "serde_json::Map<String, serde_json::Value>"))]
     pub choice: Choice,
-    /// Whether all strategies opened and counted the same, and each counted right.
+    /// True if all strategies opened and counted the same, and each counted right.
     pub agree: bool,
-    /// Where not.
+    /// Disagreements between strategies.
     pub disagreements: Vec<String>,
-    /// What became of the events.
+    /// Outcome of the events.
     pub events: Vec<EventResult>,
     /// Growth, point by point.
     pub scaling: Vec<ScalePoint>,

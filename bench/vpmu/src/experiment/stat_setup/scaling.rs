@@ -21,7 +21,7 @@ struct SizedArm<'a> {
     setting: Setting<'a>,
     method: stat_setup::method::Method,
     totals: Vec<u64>,
-    /// Whether every supported event was opened on every CPU; otherwise the time is of fewer events.
+    /// True if every supported event was opened on every CPU; otherwise the time is of fewer events.
     whole: bool,
 }
 

@@ -13,7 +13,7 @@ pub const NAME: &str = "stat-setup";
 /// Names of the strategies.
 pub const STRATEGIES: [&str; 5] = ["event-major", "cpu-major", "threads", "packed", "auto"];
 
-/// How the events are used.
+/// Way in which the events are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Open, enable, read, disable, close, as `perf stat`.
@@ -32,7 +32,7 @@ pub struct StatSetupSpec {
     pub strategies: Vec<String>,
     /// CPUs to count on; `None` = all online CPUs.
     pub cpus: Option<CpuList>,
-    /// How the events are used.
+    /// Way in which the events are used.
     pub mode: Mode,
     /// Time between enable and read.
     pub count: Duration,
@@ -44,11 +44,11 @@ pub struct StatSetupSpec {
     pub duration: Option<Duration>,
     /// Seed of the order of strategies within each round.
     pub seed: u64,
-    /// Whether stock perf takes part in the rounds.
+    /// True if stock perf takes part in the rounds.
     pub against_perf: bool,
     /// Numbers of events to measure growth over; `None` = a default, empty = none.
     pub scale: Option<Vec<usize>>,
-    /// Whether ways to shorten the last close of tracepoints are measured.
+    /// True if ways to shorten the last close of tracepoints are measured.
     pub last_close: bool,
 }
 

@@ -64,7 +64,7 @@ where
     Ok(axis(name, given, &[], read)?.into_iter().map(Some).collect())
 }
 
-/// What stands behind the counters of a point.
+/// Source of the counters of a point.
 #[derive(Clone, Debug)]
 pub(super) enum Kept {
     /// Host events.

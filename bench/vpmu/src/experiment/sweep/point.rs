@@ -135,7 +135,7 @@ pub struct PointResult {
     pub nmis: u64,
     /// NMIs injected and not taken, or the reverse: the difference of each vCPU, without its sign, summed.
     pub lost: u64,
-    /// The same of overflows of the vPMU and overflows handled by the guests.
+    /// Overflows of the vPMU and overflows handled by the guests: the difference of each vCPU, summed.
     pub overflows_lost: u64,
     /// NMI handler, entry to exit; `None` without NMIs.
     pub nmi_handler_ns: Option<Latency>,

@@ -19,7 +19,7 @@ pub struct Outcome {
     pub points: Vec<Entry>,
     /// Number of points found in the store.
     pub skipped: usize,
-    /// Whether the user interrupted the sweep.
+    /// True if the user interrupted the sweep.
     pub interrupted: bool,
 }
 

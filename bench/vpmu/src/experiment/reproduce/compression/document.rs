@@ -10,7 +10,7 @@ pub const FIGURE: &str = "record-compression";
 /// zstd's levels that were published; 0 is without compression.
 pub const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];
 
-/// How a file is written.
+/// Way in which a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -53,7 +53,7 @@ pub struct Quotient {
 }
 
 impl Quotient {
-    /// Of pairs, one for each round.
+    /// Computes the quotient of pairs, one for each round.
     pub(super) fn of(pairs: impl Iterator<Item = (f64, f64)>) -> Option<Self> {
         let pair = |(round, (a, b)): (u64, (f64, f64))| Pair { round, guest: round, log: (a / b).ln(), probe: None };
         let found = of_turns(&(0..).zip(pairs).map(pair).collect::<Vec<_>>())?;
@@ -61,7 +61,7 @@ impl Quotient {
     }
 }
 
-/// What was found for a level and a mode by one recorder.
+/// Findings of one recorder for a level and a mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Found {
     /// Medians over the rounds, s.
@@ -70,7 +70,7 @@ pub struct Found {
     pub overhead: Quotient,
     /// Processor time of the recorder and the guest, the median of all rounds, s.
     pub processor_s: f64,
-    /// The same over that without compression in the same round.
+    /// Processor time over that without compression in the same round.
     pub processor_overhead: Quotient,
     /// Bytes of records for each compressed byte; 1 without compression.
     pub ratio: f64,
@@ -96,13 +96,13 @@ pub struct Published {
 pub struct Row {
     /// zstd's level.
     pub level: u32,
-    /// How it was written.
+    /// Way in which it was written.
     pub mode: Mode,
     /// As published; level 0 is what the others are measured by.
     pub published: Published,
-    /// By `vpmu record`.
+    /// Findings of `vpmu record`.
     pub vpmu: Found,
-    /// By stock perf, if it was there.
+    /// Findings of stock perf, if it was there.
     pub perf: Option<Found>,
     /// Time, and processor time, of `vpmu record` over stock perf's in the same round.
     pub against_perf: Option<[Quotient; 2]>,
@@ -115,13 +115,13 @@ pub struct Compression {
     pub schema: &'static str,
     /// The published figure.
     pub figure: &'static str,
-    /// What was recorded.
+    /// Guest that was recorded.
     pub guest: String,
     /// The version of stock perf, or why it is not there.
     pub perf: String,
     /// Samples a second.
     pub hertz: u64,
-    /// Whether call chains were recorded.
+    /// True if call chains were recorded.
     pub chains: bool,
     /// Rounds.
     pub rounds: u64,

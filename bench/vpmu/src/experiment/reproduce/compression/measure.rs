@@ -16,7 +16,7 @@ use crate::machine;
 use crate::rounds::schedule::Schedule;
 use crate::sys;
 
-/// What is measured.
+/// Parameters of the measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompressionSpec {
     /// Rounds, with each recording once.

@@ -85,7 +85,7 @@ pub fn text(found: &Compression, width: usize) -> String {
     out
 }
 
-/// The same as Markdown.
+/// Renders it as Markdown.
 #[must_use]
 pub fn markdown(found: &Compression) -> String {
     let mut out = format!("| {} |\n{}|\n", COLUMNS.join(" | "), "|---".repeat(COLUMNS.len()));
