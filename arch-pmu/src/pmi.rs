@@ -79,14 +79,14 @@ impl Mask {
         Self { delivered_at: None, held: false }
     }
 
-    /// A delivery masked LVTPC, after the guest turned on so many own enables. Whether a PMI was held until now: the handler of this
-    /// delivery finds its overflow.
+    /// Notes that a delivery masked LVTPC, after the guest turned on `turned_on` own enables. Returns whether a PMI was deferred until now:
+    /// the handler of this delivery finds its overflow.
     pub const fn by_delivery(&mut self, turned_on: u64) -> bool {
         self.delivered_at = Some(turned_on);
         self.release()
     }
 
-    /// A PMI meets a masked LVTPC.
+    /// Notes that a PMI met a masked LVTPC, and decides its fate.
     pub fn met(&mut self, turned_on: u64) -> Met {
         if self.delivered_at != Some(turned_on) {
             return Met::Guests;
@@ -100,12 +100,12 @@ impl Mask {
         self.held
     }
 
-    /// The held PMI is delivered or dropped. Whether there was one.
+    /// Ends the deferral of a PMI, which is delivered or dropped. Returns whether there was one.
     pub const fn release(&mut self) -> bool {
         std::mem::replace(&mut self.held, false)
     }
 
-    /// The local APIC was switched off, or reset: no mask of a delivery is left. Whether a PMI was held.
+    /// Forgets the mask of a delivery when the local APIC was switched off or reset. Returns whether a PMI was deferred.
     pub const fn forget(&mut self) -> bool {
         self.delivered_at = None;
         self.release()

@@ -1,11 +1,12 @@
-//! When the floor's timer is set: once per PMI, once where a guest with its counters off starts them by itself (as at a turn's begin), at most
-//! twice at its task switch or rotation, and not while its handler runs unless a counter is due more than 500 µs before the timer.
+//! Decides when the floor's timer is set: once per PMI, once where a guest with its counters off starts them by itself (as at a turn's
+//! begin), at most twice at its task switch or rotation, and not while its handler runs unless a counter is due more than 500 µs before the
+//! timer.
 //!
-//! A timer that is set where a counter starts, as an event's period is, would be set inside the handler: the guest's last write
-//! there starts the counters. So it is set one step earlier, in the entry that brings the PMI, for the time at which the counters
-//! will be due again if the handler takes about as long as others did and re-arms what overflowed as it did before. A timer that
-//! is then early signals again after a short interval, without a call; one that is late lengthens a period by that much. Where many
-//! signals in a row bring nothing the interval is doubled: an exit of that host may take longer, and the guest would not get on.
+//! A timer that is set where a counter starts, as an event's period is, would be set inside the handler: the guest's last write there
+//! starts the counters. It is therefore set one step earlier, in the entry that brings the PMI, for the time at which the counters will be
+//! due again if the handler takes about as long as others did and re-arms what overflowed as it did before. A timer that is then early
+//! signals again after a short interval, without a call; one that is late lengthens a period by that much. After many consecutive signals
+//! in vain the interval is doubled: an exit of that host may take longer than it, and the guest would make no progress.
 //!
 //! Times are in the units of whoever asks: TSC ticks, or a simulation's nanoseconds.
 

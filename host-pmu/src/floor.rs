@@ -1,8 +1,8 @@
 //! No host event at all: the time-stamp counter counts and a timer signals.
 //!
-//! The floor arm is an estimated lower bound: guest, exits and vPMU without host events. Whatever its event, a counter advances by
-//! one per TSC tick, as the clock stand-ins do after scaling, or at a given pace beside arms that count something rarer. Of a PMI the
-//! timer costs one call, before the guest's handler; further ones where the guest starts its counters by itself: see [`crate::arming`].
+//! The floor arm is an estimated lower bound: guest, exits and vPMU without host events. Whatever its event, a counter advances by one per
+//! TSC tick, as the clock stand-ins do after scaling, or at a given pace beside arms that count something rarer. For a PMI the timer costs
+//! one call, before the guest's handler, and further ones where the guest starts its counters by itself: see [`crate::arming`].
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Touch};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};

@@ -7,7 +7,7 @@ use crate::stats::{HostSide, OpStats};
 
 /// A host side and its own accounts, beyond what the PMU asks of it.
 pub trait HostPmu: HostCounters {
-    /// The guest runs: called after its first exit. What serves only host events that are open waits until then.
+    /// Starts the work that serves only open host events: called after the guest's first exit.
     fn attend(&mut self) {}
 
     /// Returns whether an entry has nothing to do here; it is counted then. `false` may be said of any entry, which has its

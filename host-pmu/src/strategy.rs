@@ -61,8 +61,8 @@ pub enum OnOverflow {
     /// It counts on; it is aimed anew when its counter is next started. Relies on overflow signals that come before half a
     /// counter's width is counted.
     Keep,
-    /// It stops by itself (IOC_REFRESH). It is started again when the guest turns the counter on, or one entry later if the
-    /// guest never turned it off. What the guest counts between the PMI and its next exit is lost.
+    /// It stops by itself (IOC_REFRESH). It is started again when the guest turns the counter on, or one entry later if the guest never
+    /// turned it off. The guest's counts between the PMI and its next exit are lost.
     Stop,
 }
 

@@ -34,7 +34,7 @@ pub enum Behind {
     },
     /// Host events under a strategy.
     Events(Strategy),
-    /// A PMU that the guest owns. Of a model without its costs, switching it costs nothing.
+    /// A PMU that the guest owns. Switching it costs nothing in a model without its costs.
     Mediated(Mediated),
 }
 

@@ -132,9 +132,9 @@ fn accesses_per_pmi_are_the_published_ones() {
     }
 }
 
-/// Published: creates fall by 82.5 % behind general-purpose counters and by 99.9 % behind fixed ones, with ten events
-/// multiplexed. The guest decides that, not what anything costs: rotation gives general-purpose counters other events,
-/// while fixed ones have theirs for good. How often a counter overflows between two rotations was not published.
+/// Published: creates fall by 82.5 % behind general-purpose counters and by 99.9 % behind fixed ones, with ten events multiplexed. The
+/// guest decides that, not the costs: rotation gives general-purpose counters other events, while fixed ones have theirs for good. The
+/// number of overflows between two rotations was not published.
 #[test]
 fn fewer_creates_follow_from_the_guest_alone() {
     for name in ["development-host", "clx-ap-watchdog-on", "icx-2021"] {

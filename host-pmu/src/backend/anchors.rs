@@ -1,11 +1,11 @@
 //! The counts of clock events without a system call.
 //!
-//! A clock event counts the time of its thread. So its count is known at any time from one that was known, and the time since,
-//! as long as the thread was not switched out: an anchor, from a read or from the record of an overflow.
+//! A clock event counts the time of its thread. Its count is therefore known at any time from an anchor, which is an earlier count from a
+//! read or from the record of an overflow, and the time since, as long as the thread was not switched out.
 //!
-//! The kernel stamps a record a little after it takes the count, so what is found lags behind by up to a microsecond; where an event was
-//! stopped and started meanwhile (IOC_PERIOD), it may lead by less than that. Neither adds up: what is handed over is always the difference to
-//! what was, and the next anchor is exact.
+//! The kernel stamps a record a little after it takes the count, so the count found lags behind by up to a microsecond; where an event was
+//! stopped and started meanwhile (IOC_PERIOD), it may lead by less than that. Neither adds up: each hand-over is the difference to the one
+//! before, and the next anchor is exact.
 
 use crate::strategy::MAX_POOL;
 use arch_pmu::spec::MAX_COUNTERS;

@@ -28,7 +28,7 @@ pub trait Backend {
     /// A host event.
     type Event: fmt::Debug;
 
-    /// The guest runs. What serves only events that are open may have waited until now.
+    /// Starts the work that serves only open events and may have waited until the guest runs.
     fn attend(&mut self) {}
 
     /// Creates an event for `spec`, counting from now, that signals after `period`.

@@ -73,8 +73,8 @@ impl Records {
 }
 
 impl Monitor {
-    /// A monitor of the calling thread. Where the kernel refuses the ring (locked-memory limit), slices come from
-    /// the thread's context-switch counts and throttling is not seen.
+    /// A monitor of the calling thread. If the kernel refuses the ring (locked-memory limit), slices come from the thread's context-switch
+    /// counts and throttling is not seen.
     #[must_use]
     pub fn new() -> Self {
         let open = |attr, pages| Self::open_ring(attr, pages).ok();

@@ -2,7 +2,7 @@
 //!
 //! A clock's expiry costs its thread an interrupt and a signal wherever the thread is, in the VMM as well. Several clocks with a short
 //! period, each of which the host would bear, may leave the thread no time at all: it then never reaches the code that lengthens their
-//! periods. So the bound is on the thread: all events that go on expire at most twice in the host's shortest period, and beyond that
+//! periods. The bound is therefore on the thread: all events that go on expire at most twice in the host's shortest period, and beyond that
 //! each of them at most once in 32 such periods ([`Room`]). The host's own limit is on an event.
 //!
 //! A period that is lengthened so makes a signal late. Counts stay exact.

@@ -160,8 +160,8 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Aims anew those events of counters that are on which would signal early before any other signals in time. What comes later may be
-    /// moved by the next handler once more, and one period then does for both.
+    /// Aims anew those events of counters that are on which would signal early before any other signals in time. Later signals can wait:
+    /// the next handler may move them once more, and one period then does for both.
     fn aim_first(&mut self, on: CounterSet) {
         let mut open = if self.backend.counts_at_one_pace() { on } else { self.too_early(on) };
         while let Some(Signal { counter, early_by, .. }) = self.signals(open).min_by_key(|signal| signal.left) {

@@ -26,8 +26,8 @@ type Row = Box<[u64; CELLS]>;
 /// A model's cost of an operation takes a few values only, and finding a cell takes longer than the addition. Nothing is rounded or lost:
 /// cached values have their count, and enter the cells of that histogram when another value takes their place, or when it is read.
 ///
-/// Each row of cells is allocated when its first value comes, so that ten thousand simulated vCPUs have room. Where a measured path must
-/// not allocate, [`reserved`](Self::reserved) has all of them.
+/// Each row of cells is allocated when its first value comes, so that ten thousand simulated vCPUs have room. [`reserved`](Self::reserved)
+/// allocates all of them, for measured paths that must not allocate.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     rows: [Option<Row>; ROWS],

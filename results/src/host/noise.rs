@@ -1,5 +1,5 @@
-//! Finds noise sources on this host: settings and other users of its CPUs, from facts alone. The same findings are `doctor`'s and the
-//! warnings of every result.
+//! Finds noise sources on this host: settings and other users of its CPUs, from facts alone. `doctor` and the warnings of every result show
+//! these findings.
 
 use super::facts::HostFacts;
 use super::finding::{Finding, Status};

@@ -1,9 +1,9 @@
 //! `vpmu report`: one self-contained HTML page of results.
 //!
-//! The answer comes first: each kind's arms against the floor with intervals. The page loads nothing: plots are SVG within it, and
-//! its content security policy allows one script, ours, which shows values under the pointer; without it nothing is missing.
-//! Everything in it that comes from a document is escaped, by the template engine or by the plotting library. What does
-//! not fit is thinned or left out by the constants here, and the page says so.
+//! The answer comes first: each kind's arms against the floor with intervals. The page loads nothing: plots are SVG within it, and its
+//! content security policy allows one script, ours, which shows values under the pointer; without it nothing is missing. Everything in it
+//! that comes from a document is escaped, by the template engine or by the plotting library. Data that do not fit are thinned or left out
+//! by the constants here, and the page says so.
 
 mod axis;
 mod figure;

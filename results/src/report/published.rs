@@ -25,7 +25,8 @@ pub(super) struct Published {
     pub(super) fitted: Table,
 }
 
-/// The documents that may hold measured counterparts of published figures, the newest first. Those are of Intel processors.
+/// The documents that may hold measured counterparts of published figures, the newest first. The published figures are those of Intel
+/// processors.
 ///
 /// # Errors
 /// Exit 2, if a document is no longer what it was.

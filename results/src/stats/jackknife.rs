@@ -1,8 +1,8 @@
 //! The uncertainty of a figure over groups of values: rounds of one guest, or neighbouring rounds.
 //!
-//! Values of one group share what the group has in common, such as where a guest's memory lies, so groups are left out as a
-//! whole, each in turn. How much the figure moves is its standard error (Tukey's jackknife), and Student's t with one
-//! degree of freedom less than groups turns that into an interval.
+//! Values of one group share what the group has in common, such as where a guest's memory lies, so groups are left out as a whole, each in
+//! turn. The figure's movement gives its standard error (Tukey's jackknife), and Student's t with one degree of freedom less than groups
+//! turns that into an interval.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 

@@ -1,10 +1,10 @@
 //! The centre of log ratios: Tukey's biweight around the median.
 //!
-//! Two arms of a round mostly meet the same speed of the CPU, and their log ratio is then normal with some per cent of
-//! spread. Where they meet different speeds it is off by the ratio of the speeds, to either side. The median ignores how far
-//! such rounds are off and is a third less sharp than the mean of the others; the biweight gives them no weight at all and
-//! keeps most of that sharpness. Where most rounds are off there is no mode to prefer, and Hodges and Lehmann's estimator is
-//! sharper ([`Centre::of`]). `cargo run --release -p results --features testing --example statistics` compares them.
+//! Two arms of a round mostly meet the same speed of the CPU, and their log ratio is then normal with some per cent of spread. If they meet
+//! different speeds, it is off by the ratio of the speeds, to either side. The median ignores how far such rounds are off and is a third
+//! less sharp than the mean of the others; the biweight gives them no weight at all and keeps most of that sharpness. If most rounds are
+//! off, there is no mode to prefer, and Hodges and Lehmann's estimator is sharper ([`Centre::of`]). `cargo run --release -p results
+//! --features testing --example statistics` compares them.
 
 use super::quantile::{median, median_of};
 

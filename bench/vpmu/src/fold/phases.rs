@@ -56,7 +56,7 @@ impl PhaseFold {
         phase_of(entry).is_some()
     }
 
-    /// Adds one vCPU's part; whole set-ups also go to `set_ups`. How many lines make no sense.
+    /// Adds one vCPU's part; whole set-ups also go to `set_ups`. Returns the number of lines that make no sense.
     pub(super) fn add(&mut self, vcpu: &VcpuOutcome, report: &Report, set_ups: &mut Histogram<u64>) -> u64 {
         if report.cycles == 0 && !vcpu.log.iter().any(Self::takes) {
             return 0;

@@ -1,8 +1,8 @@
 //! The RDPMCs of a kernel, found by decoding around each byte pair: decoding tens of megabytes takes seconds on an emulated host.
 //!
-//! Decoding x86 code from the middle of an instruction falls into step with the true instructions after a few of them. So code
-//! before a pair is decoded from several neighbouring starts; where all agree on the pair, that is the answer. Where they do not,
-//! the section is decoded as a whole.
+//! Decoding x86 code from the middle of an instruction falls into step with the true instructions after a few of them. Code before a pair
+//! is therefore decoded from several neighbouring starts; if all agree on the pair, that is the answer, else the section is decoded as a
+//! whole.
 
 use iced_x86::{Code as Opcode, Decoder, DecoderOptions, Instruction};
 

@@ -10,7 +10,7 @@ const KERNEL: u64 = 1 << 63;
 pub struct ModulePlace {
     /// Its name.
     pub name: String,
-    /// Names and addresses of its sections, in any order. How long they are is not known.
+    /// Names and addresses of its sections, in any order. Their lengths are unknown.
     pub sections: Vec<(String, u64)>,
 }
 
