@@ -22,7 +22,7 @@ const PART: u64 = 16;
 const EARLY: u64 = 2 * PART;
 /// After this many consecutive entries that a signal caused, none with an overflow, the interval is lengthened: on a host whose exits take
 /// longer than the interval the guest would make no progress.
-const STARVED: u32 = 32;
+const STARVATION_LIMIT: u32 = 32;
 /// Longest interval that such a guest is given, and that a host is said to need.
 const PATIENT_US: u64 = 8000;
 
@@ -234,7 +234,7 @@ impl Arming {
         }
         self.vain += 1;
         let longest = PATIENT_US * self.per_us;
-        if self.vain < STARVED || every >= longest {
+        if self.vain < STARVATION_LIMIT || every >= longest {
             return None;
         }
         (self.vain, self.shortest) = (0, (every * 2).min(longest));

@@ -37,7 +37,7 @@ impl<B: Backend> Bank<B> {
 
     #[inline(never)]
     fn room_beside_others(&self, counter: CounterId, shortest: u64) -> Room {
-        let of_counters = (self.kept.into_iter().filter(|&other| other != counter))
+        let of_counters = (self.tracked.into_iter().filter(|&other| other != counter))
             .filter_map(|other| self.slots[other.index()].as_ref());
         let others = of_counters.chain(&self.pool).filter(|held| held.state.may_expire()).map(Held::share).sum();
         Room::beside(others, shortest)

@@ -19,14 +19,14 @@ impl<B: Backend> Bank<B> {
     /// event that goes on.
     fn drain(&mut self, kick: bool) {
         let stops = self.backend.stops_at_overflow();
-        self.unsettle();
-        let Self { backend, slots, pool, recorded, stats, kept, .. } = self;
+        self.note_change();
+        let Self { backend, slots, pool, recorded, stats, tracked, .. } = self;
         let complete = backend.overflowed(&mut |Overflow { id, count, at }| {
             if let Some(at) = at {
                 stats.signals.overflowed(at);
             }
             let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
-            let at = kept.into_iter().find(is_its);
+            let at = tracked.into_iter().find(is_its);
             let held = match at {
                 Some(counter) => slots[counter.index()].as_mut(),
                 None => pool.iter_mut().find(|held| held.id == id),
@@ -94,7 +94,7 @@ impl<B: Backend> Bank<B> {
                 return Signalled { certain, ..Signalled::ANY };
             }
         };
-        for counter in self.kept {
+        for counter in self.tracked {
             // An event that does not sample has no records.
             let held = self.slots[counter.index()].as_ref();
             if held.is_some_and(|held| held.state.is_on() && !held.spec.samples()) {

@@ -54,11 +54,11 @@ pub struct Bank<B: Backend> {
     /// Counters with a place in `wanted`: a look at each place at every entry would cost as much as the entry.
     pub(super) wanting: CounterSet,
     /// Counters that may have an event, wait for one, or are to be tried again.
-    pub(super) kept: CounterSet,
-    /// True if the events behind the gate count; meaningless without a gate.
+    pub(super) tracked: CounterSet,
+    /// True if the events behind the gate, if there is one, count.
     pub(super) gate_open: bool,
     /// No gated or virtually paused event changed since the last entry did what was due for them.
-    pub(super) settled: bool,
+    pub(super) unchanged_since_entry: bool,
     /// Counters whose events were looked at for this entry, when they went on.
     pub(super) resumed: CounterSet,
     /// The entry of the account up to which events of virtual pauses go on; [`NEVER_ENDS`] where none does.
@@ -94,9 +94,9 @@ impl<B: Backend> Bank<B> {
             pool_cap,
             wanted: [None; MAX_COUNTERS],
             wanting: CounterSet::EMPTY,
-            kept: CounterSet::EMPTY,
+            tracked: CounterSet::EMPTY,
             gate_open: false,
-            settled: true,
+            unchanged_since_entry: true,
             resumed: CounterSet::EMPTY,
             pauses_until: NEVER_ENDS,
             recorded: Some(CounterSet::EMPTY),
@@ -136,8 +136,8 @@ impl<B: Backend> Bank<B> {
     #[must_use]
     pub fn is_quiet(&self, switched_in: bool, slept: bool) -> bool {
         let starts_none = self.retries.is_empty() && self.stopped.is_empty() && self.wanting.is_empty();
-        let settled = self.settled && self.stats.entries < self.pauses_until;
-        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && settled)
+        let unchanged = self.unchanged_since_entry && self.stats.entries < self.pauses_until;
+        starts_none && (self.held == 0 || self.releases_none(switched_in, slept) && unchanged)
     }
 
     #[expect(
@@ -174,27 +174,27 @@ impl<B: Backend> Bank<B> {
 
     /// Something happened to an event: the next entry looks at all of them, where a pause leaves them something to do.
     #[inline]
-    pub(super) fn unsettle(&mut self) {
-        self.settled = !(self.backend.has_gate() || self.backend.pauses_virtually());
+    pub(super) fn note_change(&mut self) {
+        self.unchanged_since_entry = !(self.backend.has_gate() || self.backend.pauses_virtually());
     }
 
     /// Before an entry: does what pauses left to do.
     #[inline]
-    pub(super) fn settle(&mut self) {
-        if !self.settled || self.stats.entries > self.pauses_until {
-            self.settle_all();
+    pub(super) fn finish_pauses(&mut self) {
+        if !self.unchanged_since_entry || self.stats.entries > self.pauses_until {
+            self.finish_all_pauses();
         }
     }
 
     #[inline(never)]
-    fn settle_all(&mut self) {
-        if self.backend.has_gate() { self.settle_behind_gate() } else { self.settle_virtual_pauses() }
+    fn finish_all_pauses(&mut self) {
+        if self.backend.has_gate() { self.finish_at_gate() } else { self.finish_virtual_pauses() }
     }
 
     /// Returns whether any counter with an event is on.
     pub(super) fn any_on(&self) -> bool {
         let on = |counter: CounterId| self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
-        self.kept.into_iter().any(on)
+        self.tracked.into_iter().any(on)
     }
 
     /// Reads the event of a counter that is on, and hands over its counts.
@@ -261,7 +261,7 @@ impl<B: Backend> Bank<B> {
     pub(super) fn retry(&mut self, counter: CounterId) {
         self.backoffs[counter.index()] = Backoff::default();
         self.retries.insert(counter);
-        self.unsettle();
+        self.note_change();
     }
 
     /// Counters to start again after a failure, of those for which this entry is one for a retry.

@@ -50,7 +50,7 @@ impl<B: Backend> Bank<B> {
                 }
                 let gathered = held.gather(total);
                 self.pauses_until = self.stats.entries.saturating_add(MOST_ENTRIES);
-                self.unsettle();
+                self.note_change();
                 gathered
             }
             Err(error) => {
@@ -98,7 +98,7 @@ impl<B: Backend> Bank<B> {
 
     /// A signal was of no counter that is on: gives up events that count no more.
     pub(super) fn look_for_lost(&mut self) {
-        for counter in self.kept {
+        for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
             let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { continue };
             if let Err(error) = count(backend, stats, &mut held.event) {
@@ -108,8 +108,8 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Before an entry: pauses events whose counters stay off.
-    pub(super) fn settle_virtual_pauses(&mut self) {
-        self.settled = true;
+    pub(super) fn finish_virtual_pauses(&mut self) {
+        self.unchanged_since_entry = true;
         let (on, leaving) = self.on_and_leaving();
         // A counter whose event the host refused is on, too.
         let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.entries > self.pauses_until;
@@ -142,7 +142,7 @@ impl<B: Backend> Bank<B> {
     /// The counters with an event that are on, and those that are off and whose event goes on.
     fn on_and_leaving(&self) -> (CounterSet, CounterSet) {
         let (mut on, mut leaving) = (CounterSet::EMPTY, CounterSet::EMPTY);
-        for counter in self.kept {
+        for counter in self.tracked {
             let Some(held) = self.slots[counter.index()].as_ref() else { continue };
             if held.state.is_on() {
                 on.insert(counter);
