@@ -24,7 +24,7 @@ use crate::vcpu::Vcpu;
 
 /// Implementation behind the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Behind {
+pub enum CounterSource {
     /// A timer without host events.
     Floor,
     /// A timer at a given rate, for comparison with events rarer than cycles.
@@ -42,7 +42,7 @@ pub enum Behind {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Implementation behind the counters.
-    pub behind: Behind,
+    pub behind: CounterSource,
     /// PMU of the guests. The simulated driver is an Intel's.
     pub pmu: IntelCaps,
     /// vCPUs.
@@ -64,7 +64,7 @@ impl Plan {
     /// own, where no other user has one. Otherwise vCPUs have nothing in common, and the order in which they are simulated has no effect.
     #[must_use]
     pub fn is_coupled(&self, model: &Model) -> bool {
-        self.vcpus > 1 && matches!(self.behind, Behind::Events(_)) && others(model) == 0
+        self.vcpus > 1 && matches!(self.behind, CounterSource::Events(_)) && others(model) == 0
     }
 }
 
@@ -116,14 +116,14 @@ fn open(model: &Model, plan: &Plan, number: u64, vcpus: Range<u64>) -> Box<dyn L
     let on_host = Rc::new(Cell::new(others(&model)));
     let of = (number, vcpus);
     match &plan.behind {
-        Behind::Floor => open_with(&model, plan, of, |clock| SimFloor::new(clock, model.tsc_khz)),
-        Behind::PacedFloor { counts_per_ms } => {
+        CounterSource::Floor => open_with(&model, plan, of, |clock| SimFloor::new(clock, model.tsc_khz)),
+        CounterSource::PacedFloor { counts_per_ms } => {
             open_with(&model, plan, of, |clock| SimFloor::new(clock, *counts_per_ms))
         }
-        Behind::Mediated(kind) => {
+        CounterSource::Mediated(kind) => {
             open_with(&model, plan, of, |clock| SimMediated::new(Rc::clone(&model), clock, *kind))
         }
-        Behind::Events(strategy) => open_with(&model, plan, of, |clock| {
+        CounterSource::Events(strategy) => open_with(&model, plan, of, |clock| {
             Bank::new(SimBackend::new(Rc::clone(&model), clock, Rc::clone(&on_host), strategy), strategy.clone())
         }),
     }

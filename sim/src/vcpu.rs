@@ -297,7 +297,7 @@ impl<H: SimHost> Vcpu<H> {
     #[inline]
     fn enter(&mut self) {
         // Most entries have none, and finding that out step by step takes longer than the access.
-        if !(self.pmu.is_quiet() && !self.mask.holds() && self.pmu.host().pass_entry()) {
+        if !(self.pmu.is_quiet() && !self.mask.has_deferred() && self.pmu.host().pass_entry()) {
             self.enter_with_work();
         }
     }
@@ -337,8 +337,8 @@ impl<H: SimHost> Vcpu<H> {
 
     /// The guest's handler acknowledges before it unmasks LVTPC: a held PMI is never delivered late.
     fn settle(&mut self) {
-        if self.mask.holds() && !self.pmu.pmi_unacknowledged() {
-            self.pmi.settled += u64::from(self.mask.release());
+        if self.mask.has_deferred() && !self.pmu.pmi_unacknowledged() {
+            self.pmi.deferred_dropped += u64::from(self.mask.release());
         }
     }
 
@@ -348,7 +348,7 @@ impl<H: SimHost> Vcpu<H> {
         match Lvtpc::from_bits(self.lvtpc).delivery() {
             Delivery::Masked => {
                 match self.mask.met(self.pmu.turned_on()) {
-                    Met::Held => self.pmi.held += 1,
+                    Met::Deferred => self.pmi.deferred += 1,
                     Met::Joined => {}
                     Met::Guests => self.pmi.masked += 1,
                 }
@@ -361,7 +361,7 @@ impl<H: SimHost> Vcpu<H> {
                 // A further NMI merges with the pending one.
                 self.nmi.get_or_insert(seen_at.unwrap_or(now));
                 self.lvtpc |= LVT_MASKED;
-                self.pmi.settled += u64::from(self.mask.by_delivery(self.pmu.turned_on()));
+                self.pmi.deferred_dropped += u64::from(self.mask.by_delivery(self.pmu.turned_on()));
             }
             Delivery::Fixed(_) | Delivery::Unsupported(_) => {
                 self.pmi.undeliverable += 1;

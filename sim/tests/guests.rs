@@ -9,7 +9,7 @@ use host_pmu::stats::OpKind;
 use host_pmu::strategy::{PRESETS, Strategy};
 use proptest::prelude::*;
 use sim::guest::Timer;
-use sim::host::{self, Behind, Plan};
+use sim::host::{self, CounterSource, Plan};
 use sim::model::Model;
 use sim::run::{Totals, run};
 
@@ -97,7 +97,7 @@ fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
     }
     let mut boot = boot(SINGLE, 100, 1000, 30_000);
     boot.workload = guest::abi::WORKLOAD_IO;
-    let floor = Plan { behind: Behind::PacedFloor { counts_per_ms: 100 }, ..plan("floor", &boot) };
+    let floor = Plan { behind: CounterSource::PacedFloor { counts_per_ms: 100 }, ..plan("floor", &boot) };
     let totals = run(&model, &floor, 1);
     let ms = totals.ns / 1_000_000;
     assert!((1000..1300).contains(&ms), "a PMI a millisecond: {ms} ms");
@@ -265,7 +265,7 @@ proptest! {
         boot.freq_hz = if freq { 4000 } else { 0 };
         boot.workload = if idle { guest::abi::WORKLOAD_IDLE } else { 0 };
         let plan = Plan { vcpus, cpus, seed, limit_ns: 60_000_000_000, ..plan(PRESETS[strategy], &boot) };
-        let pooled = matches!(plan.behind, Behind::Events(ref s) if s.name == "pool");
+        let pooled = matches!(plan.behind, CounterSource::Events(ref s) if s.name == "pool");
         for left in host::run(&model(MODELS[name]), &plan, 0) {
             prop_assert_eq!(left.side.pmi.nmis, left.report.nmis);
             prop_assert_eq!(left.side.pmi.overflows, left.report.overflows.iter().sum::<u64>());
@@ -286,7 +286,7 @@ fn an_idle_guest_holds_what_its_release_leaves_it() {
         let reuse = if release == "'eager'" { "none" } else { "last" };
         let text =
             format!("name = 'x'\nreuse = '{reuse}'\nrelease = {release}\napply = 'deferred'\nskip-paused = true");
-        let plan = Plan { behind: Behind::Events(Strategy::from_toml(&text).unwrap()), ..plan("reuse", &boot) };
+        let plan = Plan { behind: CounterSource::Events(Strategy::from_toml(&text).unwrap()), ..plan("reuse", &boot) };
         let left = host::run(&model("development-host"), &plan, 0);
         let tail = &left[0].held_at_tail_tick;
         let mean = left[0].side.host.held_ns as f64 / left[0].ns as f64;

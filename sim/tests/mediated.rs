@@ -9,7 +9,7 @@ use common::{FOUR, SINGLE, TEN, boot, plan};
 use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::stats::OpKind;
 use sim::guest::Timer;
-use sim::host::{self, Behind, Plan};
+use sim::host::{self, CounterSource, Plan};
 use sim::mediated::{MEDIATED, Mediated};
 use sim::model::Model;
 use sim::run::{Totals, run};
@@ -21,7 +21,12 @@ fn model(name: &str) -> Model {
 }
 
 fn of(kind: Mediated, boot: &BootPage) -> Plan {
-    Plan { behind: Behind::Mediated(kind), timer: Timer::Forwarded, limit_ns: 60_000_000_000, ..plan("floor", boot) }
+    Plan {
+        behind: CounterSource::Mediated(kind),
+        timer: Timer::Forwarded,
+        limit_ns: 60_000_000_000,
+        ..plan("floor", boot)
+    }
 }
 
 fn simulated(name: &str, of_model: &str, boot: &BootPage) -> Totals {

@@ -24,7 +24,7 @@ pub struct Backend {
 /// Events per backend whose cost is measured.
 const TIMES: usize = 33;
 /// Backends whose first or last event may take tens of milliseconds get this many tries.
-const FEW: usize = 4;
+const EXPENSIVE_TRIES: usize = 4;
 /// The backends of a host with such names, tried on the calling thread.
 #[must_use]
 pub fn backends(named: impl Fn(&str) -> bool) -> Vec<Backend> {
@@ -37,7 +37,7 @@ pub fn names() -> impl Iterator<Item = String> {
 }
 
 fn tried(key: &BackendKey, counts: &'static str) -> Backend {
-    let times = if key.first_open_is_expensive() { FEW } else { TIMES };
+    let times = if key.first_open_is_expensive() { EXPENSIVE_TRIES } else { TIMES };
     let (refused, price) = match open::costs(key, times) {
         Ok(costs) => (None, Price::of(&costs)),
         Err(error) => (Some(error.to_string()), None),

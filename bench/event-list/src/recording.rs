@@ -22,7 +22,7 @@ pub struct RecordingEvent {
 /// Events whose cost is measured.
 const TIMES: usize = 17;
 /// Tracepoints are slow to open and close, so try fewer.
-const FEW: usize = 3;
+const TRACEPOINT_TRIES: usize = 3;
 
 /// perf's spelling of the host PMU's own events.
 const RAW: &str = "rHEX";
@@ -54,7 +54,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// A tracepoint, with its cost.
 #[must_use]
 pub fn tracepoint(name: &str) -> RecordingEvent {
-    of_host(name, "occurrences on the vCPU's thread", FEW)
+    of_host(name, "occurrences on the vCPU's thread", TRACEPOINT_TRIES)
 }
 
 fn about(name: &str) -> &'static str {

@@ -8,7 +8,7 @@ use super::statistic::Statistic;
 use crate::document::{Arm, Experiment};
 use crate::stats::interval::Interval;
 use crate::stats::jackknife::{self, Estimate};
-use crate::stats::left_out;
+use crate::stats::leave_one_out;
 use crate::stats::location::Centre;
 use crate::stats::{median, slope};
 
@@ -141,12 +141,12 @@ impl Method {
     /// The centres without each of `count` groups of rounds in turn; `group[i]` is the group of `rounds[i]`. `None` if nothing is left
     /// without one of them.
     #[must_use]
-    pub fn without_each(self, rounds: &[Pair], group: &[usize], count: usize) -> Option<Vec<f64>> {
+    pub fn leave_one_out(self, rounds: &[Pair], group: &[usize], count: usize) -> Option<Vec<f64>> {
         if !self.probed && self.centre == Centre::Biweight {
-            return left_out::centres(&logs(rounds), group, count);
+            return leave_one_out::centres(&logs(rounds), group, count);
         }
         // The slope on the probes differs without each group, so each is computed anew.
-        jackknife::left_out(rounds, group, count, |rounds| self.centre(rounds))
+        jackknife::leave_one_out(rounds, group, count, |rounds| self.centre(rounds))
     }
 }
 

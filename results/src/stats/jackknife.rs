@@ -94,11 +94,11 @@ pub fn known(error: f64) -> Estimate {
 /// `None` with fewer than two groups, or if the figure does not exist without one of them.
 pub fn over_groups<T: Copy>(values: &[T], group: &[usize], figure: impl Fn(&[T]) -> Option<f64>) -> Option<Estimate> {
     let count = group.iter().max()? + 1;
-    of_left_out(figure(values)?, &left_out(values, group, count, figure)?)
+    of_leave_one_out(figure(values)?, &leave_one_out(values, group, count, figure)?)
 }
 
 /// `figure` of the values without each of `count` groups in turn; `None` if it does not exist without one of them.
-pub fn left_out<T: Copy>(
+pub fn leave_one_out<T: Copy>(
     values: &[T],
     group: &[usize],
     count: usize,
@@ -115,7 +115,7 @@ pub fn left_out<T: Copy>(
 
 /// Estimates a figure of all groups from its values without each of them.
 #[must_use]
-pub fn of_left_out(value: f64, without: &[f64]) -> Option<Estimate> {
+pub fn of_leave_one_out(value: f64, without: &[f64]) -> Option<Estimate> {
     if without.len() < 2 {
         return None;
     }

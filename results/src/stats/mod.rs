@@ -6,7 +6,7 @@
 pub mod change_points;
 pub mod interval;
 pub mod jackknife;
-pub mod left_out;
+pub mod leave_one_out;
 pub mod location;
 pub mod pareto;
 mod quantile;

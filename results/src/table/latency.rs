@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::fold::{Table, wrapped};
 use super::layout::{dash, name, ns, plural, ratio, time};
-use super::{stat, sure};
+use super::{stat, summary};
 use crate::answers;
 use crate::document::{Arm, Document, GuestArm, Status, Summary, Warning};
 use crate::metric::{NMI_HANDLER, PMI_DELIVERY, SIGNAL};
@@ -90,7 +90,7 @@ pub fn text(document: &Document, width: usize) -> String {
     let parameters = &document.parameters;
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
     let _ = writeln!(out, "{what}, {}, {} vCPU{cpu}", parameters.workload, parameters.vcpus);
-    out.push_str(&sure::text(document, metric, width));
+    out.push_str(&summary::text(document, metric, width));
     let _ = writeln!(out, "\nAll samples of all rounds together");
     let _ = writeln!(out, "{}", latencies.text(width));
     let _ = writeln!(out, "{}", wrapped(LATENCY_LEGEND, width, "  "));

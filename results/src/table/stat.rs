@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::fold::{Table, wrapped};
 use super::layout::{dash, name, ns, plural, ratio, time};
-use super::sure;
+use super::summary;
 use crate::document::agreement::Agreement;
 use crate::document::{Arm, Document, PhaseResult, SET_UP, Summary};
 use crate::metric;
@@ -105,7 +105,7 @@ pub(super) fn text(document: &Document, width: usize) -> String {
     let _ = writeln!(out, "perf stat in the guest, {}", parameters.workload);
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
     let _ = writeln!(out, "enabled {how}, {} vCPU{cpu}", parameters.vcpus);
-    out.push_str(&sure::text(document, &metric::SET_UP, width));
+    out.push_str(&summary::text(document, &metric::SET_UP, width));
     let _ = writeln!(out, "\nAll set-ups of all rounds together");
     let _ = writeln!(out, "{}\n{}", times.text(width), legend(&TIMES_LEGEND, width));
     let _ = writeln!(out, "Host work\n{}\n{}", costs.text(width), legend(&COST_LEGEND, width));

@@ -2,8 +2,8 @@
 
 use kvm_ioctls::VcpuFd;
 
-use super::foreign::{OneMsr, Registers};
 use super::handle::ExitedVcpu;
+use super::other_msrs::{OneMsr, Registers};
 use crate::sys;
 
 /// A vCPU of KVM's behind an exit.

@@ -5,7 +5,7 @@ use host_pmu::side::HostPmu;
 use arch_pmu::Vpmu;
 
 use super::exit::Exit;
-use super::foreign::{ForeignMsrs, Registers};
+use super::other_msrs::{OtherMsrs, Registers};
 use super::stats::LoopStats;
 use crate::devices::bus::{Bus, Next};
 use crate::outcome::End;
@@ -37,7 +37,7 @@ pub(super) trait ExitedVcpu: Registers {
 pub(super) struct Parts<'a, H, B> {
     pub(super) pmu: &'a mut Vpmu<H>,
     pub(super) bus: &'a mut B,
-    pub(super) foreign: Option<&'a mut ForeignMsrs>,
+    pub(super) other_msrs: Option<&'a mut OtherMsrs>,
     pub(super) stats: &'a mut LoopStats,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn handle<H: HostPmu, B: Bus, V: ExitedVcpu>(
     parts: &mut Parts<'_, H, B>,
     vcpu: &mut V,
 ) -> Action {
-    let Some(foreign) = &mut parts.foreign else {
+    let Some(other_msrs) = &mut parts.other_msrs else {
         return match access(exit, parts.pmu, parts.stats) {
             Some(Answer(value)) => Action::AnswerMsr(value),
             None => handle_other(exit, at, parts, vcpu),
@@ -74,12 +74,12 @@ pub(super) fn handle<H: HostPmu, B: Bus, V: ExitedVcpu>(
     };
     match exit {
         Exit::Wrmsr { index, value } => {
-            let done = ForeignMsrs::wrmsr(vcpu, parts.pmu, index, value);
+            let done = OtherMsrs::wrmsr(vcpu, parts.pmu, index, value);
             parts.stats.count_msr(index, true, done.is_err());
             Action::AnswerMsr(done.is_ok().then_some(value))
         }
         Exit::Rdmsr { index } => {
-            let value = foreign.rdmsr(vcpu, parts.pmu, index);
+            let value = other_msrs.rdmsr(vcpu, parts.pmu, index);
             parts.stats.count_msr(index, false, value.is_err());
             Action::AnswerMsr(value.ok())
         }

@@ -13,8 +13,8 @@ use vm_memory::GuestMemoryMmap;
 
 use super::capability::{API_VERSION, CAPABILITIES};
 use super::cpuid::{self, Cpu};
-use super::foreign::OneMsr;
 use super::msr_filter::{self, Also};
+use super::other_msrs::OneMsr;
 use crate::sys;
 use arch_pmu::amd::PERF_CTL0;
 use arch_pmu::caps::PmuCaps;

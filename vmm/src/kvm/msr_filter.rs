@@ -4,7 +4,7 @@ use arch_pmu::msr;
 use arch_pmu::spec::Vendor;
 use kvm_ioctls::{MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd};
 
-use super::foreign::{ADDRESS_RANGES, RDPMC_RANGES};
+use super::other_msrs::{ADDRESS_RANGES, RDPMC_RANGES};
 /// A cleared bit makes the access exit. No range has more than 64 registers, so one bitmap serves them all. The kernel reads
 /// whole longs: padded to 8 bytes.
 const EXIT_ALL: [u8; 8] = [0; 8];

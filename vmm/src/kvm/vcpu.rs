@@ -15,13 +15,13 @@ use kvm_bindings::KVM_EXIT_INTR;
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
+use super::deferred::{self, Deferred};
 use super::exit::Exit;
 use super::exited::KvmVcpu;
-use super::foreign::{ForeignMsrs, OneMsr};
 use super::handle::{self, Action, Answer};
 use super::lapic::{self, Delivered, Mode, PmiPort as _};
-use super::late::{self, Held};
 use super::local_apic::{LocalApic, X2ApicMsrs};
+use super::other_msrs::{OneMsr, OtherMsrs};
 use super::register_cost::RegisterCost;
 use super::stats::{Account, LoopStats};
 use super::tick::Tick;
@@ -82,7 +82,7 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) pmu: Vpmu<H>,
     pub(crate) bus: B,
     /// MSR exits beside the PMU's registers.
-    pub(crate) foreign: Option<ForeignMsrs>,
+    pub(crate) other_msrs: Option<OtherMsrs>,
     /// True if others write to this vCPU's LAPIC.
     pub(crate) contended: bool,
     pub(crate) tsc_khz: u64,
@@ -115,11 +115,11 @@ pub(crate) struct Vcpu<'a, H, B> {
     /// The last KVM_RUN was interrupted in the guest.
     ran: bool,
     bus: B,
-    foreign: Option<ForeignMsrs>,
+    other_msrs: Option<OtherMsrs>,
     contended: bool,
     one_msr: OneMsr,
     x2apic_msrs: Option<X2ApicMsrs>,
-    held: Held<kick::Timer>,
+    deferred: Deferred<kick::Timer>,
     stats: LoopStats,
     /// Overflows of earlier accounts.
     counted: VpmuStats,
@@ -148,11 +148,11 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             sampler: parts.sampler,
             ran: false,
             bus: parts.bus,
-            foreign: parts.foreign,
+            other_msrs: parts.other_msrs,
             contended: parts.contended,
             one_msr: OneMsr::new(),
             x2apic_msrs: X2ApicMsrs::new(parts.apic_id),
-            held: Held::new(parts.alarm),
+            deferred: Deferred::new(parts.alarm),
             stats: LoopStats::new(parts.tsc_khz, parts.deliveries),
             counted: VpmuStats::default(),
             returned_at: sys::rdtsc(),
@@ -172,7 +172,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         pass!(self, Kicked);
         // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest's turn left little of the VMM's code and
         // data in the caches.
-        let may_be_quiet = !kicked && !self.held.holds() && self.register_cost.is_none();
+        let may_be_quiet = !kicked && !self.deferred.has_deferred() && self.register_cost.is_none();
         let is_quiet = may_be_quiet && self.pmu.is_quiet() && self.pmu.host().passes_entry();
         if !is_quiet && let Err(end) = self.prepare_what_is_due(kicked) {
             return Some(end);
@@ -206,8 +206,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         // The cost of a PMI from here on is no part of the access's.
         let served_at = if self.register_cost.is_some() { sys::rdtsc() } else { 0 };
         deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi)?;
-        if self.held.holds() {
-            self.look_at_held(kicked)?;
+        if self.deferred.has_deferred() {
+            self.look_at_deferred(kicked)?;
         }
         if self.register_cost.is_some()
             && let Some(at) = self.msr_exit_at.take()
@@ -285,7 +285,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Handles an exit. Returns the end if the vCPU is done or cannot go on.
     #[inline]
     pub(super) fn dispatch(&mut self, exit: Exit) -> Option<End> {
-        if self.foreign.is_none()
+        if self.other_msrs.is_none()
             && self.sampler.is_none()
             && let Some(Answer(value)) = handle::access(exit, &mut self.pmu, &mut self.stats)
         {
@@ -318,7 +318,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         let mut parts = handle::Parts {
             pmu: &mut self.pmu,
             bus: &mut self.bus,
-            foreign: self.foreign.as_mut(),
+            other_msrs: self.other_msrs.as_mut(),
             stats: &mut self.stats,
         };
         let mut vcpu = KvmVcpu { fd: &mut self.fd, one: &mut self.one_msr };
@@ -340,8 +340,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         let delivered = lapic::deliver(&mut port, self.contended, masks)?;
         let off = delivered.delivery == Delivery::Masked && port.mode() == Mode::Off;
         match delivered.delivery {
-            Delivery::Masked => self.held.met_mask(off, pmu, seen_at, &mut self.stats.pmi),
-            by @ (Delivery::Nmi | Delivery::Fixed(_)) if masks => self.held.delivered(by, pmu, &mut self.stats.pmi),
+            Delivery::Masked => self.deferred.met_mask(off, pmu, seen_at, &mut self.stats.pmi),
+            by @ (Delivery::Nmi | Delivery::Fixed(_)) if masks => self.deferred.delivered(by, pmu, &mut self.stats.pmi),
             Delivery::Nmi | Delivery::Fixed(_) | Delivery::Unsupported(_) => {}
         }
         if delivered.delivery != Delivery::Nmi {
@@ -351,19 +351,19 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         Ok(())
     }
 
-    /// Delivers a held PMI if its time has come.
+    /// Delivers a deferred PMI if its time has come.
     #[cold]
-    fn look_at_held(&mut self, kicked: bool) -> Result<(), End> {
+    fn look_at_deferred(&mut self, kicked: bool) -> Result<(), End> {
         let pmu = self.pmi_state();
         let mut port = local_apic!(self);
-        if let Some(late) = self.held.look(&mut port, self.contended, pmu, kicked, &mut self.stats.pmi)? {
-            self.count_delivery(late.delivered, late.seen_at);
+        if let Some(found) = self.deferred.look(&mut port, self.contended, pmu, kicked, &mut self.stats.pmi)? {
+            self.count_delivery(found.delivered, found.seen_at);
         }
         Ok(())
     }
 
-    fn pmi_state(&self) -> late::Pmu {
-        late::Pmu {
+    fn pmi_state(&self) -> deferred::Pmu {
+        deferred::Pmu {
             unacknowledged: self.pmu.pmi_unacknowledged(),
             all_off: self.pmu.guest_has_all_off(),
             turned_on: self.pmu.turned_on(),
@@ -422,8 +422,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         self.points.hand_over();
         let pmu = self.pmu.stats();
         let before = std::mem::replace(&mut self.counted, pmu);
-        let rdpmcs = self.foreign.as_ref().map_or(0, ForeignMsrs::rdpmcs);
-        let rdpmcs_elsewhere = self.foreign.as_ref().map_or(0, ForeignMsrs::elsewhere);
+        let rdpmcs = self.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
+        let rdpmcs_elsewhere = self.other_msrs.as_ref().map_or(0, OtherMsrs::elsewhere);
         let sampled = self.sampler.as_mut().map_or(0, VcpuSampler::take_signals);
         let host = self.pmu.host();
         let stats = self.stats.take(host.ops());

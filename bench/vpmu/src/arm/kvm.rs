@@ -6,7 +6,7 @@ use std::time::Duration;
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 use vmm::kvm::Host;
-use vmm::machine::{Behind, Cpu};
+use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::{End, RunOutcome};
 
 use super::guest::GuestPlan;
@@ -102,11 +102,11 @@ impl ArmRunner for KvmRunner {
     }
 
     fn run(&mut self, _arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
-        of_this_arm(launch(&self.host, &self.guest, Behind::Kvm, turn.samples), |outcome| outcome)
+        of_this_arm(launch(&self.host, &self.guest, CounterSource::Kvm, turn.samples), |outcome| outcome)
     }
 
     fn open(&mut self, _arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
-        of_this_arm(start(&self.host, &self.guest, Behind::Kvm, samples), |outcome| Opened {
+        of_this_arm(start(&self.host, &self.guest, CounterSource::Kvm, samples), |outcome| Opened {
             guest: Box::new(Absent(outcome)),
             opening: None,
         })

@@ -9,7 +9,7 @@ use guest::abi::FLAG_TURNS;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
-use sim::host::{self, Behind};
+use sim::host::{self, CounterSource};
 use sim::mediated::Mediated;
 use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::outcome::{End, RunOutcome, TscMap, VcpuOutcome};
@@ -183,12 +183,16 @@ impl SimRunner {
         let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
         let behind = match (&arm.definition, arm.kind) {
             (_, ArmKind::Floor | ArmKind::Kvm) => {
-                self.paced.map_or(Behind::Floor, |counts_per_ms| Behind::PacedFloor { counts_per_ms })
+                self.paced.map_or(CounterSource::Floor, |counts_per_ms| CounterSource::PacedFloor { counts_per_ms })
             }
-            (Some(text), _) => Behind::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?),
+            (Some(text), _) => {
+                CounterSource::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?)
+            }
             (None, _) => match Mediated::named(&arm.strategy) {
-                Some(kind) => Behind::Mediated(kind),
-                None => Behind::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?),
+                Some(kind) => CounterSource::Mediated(kind),
+                None => {
+                    CounterSource::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?)
+                }
             },
         };
         let mut boot = self.guest.boot_page(samples);

@@ -298,9 +298,9 @@ impl ArmFold {
             add(sum, vcpu.pmi.nmis);
         }
         add(&mut result.masked, vcpu.pmi.masked);
-        add(&mut result.held, vcpu.pmi.held);
-        add(&mut result.late, vcpu.pmi.late);
-        add(&mut result.settled, vcpu.pmi.settled);
+        add(&mut result.held, vcpu.pmi.deferred);
+        add(&mut result.late, vcpu.pmi.deferred_delivered);
+        add(&mut result.settled, vcpu.pmi.deferred_dropped);
         add(&mut result.merged, vcpu.pmi.merged);
         add(&mut result.undeliverable, vcpu.pmi.undeliverable);
         let host = &vcpu.host;

@@ -6,7 +6,7 @@ use kvm_ioctls::VcpuFd;
 use vm_memory::GuestMemoryMmap;
 
 use super::super::exit::Exit;
-use super::super::foreign::OneMsr;
+use super::super::other_msrs::OneMsr;
 use super::aim::{self, Aim, Target};
 use super::code;
 use super::frame::{Frame, TF};

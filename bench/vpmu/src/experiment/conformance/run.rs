@@ -10,7 +10,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
-use vmm::machine::{Behind, Cpu, MachineError, Plan};
+use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
 
 use super::tap::{Checked, Run};
 use results::error::{Error, Exit};
@@ -64,13 +64,15 @@ impl Target {
     }
 
     /// Returns the parameters of run `n`: the source of the counters, what these count (`FLAG_COUNTS_*`), and the time it may take.
-    fn run(&self, n: usize) -> (Behind, u64, Duration) {
+    fn run(&self, n: usize) -> (CounterSource, u64, Duration) {
         match self {
-            Self::Kvm { counts_events } => (Behind::Kvm, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, LIMIT),
-            Self::Vpmu { backend: BackendKey::None, .. } => (Behind::Floor, 0, LIMIT),
+            Self::Kvm { counts_events } => {
+                (CounterSource::Kvm, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, LIMIT)
+            }
+            Self::Vpmu { backend: BackendKey::None, .. } => (CounterSource::Floor, 0, LIMIT),
             Self::Vpmu { strategies, counts_time, backend } => {
                 let strategy = strategies[n].clone();
-                let behind = Behind::Events { backend: backend.clone(), strategy };
+                let behind = CounterSource::Events { backend: backend.clone(), strategy };
                 match backend {
                     BackendKey::Step => (behind, FLAG_COUNTS_EXACT, STEP_LIMIT),
                     BackendKey::Hardware if !counts_time => (behind, FLAG_COUNTS_EVENTS, LIMIT),
@@ -134,7 +136,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    fn run(&self, n: usize) -> (Behind, u64, Duration) {
+    fn run(&self, n: usize) -> (CounterSource, u64, Duration) {
         let (behind, counts, limit) = self.target.run(n);
         (behind, counts, self.time_limit.unwrap_or(limit))
     }
@@ -169,7 +171,7 @@ pub fn run(
     Ok(runs)
 }
 
-fn plan(guest: Checked, (behind, counts, time_limit): (Behind, u64, Duration), seccomp: bool) -> PayloadPlan {
+fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Duration), seccomp: bool) -> PayloadPlan {
     let v4 = if guest.version >= 4 { FLAG_PMU_V4 } else { 0 };
     let machine = Plan {
         behind,
@@ -218,10 +220,10 @@ mod tests {
             let v4 = plan(Checked { cpu: Cpu::default(), version: 4 }, target.run(0), true);
             assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
             assert_eq!([v2.machine.pmu, v4.machine.pmu], [2, 4].map(|version| Cpu::default().pmu_of_version(version)));
-            assert_eq!(v2.machine.behind == Behind::Floor, backend == BackendKey::None);
+            assert_eq!(v2.machine.behind == CounterSource::Floor, backend == BackendKey::None);
         }
         let clocked = Target::Vpmu { strategies, counts_time: true, backend: BackendKey::Hardware };
         assert_eq!([clocked.run(0).1, Target::Kvm { counts_events: false }.run(0).1], [0, 0], "a PMU that counts time");
-        assert_eq!(Target::Kvm { counts_events: true }.run(0).0, Behind::Kvm);
+        assert_eq!(Target::Kvm { counts_events: true }.run(0).0, CounterSource::Kvm);
     }
 }

@@ -10,7 +10,7 @@ use host_pmu::strategy::{OnOverflow, Strategy};
 use rayon::prelude::*;
 use results::published::{Number, Origin};
 use sim::guest::Timer;
-use sim::host::{Behind, Plan};
+use sim::host::{CounterSource, Plan};
 use sim::mediated::Mediated;
 use sim::model::Fitted;
 use sim::run::{Totals, run};
@@ -265,7 +265,7 @@ impl Simulations {
         Ok(Some(Found { model: question.model.to_owned(), before, after, fitted: model(question.model)?.fitted }))
     }
 
-    fn plan(seed: u64, question: &Question, behind: Behind) -> Plan {
+    fn plan(seed: u64, question: &Question, behind: CounterSource) -> Plan {
         let mut events = [EventSpec::default(); MAX_EVENTS];
         let named = question.events.events(Vendor::Intel, question.period);
         let Range { start, end } = question.of_them;
@@ -299,11 +299,13 @@ impl Simulations {
 }
 
 /// Returns the source of counters with this name.
-fn behind(name: &str) -> Result<Behind, Error> {
+fn behind(name: &str) -> Result<CounterSource, Error> {
     let preset = |name| Strategy::preset(name).map_err(|error| internal("cannot simulate", error));
     Ok(match Mediated::named(name) {
-        Some(kind) => Behind::Mediated(kind),
-        None if name == KVM => Behind::Events(Strategy { overflow: OnOverflow::Reprogram, ..preset("deferred")? }),
-        None => Behind::Events(preset(name)?),
+        Some(kind) => CounterSource::Mediated(kind),
+        None if name == KVM => {
+            CounterSource::Events(Strategy { overflow: OnOverflow::Reprogram, ..preset("deferred")? })
+        }
+        None => CounterSource::Events(preset(name)?),
     })
 }

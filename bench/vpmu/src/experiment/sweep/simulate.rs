@@ -12,7 +12,7 @@ use guest::abi::{BootPage, EventSpec, MAX_EVENTS};
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::Strategy;
 use sim::guest::{Timer, latency};
-use sim::host::{Behind, Plan};
+use sim::host::{CounterSource, Plan};
 use sim::mediated::Mediated;
 use sim::model::{CountBase, Model};
 use sim::run::{self, Totals};
@@ -54,8 +54,10 @@ impl Simulator {
         }
         model.host.slice = point.slice_ns;
         let behind = match Mediated::named(&point.strategy) {
-            Some(kind) => Behind::Mediated(kind),
-            None => Behind::Events(Strategy::from_toml(&point.definition).map_err(|error| wrong(error.to_string()))?),
+            Some(kind) => CounterSource::Mediated(kind),
+            None => {
+                CounterSource::Events(Strategy::from_toml(&point.definition).map_err(|error| wrong(error.to_string()))?)
+            }
         };
         let workload: Workload = point.workload.parse().map_err(wrong)?;
         let totals = simulate(&model, point, workload, behind);
@@ -73,8 +75,8 @@ impl Simulator {
             return found;
         }
         let behind = match model.base {
-            CountBase::Exits => Behind::PacedFloor { counts_per_ms: point.period },
-            CountBase::GuestTime | CountBase::ThreadTime => Behind::Floor,
+            CountBase::Exits => CounterSource::PacedFloor { counts_per_ms: point.period },
+            CountBase::GuestTime | CountBase::ThreadTime => CounterSource::Floor,
         };
         let totals = simulate(model, point, workload, behind);
         let found = latency_of(&totals, workload).map(|latency| latency.p50);
@@ -83,7 +85,7 @@ impl Simulator {
     }
 }
 
-fn simulate(model: &Model, point: &GridPoint, workload: Workload, behind: Behind) -> Totals {
+fn simulate(model: &Model, point: &GridPoint, workload: Workload, behind: CounterSource) -> Totals {
     let named = workload.events.events(Vendor::Intel, point.period);
     let mut events = [EventSpec::default(); MAX_EVENTS];
     for (slot, event) in events.iter_mut().zip(&named) {

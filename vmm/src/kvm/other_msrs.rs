@@ -75,14 +75,14 @@ fn within(ranges: &[(u32, u32)], index: u32) -> bool {
 
 /// The MSR exits of one vCPU of an image.
 #[derive(Debug)]
-pub(crate) struct ForeignMsrs {
+pub(crate) struct OtherMsrs {
     /// Addresses of rewritten RDPMCs, ascending.
     sites: Vec<u64>,
     rdpmcs: u64,
     elsewhere: u64,
 }
 
-impl ForeignMsrs {
+impl OtherMsrs {
     /// For an image with these rewritten sites.
     pub(crate) fn new(sites: &[Site]) -> Self {
         let mut sites: Vec<u64> = sites.iter().map(|site| site.address).collect();
@@ -149,10 +149,10 @@ mod tests {
     #[test]
     fn sites_are_found_by_address() {
         let site = |address| Site { address, length: 2, offset: 0 };
-        let foreign = ForeignMsrs::new(&[site(9), site(5), site(7)]);
-        assert!([5, 7, 9].iter().all(|&rip| foreign.is_site(rip)));
-        assert!(![0, 6, 10].iter().any(|&rip| foreign.is_site(rip)));
-        assert!(!ForeignMsrs::new(&[]).is_site(0));
+        let other_msrs = OtherMsrs::new(&[site(9), site(5), site(7)]);
+        assert!([5, 7, 9].iter().all(|&rip| other_msrs.is_site(rip)));
+        assert!(![0, 6, 10].iter().any(|&rip| other_msrs.is_site(rip)));
+        assert!(!OtherMsrs::new(&[]).is_site(0));
     }
 
     #[test]
